@@ -13,7 +13,7 @@ import numpy as np
 
 from whichgpu.estimate.time.curves.gpus import GpuColumns
 from whichgpu.estimate.time.curves.stack import OperatorStack, stack_operators
-from whichgpu.estimate.time.operators import Op
+from whichgpu.estimate.time.operators import Number, Op
 from whichgpu.estimate.time.units import UNITS
 
 ZEROS = """gemm.start gemm.edge gemm.ramp gemm.edge.fp32 gemm.ramp.fp32 gemm.split_seconds conv.edge conv.ramp
@@ -77,3 +77,8 @@ def of(*ops: Op) -> OperatorStack:
 def told(values: Any) -> float:
     """The one number an array holds."""
     return float(np.asarray(values).ravel()[0])
+
+
+def pointwise(elements: Number, read_width: float, write_width: float, unit: str = "bf16") -> Op:
+    """An elementwise operator that reads and writes these bytes per element."""
+    return Op("pointwise", unit, read=elements * read_width, write=elements * write_width, sizes={"elements": elements})

@@ -30,7 +30,7 @@ def waits() -> list[float]:
 
 @pytest.fixture
 def client(waits: list[float]) -> Iterator[Client]:
-    made = Client(sleep=waits.append, timeout=5.0, longest_body=3.0)
+    made = Client(sleep=waits.append, timeout=5.0, max_body_seconds=3.0)
     yield made
     made.close()
 
@@ -61,6 +61,6 @@ def never_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     import whichgpu.catalog.live.refresh as module
 
     def quick(**settings: Any) -> Client:
-        return Client(**{**settings, "sleep": lambda _: None, "longest_body": 0.3, "timeout": 5.0})
+        return Client(**{**settings, "sleep": lambda _: None, "max_body_seconds": 0.3, "timeout": 5.0})
 
     monkeypatch.setattr(module, "Client", quick)

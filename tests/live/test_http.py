@@ -128,7 +128,7 @@ def test_an_endless_answer_ends_at_the_limit(server: Server, client: Client) -> 
 
 
 def test_an_endless_trickle_ends_with_the_time(server: Server, waits: list[float]) -> None:
-    client = Client(sleep=waits.append, longest_body=0.3, attempts=1)
+    client = Client(sleep=waits.append, max_body_seconds=0.3, attempts=1)
     server.on("/a", Answer(body=b"x", endless=True, drip=0.01))
     assert refused(client, server.url + "/a") == "http-too-slow"
     client.close()

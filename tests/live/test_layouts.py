@@ -209,13 +209,13 @@ class TestHostsAndGpusApart:
             return OfferRow(provider, **{**usual, "term": "on-demand", "price": Decimal(1), **cells})
 
         prices = {"on-demand": Decimal(1)}
-        assert not Joiner("aws", resolver.machine_of).takes(row("aws"), prices)
+        assert not Joiner("aws", resolver.machine_of).collect(row("aws"), prices)
         joiner = Joiner("gcp", resolver.machine_of)
-        assert not joiner.takes(row("gcp", instance="whole-machine"), prices)
-        assert not joiner.takes(row("gcp", accelerator="unheard-of"), prices)
-        assert not joiner.takes(row("gcp", instance="e2-small", accelerator=""), prices)
-        assert joiner.takes(row("gcp"), prices)
-        assert joiner.takes(row("gcp", instance="a2-highgpu-1g", accelerator=""), prices)
+        assert not joiner.collect(row("gcp", instance="whole-machine"), prices)
+        assert not joiner.collect(row("gcp", accelerator="unheard-of"), prices)
+        assert not joiner.collect(row("gcp", instance="e2-small", accelerator=""), prices)
+        assert joiner.collect(row("gcp"), prices)
+        assert joiner.collect(row("gcp", instance="a2-highgpu-1g", accelerator=""), prices)
 
 
 class TestAws:

@@ -38,7 +38,7 @@ def problem(path: Path, catalog: Catalog, folder: Path) -> tuple[str, str]:
     return found.kind, str(found.message)
 
 
-@pytest.mark.parametrize(("limit", "most"), [("LONGEST_LINE", 40), ("MOST", 60)])
+@pytest.mark.parametrize(("limit", "most"), [("MAX_LINE_BYTES", 40), ("MAX_FILE_BYTES", 60)])
 def test_a_file_that_unpacks_to_more_than_there_may_be_is_given_up(
     tmp_path: Path, folder: Path, catalog: Catalog, monkeypatch: pytest.MonkeyPatch, limit: str, most: int
 ) -> None:
@@ -57,9 +57,9 @@ def test_json_is_read_whole_and_so_has_a_lower_limit(
     path = tmp_path / "ours.json"
     content = json.dumps({"offers": [{"provider": "colo", "gpu": "L4", "price": {"amount": "0.7", "currency": "EUR"}}]})
     path.write_text(content)
-    monkeypatch.setattr(import_files, "MOST_JSON", len(content) - 1)
+    monkeypatch.setattr(import_files, "MAX_JSON_BYTES", len(content) - 1)
     assert problem(path, catalog, folder)[0] == "not-a-catalog"
-    monkeypatch.setattr(import_files, "MOST_JSON", len(content))
+    monkeypatch.setattr(import_files, "MAX_JSON_BYTES", len(content))
     assert import_prices(path, catalog, TODAY, folder=folder)[0][0].problems == ()
 
 
@@ -196,7 +196,7 @@ def test_a_day_of_the_web_without_a_zone_is_of_greenwich() -> None:
 
 
 def test_what_was_worked_out_is_forgotten_before_it_grows_without_end(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("whichgpu.catalog.live.resolve.MOST_KEPT", 2)
+    monkeypatch.setattr("whichgpu.catalog.live.resolve.MAX_CACHED", 2)
     resolver = Resolver(catalog)
 
     def told(accelerator: str, count: float | None = 1.0) -> ResolvedGpu | Rejection:

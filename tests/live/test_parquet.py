@@ -86,7 +86,7 @@ def test_money_is_decimal_days_are_days_and_the_rest_is_text(arrow: PlayedArrow)
 
 @pytest.mark.parametrize(("rows", "groups"), [(0, []), (1, [1]), (3, [3]), (4, [3, 1]), (7, [3, 3, 1])])
 def test_rows_are_written_in_groups(arrow: PlayedArrow, monkeypatch: pytest.MonkeyPatch, rows: int, groups: list[int]) -> None:
-    monkeypatch.setattr(export, "CHUNK", 3)
+    monkeypatch.setattr(export, "CHUNK_ROWS", 3)
     assert write_parquet(iter([SEEN] * rows), io.BytesIO()) == rows
     assert [len(table["price"]) for table in arrow.tables] == groups
 

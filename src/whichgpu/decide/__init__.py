@@ -1,1 +1,1 @@
-"""Which way to run it: candidates, their cost, the best of them, and why."""
+"""Candidates of a question, their cost, the best of them, and why."""

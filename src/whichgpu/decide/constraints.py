@@ -1,4 +1,4 @@
-"""What a recommendation has to keep to and what it is to be ordered by."""
+"""Constraints of a recommendation, as ids and numbers, and the order of its candidates."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from whichgpu.price.run import RunSettings
 
 Rank = Literal["cost", "time", "value", "balanced"]
 RANKS: tuple[Rank, ...] = ("cost", "time", "value", "balanced")
-MOST_GPUS = 8.0  # of one copy of the work, where nothing is said
-TIME_WEIGHT = 0.5  # balanced: halving the time is worth 1.41 times the cost
+MAX_GPUS = 8.0  # of one replica by default (assumed)
+TIME_WEIGHT = 0.5  # balanced: half the time is worth 1.41 times the cost (assumed)
 
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """Machines the user has: so many GPUs of a kind in one of them."""
+    """A number of GPUs of one kind in a machine the user owns."""
 
     gpu: str
     gpus: int
-    cost_per_hour: float = 0.0  # of power and upkeep, in US dollars
+    cost_per_hour: float = 0.0  # US dollars of power and upkeep
 
 
 @dataclass(frozen=True, slots=True)
 class Constraints:
-    """Filters, limits and the order. None and () ask nothing."""
+    """Filters, limits and the order. None and () constrain nothing."""
 
     day: date
     gpu_ids: frozenset[str] | None = None
@@ -46,18 +46,18 @@ class Constraints:
     currency: str = "USD"
     owned: tuple[Owned, ...] = ()
     run_settings: RunSettings = field(default_factory=RunSettings)
-    duration: float | None = None  # seconds a service is kept up
-    slices: bool = False  # whether parts of a GPU are looked at
-    max_age: float | None = None  # seconds since a price was seen
-    cards: Mapping[str, float] = field(default_factory=dict)  # where they are bought: the price of one, by GPU
+    duration: float | None = None  # seconds of a service
+    slices: bool = False  # whether parts of a GPU are considered
+    max_age: float | None = None  # seconds since a price was observed
+    cards: Mapping[str, float] = field(default_factory=dict)  # price of one card by GPU, if they are bought
 
     @property
     def span(self) -> tuple[float, float]:
-        """How many GPUs a candidate may have."""
-        return self.gpus or (0.0, MOST_GPUS)
+        """Fewest and most GPUs of a candidate."""
+        return self.gpus or (0.0, MAX_GPUS)
 
     def order(self, serving: bool) -> Rank:
-        """What candidates are ordered by: the cheapest where a rate or a deadline says how fast is fast enough."""
+        """Return the order of candidates; by cost if a rate or a deadline says which speed suffices."""
         if self.rank:
             return self.rank
         return "cost" if serving or self.deadline is not None else "balanced"

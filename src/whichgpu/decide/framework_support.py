@@ -1,4 +1,4 @@
-"""Whether the frameworks of a day ran on a GPU: makers' first stable builds, as data."""
+"""Whether frameworks had a stable build for a GPU's vendor by a day."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from whichgpu.catalog.gpu import Gpu
 
 TABLE = Path(__file__).parent / "data" / "frameworks.csv"
 CUDA = "cuda"
-ALWAYS = "nvidia"  # every framework was written for CUDA first
+ALWAYS = "nvidia"  # Every framework supported CUDA first.
 
 
 def runs_frameworks(gpu: Gpu, day: date) -> bool:
-    """Whether a framework's own builds ran on such a GPU by then.
+    """Return whether official builds of a framework ran on a GPU by a day.
 
-    CUDA's maker had them from the start; PyTorch came to ROCm with 1.8 (2021-03-04), to Metal with 1.12 (2022-05-18, announced),
+    NVIDIA had them from the start; PyTorch came to ROCm with 1.8 (2021-03-04), to Metal with 1.12 (2022-05-18, announced),
     to Intel's GPUs with 2.5 (2024-10-25, announced).
     """
     first = _first().get(gpu.vendor)

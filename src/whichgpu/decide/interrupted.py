@@ -1,9 +1,9 @@
-"""What keeping the objectives costs when machines may be taken away: on demand, on spot with one on demand standing in, mixed.
+"""Cost of keeping the objectives with machines that may be interrupted: on demand, spot with on-demand fallback, mixed, spot.
 
-Each policy is simulated until machines were taken away some ten times; where the objectives do not hold, it is given a machine
-more, until they do. Where that would take too many requests, machines live so many times faster (`pace`): what share of the time
-how many of them serve stays the same. What is paid is the mean over a long time, which follows from how often and how long each
-state lasts. Interruptions and starts are those assumed for runs of training (`price.run`), unless given.
+Each policy is simulated until about ten interruptions; if the objectives fail, it gets one machine more, until they hold. If that
+would take too many requests, machines live so many times faster (`pace`), which leaves the share of time that any number of them
+serves unchanged. The cost is the mean over a long time, from how often and how long each state lasts. Interruptions and start-up
+times are those of training runs (`price.run`) unless given.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from whichgpu.price.run_settings import run_default
 
 Policy = Literal["on-demand", "spot-with-fallback", "mixed", "spot"]
 POLICIES: tuple[Policy, ...] = get_args(Policy)
-# Half a minute's notice is the shortest any large cloud gives.
-USUAL = Interruptions(rate=INTERRUPTIONS, notice=run_default("notice"), warm_up=STARTUP)
-TAKEN = 10  # times a machine should be taken away while simulated
-MOST_REQUESTS = 50_000
-SHORTEST = 60.0  # seconds a start is never made shorter than: many times as long as an answer takes
-MOST_MORE = 6  # machines beyond the plan
-HOUR = 3600.0
+DEFAULT_INTERRUPTIONS = Interruptions(rate=INTERRUPTIONS, notice=run_default("notice"), warm_up=STARTUP)
+SIMULATED_INTERRUPTIONS = 10  # wanted in one simulation (assumed)
+MAX_REQUESTS = 50_000  # simulated
+MIN_STARTUP = 60.0  # seconds: a faster pace never makes a start shorter, since answers take seconds
+MAX_EXTRA_MACHINES = 6  # beyond the plan
+HOUR = 3600.0  # seconds
+UNPRICED = Money(Decimal(0), "USD")
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Money for one copy's machine and hour; no `spot` where it is not offered so."""
+    """Price per hour of one replica's machine; `spot` is None if it is not offered."""
 
     on_demand: Decimal
     spot: Decimal | None = None
@@ -49,7 +49,7 @@ class Rates:
 
 @dataclass(frozen=True, slots=True)
 class PolicyCase:
-    """One policy to be tried."""
+    """One policy to simulate. Its contents determine the seed of its simulation, so prices are no part of it."""
 
     policy: Policy
     fleet: Fleet
@@ -59,28 +59,10 @@ class PolicyCase:
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
-    """How it went: copies and those of them on spot by station, and what became of the requests."""
-
-    policy: Policy
-    copies: tuple[int, ...]
-    spot: tuple[int, ...]
-    more: int
-    pace: float
-    hours: float
-    met: float
-    requests: int
-    lost: int
-    retried: int
-    interruptions: int
-    kept: bool
-
-
-@dataclass(frozen=True, slots=True)
 class PolicyCost:
-    """A policy with its bill: money an hour, the share of requests that met the objectives, machines beyond the plan.
+    """A policy with its cost per hour, the share of requests within the objectives, and machines beyond the plan.
 
-    `lost` and `retried` are shares of requests as machines live at their own pace; `interruptions` those seen in `hours`.
+    `lost` and `retried` are shares of requests at the machines' own pace; `interruptions` are those simulated in `hours`.
     """
 
     policy: Policy
@@ -101,7 +83,7 @@ class PolicyCost:
 
 @dataclass(frozen=True, slots=True)
 class PoliciesAnswer:
-    """All policies, those that keep the objectives first, cheapest first."""
+    """All policies: those that keep the objectives first, cheapest first."""
 
     sentence: Message
     policies: tuple[PolicyCost, ...]
@@ -110,103 +92,100 @@ class PoliciesAnswer:
 
 
 def cost_of_policies(
-    fleet: Fleet,
-    load: Load,
-    goals: Objectives,
-    rates: Mapping[str, Rates],
-    interruptions: Interruptions = USUAL,
-    policies: Sequence[Policy] = POLICIES,
-    *,
-    jobs: int = 1,
-    ray: str | None = None,
+    fleet: Fleet, load: Load, goals: Objectives, rates: Mapping[str, Rates], interruptions: Interruptions = DEFAULT_INTERRUPTIONS,
+    policies: Sequence[Policy] = POLICIES, *, jobs: int = 1, ray: str | None = None,
     progress: Callable[[Progress], None] | None = None,
-) -> PoliciesAnswer:
-    """What each policy costs; `rates` by the name of a station."""
+) -> PoliciesAnswer:  # fmt: skip
+    """Return what each policy costs; `rates` by the name of a pool."""
     _check(fleet, rates, policies)
-    able = [one for one in policies if one == "on-demand" or all(rates[each.name].spot is not None for each in fleet.stations)]
-    cases = [PolicyCase(one, fleet, load, goals, interruptions) for one in able]
-    told = [_priced(one, fleet, rates, interruptions) for one in run_sweep(tried, cases, jobs=jobs, ray=ray, progress=progress)]
-    ordered = tuple(sorted(told, key=lambda one: (not one.kept, one.cost.amount)))
+    on_spot = all(rates[pool.name].spot is not None for pool in fleet.pools)
+    offered = [policy for policy in policies if policy == "on-demand" or on_spot]
+    cases = [PolicyCase(policy, fleet, load, goals, interruptions) for policy in offered]
+    simulated = run_sweep(simulate_policy, cases, jobs=jobs, ray=ray, progress=progress)
+    costs = [_with_cost(one, rates, interruptions) for one in simulated]
+    ordered = tuple(sorted(costs, key=lambda one: (not one.kept, one.cost.amount)))
     best = ordered[0]
     warnings = [msg("policies.none-kept")] if not best.kept else []
-    if len(able) < len(policies):
+    if len(offered) < len(policies):
         warnings.append(msg("policies.no-spot"))
-    thin = [one.policy for one in ordered if one.policy != "on-demand" and one.interruptions < TAKEN // 2]
-    if thin:
+    few = SIMULATED_INTERRUPTIONS // 2
+    if thin := [one.policy for one in ordered if one.policy != "on-demand" and one.interruptions < few]:
         warnings.append(msg("policies.thin", policies=tuple(thin)))
-    values = {"rate": f"{interruptions.rate:g}", "notice": f"{interruptions.notice:g}", "warm_up": f"{interruptions.warm_up:g}"}
+    values = {name: f"{getattr(interruptions, name):g}" for name in ("rate", "notice", "warm_up", "outage")}
     return PoliciesAnswer(
         sentence=msg("policies.sentence", policy=msg(f"policy.{best.policy}"), cost=str(best.cost), met=f"{best.met:.1%}"),
         policies=ordered,
-        assumptions=(msg("policies.assumes", **values, outage=f"{interruptions.outage:g}"),),
+        assumptions=(msg("policies.assumes", **values),),
         warnings=tuple(warnings),
     )
 
 
 def _check(fleet: Fleet, rates: Mapping[str, Rates], policies: Sequence[Policy]) -> None:
-    missing = tuple(one.name for one in fleet.stations if one.name not in rates)
+    missing = tuple(pool.name for pool in fleet.pools if pool.name not in rates)
     if missing:
         raise UsageError("no-price", msg("policies.no-price", stations=missing))
-    unknown = tuple(one for one in policies if one not in POLICIES)
+    unknown = tuple(policy for policy in policies if policy not in POLICIES)
     if unknown:
         raise UsageError("bad-policy", msg("policies.unknown", policies=unknown, known=POLICIES))
 
 
-def under(policy: Policy, fleet: Fleet, interruptions: Interruptions) -> Fleet:
-    """The fleet with as many machines on spot as the policy has: all, none, or every other one."""
-    part = {"on-demand": 0.0, "mixed": 0.5}.get(policy, 1.0)
-    stations = tuple(replace(one, spot=int(part * one.copies)) for one in fleet.stations)
-    return replace(fleet, stations=stations, interruptions=replace(interruptions, fallback=policy != "spot"))
+def fleet_under(policy: Policy, fleet: Fleet, interruptions: Interruptions) -> Fleet:
+    """Return the fleet with as many replicas on spot as the policy has: all, none, or every other one."""
+    share = {"on-demand": 0.0, "mixed": 0.5}.get(policy, 1.0)
+    pools = tuple(replace(pool, spot=int(share * pool.replicas)) for pool in fleet.pools)
+    return replace(fleet, pools=pools, interruptions=replace(interruptions, fallback=policy != "spot"))
 
 
-def tried(case: PolicyCase, seed: int) -> Tried:
-    """Simulated, with a machine more at a time where there is most to do, until the objectives hold."""
-    fleet, more = replace(case.fleet, seed=seed), 0
+def simulate_policy(case: PolicyCase, seed: int) -> PolicyCost:
+    """Simulate a policy, adding replicas to the busiest pool until the objectives hold; the cost is added later."""
+    fleet, extra = replace(case.fleet, seed=seed), 0
     while True:
-        own = under(case.policy, fleet, case.interruptions)
+        own = fleet_under(case.policy, fleet, case.interruptions)
         load, pace = _long_enough(case.load, own)
         outcome = simulate_fleet(replace(own, interruptions=faster(own.interruptions, pace)), load.arrivals(), load.hash_tokens)
         met = share_within_objectives(outcome, case.goals, WARM_UP_SHARE if load.steady else 0.0)
         kept = met >= case.goals.percentile / 100.0
-        if kept or more >= MOST_MORE:
-            copies, spot = zip(*((one.copies, one.spot) for one in own.stations), strict=True)
-            return Tried(
-                policy=case.policy, copies=copies, spot=spot, more=more, pace=pace, hours=outcome.seconds / HOUR, met=met,
-                requests=len(outcome.served.arrived), lost=outcome.lost, retried=outcome.retried,
-                interruptions=outcome.interruptions, kept=kept,
-            )  # fmt: skip
-        fleet, more = _one_more(fleet, outcome), more + 1
+        if kept or extra >= MAX_EXTRA_MACHINES:
+            break
+        fleet, extra = _with_one_more(fleet, outcome), extra + 1
+    requests = len(outcome.served.arrived)
+    return PolicyCost(
+        policy=case.policy, cost=UNPRICED, kept=kept, met=met, more=extra,
+        copies={pool.name: pool.replicas for pool in own.pools}, spot={pool.name: pool.spot for pool in own.pools},
+        spot_share=0.0, lost=outcome.lost / requests / pace, retried=outcome.retried / requests / pace, requests=requests,
+        interruptions=outcome.interruptions, hours=outcome.seconds / HOUR, pace=pace,
+    )  # fmt: skip
 
 
 def faster(one: Interruptions, pace: float) -> Interruptions:
-    """Machines that live so many times faster; the notice stays as long as it is, since answers do."""
+    """Return interruptions of machines that live so many times faster; the notice keeps its length, as answers do."""
     return replace(one, rate=one.rate * pace, warm_up=one.warm_up / pace, outage=one.outage / pace)
 
 
 def _long_enough(load: Load, fleet: Fleet) -> tuple[Load, float]:
-    """As many requests as it takes, or as many as are simulated at most and how much faster machines then live."""
-    spot, asked = sum(one.spot for one in fleet.stations), fleet.interruptions
-    hours = TAKEN / (asked.rate * spot) if spot and asked.rate > 0 else 0.0
+    """A load with enough requests for the interruptions wanted, or the most that are simulated and the pace they need."""
+    spot, interruptions = sum(pool.spot for pool in fleet.pools), fleet.interruptions
+    hours = SIMULATED_INTERRUPTIONS / (interruptions.rate * spot) if spot and interruptions.rate > 0 else 0.0
     wanted = hours * HOUR * load.rate
-    count = int(max(load.requests, min(MOST_REQUESTS, wanted)))
-    pace = max(1.0, min(wanted / count, asked.warm_up / SHORTEST))
+    count = int(max(load.requests, min(MAX_REQUESTS, wanted)))
+    pace = max(1.0, min(wanted / count, interruptions.warm_up / MIN_STARTUP))
     return load.at(load.rate, count), pace
 
 
-def _one_more(fleet: Fleet, outcome: FleetOutcome) -> Fleet:
-    """One more copy where copies work most of their time."""
-    busiest = max(range(len(fleet.stations)), key=lambda place: outcome.stations[place].utilisation)
-    more = tuple(replace(one, copies=one.copies + (place == busiest)) for place, one in enumerate(fleet.stations))
-    return replace(fleet, stations=more)
+def _with_one_more(fleet: Fleet, outcome: FleetOutcome) -> Fleet:
+    """The fleet with one more replica in its busiest pool."""
+    busiest = max(range(len(fleet.pools)), key=lambda at: outcome.pools[at].utilisation)
+    pools = tuple(replace(pool, replicas=pool.replicas + (at == busiest)) for at, pool in enumerate(fleet.pools))
+    return replace(fleet, pools=pools)
 
 
-def held(interruptions: Interruptions) -> tuple[float, float]:
-    """Machines on spot and on demand held on average for one place on spot: of every life of it, the time each is paid for.
+def machines_per_spot_replica(interruptions: Interruptions) -> tuple[float, float]:
+    """Return the mean number of spot and of on-demand machines that are paid for one replica on spot.
 
-    A life is the time until it is told of its end, the notice, the outage, and the start of the next. With an hour until then,
-    half a minute's notice, an hour's outage and ten minutes' start it is 130.5 minutes; each is held for 70.5 of them:
+    A cycle is the time until an interruption, its notice, the outage, and the next start. With an hour until then, half a
+    minute's notice, an hour's outage and ten minutes' start it is 130.5 minutes; each machine is paid for 70.5 of them:
 
-    >>> [round(one, 4) for one in held(Interruptions(rate=1.0, notice=30.0, warm_up=600.0, outage=3600.0))]
+    >>> [round(one, 4) for one in machines_per_spot_replica(Interruptions(rate=1.0, notice=30.0, warm_up=600.0, outage=3600.0))]
     [0.5402, 0.5402]
     """
     if interruptions.rate <= 0:
@@ -216,18 +195,15 @@ def held(interruptions: Interruptions) -> tuple[float, float]:
     return spot / (up + away), away / (up + away) if interruptions.fallback else 0.0
 
 
-def _priced(one: Tried, fleet: Fleet, rates: Mapping[str, Rates], interruptions: Interruptions) -> PolicyCost:
-    total, names = Decimal(0), [each.name for each in fleet.stations]
-    spot, stands_in = held(replace(interruptions, fallback=one.policy != "spot"))
-    for name, copies, away in zip(names, one.copies, one.spot, strict=True):
-        own = rates[name]
-        total += (copies - away + away * Decimal(repr(stands_in))) * own.on_demand
-        total += away * Decimal(repr(spot)) * (own.spot or Decimal(0))
-    away = sum(one.spot)
-    machines = sum(one.copies) - away + away * (spot + stands_in)
-    return PolicyCost(
-        policy=one.policy, cost=Money(total.quantize(Decimal("0.0001")), rates[names[0]].currency), kept=one.kept, met=one.met,
-        more=one.more, copies=dict(zip(names, one.copies, strict=True)), spot=dict(zip(names, one.spot, strict=True)),
-        spot_share=away * spot / machines, lost=one.lost / one.requests / one.pace, retried=one.retried / one.requests / one.pace,
-        requests=one.requests, interruptions=one.interruptions, hours=one.hours, pace=one.pace,
-    )  # fmt: skip
+def _with_cost(one: PolicyCost, rates: Mapping[str, Rates], interruptions: Interruptions) -> PolicyCost:
+    """The policy with its mean cost per hour, and the share of machine hours on spot."""
+    spot, on_demand = machines_per_spot_replica(replace(interruptions, fallback=one.policy != "spot"))
+    total = Decimal(0)
+    for name, copies in one.copies.items():
+        own, on_spot = rates[name], one.spot[name]
+        total += (copies - on_spot + on_spot * Decimal(repr(on_demand))) * own.on_demand
+        total += on_spot * Decimal(repr(spot)) * (own.spot or Decimal(0))
+    on_spot = sum(one.spot.values())
+    machines = sum(one.copies.values()) - on_spot + on_spot * (spot + on_demand)
+    cost = Money(total.quantize(Decimal("0.0001")), rates[next(iter(one.copies))].currency)
+    return replace(one, cost=cost, spot_share=on_spot * spot / machines)

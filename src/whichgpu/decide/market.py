@@ -15,7 +15,6 @@ from whichgpu.base.lru import LruCache
 from whichgpu.catalog.currency import Exchanger
 from whichgpu.catalog.engines.engine import Engine, may_run_on
 from whichgpu.catalog.gpu import Gpu
-from whichgpu.catalog.host import Instance
 from whichgpu.catalog.pricing import Discount
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.constraints import Constraints
@@ -279,9 +278,3 @@ def _on_demand(table: PriceTable, terms: NDArray[np.str_], price: Floats) -> Flo
     order = plain[np.argsort(codes[plain], kind="stable")]
     at = np.minimum(np.searchsorted(codes[order], codes), len(order) - 1)
     return np.where(codes[order][at] == codes, price[order][at], np.nan)
-
-
-def machine_of(found: Market, offer: int, machines: Mapping[tuple[str, str], Instance]) -> Instance | None:
-    """Return the machine of an offer if the catalog describes it."""
-    row = int(found.rows[offer])
-    return machines.get((found.table.word("provider", row), found.table.word("instance", row)))

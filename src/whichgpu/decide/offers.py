@@ -24,7 +24,7 @@ from whichgpu.catalog.select import check_supports
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.constraints import RANKS, Constraints, Owned, Rank
 from whichgpu.decide.market import Market, RoundTrips, market
-from whichgpu.decide.own_offers import WithoutPrices, card_prices_given, dollars_per_kwh, offers_to_buy, owned_offers
+from whichgpu.decide.own_offers import card_prices_given, dollars_per_kwh, offers_to_buy, owned_offers
 from whichgpu.decide.requirements import Requirements, check_requirements, invalid_value
 from whichgpu.price.filters import OffersQuery, offer_filter, split_names
 from whichgpu.price.own import POWER_PRICE
@@ -60,7 +60,7 @@ def select_offers(
         if not offers:
             raise NoAnswer("nothing-fits", msg("error.nothing-to-buy", day=day.isoformat()), msg("hint.relax-filters"))
         constraints = replace(constraints, cards=_in_currency(purchase, constraints.currency, exchanger))
-        on_sale = market(price_table(WithoutPrices(catalog), offers), catalog, constraints, exchanger, trips, None, engine)
+        on_sale = market(price_table(None, offers), catalog, constraints, exchanger, trips, None, engine)
         assumed = msg("assumed.owning", power=f"{power_price:g}", price=f"{POWER_PRICE:g}")
         return OfferSelection(constraints, on_sale, query.spelled(), (assumed,), purchase, frozenset(card_prices))
     own_prices = read_overlay(overlay, catalog, day)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import date
 from decimal import Decimal
-from typing import Any
 
 from whichgpu.base.dates import first_day
 from whichgpu.base.errors import UsageError
@@ -24,17 +23,6 @@ BUY, OWNED = "buy", "owned"  # providers of such offers
 CARDS_PER_BUILD = (1, 2, 4)
 OWNED_SIZES = (1, 2, 4, 8, 16)  # GPUs of a machine that are used together; all of them besides
 SOLD_IN_MACHINES = ("sxm", "oam", "superchip", "board", "soc")  # form factors nobody buys as a card
-
-
-class WithoutPrices(Catalog):
-    """A catalog without its prices, to which other offers are added."""
-
-    def __init__(self, catalog: Catalog) -> None:
-        super().__init__(catalog.folder, date.min)
-
-    def prices(self, gpus: Any = None) -> Any:
-        """Return no prices."""
-        return iter(())
 
 
 def dollars_per_kwh(text: str | None, exchanger: Exchanger) -> float:

@@ -73,8 +73,7 @@ class Question:
             if replicated:
                 results = [_with_min_replicas(one, group, low) for one, group in zip(results, groups.groups, strict=True)]
             return EvaluatedQuestion(request, selection, groups, results, work, terms)
-        from whichgpu.decide.configurations.mix_amounts import AMOUNT
-        from whichgpu.decide.configurations.reference_mix import mix_results
+        from whichgpu.decide.configurations.reference_mix import AMOUNT, mix_results
 
         results = mix_results(request.workload.task, self.day, groups.groups, self.lookups.catalog, request.calibration)
         return EvaluatedQuestion(request, selection, groups, results, Work(AMOUNT, "samples", None, True), terms)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
-from whichgpu.base.figure import Figure
 from whichgpu.decide.candidates import Candidates
 from whichgpu.decide.configurations.configuration import Configuration, GroupResult, Infeasibility, WorkloadRequest
 from whichgpu.decide.configurations.generating import with_precision
@@ -98,7 +97,7 @@ class OfflineRefiner(Refiner):
 
     def __init__(self, screened: EvaluatedQuestion) -> None:
         super().__init__(screened)
-        self._replicas: dict[tuple[str, Parallel, Fabric], OfflineReplica] = {}
+        self._replicas: dict[tuple[str, Parallel, Fabric], GroupResult] = {}  # results with one replica
 
     def refine(self, wanted: Iterable[int], order: Ints) -> dict[int, GroupResult]:
         """Return each group wanted at the concurrency with the highest throughput that fits."""
@@ -112,13 +111,10 @@ class OfflineRefiner(Refiner):
         if key not in self._replicas:
             self._replicas[key] = _offline_replica(self.request, group, one)
         replica, dp = self._replicas[key], one.parallel.dp
-        fits = verdict(replica.need, replica.usable)
-        if fits == "no":
-            return Infeasibility("memory", replica.need.value / replica.usable - 1.0)
-        return replace(
-            one, batch=replica.batch * dp, seconds=replica.seconds, rate=replica.batch * dp / replica.seconds,
-            need=int(replica.need.value), usable=replica.usable, fits=fits, bound=replica.bound, floor=replica.floor,
-        )  # fmt: skip
+        if isinstance(replica, Infeasibility):
+            return replica
+        batch = replica.batch * dp
+        return replace(replica, batch=batch, rate=batch / replica.seconds, parallel=one.parallel, curve=one.curve)
 
 
 class ServingRefiner(Refiner):
@@ -168,19 +164,8 @@ def _at_rate_bound(one: GroupResult) -> GroupResult:
     return replace(one, capacity=one.rate_bound) if isinstance(one, Configuration) and one.rate_bound is not None else one
 
 
-@dataclass(frozen=True, slots=True)
-class OfflineReplica:
-    """One replica of offline inference at the concurrency chosen for it; memory in bytes on each GPU."""
-
-    batch: int
-    seconds: float
-    bound: str
-    floor: float
-    need: Figure
-    usable: int
-
-
-def _offline_replica(request: WorkloadRequest, group: Group, one: Configuration) -> OfflineReplica:
+def _offline_replica(request: WorkloadRequest, group: Group, one: Configuration) -> GroupResult:
+    """A configuration with the batch, time and memory of one replica at its best concurrency."""
     gpu, shape = group.gpu, request.shape
     workload = single_replica(workload_of(with_precision(request.workload, one.precision), group, one))
 
@@ -190,8 +175,14 @@ def _offline_replica(request: WorkloadRequest, group: Group, one: Configuration)
     seconds_of = replica_seconds(workload, shape, gpu, lambda: group.fabric, request.calibration)
     batch = offline_batch(workload, shape, gpu, memory_of, seconds_of)
     workload = replace(workload, batch=batch)
-    need = required_memory(memory_of(workload), workload)
-    return OfflineReplica(batch, *step_time(request, group, workload), need, usable_bytes(gpu, workload))
+    need, usable = required_memory(memory_of(workload), workload), usable_bytes(gpu, workload)
+    fits = verdict(need, usable)
+    if fits == "no":
+        return Infeasibility("memory", need.value / usable - 1.0)
+    seconds, bound, floor = step_time(request, group, workload)
+    return replace(
+        one, batch=batch, seconds=seconds, bound=bound, floor=floor, need=int(need.value), usable=usable, fits=fits
+    )  # fmt: skip
 
 
 def exact_training(request: WorkloadRequest, group: Group, one: Configuration) -> GroupResult:

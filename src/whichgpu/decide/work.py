@@ -1,4 +1,4 @@
-"""How much is to be done: tokens or samples of a run, or a service kept up for a while."""
+"""The amount of work: tokens or samples of a run, or the hours of a service."""
 
 from __future__ import annotations
 
@@ -9,69 +9,52 @@ from whichgpu.workload.denoisers import counts_steps
 from whichgpu.workload.shapes import Shape
 from whichgpu.workload.workload import Workload
 
-# What a run is taken to be where nobody says: a billion tokens of training, a tenth of that of fine-tuning, one pass over
-# ImageNet's 1,281,167 images, ten thousand answers, a million images looked at.
-TRAIN_TOKENS, FINETUNE_TOKENS, IMAGES, ANSWERS, LOOKS = 1e9, 1e8, 1_281_167.0, 10_000.0, 1e6
-SERVICE_RATE = 1.0  # requests a second
-# Seconds between tokens where no objective is named: some 7 words a second, twice as fast as people read (Brysbaert 2019: 238 a
-# minute), so that nobody waits for the text.
+# Default amounts of a run (assumed): tokens of training and fine-tuning, the images of ImageNet, answers, images classified.
+TRAIN_TOKENS, FINETUNE_TOKENS, IMAGES, ANSWERS, SAMPLES = 1e9, 1e8, 1_281_167.0, 10_000.0, 1e6
+SERVICE_RATE = 1.0  # default requests a second (assumed)
+# Default seconds between tokens: about 7 words a second, twice as fast as people read (Brysbaert 2019: 238 a minute).
 SERVICE_TPOT = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """`amount` in `unit` (tokens, samples or denoising-steps); a service has `hours` instead. `assumed` where nobody said so."""
+    """`amount` in `unit` (tokens, samples or denoising-steps); `hours` instead for a service. `assumed` if not given."""
 
     amount: float | None
     unit: str
     hours: float | None
     assumed: bool
-    per_epoch: float | None = None  # of the amount, where epochs are known
+    per_epoch: float | None = None  # of the amount, if epochs are known
 
 
 def work_of(workload: Workload, shape: Shape, duration: float | None) -> Work:
-    """The work of a request with its defaults filled in."""
+    """Return the work of a workload with its defaults filled in; `duration` is the seconds of a service."""
+    generates, language = workload.generating and shape.is_generative, shape.is_language_model
+    unit = "tokens" if generates or (workload.training and language) else "samples"
+    if counts_steps(workload, shape):
+        unit = "denoising-steps"
     if workload.serving:
-        return Work(None, _unit(shape, workload), (duration or MONTH_HOURS * 3600.0) / 3600.0, duration is None)
-    told = shape.is_language_model
-    length = _length(workload, shape) if told else 1.0
-    unit = _unit(shape, workload)
-    epoch = float(workload.samples) * length if workload.samples is not None else None
+        return Work(None, unit, (duration or MONTH_HOURS * 3600.0) / 3600.0, duration is None)
+    length = 1.0  # units of one sample, as throughput counts them
+    if language and (workload.training or generates):
+        length = float((workload.seq_in if workload.training else workload.seq_out) or 1)
+    epoch, epochs = float(workload.samples) * length if workload.samples is not None else None, float(workload.epochs or 1.0)
     if workload.tokens is not None:
         return Work(float(workload.tokens), unit, None, False, epoch)
     if workload.steps is not None:
         return Work(float(workload.steps) * float(workload.batch or 1) * length, unit, None, False, epoch)
     if epoch is not None:
-        return Work(epoch * float(workload.epochs or 1.0), unit, None, False, epoch)
-    return _usual(workload, told, unit, length)
-
-
-def _usual(workload: Workload, told: bool, unit: str, length: float) -> Work:
-    times = float(workload.epochs or 1.0)
+        return Work(epoch * epochs, unit, None, False, epoch)
     if workload.traits.offline:
-        return Work((ANSWERS if told else LOOKS) * length, unit, None, True)
-    epoch = (TRAIN_TOKENS if not workload.traits.finetuning else FINETUNE_TOKENS) if told else IMAGES
-    return Work(epoch * times, unit, None, True, None if told and not workload.epochs else epoch)
+        return Work((ANSWERS if language else SAMPLES) * length, unit, None, True)
+    epoch = (FINETUNE_TOKENS if workload.traits.finetuning else TRAIN_TOKENS) if language else IMAGES
+    return Work(epoch * epochs, unit, None, True, None if language and not workload.epochs else epoch)
 
 
-def _length(workload: Workload, shape: Shape) -> float:
-    """Tokens one sample counts for, as its throughput counts them."""
-    if workload.training:
-        return float(workload.seq_in or 1)
-    return float(workload.seq_out or 1) if workload.generating and shape.is_generative else 1.0
-
-
-def _unit(shape: Shape, workload: Workload) -> str:
-    if counts_steps(workload, shape):
-        return "denoising-steps"
-    written = workload.generating and shape.is_generative
-    return "tokens" if written or (workload.training and shape.is_language_model) else "samples"
-
-
-def running_sequences(rate: float, first: float, each: float, tokens: int, most: int) -> int:
-    """Sequences a copy has at work on average under a rate (Little's law), no more than it takes at once.
+def running_sequences(rate: float, ttft: float, tpot: float, tokens: int, max_batch: int) -> int:
+    """Return the mean running sequences of a replica at a request rate (Little's law), at most its largest batch.
 
     >>> [running_sequences(rate, 0.1, 0.02, 200, 128) for rate in (5.0, 0.1, 90.0)]
     [20, 1, 128]
     """
-    return max(1, min(most, round(rate * (first + tokens * each))))
+    return max(1, min(max_batch, round(rate * (ttft + tokens * tpot))))

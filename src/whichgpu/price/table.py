@@ -107,8 +107,10 @@ def rows_on_day(table: PriceTable, day: date) -> Ints:
 _TABLES = LruCache[tuple[PriceTable, Catalog]](4)  # of a catalog, whose identity is the key
 
 
-def price_table(catalog: Catalog, more: Sequence[Observation] = ()) -> PriceTable:
-    """The bundled prices with others beside them; those recorded later than the catalog is known are left out."""
+def price_table(catalog: Catalog | None, more: Sequence[Observation] = ()) -> PriceTable:
+    """The bundled prices of a catalog, if one is given, and others; those recorded after the catalog's known day are left out."""
+    if catalog is None:
+        return _unpacked(_packed(more))
     table = _TABLES.get(id(catalog), lambda: (_unpacked(_stored(catalog)), catalog))[0]
     return _joined(table, _unpacked(_packed(more))) if more else table
 

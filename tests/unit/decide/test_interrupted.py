@@ -12,7 +12,15 @@ from tests.serving_cases import PLAIN, linear
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import english
 from whichgpu.base.parallel.sweep import run_sweep
-from whichgpu.decide.interrupted import PolicyCase, Rates, cost_of_policies, faster, held, tried, under
+from whichgpu.decide.interrupted import (
+    PolicyCase,
+    Rates,
+    cost_of_policies,
+    faster,
+    fleet_under,
+    machines_per_spot_replica,
+    simulate_policy,
+)
 from whichgpu.estimate.serving.curve import Objectives
 from whichgpu.estimate.serving.fleet.event_loop import simulate_fleet
 from whichgpu.estimate.serving.fleet.pools import Fleet, Interruptions, ReplicaPool
@@ -30,18 +38,18 @@ def fleet(copies: int) -> Fleet:
 
 def test_what_is_held_on_average_is_what_is_held_in_a_long_run() -> None:
     lives = Interruptions(rate=360.0, notice=0.5, warm_up=2.0, outage=5.0)
-    own = replace(under("spot-with-fallback", fleet(4), lives), seed=1)
+    own = replace(fleet_under("spot-with-fallback", fleet(4), lives), seed=1)
     outcome = simulate_fleet(own, Load(5.0, Lengths(5), Lengths(5), 20_000).arrivals())
-    spot, stands_in = held(own.interruptions)
-    use = outcome.stations[0]
+    spot, on_demand = machines_per_spot_replica(own.interruptions)
+    use = outcome.pools[0]
     assert outcome.interruptions > 500
     assert use.spot_seconds / (4 * outcome.seconds) == pytest.approx(spot, rel=0.03)
-    assert use.on_demand_seconds / (4 * outcome.seconds) == pytest.approx(stands_in, rel=0.03)
+    assert use.on_demand_seconds / (4 * outcome.seconds) == pytest.approx(on_demand, rel=0.03)
 
 
 def test_shares_of_time_stay_when_machines_live_faster() -> None:
     lives = Interruptions(rate=0.1, notice=0.0, warm_up=600.0, outage=3600.0)
-    assert held(faster(lives, 7.0)) == pytest.approx(held(lives))
+    assert machines_per_spot_replica(faster(lives, 7.0)) == pytest.approx(machines_per_spot_replica(lives))
 
 
 def test_every_policy_is_told_with_its_bill_and_the_cheapest_that_holds_comes_first() -> None:
@@ -50,9 +58,9 @@ def test_every_policy_is_told_with_its_bill_and_the_cheapest_that_holds_comes_fi
     assert set(by) == {"on-demand", "spot-with-fallback", "mixed", "spot"}
     assert by["on-demand"].cost.amount == 4 * 3
     assert (by["on-demand"].interruptions, by["on-demand"].more, by["on-demand"].spot_share) == (0, 0, 0.0)
-    spot, stands_in = held(OFTEN)
+    spot, on_demand = machines_per_spot_replica(OFTEN)
     whole = by["spot-with-fallback"]
-    assert float(whole.cost.amount) == pytest.approx((3 + whole.more) * (spot * 1 + stands_in * 4), abs=1e-3)
+    assert float(whole.cost.amount) == pytest.approx((3 + whole.more) * (spot * 1 + on_demand * 4), abs=1e-3)
     assert by["spot"].cost.amount < by["spot"].copies["a"] * 1
     assert by["spot"].met < by["on-demand"].met or by["spot"].more
     assert all(one.met >= 0.9 for one in told.policies if one.kept)
@@ -82,10 +90,10 @@ CASES = [PolicyCase(policy, fleet(copies), LOAD, GOALS, OFTEN) for policy in ("s
 
 
 def test_one_sweep_in_process_and_on_two_processes_gives_one_table() -> None:
-    assert run_sweep(tried, CASES, seed=5, jobs=2) == run_sweep(tried, CASES, seed=5)
+    assert run_sweep(simulate_policy, CASES, seed=5, jobs=2) == run_sweep(simulate_policy, CASES, seed=5)
 
 
 @pytest.mark.skipif(find_spec("ray") is None, reason="ray is not installed (pip install 'whichgpu[plan-ray]')")
 @pytest.mark.filterwarnings("ignore")
 def test_one_sweep_on_a_local_ray_gives_the_same_table() -> None:
-    assert run_sweep(tried, CASES, seed=5, ray="local") == run_sweep(tried, CASES, seed=5)
+    assert run_sweep(simulate_policy, CASES, seed=5, ray="local") == run_sweep(simulate_policy, CASES, seed=5)

@@ -1,6 +1,6 @@
-"""Prices that live: sources that are asked, rows that are checked before they are believed, and the user's own store.
+"""Live prices: sources, checks of their rows, and the user's own price store.
 
-    source -> OfferRow -> resolve (which variant?) -> inspect (can it be true?) -> store (change rows, every snapshot)
+    source -> OfferRow -> resolve (which variant?) -> plausibility -> price_store (changes of every snapshot)
 
-Nothing here runs when a question is asked, save `offers.live_offers`, which reads the store.
+Answering a question uses only `stored_offers.live_offers`, which reads the store.
 """

@@ -1,4 +1,4 @@
-"""Prices out of the store for other tools: CSV and JSON that can be imported again, Parquet with typed columns (an extra)."""
+"""Export of stored prices: CSV and JSON that can be imported again, Parquet with typed columns (an extra)."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ COLUMNS = (
     "provider instance region gpu gpus term payment price currency upfront includes observed last_observed ended source recorded"
 ).split()
 ENDINGS = (".csv", ".json", ".parquet")
-CHUNK = 50_000
+CHUNK_ROWS = 50_000
 
 
 def write_csv(offers: Iterable[Observation], stream: TextIO) -> int:
-    """One line a run of prices; how many."""
+    """Write one line per observation; return how many."""
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(COLUMNS)
     count = 0
@@ -33,7 +33,7 @@ def write_csv(offers: Iterable[Observation], stream: TextIO) -> int:
 
 
 def write_json(offers: Iterable[Observation], stream: TextIO) -> int:
-    """A document with `offers`, written as it goes; how many."""
+    """Write a document with `offers` item by item; return how many."""
     stream.write('{"offers": [')
     count = 0
     for count, offer in enumerate(offers, 1):
@@ -43,7 +43,7 @@ def write_json(offers: Iterable[Observation], stream: TextIO) -> int:
 
 
 def write_parquet(offers: Iterable[Observation], stream: IO[bytes]) -> int:
-    """Row groups with dates as dates and prices as decimals; how many."""
+    """Write row groups with typed dates and decimal prices; return how many."""
     arrow, parquet = _arrow()
     text, number = arrow.string(), arrow.decimal128(24, 6)
     types = {"gpus": arrow.float64(), "price": number, "upfront": number}
@@ -59,7 +59,7 @@ def write_parquet(offers: Iterable[Observation], stream: IO[bytes]) -> int:
 
 
 def check_export(path: str) -> str:
-    """The form a file's ending names; refused before any work is done where it cannot be written."""
+    """File ending of an export; raise before any work if it is unknown or its package is missing."""
     ending = Path(path).suffix.lower()
     if ending not in ENDINGS:
         raise UsageError("bad-export", msg("error.bad-export", name=path), msg("hint.bad-export", endings=ENDINGS), ENDINGS)
@@ -84,7 +84,7 @@ def _column(arrow: Any, name: str, chunk: list[Observation], kind: Any, is_day: 
 
 def _chunks(offers: Iterable[Observation]) -> Iterator[list[Observation]]:
     rest = iter(offers)
-    while chunk := list(islice(rest, CHUNK)):
+    while chunk := list(islice(rest, CHUNK_ROWS)):
         yield chunk
 
 

@@ -1,4 +1,4 @@
-"""Taking a source out of the user's store again: a list imported by mistake, a source no longer wanted."""
+"""Deletion of a source from the user's store."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from whichgpu.catalog.live.price_store import transaction
 
 
 def forget(connection: sqlite3.Connection, name: str) -> tuple[int, int]:
-    """Delete all of a source, or of one part of it (`own/colo`); how many snapshots, and how many offers nobody else told of.
+    """Delete a source or one part of it (`own/colo`); return the snapshots deleted and the offers no other source has.
 
-    A part takes the looks that came in late with it: `colo@2026-01-01` beside `colo`.
+    Late snapshots of a part go with it: `colo@2026-01-01` with `colo`.
     """
     with transaction(connection):
         parts = connection.execute("SELECT id, source, scope FROM series ORDER BY source, scope").fetchall()
@@ -25,7 +25,7 @@ def forget(connection: sqlite3.Connection, name: str) -> tuple[int, int]:
             connection.executemany(f"DELETE FROM {table} WHERE series = ?", chosen)
         connection.executemany("DELETE FROM series WHERE id = ?", chosen)
         gone = connection.execute("DELETE FROM offer WHERE id NOT IN (SELECT offer FROM held)").rowcount
-        connection.execute("DELETE FROM validator")  # whose address is whose is not kept: the next refresh asks for all anew
+        connection.execute("DELETE FROM validator")  # Validators do not name their source, so drop all.
     return count, gone
 
 

@@ -1,4 +1,4 @@
-"""Files into the store: SkyPilot's catalog as its users get it, gpuhunt's, or a price list of one's own."""
+"""Import of files to the price store: SkyPilot's catalog, gpuhunt's, or the user's own price list."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import stat
 import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import IO, cast
@@ -31,24 +30,18 @@ from whichgpu.catalog.live.staging import BatchSummary
 from whichgpu.catalog.store import Catalog
 
 ENDINGS = (".csv", ".csv.gz", ".json", ".zip")
-MOST = 4096 * MIB  # of one file, unpacked and read line by line
-MOST_JSON = 64 * MIB  # which is read whole
-LONGEST_LINE = MIB
+MAX_FILE_BYTES = 4096 * MIB  # unpacked; it is read line by line
+MAX_JSON_BYTES = 64 * MIB  # read as a whole
+MAX_LINE_BYTES = MIB
 _DAY = re.compile(r"(?<!\d)(20\d\d)-?([01]\d)-?([0-3]\d)(?!\d)")
-
-
-@dataclass(frozen=True, slots=True)
-class _File:
-    path: Path
-    named: bool  # by the user, so that an unknown layout is an error and not a file to pass over
 
 
 def import_prices(
     path: Path, catalog: Catalog, today: date, *, seen: date | None = None, folder: Path | None = None, trusting: bool = False
 ) -> tuple[tuple[RefreshOutcome, ...], tuple[str, ...]]:
-    """Keep what a file or every file of a folder holds; gives the outcomes by layout and the files passed over."""
-    files = _files(path)
-    resolver, passed = Resolver(catalog), []
+    """Import a file or all files of a folder; return the outcomes by layout and the files skipped."""
+    files, named = _files(path), not path.is_dir()
+    resolver, skipped = Resolver(catalog), []
     taken: dict[str, list[BatchSummary]] = {}
     problems: dict[str, list[SourceProblem]] = {}
     with open_for_writing_lazily(folder) as store:
@@ -56,9 +49,9 @@ def import_prices(
         for file in files:
             with ExitStack() as stack:
                 try:
-                    batches = _batches(file, seen or day_of(file.path) or today, resolver, stack)
+                    batches = _batches(file, named, seen or day_of(file) or today, resolver, stack)
                     if batches is None:
-                        passed.append(file.path.name)
+                        skipped.append(file.name)
                         continue
                     for batch in batches:
                         taken.setdefault(batch.source, []).append(
@@ -67,15 +60,17 @@ def import_prices(
                 except (WhichGpuError, OSError, UnicodeDecodeError, csv.Error, EOFError, zlib.error) as problem:
                     if isinstance(problem, WhichGpuError) and problem.kind.startswith("store-"):
                         raise
-                    problems.setdefault("import", []).append(_problem(file.path, problem))
+                    problems.setdefault("import", []).append(_problem(file, problem))
     if not taken and not problems:
         raise DataError("not-a-catalog", msg("error.nothing-to-import", path=str(path)), msg("hint.not-a-catalog"))
     names = dict.fromkeys((*taken, *problems))
-    return tuple(RefreshOutcome(name, tuple(taken.get(name, ())), tuple(problems.get(name, ()))) for name in names), tuple(passed)
+    return tuple(RefreshOutcome(name, tuple(taken.get(name, ())), tuple(problems.get(name, ()))) for name in names), tuple(
+        skipped
+    )
 
 
 def day_of(path: Path) -> date | None:
-    """The day a path names, its last part first: prices_2026-08-22/aws.csv."""
+    """Day that a path names, its last part first: prices_2026-08-22/aws.csv."""
     for part in reversed(path.absolute().parts):
         for found in _DAY.finditer(part):
             try:
@@ -85,28 +80,27 @@ def day_of(path: Path) -> date | None:
     return None
 
 
-def _files(path: Path) -> list[_File]:
+def _files(path: Path) -> list[Path]:
     try:
         if path.is_dir():
-            inside = sorted(file for file in path.rglob("*") if file.name.endswith(ENDINGS) and not file.name.startswith("."))
-            return [_File(file, False) for file in inside]
+            return sorted(file for file in path.rglob("*") if file.name.endswith(ENDINGS) and not file.name.startswith("."))
         os.stat(path)
     except OSError as problem:
         message = msg("error.cannot-import", path=str(path), why=problem.strerror or str(problem))
         raise UsageError("cannot-import", message, msg("hint.cannot-import")) from problem
-    return [_File(path, True)]
+    return [path]
 
 
-def _batches(file: _File, seen: date, resolver: Resolver, stack: ExitStack) -> Iterator[PriceBatch] | None:
-    """The batches of a file; None for one that is no price list."""
-    path, name = file.path, file.path.name
-    stream = stack.enter_context(_opened(path))
+def _batches(path: Path, named: bool, seen: date, resolver: Resolver, stack: ExitStack) -> Iterator[PriceBatch] | None:
+    """Batches of a file; None if it is no price list."""
+    name = path.name
+    stream = stack.enter_context(_open(path))
     if name.endswith(".zip"):
         return zip_batches(stream, version_day(path.parent.name) or seen, resolver.machine_of)
     if name.endswith(".json"):
-        content = stream.read(MOST_JSON + 1)
-        if len(content) > MOST_JSON:
-            raise _too_large(MOST_JSON)
+        content = stream.read(MAX_JSON_BYTES + 1)
+        if len(content) > MAX_JSON_BYTES:
+            raise _too_large(MAX_JSON_BYTES)
         items, read = price_list.own_json_items(content), ReadCounts(digest=hashlib.sha256(content).hexdigest())
         complete = not any(price_list.is_dated(item) for item in items)
         return iter([PriceBatch("own", _stem(path), price_list.own_json_rows(items, read), seen, complete=complete, read=read)])
@@ -127,14 +121,14 @@ def _batches(file: _File, seen: date, resolver: Resolver, stack: ExitStack) -> I
     if price_list.is_layout(header):
         complete = not price_list.is_dated(header)
         return iter([PriceBatch("own", scope, price_list.own_csv_rows(lines, read), seen, complete=complete, read=read)])
-    if file.named:
+    if named:  # In a folder, other files are skipped.
         raise DataError("not-a-catalog", msg("error.unknown-layout", path=str(path)), msg("hint.not-a-catalog"))
     return None
 
 
-def _opened(path: Path) -> IO[bytes]:
-    """A regular file; a pipe or a device would never end."""
-    file = open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")  # noqa: SIM115 - handed to the caller
+def _open(path: Path) -> IO[bytes]:
+    """Open a regular file; a pipe or a device might never end."""
+    file = open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")  # noqa: SIM115 - the caller closes it
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
         raise DataError("not-a-catalog", msg("error.unknown-layout", path=str(path)), msg("hint.not-a-catalog"))
@@ -142,14 +136,14 @@ def _opened(path: Path) -> IO[bytes]:
 
 
 def _lines(stream: IO[bytes], read: ReadCounts) -> Iterator[str]:
-    """Lines as text, their digest taken on the way."""
+    """Yield lines as text, and note their digest in `read`."""
     digest, size = hashlib.sha256(), 0
-    for number, line in enumerate(iter(lambda: stream.readline(LONGEST_LINE + 1), b"")):
+    for number, line in enumerate(iter(lambda: stream.readline(MAX_LINE_BYTES + 1), b"")):
         size += len(line)
-        if len(line) > LONGEST_LINE:  # a few bytes can unpack to a line without end
-            raise _too_large(LONGEST_LINE)
-        if size > MOST:
-            raise _too_large(MOST)
+        if len(line) > MAX_LINE_BYTES:  # A few bytes can unpack to an endless line.
+            raise _too_large(MAX_LINE_BYTES)
+        if size > MAX_FILE_BYTES:
+            raise _too_large(MAX_FILE_BYTES)
         digest.update(line)
         yield line.decode("utf-8-sig" if number == 0 else "utf-8")
     read.digest = digest.hexdigest()

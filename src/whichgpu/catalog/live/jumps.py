@@ -14,7 +14,7 @@ from decimal import Decimal
 from whichgpu.catalog.live.references import JUMP, WIDE_JUMP
 from whichgpu.catalog.live.resolve import Resolver
 
-CHUNK = 20_000
+CHUNK_OFFERS = 20_000
 
 
 def mark_jumps(connection: sqlite3.Connection, series: int, seen: date, resolver: Resolver) -> None:
@@ -27,7 +27,7 @@ def mark_jumps(connection: sqlite3.Connection, series: int, seen: date, resolver
     connection.execute("CREATE TEMP TABLE reference(kind INTEGER PRIMARY KEY, low REAL, high REAL, least REAL, most REAL)")
     connection.execute(_EARLIER, {"series": series, "jump": JUMP, "spot": WIDE_JUMP})
     last = connection.execute("SELECT coalesce(max(id), -1) FROM temp.kind").fetchone()[0]
-    for start in range(0, last + 1, CHUNK):
+    for start in range(0, last + 1, CHUNK_OFFERS):
         found = list(_bundled(connection, start, resolver))
         connection.executemany("INSERT INTO temp.reference VALUES (?, ?, ?, ?, ?)", found)
     connection.execute(_JUMP, {"series": series, "seen": seen.toordinal()})
@@ -38,10 +38,10 @@ def _bundled(connection: sqlite3.Connection, start: int, resolver: Resolver) -> 
     rows = connection.execute(
         """SELECT id, provider, instance, region, term, includes, gpu, gpus FROM temp.kind k
         WHERE id >= ? AND id < ? AND NOT EXISTS (SELECT 1 FROM temp.reference r WHERE r.kind = k.id)""",
-        (start, start + CHUNK),
+        (start, start + CHUNK_OFFERS),
     ).fetchall()
     for kind, provider, instance, region, term, includes, gpu, gpus in rows:
-        machine = resolver.machine_of(provider, instance)  # the store keeps the name as the source spells it
+        machine = resolver.machine_of(provider, instance)  # The store has the name as the source spells it.
         name = instance if machine is None else machine.instance
         alias = name.lower() != instance.lower()
         found = resolver.references.find(provider, name, region, term, includes, gpu, alias)

@@ -1,4 +1,4 @@
-"""The user's own terms laid over list prices: one TOML file with discounts, contract prices and machines that are owned.
+"""The user's own terms on top of list prices: a TOML file with discounts, contract prices and owned machines.
 
     [discounts]                     # off every list price of a provider
     aws = "12%"
@@ -19,7 +19,7 @@
     gpus = 8
     cost = "0.90 usd/h"             # power and upkeep of all of them, an hour
 
-What comes of it says so: `standing` is `discounted`, `contract` or `owned`.
+The `standing` of such an offer is `discounted`, `contract` or `owned`.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ from whichgpu.catalog.pricing import implausible_price
 from whichgpu.catalog.store import Catalog
 
 NAME = "prices.toml"
-MOST_BYTES = 1 << 20
+MAX_BYTES = 1 << 20
 CONTRACT = ("provider", "instance", "gpu", "gpus", "region", "term", "price", "from", "until", "note")
 OWNED = ("name", "gpu", "gpus", "cost", "region", "from", "until", "note")
 
 
 @dataclass(frozen=True, slots=True)
 class Overlay:
-    """What the file says, checked against the catalog."""
+    """Checked content of the file."""
 
     path: Path
     discounts: Mapping[str, Decimal]
@@ -61,7 +61,7 @@ class Overlay:
 
 
 def overlay_path(named: Path | None) -> Path | None:
-    """The file named, else `prices.toml` in the user's config directory where there is one."""
+    """Path given, or `prices.toml` in the user's config directory if it exists."""
     if named is not None:
         return named
     from platformdirs import user_config_path
@@ -69,19 +69,19 @@ def overlay_path(named: Path | None) -> Path | None:
     try:
         usual = user_config_path("whichgpu", appauthor=False) / NAME
         return usual if usual.is_file() else None
-    except (OSError, RuntimeError):  # no home, or one that cannot be looked into
+    except (OSError, RuntimeError):  # There is no home, or it cannot be read.
         return None
 
 
 def read_overlay(named: Path | None, catalog: Catalog, today: date) -> Overlay | None:
-    """The user's terms; None where there is no file."""
+    """Read the user's terms; None without a file."""
     path = overlay_path(named)
     if path is None:
         return None
     import tomllib
 
     try:
-        document = tomllib.loads(read_regular_file(path, MOST_BYTES).decode("utf-8"))
+        document = tomllib.loads(read_regular_file(path, MAX_BYTES).decode("utf-8"))
     except OSError as problem:
         message = msg("error.config-unreadable", path=str(path), why=problem.strerror or str(problem))
         raise UsageError("config-unreadable", message, msg("hint.overlay")) from problem
@@ -95,11 +95,11 @@ def read_overlay(named: Path | None, catalog: Catalog, today: date) -> Overlay |
 
 
 def apply_overlay(offers: Iterable[Observation], overlay: Overlay | None, day: date) -> tuple[Observation, ...]:
-    """List prices less the user's discounts, with the contracts and owned machines that hold on a day."""
+    """Apply discounts to list prices and add the contracts and owned machines valid on a day."""
     if overlay is None:
         return tuple(offers)
     changed = tuple(_discounted(offer, overlay.discounts.get(offer.provider)) for offer in offers)
-    return (*changed, *(offer for offer in overlay.offers if _holds(offer, day)))
+    return (*changed, *(offer for offer in overlay.offers if _is_valid_on(offer, day)))
 
 
 def _discounted(offer: Observation, off: Decimal | None) -> Observation:
@@ -109,7 +109,7 @@ def _discounted(offer: Observation, off: Decimal | None) -> Observation:
     return replace(offer, price=parse_price(offer.price * (1 - off)), upfront=upfront, standing="discounted", discount=off)
 
 
-def _holds(offer: Observation, day: date) -> bool:
+def _is_valid_on(offer: Observation, day: date) -> bool:
     return first_day(offer.observed) <= day and (offer.ended is None or day < first_day(offer.ended))
 
 
@@ -127,7 +127,7 @@ def _overlay(document: Mapping[str, Any], path: Path, catalog: Catalog, today: d
 
 
 def _check_price(offer: Observation, catalog: Catalog, rates: DollarRates, today: date) -> None:
-    """Refuse a price that no GPU is rented at, in US dollars; the power of an owned machine may cost next to nothing."""
+    """Raise for an implausible price in US dollars; the power of an owned machine may cost next to nothing."""
     day = max(today, first_day(offer.observed))
     dollars = rates.dollars(offer.price, offer.currency, day)
     price = str(Money(offer.price, offer.currency))
@@ -142,23 +142,23 @@ def _check_price(offer: Observation, catalog: Catalog, rates: DollarRates, today
 
 
 def _contract(row: Mapping[str, Any], catalog: Catalog, today: date) -> Observation:
-    provider, instance = find_provider(catalog, str(_needed(row, "provider"))), str(row.get("instance", ""))
+    provider, instance = find_provider(catalog, str(_required(row, "provider"))), str(row.get("instance", ""))
     machines = [found for found in exact_instances(catalog.instances, instance) if found.provider == provider] if instance else []
     gpu = find_gpu(catalog, str(row["gpu"])).id if "gpu" in row else machines[0].gpu if machines else None
     if gpu is None:
-        raise _wrong("contract", msg("error.overlay-lacks", key="gpu"))
+        raise _invalid("contract", msg("error.overlay-lacks", key="gpu"))
     gpus = _count(row.get("gpus", machines[0].gpus if machines else 1))
     term = str(row.get("term", "on-demand"))
     if term not in TERMS:
         raise unknown_word("term", term, TERMS)
-    price = _hourly(str(_needed(row, "price")))
+    price = _hourly(str(_required(row, "price")))
     name = instance or f"{gpus:g}x {gpu}"
     return _offer(row, provider, name, gpu, gpus, term, price, str(row.get("region", ANY_REGION)), today, "contract")
 
 
 def _owned(row: Mapping[str, Any], catalog: Catalog, today: date) -> Observation:
-    gpu, gpus = find_gpu(catalog, str(_needed(row, "gpu"))).id, _count(row.get("gpus", 1))
-    price = _hourly(str(_needed(row, "cost")))
+    gpu, gpus = find_gpu(catalog, str(_required(row, "gpu"))).id, _count(row.get("gpus", 1))
+    price = _hourly(str(_required(row, "cost")))
     name = str(row.get("name") or f"{gpus:g}x {gpu}")
     return _offer(row, "owned", name, gpu, gpus, "owned", price, str(row.get("region", ANY_REGION)), today, "owned")
 
@@ -203,14 +203,14 @@ def _offer(
 def _table(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     found = document.get(key, {})
     if not isinstance(found, Mapping):
-        raise _wrong(key, msg("error.overlay-table", key=key))
+        raise _invalid(key, msg("error.overlay-table", key=key))
     return found
 
 
 def _rows(document: Mapping[str, Any], key: str, known: tuple[str, ...]) -> list[Mapping[str, Any]]:
     found = document.get(key, [])
     if not isinstance(found, list) or not all(isinstance(row, Mapping) for row in found):
-        raise _wrong(key, msg("error.overlay-rows", key=key))
+        raise _invalid(key, msg("error.overlay-rows", key=key))
     for row in found:
         for name in row:
             if name not in known:
@@ -222,7 +222,7 @@ def _share(name: str, value: object) -> Decimal:
     try:
         return parse_discount(value)
     except (ValueError, ArithmeticError) as problem:
-        raise _wrong(name, msg("error.bad-discount", text=str(value))) from problem
+        raise _invalid(name, msg("error.bad-discount", text=str(value))) from problem
 
 
 def _hourly(text: str) -> Money:
@@ -236,7 +236,7 @@ def _count(value: object) -> float:
     except ValueError:
         found = 0.0
     if not 0 < found <= 100_000:
-        raise _wrong("gpus", msg("error.bad-count", name=str(value)))
+        raise _invalid("gpus", msg("error.bad-count", name=str(value)))
     return found
 
 
@@ -245,15 +245,15 @@ def _day(row: Mapping[str, Any], key: str) -> str | None:
         return None
     text = str(row[key])
     if not is_date(text):
-        raise _wrong(key, msg("error.bad-date", text=text))
+        raise _invalid(key, msg("error.bad-date", text=text))
     return text if key == "until" else first_day(text).isoformat()
 
 
-def _needed(row: Mapping[str, Any], key: str) -> object:
+def _required(row: Mapping[str, Any], key: str) -> object:
     if row.get(key) in (None, ""):
-        raise _wrong(key, msg("error.overlay-lacks", key=key))
+        raise _invalid(key, msg("error.overlay-lacks", key=key))
     return row[key]
 
 
-def _wrong(key: str, message: Message) -> UsageError:
+def _invalid(key: str, message: Message) -> UsageError:
     return UsageError("bad-overlay", message, msg("hint.overlay"), (key,))

@@ -1,7 +1,6 @@
-"""Can this price be true? Questions every row and every batch must pass before it is believed.
+"""Plausibility checks of rows and batches of prices.
 
-A row that fails goes to quarantine with its reason and is counted; nothing is dropped without a word. `REASONS` are the
-words a summary uses, each with a message `quarantine.<reason>`.
+A row that fails is counted and goes to quarantine with one of `REASONS`, each with a message `quarantine.<reason>`.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from functools import cache
 
 from whichgpu.catalog.live.resolve import ResolvedGpu
 from whichgpu.catalog.live.rows import OfferRow
-from whichgpu.catalog.live.source_tables import Fault, faults
+from whichgpu.catalog.live.source_tables import KnownFault, faults
 from whichgpu.catalog.offer import INCLUDES, PAYMENTS, TERMS
 from whichgpu.catalog.pricing import implausible_price
 
@@ -37,11 +36,11 @@ REASONS = (
     "all-for-one",
     "jump",
 )
-UNKNOWN = "unknown-gpu"
+UNKNOWN_GPU = "unknown-gpu"
 
-SLACK = 1.01  # spot and on-demand are rounded differently
-SAME_PRICE = 1.25  # a machine of n GPUs for less than this many times the machine of one
-LONGEST = 200
+SPOT_TOLERANCE = 1.01  # Spot and on-demand prices are rounded differently.
+SAME_PRICE_RATIO = 1.25  # Below this ratio to one GPU's price, n GPUs have the price of one (assumed).
+MAX_NAME_CHARACTERS = 200
 
 
 def row_rejection(
@@ -58,7 +57,7 @@ def row_rejection(
         return "price-negative", str(row.upfront)
     if not row.region:
         return "no-region", row.instance
-    if (wrong := _wrong_word(row)) is not None:
+    if (wrong := _invalid_value(row)) is not None:
         return "words", wrong
     if seen > today:
         return "future", seen.isoformat()
@@ -82,7 +81,7 @@ def row_rejection(
 
 
 @cache
-def _faults_of(source: str, provider: str) -> tuple[Fault, ...]:
+def _faults_of(source: str, provider: str) -> tuple[KnownFault, ...]:
     return tuple(fault for fault in faults() if (fault.source, fault.provider) == (source, provider))
 
 
@@ -91,8 +90,8 @@ def _is_currency(text: str) -> bool:
     return len(text) == 3 and text.isascii() and text.isalpha() and text.isupper()
 
 
-def _wrong_word(row: OfferRow) -> str | None:
-    """The first word of a row that cannot be what it should be."""
+def _invalid_value(row: OfferRow) -> str | None:
+    """First invalid value of a row; None if all are valid."""
     if row.term not in TERMS:
         return row.term
     if row.payment is not None and row.payment not in PAYMENTS:
@@ -102,19 +101,19 @@ def _wrong_word(row: OfferRow) -> str | None:
     if not _is_currency(row.currency):
         return row.currency
     for word in (row.provider, row.instance, row.region):
-        if not word or len(word) > LONGEST or not word.isprintable():
+        if not word or len(word) > MAX_NAME_CHARACTERS or not word.isprintable():
             return word
     return None
 
 
 def mark_contradictions(connection: sqlite3.Connection) -> None:
-    """Mark the staged rows that contradict other rows of their batch."""
+    """Reject staged rows that contradict other rows of their batch."""
     connection.execute("CREATE INDEX temp.kind_place ON kind(place, term)")
-    connection.execute(_SPOT, {"slack": SLACK})
-    connection.execute(_COUNTS, {"same": SAME_PRICE})
+    connection.execute(_SPOT, {"slack": SPOT_TOLERANCE})
+    connection.execute(_COUNTS, {"same": SAME_PRICE_RATIO})
 
 
-# Neither of the two can be trusted: at GCP it was the on-demand price that was wrong.
+# Both prices are rejected: at GCP it was the on-demand price that was wrong.
 _SPOT = """
 WITH pairs AS MATERIALIZED (
     SELECT s.id AS spot, o.id AS other
@@ -129,7 +128,7 @@ WITH pairs AS MATERIALIZED (
 UPDATE temp.incoming SET reason = 'spot-above-on-demand', detail = each.detail FROM each WHERE incoming.rowid = each.id
 """
 
-# The price of one GPU written for a machine of many, or that of the machine multiplied once more.
+# Reject the price of one GPU stated for many, or a machine's price multiplied by its GPU count again.
 _COUNTS = """
 WITH mixed AS MATERIALIZED (
     SELECT id, gpus, family FROM temp.kind WHERE gpus >= 1 AND family IN (

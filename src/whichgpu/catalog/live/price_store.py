@@ -1,4 +1,4 @@
-"""Opening the user's price store, with every way it can fail told in words."""
+"""Opening of the user's price store, with its failures as DataErrors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from whichgpu.base.messages import msg
 from whichgpu.catalog.live.price_store_schema import APPLICATION, MIGRATIONS
 
 NAME = "prices.sqlite3"
-WAIT_MS = 120_000  # for another refresh to finish its batch
+WAIT_MS = 120_000  # for another refresh to save its batch
 
 _REASONS = {
     "SQLITE_BUSY": "locked",
@@ -33,7 +33,7 @@ _REASONS = {
 
 
 def store_path(folder: Path | None = None) -> Path | None:
-    """Where the store lies: the folder named, WHICHGPU_DATA, or the user's data directory; None where there is no home."""
+    """Path of the store in the given folder, WHICHGPU_DATA, or the user's data directory; None without a home."""
     named = folder or (Path(os.environ["WHICHGPU_DATA"]) if os.environ.get("WHICHGPU_DATA") else None)
     if named is not None:
         return named.expanduser() / NAME
@@ -43,7 +43,7 @@ def store_path(folder: Path | None = None) -> Path | None:
 
 @contextmanager
 def open_for_reading(folder: Path | None = None) -> Iterator[sqlite3.Connection | None]:
-    """The store to read from, as it stood when the first question was asked; None where there is none, or nothing in it yet."""
+    """Open the store for reading; None if there is none or it is empty."""
     path = store_path(folder)
     if path is None or not _exists(path):
         yield None
@@ -53,7 +53,7 @@ def open_for_reading(folder: Path | None = None) -> Iterator[sqlite3.Connection 
         try:
             _check(connection, path)
             version = connection.execute("PRAGMA user_version").fetchone()[0]
-            if version < len(MIGRATIONS):  # brought forward by whoever may write; if that is not us, it is an error
+            if version < len(MIGRATIONS):  # Migrating needs write access and raises without it.
                 connection.close()
                 connection = _open_to_write(path)
             yield connection if connection.execute("SELECT 1 FROM batch LIMIT 1").fetchone() else None
@@ -62,7 +62,7 @@ def open_for_reading(folder: Path | None = None) -> Iterator[sqlite3.Connection 
 
 
 def check_writable(folder: Path | None = None) -> None:
-    """An error where the store could not be written; none is made that there is not yet."""
+    """Raise if the store could not be written; a missing one is not created."""
     path = store_path(folder)
     if path is not None and not _exists(path):
         _make_folder(path)
@@ -78,7 +78,7 @@ def check_writable(folder: Path | None = None) -> None:
 
 @contextmanager
 def open_for_writing_lazily(folder: Path | None = None) -> Iterator[Callable[[], sqlite3.Connection]]:
-    """The store to write to, opened or made once there is something to write."""
+    """Yield a function that opens or creates the store on first use."""
     opened: list[sqlite3.Connection] = []
     with ExitStack() as stack:
 
@@ -92,7 +92,7 @@ def open_for_writing_lazily(folder: Path | None = None) -> Iterator[Callable[[],
 
 @contextmanager
 def open_for_writing(folder: Path | None = None) -> Iterator[sqlite3.Connection]:
-    """The store to write to, made or brought forward where needed."""
+    """Open the store for writing; create or migrate it if needed."""
     path = store_path(folder)
     if path is None:
         raise DataError("store-homeless", msg("error.store-homeless"), msg("hint.store-homeless"))
@@ -108,20 +108,20 @@ def open_for_writing(folder: Path | None = None) -> Iterator[sqlite3.Connection]
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """All of it or nothing: other writers wait, readers go on seeing what was there."""
+    """Commit all or nothing; other writers wait, readers see the old state."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
         connection.execute("COMMIT")
     except BaseException:
-        with suppress(sqlite3.Error):  # a full disk may have rolled back already
+        with suppress(sqlite3.Error):  # A full disk may have rolled back already.
             connection.execute("ROLLBACK")
         raise
 
 
 @contextmanager
 def translate_sqlite_errors(path: Path) -> Iterator[None]:
-    """SQLite's errors in our words."""
+    """Convert SQLite's errors to DataErrors."""
     try:
         yield
     except sqlite3.Error as problem:
@@ -149,15 +149,15 @@ def _exists(path: Path) -> bool:
 def _open_to_read(path: Path) -> sqlite3.Connection:
     uri = path.absolute().as_uri()
     try:
-        return _settled(sqlite3.connect(f"{uri}?mode=ro", uri=True, isolation_level=None, timeout=WAIT_MS / 1000))
+        return _configured(sqlite3.connect(f"{uri}?mode=ro", uri=True, isolation_level=None, timeout=WAIT_MS / 1000))
     except sqlite3.OperationalError:
-        # A folder we may not write to has no room for the log's index; with no log beside it, the file is all there is.
+        # A read-only folder cannot have the index of the write-ahead log; without a log, the file alone is complete.
         if path.with_name(path.name + "-wal").exists():
             raise
-        return _settled(sqlite3.connect(f"{uri}?immutable=1", uri=True, isolation_level=None))
+        return _configured(sqlite3.connect(f"{uri}?immutable=1", uri=True, isolation_level=None))
 
 
-def _settled(connection: sqlite3.Connection) -> sqlite3.Connection:
+def _configured(connection: sqlite3.Connection) -> sqlite3.Connection:
     try:
         connection.execute(f"PRAGMA busy_timeout={WAIT_MS}")
         connection.execute("PRAGMA mmap_size=1073741824")
@@ -174,10 +174,10 @@ def _open_to_write(path: Path) -> sqlite3.Connection:
         connection.execute(f"PRAGMA busy_timeout={WAIT_MS}")
         _check(connection, path)
         _log_ahead(connection)
-        connection.execute("PRAGMA synchronous=FULL")  # a batch that was reported as kept survives a power cut
+        connection.execute("PRAGMA synchronous=FULL")  # A batch reported as saved survives a power cut.
         connection.execute("PRAGMA cache_size=-65536")
         connection.execute("PRAGMA mmap_size=1073741824")
-        _bring_forward(connection)
+        _migrate(connection)
     except BaseException:
         connection.close()
         raise
@@ -185,7 +185,7 @@ def _open_to_write(path: Path) -> sqlite3.Connection:
 
 
 def _log_ahead(connection: sqlite3.Connection) -> None:
-    """Switch to a write-ahead log. SQLite does not wait for others while it switches, so we do."""
+    """Switch to a write-ahead log; SQLite does not wait for other processes here, so retry."""
     for attempt in range(100):
         try:
             if connection.execute("PRAGMA journal_mode=WAL").fetchone()[0] == "wal":
@@ -197,8 +197,8 @@ def _log_ahead(connection: sqlite3.Connection) -> None:
 
 
 def _check(connection: sqlite3.Connection, path: Path) -> None:
-    """Refuse a file that is not ours or is of a later schema."""
-    connection.execute("BEGIN")  # all three of one moment: another process may be making the store
+    """Raise if a file is not a price store or has a later schema."""
+    connection.execute("BEGIN")  # All three are read at once, since another process may be creating the store.
     tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     version = connection.execute("PRAGMA user_version").fetchone()[0]
@@ -210,8 +210,8 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
         raise DataError("store-newer", message, msg("hint.store-newer"))
 
 
-def _bring_forward(connection: sqlite3.Connection) -> None:
-    """Apply the migrations that are missing, each whole or not at all; two processes at once do it once."""
+def _migrate(connection: sqlite3.Connection) -> None:
+    """Apply missing migrations, each in a transaction, so that concurrent processes apply it once."""
     while connection.execute("PRAGMA user_version").fetchone()[0] < len(MIGRATIONS):
         with transaction(connection):
             version = connection.execute("PRAGMA user_version").fetchone()[0]

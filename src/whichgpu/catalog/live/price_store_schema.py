@@ -1,9 +1,9 @@
-"""The user's price store: one SQLite file, its tables, and how an older one is brought forward.
+"""Schema of the user's price store, one SQLite file, and its migrations.
 
-A *series* is one part of one source; a *batch* is one look at it. A *price* row is a run of looks that saw an offer at one
-price: `batch` is the look that began it and `end_batch` the one that saw it gone or changed. A run that goes on is open
-(`last` is empty): the newest look of its series saw it, so that an unchanged price costs nothing to keep. Any snapshot can
-be made again from the runs: those begun by it and not ended by it. Days are proleptic ordinals.
+A *series* is one part of a source; a *batch* is one snapshot of it. A *price* row is an interval of snapshots with an offer at
+one price: `batch` began it and `end_batch` ended it or had another price. An interval without `last` is open: the newest snapshot
+of its series has it, so that an unchanged price takes no space. Any snapshot can be restored from the intervals that had begun
+and not ended. Days are proleptic ordinals.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ MIGRATIONS: tuple[str, ...] = (
         id INTEGER PRIMARY KEY AUTOINCREMENT,
         series INTEGER NOT NULL REFERENCES series(id),
         seen INTEGER NOT NULL,      -- day the prices were true
-        recorded INTEGER NOT NULL,  -- day this store learnt of them
-        content INTEGER,            -- day the source's content last changed, where known
+        recorded INTEGER NOT NULL,  -- day they entered this store
+        content INTEGER,            -- day the source's content last changed, if known
         digest TEXT,
         rows INTEGER NOT NULL, aside INTEGER NOT NULL, prices INTEGER NOT NULL, kept INTEGER NOT NULL,
         offers INTEGER NOT NULL, unknown INTEGER NOT NULL, reasons TEXT NOT NULL,
-        changes INTEGER NOT NULL DEFAULT 0  -- offers new, gone or at another price
+        changes INTEGER NOT NULL DEFAULT 0  -- offers that are new, ended or at another price
     );
     CREATE INDEX batch_series ON batch(series, id);
     CREATE TABLE offer(
@@ -37,7 +37,7 @@ MIGRATIONS: tuple[str, ...] = (
     ) WITHOUT ROWID;
     CREATE INDEX price_open ON price(series, offer) WHERE last IS NULL;
     CREATE TABLE held(offer INTEGER NOT NULL, series INTEGER NOT NULL, PRIMARY KEY(offer, series)) WITHOUT ROWID;
-    -- what was said of an offer's stock, each time it was something else
+    -- changes of the stated availability of an offer
     CREATE TABLE availability(
         offer INTEGER NOT NULL, series INTEGER NOT NULL, batch INTEGER NOT NULL, words TEXT NOT NULL,
         PRIMARY KEY(offer, series, batch)

@@ -1,4 +1,4 @@
-"""Asking the store: what was on offer on a day, how prices went, what changed between two looks, how old it all is."""
+"""Queries of the price store: offers on a day, price history, changes between snapshots, age of sources."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STALE_DAYS = 30
 
 @dataclass(frozen=True, slots=True)
 class OfferQuery:
-    """Which offers are asked for; None asks nothing."""
+    """Constraints on offers; None is no constraint."""
 
     gpus: frozenset[str] | None = None
     provider: str | None = None
@@ -31,14 +31,14 @@ class OfferQuery:
 
 @dataclass(frozen=True, slots=True)
 class SeriesStatus:
-    """One part of one source: how much it gave, and how old what it gave is."""
+    """One part of a source: its size and the age of its content."""
 
     source: str
     scope: str
     snapshots: int
-    last_snapshot: int  # its number, for `catalog diff @A @B`
-    last_look: str  # day of the last look
-    content: str  # day its content last changed: as the source says, or as we saw
+    last_snapshot: int  # number for `catalog diff @A @B`
+    last_look: str  # day of the last snapshot
+    content: str  # day its content last changed: as the source states, or as seen
     age_days: int  # of the content
     stale: bool
     offers: int
@@ -52,23 +52,21 @@ _PRICE = "p.amount, p.upfront, p.first, p.last, p.ended, p.end_batch, p.batch, p
 Row = tuple[object, ...]
 
 
-class _Looks:
-    """The looks that count: those up to a horizon. What they tell of a run is put together here, not by joins."""
+class _Snapshots:
+    """Snapshots up to a horizon, kept in memory to avoid joins."""
 
     def __init__(self, connection: sqlite3.Connection, horizon: int) -> None:
         self.horizon = horizon
         self._sources = dict(connection.execute("SELECT id, source FROM series"))
-        looks = connection.execute(
-            "SELECT id, series, seen, recorded FROM batch WHERE id <= ? ORDER BY id", (horizon,)
-        ).fetchall()
+        query = "SELECT id, series, seen, recorded FROM batch WHERE id <= ? ORDER BY id"
         self._newest: dict[int, int] = {}
         self._recorded: dict[int, str] = {}
-        for id, series, seen, recorded in looks:
+        for id, series, seen, recorded in connection.execute(query, (horizon,)):
             self._newest[series] = max(seen, self._newest.get(series, 0))
             self._recorded[id] = _iso(recorded)
 
     def observation(self, row: tuple[Any, ...]) -> Observation:
-        """A run as those looks saw it: one that a later look ended goes on."""
+        """Observation of a price interval; one that only a later snapshot ended is still open."""
         (provider, instance, region, gpu, gpus, term, payment, currency, includes, amount, upfront, first, last, ended,
          end_batch, batch, series, availability) = row  # fmt: skip
         if end_batch is None or end_batch > self.horizon:
@@ -95,7 +93,7 @@ class _Looks:
 
 
 def snapshot_horizon(connection: sqlite3.Connection, known: date | int | None) -> int:
-    """The last batch recorded by a day, or that of a number."""
+    """Number of the last snapshot recorded by a day, or the given number."""
     if known is None:
         return NO_BATCH
     if isinstance(known, int):
@@ -108,15 +106,15 @@ def offers_on(
     connection: sqlite3.Connection,
     day: date | None,
     known: date | int | None = None,
-    wish: OfferQuery = OfferQuery(),  # noqa: B008 - frozen
+    query: OfferQuery = OfferQuery(),  # noqa: B008 - frozen
     also_ended: bool = False,
 ) -> list[Observation]:
-    """The last run of each offer in each series that had begun by a day and was still listed then, or `also_ended`."""
-    where, values = _wished(wish)
-    looks = _Looks(connection, snapshot_horizon(connection, known))
-    values |= {"day": FOREVER if day is None else day.toordinal(), "h": looks.horizon}
-    # For each offer of each series one step into the key of `price`, however long its history is: CROSS JOIN keeps the order.
-    query = f"""
+    """Last observation of each offer in each series by a day, if still listed then or `also_ended`."""
+    where, values = _conditions(query)
+    snapshots = _Snapshots(connection, snapshot_horizon(connection, known))
+    values |= {"day": FOREVER if day is None else day.toordinal(), "h": snapshots.horizon}
+    # CROSS JOIN fixes the order: one index look-up in `price` per offer and series, however long the history.
+    sql = f"""
     SELECT {_OFFER}, {_PRICE}, (
         SELECT a.words FROM availability a WHERE a.offer = h.offer AND a.series = h.series AND a.batch <= :h
         ORDER BY a.batch DESC LIMIT 1
@@ -129,48 +127,48 @@ def offers_on(
     )
     WHERE {where} AND ({int(also_ended)} OR NOT coalesce(p.end_batch <= :h AND p.ended <= :day, 0))
     """
-    return list(map(looks.observation, connection.execute(query, values)))
+    return list(map(snapshots.observation, connection.execute(sql, values)))
 
 
-def price_history(connection: sqlite3.Connection, wish: OfferQuery, known: date | int | None = None) -> Iterator[Observation]:
-    """Every run of the offers asked for, oldest first, as they are read."""
-    where, values = _wished(wish)
-    looks = _Looks(connection, snapshot_horizon(connection, known))
-    values["h"] = looks.horizon
-    query = f"""SELECT {_OFFER}, {_PRICE}, '' FROM price p JOIN offer o ON o.id = p.offer
+def price_history(connection: sqlite3.Connection, query: OfferQuery, known: date | int | None = None) -> Iterator[Observation]:
+    """Yield all price intervals of the offers, oldest first."""
+    where, values = _conditions(query)
+    snapshots = _Snapshots(connection, snapshot_horizon(connection, known))
+    values["h"] = snapshots.horizon
+    sql = f"""SELECT {_OFFER}, {_PRICE}, '' FROM price p JOIN offer o ON o.id = p.offer
     WHERE {where} AND p.batch <= :h ORDER BY p.first, p.batch, o.id"""
-    return map(looks.observation, connection.execute(query, values))
+    return map(snapshots.observation, connection.execute(sql, values))
 
 
 def snapshot_observations(connection: sqlite3.Connection, number: int) -> list[Observation] | None:
-    """What one look saw; None where there is no such look."""
+    """Observations of one snapshot; None if there is none of that number."""
     found = connection.execute("SELECT series FROM batch WHERE id = ?", (number,)).fetchone()
     if found is None:
         return None
-    looks = _Looks(connection, number)
+    snapshots = _Snapshots(connection, number)
     query = f"""SELECT {_OFFER}, {_PRICE}, '' FROM price p JOIN offer o ON o.id = p.offer
     WHERE p.series = :series AND p.batch <= :h AND (p.end_batch IS NULL OR p.end_batch > :h OR p.end_batch = p.batch)"""
-    return list(map(looks.observation, connection.execute(query, {"series": found[0], "h": number})))
+    return list(map(snapshots.observation, connection.execute(query, {"series": found[0], "h": number})))
 
 
-def changes_since(connection: sqlite3.Connection, number: int, wish: OfferQuery) -> Iterator[tuple[Observation, bool]]:
-    """Runs begun (True) or ended (False) by looks after a given one."""
-    where, values = _wished(wish)
+def changes_since(connection: sqlite3.Connection, number: int, query: OfferQuery) -> Iterator[tuple[Observation, bool]]:
+    """Yield the price intervals that began (True) or ended (False) after a snapshot."""
+    where, values = _conditions(query)
     values["since"] = number
-    looks = _Looks(connection, NO_BATCH)
-    query = f"""SELECT p.batch, {_OFFER}, {_PRICE}, '' FROM price p JOIN offer o ON o.id = p.offer
+    snapshots = _Snapshots(connection, NO_BATCH)
+    sql = f"""SELECT p.batch, {_OFFER}, {_PRICE}, '' FROM price p JOIN offer o ON o.id = p.offer
     WHERE {where} AND (p.batch > :since OR p.end_batch > :since) ORDER BY p.first, p.batch, o.id"""
-    for began, *row in connection.execute(query, values):
-        yield looks.observation(tuple(row)), began > number
+    for began, *row in connection.execute(sql, values):
+        yield snapshots.observation(tuple(row)), began > number
 
 
 def newest_snapshot(connection: sqlite3.Connection) -> int:
-    """The number of the newest look."""
+    """Number of the newest snapshot."""
     return int(connection.execute("SELECT coalesce(max(id), 0) FROM batch").fetchone()[0])
 
 
 def series_status(connection: sqlite3.Connection, today: date) -> list[SeriesStatus]:
-    """Every part of every source, by the age of its content."""
+    """Status of each part of each source."""
     query = """
     SELECT s.source, s.scope, count(*), max(b.id), max(b.recorded),
         (SELECT coalesce(c.content, c.seen) FROM batch c WHERE c.series = s.id AND (c.content IS NOT NULL OR c.changes > 0)
@@ -181,7 +179,7 @@ def series_status(connection: sqlite3.Connection, today: date) -> list[SeriesSta
 
 
 def quarantined_rows(connection: sqlite3.Connection, source: str | None = None) -> list[dict[str, str]]:
-    """Rows of the newest looks that were not believed, each with its reason."""
+    """Quarantined rows of the newest snapshots, each with its reason."""
     names = ("source", "scope", "reason", "detail", "provider", "instance", "region", "accelerator", "term", "price", "currency")
     query = """SELECT s.source, s.scope, q.reason, q.detail, q.provider, q.instance, q.region, q.accelerator, q.term, q.price,
         q.currency FROM quarantine q JOIN batch b ON b.id = q.batch JOIN series s ON s.id = b.series
@@ -211,21 +209,21 @@ def _status(connection: sqlite3.Connection, row: Row, today: date) -> SeriesStat
     )
 
 
-def _wished(wish: OfferQuery) -> tuple[str, dict[str, object]]:
-    """Conditions on `o`, and their values."""
+def _conditions(query: OfferQuery) -> tuple[str, dict[str, object]]:
+    """SQL conditions on the offer `o`, and their values."""
     parts, values = ["1"], dict[str, object]()
-    if wish.gpus is not None:
-        parts.append(f"o.gpu IN ({_named('gpu', wish.gpus, values)})")
-    if wish.terms is not None:
-        parts.append(f"o.term IN ({_named('term', wish.terms, values)})")
+    if query.gpus is not None:
+        parts.append(f"o.gpu IN ({_placeholders('gpu', query.gpus, values)})")
+    if query.terms is not None:
+        parts.append(f"o.term IN ({_placeholders('term', query.terms, values)})")
     for name in ("provider", "region", "instance"):
-        if getattr(wish, name) is not None:
+        if getattr(query, name) is not None:
             parts.append(f"o.{name} = :{name}")
-            values[name] = getattr(wish, name)
+            values[name] = getattr(query, name)
     return " AND ".join(parts), values
 
 
-def _named(name: str, words: Iterable[str], values: dict[str, object]) -> str:
+def _placeholders(name: str, words: Iterable[str], values: dict[str, object]) -> str:
     keys = []
     for number, word in enumerate(sorted(words)):
         values[f"{name}{number}"] = word

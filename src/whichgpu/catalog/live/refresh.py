@@ -1,9 +1,9 @@
-"""Asking sources, all at once, each for itself: one that fails holds back none and damages nothing."""
+"""Refresh of prices from all sources in parallel; one that fails affects no other."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import date
@@ -31,12 +31,12 @@ from whichgpu.catalog.live.sources import find_source, source_names
 from whichgpu.catalog.live.staging import BatchSummary
 from whichgpu.catalog.store import Catalog
 
-AT_ONCE = 8
+MAX_PARALLEL = 8
 
 
 @dataclass(frozen=True, slots=True)
 class SourceProblem:
-    """What went wrong with a source, or with one part of it."""
+    """Failure of a source, or of one part of it."""
 
     scope: str | None
     kind: str
@@ -45,7 +45,7 @@ class SourceProblem:
 
 @dataclass(frozen=True, slots=True)
 class RefreshOutcome:
-    """What came of asking one source."""
+    """Saved batches and failures of one source."""
 
     source: str
     taken: tuple[BatchSummary, ...]
@@ -66,11 +66,11 @@ class RefreshProgress:
 
 
 class _Stopped(Exception):
-    """The user has had enough."""
+    """The user stopped the refresh."""
 
 
 def select_sources(names: Sequence[str], keys: Mapping[str, str]) -> tuple[PriceSource, ...]:
-    """The sources named; without names all that need no key, or have theirs, and are no great load."""
+    """Sources of these names; without names, all that are not heavy and need no key or have theirs."""
     if names:
         found = tuple(find_source(name) for name in dict.fromkeys(names))
         for source in found:
@@ -78,15 +78,15 @@ def select_sources(names: Sequence[str], keys: Mapping[str, str]) -> tuple[Price
                 message = msg("error.needs-key", name=source.name, key=source.key)
                 raise UsageError("needs-key", message, msg("hint.needs-key", key=source.key))
         return found
-    return tuple(_willing(keys))
+    return tuple(_default_sources(keys))
 
 
-def _willing(keys: Mapping[str, str]) -> Iterator[PriceSource]:
+def _default_sources(keys: Mapping[str, str]) -> Iterator[PriceSource]:
     for name in source_names():
         try:
             source = find_source(name)
         except DataError:
-            continue  # a broken plug-in is told of when it is named
+            continue  # A broken plug-in is reported if it is named.
         if not source.heavy and (not source.key or keys.get(source.key)):
             yield source
 
@@ -103,41 +103,42 @@ def refresh(
     progress: RefreshProgress = RefreshProgress(),  # noqa: B008 - stateless
     trusting: bool = False,
 ) -> tuple[RefreshOutcome, ...]:
-    """Ask the sources and keep what they give. Raises only where the store cannot be written at all."""
-    import httpx  # noqa: F401 - say so once, before anyone is asked, where it is not installed
+    """Request prices from the sources and save them; raise only if the store cannot be written."""
+    import httpx  # noqa: F401 - fail once, before any request, if it is not installed
 
     resolver = Resolver(catalog)
-    check_writable(folder)  # say so once, before anyone is asked
-    keys, stop = os.environ if keys is None else keys, Event()
+    check_writable(folder)  # Fail once, before any request.
+    stop = Event()
+    known = (resolver.machine_of, catalog.instances)
 
-    def one(source: PriceSource) -> RefreshOutcome:
+    def request_with(client: Client) -> SourceRequest:
+        return SourceRequest(client, today, regions, currency, os.environ if keys is None else keys, *known)
+
+    def refresh_one(source: PriceSource) -> RefreshOutcome:
         progress.began(source.name)
-        outcome = _asked(source, resolver, catalog, today, folder, regions, currency, keys, progress, trusting, stop)
+        outcome = _refresh_source(source, request_with, resolver, catalog, folder, progress, trusting, stop)
         progress.ended(source.name, bool(outcome.problems))
         return outcome
 
-    pool = ThreadPoolExecutor(max_workers=max(1, min(AT_ONCE, len(sources))), thread_name_prefix="prices")
+    pool = ThreadPoolExecutor(max_workers=max(1, min(MAX_PARALLEL, len(sources))), thread_name_prefix="prices")
     try:
-        return tuple(pool.map(one, sources))
+        return tuple(pool.map(refresh_one, sources))
     finally:
         stop.set()
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _asked(
+def _refresh_source(
     source: PriceSource,
+    request_with: Callable[[Client], SourceRequest],
     resolver: Resolver,
     catalog: Catalog,
-    today: date,
     folder: Path | None,
-    regions: tuple[str, ...],
-    currency: str,
-    keys: Mapping[str, str],
     progress: RefreshProgress,
     trusting: bool,
     stop: Event,
 ) -> RefreshOutcome:
-    """One source, batch by batch; every error becomes a problem of its outcome."""
+    """Save one source batch by batch; errors become problems of its outcome."""
     taken: list[BatchSummary] = []
     problems: list[SourceProblem] = []
 
@@ -152,16 +153,16 @@ def _asked(
 
     try:
         with open_for_writing_lazily(folder) as store:
-            client = Client(known=_known(folder, catalog), progress=went_on, sleep=pause)
-            ask = SourceRequest(client, today, regions, currency, keys, resolver.machine_of, catalog.instances)
+            client = Client(known=_known_validators(folder, catalog), progress=went_on, sleep=pause)
+            request = request_with(client)
             reader = reader_digest(catalog)
             try:
-                for batch in source.batches(ask):
+                for batch in source.batches(request):
                     try:
-                        # a look after a failed one must not hide what that one would have brought
-                        fair = read_first_row(replace(batch, validators=()) if problems else batch)
+                        # After a failed batch, all are requested again: their validators are not saved.
+                        started = read_first_row(replace(batch, validators=()) if problems else batch)
                         with translate_sqlite_errors(store_path(folder) or Path()):
-                            taken.append(save_batch(store(), fair, resolver, today, reader, trusting))
+                            taken.append(save_batch(store(), started, resolver, request.today, reader, trusting))
                     except Exception as problem:
                         problems.append(_problem(batch, source.name, problem))
             finally:
@@ -182,7 +183,7 @@ def _problem(batch: PriceBatch | None, source: str, problem: Exception) -> Sourc
 
 
 def reader_digest(catalog: Catalog) -> str:
-    """Names the tables rows are read with: when they change, answers we already know are asked for again."""
+    """Digest of the tables that rows are parsed with: if they change, unchanged content is read again."""
     digest = blake2b(__version__.encode(), digest_size=12)
     for path in (*sorted(FOLDER.glob("*.csv")), catalog.folder / "gpus.csv", catalog.folder / "instances.csv"):
         digest.update(path.read_bytes())
@@ -190,13 +191,13 @@ def reader_digest(catalog: Catalog) -> str:
 
 
 def read_first_row(batch: PriceBatch) -> PriceBatch:
-    """The same with its first row read: a source that cannot be reached fails here, before a store is made for it."""
+    """Read the first row of a batch, so that an unreachable source fails before a store is created."""
     first = list(islice(batch.rows, 1))
     return replace(batch, rows=chain(first, batch.rows))
 
 
-def _known(folder: Path | None, catalog: Catalog) -> dict[str, Validators]:
-    """What the store's last looks said that makes the next ones conditional."""
+def _known_validators(folder: Path | None, catalog: Catalog) -> dict[str, Validators]:
+    """Validators of the last snapshots, by URL, for conditional requests."""
     with open_for_reading(folder) as connection:
         rows = [] if connection is None else connection.execute("SELECT url, etag, modified, reader FROM validator").fetchall()
     reader = reader_digest(catalog)

@@ -1,7 +1,7 @@
-"""From what a source calls a GPU to the variant it is; what cannot be told apart is reported, never guessed.
+"""Resolution of a source's GPU name to a variant; ambiguous names are reported, never guessed.
 
-In this order: the machine is in the catalog; the machine is another provider's, resold; a rule in `data/names.csv`;
-a name that fits one variant only, by itself or with the memory the source states.
+In this order: an instance of the catalog; an instance that a marketplace resells; a rule of `data/names.csv`; a name that matches
+one variant only, by itself or with the stated memory.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from whichgpu.catalog.live.rows import OfferRow
 from whichgpu.catalog.live.source_tables import name_rules, upstreams
 from whichgpu.catalog.store import Catalog
 
-TOLERANCE = 0.12  # between marketed, reported and decimal sizes of one memory; the next size is at least a third away
-MOST_KEPT = 200_000
-FEWEST_GPUS, MOST_GPUS = 0.001, 100_000  # of one offer: the smallest slice sold is a sixteenth
+MEMORY_TOLERANCE = 0.12  # between marketed, reported and decimal sizes; the next memory size is at least a third away
+MAX_CACHED = 200_000
+MIN_GPUS, MAX_GPUS = 0.001, 100_000  # of one offer (assumed); the smallest slice sold is a sixteenth
 
 
 @dataclass(frozen=True, slots=True)
 class ResolvedGpu:
-    """What a row is about: a variant and how many of it; below 1 a slice."""
+    """Variant of a row and its count; below 1 it is a slice."""
 
     gpu: Gpu
     gpus: float
@@ -36,78 +36,76 @@ class ResolvedGpu:
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """Why a row cannot be told to be about a variant: `unknown-gpu`, `gpus`, `count` or `memory`."""
+    """Reason why a row is not resolved to a variant: `unknown-gpu`, `gpus`, `count` or `memory`."""
 
     reason: str
     detail: str
 
 
 class Resolver:
-    """Variants by what sources say, each combination of words worked out once."""
+    """Cached resolution of rows to variants."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self._machines = {(row.provider, name.lower()): row for row in catalog.instances for name in (row.instance, *row.aliases)}
-        # where the name of a machine may tell what is in it; elsewhere rows that differ in it alone are worked out once
-        self._telling = {rule.provider for rule in name_rules() if rule.instance} | {market for market, _ in upstreams()}
+        # Providers whose instance names may identify the GPU; for others the cache ignores the instance name.
+        self._named_here = {rule.provider for rule in name_rules() if rule.instance} | {market for market, _ in upstreams()}
         self._known: dict[tuple[object, ...], ResolvedGpu | Rejection] = {}
         self._named: dict[str, tuple[Gpu, ...]] = {}
 
     def resolve(self, row: OfferRow) -> ResolvedGpu | Rejection:
-        """The variant of a row, or the doubt about it."""
-        telling = not row.accelerator or row.provider in self._telling or (row.provider, row.instance.lower()) in self._machines
-        key = (row.provider, row.instance if telling else "", row.accelerator, row.count, row.memory_mib, row.names)
-        if row.count is not None and not FEWEST_GPUS <= row.count <= MOST_GPUS:  # nor is it where the count is no number
+        """Variant of a row, or the reason for its rejection."""
+        by_instance = (
+            not row.accelerator or row.provider in self._named_here or (row.provider, row.instance.lower()) in self._machines
+        )
+        key = (row.provider, row.instance if by_instance else "", row.accelerator, row.count, row.memory_mib, row.names)
+        if row.count is not None and not MIN_GPUS <= row.count <= MAX_GPUS:  # This also rejects NaN.
             return Rejection("gpus", f"{row.count:g}")
         found = self._known.get(key)
         if found is None:
-            if len(self._known) >= MOST_KEPT:
+            if len(self._known) >= MAX_CACHED:
                 self._known.clear()
-            found = self._known[key] = self._in_reason(self._work_out(row))
+            found = self._known[key] = self._with_plausible_count(self._resolve_uncached(row))
         return found
 
     @cached_property
     def rates(self) -> DollarRates:
-        """Exchange rates that prices are checked at."""
+        """Exchange rates of plausibility checks."""
         return DollarRates(self._catalog.exchange)
 
     @cached_property
     def references(self) -> ReferencePrices:
-        """Bundled prices that new offers are compared with."""
+        """Bundled prices, the reference of new offers."""
         return ReferencePrices(self._catalog, self.rates)
 
     def machine_of(self, provider: str, instance: str) -> Instance | None:
-        """The machine as the catalog knows it, whatever the source says is in it."""
+        """Instance of the catalog by provider and name."""
         return self._machines.get((provider, instance.lower()))
 
-    def _work_out(self, row: OfferRow) -> ResolvedGpu | Rejection:
+    def _resolve_uncached(self, row: OfferRow) -> ResolvedGpu | Rejection:
         machine = self._machines.get((row.provider, row.instance.lower())) or self._resold(row)
         if machine is not None:
-            return self._of_machine(row, machine)
-        found = self._by_rule(row) or self._by_name(row, (*row.names, row.accelerator), 1.0)
+            return self._from_machine(row, machine)
+        found = self._by_rule(row) or self._by_name(row, (*row.names, row.accelerator))
         if found is None:
             return Rejection("unknown-gpu", row.accelerator or row.instance)
-        return self._checked(row, found)
+        return self._with_matching_memory(row, found)
 
-    def _of_machine(self, row: OfferRow, machine: Instance) -> ResolvedGpu | Rejection:
+    def _from_machine(self, row: OfferRow, machine: Instance) -> ResolvedGpu | Rejection:
         found = ResolvedGpu(self._catalog.gpu_in(machine), machine.gpus)
-        whole = found.gpus >= 1
-        if whole and row.count is not None and abs(row.count - found.gpus) > 0.001:
+        if found.gpus >= 1 and row.count is not None and abs(row.count - found.gpus) > 0.001:
             return Rejection("count", f"{row.instance}: {row.count:g} / {found.gpus:g}")
-        return self._checked(row, found)
+        return self._with_matching_memory(row, found)
 
     def _resold(self, row: OfferRow) -> Instance | None:
-        """The machine of another provider that a marketplace lists under `prefix…instance` or names beside it."""
+        """Instance of another provider that a marketplace lists as `prefix…instance` or by a further name."""
         prefix = re.match(r"[a-z0-9]+", row.instance.lower())
         upstream = upstreams().get((row.provider, prefix[0])) if prefix else None
         if upstream is None:
             return None
-        candidates = [*row.names, re.sub(r"^[a-z0-9]+_+", "", row.instance, flags=re.IGNORECASE)]
-        for name in candidates:
-            found = self._machines.get((upstream, re.sub(r"_spot$", "", name.lower())))
-            if found is not None:
-                return found
-        return None
+        names = (*row.names, re.sub(r"^[a-z0-9]+_+", "", row.instance, flags=re.IGNORECASE))
+        machines = (self._machines.get((upstream, re.sub(r"_spot$", "", name.lower()))) for name in names)
+        return next((machine for machine in machines if machine is not None), None)
 
     def _by_rule(self, row: OfferRow) -> ResolvedGpu | None:
         count = 1.0 if row.count is None else row.count
@@ -122,32 +120,29 @@ class Resolver:
                 continue
             groups = {**(word.groupdict() if word else {}), **(place.groupdict() if place else {})}
             if rule.gpu == "=":
-                found = self._by_captured(row, groups["name"], count)
+                found = self._by_name_in_instance(row, groups["name"], count)
                 if found is not None:
                     return found
-            elif rule.gpus == "n/2":
-                return ResolvedGpu(self._catalog.gpu_by_id[rule.gpu], count * int(groups["n"]) / 2)
-            elif rule.gpus == "n":
-                return ResolvedGpu(self._catalog.gpu_by_id[rule.gpu], count * int(groups["n"]))
             else:
-                return ResolvedGpu(self._catalog.gpu_by_id[rule.gpu], count * float(rule.gpus or 1))
+                scale = {"n": int(groups.get("n") or 0), "n/2": int(groups.get("n") or 0) / 2}.get(rule.gpus)
+                return ResolvedGpu(self._catalog.gpu_by_id[rule.gpu], count * (float(rule.gpus or 1) if scale is None else scale))
         return None
 
-    def _by_captured(self, row: OfferRow, name: str, count: float) -> ResolvedGpu | None:
-        """A name cut out of the instance's: as the catalog lists one such GPU, else by the name itself."""
-        for key in (f"1x-{name}", f"1x_{name}", *(f"1x-{name}-{gib}GB" for gib in _sizes(row)), name):
+    def _by_name_in_instance(self, row: OfferRow, name: str, count: float) -> ResolvedGpu | None:
+        """Variant of a GPU name within the instance name: as the catalog's instance with one such GPU, or by the name itself."""
+        for key in (f"1x-{name}", f"1x_{name}", *(f"1x-{name}-{gib}GB" for gib in _memory_sizes_gib(row)), name):
             machine = self._machines.get((row.provider, key.lower()))
             if machine is not None:
                 return ResolvedGpu(self._catalog.gpu_in(machine), machine.gpus * count)
-        return self._by_name(row, (name.replace("_", " "),), 1.0)
+        return self._by_name(row, (name.replace("_", " "),))
 
-    def _by_name(self, row: OfferRow, names: tuple[str, ...], share: float) -> ResolvedGpu | None:
+    def _by_name(self, row: OfferRow, names: tuple[str, ...]) -> ResolvedGpu | None:
         for name in names:
             found = self._candidates(name)
             if len(found) > 1 and row.memory_mib:
                 found = tuple(gpu for gpu in found if _fits(row.memory_mib, gpu.memory_marketed_bytes / MIB))
             if len(found) == 1:
-                return ResolvedGpu(found[0], (1.0 if row.count is None else row.count) * share)
+                return ResolvedGpu(found[0], 1.0 if row.count is None else row.count)
         return None
 
     def _candidates(self, name: str) -> tuple[Gpu, ...]:
@@ -156,34 +151,34 @@ class Resolver:
         return self._named[name]
 
     @staticmethod
-    def _in_reason(found: ResolvedGpu | Rejection) -> ResolvedGpu | Rejection:
-        """A name may multiply the count: `TPU v4-8` is four chips."""
-        if isinstance(found, ResolvedGpu) and not FEWEST_GPUS <= found.gpus <= MOST_GPUS:
+    def _with_plausible_count(found: ResolvedGpu | Rejection) -> ResolvedGpu | Rejection:
+        """Reject an implausible count, since a name may multiply it: `TPU v4-8` is four chips."""
+        if isinstance(found, ResolvedGpu) and not MIN_GPUS <= found.gpus <= MAX_GPUS:
             return Rejection("gpus", f"{found.gpus:g}")
         return found
 
-    def _checked(self, row: OfferRow, found: ResolvedGpu) -> ResolvedGpu | Rejection:
-        """The memory a source states is a witness: where it speaks against the variant, neither is believed."""
+    def _with_matching_memory(self, row: OfferRow, found: ResolvedGpu) -> ResolvedGpu | Rejection:
+        """Reject the row if the stated memory contradicts the matched variant."""
         if not row.memory_mib:
             return found
         whole = found.gpu.memory_marketed_bytes / MIB
-        if any(_fits(row.memory_mib, size) for size in _expected(row, found, whole)):
+        if any(_fits(row.memory_mib, size) for size in _expected_memory_mib(row, found, whole)):
             return found
         return Rejection("memory", f"{row.accelerator or row.instance}: {row.memory_mib:g} / {whole:g} MiB")
 
 
-def _expected(row: OfferRow, found: ResolvedGpu, whole: float) -> Iterator[float]:
+def _expected_memory_mib(row: OfferRow, found: ResolvedGpu, whole: float) -> Iterator[float]:
     yield whole
     units = row.count or 1.0
-    if found.gpus < units:  # a slice: its share of the memory
+    if found.gpus < units:  # A slice has its share of the memory.
         yield whole * found.gpus / units
     if found.gpus < 1:
         yield whole * found.gpus
 
 
-def _sizes(row: OfferRow) -> tuple[int, ...]:
+def _memory_sizes_gib(row: OfferRow) -> tuple[int, ...]:
     return tuple(gib for gib in (16, 32, 40, 80) if _fits(row.memory_mib, gib * 1024))
 
 
 def _fits(stated_mib: float | None, expected_mib: float) -> bool:
-    return bool(stated_mib) and abs((stated_mib or 0) / expected_mib - 1) <= TOLERANCE
+    return bool(stated_mib) and abs((stated_mib or 0) / expected_mib - 1) <= MEMORY_TOLERANCE

@@ -1,4 +1,4 @@
-"""What a source hands over: rows as it states them, in batches, each batch one look at one part of the source."""
+"""Rows of a source as it states them, in batches; a batch is a snapshot of one part of the source."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 MICRO = Decimal("0.000001")
 InstanceLookup = Callable[[str, str], Instance | None]
 HOURS_PER_MONTH = 730
-LARGEST = Decimal(10) ** 12  # of any currency, an hour
+MAX_PRICE = Decimal(10) ** 12  # per hour in any currency
 
 
 @dataclass(frozen=True, slots=True)
 class OfferRow:
-    """One price as a source states it, per hour for the whole instance. Nothing in it is believed yet."""
+    """One unchecked price as a source states it, per hour for the whole instance."""
 
     provider: str
     instance: str
     region: str
-    accelerator: str  # the source's own word; empty where only the instance tells
-    count: float | None  # GPUs, or None where only the instance tells
+    accelerator: str  # the source's name of the GPU; empty if it names the instance only
+    count: float | None  # GPUs; None if the source names the instance only
     memory_mib: float | None  # of one GPU
     term: str
     price: Decimal
@@ -38,14 +38,14 @@ class OfferRow:
     upfront: Decimal | None = None
     includes: str = "gpu+host"
     zone: str = ""
-    names: tuple[str, ...] = ()  # further names the source gives for the GPU or the machine, most telling first
-    availability: str | None = None  # what the source says of stock, in its words; no promise
-    seen: date | None = None  # the day of this row where it is not the batch's
+    names: tuple[str, ...] = ()  # further names of the GPU or the instance, most specific first
+    availability: str | None = None  # stock as the source states it
+    seen: date | None = None  # day of this row, if it is not the batch's
 
 
 @dataclass(frozen=True, slots=True)
 class RejectedRow:
-    """A row that could not even be read, and why; it goes to quarantine as it stands."""
+    """An unreadable row and the reason; it goes to quarantine as text."""
 
     reason: str
     row: str
@@ -53,16 +53,16 @@ class RejectedRow:
 
 @dataclass(slots=True)
 class ReadCounts:
-    """What has been read of a batch so far: the source counts here while its rows are taken."""
+    """Counts of a batch that the source updates while its rows are read."""
 
     rows: int = 0  # lines or items
-    aside: int = 0  # those that sell no GPU: hosts, CPU machines, disks
-    digest: str | None = None  # of the content, once it is all read
+    aside: int = 0  # those without a GPU: hosts, CPU instances, disks
+    digest: str | None = None  # of the content, once it is read completely
 
 
 @dataclass(frozen=True, slots=True)
 class Validators:
-    """What makes the next request for an address conditional."""
+    """HTTP validators for the next conditional request of a URL."""
 
     url: str
     etag: str | None
@@ -71,10 +71,10 @@ class Validators:
 
 @dataclass(frozen=True, slots=True)
 class PriceBatch:
-    """One look at one part of a source.
+    """A snapshot of one part of a source.
 
-    `complete`: all there is, so that what is missing is no longer listed. `seen`: the day the prices were true;
-    `content`: the day the source's own content last changed, where it is known.
+    `complete`: offers missing from it are no longer listed. `seen`: day of the prices; `content`: day the source's content last
+    changed, if known.
     """
 
     source: str
@@ -83,54 +83,50 @@ class PriceBatch:
     seen: date
     content: date | None = None
     complete: bool = True
-    unchanged: bool = False  # the server says so: the last batch of this scope stands
+    unchanged: bool = False  # the server says that the last batch of this scope is still valid
     read: ReadCounts = field(default_factory=ReadCounts)
     validators: tuple[Validators, ...] = ()
-    seen_of_digest: Mapping[str, date] = field(default_factory=dict)  # days by content, for content known to be old
-
-
-def _unknown_machine(*_: str) -> None:
-    return None
+    seen_of_digest: Mapping[str, date] = field(default_factory=dict)  # day by digest, for content known to be old
 
 
 @dataclass(frozen=True, slots=True)
 class SourceRequest:
-    """What a source is asked for, and what it may use."""
+    """Request to a source, with what it may use."""
 
     client: Client
     today: date
-    regions: tuple[str, ...] = ()  # () is the source's usual ones
+    regions: tuple[str, ...] = ()  # () means the usual ones of the source
     currency: str = "USD"
     keys: Mapping[str, str] = field(default_factory=dict)  # environment
-    machine_of: InstanceLookup = _unknown_machine  # what the catalog knows of a machine
-    machines: tuple[Instance, ...] = ()  # all it knows
+    machine_of: InstanceLookup = lambda *_: None  # instance of the catalog by provider and name
+    machines: tuple[Instance, ...] = ()  # all of the catalog
 
 
 class PriceSource(Protocol):
-    """A cloud, a catalog or a list that can be asked for prices. Plug-ins offer one under `whichgpu.price_sources`."""
+    """A source of prices; plug-ins register one under `whichgpu.price_sources`."""
 
     @property
     def name(self) -> str:
-        """What it is asked by."""
+        """Name of the source."""
         ...
 
     @property
     def key(self) -> str | None:
-        """The environment variable that must hold a key, where one is needed."""
+        """Environment variable with the required key; None if no key is needed."""
         ...
 
     @property
     def heavy(self) -> bool:
-        """Whether it is asked only when named."""
+        """Whether it is requested only if named."""
         ...
 
-    def batches(self, ask: SourceRequest) -> Iterator[PriceBatch]:
-        """Batches as they come; an error ends this source only, and what was yielded before it stands."""
+    def batches(self, request: SourceRequest) -> Iterator[PriceBatch]:
+        """Yield batches; an error ends this source only and keeps earlier batches."""
         ...
 
 
 def row_at_price(row: OfferRow, term: str, price: Decimal, instance: str | None = None, includes: str = "gpu+host") -> OfferRow:
-    """The same row at a price on a term; `dataclasses.replace` takes four times as long."""
+    """Copy a row with a price on a term; `dataclasses.replace` takes four times as long."""
     return OfferRow(
         row.provider,
         row.instance if instance is None else instance,
@@ -147,7 +143,7 @@ def row_at_price(row: OfferRow, term: str, price: Decimal, instance: str | None 
 
 
 def parse_price(value: object) -> Decimal:
-    """A price as a decimal without float noise or trailing zeros; a ValueError where it is none.
+    """Parse a price to a decimal without float noise or trailing zeros; raise ValueError if invalid.
 
     >>> parse_price("5.8854999999999995"), parse_price("4.0"), parse_price(12)
     (Decimal('5.8855'), Decimal('4'), Decimal('12'))
@@ -161,14 +157,14 @@ def _amount(value: str | Decimal) -> Decimal:
         number = value if isinstance(value, Decimal) else Decimal(value.strip())
     except InvalidOperation as problem:
         raise ValueError(f"no number: {value!r}") from problem
-    if not number.is_finite() or number.copy_abs() > LARGEST:
+    if not number.is_finite() or number.copy_abs() > MAX_PRICE:
         raise ValueError(f"no price: {value!r}")
     rounded = number.quantize(MICRO, ROUND_HALF_EVEN).normalize()
     return rounded.quantize(Decimal(1)) if rounded == rounded.to_integral_value() else rounded
 
 
 def parse_discount(value: object) -> Decimal:
-    """A discount as a share of 1: 0.15, "15%" or nothing; a ValueError outside 0 to 1.
+    """Parse a discount (0.15, "15%" or nothing) to a share; raise ValueError outside 0 to 1.
 
     >>> parse_discount("15%"), parse_discount(None)
     (Decimal('0.15'), Decimal('0'))

@@ -1,4 +1,4 @@
-"""Keeping a batch: its runs of prices opened, closed or left as they are, all in one transaction."""
+"""Saving of a batch: price intervals are opened, closed or continued in one transaction."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from whichgpu.catalog.live.rows import PriceBatch
 from whichgpu.catalog.live.staging import BatchSummary, count_staged, drop_staging_tables, stage_batch
 
 KEY = "gpu, provider, instance, region, gpus, term, payment, includes, currency"
-FEWEST, SHARE = 50, 0.2  # a list of so many that shrinks below this share is more likely broken than short
+MIN_OFFERS, MIN_SHARE = 50, 0.2  # A list of at least so many that shrinks below this share is likely broken (assumed).
 
 
 @dataclass(frozen=True, slots=True)
 class _Series:
     id: int
-    newest: int | None  # day of its last look
-    side: int | None  # a look older than the last: the day of the look after it
+    newest: int | None  # day of its last snapshot
+    next_day: int | None  # for a late snapshot: the day of the snapshot after it
 
 
 def save_batch(
     connection: sqlite3.Connection, batch: PriceBatch, resolver: Resolver, today: date, reader: str, trusting: bool = False
 ) -> BatchSummary:
-    """Stage, inspect and keep a batch. An error at any point leaves the store as it was."""
+    """Stage, check and save a batch; an error leaves the store unchanged."""
     if batch.unchanged:
         with transaction(connection):
             return _unchanged(connection, batch, today)
@@ -38,29 +38,29 @@ def save_batch(
     with transaction(connection):
         series = _series(connection, batch, seen)
         if connection.execute("SELECT 1 FROM offer LIMIT 1").fetchone():
-            connection.execute(_FIND)
-        goes_on = batch.complete and series.side is None and not trusting
+            connection.execute(_MATCH_OFFERS)
+        continues = batch.complete and series.next_day is None and not trusting
         mark_contradictions(connection)
         if not trusting:
             mark_jumps(connection, series.id, seen, resolver)
         kept, reasons, unknown = count_staged(connection)
         offers = _match(connection, dated=not batch.complete)
-        if goes_on:
-            _refuse_shrunk(connection, series.id, offers, batch)
+        if continues:
+            _reject_shrunk(connection, series.id, offers, batch)
         content = batch.content or (seen if seen != batch.seen else None)
         read = (batch.read.rows, batch.read.aside, prices, kept, offers, sum(unknown.values()))
-        taken = BatchSummary(batch.source, batch.scope, seen, *read, reasons, unknown, content)
-        id = _record(connection, series.id, taken, today, batch.read.digest)
+        summary = BatchSummary(batch.source, batch.scope, seen, *read, reasons, unknown, content)
+        id = _record(connection, series.id, summary, today, batch.read.digest)
         changed = _write(connection, batch, series, id, seen)
         connection.execute("UPDATE batch SET changes = ? WHERE id = ?", (changed, id))
         _quarantine(connection, series.id, id)
         _validators(connection, batch, reader)
     drop_staging_tables(connection)
-    return replace(taken, changed=changed)
+    return replace(summary, changed=changed)
 
 
 def _series(connection: sqlite3.Connection, batch: PriceBatch, seen: date) -> _Series:
-    """The series a batch goes on with; a look older than the last one gets a series of its own beside it."""
+    """Series that a batch continues; a snapshot older than the last gets its own series."""
     found = _series_id(connection, batch.source, batch.scope)
     newest = connection.execute("SELECT max(seen) FROM batch WHERE series = ?", (found,)).fetchone()[0]
     if not batch.complete or newest is None or seen.toordinal() >= newest:
@@ -81,13 +81,13 @@ def _series_id(connection: sqlite3.Connection, source: str, scope: str) -> int:
     return found
 
 
-_FIND = f"""
+_MATCH_OFFERS = f"""
 UPDATE temp.kind SET store = offer.id FROM offer WHERE {" AND ".join(f"offer.{name} = kind.{name}" for name in KEY.split(", "))}
 """
 
 
 def _match(connection: sqlite3.Connection, dated: bool) -> int:
-    """Make the offers the store lacks, and merge zones and repeated lines, lowest price first; how many offers there are."""
+    """Add offers that the store lacks, and merge zones and repeated lines to the lowest price; return the number of offers."""
     last = connection.execute("SELECT coalesce(max(id), 0) + 1 FROM offer").fetchone()[0]
     connection.execute(
         f"""INSERT INTO offer(id, {KEY}) SELECT ? + id, {KEY} FROM temp.kind
@@ -110,53 +110,42 @@ def _match(connection: sqlite3.Connection, dated: bool) -> int:
     return found
 
 
-def _refuse_shrunk(connection: sqlite3.Connection, series: int, offers: int, batch: PriceBatch) -> None:
+def _reject_shrunk(connection: sqlite3.Connection, series: int, offers: int, batch: PriceBatch) -> None:
     before = connection.execute("SELECT count(*) FROM price WHERE series = ? AND last IS NULL", (series,)).fetchone()[0]
-    if (before and not offers) or (before >= FEWEST and offers < before * SHARE):
+    if (before and not offers) or (before >= MIN_OFFERS and offers < before * MIN_SHARE):
         name = f"{batch.source}/{batch.scope}"
         raise DataError("shrunk", msg("error.shrunk", name=name, before=before, now=offers), msg("hint.shrunk"))
 
 
-def _record(connection: sqlite3.Connection, series: int, taken: BatchSummary, today: date, digest: str | None) -> int:
+def _record(connection: sqlite3.Connection, series: int, summary: BatchSummary, today: date, digest: str | None) -> int:
+    content = summary.content.toordinal() if summary.content else None
+    counts = (summary.rows, summary.aside, summary.prices, summary.kept, summary.offers, summary.unknown)
     cursor = connection.execute(
         """INSERT INTO batch(series, seen, recorded, content, digest, rows, aside, prices, kept, offers, unknown, reasons)
         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
-        (
-            series,
-            taken.seen.toordinal(),
-            today.toordinal(),
-            taken.content.toordinal() if taken.content else None,
-            digest,
-            taken.rows,
-            taken.aside,
-            taken.prices,
-            taken.kept,
-            taken.offers,
-            taken.unknown,
-            json.dumps(taken.reasons),
-        ),
+        (series, summary.seen.toordinal(), today.toordinal(), content, digest, *counts, json.dumps(summary.reasons)),
     )
     assert cursor.lastrowid is not None
     return cursor.lastrowid
 
 
 def _write(connection: sqlite3.Connection, batch: PriceBatch, series: _Series, id: int, seen: date) -> int:
-    """The runs; how many offers are new, gone or at another price."""
-    days = {"seen": seen.toordinal(), "before": series.newest, "after": series.side}
+    """Write the price intervals; return how many offers are new, ended or at another price."""
+    days = {"seen": seen.toordinal(), "before": series.newest, "after": series.next_day}
     values = {"series": series.id, "batch": id, "source": batch.source, "scope": batch.scope, **days}
     if not batch.complete:
         changed = connection.execute(_DATED if series.newest is None else _DATED + _UNLESS_KNOWN, values).rowcount
-    elif series.side is not None:
-        changed = connection.execute(_ASIDE, values).rowcount
+    elif series.next_day is not None:
+        changed = connection.execute(_LATE, values).rowcount
     elif series.newest is None:
         changed = connection.execute(_OPEN, values).rowcount
     else:
         closed = connection.execute(_CLOSE, values).rowcount
         opened = connection.execute(_OPEN + _UNLESS_OPEN, values).rowcount
-        both = connection.execute(_BOTH, values).fetchone()[0]
-        changed = closed + opened - both
-    connection.execute(_HELD, values)
-    if connection.execute(_ANY_WORDS, values).fetchone():
+        repriced = connection.execute(_REPRICED, values).fetchone()[0]
+        changed = closed + opened - repriced
+    connection.execute(_OFFER_SERIES, values)
+    if connection.execute(_HAS_AVAILABILITY, values).fetchone():
         connection.execute(_AVAILABILITY, values)
     return changed
 
@@ -174,12 +163,12 @@ SELECT m.offer, :series, :seen, :batch, m.amount, m.upfront FROM temp.matched m
 _UNLESS_OPEN = """
 WHERE NOT EXISTS (SELECT 1 FROM price p WHERE p.series = :series AND p.offer = m.offer AND p.last IS NULL)
 """
-_BOTH = """
+_REPRICED = """
 SELECT count(*) FROM price p WHERE p.series = :series AND p.end_batch = :batch
 AND EXISTS (SELECT 1 FROM price n WHERE n.offer = p.offer AND n.series = :series AND n.batch = :batch)
 """
-# A look that comes in late ends an offer only where the look after it, of its own part of the source, does not have it.
-_ASIDE = """
+# A late snapshot ends an offer only if the next snapshot of the same part of the source lacks it.
+_LATE = """
 INSERT OR IGNORE INTO price(offer, series, first, batch, last, ended, end_batch, amount, upfront)
 SELECT m.offer, :series, :seen, :batch, :seen, CASE WHEN EXISTS (
     SELECT 1 FROM price p JOIN series s ON s.id = p.series
@@ -187,7 +176,7 @@ SELECT m.offer, :series, :seen, :batch, :seen, CASE WHEN EXISTS (
       AND s.source = :source AND (s.scope = :scope OR s.scope GLOB :scope || '@*')
 ) THEN NULL ELSE :after END, :batch, m.amount, m.upfront FROM temp.matched m
 """
-# Rows with days of their own: equal prices on neighbouring days are one run, ended by the next run of the same offer.
+# Rows with their own days: equal prices on neighbouring days are one interval, ended by the next of the same offer.
 _DATED = """
 INSERT OR IGNORE INTO price(offer, series, first, batch, last, ended, end_batch, amount, upfront)
 WITH steps AS (
@@ -208,8 +197,8 @@ WHERE NOT EXISTS (
     AND p.first <= s.first AND p.last >= s.last
 )
 """
-_HELD = "INSERT OR IGNORE INTO held(offer, series) SELECT DISTINCT offer, :series FROM temp.matched"
-_ANY_WORDS = """
+_OFFER_SERIES = "INSERT OR IGNORE INTO held(offer, series) SELECT DISTINCT offer, :series FROM temp.matched"
+_HAS_AVAILABILITY = """
 SELECT 1 WHERE EXISTS (SELECT 1 FROM temp.matched WHERE availability <> '')
 OR EXISTS (SELECT 1 FROM availability a JOIN temp.matched m ON m.offer = a.offer WHERE a.series = :series)
 """
@@ -223,7 +212,7 @@ HAVING words <> coalesce((
 
 
 def _quarantine(connection: sqlite3.Connection, series: int, id: int) -> None:
-    """The refused rows of the newest look of each series; of older ones the counts are kept."""
+    """Save the rejected rows of the newest snapshot of a series; of older ones only the counts remain."""
     connection.execute("DELETE FROM quarantine WHERE batch IN (SELECT id FROM batch WHERE series = ?)", (series,))
     connection.execute(
         """INSERT INTO quarantine(batch, reason, detail, provider, instance, region, accelerator, term, payment, price, currency)
@@ -240,21 +229,19 @@ def _validators(connection: sqlite3.Connection, batch: PriceBatch, reader: str) 
 
 
 def _unchanged(connection: sqlite3.Connection, batch: PriceBatch, today: date) -> BatchSummary:
-    """One more look that saw what the last one saw."""
+    """Record a snapshot identical to the last one."""
     series = _series_id(connection, batch.source, batch.scope)
     last = connection.execute(
         """SELECT id, content, digest, rows, aside, prices, kept, offers, unknown, reasons, seen
         FROM batch WHERE series = ? ORDER BY id DESC LIMIT 1""",
         (series,),
     ).fetchone()
-    if last is None:  # cannot be: only what was kept has validators
-        raise DataError("shrunk", msg("error.shrunk", name=batch.source, before=0, now=0), msg("hint.shrunk"))
+    assert last is not None  # Only saved batches have validators.
     old, content, digest, rows, aside, prices, kept, offers, unknown, reasons, seen = last
     day = date.fromordinal(seen) if content is not None and content == seen else max(batch.seen, date.fromordinal(seen))
-    known = date.fromordinal(content) if content is not None else None
-    taken = BatchSummary(
-        batch.source, batch.scope, day, rows, aside, prices, kept, offers, unknown, json.loads(reasons), {}, known, 0, True
-    )
-    id = _record(connection, series, taken, today, digest)
+    changed_on = date.fromordinal(content) if content is not None else None
+    counts = (rows, aside, prices, kept, offers, unknown, json.loads(reasons))
+    summary = BatchSummary(batch.source, batch.scope, day, *counts, {}, changed_on, unchanged=True)
+    id = _record(connection, series, summary, today, digest)
     connection.execute("UPDATE quarantine SET batch = ? WHERE batch = ?", (id, old))
-    return taken
+    return summary

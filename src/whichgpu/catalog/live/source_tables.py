@@ -1,4 +1,4 @@
-"""The small tables this room reads: names of GPUs by cloud, units sources get wrong, faults known, content known to be old."""
+"""Tables about sources: GPU names by provider, wrong units, known faults, content known to be old."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ from functools import cache
 from pathlib import Path
 
 from whichgpu.catalog.csvfile import read_cells
+from whichgpu.catalog.tables import record_of
 
 FOLDER = Path(__file__).parent / "data"
 
 
 @dataclass(frozen=True, slots=True)
 class NameRule:
-    """Which variant a cloud means by a name. Empty conditions hold for all.
+    """Variant that a provider means by a name; empty conditions match all.
 
-    `gpu` is a variant's id, or `=`: the group `name` of a pattern names it. `gpus` is how many GPUs one counted unit is:
-    a number, or `n/2`: the group `n` counts them by halves (TPU cores).
+    `gpu` is a variant's id, or `=` for the group `name` of a pattern. `gpus` is the number of GPUs per counted unit: a number,
+    `n` for the group `n`, or `n/2` for half of it (TPU cores).
     """
 
     provider: str
-    accelerator: re.Pattern[str] | None  # the whole of the source's word
-    instance: re.Pattern[str] | None  # somewhere in the instance's name
+    accelerator: re.Pattern[str] | None  # matches the whole name
+    instance: re.Pattern[str] | None  # matches part of the instance name
     memory_gib: int | None
     gpu: str
     gpus: str
@@ -31,38 +32,36 @@ class NameRule:
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
-    """A price a source is known to state wrongly: refused, and the reader told why."""
+class KnownFault:
+    """A price that a source is known to state wrongly, with the reason."""
 
     source: str
     provider: str
     instance: re.Pattern[str]
     accelerator: re.Pattern[str]
     term: str
-    price: Decimal | None  # this very price of the machine
-    below: Decimal | None  # per GPU and hour
+    price: Decimal | None  # exact price of the instance
+    below: Decimal | None  # US dollars per GPU hour
     above: Decimal | None
     why: str
 
 
 def rows(name: str) -> list[dict[str, str]]:
-    """Rows of one table of this room."""
+    """Rows of a table of `live/data`."""
     header, lines = read_cells(FOLDER / f"{name}.csv")
     return [dict(zip(header, cells, strict=True)) for _, cells in lines]
 
 
 @cache
 def name_rules() -> tuple[NameRule, ...]:
-    """Rules for names, those for one cloud before those for all, in the table's order."""
+    """Name rules in table order, those of one provider first."""
     rules = [
-        NameRule(
-            row["provider"],
-            _pattern(row["accelerator"]),
-            _pattern(row["instance"]),
-            int(row["memory_gib"]) if row["memory_gib"] else None,
-            row["gpu"],
-            row["gpus"],
-            row["why"],
+        record_of(
+            NameRule,
+            row,
+            accelerator=_pattern(row["accelerator"]),
+            instance=_pattern(row["instance"]),
+            memory_gib=int(row["memory_gib"]) if row["memory_gib"] else None,
         )
         for row in rows("names")
     ]
@@ -71,30 +70,25 @@ def name_rules() -> tuple[NameRule, ...]:
 
 @cache
 def upstreams() -> dict[tuple[str, str], str]:
-    """The provider whose machine a marketplace resells, by marketplace and the prefix it uses."""
+    """Provider whose instances a marketplace resells, by marketplace and name prefix."""
     return {(row["provider"], row["prefix"]): row["upstream"] for row in rows("upstreams")}
 
 
 @cache
 def memory_units() -> dict[tuple[str, str], str]:
-    """What a source's memory field holds for a provider: `mib` of one GPU, `gb` of one GPU, or `total` MiB of all."""
+    """Unit of a source's memory field by provider: `mib` or `gb` of one GPU, or `total` MiB of all."""
     return {(row["source"], row["provider"]): row["holds"] for row in rows("memory")}
 
 
 @cache
-def faults() -> tuple[Fault, ...]:
-    """Prices known to be stated wrongly."""
+def faults() -> tuple[KnownFault, ...]:
+    """Prices known to be wrong."""
     return tuple(
-        Fault(
-            row["source"],
-            row["provider"],
-            re.compile(row["instance"], re.IGNORECASE),
-            re.compile(row["accelerator"], re.IGNORECASE),
-            row["term"],
-            Decimal(row["price"]) if row["price"] else None,
-            Decimal(row["below"]) if row["below"] else None,
-            Decimal(row["above"]) if row["above"] else None,
-            row["why"],
+        record_of(
+            KnownFault,
+            row,
+            **{name: re.compile(row[name], re.IGNORECASE) for name in ("instance", "accelerator")},
+            **{name: Decimal(row[name]) if row[name] else None for name in ("price", "below", "above")},
         )
         for row in rows("faults")
     )
@@ -102,13 +96,13 @@ def faults() -> tuple[Fault, ...]:
 
 @cache
 def provider_names() -> dict[tuple[str, str], str]:
-    """Our id of a provider by a source's name for it, where they differ."""
+    """Provider ids by a source's own name, if they differ."""
     return {(row["source"], row["name"]): row["provider"] for row in rows("providers")}
 
 
 @cache
 def published_since() -> dict[str, str]:
-    """The day content was first published, by the SHA-256 of the content: a file may be served for years unchanged."""
+    """Day that content was first published, by its SHA-256: a file may be served unchanged for years."""
     return {row["sha256"]: row["since"] for row in rows("published")}
 
 

@@ -1,4 +1,4 @@
-"""A batch on its way in: staged row by row outside the store's own tables, each row sorted into what may be believed and not."""
+"""Staging of a batch in temporary tables, each row accepted or rejected."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from itertools import islice
 
 from whichgpu.base.errors import DataError
 from whichgpu.base.messages import msg
-from whichgpu.catalog.live.plausibility import UNKNOWN, row_rejection
+from whichgpu.catalog.live.plausibility import UNKNOWN_GPU, row_rejection
 from whichgpu.catalog.live.resolve import Rejection, Resolver
 from whichgpu.catalog.live.rows import OfferRow, PriceBatch, RejectedRow
 
-CHUNK = 5000
-MOST_OFFERS = 2_000_000  # of one batch: each is held in memory while its rows are read
+CHUNK_ROWS = 5000
+MAX_OFFERS = 2_000_000  # of a batch: each is in memory while its rows are read
 
 
 @dataclass(frozen=True, slots=True)
 class BatchSummary:
-    """What became of a batch's rows: prices = kept + quarantined + unknown."""
+    """Row counts of a saved batch: prices = kept + quarantined + unknown."""
 
     source: str
     scope: str
     seen: date
     rows: int  # lines or items read
-    aside: int  # those that sell no GPU
+    aside: int  # those without a GPU
     prices: int
     kept: int
-    offers: int  # after zones of one region and repeated lines were merged
+    offers: int  # after merging zones of a region and repeated lines
     unknown: int
     reasons: dict[str, int] = field(default_factory=dict)
     unknown_names: dict[str, int] = field(default_factory=dict)
     content: date | None = None
-    changed: int = 0  # offers that are new, gone or at another price
-    unchanged: bool = False  # the server said so, and nothing was sent
+    changed: int = 0  # offers that are new, ended or at another price
+    unchanged: bool = False  # the server sent nothing because nothing changed
 
     @property
     def quarantined(self) -> int:
@@ -44,8 +44,8 @@ class BatchSummary:
         return sum(self.reasons.values())
 
 
-# `kind` holds each offer of the batch once, so that all that follows compares numbers: `family` is one for offers that differ
-# in machine and count alone, `place` for those that differ in term and payment alone, `store` is its id in the store.
+# `kind` has each offer of the batch once, so that later queries compare numbers: `family` is the same for offers that differ in
+# machine and count alone, `place` for those that differ in term and payment alone; `store` is the id in the store.
 _TABLES = (
     """CREATE TEMP TABLE kind(
         id INTEGER PRIMARY KEY, gpu TEXT, provider TEXT, instance TEXT, region TEXT, gpus REAL, term TEXT, payment TEXT,
@@ -57,24 +57,24 @@ _TABLES = (
         reason TEXT, detail TEXT, provider TEXT, instance TEXT, region TEXT, accelerator TEXT, term TEXT, payment TEXT,
         price TEXT, currency TEXT)""",
 )
-TEMPORARY = ("kind", "incoming", "refused", "matched", "reference")
+TEMPORARY_TABLES = ("kind", "incoming", "refused", "matched", "reference")
 
 
-class _Stage:
-    """Rows of one batch being sorted."""
+class _Sorter:
+    """Sorter of the rows of a batch to accepted and rejected ones."""
 
     def __init__(self, batch: PriceBatch, resolver: Resolver, today: date) -> None:
         self.batch = batch
         self.resolver = resolver
         self.today = today
-        self.kinds: dict[bytes, int] = {}  # by the digest of their words: a million of those fit where the words would not
+        self.kinds: dict[bytes, int] = {}  # by digest, since a million names would not fit in memory
         self.families: dict[tuple[object, ...], int] = {}
         self.new: list[tuple[object, ...]] = []
         self.good: list[tuple[object, ...]] = []
         self.bad: list[tuple[object, ...]] = []
 
     def sort(self, row: OfferRow | RejectedRow) -> None:
-        """One row to the believable or to the refused."""
+        """Accept or reject a row."""
         if isinstance(row, RejectedRow):
             self.bad.append((row.reason, row.row[:500], *[None] * 8))
             return
@@ -100,9 +100,9 @@ class _Stage:
         self.good.append((kind, day.toordinal(), row.zone, str(price), float(price), dollars, *words))
 
     def _new(self, digest: bytes, place: tuple[object, ...], terms: tuple[str, str], accelerator: str) -> int:
-        """An offer not met before in this batch."""
-        if len(self.kinds) >= MOST_OFFERS:
-            raise DataError("too-many-offers", msg("error.too-many-offers", n=MOST_OFFERS), msg("hint.not-a-catalog"))
+        """Add an offer that is new in this batch; return its id."""
+        if len(self.kinds) >= MAX_OFFERS:
+            raise DataError("too-many-offers", msg("error.too-many-offers", n=MAX_OFFERS), msg("hint.not-a-catalog"))
         kind = self.kinds[digest] = len(self.kinds)
         gpu, provider, instance, region, gpus, includes, currency = place
         family = self.families.setdefault((gpu, provider, region, includes, currency, *terms), len(self.families))
@@ -112,7 +112,7 @@ class _Stage:
         return kind
 
     def flush(self, connection: sqlite3.Connection) -> None:
-        """What has been sorted goes to the temporary tables."""
+        """Write the sorted rows to the temporary tables."""
         connection.execute("BEGIN")
         connection.executemany(f"INSERT INTO temp.kind VALUES ({','.join('?' * 13)}, NULL)", self.new)
         connection.executemany("INSERT INTO temp.incoming VALUES (?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL)", self.good)
@@ -123,13 +123,13 @@ class _Stage:
 
 
 def stage_batch(connection: sqlite3.Connection, batch: PriceBatch, resolver: Resolver, today: date) -> tuple[int, date]:
-    """Read a batch into temporary tables; gives how many prices it held and the day they are of."""
+    """Read a batch to temporary tables; return its number of prices and their day."""
     drop_staging_tables(connection)
     for table in _TABLES:
         connection.execute(table)
     prices, rows = 0, iter(batch.rows)
-    sorting = _Stage(batch, resolver, today)
-    while chunk := list(islice(rows, CHUNK)):
+    sorting = _Sorter(batch, resolver, today)
+    while chunk := list(islice(rows, CHUNK_ROWS)):
         prices += len(chunk)
         for row in chunk:
             sorting.sort(row)
@@ -142,13 +142,13 @@ def stage_batch(connection: sqlite3.Connection, batch: PriceBatch, resolver: Res
 
 
 def drop_staging_tables(connection: sqlite3.Connection) -> None:
-    """Drop what is left of another batch."""
-    for table in TEMPORARY:
+    """Drop the temporary tables of an earlier batch."""
+    for table in TEMPORARY_TABLES:
         connection.execute(f"DROP TABLE IF EXISTS temp.{table}")
 
 
 def count_staged(connection: sqlite3.Connection) -> tuple[int, dict[str, int], dict[str, int]]:
-    """Move what the batch's own questions refused to the others; prices kept, refused by reason, unknown GPUs by name."""
+    """Collect all rejected rows; return the prices kept, rejections by reason, and unknown GPUs by name."""
     connection.execute(
         """INSERT INTO temp.refused
         SELECT reason, detail, provider, instance, region, accelerator, term, payment, amount, currency
@@ -157,9 +157,9 @@ def count_staged(connection: sqlite3.Connection) -> tuple[int, dict[str, int], d
     kept = connection.execute("SELECT count(*) FROM temp.incoming WHERE reason IS NULL").fetchone()[0]
     reasons = dict(connection.execute("SELECT reason, count(*) FROM temp.refused GROUP BY reason ORDER BY reason"))
     unknown = Counter(
-        dict(connection.execute("SELECT detail, count(*) FROM temp.refused WHERE reason = ? GROUP BY detail", (UNKNOWN,)))
+        dict(connection.execute("SELECT detail, count(*) FROM temp.refused WHERE reason = ? GROUP BY detail", (UNKNOWN_GPU,)))
     )
-    reasons.pop(UNKNOWN, None)
+    reasons.pop(UNKNOWN_GPU, None)
     return kept, reasons, dict(unknown.most_common())
 
 

@@ -1,4 +1,4 @@
-"""What the user's store adds to the bundled offers: the one function the rest of the catalog calls."""
+"""Offers of the user's price store, for the rest of the catalog."""
 
 from __future__ import annotations
 
@@ -15,30 +15,25 @@ def live_offers(
     known: date | int | None = None,
     *,
     gpus: frozenset[str] | None = None,
-    provider: str | None = None,
     folder: Path | None = None,
 ) -> tuple[Observation, ...]:
-    """The last runs of the user's store that had begun by a day, from looks recorded by `known`.
+    """Last observation of each stored offer by a day, from snapshots recorded by `known`.
 
-    Also those that had ended by then: a look that saw an offer gone speaks against an older sighting of it. Nothing, and nothing
-    loaded, where there is no store.
+    Ended offers are included: a snapshot without an offer outweighs an older observation of it.
     """
-    from whichgpu.catalog.live.price_store import open_for_reading, store_path
-
-    path = store_path(folder)
-    if path is None or not path.exists():
-        return ()
-    from whichgpu.catalog.live.queries import OfferQuery, offers_on
+    from whichgpu.catalog.live.price_store import open_for_reading
 
     with open_for_reading(folder) as connection:
         if connection is None:
             return ()
-        found = offers_on(connection, as_of, known, OfferQuery(gpus=gpus, provider=provider), also_ended=True)
-        return tuple(replace(run, note=None) if run.note and run.note.startswith("zones: ") else run for run in found)
+        from whichgpu.catalog.live.queries import OfferQuery, offers_on
+
+        offers = offers_on(connection, as_of, known, OfferQuery(gpus=gpus), also_ended=True)
+        return tuple(replace(one, note=None) if one.note and one.note.startswith("zones: ") else one for one in offers)
 
 
 class StoredOfferName(NamedTuple):
-    """What an offer of the store is called."""
+    """Names of a stored offer."""
 
     provider: str
     instance: str
@@ -47,33 +42,26 @@ class StoredOfferName(NamedTuple):
 
 
 def live_names(what: str, name: str, folder: Path | None = None) -> tuple[StoredOfferName, ...]:
-    """The store's offers whose `provider`, `instance` or `region` is called so, in whatever letters."""
-    from whichgpu.catalog.live.price_store import open_for_reading, store_path
+    """Stored offers whose `provider`, `instance` or `region` has that name, whatever its case."""
+    from whichgpu.catalog.live.price_store import open_for_reading
 
-    path = store_path(folder)
-    if path is None or not path.exists():
-        return ()
     assert what in StoredOfferName._fields
     with open_for_reading(folder) as connection:
         if connection is None:
             return ()
-        asked = f"SELECT DISTINCT provider, instance, region, gpu FROM offer WHERE {what} = ? COLLATE NOCASE"
-        return tuple(StoredOfferName(*row) for row in connection.execute(asked, (name.strip(),)))
+        query = f"SELECT DISTINCT provider, instance, region, gpu FROM offer WHERE {what} = ? COLLATE NOCASE"
+        return tuple(StoredOfferName(*row) for row in connection.execute(query, (name.strip(),)))
 
 
 def last_snapshot(known: date | int | None = None, folder: Path | None = None) -> int | None:
-    """The number of the newest snapshot that counts; None where there is none."""
-    from whichgpu.catalog.live.price_store import open_for_reading, store_path
-
-    path = store_path(folder)
-    if path is None or not path.exists():
-        return None
-    from whichgpu.catalog.live.queries import snapshot_horizon
+    """Number of the newest snapshot recorded by `known`; None if there is none."""
+    from whichgpu.catalog.live.price_store import open_for_reading
 
     with open_for_reading(folder) as connection:
         if connection is None:
             return None
-        found = connection.execute("SELECT max(id) FROM batch WHERE id <= ?", (snapshot_horizon(connection, known),)).fetchone()[
-            0
-        ]
-        return None if found is None else int(found)
+        from whichgpu.catalog.live.queries import snapshot_horizon
+
+        newest = connection.execute("SELECT max(id) FROM batch WHERE id <= ?", (snapshot_horizon(connection, known),))
+        number: int | None = newest.fetchone()[0]
+        return number

@@ -18,9 +18,8 @@ from whichgpu.decide.answer.recommend_answer import RecommendAnswer, Rejected, R
 from whichgpu.decide.answer.sentences import assumptions, near_limits, sentence, sentence_starved, warnings, work_kind
 from whichgpu.decide.answer.spot_shares import spot_shares
 from whichgpu.decide.candidate import Candidate, build_candidate, group_at, money, term_lines
-from whichgpu.decide.configurations.mix_amounts import indices
+from whichgpu.decide.configurations.reference_mix import indices
 from whichgpu.decide.constraints import Rank
-from whichgpu.decide.market import machine_of
 from whichgpu.decide.question import EvaluatedQuestion, Question
 from whichgpu.decide.recommend import RankedCandidates
 from whichgpu.decide.shortlist import best_of, shortlist
@@ -116,7 +115,7 @@ class AnswerBuilder:
         return replace(one, purchase=money(float(dollars) * one.gpus * selection.market.rate, selection.constraints.currency))
 
     def _explained(self, at: int, one: Candidate, other: Candidate | None) -> Candidate:
-        billed = None if self._serving or not self._modelled else explain.billed_hours(at, self.ranked.candidates)
+        billed = None if self._serving or not self._modelled else explain.billed_reason(at, self.ranked.candidates)
         workload = self.screened.request.workload
         return replace(one, because=explain.reasons(one, other, workload, self._serving, self._list_price_day(one), billed))
 
@@ -140,7 +139,7 @@ class AnswerBuilder:
         plain = sentence(best, work_kind(self._modelled, self.screened.work), self._list_price_day(best))
         if counts_steps(request.workload, request.shape):
             return msg(f"recommend.sentence-{denoiser(request.shape)}", what=plain)
-        machine = self._machine(at)
+        machine = self._machine(best)
         on_images = self._modelled and request.workload.training and request.shape.reads_images
         if not (on_images and machine and machine.vcpus):
             return plain
@@ -152,15 +151,16 @@ class AnswerBuilder:
         with_dali = loading(rate, vcpus, "dali-gpu")
         return sentence_starved(plain, best, loaded, with_dali, vcpus, float(slow.hours[0]), float(slow.cost[0]))
 
-    def _machine(self, at: int) -> Instance | None:
+    def _machine(self, best: Candidate) -> Instance | None:
+        """The machine of a candidate, if the catalog describes it."""
         machines = {(one.provider, one.instance): one for one in self.question.lookups.catalog.instances}
-        return machine_of(self.screened.selection.market, int(self.ranked.candidates.offer[at]), machines)
+        return machines.get((best.provider, best.instance))
 
     def _host(self, at: int, best: Candidate) -> tuple[Message, ...]:
         group, configuration = group_at(at, self.ranked.candidates, self.screened)
         if best.purchase is not None:
             return build_advice(group.gpu, group.gpus)
-        return host_advice(self.screened.request, group, configuration, self._machine(at), best.provider, best.term)
+        return host_advice(self.screened.request, group, configuration, self._machine(best), best.provider, best.term)
 
     def _echo(self) -> dict[str, Any]:
         request = self.screened.request

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 
 from whichgpu.base.messages import Message, msg
@@ -32,30 +31,21 @@ def gpu_count_label(gpus: int | float) -> str:
     return f"{gpus}x" if isinstance(gpus, int) else str(Fraction(gpus).limit_denominator(MAX_SLICES))
 
 
-@dataclass(frozen=True, slots=True)
-class BilledHours:
-    """Hours of a machine that are paid for and that are used."""
-
-    paid: float
-    used: float
-    by_the_hour: bool
-
-
-def billed_hours(at: int, found: Candidates) -> BilledHours | None:
-    """Return the hours of a candidate if notably more are billed than used, not counting commitments."""
+def billed_reason(at: int, found: Candidates) -> Message | None:
+    """Return the hours of a candidate that are billed if notably more than are used, not counting commitments."""
     paid, used = float(found.run_cost.billed[at]), float(found.run_cost.hours[at])
     if paid <= used * NOTABLE or found.terms.years[at] > 0:
         return None
-    return BilledHours(paid, used, bool(found.terms.granularity[at] >= HOUR))
+    id = "because.billed" if found.terms.granularity[at] >= HOUR else "because.billed-least"
+    return msg(id, billed=significant(paid), hours=significant(used))
 
 
 def reasons(
-    one: Candidate, other: Candidate | None, workload: Workload, serving: bool, list_price_day: str | None,
-    billed: BilledHours | None,
-) -> tuple[Message, ...]:  # fmt: skip
+    one: Candidate, other: Candidate | None, workload: Workload, serving: bool, list_price_day: str | None, billed: Message | None
+) -> tuple[Message, ...]:
     """Return what decided for a candidate: bound, memory, objectives, price, and the comparison with the next best.
 
-    `list_price_day` is the day of a card's list price; None if the user gave the price.
+    `list_price_day` is the day of a card's list price, None if the user gave the price; `billed` a reason on billed hours.
     """
     messages = [
         _speed(one, workload, serving),
@@ -72,8 +62,7 @@ def reasons(
         messages.append(msg("because.ttft", have=format_seconds(one.ttft.value), most=format_seconds(workload.ttft_max)))
     messages.append(_price(one, list_price_day))
     if billed is not None:
-        id = "because.billed" if billed.by_the_hour else "because.billed-least"
-        messages.append(msg(id, billed=significant(billed.paid), hours=significant(billed.used)))
+        messages.append(billed)
     if one.reruns >= MIN_RERUNS:
         messages.append(msg("because.reruns", reruns=significant(one.reruns)))
     if one.break_even_hours is not None:

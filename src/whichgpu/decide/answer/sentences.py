@@ -16,7 +16,7 @@ from whichgpu.catalog.offer import ANY_REGION
 from whichgpu.decide.answer.explain import gpu_count_label
 from whichgpu.decide.candidate import Candidate
 from whichgpu.decide.configurations.configuration import WorkloadRequest
-from whichgpu.decide.configurations.mix_amounts import UNIT, indices
+from whichgpu.decide.configurations.reference_mix import UNIT, indices
 from whichgpu.decide.constraints import Constraints, Rank
 from whichgpu.decide.question import EvaluatedQuestion
 from whichgpu.decide.work import Work

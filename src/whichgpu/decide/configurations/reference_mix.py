@@ -16,7 +16,6 @@ from whichgpu.catalog.reference_mix import MixItem
 from whichgpu.catalog.store import Catalog
 from whichgpu.decide.configurations.configuration import Configuration, GroupResult, Infeasibility
 from whichgpu.decide.configurations.groups import Group, solve_by_class
-from whichgpu.decide.configurations.mix_amounts import UNIT, indices
 from whichgpu.estimate.fit import required_memory, verdict
 from whichgpu.estimate.group.step import Devices, evaluate_group
 from whichgpu.estimate.memory.dispatch import estimate_memory
@@ -24,12 +23,26 @@ from whichgpu.estimate.time.calibration import Calibration
 from whichgpu.estimate.time.fallbacks import computes_fast
 from whichgpu.estimate.time.grid import evaluate_grid
 from whichgpu.estimate.usable import usable_bytes
+from whichgpu.price.terms import MONTH_HOURS
 from whichgpu.workload.models import find_model
 from whichgpu.workload.shapes import Shape
 from whichgpu.workload.spelling import fill_defaults, from_object
 from whichgpu.workload.workload import Parallel, Workload
 
 BASE_GPU = "v100-sxm-16gb"
+UNIT = "x V100"
+TRANSFORMER_YEAR = 2018  # of BERT and GPT; before, training mostly meant image models (assumed)
+LLM_YEAR = 2023  # before, inference mostly meant vision (assumed)
+AMOUNT = MONTH_HOURS * 3600.0  # the work of one V100 in a month
+
+
+def indices(task: str, day: date) -> tuple[str, ...]:
+    """Return the indices of the mix that represent a task on a day."""
+    if task == "train":
+        return ("cnn-training", "transformer-training") if day.year >= TRANSFORMER_YEAR else ("cnn-training",)
+    if task == "finetune":
+        return ("transformer-training",)
+    return ("llm-inference",) if day.year >= LLM_YEAR else ("vision-inference",)
 
 
 def mix_results(task: str, day: date, groups: Sequence[Group], catalog: Catalog, calibration: Calibration) -> list[GroupResult]:

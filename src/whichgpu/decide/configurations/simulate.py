@@ -26,12 +26,10 @@ from whichgpu.decide.configurations.configuration import (
 )
 from whichgpu.decide.configurations.generating import with_precision
 from whichgpu.decide.configurations.groups import Group
-from whichgpu.decide.configurations.growth import highest_rate
 from whichgpu.decide.configurations.ranges import time_range
 from whichgpu.estimate.group.engine_steps import EngineSteps
 from whichgpu.estimate.group.step import Devices
 from whichgpu.estimate.serving.curve import OBJECTIVE_MARGIN, Objectives
-from whichgpu.estimate.serving.equal_requests import simulate_equal_requests
 from whichgpu.estimate.serving.load import Lengths, Load
 from whichgpu.estimate.serving.scheduler_limits import SchedulerLimits, batch_limits, scheduler_limits
 from whichgpu.estimate.serving.server import Server
@@ -55,6 +53,9 @@ BUSIEST = 0.82
 BOUND_LEEWAY = 1.03  # factor on rate and objective for upper bounds, whose steps are interpolated between few batches
 FORMULA_LEEWAY = 0.95  # the same if nothing is simulated (set after rates given without it failed when asked for)
 MAX_REPLICAS_FACTOR = 2.0  # times the replicas by formulas that are tried if fewer fail
+# The highest rate that holds: simulations between the rate known to hold and what formulas allow; factor to which the limit of
+# the formulas is located; share of it that is tried second, since they are mostly off by less; largest factor on the known rate.
+RATE_SIMULATIONS, TOLERANCE, NEXT_SHARE, MAX_FACTOR = 3, 1.04, 0.9, 2.0**20
 # Fields of a request about its load and run: no step time depends on them, so requests that differ in these share servers.
 UNTIMED: dict[str, Any] = {
     "model": "", "gpu": None, "rate": None, "seq_in": None, "seq_out": None, "ttft_max": None, "tpot_max": None, "percentile": 95,
@@ -178,6 +179,30 @@ def _fewest(fewest: int, most: int, holds: Callable[[int], bool]) -> int | None:
     return found
 
 
+def highest_rate(rate: float, may_hold: Callable[[float], bool], holds: Callable[[float], bool]) -> float:
+    """Return the highest rate known to hold, at least `rate`: the limit of formulas, then reduced by simulation.
+
+    >>> highest_rate(5.0, lambda rate: rate <= 40.0, lambda rate: True) > 39.0
+    True
+    >>> 15.0 < highest_rate(5.0, lambda rate: rate <= 40.0, lambda rate: rate <= 20.0) <= 20.0
+    True
+    """
+    low, high = rate, 2.0 * rate
+    while may_hold(high) and high < rate * MAX_FACTOR:
+        low, high = high, 2.0 * high
+    while high / low > TOLERANCE:
+        middle = (low * high) ** 0.5
+        low, high = (middle, high) if may_hold(middle) else (low, middle)
+    for limit in (low, NEXT_SHARE * low):
+        if limit <= rate or holds(limit):
+            return max(limit, rate)
+    low, high = rate, NEXT_SHARE * low
+    for _ in range(RATE_SIMULATIONS):
+        middle = (low * high) ** 0.5
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low
+
+
 def _lengths(workload: Workload) -> tuple[float, float]:
     """Input and output tokens of a request."""
     return float(workload.seq_in or 1), float(workload.seq_out or 1)
@@ -208,12 +233,8 @@ def _simulate(workload: Workload, server: Server, times: ServiceTimes, rate: flo
     """
     inputs, outputs = (Lengths(mean, 0.0) for mean in _lengths(workload))
     load = Load(rate=rate, prompts=inputs, outputs=outputs, requests=REQUESTS, burstiness=1.0, seed=TYPICAL, trace=None)
-    goals = Objectives(workload.ttft_max, workload.tpot_max, workload.percentile).spared
-    outcome = None
-    if server.stages == 1:
-        lengths = round(inputs.mean), round(outputs.mean)
-        outcome = simulate_equal_requests(load.times().tolist(), *lengths, server.steps, server.lane)
-    outcome = outcome or server.run(load.arrivals())
+    goals = Objectives(workload.ttft_max, workload.tpot_max, workload.percentile).with_margin
+    outcome = server.run(load.arrivals())
     if outcome.refused:
         return None
     found = summarise(outcome, load, goals.ttft_max, goals.tpot_max, (goals.percentile,), bands=False)
@@ -277,4 +298,4 @@ def _servers(request: WorkloadRequest, replicas: Sequence[UntimedReplica]) -> It
     for one, key, known in zip(replicas, keys, cached, strict=True):
         times = known or (*next(timed), one.group.gpu, request.calibration)
         _STEP_TIMES.put(key, times)
-        yield Server(StepTables.holding(queries.answered(*times[:2])), one.limits, one.batch_limits, 1, pp)
+        yield Server(StepTables.from_values(queries.table_values(*times[:2])), one.limits, one.batch_limits, 1, pp)

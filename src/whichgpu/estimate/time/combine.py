@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from whichgpu.estimate.time.curves.stack import soft_max
 from whichgpu.estimate.time.terms import DEVICE_TERMS, TERMS, TimeTerms
 
 Array = np.ndarray
@@ -47,4 +46,6 @@ def device_host_and_fixed_seconds(terms: TimeTerms, factors: Array, host_speed: 
 
 def soft_maximum(device: Array, host: Array) -> Array:
     """Wall seconds of device and host side by side: the larger, slightly more if they are alike."""
-    return soft_max(device, host, OVERLAP_SHARPNESS)
+    p, largest = OVERLAP_SHARPNESS, np.maximum(np.maximum(device, host), 1e-30)
+    wall: Array = largest * ((device / largest) ** p + (host / largest) ** p) ** (1 / p)
+    return wall

@@ -17,37 +17,37 @@ Number: TypeAlias = "float | np.ndarray"
 OperatorClass = Literal["gemm", "attention", "conv", "memory"]
 Phase = Literal["forward", "backward", "optimizer"]
 
-# What each kind is, by the class whose corrections it takes. Sizes a kind needs are named here; all others follow from bytes and
-# FLOPs. `resident` of any kind: the share of its bytes touched just before, which the L2 still holds where everything fits.
+# Kinds of operators, and the class whose corrections each takes. The comments name the sizes and roles that a kind's curve reads.
+# `resident`, for any kind: the share of its bytes touched just before, which the L2 still holds if everything fits.
 CLASS_BY_KIND: dict[str, OperatorClass] = {
-    # gemm: batch x [m, k] @ [k, n]; `weight` bytes of the k x n operand; role: forward, dgrad, wgrad
+    # batch x [m, k] @ [k, n]; `weight`: bytes of the k x n operand; role: forward, dgrad, wgrad
     "gemm": "gemm",
-    # a grouped product of a mixture of experts: `batch` experts touched, m rows in all; role: fused (an engine's), framework
+    # grouped GEMM of an MoE layer: `batch` experts touched, m rows in all; role: fused (an engine's), framework
     "grouped_gemm": "gemm",
-    # weights stored narrow and unpacked in the kernel: m, n, k; `weight` bytes as stored; role: marlin, tinygemm, gguf, mmq
+    # weight-only quantised GEMM, dequantised in the kernel: m, n, k; `weight`: stored bytes; role: marlin, tinygemm, gguf, mmq
     "unpack_gemm": "gemm",
-    # flash: batch sequences, heads, kv_heads, queries, keys, dim, causal (1 or 0)
+    # flash attention: batch (sequences), heads, kv_heads, queries, keys, dim, causal (1 or 0)
     "attention": "attention",
     "attention_backward": "attention",
-    # one query a sequence against a cache: batch, heads, kv_heads, keys, dim; role: split (over SMs), whole (one SM a head),
-    # gguf (split, and the cache read for each head)
+    # one query per sequence against the KV cache: batch, heads, kv_heads, keys, dim; role: split (over SMs), whole (one SM per
+    # head), gguf (split, and the cache is read for each head)
     "decode_attention": "attention",
-    # convolutions: batch, height, width (of the output), cin, cout, kernel (height x width taps), stride, groups, nhwc (1 or 0)
+    # batch, height, width (of the output), cin, cout, kernel (height x width taps), stride, groups, nhwc (1 or 0)
     "conv": "conv",
     "conv_dgrad": "conv",
     "conv_wgrad": "conv",
-    # bandwidth: bytes in and out, as often as the kernel needs them; `elements`; `rows` and `width` for those that reduce
-    "pointwise": "memory",  # role: gelu, silu and their _backward cost arithmetic too
+    # memory-bound: bytes in and out as often as the kernel moves them; `elements`; `rows` and `width` if it reduces
+    "pointwise": "memory",  # elementwise; role: gelu, silu and their _backward also cost arithmetic
     "copy": "memory",  # same layout; casts too
-    "transpose": "memory",  # strided copies whose innermost run stays; role: matrix where it does not
-    "norm": "memory",  # layer norm, rms norm in one kernel: rows, width
-    "norm_backward": "memory",  # two read, one written: the weights' gradients are in the curve
+    "transpose": "memory",  # strided copies that keep innermost runs; role: matrix if they do not
+    "norm": "memory",  # layer norm, RMS norm in one kernel: rows, width
+    "norm_backward": "memory",  # two tensors read, one written: the weights' gradients are part of the curve
     "batch_norm": "memory",  # in training: read twice, written once
     "batch_norm_backward": "memory",
     "softmax": "memory",  # rows, width
-    "softmax_backward": "memory",  # two read, one written: PyTorch's product before it is in the curve
-    "reduce": "memory",  # rows, width: sums and means over the width
-    "reduce_columns": "memory",  # rows, width: sums over the rows (bias gradients)
+    "softmax_backward": "memory",  # two tensors read, one written: PyTorch's multiplication before it is part of the curve
+    "reduce": "memory",  # sums and means over the width: rows, width
+    "reduce_columns": "memory",  # sums over the rows (bias gradients): rows, width
     "pool": "memory",  # role: _adaptive_avg_pool2d
     "pool_backward": "memory",
     "embedding": "memory",
@@ -61,36 +61,32 @@ CLASS_BY_KIND: dict[str, OperatorClass] = {
 class Op:
     """One operator. FLOPs and bytes are of one call; `count` calls are made.
 
-    Shared by whoever asks for the same step, so never changed; not frozen, since lowering makes them by the ten thousand and a
-    frozen one takes three times as long to make.
+    Shared between requests, so never changed; not frozen, since a lowering creates thousands and freezing triples the time.
     """
 
     kind: str
-    unit: str  # the peak that bounds it: fp32, tf32, bf16, fp16, fp8, int8, fp4; for bandwidth kinds the element's dtype
+    unit: str  # the arithmetic unit: fp32, tf32, bf16, fp16, fp8, int8, fp4; the element's dtype if memory-bound
     flops: Number = 0.0
     read: Number = 0.0
     write: Number = 0.0
     sizes: Mapping[str, Number] = field(default_factory=dict)
     count: Number = 1.0
     phase: Phase = "forward"
-    calls: float = 1.0  # framework calls the host makes for it; 0 where it is fused into another or inside a captured graph
-    role: str = ""  # what the curve may know beyond sizes: dgrad, wgrad, gelu, …
+    calls: float = 1.0  # framework calls the host makes for it; 0 if fused into another or inside a CUDA graph
+    role: str = ""  # the variant of its kind that the curve distinguishes: dgrad, wgrad, gelu, …
 
     def times(self, count: Number) -> Op:
-        """The same operator run `count` times as often."""
+        """Return the operator run `count` times as often."""
         return self.with_count(self.count * count)
 
+    # The two copies below are written out because `replace` takes twice as long.
     def with_count(self, count: Number) -> Op:
-        """The same operator run so often."""
-        return self._again(count, self.calls)
+        """Return the operator with this count."""
+        return Op(self.kind, self.unit, self.flops, self.read, self.write, self.sizes, count, self.phase, self.calls, self.role)
 
     def with_calls(self, calls: float) -> Op:
-        """The same operator with so many calls of the framework."""
-        return self._again(self.count, calls)
-
-    def _again(self, count: Number, calls: float) -> Op:
-        """Written out, since lowering does this by the ten thousand and `replace` takes twice as long."""
-        return Op(self.kind, self.unit, self.flops, self.read, self.write, self.sizes, count, self.phase, calls, self.role)
+        """Return the operator with this many framework calls."""
+        return Op(self.kind, self.unit, self.flops, self.read, self.write, self.sizes, self.count, self.phase, calls, self.role)
 
 
 def gemm(
@@ -105,7 +101,7 @@ def gemm(
     role: str = "forward",
     calls: float = 1.0,
 ) -> Op:
-    """batch x [m, k] @ [k, n] with elements of `width` bytes; `weight`: bytes of the k x n operand where stored otherwise."""
+    """Return batch x [m, k] @ [k, n] with elements of `width` bytes; `weight`: bytes of the k x n operand if they differ."""
     stored = batch * k * n * width if weight is None else weight
     return Op(
         "gemm",
@@ -116,20 +112,4 @@ def gemm(
         sizes={"m": m, "n": n, "k": k, "batch": batch},
         role=role,
         calls=calls,
-    )
-
-
-def pointwise(
-    elements: Number,
-    read_width: float,
-    write_width: float,
-    *,
-    unit: str = "bf16",
-    kind: str = "pointwise",
-    role: str = "",
-    calls: float = 1.0,
-) -> Op:
-    """An elementwise operator: so many bytes read and written for each element."""
-    return Op(
-        kind, unit, read=elements * read_width, write=elements * write_width, sizes={"elements": elements}, role=role, calls=calls
     )

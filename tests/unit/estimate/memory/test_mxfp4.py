@@ -51,10 +51,10 @@ def test_attention_of_an_moe_model_in_mxfp4_is_multiplied_in_16_bit() -> None:
     shape = find_model("gpt-oss-20b", CATALOG)
     assert isinstance(shape, Transformer)
     told = weight_storage(shape, "mxfp4", "bf16")
-    assert told.full_width("attn_q", "attn_k", "attn_v")
-    assert not told.full_width("ffn_up_exps", "ffn_gate_exps")
-    assert not weight_storage(shape, "nvfp4", "bf16").full_width("attn_q")
-    assert not weight_storage(shape, "bf16", "bf16").full_width("attn_q")
+    assert told.unquantised("attn_q", "attn_k", "attn_v")
+    assert not told.unquantised("ffn_up_exps", "ffn_gate_exps")
+    assert not weight_storage(shape, "nvfp4", "bf16").unquantised("attn_q")
+    assert not weight_storage(shape, "bf16", "bf16").unquantised("attn_q")
 
 
 @pytest.mark.parametrize(("engine", "name"), [("vllm", "mxfp4"), ("llama.cpp", "mxfp4_moe")])

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.toy_gpu import PLAIN, toy
+from tests.toy_gpu import PLAIN, pointwise, toy
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.group.collectives import Communicator, collective_cost
 from whichgpu.estimate.group.engine_steps import EngineSteps, _with_cached_context
@@ -31,8 +31,8 @@ from whichgpu.estimate.time.curves.tiles import CONV_TILES, LARGEST_TILE_INTENSI
 from whichgpu.estimate.time.lower.eager import gemm as traced
 from whichgpu.estimate.time.lower.eager.call import Call, LoweringOptions
 from whichgpu.estimate.time.lower.lowered import LoweredStep
-from whichgpu.estimate.time.lower.traced_model import PreparedOperator, _pictures
-from whichgpu.estimate.time.operators import Op, gemm, pointwise
+from whichgpu.estimate.time.lower.traced_model import PreparedOperator, _has_pixels
+from whichgpu.estimate.time.operators import Op, gemm
 from whichgpu.estimate.time.time_estimate import estimate_time
 from whichgpu.workload.shapes import Experts, Transformer
 from whichgpu.workload.workload import Parallel, Workload
@@ -115,10 +115,10 @@ def test_messages_are_added_by_what_may_hide_them() -> None:
         return collective_cost(kind, size, Communicator(8, 8), [fabric])
 
     assert heard["backward_volume"][0, 0] == pytest.approx(4 * one("all_reduce", 25e6).volume[0, 0])
-    assert heard["open_latency"][0, 0] == pytest.approx(
+    assert heard["exposed_latency"][0, 0] == pytest.approx(
         3 * one("all_gather", 1e6).latency[0, 0] + one("all_gather", 2e6).latency[0, 0]
     )
-    assert heard["open_volume"][0, 0] == pytest.approx(
+    assert heard["exposed_volume"][0, 0] == pytest.approx(
         3 * one("all_gather", 1e6).volume[0, 0] + one("all_gather", 2e6).volume[0, 0]
     )
     assert heard["forward_volume"][0, 0] == heard["attention_latency"][0, 0] == 0.0
@@ -194,7 +194,7 @@ def test_sizes_grow_with_the_batch_and_the_image() -> None:
     attention = prepared(name="_scaled_dot_product", inputs=(tokens, tokens))
     assert attention.call(3.0, 4.0).inputs == ((3.0, 2.0, 40.0, 64.0),) * 2
     assert attention.call(3.0, 1.0).inputs == ((3.0, 2.0, 10.0, 64.0),) * 2
-    assert [_pictures(dims) for dims in (((0, 1), (16, 0), (8, 0)), ((0, 1), (16, 0)), ((0, 4), (16, 0)), ((16, 0),))] == [
+    assert [_has_pixels(dims) for dims in (((0, 1), (16, 0), (8, 0)), ((0, 1), (16, 0)), ((0, 4), (16, 0)), ((16, 0),))] == [
         True,
         False,
         True,

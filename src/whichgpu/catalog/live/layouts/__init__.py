@@ -1,1 +1,1 @@
-"""Layouts of price files, whether fetched or imported: text in, rows out."""
+"""Parsers of price files, downloaded or imported."""

@@ -1,8 +1,7 @@
-"""Hosts and GPUs listed apart, as GCP does: joined into machines one can rent, by the table `hosts.csv`.
+"""Join of hosts and GPUs that are listed separately, as by GCP, by the table `hosts.csv`.
 
-A machine of a fixed kind (a2-highgpu-1g) is the sum of its host's line and its GPUs' line in the same zone. Where the
-host is free to choose (N1), the GPU is an offer by itself (`includes` gpu) and once more with the host the table names.
-Local disks are listed nowhere and so are in neither.
+A fixed instance type (a2-highgpu-1g) is the sum of its host's line and its GPUs' line in the same zone. A GPU for any host (N1)
+is an offer by itself (`includes` gpu), and another with the host the table names. Local disks are listed nowhere.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ Prices = dict[str, Decimal]
 
 @dataclass(frozen=True, slots=True)
 class HostRule:
-    """Which hosts carry an accelerator: any of a kind whose count fits, or one chosen for a count."""
+    """Hosts of an accelerator: all of a type with the same GPU count, or one chosen for a count."""
 
     accelerator: str
     count: float | None
     host: re.Pattern[str]
-    included: bool  # the GPU's price is that of the whole machine
+    included: bool  # whether the GPU's price includes the host
 
 
 def host_rules(provider: str) -> tuple[HostRule, ...]:
-    """Rules of one provider; () where it lists whole machines."""
+    """Rules of a provider; () if it lists whole instances."""
     return tuple(
         HostRule(
             row["accelerator"], float(row["count"]) if row["count"] else None, re.compile(row["host"]), row["included"] == "yes"
@@ -41,7 +40,7 @@ def host_rules(provider: str) -> tuple[HostRule, ...]:
 
 @dataclass(slots=True)
 class Joiner:
-    """Collects hosts and GPUs of one provider, then joins them."""
+    """Collector of the hosts and GPUs of one provider, which it then joins."""
 
     provider: str
     machine_of: InstanceLookup
@@ -52,8 +51,8 @@ class Joiner:
     def __post_init__(self) -> None:
         self._rules = host_rules(self.provider)
 
-    def takes(self, row: OfferRow, prices: Prices) -> bool:
-        """Keep a line that is one half of a machine; False for a line that stands for itself."""
+    def collect(self, row: OfferRow, prices: Prices) -> bool:
+        """Collect a line that is part of an instance; return False for a line that is an offer by itself."""
         if not self._rules:
             return False
         if row.accelerator:
@@ -66,16 +65,16 @@ class Joiner:
             return True
         return False
 
-    def joined(self) -> Iterator[OfferRow | RejectedRow]:
-        """Machines with their prices; a GPU whose host is not listed in its zone is refused."""
+    def join(self) -> Iterator[OfferRow | RejectedRow]:
+        """Yield instances with their prices; a GPU without a host in its zone is rejected."""
         for row, prices in self._gpus:
             if not prices:
                 yield RejectedRow("no-price", f"{row.accelerator} x {row.count:g} {row.zone}")
                 continue
             rules = [rule for rule in self._rules if rule.accelerator == row.accelerator and rule.count in (None, row.count)]
             machines = list(self._machines(row, prices, rules))
-            free = bool(rules) and rules[0].count is not None
-            if free:
+            any_host = bool(rules) and rules[0].count is not None
+            if any_host:
                 name = f"n1+{row.count:g}x{row.accelerator.lower()}"
                 yield from (row_at_price(row, term, price, name, "gpu") for term, price in prices.items())
             elif not machines:
@@ -90,7 +89,7 @@ class Joiner:
                 name = host if rule.count is None else f"{host}+{row.count:g}x{row.accelerator.lower()}"
                 for term, price in prices.items():
                     share = Decimal(0) if rule.included else host_prices.get(term)
-                    if share is not None:  # a host at 0 leaves a sum that cannot be told from the GPU's price alone
+                    if share is not None:  # With a host at 0, the sum would be the GPU's price alone.
                         total = parse_price(price + share) if share or rule.included else Decimal(0)
                         yield row_at_price(row, term, total, name, "gpu+host")
 

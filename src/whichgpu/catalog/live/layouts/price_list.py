@@ -1,8 +1,8 @@
-"""A price list of one's own: CSV with a header, or JSON as `offers --json` and `catalog export` write it.
+"""The user's own price list: CSV with a header, or JSON as `offers --json` and `catalog export` write it.
 
-Needed: `provider`, `gpu`, `price`. Known beside them: `instance, region, gpus, term, payment, currency, upfront, includes,
-per` (hour, gpu-hour, month), `discount` (0.15 or 15%, taken off the price), `observed, last_observed`. A list with days is
-history: each row counts for its days. One without is complete as it stands.
+Required: `provider`, `gpu`, `price`. Optional: `instance, region, gpus, term, payment, currency, upfront, includes, per` (hour,
+gpu-hour, month), `discount` (0.15 or 15%, off the price), `observed, last_observed`. A list with days is a history; one without
+is complete.
 """
 
 from __future__ import annotations
@@ -28,32 +28,32 @@ _LETTER = re.compile(r"[A-Za-z]")
 
 
 def is_layout(header: Iterable[str]) -> bool:
-    """Whether a CSV's first line is that of such a list."""
+    """Whether a header is that of such a list."""
     names = set(header)
     return names >= NEEDED or names >= {"provider", "gpu", "price.amount"}
 
 
 def is_dated(header: Iterable[str]) -> bool:
-    """Whether the rows have days of their own."""
+    """Whether rows have their own days."""
     return bool({"observed", "observed_at"} & set(header))
 
 
 def own_csv_rows(lines: Iterable[str], read: ReadCounts) -> Iterator[OfferRow | RejectedRow]:
-    """Prices of a CSV list."""
+    """Yield prices of a CSV list."""
     reader = csv.DictReader(lines)
     if not is_layout(reader.fieldnames or ()):
         names = tuple(sorted(NEEDED))
         raise DataError("not-a-list", msg("error.not-a-list", columns=names), msg("hint.not-a-catalog"))
     for cells in reader:
         read.rows += 1
-        if None in cells:  # more cells than the header has names
+        if None in cells:  # The row has more cells than the header.
             yield RejectedRow("malformed", str(list(cells.values())))
         else:
             yield from _read(cells)
 
 
 def own_json_items(content: bytes) -> list[dict[str, Any]]:
-    """The items of a JSON list, or of the `offers` in a document."""
+    """Decode a JSON list, or the `offers` of a document."""
     try:
         document = msgspec.json.decode(content, type=list[dict[str, Any]] | dict[str, Any])
         offers = document.get("offers", []) if isinstance(document, dict) else document
@@ -63,7 +63,7 @@ def own_json_items(content: bytes) -> list[dict[str, Any]]:
 
 
 def own_json_rows(items: Iterable[Mapping[str, Any]], read: ReadCounts) -> Iterator[OfferRow | RejectedRow]:
-    """Prices of a JSON list."""
+    """Yield prices of a JSON list."""
     for item in items:
         read.rows += 1
         yield from _read(item)
@@ -102,7 +102,7 @@ def _rows(cells: Mapping[str, Any]) -> Iterator[OfferRow]:
 
 
 def _price(cells: Mapping[str, Any], gpus: float) -> tuple[Decimal, str]:
-    """The hourly price of the whole, discount taken off."""
+    """Hourly price of the whole instance after the discount, and its currency."""
     stated = cells.get("price")
     currency = cells.get("currency") or cells.get("price.currency") or "USD"
     if isinstance(stated, Mapping):

@@ -1,8 +1,7 @@
-"""SkyPilot's catalog files: one CSV a cloud, a line per instance, region and zone, with an on-demand and a spot price.
+"""SkyPilot's CSV of one cloud: a line per instance, region and zone with on-demand and current spot prices in USD.
 
-Gives on-demand and the present spot price of two dozen clouds in USD. Gives no reserved or committed terms and no dates;
-for several clouds its content is years old. Its faults are undone by the tables in `live/data`: memory in other units
-than the field says, GCP's hosts and GPUs on lines of their own (joined in `hosts`).
+Has no reserved or committed terms and no dates; for several clouds it is years old. Tables in `live/data` correct its faults:
+memory in other units than the field says, GCP's hosts and GPUs on separate lines (joined in `hosts`).
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ _NAME = re.compile(r"""['"]Name['"]:\s*['"]([^'"]+)['"]""")
 
 
 def is_layout(header: Iterable[str]) -> bool:
-    """Whether a CSV's first line is that of such a file."""
+    """Whether a header is that of such a file."""
     return set(header) >= NEEDED
 
 
 def skypilot_rows(
     lines: Iterable[str], provider: str, machine_of: InstanceLookup, read: ReadCounts
 ) -> Iterator[OfferRow | RejectedRow]:
-    """Prices of one cloud's file."""
+    """Yield prices of one cloud's file."""
     reader = csv.DictReader(lines)
     if not is_layout(reader.fieldnames or ()):
         raise DataError("not-a-catalog", msg("error.not-a-catalog", name=provider, layout="SkyPilot"), msg("hint.not-a-catalog"))
@@ -48,13 +47,13 @@ def skypilot_rows(
         except ValueError:
             yield RejectedRow("malformed", _text(cells))
             continue
-        if joiner.takes(row, prices):
+        if joiner.collect(row, prices):
             read.aside += not row.accelerator
         elif not row.accelerator and machine_of(provider, row.instance) is None:
             read.aside += 1
         else:
             yield from _offers(row, prices, cells)
-    yield from joiner.joined()
+    yield from joiner.join()
 
 
 def _prices(cells: dict[str, str]) -> dict[str, Decimal]:
@@ -64,7 +63,7 @@ def _prices(cells: dict[str, str]) -> dict[str, Decimal]:
 
 def _row(cells: dict[str, str], provider: str) -> OfferRow:
     info, accelerator = cells.get("GpuInfo") or "", cells["AcceleratorName"]
-    slice_ = accelerator.startswith("tpu-")  # a TPU slice is a machine, its name says how many chips it has
+    slice_ = accelerator.startswith("tpu-")  # A TPU slice is an instance, and its name has the chip count.
     count = None if slice_ else float(cells["AcceleratorCount"] or 0) or None
     memory, name = _MEMORY.search(info), _NAME.search(info)
     return OfferRow(
@@ -82,7 +81,7 @@ def _row(cells: dict[str, str], provider: str) -> OfferRow:
 
 
 def _memory(stated: float, provider: str, count: float | None) -> float | None:
-    """MiB of one GPU, whatever the field holds for this cloud."""
+    """MiB of one GPU from the field, whose unit depends on the cloud."""
     holds = memory_units().get(("skypilot", provider), "mib")
     scale = {"mib": 1.0, "gb": 1024.0, "total": 1 / (count or 1)}[holds]
     return stated * scale or None

@@ -1,4 +1,4 @@
-"""The sources we request, each a small module behind one seam, and those that plug-ins add."""
+"""Registry of price sources: the bundled ones and those of plug-ins."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ OURS = {
 
 
 def source_names() -> tuple[str, ...]:
-    """Every source there is, ours first."""
+    """Names of all sources, the bundled ones first."""
     return (*OURS, *(name for name in _plugins() if name not in OURS))
 
 
 def find_source(name: str) -> PriceSource:
-    """A source by its name. A plug-in cannot take the name of one of ours."""
+    """Source of a name; a plug-in cannot replace a bundled one."""
     if name in OURS:
         module, _, kind = OURS[name].partition(":")
         found: PriceSource = getattr(import_module(f"{__name__}.{module}"), kind)()
@@ -41,7 +41,7 @@ def find_source(name: str) -> PriceSource:
         loaded: PriceSource = plugins[name].load()()
         if not callable(loaded.batches) or loaded.name != name:
             raise TypeError(f"{plugins[name].value} is no price source named {name}")
-    except Exception as problem:  # whatever a plug-in does wrong is told, and the other sources go on
+    except Exception as problem:  # Any error of a plug-in is reported, and the other sources go on.
         message = msg("error.broken-plugin", name=name, why=f"{type(problem).__name__}: {problem}")
         raise DataError("broken-plugin", message, msg("hint.broken-plugin")) from problem
     return loaded

@@ -1,8 +1,8 @@
-"""AWS's public price list: one file a region, hundreds of megabytes, read line by line; no key needed.
+"""AWS's public price list: one file per region, hundreds of megabytes, read line by line. Needs no key.
 
-Gives on-demand and reserved prices (1 and 3 years, standard class, three ways to pay) of Linux machines on shared tenancy
-in USD. Gives no spot prices (those need an account), no savings plans, no capacity blocks. Which GPUs a machine holds is the
-catalog's to know; one it does not know is reported. Asked only when named; `--region` chooses the regions.
+Has on-demand and reserved prices (1 and 3 years, standard class, three payments) of Linux instances on shared tenancy in USD; no
+spot prices (those need an account), savings plans or capacity blocks. The catalog knows which GPUs an instance has; an unknown
+one is reported. Requested only if named; `--region` chooses the regions.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from itertools import islice
 
 import msgspec
 
-from whichgpu.base.errors import DataError
 from whichgpu.base.messages import msg
 from whichgpu.base.names import unknown_word
 from whichgpu.catalog.live.http import MIB
 from whichgpu.catalog.live.rows import InstanceLookup, OfferRow, PriceBatch, ReadCounts, RejectedRow, SourceRequest, parse_price
-from whichgpu.catalog.live.sources.endpoint import source_url
+from whichgpu.catalog.live.sources.endpoint import decode_body, malformed, source_url
+from whichgpu.catalog.live.sources.gpuhunt import version_day
 
 BASE = "https://pricing.us-east-1.amazonaws.com"
 INDEX = "/offers/v1.0/aws/AmazonEC2/current/region_index.json"
 REGIONS = ("us-east-1", "us-west-2", "eu-west-1", "ap-northeast-1", "ap-northeast-2")
-PREFACE = 5  # lines before the header: format, disclaimer, publication date, version, offer code
-MOST = 2048 * MIB
-WANTED = {
+PREFACE_LINES = 5  # before the header: format, disclaimer, publication date, version, offer code
+MAX_BODY_BYTES = 2048 * MIB
+ACCEPTED = {
     "Tenancy": ("Shared",),
     "Operating System": ("Linux",),
     "CapacityStatus": ("Used",),
@@ -38,7 +38,7 @@ WANTED = {
 }
 TERMS = {"1yr": "reserved-1y", "3yr": "reserved-3y"}
 PAYMENTS = {"No Upfront": "no-upfront", "Partial Upfront": "partial-upfront", "All Upfront": "all-upfront"}
-NEEDED = (
+COLUMNS = (
     "SKU",
     "OfferTermCode",
     "TermType",
@@ -49,7 +49,7 @@ NEEDED = (
     "OfferingClass",
     "Instance Type",
     "GPU",
-    *WANTED,
+    *ACCEPTED,
 )
 
 
@@ -63,7 +63,7 @@ class _Index(msgspec.Struct):
 
 @dataclass(slots=True)
 class _Lease:
-    """A reservation, its hourly and its upfront price on lines of their own."""
+    """A reservation, whose hourly and upfront prices are on separate lines."""
 
     instance: str
     gpus: float | None
@@ -74,25 +74,21 @@ class _Lease:
 
 
 class Aws:
-    """One batch a region."""
+    """One batch per region."""
 
     name = "aws"
     key = None
     heavy = True
 
     def batches(self, request: SourceRequest) -> Iterator[PriceBatch]:
-        """The regions asked for, or the usual five."""
+        """Yield the requested regions, or the usual five."""
         base = source_url(self.name, BASE, request.keys)
-        try:
-            index = msgspec.json.decode(request.client.get(base + INDEX, conditional=False).bytes(), type=_Index)
-        except (msgspec.DecodeError, msgspec.ValidationError) as problem:
-            message = msg("error.http-malformed", name=self.name, why=str(problem))
-            raise DataError("http-malformed", message, msg("hint.http")) from problem
+        index = decode_body(self.name, request.client.get(base + INDEX, conditional=False).bytes(), _Index)
         for region in request.regions or REGIONS:
             if region not in index.regions:
                 raise unknown_word("region", region, sorted(index.regions))
             url = base + index.regions[region].url.removesuffix(".json") + ".csv"
-            reply = request.client.get(url, most=MOST)
+            reply = request.client.get(url, most=MAX_BODY_BYTES)
             if reply.body is None:
                 yield PriceBatch(self.name, region, iter(()), request.today, unchanged=True)
                 continue
@@ -102,25 +98,18 @@ class Aws:
 
 
 def _day(url: str) -> date | None:
-    """The day of a version: …/AmazonEC2/20261113184423/us-east-1/index.csv."""
-    for part in url.split("/"):
-        if len(part) == 14 and part.isdigit():
-            try:
-                return date(int(part[:4]), int(part[4:6]), int(part[6:8]))
-            except ValueError:
-                return None
-    return None
+    """Day of a version: …/AmazonEC2/20261113184423/us-east-1/index.csv."""
+    return next((version_day(part[:8]) for part in url.split("/") if len(part) == 14 and part.isdigit()), None)
 
 
 def aws_rows(lines: Iterator[str], region: str, machine_of: InstanceLookup, read: ReadCounts) -> Iterator[OfferRow | RejectedRow]:
-    """Prices of one region's file; reservations come last, once both their lines have been read."""
-    list(islice(lines, PREFACE))
+    """Prices of one region's file; reservations come last, after both of their lines."""
+    list(islice(lines, PREFACE_LINES))
     reader = csv.reader(lines)
     header = next(reader, [])
-    if missing := [name for name in NEEDED if name not in header]:
-        message = msg("error.http-malformed", name="aws", why=msg("why.column-lacking", column=missing[0]))
-        raise DataError("http-malformed", message, msg("hint.http"))
-    place = {name: header.index(name) for name in NEEDED}
+    if missing := [name for name in COLUMNS if name not in header]:
+        raise malformed("aws", msg("why.column-lacking", column=missing[0]))
+    place = {name: header.index(name) for name in COLUMNS}
     leases: dict[tuple[str, str], _Lease] = {}
     for cells in reader:
         read.rows += 1
@@ -129,7 +118,7 @@ def aws_rows(lines: Iterator[str], region: str, machine_of: InstanceLookup, read
             continue
         gpus, instance = cells[place["GPU"]], cells[place["Instance Type"]]
         is_ours = (gpus not in ("", "0", "NA") or machine_of("aws", instance) is not None) and all(
-            cells[place[name]] in allowed for name, allowed in WANTED.items()
+            cells[place[name]] in allowed for name, allowed in ACCEPTED.items()
         )
         if not is_ours:
             read.aside += 1
@@ -168,7 +157,7 @@ def _leased(lease: _Lease, region: str) -> OfferRow | RejectedRow:
     if lease.hourly is None:
         return RejectedRow("no-price", f"{lease.instance} {lease.term} {lease.payment}")
     hours = 8760 if lease.term == "reserved-1y" else 26280
-    whole = parse_price(lease.hourly + lease.upfront / hours)  # what an hour costs when all hours are used
+    whole = parse_price(lease.hourly + lease.upfront / hours)  # price of an hour if all hours are used
     return _row(lease.instance, region, lease.gpus, lease.term, whole, lease.payment, lease.upfront or None)
 
 

@@ -1,16 +1,51 @@
-"""Where a source is asked: its own address, or a mirror named by WHICHGPU_URL_<SOURCE>."""
+"""Requests to a source: its URL, and its JSON with errors that name the source."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeVar
 
-from whichgpu.base.errors import UsageError
-from whichgpu.base.messages import msg
+import msgspec
+
+from whichgpu.base.errors import DataError, UsageError
+from whichgpu.base.messages import Message, msg
+from whichgpu.catalog.live.rows import ReadCounts, RejectedRow
+
+T = TypeVar("T")
+MAX_QUOTED_BYTES = 500  # of a malformed row in quarantine
 
 
 def source_url(source: str, usual: str, environ: Mapping[str, str]) -> str:
-    """The address to request, without a slash at its end."""
-    named = environ.get(f"WHICHGPU_URL_{source.upper()}", "").strip()
-    if named and not named.startswith(("https://", "http://")):
-        raise UsageError("bad-address", msg("error.bad-address", name=named), msg("hint.bad-address"))
-    return (named or usual).rstrip("/")
+    """URL of a source, or of the mirror named by WHICHGPU_URL_<SOURCE>, without a slash at its end."""
+    mirror = environ.get(f"WHICHGPU_URL_{source.upper()}", "").strip()
+    if mirror and not mirror.startswith(("https://", "http://")):
+        raise UsageError("bad-address", msg("error.bad-address", name=mirror), msg("hint.bad-address"))
+    return (mirror or usual).rstrip("/")
+
+
+def malformed(source: str, why: str | Message) -> DataError:
+    """Build the error for an answer that is not what the source documents."""
+    return DataError("http-malformed", msg("error.http-malformed", name=source, why=why), msg("hint.http"))
+
+
+def decode_body(source: str, body: bytes, kind: type[T]) -> T:
+    """Decode the JSON body of an answer."""
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.DecodeError, msgspec.ValidationError) as problem:
+        raise malformed(source, str(problem)) from problem
+
+
+def decode_rows(raws: Iterable[msgspec.Raw], kind: type[T], read: ReadCounts) -> Iterator[T | RejectedRow]:
+    """Decode and count JSON items; a malformed one becomes a rejected row."""
+    for raw in raws:
+        read.rows += 1
+        try:
+            yield msgspec.json.decode(raw, type=kind)
+        except (msgspec.DecodeError, msgspec.ValidationError):
+            yield malformed_row(bytes(raw))
+
+
+def malformed_row(raw: bytes) -> RejectedRow:
+    """Reject an item that cannot be read."""
+    return RejectedRow("malformed", raw[:MAX_QUOTED_BYTES].decode("utf-8", "replace"))

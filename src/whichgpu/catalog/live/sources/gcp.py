@@ -1,8 +1,8 @@
-"""Google's Cloud Billing catalog: the public price of every part (core, memory, GPU) by region. Needs a key (GOOGLE_API_KEY).
+"""Google's Cloud Billing catalog: public prices of cores, memory and GPUs by region. Needs a key (GOOGLE_API_KEY).
 
-Gives on-demand, spot and committed use (1 and 3 years), each machine summed here from its parts by the table `skus.csv`, and
-GPUs for N1 hosts by themselves (`includes` gpu). Gives no local disks, no TPUs, no sustained-use discount (that is a rule, not
-a price), and leaves out calendar and flex-start prices. A part whose name the table does not know is reported as unknown.
+Has on-demand, spot and committed use (1 and 3 years): instances are summed from their parts by the table `skus.csv`, and GPUs
+for N1 hosts are offers by themselves (`includes` gpu). Leaves out local disks, TPUs, sustained-use discounts, calendar and
+flex-start prices. A GPU whose description the table lacks is reported as unknown.
 """
 
 from __future__ import annotations
@@ -22,19 +22,20 @@ from whichgpu.base.units import GIB
 from whichgpu.catalog.host import Instance
 from whichgpu.catalog.live.rows import OfferRow, PriceBatch, ReadCounts, RejectedRow, SourceRequest, parse_price
 from whichgpu.catalog.live.source_tables import rows
-from whichgpu.catalog.live.sources.endpoint import source_url
+from whichgpu.catalog.live.sources.endpoint import decode_body, malformed_row, source_url
 
 BASE = "https://cloudbilling.googleapis.com/v1"
 SKUS = "/services/6F81-5844-456A/skus"
-MOST_PAGES = 100
+MAX_PAGES = 100
 TERMS = {"OnDemand": "on-demand", "Preemptible": "spot", "Commit1Yr": "committed-1y", "Commit3Yr": "committed-3y"}
 ATTACHED = {"K80": (1, 2, 4, 8), "P4": (1, 2, 4), "P100": (1, 2, 4), "V100": (1, 2, 4, 8), "T4": (1, 2, 4)}
 
-# Prefixes and places that do not change what is sold, and words of sales that are not these terms.
-_DRESS = re.compile(
+# Prefixes and regions in a description that do not change what is sold.
+_DECORATION = re.compile(
     r"^(spot preemptible |commitment v\d+: )+|( attached to spot preemptible vms)?( running)? in .*$", re.IGNORECASE
 )
-_OTHER = re.compile(r"sole tenancy|custom|premium|reserved|dws|calendar|flex|suspended|extended|overcommit", re.IGNORECASE)
+# Words of offers that are not on one of TERMS.
+_OTHER_TERMS = re.compile(r"sole tenancy|custom|premium|reserved|dws|calendar|flex|suspended|extended|overcommit", re.IGNORECASE)
 
 
 class _Sku(msgspec.Struct):
@@ -79,21 +80,21 @@ class _Part:
 
 @dataclass(slots=True)
 class _Parts:
-    """Prices by part, family, region and term."""
+    """Prices by part and family, then by region and term."""
 
     currency: str = "USD"
     prices: dict[tuple[str, str], dict[tuple[str, str], Decimal]] = field(default_factory=lambda: defaultdict(dict))
 
 
 class Gcp:
-    """All regions, one batch."""
+    """All regions in one batch."""
 
     name = "gcp"
     key = "GOOGLE_API_KEY"
     heavy = False
 
     def batches(self, request: SourceRequest) -> Iterator[PriceBatch]:
-        """One batch: machines are sums over all pages."""
+        """Yield one batch, since an instance is a sum over all pages."""
         read = ReadCounts()
         yield PriceBatch(self.name, request.currency, self._rows(request, read), request.today, read=read)
 
@@ -105,10 +106,10 @@ class Gcp:
                 sku = msgspec.json.decode(raw, type=_Sku)
                 price = _price(sku)
             except (msgspec.DecodeError, msgspec.ValidationError, ValueError, IndexError):
-                yield RejectedRow("malformed", bytes(raw)[:500].decode("utf-8", "replace"))
+                yield malformed_row(bytes(raw))
                 continue
             term = TERMS.get(sku.category.usageType)
-            if sku.category.resourceFamily != "Compute" or term is None or _OTHER.search(sku.description):
+            if sku.category.resourceFamily != "Compute" or term is None or _OTHER_TERMS.search(sku.description):
                 read.aside += 1
                 continue
             part = _part_of(sku.description, known)
@@ -125,18 +126,14 @@ class Gcp:
     def _skus(self, request: SourceRequest) -> Iterator[msgspec.Raw]:
         base, token = source_url(self.name, BASE, request.keys), ""
         headers = {"X-Goog-Api-Key": request.keys.get(self.key, "")}
-        for _ in range(MOST_PAGES):
+        for _ in range(MAX_PAGES):
             url = f"{base}{SKUS}?currencyCode={request.currency}&pageSize=5000" + (f"&pageToken={quote(token)}" if token else "")
-            try:
-                page = msgspec.json.decode(request.client.get(url, headers=headers, conditional=False).bytes(), type=_Page)
-            except (msgspec.DecodeError, msgspec.ValidationError) as problem:
-                message = msg("error.http-malformed", name=self.name, why=str(problem))
-                raise DataError("http-malformed", message, msg("hint.http")) from problem
+            page = decode_body(self.name, request.client.get(url, headers=headers, conditional=False).bytes(), _Page)
             yield from page.skus
             token = page.nextPageToken
             if not token:
                 return
-        raise DataError("endless-pages", msg("error.endless-pages", name=self.name, n=MOST_PAGES), msg("hint.http"))
+        raise DataError("endless-pages", msg("error.endless-pages", name=self.name, n=MAX_PAGES), msg("hint.http"))
 
 
 def _table() -> tuple[_Part, ...]:
@@ -152,7 +149,7 @@ def _table() -> tuple[_Part, ...]:
 
 
 def _part_of(description: str, known: tuple[_Part, ...]) -> _Part | None:
-    bare = _DRESS.sub("", description).replace(" Cpu", " Instance Core")
+    bare = _DECORATION.sub("", description).replace(" Cpu", " Instance Core")
     return next((part for part in known if part.pattern.fullmatch(bare)), None)
 
 
@@ -162,7 +159,7 @@ def _price(sku: _Sku) -> Decimal:
 
 
 def _machines(parts: _Parts, known: tuple[_Part, ...], machines: tuple[Instance, ...]) -> Iterator[OfferRow]:
-    """Whole machines: only where every part of one has a price in a region on a term."""
+    """Instances all of whose parts have a price in a region on a term."""
     for machine in machines:
         if machine.provider != "gcp" or machine.vcpus is None or machine.ram_bytes is None:
             continue
@@ -178,7 +175,7 @@ def _machines(parts: _Parts, known: tuple[_Part, ...], machines: tuple[Instance,
 
 
 def _attached(parts: _Parts) -> Iterator[OfferRow]:
-    """GPUs that are attached to a host of one's choice."""
+    """GPUs that can be attached to any host."""
     for family, counts in ATTACHED.items():
         for place, price in parts.prices.get(("gpu", family), {}).items():
             for count in counts:

@@ -1,4 +1,4 @@
-"""gpuhunt's published catalogs: one zip a day for the providers it collects (see `layouts.gpuhunt` for what it lacks)."""
+"""gpuhunt's published catalogs: one zip per day (see `layouts.gpuhunt` for what it lacks)."""
 
 from __future__ import annotations
 
@@ -21,20 +21,29 @@ from whichgpu.catalog.live.rows import InstanceLookup, PriceBatch, ReadCounts, S
 from whichgpu.catalog.live.sources.endpoint import source_url
 
 BASE = "https://dstack-gpu-pricing.s3.eu-west-1.amazonaws.com/v2"
-MOST_FILES, MOST_MEMBER = 200, 256 * MIB
-# A damaged member, one of another method, one with a password.
-UNPACKING = (zipfile.BadZipFile, OSError, ValueError, EOFError, zlib.error, lzma.LZMAError, NotImplementedError, RuntimeError)
+MAX_FILES, MAX_FILE_BYTES = 200, 256 * MIB
+# Errors of a member that is damaged, uses another method or has a password.
+ZIP_ERRORS = (
+    zipfile.BadZipFile,
+    OSError,
+    ValueError,
+    EOFError,
+    zlib.error,
+    lzma.LZMAError,
+    NotImplementedError,
+    RuntimeError,
+)
 
 
 class GpuHunt:
-    """The newest catalog, one batch a provider; nothing where it is the one last seen."""
+    """The newest catalog, one batch per provider; none if it is unchanged."""
 
     name = "gpuhunt"
     key = None
     heavy = False
 
     def batches(self, request: SourceRequest) -> Iterator[PriceBatch]:
-        """The day of the catalog is its version, 20261114."""
+        """Yield the providers of the catalog, whose version is its day, such as 20261114."""
         base = source_url(self.name, BASE, request.keys)
         version = request.client.get(f"{base}/version", most=1024, conditional=False).bytes().decode("ascii", "replace").strip()
         day = version_day(version)
@@ -46,7 +55,7 @@ class GpuHunt:
 
 
 def version_day(text: str) -> date | None:
-    """The day a version names."""
+    """Day of a version such as 20261114; None if it names none."""
     found = re.match(r"(\d{4})(\d{2})(\d{2})(?!\d)", text)
     try:
         return date(int(found[1]), int(found[2]), int(found[3])) if found else None
@@ -57,7 +66,7 @@ def version_day(text: str) -> date | None:
 def zip_batches(
     body: IO[bytes], day: date, machine_of: InstanceLookup, validators: Validators | None = None
 ) -> Iterator[PriceBatch]:
-    """A batch for each CSV in a catalog's zip."""
+    """Yield a batch for each CSV in a catalog's zip."""
     with body, _archive(body) as archive:
         yield from _members(archive, day, machine_of, validators)
 
@@ -65,12 +74,12 @@ def zip_batches(
 def _archive(body: IO[bytes]) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(body)
-    except UNPACKING as problem:
+    except ZIP_ERRORS as problem:
         raise DataError("not-a-catalog", msg("error.bad-zip", why=str(problem)), msg("hint.http")) from problem
 
 
-def _strays(info: zipfile.ZipInfo) -> bool:
-    """A link, or a name that leads out of the archive. Nothing is ever unpacked to disk; who sends such a thing means no good."""
+def _escapes(info: zipfile.ZipInfo) -> bool:
+    """Whether a member is a link or its name leads out of the archive; nothing is unpacked to disk, but it is an attack."""
     parts = info.filename.replace("\\", "/").split("/")
     return stat.S_ISLNK(info.external_attr >> 16) or parts[0] == "" or ".." in parts or ":" in parts[0]
 
@@ -79,15 +88,15 @@ def _members(
     archive: zipfile.ZipFile, day: date, machine_of: InstanceLookup, validators: Validators | None
 ) -> Iterator[PriceBatch]:
     members = [info for info in archive.infolist() if info.filename.endswith(".csv")]
-    if strays := [info.filename for info in archive.infolist() if _strays(info)]:
-        raise DataError("not-a-catalog", msg("error.zip-strays", name=strays[0][:80]), msg("hint.http"))
-    if len(members) > MOST_FILES or any(info.file_size > MOST_MEMBER for info in members):
+    if escaping := [info.filename for info in archive.infolist() if _escapes(info)]:
+        raise DataError("not-a-catalog", msg("error.zip-strays", name=escaping[0][:80]), msg("hint.http"))
+    if len(members) > MAX_FILES or any(info.file_size > MAX_FILE_BYTES for info in members):
         raise DataError("not-a-catalog", msg("error.bad-zip", why=msg("why.too-large")), msg("hint.http"))
     for number, info in enumerate(members):
         name = info.filename.rpartition("/")[2].removesuffix(".csv")
         try:
             content = archive.read(info)
-        except UNPACKING as problem:  # a member that does not unpack to what it states
+        except ZIP_ERRORS as problem:
             raise DataError("not-a-catalog", msg("error.bad-zip", why=str(problem)), msg("hint.http")) from problem
         read = ReadCounts(digest=hashlib.sha256(content).hexdigest())
         lines = io.TextIOWrapper(io.BytesIO(content), "utf-8", newline="")

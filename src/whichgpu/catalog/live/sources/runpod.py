@@ -1,6 +1,6 @@
-"""RunPod's GraphQL: the price of a GPU in its secure and community clouds, on demand and spot. No key needed.
+"""RunPod's GraphQL API: GPU prices in its secure and community clouds, on demand and spot. Needs no key.
 
-Gives prices per GPU, the same in every data centre, and whether any are in stock now. Gives no regions, no reserved terms.
+Has prices per GPU, the same in every data centre, and stock now; no regions and no reserved terms.
 """
 
 from __future__ import annotations
@@ -10,10 +10,8 @@ from decimal import Decimal
 
 import msgspec
 
-from whichgpu.base.errors import DataError
-from whichgpu.base.messages import msg
 from whichgpu.catalog.live.rows import ANY_REGION, OfferRow, PriceBatch, ReadCounts, RejectedRow, SourceRequest, parse_price
-from whichgpu.catalog.live.sources.endpoint import source_url
+from whichgpu.catalog.live.sources.endpoint import decode_body, decode_rows, malformed, source_url
 
 BASE = "https://api.runpod.io/graphql"
 QUERY = (
@@ -47,66 +45,59 @@ class _Answer(msgspec.Struct):
 
 
 class RunPod:
-    """All GPU types, one batch."""
+    """All GPU types in one batch."""
 
     name = "runpod"
     key = None
     heavy = False
 
     def batches(self, request: SourceRequest) -> Iterator[PriceBatch]:
-        """One question, one batch."""
+        """Request the GPU types once."""
         key = request.keys.get("RUNPOD_API_KEY")
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         base = source_url(self.name, BASE, request.keys)
         reply = request.client.post(base, msgspec.json.encode({"query": QUERY}), headers=headers)
-        try:
-            answer = msgspec.json.decode(reply.bytes(), type=_Answer)
-        except (msgspec.DecodeError, msgspec.ValidationError) as problem:
-            message = msg("error.http-malformed", name=self.name, why=str(problem))
-            raise DataError("http-malformed", message, msg("hint.http")) from problem
+        answer = decode_body(self.name, reply.bytes(), _Answer)
         if answer.data is None or answer.errors:
             why = str(answer.errors[0].get("message", "")) if answer.errors else "no data"
-            raise DataError("http-malformed", msg("error.http-malformed", name=self.name, why=why), msg("hint.http"))
+            raise malformed(self.name, why)
         read = ReadCounts()
         yield PriceBatch(self.name, ANY_REGION, _rows(answer.data.gpuTypes, read), request.today, read=read)
 
 
 def _rows(types: list[msgspec.Raw], read: ReadCounts) -> Iterator[OfferRow | RejectedRow]:
-    for raw in types:
-        read.rows += 1
-        try:
-            found = msgspec.json.decode(raw, type=_Type)
-        except (msgspec.DecodeError, msgspec.ValidationError):
-            yield RejectedRow("malformed", bytes(raw)[:500].decode("utf-8", "replace"))
+    for gpu_type in decode_rows(types, _Type, read):
+        if isinstance(gpu_type, RejectedRow):
+            yield gpu_type
             continue
-        rows = list(_offers(found))
+        rows = list(_offers(gpu_type))
         if not rows:
-            read.aside += 1  # a type nobody rents out just now has no price
+            read.aside += 1  # A type that nobody rents out now has no price.
         yield from rows
 
 
-def _offers(found: _Type) -> Iterator[OfferRow]:
-    stock = found.lowestPrice.stockStatus if found.lowestPrice else None
-    stated = (
-        ("SECURE", "on-demand", found.securePrice),
-        ("SECURE", "spot", found.secureSpotPrice),
-        ("COMMUNITY", "on-demand", found.communityPrice),
-        ("COMMUNITY", "spot", found.communitySpotPrice),
+def _offers(gpu_type: _Type) -> Iterator[OfferRow]:
+    stock = gpu_type.lowestPrice.stockStatus if gpu_type.lowestPrice else None
+    prices = (
+        ("SECURE", "on-demand", gpu_type.securePrice),
+        ("SECURE", "spot", gpu_type.secureSpotPrice),
+        ("COMMUNITY", "on-demand", gpu_type.communityPrice),
+        ("COMMUNITY", "spot", gpu_type.communitySpotPrice),
     )
-    for cloud, term, price in stated:
+    for cloud, term, price in prices:
         if not price:
             continue
         for count in COUNTS:
-            if count <= (found.maxGpuCount or 1):
+            if count <= (gpu_type.maxGpuCount or 1):
                 yield OfferRow(
                     provider="runpod",
-                    instance=f"{count}x_{found.displayName.replace(' ', '-')}_{cloud}",
+                    instance=f"{count}x_{gpu_type.displayName.replace(' ', '-')}_{cloud}",
                     region=ANY_REGION,
-                    accelerator=found.displayName,
+                    accelerator=gpu_type.displayName,
                     count=float(count),
-                    memory_mib=found.memoryInGb * 1024,
+                    memory_mib=gpu_type.memoryInGb * 1024,
                     term=term,
                     price=parse_price(price * count),
-                    names=(found.id, found.displayName),
+                    names=(gpu_type.id, gpu_type.displayName),
                     availability=f"stock: {stock}" if stock else None,
                 )

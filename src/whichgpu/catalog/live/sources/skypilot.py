@@ -1,7 +1,6 @@
 """SkyPilot's public catalog on GitHub: two dozen clouds, on-demand and spot (see `layouts.skypilot` for what it lacks).
 
-The files are asked for conditionally. When each last changed is asked of GitHub's list of commits, since a file that is
-served every day may be years old; where GitHub does not say, the day of the look is taken.
+The day each file last changed comes from GitHub's list of commits, since a file may be years old; otherwise it is today.
 """
 
 from __future__ import annotations
@@ -38,14 +37,14 @@ class _Commit(msgspec.Struct):
 
 
 class SkyPilot:
-    """The catalog's files, one batch a cloud; a cloud that fails does not hold back the others."""
+    """The catalog's files, one batch per cloud; the others go on if one fails."""
 
     name = "skypilot"
     key = None
     heavy = False
 
     def batches(self, request: SourceRequest) -> Iterator[PriceBatch]:
-        """Each cloud in turn; one that cannot be had is a batch that fails when it is read."""
+        """Yield each cloud; one that cannot be downloaded is a batch that fails when it is read."""
         base = source_url("skypilot", BASE, request.keys)
         for cloud in CLOUDS:
             try:
@@ -71,7 +70,7 @@ class SkyPilot:
         )
 
     def _changed(self, request: SourceRequest, base: str, cloud: str) -> date | None:
-        """The day of the last commit that changed the file; None where GitHub does not tell."""
+        """Day of the last commit that changed the file; None if GitHub does not answer."""
         commits = COMMITS if base == BASE else f"{base}/commits"
         try:
             reply = request.client.get(f"{commits}?path=catalogs/v8/{cloud}/vms.csv&per_page=1", conditional=False)
@@ -83,11 +82,11 @@ class SkyPilot:
 
 def _failing(problem: DataError) -> Iterator[OfferRow]:
     raise problem
-    yield  # a generator, so that it is raised where the rows are read
+    yield  # This makes it a generator, which raises when the rows are read.
 
 
 def digest_of(body: IO[bytes]) -> str:
-    """The SHA-256 of a body, which is left at its beginning."""
+    """SHA-256 of a body, which is rewound."""
     body.seek(0)
     found = hashlib.file_digest(body, "sha256").hexdigest()  # type: ignore[arg-type]  # any readable file will do
     body.seek(0)
@@ -95,5 +94,5 @@ def digest_of(body: IO[bytes]) -> str:
 
 
 def known_content() -> dict[str, date]:
-    """Days of content known to be old, by its digest."""
+    """Day of content known to be old, by digest."""
     return {digest: date.fromisoformat(since) for digest, since in published_since().items()}

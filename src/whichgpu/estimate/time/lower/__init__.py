@@ -1,7 +1,4 @@
-"""From a workload to the operators one GPU runs for it: what the framework or engine launches, forward, backward, optimizer.
-
-`lower` gives one step, pass or token. Sizes may be arrays over batches.
-"""
+"""Lower a workload to the operators that one GPU runs: what the framework or engine launches in a step, pass or token."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ from whichgpu.estimate.time.operators import Number, Op
 from whichgpu.workload.shapes import Dlrm, Mlp, Shape, TracedShape, Transformer, WeightsOnly
 from whichgpu.workload.workload import Parallel, Workload
 
-# What no operator depends on, the batch being told apart: requests that differ in nothing else share one lowering.
+# Fields that no operator depends on (the batch is passed separately): requests that differ only in them share one lowering.
 IRRELEVANT_FIELDS = (
     "gpu gpus nodes batch micro_batch rate epochs steps tokens samples ttft_max tpot_max percentile host_speed method".split()
 )
@@ -30,35 +27,30 @@ FIELD_DEFAULTS: dict[str, Any] = {field.name: field.default for field in fields(
 
 
 def lower(workload: Workload, shape: Shape, batch: Number | None = None) -> LoweredStep:
-    """Operators of one step on one GPU. `workload` has its defaults filled in; `batch`, of this GPU, may be an array.
+    """Return the operators of one step on one GPU. `workload` has its defaults filled in; `batch` (per GPU) may be an array.
 
-    For tasks that generate, the step is one token of each sequence at the mean context: a token's time is very nearly a line over
-    the context, so all tokens of an answer take so many times that.
+    For tasks that generate, the step is one decode step at the mean context: its time is nearly linear in the context, so all
+    tokens of an answer take that many times as long.
     """
     samples = float(workload.local_batch) if batch is None else batch
     model = workload.model if isinstance(workload.model, str) else ""
     task = "train" if workload.training else workload.task
     bare = replace(workload, task=task, model=model, **FIELD_DEFAULTS)
     if isinstance(samples, float):
-        return _known(bare, shape, samples)
-    if isinstance(shape, TracedShape) and workload.parallel.zero == 0:  # copies of a net run the same operators
-        return _known_many(replace(bare, parallel=Parallel()), shape, tuple(samples.tolist()))
+        return _cached(bare, shape, samples)
+    if isinstance(shape, TracedShape) and workload.parallel.zero == 0:  # Replicas run the same operators.
+        return _cached(replace(bare, parallel=Parallel()), shape, tuple(samples.tolist()))
     return _lowered(workload, shape, samples)
 
 
 @lru_cache(maxsize=512)
-def _known(workload: Workload, shape: Shape, batch: float) -> LoweredStep:
-    return _lowered(workload, shape, batch)
-
-
-@lru_cache(maxsize=64)
-def _known_many(workload: Workload, shape: Shape, batches: tuple[float, ...]) -> LoweredStep:
-    return _lowered(workload, shape, np.array(batches))
+def _cached(workload: Workload, shape: Shape, batch: float | tuple[float, ...]) -> LoweredStep:
+    return _lowered(workload, shape, np.array(batch) if isinstance(batch, tuple) else batch)
 
 
 def _lowered(workload: Workload, shape: Shape, samples: Number) -> LoweredStep:
     if isinstance(shape, TracedShape):
-        from whichgpu.estimate.time.lower.traced import lower_traced  # reads the operator tables
+        from whichgpu.estimate.time.lower.traced import lower_traced  # This import reads the operator tables.
 
         return lower_traced(workload, shape, samples)
     if isinstance(shape, Mlp):
@@ -77,5 +69,5 @@ def _transformer(workload: Workload, shape: Transformer, batch: Number) -> list[
     context = None
     if shape.is_generative and workload.traits.decoding:
         context = length + (float(workload.seq_out or 0) / 2 if workload.generating else 0.0)
-    passed = eager_pass if engine_record(workload.engine).operator_by_operator else fused_pass
-    return passed(workload, shape, batch, length, context)
+    lower_pass = eager_pass if engine_record(workload.engine).operator_by_operator else fused_pass
+    return lower_pass(workload, shape, batch, length, context)

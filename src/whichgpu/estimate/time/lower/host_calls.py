@@ -1,4 +1,4 @@
-"""The host's work: how many framework calls it makes for a pass, borne by the operators those calls launch."""
+"""Framework calls that the host makes for a pass, attributed to the operators they launch."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from whichgpu.estimate.time.lower.eager.aten import VIEW_OPERATORS
 from whichgpu.estimate.time.lower.eager.call import Call
 from whichgpu.estimate.time.operators import Op
 
-# The host's time for lighter calls, in calls of an operator that launches a kernel.
-VIEW_CALL_WEIGHT = 0.05  # a view, or room for a result
-LIGHT_CALL_WEIGHT = 0.25  # adding up gradients inside autograd's engine; counting batches
-CAST_CALL_WEIGHT = 0.6  # by autocast, or of a gradient back
+# Host time of lighter calls relative to a call that launches a kernel (assumed).
+VIEW_CALL_WEIGHT = 0.05  # views and allocations
+LIGHT_CALL_WEIGHT = 0.25  # gradient accumulation inside autograd's engine; integer counters
+CAST_CALL_WEIGHT = 0.6  # casts by autocast, forward and backward
 
 
 def host_call_weight(call: Call) -> float:
-    """What one call costs the host."""
+    """Host cost of one call, in kernel-launching calls."""
     if call.name in VIEW_OPERATORS or not call.outputs:
         return VIEW_CALL_WEIGHT
     if call.dtype == "int64" or (call.phase == "backward" and call.name in ("add", "add_strided")):
@@ -24,18 +24,18 @@ def host_call_weight(call: Call) -> float:
 
 
 def view_overhead(calls: Iterable[Call]) -> dict[str, float]:
-    """By phase: the cost of all calls over that of those which launch a kernel, who bear that of the views."""
-    every, launching = {"forward": 0.0, "backward": 0.0}, {"forward": 0.0, "backward": 0.0}
+    """Host cost of all calls over that of kernel-launching calls, by phase: those carry the cost of the views."""
+    total, launching = {"forward": 0.0, "backward": 0.0}, {"forward": 0.0, "backward": 0.0}
     for call in calls:
         cost = host_call_weight(call) * call.count
-        every[call.phase] += cost
+        total[call.phase] += cost
         if call.outputs and call.name not in VIEW_OPERATORS:
             launching[call.phase] += cost
-    return {phase: every[phase] / cost if cost else 1.0 for phase, cost in launching.items()}
+    return {phase: total[phase] / cost if cost else 1.0 for phase, cost in launching.items()}
 
 
 def with_host_calls(call: Call, ops: list[Op], shares: Mapping[str, float]) -> list[Op]:
-    """The operators of a call, the first of which bears its cost."""
+    """Assign the host cost of a call to the first of its operators."""
     if not ops:
         return ops
     first, *rest = ops

@@ -1,4 +1,4 @@
-"""Which layers of a model are alike: counted by what sets them apart, so that each kind is lowered once."""
+"""Kinds of layers in a model, counted so that each kind is lowered once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from whichgpu.workload.workload import Parallel
 
 @dataclass(frozen=True, slots=True)
 class LayerKind:
-    """A kind of layer: the tokens it may look back at (0: all), and whether it is a mixture of experts."""
+    """A kind of layer: its sliding window in tokens (0: full attention), and whether it is an MoE layer."""
 
     window: int
     mixture: bool
@@ -22,16 +22,16 @@ class LayerKind:
 
 @lru_cache(maxsize=256)
 def layer_kinds(shape: Transformer, parallel: Parallel) -> tuple[tuple[LayerKind, int], ...]:
-    """Kinds of decoder layers (of the encoder's where there is no other) on the fullest pipeline stage, and how many of each."""
+    """Count the kinds of decoder layers (encoder layers if there is no decoder) on the fullest pipeline stage."""
     return tuple(Counter(layer_kind(shape, index) for index in stage_layers(shape.layers, parallel.pp, 0)).items())
 
 
 def layer_kind(shape: Transformer, index: int) -> LayerKind:
-    """The kind of the layer of that index."""
-    everything = not shape.window or (shape.global_every > 0 and (index + 1) % shape.global_every == 0)
-    return LayerKind(0 if everything else shape.window, is_moe_layer(shape, index))
+    """Return the kind of a layer."""
+    full = not shape.window or (shape.global_every > 0 and (index + 1) % shape.global_every == 0)
+    return LayerKind(0 if full else shape.window, is_moe_layer(shape, index))
 
 
 def encoder_layers_per_stage(shape: Transformer, parallel: Parallel) -> int:
-    """Encoder layers on the first stage of an encoder-decoder model."""
+    """Return the encoder layers on the first pipeline stage of an encoder-decoder model."""
     return -(-shape.encoder_layers // parallel.pp)

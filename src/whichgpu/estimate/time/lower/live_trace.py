@@ -1,4 +1,4 @@
-"""Modules traced on the spot: their operators in the form of a table's."""
+"""Operators of modules traced on demand, in the form of an operator table."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from whichgpu.workload.tables import Affine, TableOperator
 if TYPE_CHECKING:
     from whichgpu.estimate.trace import TracedOperator
 
-# Sizes become lines through what is seen at these batch sizes.
+# Every size is taken as linear in the batch, through its values at these batch sizes.
 TRACED_BATCHES = 2, 3
 
 
@@ -21,9 +21,9 @@ TRACED_BATCHES = 2, 3
 def live_operators(
     name: str, image: int, training: bool, precision: str, channels_last: bool
 ) -> tuple[tuple[TableOperator, ...], int, int]:
-    """Operators of a step of `python:MODULE:FACTORY`, `torchvision:NAME` or `timm:NAME`; trained parameters and their tensors.
+    """Trace a step of `python:MODULE:FACTORY`, `torchvision:NAME` or `timm:NAME`: operators, trained parameters, their tensors.
 
-    A factory brings its own inputs, so its batch is theirs, whatever is asked for.
+    A factory brings its own inputs, so the batch is theirs.
     """
     from whichgpu.estimate.trace import images, trace, trace_factory
 
@@ -39,7 +39,7 @@ def live_operators(
 
 
 def _merge_calls(runs: Sequence[Sequence[TracedOperator]]) -> Iterator[TableOperator]:
-    """Calls of one kind together, each size as a line over the batch."""
+    """Merge equal calls, each size a line over the batch."""
     counts: Counter[str] = Counter()
     known: dict[str, TableOperator] = {}
     for calls in zip(*runs, strict=True):

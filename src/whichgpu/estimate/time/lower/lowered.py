@@ -1,4 +1,4 @@
-"""What a lowering returns: the operators of one step on one GPU, and what should be said about them."""
+"""The result of a lowering: the operators of one step on one GPU, and notes for the user."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from whichgpu.estimate.time.operators import Number, Op
 
 @dataclass(frozen=True, slots=True)
 class LoweredStep:
-    """Operators in the order of their first call, with remarks for the user."""
+    """Operators in the order of their first call, with notes for the user."""
 
     ops: tuple[Op, ...]
     notes: tuple[Message, ...] = ()
@@ -22,5 +22,5 @@ class LoweredStep:
 
     @property
     def calls_backward(self) -> Number:
-        """The same for the backward pass and the optimizer."""
+        """Framework calls the host makes for the backward pass and the optimizer."""
         return sum(op.calls * op.count for op in self.ops if op.phase != "forward")

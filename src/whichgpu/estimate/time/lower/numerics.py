@@ -1,4 +1,4 @@
-"""The widths and units of a precision: bytes of a parameter, of the residual stream and of a product's operands."""
+"""Widths and units of a precision: bytes of a parameter, of the residual stream and of a GEMM's operands."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from dataclasses import dataclass
 from whichgpu.estimate.memory.training.operators import ElementWidths
 from whichgpu.workload.precisions import PRECISION_BY_NAME
 
-# PyTorch 1.7 to 1.11 multiplied fp32 matrices in TF32 unless told otherwise (PyTorch's CUDA notes).
+# PyTorch 1.7 to 1.11 multiplied fp32 matrices in TF32 by default (PyTorch's CUDA notes).
 TF32_MATMUL_YEARS = range(2020, 2022)
 
 
 @dataclass(frozen=True, slots=True)
 class Numerics:
-    """How a pass computes: `unit` of its products, `widths` of its tensors, `half` the 16-bit type beside fp32."""
+    """How a pass computes: `unit` of its GEMMs, `widths` of its tensors, `half` the 16-bit type beside fp32."""
 
     unit: str
     widths: ElementWidths
     half: str = "bf16"
 
     def dtype(self, width: float) -> str:
-        """The type of elements so wide."""
+        """Return the type of elements of `width` bytes."""
         return "fp32" if width >= 4 else self.half
 
 
 def numerics(precision: str, year: int | None = None) -> Numerics:
-    """Of a precision; those that store weights narrow compute the rest in 16 bits of the kind the chip has.
+    """Return the numerics of a precision; weight-only quantised precisions compute in fp16.
 
-    That is fp16: chips with bf16 units run it at the same rate, and those without (Volta, Turing) have engines take fp16.
+    Chips with bf16 units run fp16 at the same rate, and on those without (Volta, Turing) engines take fp16.
     """
     record = PRECISION_BY_NAME[precision]
     unit = record.unit

@@ -1,4 +1,4 @@
-"""Models known by their operator table, or traced on the spot: what PyTorch and other engines run for them on one GPU."""
+"""Lower models known by their operator table or traced on demand: what PyTorch and other engines run on one GPU."""
 
 from __future__ import annotations
 
@@ -22,36 +22,36 @@ from whichgpu.workload.workload import Workload
 
 
 def lower_traced(workload: Workload, shape: TracedShape, batch: Number | None = None) -> LoweredStep:
-    """One step or forward pass; where `batch` is an array, so is every number of the operators."""
+    """Lower one step or forward pass; if `batch` is an array, so is every number of the operators."""
     return lower_model(workload, traced_model(workload, shape), batch)
 
 
 def lower_model(workload: Workload, model: TracedModel, batch: Number | None = None) -> LoweredStep:
-    """The same of a model's operators."""
+    """Lower one step or forward pass of a prepared model."""
     area = ((workload.image or model.image) / model.image) ** 2 if model.image else 1.0
     samples = float(workload.local_batch) if batch is None else batch
     options = lowering_options(workload)
-    if _turns_images(model):
+    if _converts_to_nhwc(model):
         options = replace(options, nhwc=True)
     engine = engine_record(workload.engine)
-    ops = _passed(model, options, engine.fusion, area, samples)
+    ops = _pass_ops(model, options, engine.fusion, area, samples)
     if workload.training:
-        ops = _stepped(ops, workload, model)
+        ops = _with_optimizer(ops, workload, model)
     if engine.captures_graphs:
         ops = [op.with_calls(0.0) for op in ops]
     return LoweredStep(tuple(ops), _notes(workload, model))
 
 
-def _passed(model: TracedModel, options: LoweringOptions, fusion: Fusion, area: float, batch: Number) -> list[Op]:
-    """Forward, and backward in training."""
+def _pass_ops(model: TracedModel, options: LoweringOptions, fusion: Fusion, area: float, batch: Number) -> list[Op]:
+    """Operators of the forward pass and, in training, of the backward pass."""
     calls = [operator.call(batch, area) for operator in model.operators]
     shares = view_overhead(calls)
     lowered = [(call, with_host_calls(call, aten_kernels(call, options), shares)) for call in calls]
     return fuse(lowered, fusion, options)
 
 
-def _stepped(ops: list[Op], workload: Workload, model: TracedModel) -> list[Op]:
-    """All micro-batches of a step, and the optimizer; with ZeRO it goes over this GPU's share."""
+def _with_optimizer(ops: list[Op], workload: Workload, model: TracedModel) -> list[Op]:
+    """Operators of all micro-batches of a step and the optimizer, which under ZeRO updates this GPU's shard."""
     width = 2.0 if trace_of(workload.precision) == "bf16" else 4.0
     times = float(workload.accumulation)
     if times > 1:
@@ -61,7 +61,7 @@ def _stepped(ops: list[Op], workload: Workload, model: TracedModel) -> list[Op]:
 
 
 def lowering_options(workload: Workload) -> LoweringOptions:
-    """Units and layout of a request."""
+    """Return the arithmetic units and memory format of a request."""
     precision = workload.precision or "fp32"
     single = "tf32" if precision == "tf32" else "fp32"
     default = precision == "fp32-default"
@@ -80,7 +80,7 @@ def lowering_options(workload: Workload) -> LoweringOptions:
 
 
 def _channels_last(workload: Workload) -> bool:
-    """Whether images lie with channels last: as the request says, unless the engine has a rule of its own."""
+    """Whether images are NHWC: as requested, unless the engine has a rule of its own."""
     layout = engine_record(workload.engine, workload.year).image_layout
     if layout == "as-given":
         return workload.memory_format != "contiguous"
@@ -88,10 +88,10 @@ def _channels_last(workload: Workload) -> bool:
     return layout == "channels-last" or (layout == "channels-last-in-16-bits" and half)
 
 
-def _turns_images(model: TracedModel) -> bool:
-    """Whether a network normalises images over their channels alone: it turns them for that, and they stay so (ConvNeXt)."""
-    over = {one.name for one in model.operators if one.inputs and len(one.inputs[0]) == IMAGE_AXES}
-    return "native_layer_norm" in over and "native_batch_norm" not in over
+def _converts_to_nhwc(model: TracedModel) -> bool:
+    """Whether a network applies layer norm over image channels (ConvNeXt): it converts images to NHWC, and they stay so."""
+    image_operators = {one.name for one in model.operators if one.inputs and len(one.inputs[0]) == IMAGE_AXES}
+    return "native_layer_norm" in image_operators and "native_batch_norm" not in image_operators
 
 
 def _notes(workload: Workload, model: TracedModel) -> tuple[Message, ...]:

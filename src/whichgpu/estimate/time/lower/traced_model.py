@@ -1,4 +1,4 @@
-"""The operators of one pass of a traced model, ready to be sized for any batch."""
+"""Operators of one pass of a traced model, ready to be sized for any batch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from whichgpu.workload.workload import Workload
 
 @dataclass(frozen=True, slots=True)
 class PreparedOperator:
-    """An operator of the table with all that does not depend on the batch worked out."""
+    """An operator of the table with everything that does not depend on the batch precomputed."""
 
     name: str
     phase: Phase
@@ -30,41 +30,32 @@ class PreparedOperator:
     growing: tuple[tuple[bool, ...], ...]
     grown: tuple[bool, ...]
     alike: bool
-    spatial: bool  # works on pictures or patches rather than on one vector a sample, so that it grows with the image's area
+    spatial: bool  # works on pixels or patches rather than one vector per sample, so that it grows with the image's area
 
     def call(self, batch: Number, area: float) -> Call:
-        """The call for a batch of images so many times as large as those traced."""
-        attending = area != 1 and "dot_product" in self.name
-        samples = batch * area if area != 1 and self.spatial and not attending else batch
+        """Return the call for a batch of images with `area` times the pixels of those traced."""
+        attention = area != 1 and "dot_product" in self.name
+        samples = batch * area if area != 1 and self.spatial and not attention else batch
         inputs = tuple([_sizes(dims, samples) for dims in self.inputs])
-        if attending:  # more tokens, all of which look at each other
-            inputs = tuple([_longer(shape, inputs[0][2], area) for shape in inputs])
-        return Call(
-            self.name,
-            self.phase,
-            self.dtype,
-            self.count,
-            inputs,
-            tuple([_sizes(dims, samples) for dims in self.outputs]),
-            self.attributes,
-            self.growing,
-            self.grown,
-            self.alike,
-        )
+        if attention:  # All of the additional tokens attend to each other.
+            inputs = tuple([_with_more_tokens(shape, inputs[0][2], area) for shape in inputs])
+        outputs = tuple([_sizes(dims, samples) for dims in self.outputs])
+        batch_facts = self.growing, self.grown, self.alike
+        return Call(self.name, self.phase, self.dtype, self.count, inputs, outputs, self.attributes, *batch_facts)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TracedModel:
-    """One pass of a model, and what the optimizer goes over; compared by identity, since each is made once."""
+    """One pass of a model and its trained parameters; compared by identity, since each is built once."""
 
     operators: tuple[PreparedOperator, ...]
     parameters: float
     tensors: float
-    image: int  # the size it was traced at
+    image: int  # pixels per side at which it was traced
 
 
 def traced_model(workload: Workload, shape: TracedShape) -> TracedModel:
-    """The pass a request asks for: from the tables, or traced on the spot."""
+    """Return the pass that a request needs: from the tables, or traced on demand."""
     traced = trace_of(workload.precision)
     image = workload.image or shape.image
     if ":" not in shape.table:
@@ -78,7 +69,7 @@ def _table_model(name: str, image: int, training: bool, traced: str) -> TracedMo
     run = table.run(training, traced)
     gradients = {number for number, kind in enumerate(table.kinds) if kind.label == "gradients"}
     tensors = sum(1 for move in run.moves if not move % 2 and move // 2 in gradients)
-    return TracedModel(_prepared(run.operators, training, traced), float(table.parameters), float(tensors), table.image)
+    return TracedModel(_prepare_all(run.operators, training, traced), float(table.parameters), float(tensors), table.image)
 
 
 @lru_cache(maxsize=16)
@@ -87,10 +78,10 @@ def _live_model(name: str, image: int, training: bool, traced: str, channels_las
 
     precision = {"amp": "amp-bf16"}.get(traced, traced)
     operators, parameters, tensors = live_operators(name, image, training, precision, channels_last)
-    return TracedModel(_prepared(operators, training, traced), float(parameters), float(tensors), image)
+    return TracedModel(_prepare_all(operators, training, traced), float(parameters), float(tensors), image)
 
 
-def _prepared(operators: Sequence[TableOperator], training: bool, traced: str) -> tuple[PreparedOperator, ...]:
+def _prepare_all(operators: Sequence[TableOperator], training: bool, traced: str) -> tuple[PreparedOperator, ...]:
     return tuple(_prepare(operator) for operator in as_run_on_gpu(operators, training, traced == "amp"))
 
 
@@ -107,11 +98,11 @@ def _prepare(operator: TableOperator) -> PreparedOperator:
         growing if any(any(dims) for dims in growing) else (),
         tuple(any(slope > 0 for _, slope in dims) for dims in operator.outputs),
         len(set(operator.inputs)) == 1,
-        any(_pictures(dims) for dims in (*operator.inputs, *operator.outputs)),
+        any(_has_pixels(dims) for dims in (*operator.inputs, *operator.outputs)),
     )
 
 
-def _pictures(dims: Dims) -> bool:
+def _has_pixels(dims: Dims) -> bool:
     slope = max((slope for _, slope in dims), default=0)
     return slope > 1 or (slope == 1 and sum(1 for base, _ in dims if base > 1) > 1)
 
@@ -120,6 +111,6 @@ def _sizes(dims: Dims, batch: Number) -> tuple[Number, ...]:
     return tuple([base + slope * batch if slope else float(base) for base, slope in dims])
 
 
-def _longer(shape: tuple[Number, ...], tokens: Number, area: float) -> tuple[Number, ...]:
-    """Queries, keys or values with so many times the tokens; a text's beside an image stay as many."""
+def _with_more_tokens(shape: tuple[Number, ...], tokens: Number, area: float) -> tuple[Number, ...]:
+    """Scale the tokens of queries, keys or values by `area`; the tokens of a text beside an image stay."""
     return (*shape[:2], tokens * area, *shape[3:]) if len(shape) == 4 and shape[2] == tokens else shape

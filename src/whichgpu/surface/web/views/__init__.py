@@ -1,8 +1,8 @@
-"""The pages. Each module declares one with `@view`; PAGES lists them in the order of the navigation."""
+"""The pages, in the order of the navigation; each module declares one with `@view`."""
 
 from __future__ import annotations
 
-# page -> module of this package that declares it; the first is also "/"
+# Module of this package that declares each page; the first page is also "/".
 PAGES = {
     "recommend": "recommend",
     "fit": "fit",

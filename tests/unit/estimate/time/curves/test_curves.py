@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from tests.toy_gpu import pointwise
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.time.curves.evaluate import TIME_CLASSES, merge_equal, operator_seconds, operator_totals
 from whichgpu.estimate.time.curves.gpus import build_gpu_columns
 from whichgpu.estimate.time.curves.parameters import parameters
-from whichgpu.estimate.time.operators import CLASS_BY_KIND, Op, gemm, pointwise
+from whichgpu.estimate.time.operators import CLASS_BY_KIND, Op, gemm
 
 if TYPE_CHECKING:
     from whichgpu.estimate.time.operators import Number

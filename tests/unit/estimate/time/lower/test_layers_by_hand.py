@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.toy_gpu import pointwise
 from whichgpu.catalog.engines.record import KernelTraits
 from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.estimate.time.combine import soft_maximum, step_seconds
@@ -22,7 +23,7 @@ from whichgpu.estimate.time.lower.fused.kernels import FusedKernels
 from whichgpu.estimate.time.lower.fused.layers import InferencePass, fused_layer
 from whichgpu.estimate.time.lower.fused.weight_storage import weight_storage
 from whichgpu.estimate.time.lower.numerics import numerics
-from whichgpu.estimate.time.operators import CLASS_BY_KIND, Op, gemm, pointwise
+from whichgpu.estimate.time.operators import CLASS_BY_KIND, Op, gemm
 from whichgpu.estimate.time.terms import TERMS, TimeTerms, dominant_unit_class
 from whichgpu.workload.shapes import Experts, LatentAttention, Mlp, Patches, Transformer
 from whichgpu.workload.tasks import Task
@@ -143,9 +144,9 @@ def test_a_decoder_asks_its_encoder() -> None:
     assert products(run(step=replace(TOKEN, source=7.0)))[2:4] == [(3.0, Q, H), (3.0, H, Q)]
 
 
-def linear(precision: str, run_settings: KernelTraits = SERVING, attended: bool = False) -> list[Op]:
+def linear(precision: str, run_settings: KernelTraits = SERVING, after_attention: bool = False) -> list[Op]:
     found = FusedKernels(weight_storage(TINY, precision, "bf16"), run_settings)
-    found.linear(ROWS, H, F, "ffn_up", attended=attended)
+    found.linear(ROWS, H, F, "ffn_up", after_attention=after_attention)
     return found.ops
 
 
@@ -182,7 +183,7 @@ def test_inputs_are_quantised_before_or_inside() -> None:
     assert (first.role, first.read, first.write) == ("quantise", ROWS * H * 2, ROWS * H)
     inside = engine_record("tensorrt-llm").kernels
     assert len(linear("fp8", inside)) == 1
-    assert len(linear("fp8", inside, attended=True)) == 2
+    assert len(linear("fp8", inside, after_attention=True)) == 2
     assert len(linear("int4")) == 1
     gguf = linear("q4_k_m", engine_record("llama.cpp").kernels)
     assert [op.kind for op in gguf] == ["reduce", "unpack_gemm"]
@@ -319,7 +320,7 @@ def test_terms_add_up_to_device_host_and_wall() -> None:
     both = step_seconds(terms, np.full((len(TERMS), 1), 2.0), eager=True, host_speed=2.0)
     assert both.host.item() == 20 + 20
     assert both.wall.item() == pytest.approx((130**6 + 20**6) ** (1 / 6) + 20)
-    assert soft_maximum(np.array(0.0), np.array(0.0)).item() == 0.0
+    assert soft_maximum(np.zeros(1), np.zeros(1)).item() == 0.0
     twice = terms + terms * 2.0
     assert (twice.seconds.max(), twice.floors.max(), twice.flop_seconds.item(), twice.byte_seconds.item()) == (30, 90, 3, 3)
 

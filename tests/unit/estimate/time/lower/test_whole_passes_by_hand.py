@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.toy_gpu import toy
+from tests.toy_gpu import pointwise, toy
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.group.engine_steps import EngineSteps
 from whichgpu.estimate.group.fabric import fabric_of
@@ -24,7 +24,7 @@ from whichgpu.estimate.time.lower.fused.weight_storage import weight_storage
 from whichgpu.estimate.time.lower.host_calls import host_call_weight, view_overhead, with_host_calls
 from whichgpu.estimate.time.lower.layer_kinds import LayerKind, encoder_layers_per_stage, layer_kinds
 from whichgpu.estimate.time.lower.lowered import LoweredStep
-from whichgpu.estimate.time.operators import Op, gemm, pointwise
+from whichgpu.estimate.time.operators import Op, gemm
 from whichgpu.estimate.time.terms import BACKWARD_CALL_SECONDS, FORWARD_CALL_SECONDS, TERMS
 from whichgpu.workload.models import find_model
 from whichgpu.workload.shapes import Experts, TracedShape, Transformer
@@ -179,16 +179,16 @@ def test_layers_alike_are_counted_by_kind() -> None:
 def test_how_matrices_lie_in_memory() -> None:
     fp8 = weight_storage(TINY, "fp8", "bf16")
     linear = 2 * 64 * 64 + 2 * 64 * 16 + 3 * 64 * 256
-    assert fp8.typical == pytest.approx((linear + 7 * 8) / linear)
+    assert fp8.mean == pytest.approx((linear + 7 * 8) / linear)
     assert fp8.weight("ffn_up") == pytest.approx(1 + 8 / (64 * 256))
     assert fp8.weight("ffn_up", "attn_k") == pytest.approx((64 * 256 + 64 * 16 + 16) / (64 * 256 + 64 * 16))
-    assert fp8.weight("nothing") == fp8.typical
+    assert fp8.weight("nothing") == fp8.mean
     assert fp8.head == 2.0
-    assert (fp8.narrow, fp8.unpacked, fp8.width) == (True, False, 2.0)
+    assert (fp8.quantises_inputs, fp8.weight_only, fp8.width) == (True, False, 2.0)
     int4 = weight_storage(TINY, "int4", "fp16")
-    assert (int4.narrow, int4.unpacked, int4.unit) == (False, True, "fp16")
+    assert (int4.quantises_inputs, int4.weight_only, int4.unit) == (False, True, "fp16")
     plain = weight_storage(TINY, "amp-bf16", "bf16")
-    assert (plain.precision, plain.width, plain.unpacked, plain.typical) == ("bf16", 2.0, False, 2.0)
+    assert (plain.precision, plain.width, plain.weight_only, plain.mean) == ("bf16", 2.0, False, 2.0)
     assert (weight_storage(TINY, "tf32", "bf16").unit, weight_storage(TINY, "tf32", "bf16").width) == ("tf32", 4.0)
 
 
@@ -222,9 +222,7 @@ def test_passes_of_tokens_are_the_steps_of_a_server(parallel: Parallel) -> None:
     steps = EngineSteps(asked, SMALL, H100, devices=DEVICES)
 
     def wall(batch: float, tokens: float, context: float | None) -> float:
-        return float(
-            pass_breakdown(asked, inference_pass(asked, SMALL, DEVICES, batch, tokens, context, "generate"), DEVICES).wall[0, 0]
-        )
+        return float(pass_breakdown(asked, inference_pass(asked, SMALL, DEVICES, batch, tokens, context), DEVICES).wall[0, 0])
 
     assert wall(4.0, 64.0, None) == pytest.approx(float(steps.prefill(4.0, 64.0)))
     assert wall(4.0, 1.0, 200.0) == pytest.approx(float(steps.decode(4.0, 200.0)))

@@ -1,8 +1,8 @@
-"""What engines other than plain PyTorch fuse: operators that vanish into a neighbour of the same size.
+"""Fusion rules of engines other than plain PyTorch: operators that vanish into a neighbour of the same size.
 
-The tables keep no edges between operators, but a normalisation and the elementwise operators around it have as many elements, as
-have a convolution and what follows it. So an elementwise operator (a guest) joins the hosts of its own phase and size: its kernel
-is gone, and of its bytes only operands that nobody else brings remain.
+Operator tables keep no edges, but a normalisation and the elementwise operators around it have equal element counts, as have a
+convolution and what follows it. So an elementwise operator (a guest) joins the hosts of its own phase and size: its kernel is
+gone, and of its bytes only operands that no host reads remain.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ ELEMENTWISE = ACTIVATIONS | frozenset(
 
 @dataclass(frozen=True, slots=True)
 class FusionRule:
-    """What joins what in an engine."""
+    """Which operators (guests) an engine fuses into which (hosts)."""
 
     hosts: frozenset[str]
     guests: frozenset[str]
-    folded: frozenset[str] = frozenset()  # gone altogether: a batch normalisation folded into weights
-    rebuilt: Callable[[Call, Sequence[Op]], list[Op]] | None = None  # the engine's own kernels of a host
+    folded: frozenset[str] = frozenset()  # removed: batch norm folded into weights
+    rebuilt: Callable[[Call, Sequence[Op]], list[Op]] | None = None  # replaces a host's kernels by the engine's own
 
 
 def _generated(call: Call, ops: Sequence[Op]) -> list[Op]:
-    """A normalisation as a compiler writes it: one pass for sums over all rows, one for the result; a layer's in one."""
+    """Kernels of a compiled normalisation: batch norm in one pass for the sums and one for the result, layer norm in one."""
     if call.name in LAYER_NORMS:
         forward = not call.name.endswith("backward")
         rows = [replace(op, kind="norm", role="fused") for op in ops]
@@ -65,51 +65,48 @@ NORM_ACTIVATION = FusionRule(BATCH_NORMS, ACTIVATIONS | {"add_"})
 
 
 def fuse(lowered: Sequence[LoweredCall], fusion: Fusion, options: LoweringOptions) -> list[Op]:
-    """The operators that are left."""
+    """Return the operators that remain after fusion."""
     rules = FUSION_RULES.get(fusion)
     if fusion == "cudnn-norm" and options.nhwc and any(call.width == 2 for call, ops in lowered if ops):
         rules = NORM_ACTIVATION
     if rules is None:
         return [op for _, ops in lowered for op in ops]
     hosts = _hosts(lowered, rules)
-    own = rules.rebuilt
-    kept = [own(call, ops) if own and ops and call.name in rules.hosts else ops for call, ops in lowered]
+    rebuild = rules.rebuilt
+    remaining = [rebuild(call, ops) if rebuild and ops and call.name in rules.hosts else ops for call, ops in lowered]
     for place, (call, ops) in enumerate(lowered):
         if call.name in rules.folded:
-            kept[place] = []
-        elif ops and call.name in rules.guests and (found := hosts.get(_key(call))):
-            kept[place] = []
-            _join(kept, found, call, options)
-    return [op for ops in kept for op in ops]
+            remaining[place] = []
+        elif ops and call.name in rules.guests and (joined := hosts.get(_key(call))):
+            remaining[place] = []
+            _join(remaining, joined, call, options)
+    return [op for ops in remaining for op in ops]
 
 
 def _hosts(lowered: Sequence[LoweredCall], rules: FusionRule) -> dict[tuple[object, ...], list[int]]:
-    found: dict[tuple[object, ...], list[int]] = {}
+    hosts: dict[tuple[object, ...], list[int]] = {}
     for place, (call, ops) in enumerate(lowered):
         if ops and call.name in rules.hosts - rules.folded:
-            found.setdefault(_key(call), []).append(place)
-    return found
+            hosts.setdefault(_key(call), []).append(place)
+    return hosts
 
 
 def _key(call: Call) -> tuple[object, ...]:
-    """Phase and number of elements of the result, whatever its layout."""
+    """Phase and element count of the result, whatever its layout."""
     size = elements(call.outputs[0])
     return call.phase, float(size if isinstance(size, (int, float)) else size.sum())
 
 
-def _join(kept: list[list[Op]], hosts: Sequence[int], call: Call, options: LoweringOptions) -> None:
-    """Give the last kernel of each host its share of the operands, beyond the first, that the guest reads.
-
-    A cast makes the host's result narrow, or lets it read narrow.
-    """
+def _join(remaining: list[list[Op]], hosts: Sequence[int], call: Call, options: LoweringOptions) -> None:
+    """Add the guest's operands beyond the first to the last kernel of each host; a cast halves what the host writes or reads."""
     others = sum(elements(shape) for shape in call.inputs[1:]) * call.width * call.count
-    times = sum(float(kept[place][-1].count) for place in hosts)
+    times = sum(float(remaining[place][-1].count) for place in hosts)
     cast = call.name == "_to_copy" and options.amp
     share = min(1.0, call.count / times) / 2
     for place in hosts:
-        *first, last = kept[place]
+        *first, last = remaining[place]
         if cast and call.dtype == "float32":
             last = replace(last, read=last.read * (1 - share))
         elif cast:
             last = replace(last, write=last.write * (1 - share))
-        kept[place] = [*first, replace(last, read=last.read + others / times)]
+        remaining[place] = [*first, replace(last, read=last.read + others / times)]

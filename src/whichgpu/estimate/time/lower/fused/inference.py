@@ -1,4 +1,4 @@
-"""Prompts, tokens and whole passes under engines with fused kernels."""
+"""Prefill, decode and whole forward passes under engines with fused kernels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from whichgpu.estimate.time.lower.fused.kernels import FusedKernels
 from whichgpu.estimate.time.lower.fused.layers import InferencePass, fused_layer
 from whichgpu.estimate.time.lower.fused.llama_cpp import LlamaCppKernels
 from whichgpu.estimate.time.lower.fused.weight_storage import weight_storage
-from whichgpu.estimate.time.lower.layer_kinds import LayerKind, encoder_layers_per_stage, layer_kinds
+from whichgpu.estimate.time.lower.layer_kinds import encoder_layers_per_stage, layer_kinds
 from whichgpu.estimate.time.lower.numerics import numerics
 from whichgpu.estimate.time.operators import Number, Op
 from whichgpu.workload.layouts import tensor_share
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 
 def fused_pass(workload: Workload, shape: Transformer, batch: Number, length: Number, context: Number | None) -> list[Op]:
-    """One pass over `batch` sequences: of `length` new tokens each, or of one token at a `context` where that is given."""
+    """Return the operators of a pass over `batch` sequences: `length` new tokens each, or one token at a `context` if given."""
     engine = engine_record(workload.engine, workload.year)
     shape = tensor_share(shape, workload.parallel)
     precision = workload.precision or "bf16"
-    kept = kv_type(workload.kv_precision or PRECISION_BY_NAME[precision].kv_default)
+    cache = kv_type(workload.kv_precision or PRECISION_BY_NAME[precision].kv_default)
     step = InferencePass(
         batch=batch,
         queries=length if context is None else 1.0,
@@ -38,13 +38,15 @@ def fused_pass(workload: Workload, shape: Transformer, batch: Number, length: Nu
         decoding=context is not None,
         causal=shape.causal,
         cached=shape.has_kv_cache and workload.traits.caching,
-        cache_width=kept.bytes / kept.weights,
+        cache_width=cache.bytes / cache.weights,
     )
-    return _Passes(workload, shape, engine.kernels, 0.0 if engine.captures_graphs else engine.kernels.calls_per_kernel).run(step)
+    return _ModelKernels(workload, shape, engine.kernels, 0.0 if engine.captures_graphs else engine.kernels.calls_per_kernel).run(
+        step
+    )
 
 
-class _Passes:
-    """The kernels of a model's parts, counted."""
+class _ModelKernels:
+    """Collects the kernels of a model's parts."""
 
     def __init__(self, workload: Workload, shape: Transformer, traits: KernelTraits, calls: float) -> None:
         precision = workload.precision or "bf16"
@@ -59,15 +61,13 @@ class _Passes:
             if not step.decoding:
                 whole = replace(step, queries=source, keys=source, causal=False, cached=False)
                 self._embedding(whole)
-                self._add(
-                    encoder_layers_per_stage(shape, parallel), partial(_layer, shape=shape, step=whole, kind=LayerKind(0, False))
-                )
-                if self._workload.traits.caching:  # the decoder begins with one token
+                self._add(encoder_layers_per_stage(shape, parallel), partial(fused_layer, shape=shape, step=whole))
+                if self._workload.traits.caching:  # The decoder starts with one token.
                     step = replace(step, queries=1.0, keys=1.0)
             step = replace(step, source=source)
         self._embedding(step)
         for kind, count in layer_kinds(shape, parallel):
-            self._add(count, partial(_layer, shape=shape, step=step, kind=kind))
+            self._add(count, partial(fused_layer, shape=shape, step=step, window=kind.window, mixture=kind.mixture))
         self._add(1, lambda kernels: self._head(kernels, step))
         return self._ops
 
@@ -84,7 +84,7 @@ class _Passes:
         def write(kernels: FusedKernels) -> None:
             size = step.rows * shape.hidden * kernels.width
             if patches := shape.patches:
-                kernels.plain(step.rows, float(patches.channels * patches.size**2), float(shape.hidden))
+                kernels.put(kernels.plain_gemm(step.rows, float(patches.channels * patches.size**2), float(shape.hidden)))
             else:
                 kernels.move("embedding", size, size, {"rows": step.rows, "width": float(shape.hidden)})
             if shape.embedding_norm or shape.positions:
@@ -93,7 +93,7 @@ class _Passes:
         self._add(1, write)
 
     def _head(self, kernels: FusedKernels, step: InferencePass) -> None:
-        """Final norm; logits of each sequence's last token, or of all in a whole pass of a causal model."""
+        """Append the final norm, and logits of each sequence's last token or of all tokens in a whole pass of a causal model."""
         shape, width = self._shape, kernels.width
         if shape.final_norm and shape.causal:
             kernels.norm(step.rows, float(shape.hidden), 3.0)
@@ -101,17 +101,12 @@ class _Passes:
             return
         rows = step.rows if self._workload.traits.logits == "all" else step.batch
         weight = shape.vocab * shape.hidden * self._stored.head
-        if self._stored.unpacked and self._stored.head < width:
-            for op in kernels.products(rows, shape.hidden, shape.vocab, weight):
-                kernels.put(op)
+        if self._stored.weight_only and self._stored.head < width:
+            kernels.put(*kernels.linear_ops(rows, shape.hidden, shape.vocab, weight))
         else:
-            kernels.plain(rows, shape.hidden, shape.vocab, weight)
+            kernels.put(kernels.plain_gemm(rows, shape.hidden, shape.vocab, weight))
         if self._workload.traits.caching:
             size = rows * shape.vocab * width
             kernels.pointwise(
                 size * self._traits.sampling_kernels, rows * 8.0, count=float(self._traits.sampling_kernels), role="sample"
             )
-
-
-def _layer(kernels: FusedKernels, shape: Transformer, step: InferencePass, kind: LayerKind) -> None:
-    fused_layer(kernels, shape, step, kind.window, kind.mixture)

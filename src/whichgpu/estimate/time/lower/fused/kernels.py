@@ -1,4 +1,4 @@
-"""Kernels of engines that fuse: products with whatever rides on them, one kernel for each run of elementwise operators."""
+"""Kernels of engines that fuse: GEMMs with their epilogues, one kernel for each run of elementwise operators."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from whichgpu.workload.precisions import PRECISION_BY_NAME
 
 @dataclass(slots=True)
 class FusedKernels:
-    """Writes the kernels of an inference pass; `calls` are the host's for each."""
+    """Collects the kernels of an inference pass; `calls` are the host's per kernel."""
 
     stored: WeightStorage
     traits: KernelTraits
@@ -27,93 +27,77 @@ class FusedKernels:
 
     @property
     def unit(self) -> str:
-        """Of products in plain numbers."""
+        """Arithmetic unit of unquantised GEMMs."""
         return self.stored.unit
 
     @property
-    def unpacking(self) -> str:
-        """Whose kernel multiplies weights stored narrow."""
+    def dequantising_kernel(self) -> str:
+        """Role of the kernel that multiplies weight-only quantised weights."""
         return self.traits.weight_only_gemm
 
-    def put(self, op: Op) -> None:
-        """One operator."""
-        self.ops.append(op)
+    @property
+    def dtype(self) -> str:
+        """Type of an activation."""
+        return "fp32" if self.width >= 4 else self.stored.half
+
+    def put(self, *ops: Op) -> None:
+        """Append operators."""
+        self.ops.extend(ops)
 
     def move(self, kind: str, read: Number, write: Number, sizes: dict[str, Number], count: float = 1.0, role: str = "") -> None:
-        """A kernel by the bytes it moves, in `count` equal parts."""
-        dtype = "fp32" if self.width >= 4 else self.stored.half
-        self.put(Op(kind, dtype, 0.0, read / count, write / count, sizes, count, calls=self.calls, role=role))
+        """Append a kernel by the bytes it moves, in `count` equal parts."""
+        self.put(Op(kind, self.dtype, 0.0, read / count, write / count, sizes, count, calls=self.calls, role=role))
 
     def pointwise(self, read: Number, write: Number, count: float = 1.0, role: str = "") -> None:
-        """An elementwise kernel, or `count` of them that share the bytes."""
+        """Append an elementwise kernel, or `count` of them that share the bytes."""
         self.move("pointwise", read, write, {"elements": (read + write) / (2 * self.width * count)}, count, role)
 
     def norm(self, rows: Number, columns: float, tensors: float = 4.0) -> None:
-        """A normalisation with the residual sum before it: reads both, writes the sum and the normed (`tensors` in all)."""
+        """Append a norm fused with the residual sum before it: reads both, writes both (`tensors` moved in all)."""
         moved = rows * columns * self.width * tensors / 2
         self.move("norm", moved, moved, {"rows": rows, "width": columns}, role="fused")
 
-    def linear(self, rows: Number, k: Number, n: Number, *roles: str, attended: bool = False, parts: int = 1) -> None:
-        """A linear layer, its input quantised first where the precision asks for it; `attended`: it reads attention's output.
+    def linear(self, rows: Number, k: Number, n: Number, *roles: str, after_attention: bool = False, parts: int = 1) -> None:
+        """Append a linear layer, its input quantised first if the precision needs it.
 
-        Made of so many `parts` by the model; they are multiplied as one.
+        The model has it in `parts`, which are multiplied as one.
         """
         weight = self.stored.size(k, n, *roles)
-        if self.stored.full_width(*roles):
-            self.put(self.product(rows, k, n, weight))
-            return
-        for op in self.products(rows, k, n, weight, attended):
-            self.put(op)
+        if self.stored.unquantised(*roles):
+            self.put(self.plain_gemm(rows, k, n, weight))
+        else:
+            self.put(*self.linear_ops(rows, k, n, weight, after_attention))
 
-    def products(self, rows: Number, k: Number, n: Number, weight: Number, attended: bool = False) -> list[Op]:
-        """The kernels of one linear layer with so many bytes of weights."""
+    def linear_ops(self, rows: Number, k: Number, n: Number, weight: Number, after_attention: bool = False) -> list[Op]:
+        """Return the kernels of one linear layer with `weight` bytes of weights."""
         stored, width = self.stored, self.width
-        quantised = [] if self.traits.quantises_in_producer and not attended else [self._quantise(rows, k)]
-        if stored.narrow:
+        quantising = [] if self.traits.quantises_in_producer and not after_attention else [self._quantise(rows, k)]
+        flops, written = 2.0 * rows * n * k, rows * n * width
+        sizes = {"m": rows, "n": n, "k": k, "batch": 1.0}
+        if stored.quantises_inputs:
             record = PRECISION_BY_NAME[stored.precision]
-            unit, narrow = record.operand_unit, record.operand_bytes
-            op = Op(
-                "gemm",
-                unit,
-                2.0 * rows * n * k,
-                rows * k * narrow + weight,
-                rows * n * width,
-                {"m": rows, "n": n, "k": k, "batch": 1.0},
-                calls=self.calls,
-            )
-            return [*quantised, op]
-        if stored.unpacked:
-            op = Op(
-                "unpack_gemm",
-                self.unit,
-                2.0 * rows * n * k,
-                rows * k * width + weight,
-                rows * n * width,
-                {"m": rows, "n": n, "k": k, "batch": 1.0, "weight": weight},
-                role=self.unpacking,
-                calls=self.calls,
-            )
-            return [*quantised, op] if self.traits.weight_only_gemm == "gguf" else [op]
-        return [self.product(rows, k, n, weight)]
+            read = rows * k * record.operand_bytes + weight
+            return [*quantising, Op("gemm", record.operand_unit, flops, read, written, sizes, calls=self.calls)]
+        if stored.weight_only:
+            read, role = rows * k * width + weight, self.dequantising_kernel
+            sizes |= {"weight": weight}
+            op = Op("unpack_gemm", self.unit, flops, read, written, sizes, calls=self.calls, role=role)
+            return [*quantising, op] if self.traits.weight_only_gemm == "gguf" else [op]
+        return [self.plain_gemm(rows, k, n, weight)]
 
-    def plain(self, rows: Number, k: Number, n: Number, weight: Number | None = None) -> None:
-        """A product that is never quantised: a router, a head in 16 bits."""
-        self.put(self.product(rows, k, n, weight))
-
-    def product(self, rows: Number, k: Number, n: Number, weight: Number | None) -> Op:
-        """A product in plain numbers."""
+    def plain_gemm(self, rows: Number, k: Number, n: Number, weight: Number | None = None) -> Op:
+        """Return a GEMM that is never quantised: a router, a 16-bit output head."""
         return gemm(rows, n, k, self.unit, self.width, weight=weight, calls=self.calls)
 
-    def attend(self, over: Attention, decoding: bool, cache_width: float) -> None:
-        """The attention kernel: over a prompt, or of one token over the cache."""
+    def attention(self, over: Attention, decoding: bool, cache_width: float) -> None:
+        """Append the attention kernel: over a prompt, or of one token over the KV cache."""
         if decoding:
             op = over.op(self.stored.unit, self.width, "decode_attention", cache_width, self.traits.decode_attention)
         else:
             op = over.op(self.stored.unit, self.width)
-        self.put(Op(op.kind, op.unit, op.flops, op.read, op.write, op.sizes, calls=self.calls, role=op.role))
+        self.put(op.with_calls(self.calls))
 
     def _quantise(self, rows: Number, k: Number) -> Op:
-        """Inputs to narrow numbers, a scale for each row."""
-        dtype = "fp32" if self.width >= 4 else self.stored.half
-        read, write = rows * k * self.width, rows * k
-        return Op("reduce", dtype, 0.0, read, write, {"rows": rows, "width": k}, calls=self.calls, role="quantise")
+        """Return the kernel that quantises inputs with a scale per row."""
+        sizes: dict[str, Number] = {"rows": rows, "width": k}
+        return Op("reduce", self.dtype, 0.0, rows * k * self.width, rows * k, sizes, calls=self.calls, role="quantise")

@@ -1,8 +1,8 @@
-"""Kernels of llama.cpp: one for nearly every operator of its graph, activations in fp32, a prompt by micro-batches of 512 tokens.
+"""Kernels of llama.cpp: one for nearly every operator of its graph, fp32 activations, prompts in micro-batches of 512 tokens.
 
-A few rows are multiplied by kernels that read weights as they are stored. Many are multiplied in fp16 by the vendor's library:
-for each micro-batch, inputs are cast to fp16 and results back, and before 2025 weights stored narrow are widened to a buffer
-first (ggml-cuda.cu of May 2024). Since then its own kernels multiply those, however many rows there are.
+Few rows are multiplied by kernels that read weights as stored. Many rows are multiplied in fp16 by cuBLAS: for each micro-batch,
+inputs are cast to fp16 and results back, and before 2025 quantised weights are dequantised to a buffer first (ggml-cuda.cu of
+May 2024). Since then its own MMQ kernels multiply quantised weights, however many rows there are.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from whichgpu.estimate.time.lower.fused.kernels import FusedKernels
 from whichgpu.estimate.time.operators import Number, Op, gemm
 
 MICRO_BATCH = 512.0  # tokens; llama.cpp's default
-LIBRARY_ROWS = 64.0  # rows from which the library multiplies
-KEY_STEP = 32.0  # the cache is looked at in steps of so many
+LIBRARY_ROWS = 64.0  # rows from which cuBLAS multiplies
+KEY_STEP = 32.0  # the KV cache is read in multiples of this many keys
 HALF_BYTES, SINGLE_BYTES = 2.0, 4.0  # bytes of an element
-VECTOR_KERNEL, MMQ_KERNEL = "gguf", "mmq"  # whose kernels multiply
+VECTOR_KERNEL, MMQ_KERNEL = "gguf", "mmq"  # roles of llama.cpp's kernels
 
 
 @dataclass(slots=True)
 class LlamaCppKernels(FusedKernels):
-    """Writes llama.cpp's kernels."""
+    """Collects llama.cpp's kernels."""
 
     @property
     def width(self) -> float:
@@ -32,7 +32,7 @@ class LlamaCppKernels(FusedKernels):
         return SINGLE_BYTES
 
     def norm(self, rows: Number, columns: float, tensors: float = 4.0) -> None:
-        """Before 2025 the residual sum, the norm and its weights are three kernels."""
+        """Append a norm; before 2025 the residual sum, the norm and its weights are three kernels."""
         if not self.traits.unfused_graph:
             FusedKernels.norm(self, rows, columns, tensors)
             return
@@ -43,61 +43,61 @@ class LlamaCppKernels(FusedKernels):
         self.pointwise(size, size)
 
     def pointwise(self, read: Number, write: Number, count: float = 1.0, role: str = "") -> None:
-        """Before 2025 a gated activation is two kernels."""
+        """Append an elementwise kernel; before 2025 a gated activation is two."""
         if role == "gated" and self.traits.unfused_graph:
             FusedKernels.pointwise(self, write, write)
             read = 2.0 * write
         FusedKernels.pointwise(self, read, write, count, role)
 
-    def linear(self, rows: Number, k: Number, n: Number, *roles: str, attended: bool = False, parts: int = 1) -> None:
-        """So many layers of their own that others multiply as one."""
+    def linear(self, rows: Number, k: Number, n: Number, *roles: str, after_attention: bool = False, parts: int = 1) -> None:
+        """Append `parts` linear layers, which other engines multiply as one."""
         n, weight = n / parts, self.stored.size(k, n, *roles) / parts
         at_once, passes = np.minimum(rows, MICRO_BATCH), np.maximum(rows / MICRO_BATCH, 1.0)
         few = np.asarray(rows) < LIBRARY_ROWS
-        own = np.ones_like(few) if self.stored.unpacked and not self.traits.unfused_graph else few
+        own = np.ones_like(few) if self.stored.weight_only and not self.traits.unfused_graph else few
         if own.any():
-            for op in self.products(at_once, k, n, weight, attended):
-                self.put(op.times(passes * _where(own, parts)))
+            ops = self.linear_ops(at_once, k, n, weight, after_attention)
+            self.put(*(op.times(passes * _count_where(own, parts)) for op in ops))
         if not own.all():
-            for op in self._by_library(at_once, k, n, weight):
-                self.put(op.times(passes * _where(~own, parts)))
+            ops = self._cublas_ops(at_once, k, n, weight)
+            self.put(*(op.times(passes * _count_where(~own, parts)) for op in ops))
 
     @property
     def unit(self) -> str:
-        """fp16 is summed in fp16, which GeForce cards do at twice the rate; what is fp32 the library may multiply in TF32."""
+        """Arithmetic unit: fp16 accumulates in fp16, which GeForce cards do at twice the rate; cuBLAS may run fp32 in TF32."""
         if self.stored.width >= SINGLE_BYTES:
             return "tf32"
         return "fp16_fp16acc" if self.stored.unit == "fp16" else self.stored.unit
 
     @property
-    def unpacking(self) -> str:
-        """Whose kernel multiplies weights stored narrow."""
+    def dequantising_kernel(self) -> str:
+        """Role of the kernel that multiplies quantised weights."""
         return VECTOR_KERNEL if self.traits.unfused_graph else MMQ_KERNEL
 
-    def product(self, rows: Number, k: Number, n: Number, weight: Number | None) -> Op:
-        """Read as vectors are."""
+    def plain_gemm(self, rows: Number, k: Number, n: Number, weight: Number | None = None) -> Op:
+        """Return a GEMM by the vector kernel."""
         stored = k * n * self.stored.width if weight is None else weight
         return gemm(rows, n, k, self.unit, self.width, weight=stored, role=VECTOR_KERNEL, calls=self.calls)
 
-    def _by_library(self, rows: Number, k: Number, n: Number, weight: Number) -> list[Op]:
-        """One micro-batch."""
+    def _cublas_ops(self, rows: Number, k: Number, n: Number, weight: Number) -> list[Op]:
+        """Return the kernels of one micro-batch through cuBLAS."""
         if self.stored.width >= SINGLE_BYTES:
-            return [self.product(rows, k, n, weight)]
-        widened = [self._cast(k * n, weight, k * n * HALF_BYTES)] if self.stored.unpacked else []
+            return [self.plain_gemm(rows, k, n, weight)]
+        dequantised = [self._cast(k * n, weight, k * n * HALF_BYTES)] if self.stored.weight_only else []
         return [
-            *widened,
+            *dequantised,
             self._cast(rows * k, rows * k * SINGLE_BYTES, rows * k * HALF_BYTES),
             gemm(rows, n, k, self.unit, HALF_BYTES, role=VECTOR_KERNEL, calls=self.calls),
             self._cast(rows * n, rows * n * HALF_BYTES, rows * n * SINGLE_BYTES),
         ]
 
-    def attend(self, over: Attention, decoding: bool, cache_width: float) -> None:
-        """Flash attention since 2025; before, a prompt's scores are written out, micro-batch by micro-batch."""
+    def attention(self, over: Attention, decoding: bool, cache_width: float) -> None:
+        """Append flash attention; before 2025 a prompt's scores are written to memory, micro-batch by micro-batch."""
         if decoding or not self.traits.unfused_graph:
-            FusedKernels.attend(self, over, decoding, cache_width)
+            FusedKernels.attention(self, over, decoding, cache_width)
             return
         rows = np.minimum(over.queries, MICRO_BATCH)
-        keys = (over.keys + rows) / 2.0 if over.causal else over.keys  # of a micro-batch on average: those before it, and its own
+        keys = (over.keys + rows) / 2.0 if over.causal else over.keys  # mean over micro-batches
         keys = np.ceil(keys / KEY_STEP) * KEY_STEP
         pairs, passes = over.batch * over.heads, over.queries / rows
         scores, made = pairs * rows * keys, pairs * rows * over.value_dim
@@ -118,12 +118,11 @@ class LlamaCppKernels(FusedKernels):
             self._cast(made, made * HALF_BYTES, made * SINGLE_BYTES),
             Op("transpose", "fp32", 0.0, made * SINGLE_BYTES, made * SINGLE_BYTES, {"elements": made}, calls=self.calls),
         ]
-        for op in steps:
-            self.put(op.times(passes))
+        self.put(*(op.times(passes) for op in steps))
 
     def _cast(self, elements: Number, read: Number, write: Number) -> Op:
         return Op("copy", "fp32", 0.0, read, write, {"elements": elements}, calls=self.calls)
 
 
-def _where(chosen: np.ndarray, count: float) -> Number:
-    return np.where(chosen, float(count), 0.0) if chosen.ndim else float(count)
+def _count_where(mask: np.ndarray, count: float) -> Number:
+    return np.where(mask, float(count), 0.0) if mask.ndim else float(count)

@@ -1,7 +1,7 @@
-"""Training where a compiler or hand-written kernels fuse: one kernel for each run of elementwise operators between products.
+"""Training with fused kernels: one kernel for each run of elementwise operators between GEMMs.
 
-So run torch.compile (TorchInductor), XLA, and NVIDIA's training stacks. A run reads what products left, once, and writes what
-products and the backward pass need, once.
+torch.compile (TorchInductor), XLA and NVIDIA's training stacks run so. A run reads the GEMMs' outputs once, and writes once what
+GEMMs and the backward pass need.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from whichgpu.estimate.time.lower.eager.moe import moe_block
 from whichgpu.estimate.time.operators import Number, gemm
 from whichgpu.workload.shapes import Transformer
 
-ALIGNED = 8  # elements to which rows of matrices are padded
+ALIGNED_ELEMENTS = 8  # rows of matrices are padded to a multiple of this
 
 
 def fused_training_layer(write: KernelWriter, shape: Transformer, run: LayerPass) -> None:
-    """One layer, forward and backward; dropout rides along with its neighbours."""
+    """Append one layer, forward and backward; dropout is fused with its neighbours."""
     x = Tensor(run.tokens, shape.hidden, write.stream)
     normed = _norm(write, x, 1 if shape.model_type in FUSED_QKV else 3)
     _attention(write, shape, normed, run)
@@ -35,12 +35,12 @@ def fused_training_layer(write: KernelWriter, shape: Transformer, run: LayerPass
 
 
 def _norm(write: KernelWriter, x: Tensor, readers: int) -> Tensor:
-    """A residual sum and its normalisation; backward it takes the gradients of each product that read it."""
+    """Append a residual sum and its norm; backward reads the gradients of each GEMM that used it (`readers`)."""
     normed = x.like(width=write.compute)
     both = x.bytes + normed.bytes
     write.move("norm", both, both, width=x.width, sizes=x.sizes, role="fused")
-    taken = readers * normed.bytes + 2 * x.bytes
-    write.move("norm_backward", taken, x.bytes, width=x.width, sizes=x.sizes, phase="backward", role="fused")
+    gradients = readers * normed.bytes + 2 * x.bytes
+    write.move("norm_backward", gradients, x.bytes, width=x.width, sizes=x.sizes, phase="backward", role="fused")
     return normed
 
 
@@ -56,10 +56,10 @@ def _attention(write: KernelWriter, shape: Transformer, x: Tensor, run: LayerPas
         for part in (q, k):
             write.elementwise(part, part.width, part.width)
             write.backward(part, part.width * (2 if shape.qk_norm else 1), part.width)
-    # The library hands compiled models a mask, so that SDPA's kernels skip nothing; flash attention of its own does skip.
+    # `transformers` passes compiled models a mask, so that SDPA skips no blocks; the flash-attn package does.
     causal = run.causal and run.attention == "flash"
     over = Attention(run.batch, shape.heads, shape.kv_heads, run.sequence, run.sequence, shape.head_dim, shape.head_dim, causal)
-    _attend(write, shape, over, q, k, run)
+    _attention_kernel(write, shape, over, q, k, run)
 
 
 def _cross_attention(write: KernelWriter, shape: Transformer, x: Tensor, run: LayerPass, source: Number) -> None:
@@ -70,10 +70,10 @@ def _cross_attention(write: KernelWriter, shape: Transformer, x: Tensor, run: La
         linear(write, encoded, keys, shape.qkv_bias, role)
     over = Attention(run.batch, shape.heads, shape.kv_heads, run.sequence, source, shape.head_dim, shape.head_dim, False)
     q, k = x.like(queries), encoded.like(keys)
-    _attend(write, shape, over, q, k, run)
+    _attention_kernel(write, shape, over, q, k, run)
 
 
-def _attend(write: KernelWriter, shape: Transformer, over: Attention, q: Tensor, k: Tensor, run: LayerPass) -> None:
+def _attention_kernel(write: KernelWriter, shape: Transformer, over: Attention, q: Tensor, k: Tensor, run: LayerPass) -> None:
     if run.attention == "eager":
         out = fused_softmax_attention(write, over, q, shape.dropout)
     else:
@@ -92,8 +92,8 @@ def _mlp(write: KernelWriter, shape: Transformer, x: Tensor, ffn: float = 0) -> 
 
 
 def _logits(write: KernelWriter, shape: Transformer, x: Tensor) -> Tensor:
-    """The output head; its gradients' products are padded where the vocabulary is misaligned, since they only read it."""
-    unit, width, padded = write.numerics.unit, x.width, -(-shape.vocab // ALIGNED) * ALIGNED
+    """Append the output head; its gradient GEMMs are padded if the vocabulary is misaligned, since they only read it."""
+    unit, width, padded = write.numerics.unit, x.width, -(-shape.vocab // ALIGNED_ELEMENTS) * ALIGNED_ELEMENTS
     write.put(gemm(x.rows, shape.vocab, x.columns, unit, width))
     write.put(gemm(x.rows, x.columns, padded, unit, width, role="dgrad"), "backward")
     if not write.frozen:
@@ -107,7 +107,7 @@ def _logits(write: KernelWriter, shape: Transformer, x: Tensor) -> Tensor:
 
 
 def fused_loss(write: KernelWriter, shape: Transformer, rows: Number) -> None:
-    """Final norm, logits and cross entropy: read once for the loss, and once more for their gradient."""
+    """Append final norm, logits and cross entropy, which reads the logits once for the loss and once for their gradient."""
     normed = _norm(write, Tensor(rows, shape.hidden, write.stream), 1)
     if shape.lm_transform:
         normed = _norm(write, linear(write, normed, shape.hidden, shape.mlp_bias), 1)

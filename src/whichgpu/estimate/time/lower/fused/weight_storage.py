@@ -1,4 +1,4 @@
-"""Linear layers in inference, by how their weights are stored and which product runs on them."""
+"""How a model's weights are stored in inference, and which GEMMs multiply them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from whichgpu.workload.shapes import Transformer
 
 @dataclass(frozen=True, slots=True)
 class WeightStorage:
-    """How a model's matrices lie in memory and are multiplied."""
+    """Bytes of a model's weights by role of matrix."""
 
     precision: str
     half: str  # the 16-bit type: bf16 or fp16
-    roles: tuple[tuple[str, float, float], ...]  # bytes and weights of all layers, by role
-    typical: float  # of all of them together
-    head: float  # bytes a weight of the output head
+    roles: tuple[tuple[str, float, float], ...]  # role, bytes and weights over all layers
+    mean: float  # bytes per weight over all of them
+    head: float  # bytes per weight of the output head
 
     @property
     def width(self) -> float:
@@ -29,37 +29,37 @@ class WeightStorage:
 
     @property
     def unit(self) -> str:
-        """Of products in plain numbers."""
+        """Arithmetic unit of unquantised GEMMs."""
         record = PRECISION_BY_NAME[self.precision]
         return record.unit if record.compute_bytes > 2 else self.half
 
     @property
-    def narrow(self) -> bool:
+    def quantises_inputs(self) -> bool:
         """Whether inputs are quantised as well as weights."""
         return bool(PRECISION_BY_NAME[self.precision].operand_unit)
 
     @property
-    def unpacked(self) -> bool:
-        """Whether weights are widened inside the product's kernel."""
-        return not self.narrow and self.typical < self.width
+    def weight_only(self) -> bool:
+        """Whether weights are dequantised inside the GEMM kernel."""
+        return not self.quantises_inputs and self.mean < self.width
 
     def weight(self, *roles: str) -> float:
-        """Bytes a weight of matrices of these roles, multiplied as one."""
-        found = [(size, weights) for role, size, weights in self.roles if role in roles]
-        return sum(size for size, _ in found) / sum(weights for _, weights in found) if found else self.typical
+        """Return bytes per weight of matrices of these roles, multiplied as one."""
+        stored = [(size, weights) for role, size, weights in self.roles if role in roles]
+        return sum(size for size, _ in stored) / sum(weights for _, weights in stored) if stored else self.mean
 
-    def full_width(self, *roles: str) -> bool:
-        """Whether matrices of these roles are not quantised though others of the model are."""
-        return self.typical < self.width <= self.weight(*roles)
+    def unquantised(self, *roles: str) -> bool:
+        """Whether matrices of these roles keep their full width in a quantised model."""
+        return self.mean < self.width <= self.weight(*roles)
 
     def size(self, k: Number, n: Number, *roles: str) -> Number:
-        """Bytes of a k x n matrix."""
+        """Return the bytes of a k x n matrix."""
         return k * n * self.weight(*roles)
 
 
 @lru_cache(maxsize=256)
 def weight_storage(shape: Transformer, precision: str, half: str) -> WeightStorage:
-    """Of a model in a precision; under autocast an engine of its own holds 16-bit weights."""
+    """Return the storage of a model in a precision; under autocast an inference engine holds 16-bit weights."""
     precision = precision.removeprefix("amp-")
     precision = {"f32": "fp32"}.get(precision, ALIASES.get(precision, precision))
     sizes: dict[str, float] = {}
@@ -69,6 +69,6 @@ def weight_storage(shape: Transformer, precision: str, half: str) -> WeightStora
             sizes[matrices.role] = sizes.get(matrices.role, 0.0) + matrix_bytes(matrices, shape, precision)
             weights[matrices.role] = weights.get(matrices.role, 0.0) + matrices.weights
     table = max(1, shape.vocab * shape.hidden)
-    typical = sum(sizes.values()) / sum(weights.values()) if weights else float(SCHEMES["bf16"].other)
-    head = table_bytes(shape, precision, table, tied=True) / table if shape.vocab or is_gguf(precision) else typical
-    return WeightStorage(precision, half, tuple((role, sizes[role], weights[role]) for role in sizes), typical, head)
+    mean = sum(sizes.values()) / sum(weights.values()) if weights else float(SCHEMES["bf16"].other)
+    head = table_bytes(shape, precision, table, tied=True) / table if shape.vocab or is_gguf(precision) else mean
+    return WeightStorage(precision, half, tuple((role, sizes[role], weights[role]) for role in sizes), mean, head)
