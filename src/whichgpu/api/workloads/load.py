@@ -95,7 +95,7 @@ def _drawn(server: Server, load: Load, goals: Objectives) -> int:
     """So many that the batch is filled often and some requests lie beyond the percentile of the objectives."""
     told = screen_load(server, load)
     wanted = wanted_for(goals.percentile) if goals.any else LEAST
-    return int(min(MOST, max(LEAST, wanted, STAYS * told.batch * server.copies * server.stages)))
+    return int(min(MOST, max(LEAST, wanted, STAYS * told.batch * server.replicas * server.stages)))
 
 
 def wanted_for(percentile: float) -> int:
