@@ -46,7 +46,6 @@ class OpenedBench(Bench, Protocol):
     @property
     def name(self) -> str:
         """Name of the GPU as the driver reports it."""
-        ...
 
 
 Opener = Callable[[], OpenedBench]
