@@ -1,4 +1,4 @@
-"""Servers for tests: steps of known length, small caches, and real ones of a model."""
+"""Servers for tests: with steps of known length, with small KV caches, and of real models."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PLAIN = SchedulerLimits(
 
 
 class Linear:
-    """Steps of a fixed length, and so much more for each token read, sequence, and token looked back at."""
+    """Steps of a fixed time plus seconds per prefill token, per sequence, and per token attended to."""
 
     def __init__(self, fixed: float = 1e-3, token: float = 0.0, sequence: float = 0.0, context: float = 0.0) -> None:
         self.fixed, self.token, self.sequence, self.context = fixed, token, sequence, context
@@ -42,26 +42,26 @@ class Linear:
         return self.fixed + own + beside * (self.sequence + self.context * seen)
 
 
-def linear(limits: SchedulerLimits = PLAIN, copies: int = 1, stages: int = 1, **seconds: float) -> Server:
-    """A server whose steps are known."""
+def linear(limits: SchedulerLimits = PLAIN, replicas: int = 1, stages: int = 1, **seconds: float) -> Server:
+    """Server whose step times are known."""
     tables = StepTables(Linear(**seconds), TableSizes(limits.max_sequences, limits.max_batched_tokens, 1 << 14))
-    return Server(tables, limits, limits, copies, stages)
+    return Server(tables, limits, limits, replicas, stages)
 
 
 def asked(model: str, **fields: Any) -> tuple[Workload, Transformer]:
-    """A request to serve, filled in, and its model."""
+    """Workload to serve with its defaults filled in, and its model."""
     shape = find_model(model, CATALOG)
     assert isinstance(shape, Transformer)
     return fill_defaults(from_object({"task": "serve", "model": model, **fields}).workload, shape), shape
 
 
 def real(model: str = "llama-3.1-8b", gpu: str = "h100-sxm", longest: int = 0, **fields: Any) -> tuple[Server, EngineSteps]:
-    """A model's server, and the step model behind it."""
+    """Server of a model, and the step model behind it."""
     workload, shape = asked(model, **fields)
     device = CATALOG.gpu_by_id[gpu]
     return server_of(workload, shape, device, longest=longest), EngineSteps(workload, shape, device)
 
 
 def small(cache_tokens: int, **changes: Any) -> SchedulerLimits:
-    """Limits with so much cache."""
+    """Limits with a KV cache of so many tokens."""
     return replace(PLAIN, cache_tokens=cache_tokens, **changes)

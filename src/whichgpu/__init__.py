@@ -17,7 +17,7 @@ from types import ModuleType
 from whichgpu.base.display import set_renderer
 from whichgpu.base.version import __version__
 
-TYPE_CHECKING = False  # as checkers read it: the module of that name takes as long to load as all the rest
+TYPE_CHECKING = False  # Type checkers take this as True; importing typing would double the load time.
 if TYPE_CHECKING:
     from typing import Any
 
@@ -149,7 +149,7 @@ __all__ = [
 
 
 class _Package(ModuleType):
-    """The package, in which `estimate` and `measure` are verbs though rooms bear these names: rooms go by `from … import`."""
+    """The package, where `estimate` and `measure` are verbs although subpackages have these names."""
 
     def __setattr__(self, name: str, value: object) -> None:
         if not (isinstance(value, ModuleType) and name in _HOME):
@@ -157,21 +157,17 @@ class _Package(ModuleType):
 
 
 def set_language(code: str) -> None:
-    """The language in which messages and errors read from now on: en, ko, vi or zh; `ko_KR.UTF-8` and the like mean theirs.
+    """Set the language of messages and errors: en, ko, vi or zh; locales such as `ko_KR.UTF-8` are accepted.
 
     >>> set_language("en")
     """
-    from whichgpu.base.errors import UnknownName
-    from whichgpu.base.messages import code_of, languages, msg, set_current_language
+    from whichgpu.base.messages import set_current_language
+    from whichgpu.surface.commands.session import language_code
 
-    found = code_of(str(code))
-    if found is None:
-        hint = msg("hint.choices", choices=languages())
-        raise UnknownName("unknown-language", msg("error.unknown-language", name=str(code)), hint, languages())
-    set_current_language(found)
+    set_current_language(language_code(str(code)))
 
 
-if not TYPE_CHECKING:  # checkers know the names from above, and no others
+if not TYPE_CHECKING:  # Checkers know the names from above.
 
     def __getattr__(name: str) -> Any:
         if name not in _HOME:

@@ -14,19 +14,19 @@ def main() -> int:
 
 
 def _run() -> int:
-    """The same; say plainly which library is missing where one is."""
+    """Run the command line; a missing library or damaged message file gets a plain error."""
     try:
         from whichgpu.surface.cli.main import main as run
     except ModuleNotFoundError as missing:
         if missing.name is None or missing.name.partition(".")[0] == "whichgpu":
             raise
-        # The message catalog may itself be out of reach here, so these two lines are written out.
+        # Messages may be out of reach here, so these two lines are written out.
         print(f"error: the Python package {missing.name!r} is not installed here", file=sys.stderr)
         print("hint: run ./whichgpu, which makes its own environment, or: pip install .", file=sys.stderr)
         return 3
     try:
         return run()
-    except Exception:  # even the words of an error could not be read: a damaged file of words says so itself
+    except Exception:  # A damaged message file cannot describe itself.
         from whichgpu.base.bundled_data import altered_files
 
         if not (names := [name for name in altered_files() if name.endswith(".po")]):

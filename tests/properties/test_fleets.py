@@ -77,7 +77,7 @@ def test_requests_and_tokens_are_conserved(fleet: Fleet, requests: list[tuple[fl
         steps = int((np.arange(len(served.batch_steps)) * served.batch_steps).sum())
         assert steps == int((served.outputs[done] - 1).sum())
     assert served.peak_cache <= 1.0 + 1e-12
-    for use in outcome.stations:
+    for use in outcome.pools:
         assert 0 <= use.utilisation <= 1 + 1e-9
         assert use.busy_seconds >= 0
     again = simulate_fleet(fleet, load, hash_tokens=32)
@@ -92,4 +92,4 @@ def test_a_transfer_cut_for_ever_is_given_up() -> None:
     for came in (0.0, 1e-300, 1e-4):
         outcome = simulate_fleet(Fleet(stations, FleetRouting(), lives), [(came, 300, 20, ())])
         assert (outcome.answered, outcome.lost) == (0, 1)
-        assert 0 < outcome.stations[0].utilisation <= 1  # paid for until the request was given up, not until it came
+        assert 0 < outcome.pools[0].utilisation <= 1  # paid for until the request was given up, not until it came

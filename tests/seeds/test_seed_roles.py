@@ -6,7 +6,8 @@ import pytest
 
 from tests.serving_cases import CATALOG, asked
 from whichgpu.base.messages import english
-from whichgpu.decide.roles import GpuKind, ModelLoad, assign_roles
+from whichgpu.decide.roles.assign import assign_roles
+from whichgpu.decide.roles.cluster import GpuKind, ModelLoad
 from whichgpu.estimate.serving.curve import Objectives
 from whichgpu.estimate.serving.load import Lengths, Load
 

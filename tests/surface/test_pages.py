@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from html import unescape
 from html.parser import HTMLParser
 from typing import Any
 
@@ -13,7 +14,7 @@ pytest.importorskip("jinja2", reason="the page needs the web extra")
 
 from whichgpu.base.messages import english
 from whichgpu.surface.web.command_replies import HttpReply
-from whichgpu.surface.web.rendering import drawn
+from whichgpu.surface.web.rendering import render_page
 from whichgpu.surface.web.views import PAGES
 from whichgpu.surface.web.views.single_file import single_file
 
@@ -50,7 +51,7 @@ class Whole(HTMLParser):
 
 
 def page(name: str, query: str = "", ending: str = "html") -> HttpReply:
-    return drawn(name, ending, query, english())
+    return render_page(name, ending, query, english())
 
 
 def read(told: HttpReply) -> Whole:
@@ -83,7 +84,7 @@ def test_the_page_shows_the_sentence_of_the_json() -> None:
     query = "task=train&model=resnet50&epochs=90&samples=1281167"
     html = page("recommend", query).body.decode()
     answer: Any = json.loads(page("recommend", query, "json").body)
-    assert answer["sentence"] in html
+    assert answer["sentence"] in unescape(html)
     reproduced = answer["reproduce"]["url"].partition("?")[2]
     assert json.loads(page("recommend", reproduced, "json").body)["answer"] == answer["answer"]
 

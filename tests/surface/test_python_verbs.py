@@ -23,10 +23,10 @@ from whichgpu.api.request.load import EstimateRequest
 from whichgpu.api.request.plan import PlanRequest
 from whichgpu.api.request.read import read_field
 from whichgpu.api.request.recommend import RecommendRequest
-from whichgpu.surface.cli.click_parts import SHARED_NAMES, click_command
+from whichgpu.surface.cli.click_parts import SHARED_OPTIONS, click_command
 from whichgpu.surface.commands.command import DATA, MODULES, command_named
 from whichgpu.surface.python import answer_display as showing
-from whichgpu.surface.python.recording_session import Table
+from whichgpu.surface.python.recording_session import RecordedTable
 
 DAY = "2025-06-01"
 ROOM: dict[str, Any] = {"seq_in": 500, "seq_out": 100}
@@ -188,7 +188,7 @@ def test_what_has_no_chart_says_which_have(answers: dict[str, Any]) -> None:
 def test_flags_are_the_fields_of_the_request(name: str) -> None:
     """One declaration: every field is a flag or argument of the command line, and nothing else is."""
     declared = fields_of(command_named(name).request)
-    flags = {param.name for param in click_command(name).params} - set(SHARED_NAMES)
+    flags = {param.name for param in click_command(name).params} - set(SHARED_OPTIONS)
     assert flags == set(declared) - set(DATA)
 
 
@@ -238,7 +238,7 @@ def test_a_value_and_its_text_read_alike(request_type: type, name: str, value: o
 def test_words_of_a_page_are_escaped() -> None:
     config = {**LLAMA, "model_type": "llama", "_name_or_path": "<script>alert(1)</script>"}
     answer = wg.fit(config, gpu="L4")
-    table = Table(("<b>",), (("<i>&",),))
+    table = RecordedTable(("<b>",), (("<i>&",),))
     assert "<script>" not in answer._repr_html_()
     drawn = showing._table(table, showing._language("en"))
     assert "&lt;b&gt;" in drawn
@@ -247,7 +247,7 @@ def test_words_of_a_page_are_escaped() -> None:
 
 def test_long_tables_say_how_much_is_left_out() -> None:
     answer = wg.gpus()
-    left = len(answer.gpus) - showing.ROWS
+    left = len(answer.gpus) - showing.MAX_ROWS
     assert f"{left} more rows" in answer._repr_html_()
     assert f"{left} more rows" in repr(answer)
     assert len(answer.to_records()) == len(answer.gpus)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import sys
 
-from whichgpu.surface.web.server.frames import packed, read_frame
+from whichgpu.surface.web.server.frames import pack_frame, read_frame
 
 if __name__ == "__main__":
     out = sys.stdout.buffer
     read_frame(sys.stdin.buffer)
-    out.write(packed({"ready": os.getpid()}))
+    out.write(pack_frame({"ready": os.getpid()}))
     out.flush()
     while (question := read_frame(sys.stdin.buffer)) is not None:
         if "signal" in question:
             os.kill(os.getpid(), question["signal"])
-        out.write(packed({"answer": question, "bytes": 0}))
+        out.write(pack_frame({"answer": question, "bytes": 0}))
         out.flush()

@@ -6,7 +6,7 @@ import sys
 from dataclasses import fields
 from typing import Any
 
-from whichgpu.surface.web.server.gate import Door, hosts_of
+from whichgpu.surface.web.server.gate import AccessRules, host_names
 from whichgpu.surface.web.server.limits import Limits
 from whichgpu.surface.web.server.serve import serve
 from whichgpu.surface.web.server.service import Service
@@ -25,4 +25,6 @@ if __name__ == "__main__":
     service = Service(
         Limits(**(SMALL | given)), count, module="tests.surface.web_bad_worker", warm=(), catalog=catalog, draws=False
     )
-    serve("127.0.0.1", 0, service, Door(hosts_of("127.0.0.1"), token), lambda url: print(url, file=sys.stderr, flush=True))
+    serve(
+        "127.0.0.1", 0, service, AccessRules(host_names("127.0.0.1"), token), lambda url: print(url, file=sys.stderr, flush=True)
+    )

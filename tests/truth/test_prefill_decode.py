@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.serving_cases import CATALOG, asked
-from whichgpu.decide.roles import Design, DesignsAnswer, GpuKind, ModelLoad, designs
+from whichgpu.decide.roles.cluster import GpuKind, ModelLoad
+from whichgpu.decide.roles.designs import designs
+from whichgpu.decide.roles.roles_answer import Design, DesignsAnswer
 from whichgpu.estimate.serving.curve import Objectives
 from whichgpu.estimate.serving.load import Lengths, Load
 from whichgpu.workload.traces.reader import read_trace

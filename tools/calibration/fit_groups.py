@@ -185,7 +185,7 @@ def scaled(parts: StepParts, ratios: np.ndarray) -> StepParts:
     return replace(
         parts,
         **{name: getattr(parts, name) * ratios for name in WORK},
-        copied=parts.copied * host,
+        copied_tensors=parts.copied_tensors * host,
     )
 
 

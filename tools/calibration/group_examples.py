@@ -99,10 +99,10 @@ def _passes(workload: Workload, shape: Shape, devices: Devices, kind: str) -> li
     if kind in ("generate", "serve") and isinstance(shape, Transformer):
         length = float(max(1, workload.seq_out or 1))
         prompt = float(workload.seq_in or 1)
-        token = inference_pass(workload, shape, devices, batch, 1.0, prompt + length / 2, "generate")
+        token = inference_pass(workload, shape, devices, batch, 1.0, prompt + length / 2)
         if kind == "serve":
-            return [(1.0, token), (batch / length, inference_pass(workload, shape, devices, 1.0, prompt, None, "generate"))]
-        return [(length, token), (1.0, inference_pass(workload, shape, devices, batch, prompt, None, "generate"))]
+            return [(1.0, token), (batch / length, inference_pass(workload, shape, devices, 1.0, prompt, None))]
+        return [(length, token), (1.0, inference_pass(workload, shape, devices, batch, prompt, None))]
     return [(1.0, step_pass(workload, shape, devices, batch))]
 
 

@@ -60,7 +60,7 @@ def predicted(
         raise TypeError(shape)
     gpu = lookups.catalog.gpu_by_id[run.gpu]
     fabric = fabric_of(gpu, None, workload.interconnect, workload.network_gbps, workload.network)
-    server = server_of(workload, shape, gpu, asked=run.limits, devices=Devices.of([gpu], [fabric], calibration, groups))
+    server = server_of(workload, shape, gpu, overrides=run.limits, devices=Devices.of([gpu], [fabric], calibration, groups))
     prompt, output = int(workload.seq_in or 1), int(workload.seq_out or 1)
     outcome = server.run(_arrivals(run, server, prompt, output), run.concurrency, routing=run.routing)
     return told(outcome, run.mean)
@@ -70,7 +70,7 @@ def _arrivals(run: Served, server: Server, prompt: int, output: int) -> Iterator
     count = run.requests
     if not count:
         fits = min(server.limits.max_sequences, server.limits.cache_tokens // (prompt + output))
-        count = FLOOD_ROUNDS * max(1, fits) * server.copies
+        count = FLOOD_ROUNDS * max(1, fits) * server.replicas
     if run.rate:
         yield from Load(run.rate, Lengths(prompt), Lengths(output), count).arrivals()
         return
@@ -85,7 +85,7 @@ def told(outcome: SimulationOutcome, mean: bool) -> dict[str, float]:
     more = done & (outcome.outputs > 1)
     found = {
         "ttft": float(middle((outcome.first - outcome.arrived)[done])),
-        "throughput": float(outcome.outputs[done].sum() / outcome.span),
+        "throughput": float(outcome.outputs[done].sum() / (outcome.finished.max() - outcome.arrived[0])),
     }
     if more.any():
         found["tpot"] = float(middle(((outcome.finished - outcome.first) / np.maximum(1, outcome.outputs - 1))[more]))

@@ -12,7 +12,7 @@ import click
 
 from reference.markdown import anchor, code, heading, table, text
 from reference.tongue import Tongue
-from whichgpu.surface.cli.click_parts import SHARED_NAMES, FieldType, Words
+from whichgpu.surface.cli.click_parts import SHARED_OPTIONS, ValueType
 from whichgpu.surface.cli.main import root
 
 MANY = 12  # choices beyond these are not all written out
@@ -112,7 +112,7 @@ def _flag(command: str, param: click.Parameter) -> Flag:
     name = param.name or ""
     id = arguments().get((command, name), "") if is_argument else getattr(param, "help", None) or ""
     spelled = code(param.metavar or name.upper()) if is_argument else ", ".join(map(code, (*param.opts, *param.secondary_opts)))
-    shared = name in SHARED_NAMES
+    shared = name in SHARED_OPTIONS
     variable = getattr(param, "envvar", None) or f"WHICHGPU_{command}_{name}".replace(" ", "_").replace("-", "_").upper()
     if is_argument or name in ("json", "csv", "markdown", "tsv"):
         variable = ""
@@ -120,7 +120,7 @@ def _flag(command: str, param: click.Parameter) -> Flag:
 
 
 def _takes(param: click.Parameter) -> str:
-    if isinstance(param.type, Words | FieldType):
+    if isinstance(param.type, ValueType):
         known = param.type.known()
         if 0 < len(known) <= MANY:
             return ", ".join(map(code, known))

@@ -35,6 +35,7 @@ MAX_REQUESTS = 50_000  # simulated
 MIN_STARTUP = 60.0  # seconds: a faster pace never makes a start shorter, since answers take seconds
 MAX_EXTRA_MACHINES = 6  # beyond the plan
 HOUR = 3600.0  # seconds
+UNPRICED = Money(Decimal(0), "USD")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +49,13 @@ class Rates:
 
 @dataclass(frozen=True, slots=True)
 class PolicyCase:
-    """One policy to simulate; `rates` by pool."""
+    """One policy to simulate. Its contents determine the seed of its simulation, so prices are no part of it."""
 
     policy: Policy
     fleet: Fleet
     load: Load
     goals: Objectives
     interruptions: Interruptions
-    rates: Mapping[str, Rates]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +98,11 @@ def cost_of_policies(
 ) -> PoliciesAnswer:  # fmt: skip
     """Return what each policy costs; `rates` by the name of a pool."""
     _check(fleet, rates, policies)
-    on_spot = all(rates[pool.name].spot is not None for pool in fleet.stations)
+    on_spot = all(rates[pool.name].spot is not None for pool in fleet.pools)
     offered = [policy for policy in policies if policy == "on-demand" or on_spot]
-    cases = [PolicyCase(policy, fleet, load, goals, interruptions, rates) for policy in offered]
-    costs = run_sweep(simulate_policy, cases, jobs=jobs, ray=ray, progress=progress)
+    cases = [PolicyCase(policy, fleet, load, goals, interruptions) for policy in offered]
+    simulated = run_sweep(simulate_policy, cases, jobs=jobs, ray=ray, progress=progress)
+    costs = [_with_cost(one, rates, interruptions) for one in simulated]
     ordered = tuple(sorted(costs, key=lambda one: (not one.kept, one.cost.amount)))
     best = ordered[0]
     warnings = [msg("policies.none-kept")] if not best.kept else []
@@ -120,7 +121,7 @@ def cost_of_policies(
 
 
 def _check(fleet: Fleet, rates: Mapping[str, Rates], policies: Sequence[Policy]) -> None:
-    missing = tuple(pool.name for pool in fleet.stations if pool.name not in rates)
+    missing = tuple(pool.name for pool in fleet.pools if pool.name not in rates)
     if missing:
         raise UsageError("no-price", msg("policies.no-price", stations=missing))
     unknown = tuple(policy for policy in policies if policy not in POLICIES)
@@ -131,12 +132,12 @@ def _check(fleet: Fleet, rates: Mapping[str, Rates], policies: Sequence[Policy])
 def fleet_under(policy: Policy, fleet: Fleet, interruptions: Interruptions) -> Fleet:
     """Return the fleet with as many replicas on spot as the policy has: all, none, or every other one."""
     share = {"on-demand": 0.0, "mixed": 0.5}.get(policy, 1.0)
-    pools = tuple(replace(pool, spot=int(share * pool.copies)) for pool in fleet.stations)
-    return replace(fleet, stations=pools, interruptions=replace(interruptions, fallback=policy != "spot"))
+    pools = tuple(replace(pool, spot=int(share * pool.replicas)) for pool in fleet.pools)
+    return replace(fleet, pools=pools, interruptions=replace(interruptions, fallback=policy != "spot"))
 
 
 def simulate_policy(case: PolicyCase, seed: int) -> PolicyCost:
-    """Simulate a policy, adding a replica to the busiest pool at a time, until the objectives hold."""
+    """Simulate a policy, adding replicas to the busiest pool until the objectives hold; the cost is added later."""
     fleet, extra = replace(case.fleet, seed=seed), 0
     while True:
         own = fleet_under(case.policy, fleet, case.interruptions)
@@ -147,13 +148,12 @@ def simulate_policy(case: PolicyCase, seed: int) -> PolicyCost:
         if kept or extra >= MAX_EXTRA_MACHINES:
             break
         fleet, extra = _with_one_more(fleet, outcome), extra + 1
-    cost, spot_share = _mean_cost(own, case.rates)
     requests = len(outcome.served.arrived)
     return PolicyCost(
-        policy=case.policy, cost=cost, kept=kept, met=met, more=extra, copies={pool.name: pool.copies for pool in own.stations},
-        spot={pool.name: pool.spot for pool in own.stations}, spot_share=spot_share, lost=outcome.lost / requests / pace,
-        retried=outcome.retried / requests / pace, requests=requests, interruptions=outcome.interruptions,
-        hours=outcome.seconds / HOUR, pace=pace,
+        policy=case.policy, cost=UNPRICED, kept=kept, met=met, more=extra,
+        copies={pool.name: pool.replicas for pool in own.pools}, spot={pool.name: pool.spot for pool in own.pools},
+        spot_share=0.0, lost=outcome.lost / requests / pace, retried=outcome.retried / requests / pace, requests=requests,
+        interruptions=outcome.interruptions, hours=outcome.seconds / HOUR, pace=pace,
     )  # fmt: skip
 
 
@@ -164,7 +164,7 @@ def faster(one: Interruptions, pace: float) -> Interruptions:
 
 def _long_enough(load: Load, fleet: Fleet) -> tuple[Load, float]:
     """A load with enough requests for the interruptions wanted, or the most that are simulated and the pace they need."""
-    spot, interruptions = sum(pool.spot for pool in fleet.stations), fleet.interruptions
+    spot, interruptions = sum(pool.spot for pool in fleet.pools), fleet.interruptions
     hours = SIMULATED_INTERRUPTIONS / (interruptions.rate * spot) if spot and interruptions.rate > 0 else 0.0
     wanted = hours * HOUR * load.rate
     count = int(max(load.requests, min(MAX_REQUESTS, wanted)))
@@ -174,9 +174,9 @@ def _long_enough(load: Load, fleet: Fleet) -> tuple[Load, float]:
 
 def _with_one_more(fleet: Fleet, outcome: FleetOutcome) -> Fleet:
     """The fleet with one more replica in its busiest pool."""
-    busiest = max(range(len(fleet.stations)), key=lambda at: outcome.stations[at].utilisation)
-    pools = tuple(replace(pool, copies=pool.copies + (at == busiest)) for at, pool in enumerate(fleet.stations))
-    return replace(fleet, stations=pools)
+    busiest = max(range(len(fleet.pools)), key=lambda at: outcome.pools[at].utilisation)
+    pools = tuple(replace(pool, replicas=pool.replicas + (at == busiest)) for at, pool in enumerate(fleet.pools))
+    return replace(fleet, pools=pools)
 
 
 def machines_per_spot_replica(interruptions: Interruptions) -> tuple[float, float]:
@@ -195,15 +195,15 @@ def machines_per_spot_replica(interruptions: Interruptions) -> tuple[float, floa
     return spot / (up + away), away / (up + away) if interruptions.fallback else 0.0
 
 
-def _mean_cost(fleet: Fleet, rates: Mapping[str, Rates]) -> tuple[Money, float]:
-    """Mean cost per hour of a fleet, and the share of its machine hours on spot."""
-    spot, on_demand = machines_per_spot_replica(fleet.interruptions)
+def _with_cost(one: PolicyCost, rates: Mapping[str, Rates], interruptions: Interruptions) -> PolicyCost:
+    """The policy with its mean cost per hour, and the share of machine hours on spot."""
+    spot, on_demand = machines_per_spot_replica(replace(interruptions, fallback=one.policy != "spot"))
     total = Decimal(0)
-    for pool in fleet.stations:
-        own = rates[pool.name]
-        total += (pool.copies - pool.spot + pool.spot * Decimal(repr(on_demand))) * own.on_demand
-        total += pool.spot * Decimal(repr(spot)) * (own.spot or Decimal(0))
-    on_spot = sum(pool.spot for pool in fleet.stations)
-    machines = sum(pool.copies for pool in fleet.stations) - on_spot + on_spot * (spot + on_demand)
-    currency = rates[fleet.stations[0].name].currency
-    return Money(total.quantize(Decimal("0.0001")), currency), on_spot * spot / machines
+    for name, copies in one.copies.items():
+        own, on_spot = rates[name], one.spot[name]
+        total += (copies - on_spot + on_spot * Decimal(repr(on_demand))) * own.on_demand
+        total += on_spot * Decimal(repr(spot)) * (own.spot or Decimal(0))
+    on_spot = sum(one.spot.values())
+    machines = sum(one.copies.values()) - on_spot + on_spot * (spot + on_demand)
+    cost = Money(total.quantize(Decimal("0.0001")), rates[next(iter(one.copies))].currency)
+    return replace(one, cost=cost, spot_share=on_spot * spot / machines)

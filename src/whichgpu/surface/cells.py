@@ -1,4 +1,4 @@
-"""Fields as people read them: each by its name's ending, so that a new field of a known kind needs nothing here."""
+"""Table cells, headings and columns: the ending of a field's name decides its unit, so that new fields need nothing here."""
 
 from __future__ import annotations
 
@@ -11,16 +11,11 @@ from whichgpu.base.names import unknown_word
 from whichgpu.base.numerals import Numeral
 from whichgpu.base.units import GB, format_bandwidth, format_flops, format_memory, significant
 
-SENTENCES = (
-    "quirks",
-    "what",
-    "note",
-    "city",
-)  # cells that are sentences, or names each language has its own for
+SENTENCES = ("quirks", "what", "note", "city")  # fields with translated sentences or names
 
 
-def human(name: str, value: Cell, language: Language) -> str:
-    """A cell in words and units; empty where there is no value."""
+def cell_text(name: str, value: Cell, language: Language) -> str:
+    """Write a value with its unit; empty where there is none."""
     if value is None or value == "":
         return ""
     last = name.rpartition(".")[2]
@@ -60,31 +55,31 @@ def human(name: str, value: Cell, language: Language) -> str:
 
 
 def _sentences(cell: str) -> list[str]:
-    """The sentences a cell holds one after the other."""
+    """Split a cell into its sentences."""
     parts = cell.split(".;")
     return [f"{part}." for part in parts[:-1]] + parts[-1:]
 
 
-def label(name: str, language: Language) -> str:
-    """The heading of a field in the reader's language; its own name where there is none."""
+def heading(name: str, language: Language) -> str:
+    """Heading of a field in the reader's language; its own name where there is none."""
     id = f"field.{name}"
     return language.text(id) if id in language else name
 
 
-def field_named(text: str | None, kind: type, language: Language) -> str | None:
-    """A field by its own name or by its heading (`power` is tdp_watts), with the minus of a sort order kept."""
+def field_by_heading(text: str | None, row_type: type, language: Language) -> str | None:
+    """Find a field by its name or heading (`power` is tdp_watts), keeping the minus of a sort order."""
     if text is None:
         return None
     minus = "-" if text.startswith("-") else ""
-    return minus + _by_heading(text.removeprefix("-"), columns(kind), language).removeprefix("peaks.")
+    return minus + _by_heading(text.removeprefix("-"), columns(row_type), language).removeprefix("peaks.")
 
 
-def sorted_by(request: Mapping[str, Any], kind: type, language: Language, apart: str = "") -> dict[str, Any]:
-    """A request whose `sort` is a field's own name, where it was given by its heading; one that starts with `apart` stays."""
+def with_sort_field(request: Mapping[str, Any], row_type: type, language: Language) -> dict[str, Any]:
+    """Replace a `sort` given by a heading with the field's own name; speed indices have no headings."""
     sort = request.get("sort")
-    if not isinstance(sort, str) or (apart and sort.lstrip("-").startswith(apart)):
+    if not isinstance(sort, str) or sort.lstrip("-").startswith("relative."):
         return dict(request)
-    return {**request, "sort": field_named(sort, kind, language)}
+    return {**request, "sort": field_by_heading(sort, row_type, language)}
 
 
 def _by_heading(text: str, known: Sequence[str], language: Language) -> str:
@@ -92,33 +87,33 @@ def _by_heading(text: str, known: Sequence[str], language: Language) -> str:
     if name in known:
         return name
     wanted = _bare(text)
-    headings = ((label(field, speech), field) for speech in (language, english()) for field in known)
-    return next((field for heading, field in headings if wanted and _bare(heading) == wanted), name)
+    headings = ((heading(field, speech), field) for speech in (language, english()) for field in known)
+    return next((field for title, field in headings if wanted and _bare(title) == wanted), name)
 
 
-def _bare(heading: str) -> str:
-    """A heading without case, blanks and punctuation, in any script."""
-    return "".join(letter for letter in heading.casefold() if letter.isalnum() or letter == "+")
+def _bare(title: str) -> str:
+    """Letters and digits of a heading, without case."""
+    return "".join(letter for letter in title.casefold() if letter.isalnum() or letter == "+")
 
 
 def flat_rows(values: Sequence[object], exact: bool = True) -> list[dict[str, Cell]]:
-    """Rows with one set of columns: what one of them has, all have."""
+    """Flatten rows to one common set of columns."""
     rows = [flat(value, exact) for value in values]
     names = list(dict.fromkeys(name for row in rows for name in row))
     return [{name: row.get(name) for name in names} for row in rows]
 
 
-def chosen(wanted: str | None, rows: list[dict[str, Cell]], usual: Sequence[str], language: Language) -> list[str]:
-    """Columns to show: the usual ones, all, or those the user names (`peaks` stands for all of `peaks.*`)."""
+def chosen_columns(wanted: str | None, rows: list[dict[str, Cell]], default: Sequence[str], language: Language) -> list[str]:
+    """Columns to show: the default ones, all, or those the user names (`peaks` means all of `peaks.*`)."""
     known = list(rows[0]) if rows else []
     if wanted is None:
-        return [name for name in usual if name in known] or known
+        return [name for name in default if name in known] or known
     if wanted == "all":
         return known
     names: list[str] = []
     for part in (_by_heading(part, known, language) for part in wanted.split(",")):
-        found = [name for name in known if name in (part, f"peaks.{part}") or name.startswith(f"{part}.")]
-        if not found:
+        matches = [name for name in known if name in (part, f"peaks.{part}") or name.startswith(f"{part}.")]
+        if not matches:
             raise unknown_word("field", part, known)
-        names += [name for name in found if name not in names]
+        names += [name for name in matches if name not in names]
     return names

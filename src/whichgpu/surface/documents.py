@@ -12,7 +12,7 @@ from whichgpu.base.messages import Language, Message
 
 
 def document(value: object, language: Language) -> Any:
-    """Dicts, lists and scalars of an answer."""
+    """Convert an answer to dicts, lists and scalars."""
     if value is None or isinstance(value, str | int | float):
         return value
     if isinstance(value, Message):
@@ -29,18 +29,18 @@ def document(value: object, language: Language) -> Any:
 
 
 def without_blanks(reply: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    """The reply less those of the named fields that have no value."""
+    """Drop those of the named fields that have no value."""
     return {name: value for name, value in reply.items() if name not in names or value is not None}
 
 
 def error_body(error: WhichGpuError, language: Language) -> dict[str, Any]:
-    """An error in the one shape errors have."""
+    """Body that every error has: kind, message, hint, choices."""
     hint = language.render(error.hint) if error.hint else None
     return {"kind": error.kind, "message": language.render(error.message), "hint": hint, "choices": list(error.choices)}
 
 
 def error_document(error: WhichGpuError, language: Language) -> dict[str, Any]:
-    """The whole reply of a question that failed; `rejected` and `relaxation` where the question was valid and looked into."""
+    """Reply to a request that failed; `rejected` and `relaxation` where it was valid but nothing matched."""
     reply: dict[str, Any] = {"ok": False, "error": error_body(error, language)}
     if isinstance(error, NoAnswer) and error.rejected is not None:
         reply |= {"rejected": dict(error.rejected), "relaxation": error.relaxation}
@@ -48,9 +48,7 @@ def error_document(error: WhichGpuError, language: Language) -> dict[str, Any]:
 
 
 def _figure(figure: Figure) -> dict[str, Any]:
-    numbers: tuple[float, ...] = (figure.value, figure.low, figure.high)
+    numbers = {name: getattr(figure, name) for name in ("value", "low", "high")}
     if figure.unit == "byte":
-        numbers = tuple(round(number) for number in numbers)
-    names = ("value", "low", "high")
-    rest = {"unit": figure.unit, "basis": figure.basis, "sources": list(figure.sources)}
-    return dict(zip(names, numbers, strict=True)) | rest
+        numbers = {name: round(number) for name, number in numbers.items()}
+    return numbers | {"unit": figure.unit, "basis": figure.basis, "sources": list(figure.sources)}

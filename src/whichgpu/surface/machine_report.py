@@ -1,4 +1,4 @@
-"""A report on this machine in words: facts of host and GPUs as labelled lines, findings and verdicts as sentences."""
+"""A report on this machine as text: labelled facts of host and GPUs, findings and verdicts as sentences."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from whichgpu.measure.report.doctor import DetectedGpu, Report
 from whichgpu.measure.report.finding import DoctorFinding
 
 Fact = tuple[str, str]
-SHOWN = frozenset(  # of what a variant supports, what decides how it is used
+SHOWN_FEATURES = frozenset(  # features that decide how a GPU is used
     "fp64 tf32 fp16 bf16 fp8 fp6 fp4 int8 int4 tensor-cores flash-attention flash-attention-3 flash-attention-4 sparsity "
     "nvlink mig ecc pytorch".split()
 )
@@ -23,7 +23,7 @@ SHOWN = frozenset(  # of what a variant supports, what decides how it is used
 
 @dataclass(frozen=True, slots=True)
 class FindingText:
-    """A finding as it is shown: of which GPUs, how grave, what, and what to do."""
+    """A finding as text: where, its severity, what it is, and advice."""
 
     where: str
     level: str
@@ -32,7 +32,7 @@ class FindingText:
 
 
 def host_facts(report: Report, language: Language) -> list[Fact]:
-    """The machine and its software."""
+    """Labelled facts of the machine and its software."""
     host, software, text = report.host, report.software, language.text
     around = [text("doctor.container", name=host.container)] if host.container else []
     around += [text(f"doctor.virtual.{host.virtual}")] if host.virtual else []
@@ -55,9 +55,9 @@ def host_facts(report: Report, language: Language) -> list[Fact]:
 
 
 def card_facts(seen: DetectedGpu, language: Language) -> list[Fact]:
-    """One GPU."""
+    """Labelled facts of one GPU."""
     card, match, now, text = seen.card, seen.match, seen.card.now, language.text
-    supports = language.listed(word for word in match.supports if word in SHOWN)
+    supports = language.listed(word for word in match.supports if word in SHOWN_FEATURES)
     api = "ROCm" if card.vendor == "amd" else "CUDA"
     facts = {
         "name": card.name,
@@ -86,7 +86,7 @@ def card_facts(seen: DetectedGpu, language: Language) -> list[Fact]:
 
 
 def finding_texts(findings: Sequence[DoctorFinding], language: Language) -> list[FindingText]:
-    """Findings as sentences; what several GPUs share is said once."""
+    """Findings as sentences; one shared by several GPUs appears once."""
     grouped: dict[tuple[str, str, str], list[int]] = {}
     for one in findings:
         key = (one.level, language.render(one.what), language.render(one.advice))
@@ -98,7 +98,7 @@ def finding_texts(findings: Sequence[DoctorFinding], language: Language) -> list
 
 
 def verdict_words(verdict: Bottleneck, language: Language) -> str:
-    """A verdict and the signs it rests on."""
+    """A verdict and its evidence."""
     what = language.render(verdict.what)
     if not verdict.sure:
         what = language.text("diagnose.likely", what=what)
@@ -106,7 +106,7 @@ def verdict_words(verdict: Bottleneck, language: Language) -> str:
 
 
 def gpu_label(gpus: Sequence[int], language: Language) -> str:
-    """`GPU 0`, `GPU 0, 2`, `GPU 0–7`; the machine where no GPU is meant."""
+    """Name GPUs by index: `GPU 0`, `GPU 0, 2`, `GPU 0–7`; the machine where there are none."""
     if not gpus:
         return language.text("doctor.machine")
     first, last = min(gpus), max(gpus)
@@ -115,7 +115,7 @@ def gpu_label(gpus: Sequence[int], language: Language) -> str:
 
 
 def pcie_words(link: PcieLink | None) -> str | None:
-    """`5.0 x16 (at most 5.0 x16)`."""
+    """Present and highest PCIe link: `4.0 x16 / 5.0 x16`."""
     if link is None:
         return None
     now, best = _lanes(link.generation, link.width), _lanes(link.generation_max, link.width_max)
@@ -141,8 +141,8 @@ def _counts(host: Host) -> Iterable[tuple[str, int | None]]:
 
 def _ram(host: Host, language: Language) -> str:
     sizes = {"total": host.ram_bytes, "free": host.ram_free_bytes, "limit": host.ram_limit_bytes}
-    told = [language.cell(f"doctor.ram.{name}", size=_memory(size)) for name, size in sizes.items() if size]
-    return Numeral(language.text("list.separator").join(told))
+    parts = [language.cell(f"doctor.ram.{name}", size=_memory(size)) for name, size in sizes.items() if size]
+    return Numeral(language.text("list.separator").join(parts))
 
 
 def _load(now: Sample, language: Language) -> str | None:
@@ -172,9 +172,9 @@ def _switch(value: bool | None, language: Language) -> str | None:
     return None if value is None else language.text("word.yes" if value else "word.no")
 
 
-def _pair(now: float | None, most: float | None, show: Callable[[float], str | None]) -> str | None:
-    shown = [show(value) if value is not None else None for value in (now, most)]
-    return " / ".join(text or "?" for text in shown) if any(shown) else None
+def _pair(now: float | None, limit: float | None, write: Callable[[float], str | None]) -> str | None:
+    texts = [write(value) if value is not None else None for value in (now, limit)]
+    return " / ".join(text or "?" for text in texts) if any(texts) else None
 
 
 def _memory(size: float | None) -> str | None:

@@ -1,4 +1,4 @@
-"""The meter in words: one line, a block for a terminal, or cells of a table."""
+"""GPU readings as text: a status line, a block for a terminal, or cells of a table."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from whichgpu.measure.watcher import WatchReading
 from whichgpu.surface.machine_report import verdict_words
 
 
-def span(seconds: float) -> str:
-    """A length of time in its two largest units.
+def duration_text(seconds: float) -> str:
+    """Write seconds in their two largest units.
 
-    >>> span(45), span(754), span(3600 * 3 + 300), span(200000)
+    >>> duration_text(45), duration_text(754), duration_text(3600 * 3 + 300), duration_text(200000)
     ('45 s', '12 min', '3 h 05 min', '2 d 7 h')
     """
     whole = int(seconds)
@@ -31,14 +31,14 @@ def span(seconds: float) -> str:
     return f"{whole // 86400} d {whole % 86400 // 3600} h"
 
 
-def coins(money: Money) -> str:
-    """Money to two places, or more where it is small: `0.0123 USD`."""
+def money_text(money: Money) -> str:
+    """Write money to two decimals, four below one unit: `0.0123 USD`."""
     places = 2 if money.amount >= 1 else 4
     return f"{money.amount:.{places}f} {money.currency}"
 
 
-def line(reading: WatchReading, language: Language) -> str:
-    """All GPUs and the bill on one line."""
+def status_line(reading: WatchReading, language: Language) -> str:
+    """All GPUs, the bill and the main verdicts on one line."""
     alive = [sample for sample in reading.gpus if not sample.lost]
     head = f"GPU {reading.gpus[0].index}" if len(reading.gpus) == 1 else language.text("watch.gpus", n=len(reading.gpus))
     parts = [head, *_summed(alive)]
@@ -46,37 +46,37 @@ def line(reading: WatchReading, language: Language) -> str:
         parts.append(language.text("watch.lost-count", n=len(reading.gpus) - len(alive)))
     if not reading.answering:
         parts.append(language.text("watch.no-answer"))
-    mains = {verdict.gpu: verdict for verdict in reversed(reading.verdicts)}  # the first of each GPU
-    why = language.listed(dict.fromkeys(verdict.what for verdict in mains.values()))
-    told = [" ".join(parts), bill_words(reading.bill, language), idle_words(reading, language), why]
-    return " | ".join(part for part in told if part)
+    first = {verdict.gpu: verdict for verdict in reversed(reading.verdicts)}
+    why = language.listed(dict.fromkeys(verdict.what for verdict in first.values()))
+    texts = [" ".join(parts), bill_words(reading.bill, language), idle_words(reading, language), why]
+    return " | ".join(part for part in texts if part)
 
 
 def bill_words(bill: Bill, language: Language) -> str:
-    """Money so far and what of it was idle."""
+    """Money spent so far and the idle part of it."""
     if bill.money is None or bill.idle_money is None:
         return ""
-    return language.text("watch.bill", money=coins(bill.money), idle=coins(bill.idle_money))
+    return language.text("watch.bill", money=money_text(bill.money), idle=money_text(bill.idle_money))
 
 
 def idle_words(reading: WatchReading, language: Language) -> str:
-    """How long all have waited, and the countdown."""
+    """Idle time of all GPUs, or the countdown."""
     if reading.countdown_seconds is not None:
         return language.text("watch.counting", seconds=f"{reading.countdown_seconds:.0f}")
-    return language.text("watch.idle-for", time=span(reading.idle_seconds)) if reading.idle_seconds >= 1 else ""
+    return language.text("watch.idle-for", time=duration_text(reading.idle_seconds)) if reading.idle_seconds >= 1 else ""
 
 
-def block(reading: WatchReading, names: Sequence[str], language: Language, limit: float | None, width: int) -> list[str]:
-    """Lines for a terminal, none wider than it is: they are drawn over each time."""
+def block_lines(reading: WatchReading, names: Sequence[str], language: Language, limit: float | None, width: int) -> list[str]:
+    """Lines no wider than the terminal, so that they can be redrawn."""
     text = language.text
     header = [text(f"watch.column.{name}") for name in ("gpu", "load", "memory", "power", "temperature", "clock", "note")]
     rows = [header, *(_row(sample, names, language) for sample in reading.gpus)]
     widths = [max(cell_width(row[place]) for row in rows) for place in range(len(header))]
     lines = ["  ".join(pad(cell, size) for cell, size in zip(row, widths, strict=True)).rstrip() for row in rows]
-    time = text("watch.time", time=span(reading.bill.seconds))
+    time = text("watch.time", time=duration_text(reading.bill.seconds))
     idle = idle_words(reading, language)
     if idle and limit and reading.countdown_seconds is None:
-        idle = text("watch.idle-of", idle=idle, limit=span(limit))
+        idle = text("watch.idle-of", idle=idle, limit=duration_text(limit))
     lines.append(" | ".join(part for part in (time, bill_words(reading.bill, language), idle) if part))
     if not reading.answering:
         lines.append(text("watch.no-answer"))
@@ -87,8 +87,8 @@ def block(reading: WatchReading, names: Sequence[str], language: Language, limit
     return lines
 
 
-def cells(reading: WatchReading, sample: Sample, name: str) -> dict[str, Cell]:
-    """One GPU's reading as a row of a table, in base units."""
+def reading_cells(reading: WatchReading, sample: Sample, name: str) -> dict[str, Cell]:
+    """A GPU's reading as a table row, in base units."""
     bill = reading.bill
     return {
         "time": reading.time,
@@ -131,7 +131,7 @@ def _row(sample: Sample, names: Sequence[str], language: Language) -> list[str]:
 
 
 def _summed(samples: Sequence[Sample]) -> list[str]:
-    """Mean load, memory and power of all."""
+    """Mean load, total memory and total power."""
     loads = [sample.utilisation_percent for sample in samples if sample.utilisation_percent is not None]
     powers = [sample.power_watts for sample in samples if sample.power_watts is not None]
     parts = [f"{sum(loads) / len(loads):.0f}%" if loads else "–%", _memory(samples)]

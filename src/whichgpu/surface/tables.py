@@ -12,46 +12,48 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 Rows = Sequence[Sequence[object]]
-NARROWEST = 11  # characters a column needs to be read; with less, rows are stacked
+MIN_COLUMN_WIDTH = 11  # characters; narrower tables are printed as stacked rows
 
 
 def write_csv(stream: TextIO, header: Sequence[str], rows: Rows) -> None:
-    """RFC 4180 with plain newlines."""
+    """Write CSV (RFC 4180) with plain newlines."""
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(header)
     writer.writerows(["" if cell is None else cell for cell in row] for row in rows)
 
 
 def write_tsv(stream: TextIO, header: Sequence[str], rows: Rows) -> None:
-    """One line a row; blanks stand for any tab or line break in a cell."""
+    """Write one line a row; tabs and line breaks in a cell become blanks."""
     for row in (header, *rows):
         stream.write("\t".join(" ".join(str(cell).split()) if cell != "" else "" for cell in row) + "\n")
 
 
 def write_markdown(stream: TextIO, header: Sequence[str], rows: Rows) -> None:
-    """A GitHub table."""
+    """Write a GitHub table."""
     for index, row in enumerate((header, *rows)):
         stream.write("| " + " | ".join(str(cell).replace("|", "\\|").replace("\n", " ") for cell in row) + " |\n")
         if index == 0:
             stream.write("|" + " --- |" * len(header) + "\n")
 
 
-def write_terminal(stream: TextIO, header: Sequence[str], rows: Rows, right: Sequence[bool]) -> None:
-    """A table drawn to the terminal's width, words wrapped, nothing cut."""
+def write_terminal(stream: TextIO, header: Sequence[str], rows: Rows) -> None:
+    """Write a table within the terminal's width, wrapping words and cutting nothing."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    drawn = partial(Console, file=stream, highlight=False, emoji=False, force_jupyter=False)  # a notebook would show it twice
-    console = drawn()
+    make_console = partial(
+        Console, file=stream, highlight=False, emoji=False, force_jupyter=False
+    )  # a notebook would show it twice
+    console = make_console()
     if console.width < 1:  # COLUMNS=0, or a terminal that does not say
-        console = drawn(width=80)
-    if console.width < NARROWEST * len(header):
+        console = make_console(width=80)
+    if console.width < MIN_COLUMN_WIDTH * len(header):
         _write_stacked(console, header, rows)
         return
     table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
-    for title, is_right in zip(header, right, strict=True):
+    for title, is_right in zip(header, right_aligned(len(header), rows), strict=True):
         table.add_column(title, justify="right" if is_right else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(str(cell) if cell != "" else "–") for cell in row))
@@ -59,7 +61,7 @@ def write_terminal(stream: TextIO, header: Sequence[str], rows: Rows, right: Seq
 
 
 def _write_stacked(console: Console, header: Sequence[str], rows: Rows) -> None:
-    """Where columns would have no room: each row as a block of lines."""
+    """Write each row as a block of lines."""
     for row in rows:
         for title, cell in zip(header, row, strict=True):
             if cell != "":
@@ -67,14 +69,14 @@ def _write_stacked(console: Console, header: Sequence[str], rows: Rows) -> None:
         console.print()
 
 
-def is_numeric(column: Sequence[object]) -> bool:
-    """Whether every cell that says something begins with a digit: such columns are set flush right."""
-    cells = [str(cell) for cell in column if cell != ""]
-    return bool(cells) and all(cell.lstrip("-")[:1].isdigit() for cell in cells)
+def right_aligned(width: int, rows: Rows) -> list[bool]:
+    """Whether each of `width` columns is aligned right: all its non-empty cells begin with a digit."""
+    columns = [[str(row[place]) for row in rows if row[place] != ""] for place in range(width)]
+    return [bool(cells) and all(cell.lstrip("-")[:1].isdigit() for cell in cells) for cells in columns]
 
 
 def text_of(write: Callable[[TextIO, Sequence[str], Rows], None], header: Sequence[str], rows: Rows) -> str:
-    """What one of the writers above writes."""
+    """Text that one of the writers above writes."""
     stream = io.StringIO()
     write(stream, header, rows)
     return stream.getvalue()

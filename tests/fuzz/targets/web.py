@@ -13,8 +13,8 @@ from tests.fuzz.targets.draws import NAMES, TEXTS, objects, scalars, texts
 from whichgpu.base.messages import english
 from whichgpu.catalog.live.http import _date, _retry_after
 from whichgpu.surface.web.command_replies import HttpReply
-from whichgpu.surface.web.page import read_state, unknown_names, view_named
-from whichgpu.surface.web.reader_language import choices, named_in, preferred
+from whichgpu.surface.web.page import read_state, unknown_parameters, view_named
+from whichgpu.surface.web.reader_language import language_choices, language_in, preferred
 from whichgpu.surface.web.rest import parameters
 from whichgpu.surface.web.rest.endpoints import ENDPOINTS, fields
 from whichgpu.surface.web.server.gate import _host
@@ -47,9 +47,9 @@ def _body(data: bytes) -> Hashable:
 def _page(data: bytes) -> Hashable:
     """The state of a page, from its address."""
     name = list(PAGES)[(data[0] if data else 0) % len(PAGES)]
-    kind, query = view_named(name).state, data[1:].decode("latin-1")
-    unknown_names(kind, query)
-    return name, bool(read_state(kind, query))
+    view, query = view_named(name), data[1:].decode("latin-1")
+    unknown_parameters(view, query)
+    return name, bool(read_state(view, query))
 
 
 def _header(data: bytes) -> Hashable:
@@ -73,7 +73,7 @@ queries = st.lists(st.tuples(st.sampled_from(KNOWN), values), max_size=5).map(
 )
 heads = st.integers(0, len(ENDPOINTS) - 1).map(lambda number: bytes([number]))
 bodies = objects(KNOWN).map(lambda value: json.dumps(value).encode())
-_headers = each((preferred, named_in, lambda text: choices(text, "en"), _host, _retry_after, _date))
+_headers = each((preferred, language_in, lambda text: language_choices(text, "en"), _host, _retry_after, _date))
 WORDS = tuple(f"{name}=".encode() for name in KNOWN)
 
 TARGETS = (

@@ -41,7 +41,7 @@ def test_what_is_held_on_average_is_what_is_held_in_a_long_run() -> None:
     own = replace(fleet_under("spot-with-fallback", fleet(4), lives), seed=1)
     outcome = simulate_fleet(own, Load(5.0, Lengths(5), Lengths(5), 20_000).arrivals())
     spot, on_demand = machines_per_spot_replica(own.interruptions)
-    use = outcome.stations[0]
+    use = outcome.pools[0]
     assert outcome.interruptions > 500
     assert use.spot_seconds / (4 * outcome.seconds) == pytest.approx(spot, rel=0.03)
     assert use.on_demand_seconds / (4 * outcome.seconds) == pytest.approx(on_demand, rel=0.03)
@@ -86,7 +86,7 @@ def test_a_fleet_too_small_under_any_policy_is_told_as_such() -> None:
     assert "too small" in english().render(told.warnings[0])
 
 
-CASES = [PolicyCase(policy, fleet(copies), LOAD, GOALS, OFTEN, PRICES) for policy in ("spot", "mixed") for copies in (3, 4)]
+CASES = [PolicyCase(policy, fleet(copies), LOAD, GOALS, OFTEN) for policy in ("spot", "mixed") for copies in (3, 4)]
 
 
 def test_one_sweep_in_process_and_on_two_processes_gives_one_table() -> None:

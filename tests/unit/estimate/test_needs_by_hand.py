@@ -54,47 +54,47 @@ def test_bytes_on_lines() -> None:
 
 
 def test_when_all_gradients_are_there() -> None:
-    assert needs()._ended(LINES, Parallel(), 4.0) == 140 + 280 + 4 + 140
-    assert needs(lora_rank=4)._ended(LINES, Parallel(), 4.0) == 140 + 280 + 4 + 4  # of the adapters alone
-    assert needs()._ended(LINES, Parallel(dp=2, zero=1), 4.0) == 140 + 140 + 4 + 140
+    assert needs()._bytes_at_end(LINES, Parallel(), 4.0) == 140 + 280 + 4 + 140
+    assert needs(lora_rank=4)._bytes_at_end(LINES, Parallel(), 4.0) == 140 + 280 + 4 + 4  # of the adapters alone
+    assert needs()._bytes_at_end(LINES, Parallel(dp=2, zero=1), 4.0) == 140 + 140 + 4 + 140
 
 
 def test_a_layer_s_gradients_before_they_are_added() -> None:
-    assert [needs()._added(LINES, Parallel(dp=2, zero=zero)) for zero in range(4)] == [10, 10, 0, 0]
-    assert needs(lora_rank=4)._added(LINES, Parallel()) == 1
+    assert [needs()._unadded_gradient_bytes(LINES, Parallel(dp=2, zero=zero)) for zero in range(4)] == [10, 10, 0, 0]
+    assert needs(lora_rank=4)._unadded_gradient_bytes(LINES, Parallel()) == 1
 
 
 def test_what_zero_has_whole_for_a_while() -> None:
     """The larger of a layer and one end: of a table that is also the head all of it, else half."""
-    assert [needs()._gathered(LINES, Parallel(dp=2, zero=zero)) for zero in range(4)] == [0, 0, 50, 2 * 50 + 10]
+    assert [needs()._gathered_bytes(LINES, Parallel(dp=2, zero=zero)) for zero in range(4)] == [0, 0, 50, 2 * 50 + 10]
     tied = needs(replace(TINY, tied=True))
-    assert [tied._gathered(LINES, Parallel(dp=2, zero=zero)) for zero in (2, 3)] == [100, 2 * 100 + 10]
+    assert [tied._gathered_bytes(LINES, Parallel(dp=2, zero=zero)) for zero in (2, 3)] == [100, 2 * 100 + 10]
     deep = (line(weights=2.0), *LINES[1:])
-    assert needs()._gathered(deep, Parallel(dp=2, zero=2)) == 10
+    assert needs()._gathered_bytes(deep, Parallel(dp=2, zero=2)) == 10
 
 
 def test_copies_of_autocast_that_checkpoints_hold() -> None:
     mixed = needs(precision="amp-bf16")
-    assert mixed._cast(LINES, Parallel(), "full") == 5.0  # half of a layer's fp32 weights
-    assert mixed._cast(LINES, Parallel(), "none") == 0.0
-    assert mixed._cast(LINES, Parallel(dp=2, zero=3), "full") == 0.0
-    assert mixed._cast(LINES, Parallel(dp=2, zero=2), "full") == 5.0
-    assert needs()._cast(LINES, Parallel(), "full") == 0.0
+    assert mixed._autocast_bytes(LINES, Parallel(), "full") == 5.0  # half of a layer's fp32 weights
+    assert mixed._autocast_bytes(LINES, Parallel(), "none") == 0.0
+    assert mixed._autocast_bytes(LINES, Parallel(dp=2, zero=3), "full") == 0.0
+    assert mixed._autocast_bytes(LINES, Parallel(dp=2, zero=2), "full") == 5.0
+    assert needs()._autocast_bytes(LINES, Parallel(), "full") == 0.0
 
 
 def test_earlier_rounds_and_ends_of_a_pipeline() -> None:
-    assert part(needs()._accumulated(LINES), "gradients") == (100, 10)
-    assert part(needs(lora_rank=4)._accumulated(LINES), "gradients") == (0, 1)
+    assert part(needs()._with_accumulated_gradients(LINES), "gradients") == (100, 10)
+    assert part(needs(lora_rank=4)._with_accumulated_gradients(LINES), "gradients") == (0, 1)
     assert part(LINES, "gradients") == (0, 0)  # the lines themselves stay
-    parted = needs()._parted(LINES, TINY, Parallel(pp=2))
+    parted = needs()._one_pipeline_end(LINES, TINY, Parallel(pp=2))
     assert (part(parted, "weights"), part(parted, "optimizer")) == ((50, 10), (100, 20))
-    assert needs()._parted(LINES, TINY, Parallel()) is LINES
-    assert needs()._parted(LINES, replace(TINY, tied=True), Parallel(pp=2)) is LINES
+    assert needs()._one_pipeline_end(LINES, TINY, Parallel()) is LINES
+    assert needs()._one_pipeline_end(LINES, replace(TINY, tied=True), Parallel(pp=2)) is LINES
 
 
 def kept(precision: str, checkpointing: str = "none", **layout: Any) -> float:
     """Bytes a layer keeps of one sequence of 100 tokens."""
-    return needs(precision=precision, seq_in=100)._kept(TINY, Parallel(**layout), checkpointing) / 100
+    return needs(precision=precision, seq_in=100)._saved_bytes(TINY, Parallel(**layout), checkpointing) / 100
 
 
 def test_what_a_layer_keeps_of_a_sequence_in_flight() -> None:

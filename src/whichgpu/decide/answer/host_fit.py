@@ -61,7 +61,7 @@ def _links(workload: Workload, group: Group, one: Configuration) -> Message:
     if group.gpus == 1:
         return msg("host.single")
     if group.machines > 1:
-        rate = f"{group.fabric.network * 8 / 1e9:.3g}"
+        rate = f"{group.fabric.network_bandwidth * 8 / 1e9:.3g}"
         return msg("host.network", n=group.machines, kind=group.fabric.network_kind, rate=rate)
     links = msg(f"links.{group.fabric.kind}")
     if one.parallel.tp > 1:

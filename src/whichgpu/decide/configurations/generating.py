@@ -144,7 +144,7 @@ def _replica_times(
     else:
         fabrics = [group.fabric for group in devices]
         step = evaluate_group(one, shape, Devices.of(gpus, fabrics, request.calibration), sizes)
-        wall, first = step.breakdown.wall, step.first
+        wall, first = step.breakdown.wall, step.ttft
     assert first is not None
     compute = np.asarray(step.flop_seconds >= step.byte_seconds, dtype=float)
     size = (len(gpus), len(sizes))

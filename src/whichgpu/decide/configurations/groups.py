@@ -81,8 +81,8 @@ def groups_of(market: Market, catalog: Catalog, span: tuple[float, float], sever
         fabric = _fabric(gpu, machines.get((table.word("provider", row), table.word("instance", row))))
         own = []
         for together in _machine_counts(count, share, span, several, beside):
-            network = round(fabric.network) if together > 1 else 0
-            key = (gpu.id, share, count, together, fabric.name, round(fabric.link), network)
+            network = round(fabric.network_bandwidth) if together > 1 else 0
+            key = (gpu.id, share, count, together, fabric.name, round(fabric.link_bandwidth), network)
             if key not in index:
                 index[key] = len(groups)
                 groups.append(Group(sliced(gpu, share), count, together, fabric, share))

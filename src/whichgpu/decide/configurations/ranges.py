@@ -44,7 +44,7 @@ def time_range(request: WorkloadRequest, group: Group, one: Configuration) -> Ti
     if one.parallel.tp * one.parallel.pp > 1 or (group.gpus > 1 and request.workload.training):
         groups = load_group_calibration()
         tier = group_tier = groups.tier(engine, gpu)
-        group_low, group_high = groups.spread(group_tier, one.kind)
+        group_low, group_high = groups.log_range(group_tier, one.kind)
         # A GPU of an unmeasured kind is at least as uncertain in a group as alone.
         wider = gpu_tier in OTHER_KINDS
         low, high = (min(group_low, low), max(group_high, high)) if wider else (group_low, group_high)

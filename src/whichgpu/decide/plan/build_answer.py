@@ -150,7 +150,7 @@ def _sources(plan: SolvedPlan, bill: Sequence[BillRow]) -> tuple[Any, ...]:
 
 def _changes(plan: SolvedPlan, level: int) -> dict[str, int]:
     """GPUs added (or removed, below zero) against the current fleet at a level of load, by GPU."""
-    current = plan.limits.current
+    current = plan.trial.formulation.problem.current
     if current is None:
         return {}
     planned = plan.trial.solution.gpus_by_kind(plan.trial.formulation.problem, level)

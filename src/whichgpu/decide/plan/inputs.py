@@ -26,8 +26,8 @@ from whichgpu.decide.market import Market
 from whichgpu.decide.offers import select_offers
 from whichgpu.decide.plan.question import OwnedGpus, PlanQuestion, RequestedJob, RequestedModel, parse_owned
 from whichgpu.decide.plan.refusal import Refusal, no_answer
-from whichgpu.decide.plan.solver.build import PlanLimits, ServedModel
-from whichgpu.decide.plan.solver.problem import CurrentFleet, Job
+from whichgpu.decide.plan.solver.build import ServedModel
+from whichgpu.decide.plan.solver.problem import CurrentFleet, Job, Quota
 from whichgpu.decide.plan.supply import GpuPool, Supply, owned_pools, rented_pools
 from whichgpu.decide.plan.traffic import DEFAULT_RATE, model_traffic
 from whichgpu.decide.requirements import Requirements
@@ -172,23 +172,26 @@ def _owned(gpus: OwnedGpus, question: PlanQuestion, inputs: PlanInputs) -> Owned
     return Owned(gpu.id, gpus.gpus, owning.power(POWER_USE) * price * inputs.market.rate)
 
 
-def limits_of(question: PlanQuestion, inputs: PlanInputs) -> PlanLimits:
-    """Limits of the question with names looked up and amounts per hour in the plan's currency."""
-    quotas = tuple(
-        (name, frozenset(gpu.id for gpu in find_gpus(inputs.catalog, name)), most) for name, most in question.quotas.items()
-    )
+def problem_limits(question: PlanQuestion, inputs: PlanInputs, gpu_pools: Sequence[GpuPool]) -> dict[str, Any]:
+    """Fields of the problem that limit a plan, with names looked up and amounts per hour in the plan's currency."""
     budget, per = inputs.constraints.budget, inputs.constraints.budget_per
     hours = {"hour": 1.0, "month": float(MONTH_HOURS)}.get(per or "", question.horizon)
-    return PlanLimits(
-        headroom=question.headroom if question.headroom is not None else HEADROOMS[0],
-        slices=question.slices,
-        quotas=quotas,
-        budget=None if budget is None else float(budget.amount) * (1.0 / hours),
-        horizon=question.horizon,
-        levels=question.levels,
-        current=_current_fleet(question, inputs),
-        spot_share=question.spot_share,
-    )
+    return {
+        "headroom": question.headroom if question.headroom is not None else HEADROOMS[0],
+        "slices": question.slices,
+        "quotas": tuple(_quota(name, most, inputs.catalog, gpu_pools) for name, most in question.quotas.items()),
+        "jobs": tuple(_program_job(one, gpu_pools, inputs.constraints.run_settings) for one in inputs.jobs),
+        "horizon": question.horizon,
+        "budget": None if budget is None else float(budget.amount) * (1.0 / hours),
+        "current": _current_fleet(question, inputs),
+        "spot_share": question.spot_share,
+    }
+
+
+def _quota(name: str, most: float, catalog: Catalog, gpu_pools: Sequence[GpuPool]) -> Quota:
+    """A quota of rented GPUs of a name."""
+    ids = {gpu.id for gpu in find_gpus(catalog, name)}
+    return Quota(name, frozenset(p for p, one in enumerate(gpu_pools) if one.gpu.id in ids and not one.owned), most)
 
 
 def _current_fleet(question: PlanQuestion, inputs: PlanInputs) -> CurrentFleet | None:
@@ -199,12 +202,8 @@ def _current_fleet(question: PlanQuestion, inputs: PlanInputs) -> CurrentFleet |
     return CurrentFleet(gpus, CHANGE_COST * inputs.market.rate if text is None else inputs.in_currency(text))
 
 
-def program_jobs(jobs: Sequence[PlannedJob], gpu_pools: Sequence[GpuPool], run_settings: RunSettings) -> tuple[Job, ...]:
-    """Each job's hours on one machine of every pool; of owned GPUs, on as many as make a power of two."""
-    return tuple(_program_job(one, gpu_pools, run_settings) for one in jobs)
-
-
 def _program_job(one: PlannedJob, gpu_pools: Sequence[GpuPool], run_settings: RunSettings) -> Job:
+    """A job's hours on one machine of every pool; of owned GPUs, on as many as make a power of two."""
     groups = [Group(each.gpu, each.gpus_per_job, 1, each.fabric) for each in gpu_pools]
     work = work_of(one.request.workload, one.request.shape, None)
     hours, wall = np.full(len(gpu_pools), np.inf), np.full(len(gpu_pools), np.inf)

@@ -9,6 +9,7 @@ from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_seconds, significant
 from whichgpu.catalog.engines.engine import engine_support
 from whichgpu.catalog.engines.registry import default_engine
+from whichgpu.decide.plan.inputs import HEADROOMS
 from whichgpu.decide.plan.plan_answer import BillRow, CheckRow, GroupRow, JobRow, format_range
 from whichgpu.decide.plan.refusal import named_buckets
 from whichgpu.decide.plan.search import PlanTrial, SolvedPlan
@@ -85,7 +86,7 @@ def warnings(
 def _traffic_warnings(plan: SolvedPlan) -> Iterator[Message]:
     if plan.question.headroom is None:
         for name, share in plan.trial.headrooms.items():
-            if share > plan.limits.headroom + 1e-9:
+            if share > HEADROOMS[0] + 1e-9:
                 yield msg("plan.headroom-raised", model=name, share=f"{share:.0%}")
     for model in plan.inputs.models:
         yield from beyond_context(model.traffic.longest, model.request.shape)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
+from typing import Any
 
 import numpy as np
 
@@ -30,17 +31,6 @@ PER_THOUSAND = 3.6  # divides a price per hour of one request per second into on
 
 
 @dataclass(frozen=True, slots=True)
-class OfferLabel:
-    """Where a machine comes from."""
-
-    provider: str
-    instance: str
-    region: str
-    observed: str
-    source: str
-
-
-@dataclass(frozen=True, slots=True)
 class AnswerRows:
     """The rows of a plan's answer."""
 
@@ -54,14 +44,21 @@ class AnswerRows:
         """The level with the most requests."""
         return self.formulation.problem.busiest
 
-    def _offer(self, gpu_pool: GpuPool, option: int) -> OfferLabel:
-        place = gpu_pool.offers[option].row
+    def _offer(self, gpu_pool: GpuPool, option: int) -> dict[str, Any]:
+        """Columns of a row that say where its machines come from."""
+        place, term = gpu_pool.pool.options[option].row, gpu_pool.pool.options[option].term
         if place is None:
-            return OfferLabel("owned", gpu_pool.gpu.name, "", "", gpu_pool.gpu.sources[0] if gpu_pool.gpu.sources else "")
+            return {"provider": "owned", "instance": gpu_pool.gpu.name, "region": "", "term": term, "price_observed_at": ""}
         table, row = self.market.table, int(self.market.rows[place])
         seen = date.fromordinal(min(int(table.days[1][row]), self.market.day.toordinal())).isoformat()
-        provider, instance, region, source = (table.word(name, row) for name in ("provider", "instance", "region", "source"))
-        return OfferLabel(provider, instance, region, seen, source)
+        words = {name: table.word(name, row) for name in ("provider", "instance", "region")}
+        return {**words, "term": term, "price_observed_at": seen}
+
+    def _source(self, gpu_pool: GpuPool, option: int) -> str:
+        place = gpu_pool.pool.options[option].row
+        if place is None:
+            return gpu_pool.gpu.sources[0] if gpu_pool.gpu.sources else ""
+        return self.market.table.word("source", int(self.market.rows[place]))
 
     def groups(self) -> tuple[GroupRow, ...]:
         """Groups of replicas at the busiest level, dearest first."""
@@ -77,7 +74,6 @@ class AnswerRows:
         gpu_pool, model = formulation.gpu_pools[column.pool_index], formulation.models[column.model]
         count, tp = int(self.solution.counts[level, j]), column.replica.tp
         option, machines, price = self._machines_of(j)
-        offer = self._offer(gpu_pool, option)
         step_range = replica_range(model.request, gpu_pool, tp)
         start = formulation.first_buckets[column.model]
         rates = problem.demand[level] * shares
@@ -91,10 +87,7 @@ class AnswerRows:
             copies=count * column.replicas,
             gpus_per_copy=tp,
             machines=machines if not gpu_pool.owned else 0,
-            provider=offer.provider,
-            instance=offer.instance,
-            region=offer.region,
-            term=gpu_pool.offers[option].term,
+            **self._offer(gpu_pool, option),
             precision=column.replica.precision,
             parallel=Parallel(dp=count * column.replicas, tp=tp),
             batch=max_batch(column),
@@ -108,7 +101,6 @@ class AnswerRows:
             ),
             copies_by_level=tuple(int(n) * column.replicas for n in self.solution.counts[:, j]),
             because=(self._reason(j),),
-            price_observed_at=offer.observed,
             gpus_per_machine=gpu_pool.pool.size if not gpu_pool.owned else 0,
         )
 
@@ -180,24 +172,19 @@ class AnswerRows:
         rows = []
         for (p, w), counts in by_option.items():
             gpu_pool, option = self.formulation.gpu_pools[p], problem.pools[p].options[w]
-            offer = self._offer(gpu_pool, w)
             spent = option.price * (max(counts) if option.committed else float(np.dot(counts, problem.hours)))
             rows.append(
                 BillRow(
-                    provider=offer.provider,
-                    instance=offer.instance,
-                    region=offer.region,
+                    **self._offer(gpu_pool, w),
                     gpu=gpu_pool.gpu.id,
                     gpu_name=gpu_pool.gpu.name,
                     gpus_per_machine=gpu_pool.pool.size,
-                    term=gpu_pool.offers[w].term,
                     machines=max(counts),
                     machines_by_level=tuple(counts),
-                    price=money(gpu_pool.offers[w].price, self.currency),
+                    price=money(option.billed, self.currency),
                     cost_per_hour=money(spent, self.currency),
                     cost_per_month=money(spent * MONTH_HOURS, self.currency),
-                    price_observed_at=offer.observed,
-                    source=offer.source,
+                    source=self._source(gpu_pool, w),
                 )
             )
         return tuple(sorted(rows, key=lambda row: -row.cost_per_hour.amount))
@@ -272,22 +259,18 @@ class AnswerRows:
                 gpu_pool = self.formulation.gpu_pools[p]
                 prices = [option.price for option in gpu_pool.pool.options]
                 w = prices.index(min(prices))
-                offer, cost = self._offer(gpu_pool, w), prices[w] * float(job.hours[p]) * share
+                cost = prices[w] * float(job.hours[p]) * share
                 rows.append(
                     JobRow(
-                        job.name,
-                        gpu_pool.gpu.name,
-                        gpu_pool.gpus_per_job,
-                        offer.provider,
-                        offer.instance,
-                        gpu_pool.offers[w].term,
-                        share,
-                        float(job.wall[p]) * share,
-                        job.window,
-                        money(cost, self.currency),
-                        offer.region,
-                        offer.observed,
-                        money(cost / problem.horizon, self.currency),
+                        name=job.name,
+                        gpu=gpu_pool.gpu.name,
+                        gpus=gpu_pool.gpus_per_job,
+                        **self._offer(gpu_pool, w),
+                        share=share,
+                        hours=float(job.wall[p]) * share,
+                        deadline_hours=job.window,
+                        cost=money(cost, self.currency),
+                        cost_per_hour=money(cost / problem.horizon, self.currency),
                     )
                 )
         return tuple(rows)

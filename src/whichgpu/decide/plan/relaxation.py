@@ -90,7 +90,7 @@ def _changes(refusal: Refusal, trials: RelaxationTrials) -> Iterator[Change]:
                 yield _loosened(one.values, factor, trials)
         else:
             assert one.message is not None
-            yield one.message, _fields(one, trials), _moved(one, trials)
+            yield one.message, *_moved(one, trials)
     question = trials.question
     for name in FILTERS:
         if question.filters.get(name):
@@ -138,52 +138,37 @@ def _duration(seconds: float) -> str:
     return f"{seconds:g}s" if seconds >= 1 else f"{seconds * 1000:g}ms"
 
 
-def _fields(one: Relaxation, trials: RelaxationTrials) -> Mapping[str, Any]:
-    """A moved limit as fields of the request."""
-    match one.part:
-        case "budget" | "headroom":
-            return dict(one.values)
-        case "rate":
-            return {"rate": {name: f"{rate:g}/s" for name, rate in _rates(one, trials).items()}}
-        case _:
-            return {one.part: dict(one.values)}
-
-
-def _rates(one: Relaxation, trials: RelaxationTrials) -> dict[str, float]:
-    """Each model's mean rate cut to the servable share, rounded down to three digits."""
-    return {each.name: float(f"{each.traffic.mean * one.values['share'] * 0.995:.3g}") for each in trials.models}
-
-
-def _moved(one: Relaxation, trials: RelaxationTrials) -> PlanQuestion:
-    """The question with a limit moved."""
+def _moved(one: Relaxation, trials: RelaxationTrials) -> tuple[Mapping[str, Any], PlanQuestion]:
+    """A moved limit as fields of the request, and the question with it."""
     question, values = trials.question, one.values
     match one.part:
         case "headroom":
-            return replace(question, headroom=values["headroom"])
+            return values, replace(question, headroom=values["headroom"])
         case "budget":
-            return replace(question, filters={**question.filters, "budget": values["budget"]})
+            return values, replace(question, filters={**question.filters, "budget": values["budget"]})
         case "quota":
-            return replace(question, quotas={**question.quotas, **{name: float(most) for name, most in values.items()}})
+            changed = replace(question, quotas={**question.quotas, **{name: float(most) for name, most in values.items()}})
         case "owned":
-            counts = [values.get(find_gpu(trials.sources.lookups.catalog, each.gpu).id, each.gpus) for each in question.owned]
-            owned = tuple(replace(each, gpus=count) for each, count in zip(question.owned, counts, strict=True))
-            return replace(question, owned=owned)
+            ids = [find_gpu(trials.sources.lookups.catalog, each.gpu).id for each in question.owned]
+            owned = (replace(each, gpus=values.get(id, each.gpus)) for id, each in zip(ids, question.owned, strict=True))
+            changed = replace(question, owned=tuple(owned))
         case "deadline":
-            jobs = tuple(replace(job, deadline=values.get(job.name, job.deadline / 3600.0) * 3600.0) for job in question.jobs)
-            return replace(question, jobs=jobs)
-    rates = _rates(one, trials)
-    models = tuple(
-        replace(model, fields={**model.fields, "rate": f"{rates[each.name]:g}/s"})
-        for model, each in zip(question.models, trials.models, strict=True)
-    )
-    return replace(question, models=models)
+            jobs = (replace(job, deadline=values.get(job.name, job.deadline / 3600.0) * 3600.0) for job in question.jobs)
+            changed = replace(question, jobs=tuple(jobs))
+        case _:  # The rate: each model's mean cut to the servable share, rounded down to three digits.
+            rates = [float(f"{each.traffic.mean * values['share'] * 0.995:.3g}") for each in trials.models]
+            texts = {each.name: f"{rate:g}/s" for each, rate in zip(trials.models, rates, strict=True)}
+            pairs = zip(question.models, texts.values(), strict=True)
+            models = (replace(model, fields={**model.fields, "rate": text}) for model, text in pairs)
+            return {"rate": texts}, replace(question, models=tuple(models))
+    return {one.part: dict(values)}, changed
 
 
 def _command(trials: RelaxationTrials, question: PlanQuestion) -> str | None:
     """The command line of the changed question; None if flags cannot express it."""
-    asked = trials.question
-    if asked.file is not None:
-        same = (question.models, question.jobs) == (asked.models, asked.jobs)
+    original = trials.question
+    if original.file is not None:
+        same = (question.models, question.jobs) == (original.models, original.jobs)
         return trials.command(question) if same else None
     return trials.command(question) if is_flat(question) else None
 

@@ -16,7 +16,10 @@ from whichgpu.decide.plan.simulate import server
 from whichgpu.decide.plan.solver.build import ServedModel
 from whichgpu.decide.plan.supply import rented_pools
 from whichgpu.decide.plan.traffic import Bucket
-from whichgpu.decide.roles import DesignsAnswer, GpuKind, ModelLoad, RolesAnswer, assign_roles, designs
+from whichgpu.decide.roles.assign import assign_roles
+from whichgpu.decide.roles.cluster import GpuKind, ModelLoad
+from whichgpu.decide.roles.designs import designs
+from whichgpu.decide.roles.roles_answer import DesignsAnswer, RolesAnswer
 from whichgpu.estimate.serving.fleet.pools import Fleet, ReplicaPool
 from whichgpu.estimate.serving.load import Lengths, Load
 from whichgpu.workload.shapes import as_transformer
@@ -89,9 +92,9 @@ def _spot_prices(plan: SolvedPlan) -> dict[str, float]:
     )
     prices: dict[str, float] = {}
     for one in supply.pools:
-        for offer in one.offers:
-            if offer.term == "spot":
-                price = offer.price / one.pool.size
+        for option in one.pool.options:
+            if option.term == "spot":
+                price = option.billed / one.pool.size
                 prices[one.gpu.id] = min(price, prices.get(one.gpu.id, price))
     return prices
 

@@ -13,8 +13,7 @@ from whichgpu.decide.plan.inputs import (
     PlanInputs,
     PlanSources,
     StageProgress,
-    limits_of,
-    program_jobs,
+    problem_limits,
     read_inputs,
     silent,
     supply_of,
@@ -22,7 +21,7 @@ from whichgpu.decide.plan.inputs import (
 from whichgpu.decide.plan.question import PlanQuestion
 from whichgpu.decide.plan.refusal import Refusal, refusal
 from whichgpu.decide.plan.simulate import SimulatedModel, simulate_plan
-from whichgpu.decide.plan.solver.build import Formulation, PlanLimits, build, with_headrooms
+from whichgpu.decide.plan.solver.build import Formulation, build, with_headrooms
 from whichgpu.decide.plan.solver.problem import Solution
 from whichgpu.decide.plan.solver.solve import fewest_kinds, solve
 from whichgpu.decide.plan.supply import Supply
@@ -58,7 +57,6 @@ class SolvedPlan:
     question: PlanQuestion
     inputs: PlanInputs
     supply: Supply
-    limits: PlanLimits
     trial: PlanTrial
     missed: Mapping[str, int] = field(default_factory=dict)
 
@@ -68,10 +66,10 @@ def search_plan(
 ) -> SolvedPlan | Refusal:
     """The cheapest fleet found, or why there is none."""
     inputs = read_inputs(question, sources, progress)
-    supply, limits = supply_of(question, inputs), limits_of(question, inputs)
-    jobs = program_jobs(inputs.jobs, supply.pools, inputs.constraints.run_settings)
-    formulation = build(inputs.models, supply.pools, limits, jobs, lambda share: progress("estimates", share))
-    headrooms = {one.name: limits.headroom for one in inputs.models}
+    supply = supply_of(question, inputs)
+    limits = problem_limits(question, inputs, supply.pools)
+    formulation = build(inputs.models, supply.pools, question.levels, limits, lambda share: progress("estimates", share))
+    headrooms = {one.name: formulation.problem.headroom for one in inputs.models}
     trials: list[PlanTrial] = []
     for place in range(len(HEADROOMS)):
         with_room = with_headrooms(formulation, headrooms)
@@ -94,7 +92,7 @@ def search_plan(
             headrooms[name] = next((more for more in HEADROOMS if more > headrooms[name]), headrooms[name])
     progress("telling", 0.0)
     missed = Counter(one.worst or "throughput" for trial in trials for one in trial.simulated if not one.holds)
-    return SolvedPlan(question, inputs, supply, limits, _best_trial(trials), missed)
+    return SolvedPlan(question, inputs, supply, _best_trial(trials), missed)
 
 
 def _same_fleet(one: Solution, other: Solution) -> bool:

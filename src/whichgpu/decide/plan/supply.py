@@ -22,28 +22,18 @@ MAX_LOST = 0.9  # share of a spot machine's hours that restarts may take
 
 
 @dataclass(frozen=True, slots=True)
-class PoolOffer:
-    """The offer behind a price option of a pool: its row among the market's; None for owned GPUs."""
-
-    row: int | None
-    price: float  # billed per machine and hour
-    term: str
-
-
-@dataclass(frozen=True, slots=True)
 class GpuPool:
-    """A pool with its GPU, how its GPUs are linked, the most GPUs of one replica, and the offer of each price option."""
+    """A pool with its GPU, how its GPUs are linked, and the most GPUs of one replica."""
 
     pool: Pool
     gpu: Gpu
     fabric: Fabric
     max_tp: int
-    offers: tuple[PoolOffer, ...]
 
     @property
     def owned(self) -> bool:
         """Whether the user owns it."""
-        return self.offers[0].term == OWNED
+        return self.pool.options[0].term == OWNED
 
     @property
     def gpus_per_job(self) -> int:
@@ -79,17 +69,12 @@ def rented_pools(
     best = _cheapest(market, groups, horizon, run_settings, spot, old)
     pools = []
     for place, group in enumerate(groups.groups):
-        options, offers = [], []
-        on_demand = best.get((place, "on-demand"), (np.inf, None))[0]
-        for term in ("on-demand", "spot", "committed"):
-            cheapest = best.get((place, term))
-            if cheapest is not None and (term == "on-demand" or cheapest[0] < on_demand):
-                price, offer = cheapest
-                options.append(PriceOption(f"{place}:{offer.row}", price, term == "committed", term=offer.term))
-                offers.append(offer)
+        found = [best[place, term] for term in ("on-demand", "spot", "committed") if (place, term) in best]
+        on_demand = best[place, "on-demand"].price if (place, "on-demand") in best else np.inf
+        options = tuple(one for one in found if one is best.get((place, "on-demand")) or one.price < on_demand)
         if options:
-            pool = Pool(f"{group.gpu.id}:{group.per_machine}:{place}", group.gpu.id, group.per_machine, tuple(options))
-            pools.append(GpuPool(pool, group.gpu, group.fabric, _power_of_two(group.per_machine), tuple(offers)))
+            pool = Pool(f"{group.gpu.id}:{group.per_machine}:{place}", group.gpu.id, group.per_machine, options)
+            pools.append(GpuPool(pool, group.gpu, group.fabric, _power_of_two(group.per_machine)))
     left_out = int(old.sum()) if spot else 0
     return Supply(tuple(pools), len(market.rows) - left_out, left_out)
 
@@ -103,8 +88,8 @@ def _old_spot(market: Market) -> Bools:
 
 def _cheapest(
     market: Market, groups: Groups, horizon: float, run_settings: RunSettings, spot: bool, old: Bools
-) -> dict[tuple[int, str], tuple[float, PoolOffer]]:
-    """By group and kind of term the cheapest hour over the horizon, and its offer.
+) -> dict[tuple[int, str], PriceOption]:
+    """By group and kind of term the cheapest offer per hour over the horizon.
 
     A commitment is paid until it ends. A spot machine does no work while its replacement starts, so its hour is dearer by that.
     """
@@ -117,13 +102,20 @@ def _cheapest(
     price = np.where(terms.spot, paid / (1.0 - lost), paid)
     committed = (bound > 0) | (names == "sustained")
     usable = ~terms.spot if not spot else ~old
-    best: dict[tuple[int, str], tuple[float, PoolOffer]] = {}
+    best: dict[tuple[int, str], PriceOption] = {}
     order = np.argsort(price[groups.offer_of], kind="stable")
     for pair in order.tolist():
         group, row = int(groups.group_of[pair]), int(groups.offer_of[pair])
         key = (group, "committed" if committed[row] else "spot" if terms.spot[row] else "on-demand")
         if usable[row] and np.isfinite(price[row]) and key not in best:
-            best[key] = float(price[row]), PoolOffer(row, float(billed[row]), str(names[row]))
+            best[key] = PriceOption(
+                f"{group}:{row}",
+                float(price[row]),
+                bool(committed[row]),
+                term=str(names[row]),
+                billed=float(billed[row]),
+                row=row,
+            )
     return best
 
 
@@ -136,8 +128,7 @@ def owned_pools(owned: Sequence[Owned], catalog: Catalog) -> tuple[GpuPool, ...]
     pools = []
     for one in owned:
         gpu = catalog.gpu_by_id[one.gpu]
-        option = PriceOption(OWNED, one.cost_per_hour, most=float(one.gpus), term=OWNED)
+        option = PriceOption(OWNED, one.cost_per_hour, most=float(one.gpus), term=OWNED, billed=one.cost_per_hour)
         pool = Pool(f"{OWNED}:{gpu.id}", gpu.id, 1, (option,))
-        offers = (PoolOffer(None, one.cost_per_hour, OWNED),)
-        pools.append(GpuPool(pool, gpu, fabric_of(gpu), _power_of_two(one.gpus), offers))
+        pools.append(GpuPool(pool, gpu, fabric_of(gpu), _power_of_two(one.gpus)))
     return tuple(pools)

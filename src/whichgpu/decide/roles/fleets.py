@@ -34,7 +34,7 @@ def fleet_for(served: ModelLoad, chosen: Sequence[ReplicaCount], kinds: Sequence
             cache=one.replica.precision,
             name=f"{one.replica.gpu} {one.replica.role}",
             server=server_for(served, of[one.replica.gpu], one.replica.degree),
-            copies=one.count,
+            replicas=one.count,
             role=one.replica.role,
             gpus=one.replica.degree,
             weight=one.replica.capacity,
@@ -75,7 +75,7 @@ def role_groups(found: Assignment, served: Sequence[ModelLoad], kinds: Sequence[
 
 
 def _group(one: ReplicaCount, served: ModelLoad, kind: GpuKind) -> RoleGroup:
-    replica, lane = one.replica, server_for(served, kind, one.replica.degree).lane
+    replica, lane = one.replica, server_for(served, kind, one.replica.degree).batch_limits
     return RoleGroup(
         model=replica.model, role=replica.role, gpu=replica.gpu, gpus=one.count * replica.degree, copies=one.count,
         tensor_parallel=replica.degree, precision=workload_for(served, kind, replica.degree).precision or replica.precision,
@@ -90,9 +90,7 @@ def _because(replica: RoleReplica, kind: GpuKind) -> Message:
 
 def rate_figure(rate: float, step: Figure) -> Figure:
     """A rate with the range of a step time, which it falls with."""
-    spread = StepRange(step)
-    low, high = spread.factors
-    return spread.figure(rate, rate / high, rate / low, "requests/s")
+    return StepRange(step).rate(rate)
 
 
 def widest_range(served: ModelLoad, chosen: Sequence[ReplicaCount], kinds: Sequence[GpuKind]) -> Figure:

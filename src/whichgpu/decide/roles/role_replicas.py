@@ -111,7 +111,7 @@ def replica_sizes(served: ModelLoad, kind: GpuKind) -> list[int] | Message:
         if degree > most or not divides_evenly(served.workload, served.shape, degree, 1, 1):
             continue
         try:
-            tokens = server_for(served, kind, degree).lane.cache_tokens
+            tokens = server_for(served, kind, degree).batch_limits.cache_tokens
         except NoAnswer as none:
             why = none.message
             continue
@@ -147,7 +147,7 @@ def simulate_replica(case: RoleCase, _: int) -> RoleReplica:
         role=role,
         precision=workload.kv_precision or workload.precision or "bf16",
         capacity=max_rate(Fleet(tuple(pools)), served.load, objectives, guess * size, ROUGH) / size,
-        first_alone=server.steps.mixed(max(1, min(round(prompt), server.lane.max_batched_tokens)), 0.0, 0, 0.0),
+        first_alone=server.steps.mixed(max(1, min(round(prompt), server.batch_limits.max_batched_tokens)), 0.0, 0, 0.0),
         token_alone=server.steps.decode(1, prompt + output / 2),
     )
 

@@ -1,1 +1,1 @@
-"""Groups of GPUs: how they are linked, what layouts they may run, what each step sends, and how long it then takes."""
+"""Multi-GPU steps: links between GPUs, layouts, collectives of a step, and the seconds they take."""

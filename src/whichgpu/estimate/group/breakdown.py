@@ -1,6 +1,6 @@
-"""What a group's step is made of, and how the parts come together: work, messages in its way, messages beside it, waiting.
+"""Parts of a group's step and how they add up: work, exposed communication, overlapped communication, waiting.
 
-Every array is of one shape; the fit and the product put them together by the same function.
+All arrays of a step have one shape; the fit and the estimates combine them with the same function.
 """
 
 from __future__ import annotations
@@ -18,108 +18,109 @@ from whichgpu.estimate.time.terms import FORWARD_CALL_SECONDS
 if TYPE_CHECKING:
     from whichgpu.estimate.group.collectives import Array
 
-# Terms that measurements may correct, by the names the fit uses.
+# TimeTerms that measurements may correct, by the names of the fit.
 TERMS = ("latency", "volume", "beside", "straggle", "launch", "step", "copies", "threads")
-# What each is worth before correction.
-CONTENTION = 0.1  # seconds of work lost for each second of messages beside it: they take SMs and bandwidth
-STRAGGLE = 0.015  # spread of the time that like GPUs take for the same work, as a share of it
-LAUNCH = FORWARD_CALL_SECONDS  # seconds of the host for a call of an engine that captures no graph
-STEP = 1e-4  # seconds in which several processes agree on a step
-COPY = 90e-6  # seconds in which one process of threads makes the copies of a parameter tensor
-# Shares of a copy's framework calls that wait for the others' threads: the interpreter runs one at a time, autograd in its own.
-THREADS_FORWARD, THREADS_BACKWARD = 1.0, 0.2
-# Share of a pass that messages beside it may use: the first bucket must be full, the first layer's weights must have come.
-WINDOW = 0.9
+# Values before correction (assumed; the fit multiplies them).
+CONTENTION = 0.1  # seconds of work lost per second of overlapped communication, which takes SMs and bandwidth
+STRAGGLE = 0.015  # standard deviation of equal GPUs' times for the same work, as a share of it
+LAUNCH_SECONDS = FORWARD_CALL_SECONDS  # of the host, per framework call of an engine without CUDA graphs
+SYNC_SECONDS = 1e-4  # per step, in which several processes synchronise
+TENSOR_COPY_SECONDS = 90e-6  # of `DataParallel` threads, per parameter tensor
+# Shares of a replica's framework calls that wait for other replicas' threads: Python's lock, and autograd's own threads.
+FORWARD_CALLS_SERIAL, BACKWARD_CALLS_SERIAL = 1.0, 0.2
+# Share of a pass that may hide communication: the first bucket must fill, the first layer's weights must arrive.
+OVERLAP_WINDOW = 0.9
 
 
 @dataclass(frozen=True, slots=True)
 class StepParts:
-    """Seconds of one rank's step; counts where said. `device`, `calls` and `once` are of the work alone, corrected."""
+    """Seconds of one rank's step unless a count. `device`, `calls` and `once` are of its work alone, corrected."""
 
     device: Array
-    calls: Array  # of the host, where it launches kernels one by one
-    forward_calls: Array  # of them
-    once: Array
-    forward: Array  # of device
+    calls: Array  # host seconds of framework calls, if kernels are launched one by one
+    forward_calls: Array  # part of `calls` in the forward pass
+    once: Array  # host seconds once per step
+    forward: Array  # part of `device`
     backward: Array
     attention: Array
-    open_latency: Array  # messages the work waits for
-    open_volume: Array
-    backward_latency: Array  # messages beside the backward pass
+    exposed_latency: Array  # communication the work waits for
+    exposed_volume: Array
+    backward_latency: Array  # communication overlapped with the backward pass
     backward_volume: Array
-    backward_tail: Array  # share of them that comes after its end
+    backward_tail: Array  # share of it that starts after the pass has ended
     forward_latency: Array
     forward_volume: Array
     attention_latency: Array
     attention_volume: Array
-    launches: Array  # calls of an engine without graphs, times what PyTorch's cost, over the host's speed: a count
-    members: Array  # GPUs that wait for one another: a count
-    bubble: Array  # times the work a pipeline takes from first to last
-    copied: Array  # parameter tensors copied by one process of threads: a count
-    threads: Array  # copies driven by threads of one process: a count, 1 where each has its process
+    launches: Array  # framework calls of an engine without CUDA graphs, in calls of PyTorch on the reference host: a count
+    ranks: Array  # GPUs that wait for one another: a count
+    pipeline: Array  # wall time of the pipeline over the work of a stage
+    copied_tensors: Array  # parameter tensors copied by `DataParallel` threads: a count
+    threads: Array  # replicas driven by threads of one process: a count, 1 if each has its process
 
 
 @dataclass(frozen=True, slots=True)
 class StepBreakdown:
-    """Seconds of a step and what they are spent on; all but `hidden` add up to `wall`."""
+    """Seconds of a step by what they are spent on; all but `hidden` and `host` add up to `wall`."""
 
     wall: Array
-    work: Array  # the device's, as one GPU alone would need for its share
-    communication: Array  # waited for
+    work: Array  # of the device, as one GPU alone would need for its share
+    communication: Array  # exposed
     bubble: Array
-    waiting: Array  # for slower GPUs, the host and one another's processes
-    hidden: Array  # communication beside the work
+    waiting: Array  # for slower GPUs, the host and other processes
+    hidden: Array  # communication overlapped with work
     host: Array
 
 
-def combine_parts(parts: StepParts, factors: Mapping[str, Array | float], straggling: bool = True) -> StepBreakdown:
-    """The step, each term times its factor."""
+def combine_parts(parts: StepParts, factors: Mapping[str, Array | float]) -> StepBreakdown:
+    """Breakdown of a step, each term times its correction factor."""
 
-    def spoken(latency: Array, volume: Array) -> Array:
+    def communication(latency: Array, volume: Array) -> Array:
         return latency * factors["latency"] + volume * factors["volume"]
 
-    waited = spoken(parts.open_latency, parts.open_volume)
-    hidden = np.zeros_like(waited)
+    exposed = communication(parts.exposed_latency, parts.exposed_volume)
+    hidden = np.zeros_like(exposed)
     for latency, volume, work, tail in (
         (parts.backward_latency, parts.backward_volume, parts.backward, parts.backward_tail),
         (parts.forward_latency, parts.forward_volume, parts.forward, 0.0),
         (parts.attention_latency, parts.attention_volume, parts.attention, 0.0),
     ):
-        said = spoken(latency, volume)
-        beside = np.minimum(said * (1.0 - tail), WINDOW * work)
-        waited = waited + said - beside
-        hidden = hidden + beside
-    slowed = CONTENTION * factors["beside"] * hidden
-    behind = STRAGGLE * factors["straggle"] * straggler_deviations(parts.members) * parts.device if straggling else 0.0
-    filled = parts.device + slowed + behind + waited
-    busy = filled * parts.bubble
-    queued = THREADS_FORWARD * parts.forward_calls + THREADS_BACKWARD * (parts.calls - parts.forward_calls)
-    threaded = queued * (parts.threads - 1.0) * factors["threads"]
-    host = parts.calls + threaded + parts.launches * LAUNCH * factors["launch"]
-    wall = np.where(host > 0, soft_maximum(busy, host), busy)
-    agreed = np.where(np.maximum(parts.members, parts.threads) > 1, STEP * factors["step"], 0.0)
-    copying = parts.copied * COPY * factors["copies"]  # before any copy of the model can begin
-    total = wall + parts.once + agreed + copying
-    bubble = filled * (parts.bubble - 1.0)
-    communication = waited + slowed
-    return StepBreakdown(total, parts.device, communication, bubble, total - parts.device - communication - bubble, hidden, host)
+        seconds = communication(latency, volume)
+        overlapped = np.minimum(seconds * (1.0 - tail), OVERLAP_WINDOW * work)
+        exposed = exposed + seconds - overlapped
+        hidden = hidden + overlapped
+    contention = CONTENTION * factors["beside"] * hidden
+    straggling = STRAGGLE * factors["straggle"] * straggler_deviations(parts.ranks) * parts.device
+    stage = parts.device + contention + straggling + exposed
+    serial_calls = FORWARD_CALLS_SERIAL * parts.forward_calls + BACKWARD_CALLS_SERIAL * (parts.calls - parts.forward_calls)
+    thread_waits = serial_calls * (parts.threads - 1.0) * factors["threads"]
+    host = parts.calls + thread_waits + parts.launches * LAUNCH_SECONDS * factors["launch"]
+    device = stage * parts.pipeline
+    wall = np.where(host > 0, soft_maximum(device, host), device)
+    sync = np.where(np.maximum(parts.ranks, parts.threads) > 1, SYNC_SECONDS * factors["step"], 0.0)
+    copying = parts.copied_tensors * TENSOR_COPY_SECONDS * factors["copies"]  # before any replica can start
+    total = wall + parts.once + sync + copying
+    bubble = stage * (parts.pipeline - 1.0)
+    waited = exposed + contention
+    return StepBreakdown(total, parts.device, waited, bubble, total - parts.device - waited - bubble, hidden, host)
 
 
-SIZES = np.log([2.0**power for power in range(15)])
+_RANKS = [2.0**power for power in range(15)]
+_LOG_RANKS = np.log(_RANKS)
 # Blom's approximation of the largest of n normal numbers (Statistical Estimates and Transformed Beta-Variables, 1958).
-SLOWEST = np.array([NormalDist().inv_cdf((n - 0.375) / (n + 0.25)) for n in (2.0**power for power in range(15))])
+_DEVIATIONS = [NormalDist().inv_cdf((n - 0.375) / (n + 0.25)) for n in _RANKS]
 
 
-def straggler_deviations(members: Array) -> Array:
-    """By how many standard deviations the slowest of so many is behind the mean.
+def straggler_deviations(ranks: Array) -> Array:
+    """Standard deviations by which the slowest of so many ranks is behind the mean.
 
     >>> straggler_deviations(np.array([1.0, 2.0, 8.0, 128.0])).round(2).tolist()
     [0.0, 0.59, 1.43, 2.58]
     """
-    told: Array = np.interp(np.log(members), SIZES, SLOWEST)
-    return told
+    deviations: Array = np.interp(np.log(ranks), _LOG_RANKS, _DEVIATIONS)
+    return deviations
 
 
 def stack_parts(parts: list[StepParts]) -> StepParts:
-    """Parts of single steps, [1, 1] each, as one of arrays over steps."""
+    """Parts of single steps, [1, 1] each, as one set of arrays over steps."""
     return StepParts(*(np.array([getattr(one, field.name).item() for one in parts]) for field in fields(StepParts)))

@@ -1,8 +1,8 @@
-"""Seconds of collectives: an alpha-beta model over rings, trees and switches, the best of which a library picks for each size.
+"""Seconds of collectives: an alpha-beta model of rings, trees, NVLS and custom all-reduce, the fastest chosen for each size.
 
-A collective of `size` bytes over n GPUs costs what starting it costs, so many hops, and the bytes one GPU sends over the
-bandwidth it has (Thakur et al. 2005; NCCL's own tuning tables for the constants). `size` is what nccl-tests count: the whole
-tensor that is reduced or gathered; of an exchange, what one GPU holds; of a send, what is sent.
+Seconds are a start-up latency, a latency per hop, and the bytes one GPU sends over its bandwidth (Thakur et al. 2005; constants
+from NCCL's tuning tables). `size` is what nccl-tests count: the whole tensor that is reduced or gathered; for an all-to-all what
+one GPU holds; for a send what is sent.
 """
 
 from __future__ import annotations
@@ -23,156 +23,159 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send", "broadcast"]
 MICRO = 1e-6
-# NVLink SHARP: 8 H100 all-reduce at 275 GB/s of data where a ring's links carry 370 (nccl-tests issue 212); a start costs more.
-SWITCH_SHARE, SWITCH_BASE = 0.743, 25 * MICRO
-# Engines' own all-reduce kernels, which read peers' memory: one start, one or two barriers (vLLM, TensorRT-LLM).
-OWN_BASE, OWN_HOP = 4.0 * MICRO, 1.0 * MICRO
+# NVLS: 8 H100 all-reduce at 275 GB/s where a ring's links carry 370 (nccl-tests issue 212); its start-up seconds are assumed.
+NVLS_BANDWIDTH_SHARE, NVLS_LATENCY = 0.743, 25 * MICRO
+# Custom all-reduce kernels, which read peers' memory: seconds of the start and of a barrier (vLLM, TensorRT-LLM).
+CUSTOM_LATENCY, CUSTOM_BARRIER = 4.0 * MICRO, 1.0 * MICRO
+MAX_CACHED_PATHS = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Communicator:
-    """Ranks that talk together: how many, and how many of them stand in one node."""
+    """Ranks of a collective: how many, and how many of them share a node."""
 
     size: int
-    inside: int
+    per_node: int
 
     @property
     def nodes(self) -> int:
         """Nodes it spans."""
-        return ceil(self.size / self.inside)
+        return ceil(self.size / self.per_node)
 
 
 @dataclass(frozen=True, slots=True)
 class CollectiveCost:
-    """Seconds of one call, [gpus, batches]: what any size costs, and what its bytes cost."""
+    """Seconds of one collective, [gpus, batches]: independent of the size, and proportional to it."""
 
     latency: Array
     volume: Array
 
     @property
     def seconds(self) -> Array:
-        """Together."""
+        """Latency and transfer together."""
         return self.latency + self.volume
 
 
 def collective_cost(
-    kind: CollectiveKind, size: Number, ring: Communicator, fabrics: Sequence[Fabric], own_kernels: bool = False
+    kind: CollectiveKind, size: Number, ranks: Communicator, fabrics: Sequence[Fabric], custom_kernels: bool = False
 ) -> CollectiveCost:
-    """Of one call on each of these fabrics; nothing where nobody is to be talked to."""
-    moved = np.atleast_1d(np.asarray(size, dtype=float))[None, :]
-    blank = np.zeros((len(fabrics), moved.shape[1]))
-    if ring.size < 2:
-        return CollectiveCost(blank, blank)
-    paths = _paths(ring, fabrics)
+    """Cost of one collective on each fabric; zero for a single rank."""
+    sizes = np.atleast_1d(np.asarray(size, dtype=float))[None, :]
+    if ranks.size < 2:
+        zeros = np.zeros((len(fabrics), sizes.shape[1]))
+        return CollectiveCost(zeros, zeros)
+    paths = _cached_paths(ranks, fabrics)
     if kind == "all_to_all":
-        return _exchanged(moved, ring, paths)
-    found = [_looped(kind, moved, ring, paths, row) for row in protocols()]
+        return _all_to_all(sizes, ranks, paths)
+    costs = [_ring(kind, sizes, ranks, paths, protocol) for protocol in protocols()]
     if kind == "all_reduce":
-        found += [_treed(moved, ring, paths, row) for row in protocols()]
-        found += _switched(moved, ring, paths)
-        if own_kernels and ring.nodes == 1:
-            found += _own(moved, ring, paths)
-    best = found[0]
-    for other in found[1:]:
+        costs += [_tree(sizes, ranks, paths, protocol) for protocol in protocols()]
+        costs += _nvls(sizes, ranks, paths)
+        if custom_kernels and ranks.nodes == 1:
+            costs += _custom_all_reduce(sizes, ranks, paths)
+    best = costs[0]
+    for other in costs[1:]:
         better = other.seconds < best.seconds
         best = CollectiveCost(np.where(better, other.latency, best.latency), np.where(better, other.volume, best.volume))
     return best
 
 
 class _Paths:
-    """What a ring meets on each fabric, as columns [gpus, 1]."""
+    """Bandwidths and latencies of a communicator on each fabric, as columns [gpus, 1]."""
 
-    def __init__(self, ring: Communicator, fabrics: Sequence[Fabric]) -> None:
-        members = min(ring.inside, ring.size)
+    def __init__(self, ranks: Communicator, fabrics: Sequence[Fabric]) -> None:
+        self.near = min(ranks.per_node, ranks.size)  # ranks in one node
         self._hops: dict[str, Array] = {}
-        self.inside = _column([fabric.inside(members) for fabric in fabrics])
-        self.network = _column([fabric.network for fabric in fabrics])
-        self.net_hop = _column([fabric.network_hop for fabric in fabrics])
-        self.kinds = [fabric.hop_kind(members) for fabric in fabrics]
-        self.reduces = np.array([[fabric.reduces] for fabric in fabrics])
-        self.direct = np.array([[fabric.direct] for fabric in fabrics])
-        self.bus = self.inside if ring.nodes == 1 else np.minimum(self.inside, self.network * members)
+        self.node_bandwidth = _column([fabric.bus_bandwidth(self.near) for fabric in fabrics])
+        self.network_bandwidth = _column([fabric.network_bandwidth for fabric in fabrics])
+        self.network_latency = _column([fabric.network_latency for fabric in fabrics])
+        self.latency_kinds = [fabric.latency_kind(self.near) for fabric in fabrics]
+        self.has_nvls = np.array([[fabric.has_nvls] for fabric in fabrics])
+        self.fully_connected = np.array([[fabric.fully_connected] for fabric in fabrics])
+        self.bus = self.node_bandwidth
+        if ranks.nodes > 1:
+            self.bus = np.minimum(self.node_bandwidth, self.network_bandwidth * self.near)
 
-    def hop(self, row: dict[str, str]) -> Array:
-        """Seconds between two GPUs of a node."""
-        name = row["protocol"]
+    def node_hop(self, protocol: dict[str, str]) -> Array:
+        """Seconds of a hop between two GPUs of a node."""
+        name = protocol["protocol"]
         if name not in self._hops:
-            self._hops[name] = _column([float(row[f"{kind}_us"]) * MICRO for kind in self.kinds])
+            self._hops[name] = _column([float(protocol[f"{kind}_us"]) * MICRO for kind in self.latency_kinds])
         return self._hops[name]
 
-    def far(self, row: dict[str, str]) -> Array:
-        """Seconds between two nodes: the network's own, and what the protocol adds to it."""
-        return self.net_hop + float(row["net_us"]) * MICRO
+    def network_hop(self, protocol: dict[str, str]) -> Array:
+        """Seconds of a hop between two nodes: the network's latency and the protocol's."""
+        return self.network_latency + float(protocol["net_us"]) * MICRO
 
 
-_KNOWN: dict[tuple[Communicator, tuple[int, ...]], tuple[Sequence[Fabric], _Paths]] = {}
+_PATHS: dict[tuple[Communicator, tuple[int, ...]], tuple[Sequence[Fabric], _Paths]] = {}
 
 
-def _paths(ring: Communicator, fabrics: Sequence[Fabric]) -> _Paths:
-    """Of these very fabrics, made once; they are kept, so that their identities stay theirs."""
-    key = ring, tuple(map(id, fabrics))
-    if key not in _KNOWN:
-        if len(_KNOWN) >= 256:
-            _KNOWN.clear()
-        _KNOWN[key] = tuple(fabrics), _Paths(ring, fabrics)
-    return _KNOWN[key][1]
+def _cached_paths(ranks: Communicator, fabrics: Sequence[Fabric]) -> _Paths:
+    """Paths of these fabric objects, built once; the cache holds the objects, so their ids stay theirs."""
+    key = ranks, tuple(map(id, fabrics))
+    if key not in _PATHS:
+        if len(_PATHS) >= MAX_CACHED_PATHS:
+            _PATHS.clear()
+        _PATHS[key] = tuple(fabrics), _Paths(ranks, fabrics)
+    return _PATHS[key][1]
 
 
-def _sent(kind: CollectiveKind, n: int) -> float:
-    """Bytes one GPU sends for each byte of the whole."""
-    if kind == "all_reduce":
-        return 2.0 * (n - 1) / n
-    return (n - 1) / n if kind in ("all_gather", "reduce_scatter") else 1.0
-
-
-def _looped(kind: CollectiveKind, moved: Array, ring: Communicator, paths: _Paths, row: dict[str, str]) -> CollectiveCost:
-    """Round a ring: each GPU hands on a part at every step."""
-    rounds = 2 if kind == "all_reduce" else 1
-    steps = 1 if kind == "send" else rounds * (ring.size - 1)
-    far = min(steps, rounds * (ring.nodes - 1)) if kind != "send" else int(ring.nodes > 1)
-    latency = float(row["base_us"]) * MICRO + (steps - far) * paths.hop(row) + far * paths.far(row)
-    volume = moved * _sent(kind, ring.size) / (paths.bus * float(row["share"]))
+def _cost(latency: Array, volume: Array) -> CollectiveCost:
     return CollectiveCost(np.broadcast_to(latency, volume.shape), volume)
 
 
-def _treed(moved: Array, ring: Communicator, paths: _Paths, row: dict[str, str]) -> CollectiveCost:
-    """Up a tree of nodes and down again: fewer hops than a ring where there are many nodes."""
-    inside, depth = min(ring.inside, ring.size), ceil(log2(ring.nodes))
-    latency = float(row["base_us"]) * MICRO + 2 * ((inside - 1) * paths.hop(row) + depth * paths.far(row))
-    volume = moved * 2.0 / (paths.bus * float(row["share"]))
-    return CollectiveCost(np.broadcast_to(latency, volume.shape), volume)
+def _start_up(protocol: dict[str, str]) -> float:
+    return float(protocol["base_us"]) * MICRO
 
 
-def _switched(moved: Array, ring: Communicator, paths: _Paths) -> list[CollectiveCost]:
-    """The switch adds up: every byte goes up once and comes down once."""
-    if ring.nodes > 1 or ring.size < 3 or not paths.reduces.any():
+def _ring(kind: CollectiveKind, sizes: Array, ranks: Communicator, paths: _Paths, protocol: dict[str, str]) -> CollectiveCost:
+    """Ring: each GPU passes a part on at every step; an all-reduce goes round twice."""
+    rounds, n = 2 if kind == "all_reduce" else 1, ranks.size
+    steps = 1 if kind == "send" else rounds * (n - 1)
+    far = min(steps, rounds * (ranks.nodes - 1)) if kind != "send" else int(ranks.nodes > 1)
+    latency = _start_up(protocol) + (steps - far) * paths.node_hop(protocol) + far * paths.network_hop(protocol)
+    sent = 1.0 if kind in ("send", "broadcast") else float(rounds) * (n - 1) / n  # bytes one GPU sends for each byte of the whole
+    return _cost(latency, sizes * sent / (paths.bus * float(protocol["share"])))
+
+
+def _tree(sizes: Array, ranks: Communicator, paths: _Paths, protocol: dict[str, str]) -> CollectiveCost:
+    """All-reduce up a tree of nodes and down again: fewer hops than a ring over many nodes."""
+    depth = ceil(log2(ranks.nodes))
+    hops = (paths.near - 1) * paths.node_hop(protocol) + depth * paths.network_hop(protocol)
+    return _cost(_start_up(protocol) + 2 * hops, sizes * 2.0 / (paths.bus * float(protocol["share"])))
+
+
+def _nvls(sizes: Array, ranks: Communicator, paths: _Paths) -> list[CollectiveCost]:
+    """All-reduce in the switch: every byte goes up once and comes down once."""
+    if ranks.nodes > 1 or ranks.size < 3 or not paths.has_nvls.any():
         return []
-    volume = np.where(paths.reduces, moved / (paths.bus * SWITCH_SHARE), np.inf)
-    return [CollectiveCost(np.full(volume.shape, SWITCH_BASE), volume)]
+    volume = np.where(paths.has_nvls, sizes / (paths.bus * NVLS_BANDWIDTH_SHARE), np.inf)
+    return [CollectiveCost(np.full(volume.shape, NVLS_LATENCY), volume)]
 
 
-def _own(moved: Array, ring: Communicator, paths: _Paths) -> list[CollectiveCost]:
-    """Every GPU reads all others' tensors (one barrier), or a part of each and then the sums (two)."""
-    n = ring.size
-    volumes = [(moved * sent / paths.bus, barriers) for sent, barriers in ((float(n - 1), 1), (2.0 * (n - 1) / n, 2))]
+def _custom_all_reduce(sizes: Array, ranks: Communicator, paths: _Paths) -> list[CollectiveCost]:
+    """One-shot (every GPU reads all others' tensors, one barrier) and two-shot (reduce-scatter and all-gather, two barriers)."""
+    n = ranks.size
+    volumes = [(sizes * sent / paths.bus, barriers) for sent, barriers in ((float(n - 1), 1), (2.0 * (n - 1) / n, 2))]
     return [
         CollectiveCost(
-            np.full(volume.shape, OWN_BASE + barriers * (n - 1) ** 0.5 * OWN_HOP), np.where(paths.direct, volume, np.inf)
+            np.full(volume.shape, CUSTOM_LATENCY + barriers * (n - 1) ** 0.5 * CUSTOM_BARRIER),
+            np.where(paths.fully_connected, volume, np.inf),
         )
         for volume, barriers in volumes
     ]
 
 
-def _exchanged(moved: Array, ring: Communicator, paths: _Paths) -> CollectiveCost:
-    """Everyone sends every other a part; near and far ones at the same time."""
-    row = protocols()[-1]
-    n, near = ring.size, min(ring.inside, ring.size)
-    volume = moved * (near - 1) / n / paths.inside if near > 1 else np.zeros((len(paths.kinds), moved.shape[1]))
-    latency = float(row["base_us"]) * MICRO + paths.hop(row)
-    if ring.nodes > 1:
-        volume = np.maximum(volume, moved * (n - near) / n / paths.network)
-        latency = latency + paths.far(row)
-    return CollectiveCost(np.broadcast_to(latency, volume.shape), volume)
+def _all_to_all(sizes: Array, ranks: Communicator, paths: _Paths) -> CollectiveCost:
+    """Every GPU sends every other its part, inside the node and over the network at the same time."""
+    protocol, n, near = protocols()[-1], ranks.size, paths.near
+    volume = sizes * (near - 1) / n / paths.node_bandwidth
+    latency = _start_up(protocol) + paths.node_hop(protocol)
+    if ranks.nodes > 1:
+        volume = np.maximum(volume, sizes * (n - near) / n / paths.network_bandwidth)
+        latency = latency + paths.network_hop(protocol)
+    return _cost(latency, volume)
 
 
 def _column(values: Sequence[float]) -> Array:

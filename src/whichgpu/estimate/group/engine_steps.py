@@ -1,18 +1,19 @@
-"""Seconds of single steps of a serving engine on a group, as functions of what is in the batch: what a simulator asks for.
+"""Seconds of single steps of a serving engine on a group, by what is in the batch: the input of the serving simulator.
 
-    steps = GroupSteps(workload, shape, gpu)             # one GPU or many; the layout is the workload's
-    steps.prefill(batch=4, tokens=512)                   # a batch's prompts
-    steps.prefill(1, 512, context=2048)                  # a chunk of a prompt whose beginning is in the cache
+    steps = EngineSteps(workload, shape, gpu)            # one GPU or many; the layout is the workload's
+    steps.prefill(batch=4, tokens=512)                   # prompts of a batch
+    steps.prefill(1, 512, context=2048)                  # a later chunk of a prompt
     steps.decode(batch=64, context=1000)                 # one token of each sequence
-    steps.mixed(tokens=512, context=0, batch=64, decode_context=1000)   # a chunk of a prompt beside tokens of others
+    steps.mixed(tokens=512, context=0, batch=64, decode_context=1000)   # a prefill chunk and decode tokens in one step
 
-All arguments may be numbers or arrays that broadcast; seconds come back in the common shape. One copy of the model is meant: its
-tensor-, pipeline-, context- and expert-parallel ranks together; copies (dp) run side by side.
+Arguments are numbers or arrays that broadcast; seconds have the common shape. Steps are those of one replica: its tensor-,
+pipeline-, context- and expert-parallel ranks together.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,7 +23,7 @@ from whichgpu.catalog.host import Instance
 from whichgpu.estimate.group.collectives import Array
 from whichgpu.estimate.group.fabric import fabric_of
 from whichgpu.estimate.group.ranks import pipeline_schedule, rank_pass
-from whichgpu.estimate.group.step import Devices, RankPass, lowered_pass, pass_breakdown
+from whichgpu.estimate.group.step import Devices, lowered_pass, pass_breakdown
 from whichgpu.estimate.group.traffic import inference_collectives
 from whichgpu.estimate.time.grid import scheduled_sequences
 from whichgpu.estimate.time.lower.lowered import LoweredStep
@@ -30,89 +31,83 @@ from whichgpu.estimate.time.operators import Op
 from whichgpu.workload.shapes import Transformer
 from whichgpu.workload.workload import Workload
 
-KIND = "generate"  # whose corrections apply: engines were measured on whole answers
+if TYPE_CHECKING:
+    from whichgpu.estimate.time.operators import Number
 
 
 class EngineSteps:
-    """One copy of a model on its GPUs. `workload` has its defaults filled in; its engine, precision and layout are used."""
+    """Step times of one replica. `workload` has its defaults filled in; its engine, precision and layout are used."""
 
     def __init__(
-        self,
-        workload: Workload,
-        shape: Transformer,
-        gpu: Gpu,
-        instance: Instance | None = None,
-        devices: Devices | None = None,
-        kind: str = KIND,
+        self, workload: Workload, shape: Transformer, gpu: Gpu, instance: Instance | None = None, devices: Devices | None = None
     ) -> None:
         fabric = fabric_of(gpu, instance, workload.interconnect, workload.network_gbps, workload.network)
-        self.workload, self.shape, self.kind = workload, shape, kind
+        self.workload, self.shape = workload, shape
         self.devices = devices or Devices.of([gpu], [fabric])
 
     def prefill(self, batch: ArrayLike, tokens: ArrayLike, context: ArrayLike = 0.0) -> Array:
-        """Reading `tokens` new tokens of each of `batch` sequences that have `context` tokens in the cache."""
-        shape, (sequences, new, before) = _flat(batch, tokens, context)
+        """Seconds to prefill `tokens` new tokens of each of `batch` sequences with `context` tokens in the KV cache."""
+        shape, (sequences, new, cached) = _flat(batch, tokens, context)
         task = replace(self.workload, task="prefill")
-        shared, bubble = pipeline_schedule(task, sequences)
-        ops = [_with_cached_context(op, new, before) for op in rank_pass(task, self.shape, shared, new, None)]
-        seconds: Array = self._seconds(self._pass(task, ops, shared, new, 0.0, bubble), shape)[0]
+        micro_batch, pipeline = pipeline_schedule(task, sequences)
+        ops = [_with_cached_context(op, new, cached) for op in rank_pass(task, self.shape, micro_batch, new, None)]
+        seconds: Array = self._seconds(task, ops, micro_batch, new, 0.0, pipeline, shape)[0]
         return seconds
 
     def decode(self, batch: ArrayLike, context: ArrayLike) -> Array:
-        """One token of each of `batch` sequences at a mean `context`."""
+        """Seconds of one token of each of `batch` sequences at a mean `context`, on the first device."""
         seconds: Array = self.decode_on_each(batch, context)[0]
         return seconds
 
     def decode_on_each(self, batch: ArrayLike, context: ArrayLike) -> Array:
-        """The same on every one of the devices: [devices, ...]."""
-        shape, (sequences, before) = _flat(batch, context)
+        """Seconds of a decode step on every device, [devices, ...]."""
+        shape, (sequences, cached) = _flat(batch, context)
         task = replace(self.workload, task="decode")
-        shared, bubble = pipeline_schedule(task, sequences)
-        ops = rank_pass(task, self.shape, shared, 1.0, before)
-        return self._seconds(self._pass(task, ops, shared, 1.0, scheduled_sequences(self.workload, sequences), bubble), shape)
+        micro_batch, pipeline = pipeline_schedule(task, sequences)
+        ops = rank_pass(task, self.shape, micro_batch, 1.0, cached)
+        return self._seconds(task, ops, micro_batch, 1.0, scheduled_sequences(self.workload, sequences), pipeline, shape)
 
     def mixed(self, tokens: ArrayLike, context: ArrayLike, batch: ArrayLike, decode_context: ArrayLike) -> Array:
-        """One pass over a chunk of a prompt and one token of each of `batch` sequences: products see all rows at once."""
+        """Seconds of a prefill chunk and one token of each of `batch` sequences in one step, on the first device."""
         seconds: Array = self.mixed_on_each(tokens, context, batch, decode_context)[0]
         return seconds
 
     def mixed_on_each(self, tokens: ArrayLike, context: ArrayLike, batch: ArrayLike, decode_context: ArrayLike) -> Array:
-        """The same on every one of the devices: [devices, ...]."""
-        shape, (new, before, sequences, seen) = _flat(tokens, context, batch, decode_context)
-        task = replace(self.workload, task="prefill")
-        shared, bubble = pipeline_schedule(replace(task, task="decode"), sequences)
-        own = [op for op in rank_pass(task, self.shape, 1.0, new + shared, None) if op.kind != "attention"]
-        chunk = [
-            _with_cached_context(op, new, before) for op in rank_pass(task, self.shape, 1.0, new, None) if op.kind == "attention"
-        ]
-        token = rank_pass(replace(task, task="decode"), self.shape, np.maximum(shared, 1.0), 1.0, seen)
-        some = (sequences > 0).astype(float)
-        beside = [op.times(some) for op in token if op.kind == "decode_attention"]
-        done = self._pass(task, [*own, *chunk, *beside], 1.0, new + shared, scheduled_sequences(self.workload, sequences), bubble)
-        return self._seconds(done, shape)
+        """Seconds of a mixed step on every device, [devices, ...]; GEMMs run over the rows of both at once."""
+        shape, (new, cached, sequences, seen) = _flat(tokens, context, batch, decode_context)
+        task, token = replace(self.workload, task="prefill"), replace(self.workload, task="decode")
+        micro_batch, pipeline = pipeline_schedule(token, sequences)
+        rows = new + micro_batch
+        ops = [op for op in rank_pass(task, self.shape, 1.0, rows, None) if op.kind != "attention"]
+        chunk = rank_pass(task, self.shape, 1.0, new, None)
+        ops += [_with_cached_context(op, new, cached) for op in chunk if op.kind == "attention"]
+        decoding = (sequences > 0).astype(float)
+        tokens_ops = rank_pass(token, self.shape, np.maximum(micro_batch, 1.0), 1.0, seen)
+        ops += [op.times(decoding) for op in tokens_ops if op.kind == "decode_attention"]
+        return self._seconds(task, ops, 1.0, rows, scheduled_sequences(self.workload, sequences), pipeline, shape)
 
-    def _pass(
-        self, task: Workload, ops: list[Op], batch: Array | float, tokens: Array | float, sequences: Array | float,
-        bubble: Array | float,
-    ) -> RankPass:  # fmt: skip
-        said = inference_collectives(task, self.shape, batch, tokens)
-        return lowered_pass(task, self.shape, self.devices, LoweredStep(tuple(ops)), said, self.kind, sequences, bubble)
-
-    def _seconds(self, done: RankPass, shape: tuple[int, ...]) -> Array:
-        wall = pass_breakdown(self.workload, done, self.devices).wall
+    def _seconds(
+        self, task: Workload, ops: list[Op], batch: Number, tokens: Number, running: Number, pipeline: Number,
+        shape: tuple[int, ...],
+    ) -> Array:  # fmt: skip
+        collectives = inference_collectives(task, self.shape, batch, tokens)
+        lowered = LoweredStep(tuple(ops))
+        # Corrections are those of generation: engines were measured on whole answers.
+        one = lowered_pass(task, self.shape, self.devices, lowered, collectives, "generate", running, pipeline)
+        wall = pass_breakdown(self.workload, one, self.devices).wall
         return np.broadcast_to(wall, (len(wall), int(np.prod(shape)))).reshape(len(wall), *shape)
 
 
 def _with_cached_context(op: Op, tokens: Array, context: Array) -> Op:
-    """Attention of new tokens that also see those in the cache."""
+    """Attention of new tokens that also see those in the KV cache."""
     if op.kind != "attention" or not np.any(context):
         return op
-    more = 1.0 + 2.0 * context / tokens if op.sizes.get("causal") else 1.0 + context / tokens
     grown = 1.0 + context / tokens
-    return replace(op, flops=op.flops * more, read=op.read * grown, sizes={**op.sizes, "keys": op.sizes["keys"] * grown})
+    flops = 1.0 + 2.0 * context / tokens if op.sizes.get("causal") else grown
+    return replace(op, flops=op.flops * flops, read=op.read * grown, sizes={**op.sizes, "keys": op.sizes["keys"] * grown})
 
 
 def _flat(*values: ArrayLike) -> tuple[tuple[int, ...], tuple[Array, ...]]:
-    """The common shape, and every value as one row of floats."""
+    """Common shape of the values, and every value as one row of floats."""
     arrays = np.broadcast_arrays(*(np.asarray(value, dtype=float) for value in values))
     return arrays[0].shape, tuple(np.ascontiguousarray(array.ravel()) for array in arrays)

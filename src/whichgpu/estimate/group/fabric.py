@@ -1,7 +1,7 @@
-"""How the GPUs of a group reach one another: links inside a node by kind and topology, and the network between nodes.
+"""Links between the GPUs of a group: kind and topology inside a node, and the network between nodes.
 
-Bandwidths are what a large collective reaches (nccl-tests' bus bandwidth), one GPU's, one way; the shares of the nominal ones and
-the times a hop takes are data with sources (`data/*.csv`).
+Bandwidths are bytes per second of one GPU, one way, as a large collective reaches them (nccl-tests' bus bandwidth). Shares of the
+nominal bandwidth and latencies per hop are data with sources (`data/*.csv`).
 """
 
 from __future__ import annotations
@@ -17,159 +17,146 @@ from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.host import Instance
 
 DATA_DIR = Path(__file__).parent / "data"
-# Bytes a second between the two sockets of a server, one way, as a collective sees them (NCCL's own table; Intel 10, AMD 16).
-BETWEEN_SOCKETS = 13e9
-A_SOCKET = 4  # GPUs on PCIe that hang from one socket
-SWITCHED_SXM = ("v100-sxm3-32gb",)  # DGX-2; other modules of its architecture sit in a cube mesh
-CUBE_MESH = {2: 1 / 3, 3: 2 / 3, 4: 2 / 3}  # share of a GPU's six links that reach so many GPUs of a DGX-1
-WHOLE_RACK = 72  # GPUs of one NVLink domain of GB200 and GB300
-NO_PEERS = "geforce-no-p2p"
+# Bytes per second between the two sockets of a server, one way, as a collective sees them (NCCL's table: Intel 10e9, AMD 16e9).
+SOCKET_BANDWIDTH = 13e9
+GPUS_PER_SOCKET = 4  # PCIe GPUs attached to one CPU socket (assumed)
+NVSWITCH_VOLTA_IDS = ("v100-sxm3-32gb",)  # DGX-2; other modules of this architecture sit in a cube mesh
+CUBE_MESH_LINK_SHARE = {2: 1 / 3, 3: 2 / 3, 4: 2 / 3}  # by ranks: share of a GPU's six links that reach them on a DGX-1
+RACK_DOMAIN_GPUS = 72  # GPUs of one NVLink domain of GB200 and GB300 (NVIDIA)
+NODE_DOMAIN_GPUS = 16  # GPUs of the largest NVLink domain without a rack switch (DGX-2)
+PCIE3_X16_BANDWIDTH = 15.75e9  # bytes per second, one way; assumed for a card whose PCIe generation is unknown
+NO_PEER_QUIRK = "geforce-no-p2p"
+PCIE_KINDS = ("pcie", "pcie-host")
+TOPOLOGY_KINDS = {"cube-mesh": "cube-mesh", "ring": "cube-mesh", "pairs": "pairs"}
 
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """Links of one GPU to the others of its node, and its share of the network.
-
-    `link` is the whole one-way bandwidth of its links, `pcie` what it has beside them; `network` is a GPU's share, one way.
-    """
+    """Links of one GPU to the others of its node, and its share of the network; bandwidths one way."""
 
     kind: str  # nvswitch, cube-mesh, mesh, pairs, pcie, pcie-host
-    link: float
-    pcie: float
-    hop: str  # whose latencies hold: nvlink, pcie, host, net
-    pcie_hop: str
-    reduces: bool  # the switch adds up what passes (NVLink SHARP)
+    link_bandwidth: float  # of all its links together
+    pcie_bandwidth: float
+    link_latency_kind: str  # column of `protocols.csv` with the latency per hop: nvlink, pcie, host, net
+    pcie_latency_kind: str
+    has_nvls: bool  # the switch reduces in flight (NVLink SHARP)
     network_kind: str
-    network: float
-    network_hop: float  # seconds
-    board: int = 8  # GPUs that stand together: of a mesh, those a GPU's links are spread over
-    domain: int = 8  # GPUs within which the links reach
+    network_bandwidth: float
+    network_latency: float  # seconds per hop
+    board_gpus: int = 8  # in a mesh, the GPUs that share a GPU's links
+    domain_gpus: int = 8  # GPUs within reach of the links
     name: str = ""  # key of its corrections: nvswitch-4, pcie-4
 
-    def inside(self, members: int) -> float:
-        """Bus bandwidth among so many GPUs of a node."""
-        if members < 2:
+    def bus_bandwidth(self, ranks: int) -> float:
+        """Bus bandwidth of a collective among so many GPUs of a node, bytes per second; infinite for one rank."""
+        if ranks < 2:
             return float("inf")
         if self.kind == "cube-mesh":
-            return self.link * min(1.0, CUBE_MESH.get(members, 1.0) / CUBE_MESH.get(self.board, 1.0))
+            share = CUBE_MESH_LINK_SHARE.get(ranks, 1.0) / CUBE_MESH_LINK_SHARE.get(self.board_gpus, 1.0)
+            return self.link_bandwidth * min(1.0, share)
         if self.kind == "mesh":
-            return self.link * min(1.0, (members - 1) / max(1, self.board - 1))
-        if self.kind == "pairs":
-            return self.link if members == 2 else self._host(members)
-        return self.link if self.kind == "nvswitch" else self._host(members)
+            return self.link_bandwidth * min(1.0, (ranks - 1) / max(1, self.board_gpus - 1))
+        if self.kind == "nvswitch" or (self.kind == "pairs" and ranks == 2):
+            return self.link_bandwidth
+        return self.pcie_bandwidth if ranks <= GPUS_PER_SOCKET else min(self.pcie_bandwidth, SOCKET_BANDWIDTH)
 
-    def hop_kind(self, members: int) -> str:
-        """Whose latencies hold among so many."""
-        return self.pcie_hop if self.kind == "pairs" and members > 2 else self.hop
+    def latency_kind(self, ranks: int) -> str:
+        """Latency column that holds among so many GPUs: bridged pairs fall back to PCIe beyond two."""
+        return self.pcie_latency_kind if self.kind == "pairs" and ranks > 2 else self.link_latency_kind
 
     @property
-    def direct(self) -> bool:
-        """Whether a small message may go to all others at once."""
+    def fully_connected(self) -> bool:
+        """Whether every GPU reaches every other directly, as custom all-reduce kernels need."""
         return self.kind in ("nvswitch", "mesh")
-
-    def _host(self, members: int) -> float:
-        return self.pcie if members <= A_SOCKET else min(self.pcie, BETWEEN_SOCKETS)
 
 
 def fabric_of(gpu: Gpu, instance: Instance | None = None, interconnect: str | None = None, network_gbps: float | None = None,
               network_kind: str | None = None) -> Fabric:  # fmt: skip
-    """The links of a GPU: as asked for, as its machine has them, or as such GPUs are usually sold."""
+    """Fabric of a GPU: as requested, else as its instance states, else as such GPUs are usually sold."""
     stated = instance.interconnect if instance else None
-    kind = interconnect or (_topology(instance) if instance and stated else None) or _usual(gpu)
-    if kind not in ("pcie", "pcie-host") and not (gpu.link and gpu.link.bandwidth):
+    kind = interconnect or (_instance_kind(instance) if instance and stated else None) or _default_kind(gpu)
+    if not (gpu.link and gpu.link.bandwidth) and kind not in PCIE_KINDS:
         kind = "pcie"
-    pcie_kind = "pcie-host" if NO_PEERS in gpu.quirk_ids else "pcie"
+    pcie_kind = "pcie-host" if NO_PEER_QUIRK in gpu.quirk_ids else "pcie"
     kind = pcie_kind if kind == "pcie" else kind
-    pcie = _pcie(gpu, pcie_kind)
-    link, generation, row = pcie, _pcie_generation(gpu), _link_row(pcie_kind, "")
-    if kind not in ("pcie", "pcie-host") and gpu.link:
-        generation = _generation(gpu.link.generation)
+    pcie = _pcie_bandwidth(gpu, pcie_kind)
+    link, generation, row = pcie, str(int(gpu.pcie.generation)) if gpu.pcie else "3", _link_row(pcie_kind)
+    if kind not in PCIE_KINDS and gpu.link:
+        generation = (gpu.link.generation or "").removesuffix(".0")
         row = _link_row(gpu.link.kind, generation)
         nominal = float(stated.bandwidth if stated and stated.bandwidth and not interconnect else gpu.link.bandwidth or 0)
         link = nominal / 2 * float(row["share"])
     elif interconnect == "pcie-host":
-        link = pcie = _pcie(gpu, "pcie-host")
-    net_kind, net, hop = _network(gpu, instance, network_gbps, network_kind)
+        link = pcie = _pcie_bandwidth(gpu, "pcie-host")
+    net_kind, net_bandwidth, net_latency = _network(gpu, instance, network_gbps, network_kind)
     return Fabric(
         kind=kind,
-        link=link,
-        pcie=pcie,
-        hop=row["hop"],
-        pcie_hop=_link_row(pcie_kind, "")["hop"],
-        reduces=kind == "nvswitch" and "multimem" in architecture_of(gpu).instructions,
+        link_bandwidth=link,
+        pcie_bandwidth=pcie,
+        link_latency_kind=row["hop"],
+        pcie_latency_kind=_link_row(pcie_kind)["hop"],
+        has_nvls=kind == "nvswitch" and "multimem" in architecture_of(gpu).instructions,
         network_kind=net_kind,
-        network=net,
-        network_hop=hop,
-        board=int(instance.gpus) if instance and instance.gpus >= 2 else 8,
-        domain=WHOLE_RACK if gpu.form_factor == "superchip" and kind == "nvswitch" else 16,
+        network_bandwidth=net_bandwidth,
+        network_latency=net_latency,
+        board_gpus=int(instance.gpus) if instance and instance.gpus >= 2 else 8,
+        domain_gpus=RACK_DOMAIN_GPUS if gpu.form_factor == "superchip" and kind == "nvswitch" else NODE_DOMAIN_GPUS,
         name=f"{kind}-{generation}" if generation else kind,
     )
 
 
-def _topology(instance: Instance) -> str | None:
-    """Our kind for a machine's interconnect and topology."""
+def _instance_kind(instance: Instance) -> str | None:
+    """Fabric kind of an instance's interconnect and topology; None if it states none."""
     kind = instance.interconnect.kind if instance.interconnect else ""
     if kind in ("none", ""):
         return None
-    if kind == "pcie":
-        return "pcie"
-    if kind == "nvswitch":
-        return "nvswitch"
-    if kind == "nvlink" and instance.topology != "pairs":  # modules without a switch, part of such a mesh where there are four
+    if kind in ("pcie", "nvswitch"):
+        return kind
+    if kind == "nvlink" and instance.topology != "pairs":  # SXM modules without a switch: a cube mesh, or half of one
         return "cube-mesh"
-    return {"cube-mesh": "cube-mesh", "ring": "cube-mesh", "pairs": "pairs", "all-to-all": "mesh"}.get(
-        instance.topology or "", "mesh"
-    )
+    return TOPOLOGY_KINDS.get(instance.topology or "", "mesh")
 
 
-def _usual(gpu: Gpu) -> str:
-    """How such GPUs usually stand beside one another, where nothing is said: bridges are extra, so cards talk over PCIe."""
+def _default_kind(gpu: Gpu) -> str:
+    """Fabric kind such GPUs usually have; NVLink bridges are sold apart, so cards communicate over PCIe."""
     if not gpu.link or gpu.form_factor in ("pcie", "mxm"):
         return "pcie"
     if gpu.link.kind == "nvlink":
-        return "nvswitch" if gpu.id in SWITCHED_SXM else architecture_of(gpu).sxm_topology
+        return "nvswitch" if gpu.id in NVSWITCH_VOLTA_IDS else architecture_of(gpu).sxm_topology
     return "mesh"
 
 
 def _network(gpu: Gpu, instance: Instance | None, gbps: float | None, kind: str | None) -> tuple[str, float, float]:
-    """Kind, a GPU's share of bytes a second one way, and seconds a hop."""
-    usual = _usual_network(gpu)
-    machine = float(instance.network_gbps) if instance and instance.network_gbps else None
-    shared = machine / float(instance.gpus) if instance and machine and instance.gpus >= 1 else None
-    kind = kind or (instance.network_kind if instance and instance.network_kind else None) or usual["kind"]
+    """Network kind, one GPU's bytes per second one way, and seconds per hop."""
+    default = _default_network(gpu)
+    kind = kind or (instance.network_kind if instance and instance.network_kind else None) or default["kind"]
     row = networks()[kind if kind in networks() else "ethernet"]
-    rate = gbps if gbps is not None else shared if shared is not None else float(usual["gbps_per_gpu"])
+    if gbps is None and instance and instance.network_gbps and instance.gpus >= 1:
+        gbps = float(instance.network_gbps) / float(instance.gpus)
+    rate = float(default["gbps_per_gpu"]) if gbps is None else gbps
     return kind, rate * 1e9 / 8 * float(row["share"]), float(row["hop_us"]) * 1e-6
 
 
-def _usual_network(gpu: Gpu) -> Mapping[str, str]:
+def _default_network(gpu: Gpu) -> Mapping[str, str]:
     rows = _table("default_networks")
-    fitting = [row for row in rows if row["form_factor"] == gpu.form_factor and row["architecture"] in ("", gpu.architecture)]
-    return fitting[0] if fitting else rows[-1]
+    fitting = (row for row in rows if row["form_factor"] == gpu.form_factor and row["architecture"] in ("", gpu.architecture))
+    return next(fitting, rows[-1])
 
 
-def _pcie(gpu: Gpu, kind: str) -> float:
-    """One way; a card of unknown generation is taken to have the third with 16 lanes."""
-    nominal = float(gpu.pcie.bandwidth) / 2 if gpu.pcie and gpu.pcie.bandwidth else 15.75e9
-    return nominal * float(_link_row(kind, "")["share"])
+def _pcie_bandwidth(gpu: Gpu, kind: str) -> float:
+    """Bytes per second one way that a collective reaches over PCIe."""
+    nominal = float(gpu.pcie.bandwidth) / 2 if gpu.pcie and gpu.pcie.bandwidth else PCIE3_X16_BANDWIDTH
+    return nominal * float(_link_row(kind)["share"])
 
 
-def _pcie_generation(gpu: Gpu) -> str:
-    return str(int(gpu.pcie.generation)) if gpu.pcie else "3"
-
-
-def _generation(text: str | None) -> str:
-    return (text or "").removesuffix(".0")
-
-
-def _link_row(kind: str, generation: str) -> Mapping[str, str]:
+def _link_row(kind: str, generation: str = "") -> Mapping[str, str]:
     rows = [row for row in _table("links") if row["kind"] == kind]
     return next((row for row in rows if row["generation"] in ("", generation)), rows[-1] if rows else _table("links")[0])
 
 
 @cache
 def networks() -> Mapping[str, Mapping[str, str]]:
-    """Networks by kind."""
+    """Rows of `networks.csv` by kind."""
     return {row["kind"]: row for row in _table("networks")}
 
 
@@ -179,5 +166,5 @@ def _table(name: str) -> tuple[dict[str, str], ...]:
 
 
 def protocols() -> tuple[dict[str, str], ...]:
-    """How NCCL sends small, middling and large messages."""
+    """NCCL's protocols LL, LL128 and Simple: share of the bandwidth and latencies in microseconds."""
     return _table("protocols")

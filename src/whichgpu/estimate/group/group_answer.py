@@ -1,9 +1,9 @@
-"""The time of a workload on a group of GPUs, as figures with ranges: the layout, what its messages cost, where scaling stops."""
+"""Time of a workload on a group of GPUs as figures with ranges: layout, cost of communication, where scaling stops."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from math import exp
 
 from whichgpu.base.figure import Basis, Figure
@@ -11,6 +11,7 @@ from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_seconds
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.host import Instance
+from whichgpu.estimate.group.breakdown import StepBreakdown
 from whichgpu.estimate.group.fabric import Fabric, fabric_of
 from whichgpu.estimate.group.scaling import Scaling, scaling_of
 from whichgpu.estimate.group.step import Devices, GroupGrid, evaluate_group
@@ -22,22 +23,22 @@ from whichgpu.workload.shapes import Shape
 from whichgpu.workload.workload import Parallel, Workload
 
 GROUP_SOURCE = "group-calibration"
-OTHER_KINDS = ("other", "none")  # tiers of a single GPU that nothing of its kind was measured for
-BOUND_SHARE = 0.4  # of the time spent on messages from which they are what bounds
+OTHER_KINDS = ("other", "none")  # single-GPU tiers without measurements of the GPU's kind
+MIN_COMMUNICATION_BOUND_SHARE = 0.4  # of the step, from which it counts as communication-bound (assumed)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupTime:
-    """How the time of a group comes about. Shares are of the step's time."""
+    """Parts of a group's time. Shares are of the step's time."""
 
     layout: str  # dp=2,tp=4
     links: str
-    network: str | None  # where there are several nodes
-    communication: Figure  # seconds waited for messages
+    network: str | None  # None for a single node
+    communication: Figure  # exposed seconds
     communication_share: float
-    hidden: float  # seconds of messages beside the work
-    bubble: float  # seconds a pipeline stands still
-    waiting: float  # seconds of waiting for slower GPUs, the host and one another
+    hidden: float  # seconds of communication overlapped with work
+    bubble: float  # seconds of pipeline bubble
+    waiting: float  # seconds of waiting for slower GPUs, the host and other processes
     scaling: Scaling | None
 
 
@@ -48,38 +49,38 @@ def group_time_of(
     fabric = fabric_of(gpu, instance, workload.interconnect, workload.network_gbps, workload.network)
     devices = Devices.of([gpu], [fabric], calibration)
     grid = evaluate_group(workload, shape, devices)
+    seconds = {one.name: float(getattr(grid.breakdown, one.name)[0, 0]) for one in fields(StepBreakdown)}
     tier = devices.groups.tier(grid.engine, gpu)
-    low, high = _spread(devices, grid, gpu, workload.precision or "")
+    low, high = _log_range(devices, grid, gpu, workload.precision or "")
     basis: Basis = "modelled" if tier == "group-other" else "calibrated"
-    sources = _sources(devices, grid.engine, gpu)
+    own_sources = devices.calibration.sources_of(grid.engine, gpu.id), devices.groups.sources_of(grid.engine)
+    sources = tuple(dict.fromkeys((CALIBRATION_SOURCE, GROUP_SOURCE, *own_sources[0], *own_sources[1])))
 
     def figure(value: float, floor: float = 0.0) -> Figure:
         return Figure(value, min(value, max(value * exp(low), floor)), value * exp(high), "s", basis, sources)
 
-    told = grid.breakdown
-    wall, floor = float(told.wall[0, 0]), float(grid.floor[0, 0])
+    wall, floor = seconds["wall"], float(grid.floor[0, 0])
     done, unit = work_per_step(workload, shape)
     time = figure(wall, floor)
-    found = scaling_of(workload, shape, devices)
     facts = GroupTime(
         layout=layout_words(workload.parallel),
         links=fabric.kind,
         network=fabric.network_kind if workload.nodes > 1 else None,
-        communication=figure(float(told.communication[0, 0])),
-        communication_share=float(told.communication[0, 0]) / wall,
-        hidden=float(told.hidden[0, 0]),
-        bubble=float(told.bubble[0, 0]),
-        waiting=float(told.waiting[0, 0]),
-        scaling=found,
+        communication=figure(seconds["communication"]),
+        communication_share=seconds["communication"] / wall,
+        hidden=seconds["hidden"],
+        bubble=seconds["bubble"],
+        waiting=seconds["waiting"],
+        scaling=scaling_of(workload, shape, devices),
     )
     estimate = TimeEstimate(
         time=time,
-        time_device=figure(wall - float(told.waiting[0, 0]), floor),
-        time_host=figure(float(told.host[0, 0])),
+        time_device=figure(wall - seconds["waiting"], floor),
+        time_host=figure(seconds["host"]),
         throughput=Figure(done / time.value, done / time.high, done / time.low, unit, basis, sources),
-        ttft=figure(float(grid.first[0, 0])) if workload.serving and grid.first is not None else None,
+        ttft=figure(float(grid.ttft[0, 0])) if workload.serving and grid.ttft is not None else None,
         tpot=time if workload.serving else None,
-        bound=_bound(grid),
+        bound=_bound(grid, seconds),
         tier=tier,
         calibrated=str(devices.groups.provenance.get("date", "")),
         warnings=(*precision_warnings(workload, gpu), *grid.notes, *_remarks(workload, gpu, fabric, instance, facts)),
@@ -88,59 +89,42 @@ def group_time_of(
 
 
 def layout_words(parallel: Parallel) -> str:
-    """A layout in short.
+    """Layout in short: the degrees that are not the default.
 
     >>> layout_words(Parallel(dp=2, tp=4, sp=True)), layout_words(Parallel())
     ('dp=2,tp=4,sp', 'one copy')
     """
-    plain = Parallel()
-    names = [name for name in Parallel.__dataclass_fields__ if getattr(parallel, name) != getattr(plain, name)]
-    words = [name if getattr(parallel, name) is True else f"{name}={getattr(parallel, name)}" for name in names]
-    return ",".join(words) or "one copy"
+    degrees = {one.name: getattr(parallel, one.name) for one in fields(Parallel)}
+    changed = {name: value for name, value in degrees.items() if value != getattr(Parallel(), name)}
+    return ",".join(name if value is True else f"{name}={value}" for name, value in changed.items()) or "one copy"
 
 
-def _spread(devices: Devices, grid: GroupGrid, gpu: Gpu, precision: str) -> tuple[float, float]:
-    """The group's range, or the GPU's own where that is wider because nothing of its kind was measured."""
-    low, high = devices.groups.spread(devices.groups.tier(grid.engine, gpu), grid.kind)
-    alone = devices.calibration.tier(grid.engine, gpu, grid.kind, precision)
-    if alone in OTHER_KINDS:
-        own = devices.calibration.log_range(alone, grid.kind, engine=grid.engine)
+def _log_range(devices: Devices, grid: GroupGrid, gpu: Gpu, precision: str) -> tuple[float, float]:
+    """Log factors of the group's range, widened to the single GPU's if nothing of its kind was measured."""
+    low, high = devices.groups.log_range(devices.groups.tier(grid.engine, gpu), grid.kind)
+    single = devices.calibration.tier(grid.engine, gpu, grid.kind, precision)
+    if single in OTHER_KINDS:
+        own = devices.calibration.log_range(single, grid.kind, engine=grid.engine)
         return min(low, own[0]), max(high, own[1])
     return low, high
 
 
-def _sources(devices: Devices, engine: str, gpu: Gpu) -> tuple[str, ...]:
-    found = (
-        CALIBRATION_SOURCE,
-        GROUP_SOURCE,
-        *devices.calibration.sources_of(engine, gpu.id),
-        *devices.groups.sources_of(engine),
-    )
-    return tuple(dict.fromkeys(found))
-
-
-def _bound(grid: GroupGrid) -> str:
-    place = 0, 0
-    wall = float(grid.breakdown.wall[place])
-    flops, moved = float(grid.flop_seconds[place]), float(grid.byte_seconds[place])
-    if float(grid.breakdown.communication[place]) > BOUND_SHARE * wall:
+def _bound(grid: GroupGrid, seconds: Mapping[str, float]) -> str:
+    flops, moved = float(grid.flop_seconds[0, 0]), float(grid.byte_seconds[0, 0])
+    if seconds["communication"] > MIN_COMMUNICATION_BOUND_SHARE * seconds["wall"]:
         return "interconnect"
-    if float(grid.breakdown.host[place]) > float(grid.breakdown.work[place]) or max(flops, moved) < OVERHEAD_SHARE * wall:
+    if seconds["host"] > seconds["work"] or max(flops, moved) < OVERHEAD_SHARE * seconds["wall"]:
         return "overhead"
     return "compute" if flops >= moved else "bandwidth"
 
 
 def _remarks(workload: Workload, gpu: Gpu, fabric: Fabric, instance: Instance | None, facts: GroupTime) -> Sequence[Message]:
-    """What stands beside the time: the links it assumes, what messages cost, how far more GPUs help."""
-    said = [msg("group.links", links=msg(f"links.{fabric.kind}"), gpu=gpu.name)] if _assumed(workload, instance) else []
+    """Remarks on the links assumed, the cost of communication and how far more GPUs help."""
+    remarks = []
+    if workload.interconnect is None and not (instance and instance.interconnect):
+        remarks.append(msg("group.links", links=msg(f"links.{fabric.kind}"), gpu=gpu.name))
     if workload.nodes > 1 and workload.network_gbps is None and not (instance and instance.network_gbps):
-        said.append(msg("group.network", kind=fabric.network_kind, rate=f"{fabric.network / 1e9:.3g}"))
-    told = {"layout": facts.layout, "share": f"{facts.communication_share:.0%}"}
-    said.append(msg("group.cost-beside" if facts.hidden else "group.cost", **told, hidden=format_seconds(facts.hidden)))
-    if facts.scaling:
-        said.append(facts.scaling.message)
-    return said
-
-
-def _assumed(workload: Workload, instance: Instance | None) -> bool:
-    return workload.interconnect is None and not (instance and instance.interconnect)
+        remarks.append(msg("group.network", kind=fabric.network_kind, rate=f"{fabric.network_bandwidth / 1e9:.3g}"))
+    id, share = "group.cost-beside" if facts.hidden else "group.cost", f"{facts.communication_share:.0%}"
+    remarks.append(msg(id, layout=facts.layout, share=share, hidden=format_seconds(facts.hidden)))
+    return [*remarks, facts.scaling.message] if facts.scaling else remarks

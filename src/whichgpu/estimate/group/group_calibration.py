@@ -1,4 +1,4 @@
-"""What was measured of groups, as corrections of their terms by engine, year and link; and ranges.
+"""Corrections of a group's step by engine, year and link, fitted to measurements, and 90% ranges.
 
 `make refit` writes `data/corrections.csv` and `data/calibration.json`.
 """
@@ -24,9 +24,9 @@ from whichgpu.estimate.time.fitted_corrections import CorrectionTables, Nearness
 DATA_FOLDER = Path(__file__).parent / "data"
 Tier = Literal["group", "group-kin", "group-other"]
 TIERS: Mapping[Nearness, Tier] = {"same": "group", "kin": "group-kin", "far": "group-other"}
-THREADS = "-threads"
-UNKNOWN_SPREAD = (-0.8, 1.1)
-# A level is a kind of group that may have its own multiplier of a term; the first is the most general.
+THREADS_SUFFIX = "-threads"
+UNKNOWN_RANGE = (-0.8, 1.1)  # log factors of the 90% range of an unmeasured tier (assumed)
+# Fields of a setting by level; each value at a level may have its own multiplier of a term. The first level is the most general.
 LEVELS: Mapping[str, tuple[str, ...]] = {
     "all": (),
     "style": ("style",),
@@ -40,32 +40,32 @@ LEVELS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class GroupSetting:
-    """What decides the corrections of a group's step."""
+    """Properties of a group's step that select its corrections."""
 
     engine: str
     year: int
     task: str
     link: str  # nvswitch, cube-mesh, mesh, pairs, pcie, pcie-host
-    fabric: str  # with its generation
+    fabric: str  # link kind with its generation
 
     @property
     def style(self) -> str:
-        """How its engine launches and fuses."""
-        return "threads" if self.engine.endswith(THREADS) else engine_record(self.engine).style
+        """Style of its engine: how it launches and fuses kernels."""
+        return "threads" if self.engine.endswith(THREADS_SUFFIX) else engine_record(self.engine).style
 
     def key(self, level: str) -> str:
-        """The name of this setting's group at a level."""
-        return "/".join(str(getattr(self, word)) for word in LEVELS[level])
+        """Key of this setting at a level."""
+        return "/".join(str(getattr(self, name)) for name in LEVELS[level])
 
 
 @dataclass(frozen=True, slots=True)
 class GroupCalibration(CorrectionTables):
-    """Corrections of a group's step."""
+    """Fitted corrections of a group's step."""
 
-    known: dict[GroupSetting, list[float]] = field(default_factory=dict, compare=False)  # multipliers already put together
+    cache: dict[GroupSetting, list[float]] = field(default_factory=dict, compare=False)  # multipliers in order of TERMS
 
     def log_multiplier(self, setting: GroupSetting, term: str) -> float:
-        """The sum over levels; an engine's year that was not measured takes the nearest that was."""
+        """Log multiplier of a term, summed over levels; an engine's unmeasured year takes the nearest measured one."""
         total = 0.0
         for level, groups in self.multipliers.items():
             key = setting.key(level)
@@ -80,25 +80,25 @@ class GroupCalibration(CorrectionTables):
     def factors(self, settings: Sequence[GroupSetting]) -> dict[str, Array]:
         """Multipliers of each term, [settings, 1]."""
         for setting in settings:
-            if setting not in self.known:
-                self.known[setting] = [exp(self.log_multiplier(setting, term)) for term in TERMS]
-        found = np.array([self.known[setting] for setting in settings], dtype=np.float64)
-        return {term: found[:, place : place + 1] for place, term in enumerate(TERMS)}
+            if setting not in self.cache:
+                self.cache[setting] = [exp(self.log_multiplier(setting, term)) for term in TERMS]
+        multipliers = np.array([self.cache[setting] for setting in settings], dtype=np.float64)
+        return {term: multipliers[:, index : index + 1] for index, term in enumerate(TERMS)}
 
     def tier(self, engine: str, gpu: Gpu) -> Tier:
-        """How near the measurements of groups are: this GPU under this engine, its kin or another engine, or others."""
+        """Evidence tier: this GPU measured in groups under this engine, a related one or another engine, or neither."""
         return TIERS[self.nearness(engine, gpu)]
 
-    def spread(self, tier: Tier, task: str) -> tuple[float, float]:
-        """The 90% range as log factors."""
+    def log_range(self, tier: Tier, task: str) -> tuple[float, float]:
+        """Log factors of the 90% range."""
         table = self.ranges.get(tier, {})
-        low, high = table.get(task, table.get("any", UNKNOWN_SPREAD))
+        low, high = table.get(task, table.get("any", UNKNOWN_RANGE))
         return low, high
 
 
 def group_setting(fabric: Fabric, engine: str, year: int, task: str, threads: bool) -> GroupSetting:
-    """The setting of a step on a fabric; one process of threads is another thing than a process a GPU."""
-    return GroupSetting(f"{engine}{THREADS}" if threads else engine, year, task, fabric.kind, fabric.name)
+    """Setting of a step on a fabric; threads of one process are calibrated apart from one process per GPU."""
+    return GroupSetting(f"{engine}{THREADS_SUFFIX}" if threads else engine, year, task, fabric.kind, fabric.name)
 
 
 NO_CORRECTIONS = GroupCalibration({}, {}, {}, {})
@@ -106,5 +106,5 @@ NO_CORRECTIONS = GroupCalibration({}, {}, {}, {})
 
 @cache
 def load_group_calibration(folder: Path = DATA_FOLDER) -> GroupCalibration:
-    """The fitted numbers."""
+    """Read the fitted corrections."""
     return read_corrections(folder, GroupCalibration)

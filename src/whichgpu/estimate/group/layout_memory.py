@@ -1,9 +1,8 @@
-"""What layouts need in memory, many at a time: exact where counting is quick, on lines through counted points where it is not.
+"""Bytes a GPU needs by layout: exact where counting is quick, else on lines through counted points.
 
-A training step is played through the allocator, which takes tens of milliseconds a layout. What is there when the loss is
-computed grows in lines with layers, and activations and temporaries with sequences too, so two small steps tell every other; at
-the end of the backward pass there are weights, states and all gradients. The larger of the two is the need; what is chosen in the
-end is counted exactly.
+A training step replayed through the allocator takes tens of milliseconds per layout. Memory at the loss is linear in layers, and
+its activations and temporaries in sequences too, so two small steps give all others; at the end of the backward pass there are
+weights, optimizer state and all gradients. The need is the larger of the two; the chosen layout is counted exactly at the end.
 """
 
 from __future__ import annotations
@@ -17,21 +16,21 @@ from whichgpu.estimate.group.collectives import Array
 from whichgpu.estimate.memory.dispatch import check_training, estimate_memory
 from whichgpu.estimate.memory.overhead import context_bytes, workspace_bytes
 from whichgpu.estimate.memory.parts import PARTS
-from whichgpu.estimate.memory.training.operators import WIDTHS
+from whichgpu.estimate.memory.training.operators import WIDTHS, ElementWidths
 from whichgpu.estimate.memory.training.transformer import TransformerStep, allocated_parts
 from whichgpu.workload.layouts import in_flight_micro_batches, stage_layers, tensor_share
 from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.workload import Parallel, Workload
 
-FEW, MORE = 2, 4  # layers counted
-SEQUENCES, TOKENS = 32, 1 << 18  # at least: so many that the loss is the peak
-SLACK = 0.05  # of what is allocated, which the allocator holds beside it
+FEW_LAYERS, MORE_LAYERS = 2, 4  # of the two counted steps
+MIN_SEQUENCES, MIN_TOKENS = 32, 1 << 18  # of a counted step: enough that the loss is the peak
+ALLOCATOR_RESERVE = 0.05  # of the bytes allocated, held beside them (assumed)
 COUNTED_PARTS = tuple(name for name in PARTS if name not in ("workspace", "context", "slack"))
 PART_INDEX = {name: index for index, name in enumerate(COUNTED_PARTS)}
-GROWING = np.isin(COUNTED_PARTS, ("activations", "temporary"))  # with sequences; the rest is there without any
-SHARDED = ("optimizer", "gradients", "weights")  # by ZeRO 1, 2 and 3
+GROWS_WITH_SEQUENCES = np.isin(COUNTED_PARTS, ("activations", "temporary"))
+SHARDED_BY_ZERO = ("optimizer", "gradients", "weights")  # from ZeRO 1, 2 and 3 on
 
-Lines = tuple[Array, Array, Array, Array]
+Lines = tuple[Array, Array, Array, Array]  # bytes by part: constant, per layer, per sequence, per layer and sequence
 
 
 class LayoutMemory:
@@ -40,69 +39,74 @@ class LayoutMemory:
     def __init__(self, workload: Workload, shape: Shape) -> None:
         self.workload, self.shape = workload, shape
         self._lines: dict[tuple[int, int, int, str], Lines] = {}
-        self._held: dict[tuple[int, int, int, bool, str], float] = {}
-        self._outside = workspace_bytes(None) + context_bytes(None)
+        self._saved: dict[tuple[int, int, int, bool, str], float] = {}
+        self._trained = "adapters" if workload.lora_rank else "weights"  # part that has gradients
+
+    @property
+    def _widths(self) -> ElementWidths:
+        return WIDTHS[self.workload.precision or "bf16"]
 
     def of(self, parallel: Parallel, checkpointing: str, micro: Array, accumulation: Array) -> Array:
-        """For each micro-batch."""
-        shape = self.shape
-        if isinstance(shape, Transformer) and self.workload.training:
-            return self._lined(shape, parallel, checkpointing, micro, accumulation)
-        told = []
+        """Bytes required_memory at each micro-batch."""
+        if isinstance(self.shape, Transformer) and self.workload.training:
+            return self._on_lines(self.shape, parallel, checkpointing, micro, accumulation)
+        needs = []
         for size, rounds in zip(micro, accumulation, strict=True):
-            asked = apply_layout(self.workload, parallel, int(size), int(rounds), checkpointing)
-            told.append(required_memory(estimate_memory(asked, shape), asked).value)
-        return np.array(told)
+            one = apply_layout(self.workload, parallel, int(size), int(rounds), checkpointing)
+            needs.append(required_memory(estimate_memory(one, self.shape), one).value)
+        return np.array(needs)
 
-    def _lined(self, shape: Transformer, parallel: Parallel, checkpointing: str, micro: Array, accumulation: Array) -> Array:
-        once = self._parted(self._line(shape, parallel, checkpointing), shape, parallel)
-        again = self._accumulated(once)
+    def _on_lines(self, shape: Transformer, parallel: Parallel, checkpointing: str, micro: Array, accumulation: Array) -> Array:
+        once = self._one_pipeline_end(self._line(shape, parallel, checkpointing), shape, parallel)
         layers = float(len(stage_layers(shape.layers, parallel.pp, 0)))
-        held = np.array([in_flight_micro_batches(parallel, int(rounds), 0) for rounds in accumulation], dtype=float)
-        kept = self._kept(shape, parallel, checkpointing) * layers * micro * (held - 1.0)
-        gathered = self._gathered(once, parallel)
-        told = np.where(accumulation > 1, *(_allocated_bytes(line, parallel, layers, micro, gathered) for line in (again, once)))
-        told = told + self._cast(once, parallel, checkpointing) * layers
-        ends = self._ended(once, parallel, layers)
-        told = np.maximum(told, np.where(accumulation > 1, ends + self._added(once, parallel), ends))
-        whole: Array = (told + kept) * (1.0 + SLACK) + self._outside
-        return whole
+        in_pipeline = np.array([in_flight_micro_batches(parallel, int(rounds), 0) for rounds in accumulation], dtype=float)
+        saved = self._saved_bytes(shape, parallel, checkpointing) * layers * micro * (in_pipeline - 1.0)
+        gathered = self._gathered_bytes(once, parallel)
+        several = accumulation > 1
+        lines = self._with_accumulated_gradients(once), once
+        at_loss = np.where(several, *(_allocated_bytes(one, parallel, layers, micro, gathered) for one in lines))
+        at_loss = at_loss + self._autocast_bytes(once, parallel, checkpointing) * layers
+        all_gradients = self._bytes_at_end(once, parallel, layers)
+        at_end = np.where(several, all_gradients + self._unadded_gradient_bytes(once, parallel), all_gradients)
+        total: Array = (np.maximum(at_loss, at_end) + saved) * (1.0 + ALLOCATOR_RESERVE) + (
+            workspace_bytes(None) + context_bytes(None)
+        )
+        return total
 
-    def _ended(self, lines: Lines, parallel: Parallel, layers: float) -> float:
-        """Bytes when all gradients are there."""
+    def _bytes_at_end(self, lines: Lines, parallel: Parallel, layers: float) -> float:
+        """Bytes at the end of the backward pass, when all gradients are there."""
         base, by_layer, _, _ = lines
         parts = np.maximum(base + by_layer * layers, 0.0)
-        parts[PART_INDEX["gradients"]] = parts[PART_INDEX["adapters" if self.workload.lora_rank else "weights"]]
+        parts[PART_INDEX["gradients"]] = parts[PART_INDEX[self._trained]]
         parts[PART_INDEX["temporary"]] = parts[PART_INDEX["activations"]] = 0.0
-        return float(_zeroed(parts[:, None], parallel, self._gathered(lines, parallel)).sum())
+        return float(_after_zero(parts[:, None], parallel, self._gathered_bytes(lines, parallel)).sum())
 
-    def _added(self, lines: Lines, parallel: Parallel) -> float:
-        """Bytes of a layer's gradients before they are added to those of earlier rounds; ZeRO 2 and 3 have them whole anyway."""
-        return float(lines[1][PART_INDEX["adapters" if self.workload.lora_rank else "weights"]]) if parallel.zero < 2 else 0.0
+    def _unadded_gradient_bytes(self, lines: Lines, parallel: Parallel) -> float:
+        """Bytes of a layer's gradients before they are accumulated; ZeRO 2 and 3 gather them anyway."""
+        return float(lines[1][PART_INDEX[self._trained]]) if parallel.zero < 2 else 0.0
 
-    def _gathered(self, lines: Lines, parallel: Parallel) -> float:
-        """Bytes that ZeRO has whole for a while: gradients of a layer or the head, and under 3 its weights and the next one's."""
+    def _gathered_bytes(self, lines: Lines, parallel: Parallel) -> float:
+        """Bytes ZeRO holds unsharded for a while: gradients of a layer or the head; under 3 its weights and the next layer's."""
         ends, layer = (float(line[PART_INDEX["weights"]]) for line in lines[:2])
         tied = isinstance(self.shape, Transformer) and self.shape.tied
-        most = max(layer, ends if tied else ends / 2)
-        return {2: most, 3: 2.0 * most + layer}.get(parallel.zero, 0.0)
+        largest = max(layer, ends if tied else ends / 2)
+        return {2: largest, 3: 2.0 * largest + layer}.get(parallel.zero, 0.0)
 
-    def _cast(self, lines: Lines, parallel: Parallel, checkpointing: str) -> float:
-        """Bytes of a checkpointed layer's 16-bit copies, which autocast holds till the loss is there; gathered weights: none."""
-        widths = WIDTHS[self.workload.precision or "bf16"]
-        if checkpointing == "none" or not widths.mixed or parallel.zero == 3:
+    def _autocast_bytes(self, lines: Lines, parallel: Parallel, checkpointing: str) -> float:
+        """Bytes of a checkpointed layer's 16-bit weights, which autocast caches until the loss; ZeRO 3 has none."""
+        if checkpointing == "none" or not self._widths.mixed or parallel.zero == 3:
             return 0.0
-        return float(lines[1][PART_INDEX["weights"]]) * widths.compute / widths.parameter
+        return float(lines[1][PART_INDEX["weights"]]) * self._widths.compute / self._widths.parameter
 
-    def _accumulated(self, lines: Lines) -> Lines:
-        """With the gradients of earlier rounds there all the time."""
+    def _with_accumulated_gradients(self, lines: Lines) -> Lines:
+        """Lines with the gradients of earlier rounds there all the time."""
         base, by_layer = (line.copy() for line in lines[:2])
         for line in (base, by_layer):
-            line[PART_INDEX["gradients"]] += line[PART_INDEX["adapters" if self.workload.lora_rank else "weights"]]
+            line[PART_INDEX["gradients"]] += line[PART_INDEX[self._trained]]
         return base, by_layer, *lines[2:]
 
-    def _parted(self, lines: Lines, shape: Transformer, parallel: Parallel) -> Lines:
-        """Of a pipeline one end has the embedding, the other the output head."""
+    def _one_pipeline_end(self, lines: Lines, shape: Transformer, parallel: Parallel) -> Lines:
+        """Lines of a pipeline stage: one end has the embedding, the other the output head."""
         if parallel.pp == 1 or shape.tied:
             return lines
         base = lines[0].copy()
@@ -110,51 +114,48 @@ class LayoutMemory:
             base[PART_INDEX[name]] /= 2.0
         return base, *lines[1:]
 
-    def _kept(self, shape: Transformer, parallel: Parallel, checkpointing: str) -> float:
-        """Bytes a layer keeps of one sequence for its backward pass."""
+    def _saved_bytes(self, shape: Transformer, parallel: Parallel, checkpointing: str) -> float:
+        """Bytes a layer saves for the backward pass of one sequence."""
         key = parallel.tp, parallel.ep, parallel.cp, parallel.sp, checkpointing
-        if key not in self._held:
-            self._held[key] = self._of_layer(shape, parallel, checkpointing)
-        return self._held[key]
-
-    def _of_layer(self, shape: Transformer, parallel: Parallel, checkpointing: str) -> float:
-        sequence = -(-(self.workload.seq_in or shape.max_context) // parallel.cp)
-        own, widths = tensor_share(shape, parallel), WIDTHS[self.workload.precision or "bf16"]
-        asked = apply_layout(self.workload, parallel, 1, 1, checkpointing)
-        block = TransformerStep(asked, shape, own, widths, sequence, sequence).layer(shape.experts is not None)
-        return float(block.kept if checkpointing == "none" else block.entry.size)
+        if key not in self._saved:
+            sequence = -(-(self.workload.seq_in or shape.max_context) // parallel.cp)
+            one = apply_layout(self.workload, parallel, 1, 1, checkpointing)
+            step = TransformerStep(one, shape, tensor_share(shape, parallel), self._widths, sequence, sequence)
+            block = step.layer(shape.experts is not None)
+            self._saved[key] = float(block.kept if checkpointing == "none" else block.entry.size)
+        return self._saved[key]
 
     def _line(self, shape: Transformer, parallel: Parallel, checkpointing: str) -> Lines:
-        """Parts as a + b layers + c sequences + d layers x sequences."""
         key = parallel.tp, parallel.ep, parallel.cp, checkpointing
         if key not in self._lines:
-            plain = Parallel(tp=parallel.tp, ep=parallel.ep, cp=parallel.cp, sp=parallel.sp)
-            size = max(SEQUENCES, TOKENS // (self.workload.seq_in or shape.max_context))
-            few, more = (self._counted(replace(shape, layers=layers), plain, checkpointing, size) for layers in (FEW, MORE))
-            slope = (more - few) / (MORE - FEW)
-            start = few - FEW * slope
-            fixed, growing = np.where(GROWING, 0.0, 1.0), np.where(GROWING, 1.0 / size, 0.0)
+            degrees = Parallel(tp=parallel.tp, ep=parallel.ep, cp=parallel.cp, sp=parallel.sp)
+            size = max(MIN_SEQUENCES, MIN_TOKENS // (self.workload.seq_in or shape.max_context))
+            counts = (replace(shape, layers=layers) for layers in (FEW_LAYERS, MORE_LAYERS))
+            few, more = (self._counted_bytes(one, degrees, checkpointing, size) for one in counts)
+            slope = (more - few) / (MORE_LAYERS - FEW_LAYERS)
+            start = few - FEW_LAYERS * slope
+            fixed, growing = np.where(GROWS_WITH_SEQUENCES, 0.0, 1.0), np.where(GROWS_WITH_SEQUENCES, 1.0 / size, 0.0)
             self._lines[key] = start * fixed, slope * fixed, start * growing, slope * growing
         return self._lines[key]
 
-    def _counted(self, shape: Transformer, parallel: Parallel, checkpointing: str, size: int) -> Array:
-        asked = apply_layout(self.workload, parallel, size, 1, checkpointing)
-        check_training(asked, shape)
-        told = allocated_parts(asked, shape)
-        return np.array([float(told.get(name, 0)) for name in COUNTED_PARTS])
+    def _counted_bytes(self, shape: Transformer, parallel: Parallel, checkpointing: str, size: int) -> Array:
+        one = apply_layout(self.workload, parallel, size, 1, checkpointing)
+        check_training(one, shape)
+        allocated = allocated_parts(one, shape)
+        return np.array([float(allocated.get(name, 0)) for name in COUNTED_PARTS])
 
 
 def _allocated_bytes(lines: Lines, parallel: Parallel, layers: float, micro: Array, gathered: float) -> Array:
-    """Bytes allocated with so many layers at each micro-batch, less what ZeRO puts elsewhere."""
+    """Bytes allocated with so many layers at each micro-batch, less what ZeRO shards."""
     base, by_layer, by_micro, by_both = lines
     parts = np.maximum((base + by_layer * layers)[:, None] + (by_micro + by_both * layers)[:, None] * micro[None, :], 0.0)
-    told: Array = _zeroed(parts, parallel, gathered).sum(axis=0)
-    return told
+    total: Array = _after_zero(parts, parallel, gathered).sum(axis=0)
+    return total
 
 
-def _zeroed(parts: Array, parallel: Parallel, gathered: float) -> Array:
-    """What is left on one GPU under ZeRO, with what it gathers."""
-    for stage, name in enumerate(SHARDED, start=1):
+def _after_zero(parts: Array, parallel: Parallel, gathered: float) -> Array:
+    """Bytes left on one GPU under ZeRO, with what it gathers."""
+    for stage, name in enumerate(SHARDED_BY_ZERO, start=1):
         if parallel.zero >= stage:
             parts[PART_INDEX[name]] /= parallel.dp
     parts[PART_INDEX["temporary"]] += gathered
@@ -162,15 +163,8 @@ def _zeroed(parts: Array, parallel: Parallel, gathered: float) -> Array:
 
 
 def apply_layout(workload: Workload, parallel: Parallel, micro: int, accumulation: int, checkpointing: str) -> Workload:
-    """The request in a layout."""
+    """Workload in a layout, with the GPUs and the global batch that follow from it."""
     gpus = parallel.dp * parallel.tp * parallel.pp * parallel.cp
     batch = micro * parallel.dp * (accumulation if workload.training else 1)
-    return replace(
-        workload,
-        gpus=gpus,
-        parallel=parallel,
-        micro_batch=micro,
-        accumulation=accumulation,
-        checkpointing=checkpointing,
-        batch=batch,
-    )
+    return replace(workload, gpus=gpus, parallel=parallel, micro_batch=micro, accumulation=accumulation,
+                   checkpointing=checkpointing, batch=batch)  # fmt: skip

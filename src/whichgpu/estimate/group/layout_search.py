@@ -1,16 +1,16 @@
-"""The fastest layout that fits: memory first, then time, for every layout, micro-batch and kind of GPU at once.
+"""Fastest layout that fits: memory and time of every layout, micro-batch and GPU kind at once.
 
-A screen tells all candidates from a few evaluations; the best of it are then counted and timed exactly (`time_best_layouts`).
+Approximate memory and times screen all candidates; `time_best_layouts` evaluates the best of them exactly.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 
-from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.fit import Verdict, fit, required_memory
 from whichgpu.estimate.group.collectives import Array
 from whichgpu.estimate.group.layout_memory import LayoutMemory, apply_layout
@@ -22,13 +22,13 @@ from whichgpu.estimate.usable import usable_bytes
 from whichgpu.workload.shapes import Shape, TracedShape, Transformer
 from whichgpu.workload.workload import Parallel, Workload
 
-MAX_TIMED, MAX_COUNTED = 4, 16  # candidates timed exactly, of so many at most whose memory is counted exactly
-LONG = 16384  # tokens below which no sequence is cut over GPUs
+MAX_TIMED, MAX_COUNTED = 4, 16  # candidates timed exactly, of at most so many whose memory is counted exactly
+MIN_CONTEXT_PARALLEL_TOKENS = 16384  # Shorter sequences are not sharded over GPUs.
 
 
 @dataclass(frozen=True, slots=True)
 class LayoutCandidate:
-    """A layout with the micro-batch, accumulation and checkpointing that the tool would run it with."""
+    """Layout with its micro-batch, accumulation and checkpointing."""
 
     parallel: Parallel
     micro_batch: int
@@ -36,29 +36,28 @@ class LayoutCandidate:
     checkpointing: str
 
     def workload(self, workload: Workload) -> Workload:
-        """The request in this layout."""
-        return replace(
-            apply_layout(workload, self.parallel, self.micro_batch, self.accumulation, self.checkpointing), batch=workload.batch
-        )
+        """Workload in this layout, with its own global batch."""
+        one = apply_layout(workload, self.parallel, self.micro_batch, self.accumulation, self.checkpointing)
+        return replace(one, batch=workload.batch)
 
 
 @dataclass(frozen=True, slots=True)
 class ScreenedLayouts:
-    """Seconds and bytes of every candidate: [gpus, candidates] and [candidates]; seconds are infinite where it does not fit."""
+    """Seconds [gpus, candidates] and bytes [candidates] of every candidate; seconds are infinite if it does not fit."""
 
     candidates: tuple[LayoutCandidate, ...]
     seconds: Array
     need: Array
 
-    def best(self, gpu: int, count: int = MAX_COUNTED) -> list[LayoutCandidate]:
-        """The fastest that fit, best first."""
-        order = np.argsort(self.seconds[gpu], kind="stable")[:count]
-        return [self.candidates[place] for place in order if np.isfinite(self.seconds[gpu, place])]
+    def best(self, gpu: int) -> list[LayoutCandidate]:
+        """Fastest candidates that fit on a GPU, best first."""
+        order = np.argsort(self.seconds[gpu], kind="stable")[:MAX_COUNTED]
+        return [self.candidates[index] for index in order if np.isfinite(self.seconds[gpu, index])]
 
 
 @dataclass(frozen=True, slots=True)
 class TimedLayout:
-    """A candidate counted and timed exactly."""
+    """Candidate with its exact seconds and bytes."""
 
     candidate: LayoutCandidate
     seconds: float
@@ -67,79 +66,67 @@ class TimedLayout:
 
 
 def screen_layouts(workload: Workload, shape: Shape, devices: Devices, gpus: int, nodes: int = 1) -> ScreenedLayouts:
-    """Every layout, micro-batch and checkpointing on groups of each GPU; the global batch stays the request's."""
-    layouts = [one for one in legal_layouts(workload, shape, gpus, nodes) if one.cp == 1 or (workload.seq_in or 0) >= LONG]
-    batches = {one: micro_batches(workload, shape, one) for one in layouts}
-    sizes = np.unique(np.concatenate([np.zeros(0), *(micro for micro, _ in batches.values())]))
-    needs, screen = LayoutMemory(workload, shape), LayoutTimes(workload, shape, devices, gpus, nodes, sizes=sizes)
+    """Evaluate every layout, micro-batch and checkpointing on groups of each GPU; the global batch stays the workload's."""
+    long = (workload.seq_in or 0) >= MIN_CONTEXT_PARALLEL_TOKENS
+    layouts = [one for one in legal_layouts(workload, shape, gpus, nodes) if one.cp == 1 or long]
+    splits = {one: batch_splits(workload, shape, one) for one in layouts}
+    sizes = np.unique(np.concatenate([np.zeros(0), *(micro for micro, _ in splits.values())]))
+    needs, times = LayoutMemory(workload, shape), LayoutTimes(workload, shape, devices, gpus, nodes, sizes=sizes)
     candidates: list[LayoutCandidate] = []
-    seconds: list[Array] = []
-    need: list[Array] = []
+    seconds: list[Array] = [np.zeros((len(devices.gpus), 0))]
+    need: list[Array] = [np.zeros(0)]
     room = np.array([[usable_bytes(gpu, workload)] for gpu in devices.gpus], dtype=float)
-    for parallel in layouts:
-        for checkpointing in _checkpointings(workload, shape):
-            micro, rounds = batches[parallel]
-            if not len(micro):
-                continue
-            bytes_needed = needs.of(parallel, checkpointing, micro, rounds)
-            fitting = bytes_needed <= room.max()
-            micro, rounds, bytes_needed = micro[fitting], rounds[fitting], bytes_needed[fitting]
-            if not len(micro):
-                continue
-            candidates += [
-                LayoutCandidate(parallel, int(size), int(times), checkpointing) for size, times in zip(micro, rounds, strict=True)
-            ]
-            need.append(bytes_needed)
-            seconds.append(screen.seconds(parallel, checkpointing, micro, rounds))
-    if not candidates:
-        return ScreenedLayouts((), np.zeros((len(devices.gpus), 0)), np.zeros(0))
-    told, bytes_ = np.concatenate(seconds, axis=1), np.concatenate(need)
-    return ScreenedLayouts(tuple(candidates), np.where(bytes_[None, :] <= room, told, np.inf), bytes_)
+    for parallel, checkpointing in product(layouts, _checkpointings(workload, shape)):
+        micro, rounds = splits[parallel]
+        bytes_needed = needs.of(parallel, checkpointing, micro, rounds) if len(micro) else np.zeros(0)
+        fitting = bytes_needed <= room.max()
+        if not fitting.any():
+            continue
+        micro, rounds = micro[fitting], rounds[fitting]
+        candidates += [
+            LayoutCandidate(parallel, int(size), int(count), checkpointing) for size, count in zip(micro, rounds, strict=True)
+        ]
+        need.append(bytes_needed[fitting])
+        seconds.append(times.seconds(parallel, checkpointing, micro, rounds))
+    all_bytes = np.concatenate(need)
+    fitting_seconds = np.where(all_bytes[None, :] <= room, np.concatenate(seconds, axis=1), np.inf)
+    return ScreenedLayouts(tuple(candidates), fitting_seconds, all_bytes)
 
 
 def time_best_layouts(
-    workload: Workload, shape: Shape, devices: Devices, found: ScreenedLayouts, gpu: int, nodes: int = 1
+    workload: Workload, shape: Shape, devices: Devices, screened: ScreenedLayouts, gpu: int, nodes: int = 1
 ) -> list[TimedLayout]:
-    """The best of a screen, counted and timed exactly: those that surely fit before the tight ones, each fastest first."""
-    one = replace(devices, gpus=[devices.gpus[gpu]], fabrics=[devices.fabrics[gpu]])
-    told: list[TimedLayout] = []
-    for candidate in found.best(gpu):
-        asked = replace(candidate.workload(workload), nodes=nodes)
-        need = required_memory(estimate_memory(asked, shape, devices.gpus[gpu]), asked)
-        verdict = fit(need, asked, devices.gpus[gpu]).fits
+    """Count and time the best screened layouts exactly; those that surely fit come before tight ones, each fastest first."""
+    own = replace(devices, gpus=[devices.gpus[gpu]], fabrics=[devices.fabrics[gpu]])
+    timed: list[TimedLayout] = []
+    for candidate in screened.best(gpu):
+        one = replace(candidate.workload(workload), nodes=nodes)
+        need = required_memory(estimate_memory(one, shape, devices.gpus[gpu]), one)
+        verdict = fit(need, one, devices.gpus[gpu]).fits
         if verdict == "no":
             continue
-        lined = float(found.need[found.candidates.index(candidate)])
-        if len(told) == MAX_TIMED:
+        if len(timed) == MAX_TIMED:
             break
-        seconds = float(evaluate_group(asked, shape, one).breakdown.wall[0, 0])
-        told.append(TimedLayout(candidate, seconds, int(max(need.value, lined)), verdict))
-    return sorted(told, key=lambda one: (one.fits != "fits", one.seconds))
+        approximate = float(screened.need[screened.candidates.index(candidate)])
+        seconds = float(evaluate_group(one, shape, own).breakdown.wall[0, 0])
+        timed.append(TimedLayout(candidate, seconds, int(max(need.value, approximate)), verdict))
+    return sorted(timed, key=lambda one: (one.fits != "fits", one.seconds))
 
 
-def best_layout(workload: Workload, shape: Shape, gpu: Gpu, devices: Devices) -> TimedLayout | None:
-    """The fastest layout of a request's GPUs that fits, or none."""
-    assert devices.gpus[0] is gpu
-    found = screen_layouts(workload, shape, devices, workload.gpus, workload.nodes)
-    settled = time_best_layouts(workload, shape, devices, found, 0, workload.nodes)
-    return settled[0] if settled else None
-
-
-def micro_batches(workload: Workload, shape: Shape, parallel: Parallel) -> tuple[Array, Array]:
-    """Sequences at a time and how many times a step, for the whole batch."""
+def batch_splits(workload: Workload, shape: Shape, parallel: Parallel) -> tuple[Array, Array]:
+    """Micro-batch sizes and accumulation rounds that make up the global batch in a layout."""
     share, rest = divmod(workload.batch or 1, parallel.dp)
     if rest or not share:
         return np.zeros(0), np.zeros(0)
-    if not workload.training:
-        return np.array([float(share)]), np.ones(1)
-    if workload.micro_batch is not None and (isinstance(shape, TracedShape) or share % workload.micro_batch):
+    fixed = workload.micro_batch is not None and (isinstance(shape, TracedShape) or share % workload.micro_batch)
+    if fixed or not workload.training:
         return np.array([float(share)]), np.ones(1)
     micro = micro_batch_sizes(share)
     return micro, share / micro
 
 
 def _checkpointings(workload: Workload, shape: Shape) -> Sequence[str]:
-    """What the user asked for, or with and without."""
+    """Checkpointing as requested, else without and with it."""
     if not workload.training or not isinstance(shape, Transformer) or workload.checkpointing != "none":
         return (workload.checkpointing,)
     return ("none", "full")

@@ -1,4 +1,4 @@
-"""Every legal way to spread a model over n GPUs on m nodes: degrees that divide what they cut and multiply to n."""
+"""Every legal layout of a model over n GPUs on m nodes: parallel degrees that divide what they shard and multiply to n."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.workload import Parallel, Workload
 
 ZERO_STAGES = (0, 1, 2, 3)
-CHUNKS = (1, 2, 4)
-# ZeRO 2 and 3 scatter gradients at every micro-step, which a pipeline's many micro-steps cannot pay for; no library offers it.
-MOST_ZERO_IN_STAGES = 1
+CHUNKS = (1, 2, 4)  # model chunks per stage of an interleaved pipeline
+# ZeRO 2 and 3 reduce-scatter gradients at every micro-batch, too often for a pipeline; no library offers the combination.
+MAX_ZERO_IN_PIPELINE = 1
 
 
 def legal_layouts(workload: Workload, shape: Shape, gpus: int, nodes: int = 1) -> Iterator[Parallel]:
-    """All layouts of a workload, simplest first. Tensor ranks stay within a node, where links are fast.
+    """Yield all layouts of a workload, simplest first. Tensor ranks stay within a node, where links are fast.
 
     >>> from whichgpu.workload.shapes import Mlp
     >>> net = Mlp("", (8, 4))
@@ -31,29 +31,29 @@ def legal_layouts(workload: Workload, shape: Shape, gpus: int, nodes: int = 1) -
         if gpus % (tp * pp * cp) or tp > per_node:
             continue
         if divides_evenly(workload, shape, tp, pp, cp):
-            yield from _spread(workload, shape, tp, pp, cp, gpus // (tp * pp * cp))
+            yield from _variants(workload, shape, tp, pp, cp, gpus // (tp * pp * cp))
 
 
 def divides_evenly(workload: Workload, shape: Transformer, tp: int, pp: int, cp: int) -> bool:
-    """Whether heads, widths, layers and tokens divide so."""
-    whole = shape.heads % tp == 0 and shape.ffn % tp == 0 and (shape.kv_heads % tp == 0 or tp % max(1, shape.kv_heads) == 0)
+    """Whether heads, widths, layers and tokens divide by these degrees."""
+    sharded = shape.heads % tp == 0 and shape.ffn % tp == 0 and (shape.kv_heads % tp == 0 or tp % max(1, shape.kv_heads) == 0)
     staged = pp <= shape.layers and not (pp > 1 and shape.encoder_layers)
-    ringed = cp == 1 or (workload.training and shape.causal and (workload.seq_in or 1) % cp == 0)
-    return whole and staged and ringed
+    context = cp == 1 or (workload.training and shape.causal and (workload.seq_in or 1) % cp == 0)
+    return sharded and staged and context
 
 
-def _spread(workload: Workload, shape: Transformer, tp: int, pp: int, cp: int, dp: int) -> Iterator[Parallel]:
-    """With every stage of ZeRO, degree of experts and interleaving."""
+def _variants(workload: Workload, shape: Transformer, tp: int, pp: int, cp: int, dp: int) -> Iterator[Parallel]:
+    """Yield the layouts of these degrees with every ZeRO stage, expert degree and interleaving."""
     zeros: tuple[int, ...] = (0,)
     if workload.training and dp > 1:
-        zeros = tuple(zero for zero in ZERO_STAGES if pp == 1 or zero <= MOST_ZERO_IN_STAGES)
+        zeros = tuple(zero for zero in ZERO_STAGES if pp == 1 or zero <= MAX_ZERO_IN_PIPELINE)
     chunks = tuple(v for v in CHUNKS if workload.training and pp > 1 and shape.layers % (pp * v) == 0) or (1,)
-    for ep, zero, v in product(_experts(workload, shape, dp, tp), zeros, chunks):
+    for ep, zero, v in product(_expert_degrees(workload, shape, dp, tp), zeros, chunks):
         yield Parallel(dp=dp, tp=tp, pp=pp, ep=ep, cp=cp, sp=workload.training and tp > 1, zero=zero, chunks=v)
 
 
-def _experts(workload: Workload, shape: Transformer, dp: int, tp: int) -> list[int]:
-    """Degrees of expert parallelism: over copies in training, over all ranks of a stage in inference."""
+def _expert_degrees(workload: Workload, shape: Transformer, dp: int, tp: int) -> list[int]:
+    """Degrees of expert parallelism: over data-parallel ranks in training, over all ranks of a stage in inference."""
     if not shape.experts:
         return [1]
     ranks = dp if workload.training else dp * tp

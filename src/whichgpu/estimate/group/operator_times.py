@@ -1,4 +1,4 @@
-"""Operators of a training step, each timed once, and counted as often as a phase runs it."""
+"""Operators of a training step, each timed once and weighted by how often a phase runs it."""
 
 from __future__ import annotations
 
@@ -28,58 +28,58 @@ PHASES = ("forward", "backward", "optimizer")
 
 @dataclass(frozen=True, slots=True)
 class OperatorTimes:
-    """Seconds of one call of each operator; in which phase and how often it is called."""
+    """Seconds of one call of each operator, its phase and its number of calls."""
 
-    told: OperatorSeconds
+    evaluated: OperatorSeconds
     phases: Array
     classes: Array
     counts: Array
-    calls: Array  # of the framework, for each
-    again: Array  # how often checkpointing runs it once more
-    grows: Array  # how many times as often it ran besides in a model of twice the layers
+    calls: Array  # framework calls of one run
+    recomputes: Array  # further runs under checkpointing
+    grows: Array  # further runs, as a multiple, in a model of twice the layers
     unit: str
 
     @staticmethod
     def of(sections: Sequence[Section], gpus: GpuColumns) -> OperatorTimes:
-        """Of a step in parts."""
+        """Time the operators of a step's sections."""
         ops = tuple(op for one in sections for op in one.ops)
-        again = [np.bincount(np.array(one.recomputed, dtype=np.intp), minlength=len(one.ops)) for one in sections]
+        recomputes = [np.bincount(np.array(one.recomputed, dtype=np.intp), minlength=len(one.ops)) for one in sections]
         return OperatorTimes(
-            told=operator_seconds(ops, gpus),
+            evaluated=operator_seconds(ops, gpus),
             phases=np.array([op.phase for op in ops]),
             classes=np.array([CLASS_BY_KIND[op.kind] for op in ops]),
             counts=np.array([float(np.max(op.count)) for op in ops]),
             calls=np.array([op.calls for op in ops]),
-            again=np.concatenate(again),
+            recomputes=np.concatenate(recomputes),
             grows=np.concatenate([np.full(len(one.ops), one.growth) for one in sections]),
             unit=dominant_unit_class(ops),
         )
 
-    def often(self, checkpointed: bool) -> dict[str, Array]:
-        """How often each is called, by phase."""
-        found = {phase: np.where(self.phases == phase, self.counts, 0.0) for phase in PHASES}
+    def phase_counts(self, checkpointed: bool) -> dict[str, Array]:
+        """Runs of each operator by phase."""
+        counts = {phase: np.where(self.phases == phase, self.counts, 0.0) for phase in PHASES}
         if checkpointed:
-            found["backward"] += self.again * self.counts
-        return found
+            counts["backward"] += self.recomputes * self.counts
+        return counts
 
     def terms(self, weights: Array, phase: str) -> TimeTerms:
-        """Terms of a phase in which operators are called so often."""
-        told = self.told
-        shape = (len(TERMS), told.seconds.shape[0], told.seconds.shape[2])
-        worked, floors = np.zeros(shape), np.zeros(shape)
-        for place, kind in enumerate(TIME_CLASSES):
+        """Terms of a phase in which operators run `weights` times each."""
+        one = self.evaluated
+        shape = (len(TERMS), one.seconds.shape[0], one.seconds.shape[2])
+        totals, floors = np.zeros(shape), np.zeros(shape)
+        for index, kind in enumerate(TIME_CLASSES):
             own = np.flatnonzero(weights * (self.classes == kind))
-            worked[place] = np.einsum("gob,o->gb", told.seconds[:, own], weights[own])
-            floors[place] = np.einsum("gob,o->gb", told.floors[:, own], weights[own])
-        products = np.flatnonzero(weights * (self.classes == "gemm"))
-        for whole, each in ((worked, told.seconds), (floors, told.floors)):
-            whole[STREAM_INDEX] = np.einsum("gob,o->gb", each[:, products] * told.streamed[:, products], weights[products])
-            whole[0] -= whole[STREAM_INDEX]
-        worked[0] *= throttling_slowdown(worked[0])
-        called = float((weights * self.calls).sum())
-        worked[TERMS.index("gap")] = weights.sum() * KERNEL_GAP_SECONDS
-        worked[TERMS.index("forward_calls")] = called * FORWARD_CALL_SECONDS if phase == "forward" else 0.0
-        worked[TERMS.index("backward_calls")] = called * BACKWARD_CALL_SECONDS if phase != "forward" else 0.0
-        worked[TERMS.index("step")] = FIXED_STEP_SECONDS if phase == "forward" else 0.0
-        blank = np.zeros(shape[1:])
-        return TimeTerms(worked, floors, blank, blank, self.unit)
+            totals[index] = np.einsum("gob,o->gb", one.seconds[:, own], weights[own])
+            floors[index] = np.einsum("gob,o->gb", one.floors[:, own], weights[own])
+        gemms = np.flatnonzero(weights * (self.classes == "gemm"))
+        for total, each in ((totals, one.seconds), (floors, one.floors)):
+            total[STREAM_INDEX] = np.einsum("gob,o->gb", each[:, gemms] * one.streamed[:, gemms], weights[gemms])
+            total[0] -= total[STREAM_INDEX]
+        totals[0] *= throttling_slowdown(totals[0])
+        calls = float((weights * self.calls).sum())
+        totals[TERMS.index("gap")] = weights.sum() * KERNEL_GAP_SECONDS
+        totals[TERMS.index("forward_calls")] = calls * FORWARD_CALL_SECONDS if phase == "forward" else 0.0
+        totals[TERMS.index("backward_calls")] = calls * BACKWARD_CALL_SECONDS if phase != "forward" else 0.0
+        totals[TERMS.index("step")] = FIXED_STEP_SECONDS if phase == "forward" else 0.0
+        zeros = np.zeros(shape[1:])
+        return TimeTerms(totals, floors, zeros, zeros, self.unit)

@@ -1,4 +1,4 @@
-"""The operators of one rank: its share of heads, widths, experts, layers and tokens."""
+"""Operators of one rank: its share of heads, widths, experts, layers and tokens."""
 
 from __future__ import annotations
 
@@ -25,47 +25,46 @@ def rank_ops(workload: Workload, shape: Shape, batch: Number) -> LoweredStep:
     """Operators of a step on one rank with `batch` sequences or samples at a time."""
     if not isinstance(shape, Transformer):
         return lower(workload, shape, batch)
-    lowered = lower(_plain(workload), spread_experts(workload, shape), batch)
-    return replace(lowered, ops=tuple(_around(op, workload) for op in lowered.ops))
+    lowered = lower(_without_experts(workload), spread_experts(workload, shape), batch)
+    return replace(lowered, ops=tuple(_ring_attention(op, workload) for op in lowered.ops))
 
 
 def rank_step(workload: Workload, shape: Transformer, batch: Number) -> TrainingStep:
-    """A training step of one rank, part by part."""
+    """Training step of one rank, section by section."""
     step = training_parts(workload, shape, batch)
-    return replace(step, sections=[replace(one, ops=[_around(op, workload) for op in one.ops]) for one in step.sections])
+    return replace(step, sections=[replace(one, ops=[_ring_attention(op, workload) for op in one.ops]) for one in step.sections])
 
 
 def rank_pass(workload: Workload, shape: Transformer, batch: Number, tokens: Number, context: Number | None) -> list[Op]:
-    """Operators of an inference pass on one rank, with any lengths."""
+    """Operators of an inference pass on one rank: `tokens` new tokens per sequence, or decoding at a `context`."""
     run = eager_pass if engine_record(workload.engine).eager else fused_pass
-    parallel = workload.parallel
-    length = tokens / parallel.cp if context is None else tokens
-    seen = None if context is None else context / parallel.cp
-    ops = run(_plain(workload), spread_experts(workload, shape), batch, length, seen)
-    return [_around(op, workload) for op in ops]
+    cp = workload.parallel.cp
+    length, context = (tokens / cp, None) if context is None else (tokens, context / cp)
+    ops = run(_without_experts(workload), spread_experts(workload, shape), batch, length, context)
+    return [_ring_attention(op, workload) for op in ops]
 
 
 def spread_experts(workload: Workload, shape: Transformer) -> Transformer:
-    """The model with its experts spread over expert-parallel ranks, as inference engines do: each rank works on its own experts'
-    share of the routed tokens. Training shards experts over tensor ranks as well, which `tensor_share` does.
+    """Model with its experts sharded over expert-parallel ranks, as inference engines do: each rank computes the routed tokens
+    of its own experts. Training shards experts over tensor ranks as well, which `tensor_share` does.
     """
     parallel, experts = workload.parallel, shape.experts
     if not experts or parallel.ep == 1 or workload.training:
         return shape
     tensor_ranks, groups = expert_ranks(parallel)
-    whole = experts.ffn * tensor_ranks  # tensor parallelism will divide it again
+    whole = experts.ffn * tensor_ranks  # Lowering divides it by the tensor degree again.
     return replace(shape, experts=replace(experts, ffn=whole, ranks=parallel.ep, token_groups=groups))
 
 
-def _plain(workload: Workload) -> Workload:
-    """Without the experts' degree, where their share is taken already."""
+def _without_experts(workload: Workload) -> Workload:
+    """Workload without its expert-parallel degree, which `spread_experts` has applied already."""
     if workload.training or workload.parallel.ep == 1:
         return workload
     return replace(workload, parallel=replace(workload.parallel, ep=1))
 
 
-def _around(op: Op, workload: Workload) -> Op:
-    """Attention of a part of the queries to all keys, which come round in turn."""
+def _ring_attention(op: Op, workload: Workload) -> Op:
+    """Attention of one context-parallel rank: its part of the queries attends to all keys, which arrive in a ring."""
     cp = workload.parallel.cp
     if cp == 1 or op.kind not in ("attention", "attention_backward"):
         return op
@@ -74,10 +73,10 @@ def _around(op: Op, workload: Workload) -> Op:
 
 
 def pipeline_schedule(workload: Workload, batch: Number) -> tuple[Number, Number]:
-    """Sequences a stage works on at a time, and how many times its work lasts from first to last stage.
+    """Sequences per micro-batch of a pipeline stage, and wall time of the pipeline over the work of one stage.
 
-    Training runs its micro-batches one forward, one backward (arXiv 2104.04473), interleaved in `chunks` where asked; inference
-    cuts the batch into as many parts as there are stages, if it can.
+    Training runs one-forward-one-backward (arXiv 2104.04473), interleaved in `chunks`; inference splits the batch into as many
+    micro-batches as there are stages, if it can.
     """
     parallel = workload.parallel
     if parallel.pp == 1:
@@ -86,5 +85,5 @@ def pipeline_schedule(workload: Workload, batch: Number) -> tuple[Number, Number
         rounds = float(workload.accumulation)
         return batch, (rounds + (parallel.pp - 1) / parallel.chunks) / rounds
     parts = np.clip(np.floor(batch), 1.0, float(parallel.pp))
-    turns = float(parallel.pp) * np.ones_like(parts) if workload.traits.step == "decode" else parts + parallel.pp - 1.0
-    return batch / parts, turns
+    slots = float(parallel.pp) * np.ones_like(parts) if workload.traits.step == "decode" else parts + parallel.pp - 1.0
+    return batch / parts, slots

@@ -1,4 +1,4 @@
-"""How far more GPUs help: the same work on 1, 2, 4, … of them, and where a doubling stops paying."""
+"""Scaling of a workload over 1, 2, 4, … GPUs, and the last doubling that pays."""
 
 from __future__ import annotations
 
@@ -11,81 +11,77 @@ from whichgpu.estimate.group.step import Devices, evaluate_group
 from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.workload import Parallel, Workload
 
-PAYS = 1.4  # times as fast that a doubling must bring
-A_NODE, MOST = 8, 64  # GPUs of a node where nothing is said, and the largest group looked at
+MIN_DOUBLING_SPEEDUP = 1.4  # below which a doubling of GPUs does not pay (assumed)
+NODE_GPUS, MAX_GPUS = 8, 64  # GPUs of a node unless stated, and of the largest group evaluated
 
 
 @dataclass(frozen=True, slots=True)
 class ScalingPoint:
-    """So many GPUs and how fast they are together against one."""
+    """Speed of a number of GPUs against one."""
 
     gpus: int
     seconds: float
-    speed: float  # work a second against one GPU's
-    efficiency: float  # of that, a GPU's part
+    speed: float  # throughput over one GPU's
+    efficiency: float  # speed over GPUs
 
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """Points by number of GPUs; `stops` is the last doubling that pays, None where all of them do."""
+    """Points by number of GPUs; `stops` is the last doubling that pays, None if all of them do."""
 
-    axis: str  # tp: one copy cut up; dp: more copies
+    axis: str  # tp: one replica over more GPUs; dp: more replicas
     points: tuple[ScalingPoint, ...]
     stops: int | None
 
     @property
     def message(self) -> Message:
-        """In a sentence."""
-        last = self.points[-1]
-        if self.stops is None:
-            return msg("group.scales", gpus=last.gpus, speed=f"{last.speed:.3g}", axis=msg(f"axis.{self.axis}"))
-        at = next(point for point in self.points if point.gpus == self.stops)
-        return msg("group.stops", gpus=at.gpus, speed=f"{at.speed:.3g}", axis=msg(f"axis.{self.axis}"))
+        """Sentence on how far it scales."""
+        at = next((point for point in self.points if point.gpus == self.stops), self.points[-1])
+        id = "group.scales" if self.stops is None else "group.stops"
+        return msg(id, gpus=at.gpus, speed=f"{at.speed:.3g}", axis=msg(f"axis.{self.axis}"))
 
 
 def scaling_of(workload: Workload, shape: Shape, devices: Devices) -> Scaling | None:
-    """Of the axis the layout uses most; nothing where it only makes copies that never talk."""
+    """Scaling along the layout's main axis; None if it only adds replicas that do not communicate."""
     parallel = workload.parallel
     axis = "tp" if parallel.tp > 1 or (not workload.training and parallel.dp == 1) else "dp"
     if axis == "dp" and not workload.training:
         return None
     timed = [
-        (gpus, float(asked.batch or 1), float(evaluate_group(asked, shape, devices).breakdown.wall[0, 0]))
-        for gpus, asked in _sizes(workload, shape, axis)
+        (gpus, float(one.batch or 1), float(evaluate_group(one, shape, devices).breakdown.wall[0, 0]))
+        for gpus, one in _sizes(workload, shape, axis)
     ]
     if len(timed) < 2:
         return None
-    gpus, done, seconds = timed[0]
-    one = done / seconds / gpus
-    points = [ScalingPoint(gpus, seconds, done / seconds / one, done / seconds / one / gpus) for gpus, done, seconds in timed]
+    gpus, work, seconds = timed[0]
+    single = work / seconds / gpus
+    points = [
+        ScalingPoint(gpus, seconds, work / seconds / single, work / seconds / single / gpus) for gpus, work, seconds in timed
+    ]
     return Scaling(axis, tuple(points), _stop(points))
 
 
 def _stop(points: Sequence[ScalingPoint]) -> int | None:
-    """The last size before a doubling brings less than it must."""
+    """Last size before a doubling that does not pay."""
     for before, after in pairwise(points):
         doublings = (after.gpus / before.gpus) / 2
-        if after.speed / before.speed < PAYS * doublings:
+        if after.speed / before.speed < MIN_DOUBLING_SPEEDUP * doublings:
             return before.gpus
     return None
 
 
 def _sizes(workload: Workload, shape: Shape, axis: str) -> Iterator[tuple[int, Workload]]:
-    """The same work for one copy cut into more parts, or the same batch a GPU for more copies."""
+    """Yield the same work for one replica on more GPUs, or the same batch per GPU for more replicas."""
     parallel = workload.parallel
-    per_node = max(1, workload.gpus // workload.nodes)
-    node = max(A_NODE, per_node)
+    node_gpus = max(NODE_GPUS, workload.gpus // workload.nodes)
     share = max(1, (workload.batch or 1) // parallel.dp)
     size = 1
-    while size <= MOST:
-        layout = Parallel(tp=size) if axis == "tp" else replace(parallel, dp=size)
-        gpus = size if axis == "tp" else size * parallel.tp * parallel.pp * parallel.cp
-        if axis == "tp" and isinstance(shape, Transformer) and shape.heads % size:
-            return
-        yield (
-            gpus,
-            replace(
-                workload, gpus=gpus, nodes=max(1, gpus // node), parallel=layout, batch=share if axis == "tp" else share * size
-            ),
-        )
+    while size <= MAX_GPUS:
+        if axis == "tp":
+            if isinstance(shape, Transformer) and shape.heads % size:
+                return
+            gpus, layout, batch = size, Parallel(tp=size), share
+        else:
+            gpus, layout, batch = size * parallel.tp * parallel.pp * parallel.cp, replace(parallel, dp=size), share * size
+        yield gpus, replace(workload, gpus=gpus, nodes=max(1, gpus // node_gpus), parallel=layout, batch=batch)
         size *= 2

@@ -1,4 +1,1 @@
-"""Serving under load: what an engine's steps become when many users ask at once.
-
-`queueing` and `screen` tell in formulas where a load saturates; `simulator` settles it, iteration by iteration.
-"""
+"""Serving under load. `queueing` and `load_screen` give formulas; `simulator` simulates continuous batching step by step."""

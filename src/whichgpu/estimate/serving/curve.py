@@ -1,30 +1,29 @@
-"""The throughput-latency curve of a server, its saturation, and the largest rate that keeps the objectives."""
+"""Throughput-latency curve of a server, its saturation, and its capacity: the highest rate at which the objectives hold."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from whichgpu.estimate.serving.load import Load
 from whichgpu.estimate.serving.load_screen import screen_load
 from whichgpu.estimate.serving.server import Server
 from whichgpu.estimate.serving.service_times import max_running
-from whichgpu.estimate.serving.simulator import Arrival
-from whichgpu.estimate.serving.summary import Summary, summarise
+from whichgpu.estimate.serving.summary import PERCENTILES, Summary, summarise
 
-SHARES = (0.1, 0.25, 0.4, 0.55, 0.7, 0.8, 0.9, 0.97, 1.1)  # of the saturating rate, at which the curve is drawn
-LEAST, MOST = 600, 3000  # requests of a point: enough to fill the batch a few times over, no more than that takes
-ROUNDS = 3  # times the slots are filled at saturation
-FULL = 0.98  # of the saturating rate, from which no queue comes to rest
-OBJECTIVE_MARGIN = 0.98  # of an objective: what so many requests may be off
-CAUTIOUS, STEP = 8, 0.02  # steps back from there, and how far each goes
-NARROWING = 6  # halvings that find the rate objectives allow
-Told = Callable[[float], None]
+CURVE_SHARES = (0.1, 0.25, 0.4, 0.55, 0.7, 0.8, 0.9, 0.97, 1.1)  # of the saturating rate
+MIN_REQUESTS, MAX_REQUESTS = 600, 3000  # of a point: enough to fill the batch a few times (assumed)
+FILLS = 3  # times the batch is filled at saturation
+SATURATED_SHARE = 0.98  # of the saturating rate, above which the queue never empties (assumed)
+OBJECTIVE_MARGIN = 0.98  # of an objective, for the sampling error of so many requests (assumed)
+MAX_BACK_STEPS, BACK_STEP = 8, 0.02  # from a rate at which many requests miss the objectives, and the size of a step
+BISECTIONS = 6  # between rates that hold the objectives and rates that do not
+FLOOD_FACTOR = 100.0  # times the saturating rate by formula
 
 
 @dataclass(frozen=True, slots=True)
 class RatePoint:
-    """One rate and what it comes to; seconds, output tokens a second."""
+    """One request rate with its latencies in seconds and output tokens per second."""
 
     rate: float
     throughput: float
@@ -38,7 +37,7 @@ class RatePoint:
 
 @dataclass(frozen=True, slots=True)
 class ThroughputCurve:
-    """Points by rate; requests a second at saturation, and those at which the objectives still hold (None without objectives)."""
+    """Points by rate, the saturating rate, and the highest rate at which the objectives hold (None without objectives)."""
 
     points: tuple[RatePoint, ...]
     saturation: float
@@ -47,7 +46,7 @@ class ThroughputCurve:
 
 @dataclass(frozen=True, slots=True)
 class Objectives:
-    """Seconds not to be exceeded by so many percent of the requests."""
+    """Limits in seconds that so many percent of the requests must keep."""
 
     ttft_max: float | None = None
     tpot_max: float | None = None
@@ -56,92 +55,93 @@ class Objectives:
 
     @property
     def any(self) -> bool:
-        """Whether there are some."""
+        """Whether a limit is set."""
         return not (self.ttft_max is None and self.tpot_max is None and self.latency_max is None)
 
     @property
-    def spared(self) -> Objectives:
-        """The same with a little to spare: what a few hundred or thousand requests may be off."""
+    def percentiles(self) -> tuple[float, ...]:
+        """Percentiles to report: the usual ones and the objectives' own."""
+        return tuple(sorted({*PERCENTILES, self.percentile})) if self.any else PERCENTILES
+
+    @property
+    def with_margin(self) -> Objectives:
+        """Objectives with a margin for the sampling error of a few hundred or thousand requests."""
         limits = (self.ttft_max, self.tpot_max, self.latency_max)
-        ttft, tpot, latency = (None if most is None else OBJECTIVE_MARGIN * most for most in limits)
+        ttft, tpot, latency = (None if limit is None else OBJECTIVE_MARGIN * limit for limit in limits)
         return Objectives(ttft, tpot, self.percentile, latency)
 
-    def hold(self, told: Summary) -> bool:
-        """Whether enough requests met them."""
-        return told.met is not None and told.met >= self.percentile / 100.0 and not told.growing
+    def hold(self, summary: Summary) -> bool:
+        """Whether enough requests met them and the queue does not grow."""
+        return summary.met is not None and summary.met >= self.percentile / 100.0 and not summary.growing
 
 
 def saturation_rate(server: Server, load: Load) -> float:
-    """Requests a second it answers when more wait than it can take: by simulation, since memory and chunks decide it."""
-    told = screen_load(server, load)
-    lanes = server.copies * server.stages
-    count = max(LEAST, min(4 * MOST, ROUNDS * told.slots * lanes + LEAST))
-    if load.trace is not None:  # its beginning need not be like the rest
-        count = max(count, min(4 * MOST, len(load.trace)))
-    flooded = load.at(100.0 * told.saturation, count)
-    outcome = server.run(_at_once(flooded), hash_tokens=load.hash_tokens)
-    # of all answers the middle: batches fill up before, and run dry after
+    """Requests per second that a flooded server answers: simulated, since KV cache and chunks decide it."""
+    screen = screen_load(server, load)
+    count = max(MIN_REQUESTS, min(4 * MAX_REQUESTS, FILLS * screen.slots * server.batches + MIN_REQUESTS))
+    if load.trace is not None:  # Its beginning need not be like the rest.
+        count = max(count, min(4 * MAX_REQUESTS, len(load.trace)))
+    flood = load.at(FLOOD_FACTOR * screen.saturation, count).arrivals()
+    outcome = server.run(((0.0, prompt, output, hashes) for _, prompt, output, hashes in flood), hash_tokens=load.hash_tokens)
+    # The middle half of the answers counts: before, batches fill up; after, they run dry.
     ends: list[float] = sorted(outcome.finished[outcome.answered].tolist())
     low, high = int(0.25 * len(ends)), int(0.75 * len(ends))
     if high - low < 2 or ends[high] <= ends[low]:
-        return told.saturation
+        return screen.saturation
     return (high - low) / (ends[high] - ends[low])
 
 
 def throughput_curve(
-    server: Server, load: Load, goals: Objectives, most: float | None = None, progress: Told | None = None
+    server: Server, load: Load, goals: Objectives, limit: float | None = None, progress: Callable[[float], None] | None = None
 ) -> ThroughputCurve:
-    """Simulated at shares of the saturating rate; between those that hold the objectives and those that do not, narrowed."""
-    limit = most or saturation_rate(server, load)
+    """Simulate shares of the saturating rate (`limit`), and find the capacity between them."""
+    limit = limit or saturation_rate(server, load)
     points = []
-    for place, share in enumerate(SHARES):
-        points.append(point(server, load, share * limit, goals, limit))
+    for index, share in enumerate(CURVE_SHARES):
+        points.append(rate_point(server, load, share * limit, goals, limit))
         if progress:
-            progress((place + 1) / (len(SHARES) + (NARROWING if goals.any else 0)))
-    return ThroughputCurve(tuple(points), limit, _allowed(server, load, goals, points, limit) if goals.any else None)
+            progress((index + 1) / (len(CURVE_SHARES) + (BISECTIONS if goals.any else 0)))
+    return ThroughputCurve(tuple(points), limit, _capacity(server, load, goals, points, limit) if goals.any else None)
 
 
-def point(server: Server, load: Load, rate: float, goals: Objectives, limit: float) -> RatePoint:
-    """One rate, against that at which it saturates."""
-    told = _simulated(server, load, rate, goals)
-    full = told.growing or rate > FULL * limit
-    return RatePoint(rate, told.throughput, told.ttft.at, told.tpot.at, told.latency.at, told.mean_batch, told.met, full)
+def rate_point(server: Server, load: Load, rate: float, goals: Objectives, limit: float) -> RatePoint:
+    """Simulate one rate; `limit` is the saturating rate."""
+    one = _simulate_rate(server, load, rate, goals)
+    saturated = one.growing or rate > SATURATED_SHARE * limit
+    return RatePoint(rate, one.throughput, one.ttft.at, one.tpot.at, one.latency.at, one.mean_batch, one.met, saturated)
 
 
-def _simulated(server: Server, load: Load, rate: float, goals: Objectives, least: int = LEAST) -> Summary:
-    lanes = server.copies * server.stages
-    slots = max_running(server.lane, load.prompts.mean, load.outputs.mean) if load.trace is None else server.lane.max_sequences
-    part = load.at(rate, max(least, min(MOST, 2 * slots * lanes)))
+def _simulate_rate(server: Server, load: Load, rate: float, goals: Objectives, requests: int = MIN_REQUESTS) -> Summary:
+    slots = server.batch_limits.max_sequences
+    if load.trace is None:
+        slots = max_running(server.batch_limits, load.prompts.mean, load.outputs.mean)
+    part = load.at(rate, max(requests, min(MAX_REQUESTS, 2 * slots * server.batches)))
     outcome = server.run(part.arrivals(), hash_tokens=load.hash_tokens)
     return summarise(outcome, part, goals.ttft_max, goals.tpot_max, latency_max=goals.latency_max)
 
 
-def _allowed(server: Server, load: Load, goals: Objectives, points: list[RatePoint], limit: float) -> float:
-    """The largest rate at which the objectives hold; 0 where they never do.
+def _capacity(server: Server, load: Load, goals: Objectives, points: list[RatePoint], limit: float) -> float:
+    """Highest rate at which the objectives hold; 0 if they never do.
 
-    Few requests may only look as if they held: many are to say so, with a little to spare.
+    Few requests may hold the objectives by chance, so many are simulated at the end, with a margin.
     """
-    low = _narrowed(server, load, goals, points, limit)
-    for _ in range(CAUTIOUS):
-        if not low or goals.hold(_simulated(server, load, low, goals.spared, MOST)):
+    rate = _bisected_rate(server, load, goals, points, limit)
+    for _ in range(MAX_BACK_STEPS):
+        if not rate or goals.hold(_simulate_rate(server, load, rate, goals.with_margin, MAX_REQUESTS)):
             break
-        low *= 1.0 - STEP
-    return low
+        rate *= 1.0 - BACK_STEP
+    return rate
 
 
-def _narrowed(server: Server, load: Load, goals: Objectives, points: list[RatePoint], limit: float) -> float:
-    """Between the last point that holds and the next.
+def _bisected_rate(server: Server, load: Load, goals: Objectives, points: list[RatePoint], limit: float) -> float:
+    """Rate between the last point that holds the objectives and the next, below saturation.
 
-    Never more than it can bear: above that, a drawn load that has not yet queued up only looks as if they held.
+    Above saturation a drawn load whose queue has not grown yet only seems to hold them.
     """
-    held = [one.rate for one in points if one.met is not None and one.met >= goals.percentile / 100 and not one.saturated]
-    broken = [one.rate for one in points if one.rate > (max(held) if held else 0.0)]
-    low, high = (max(held) if held else 0.0), min(limit, *broken, *(one.rate for one in points[-1:]))
-    for _ in range(NARROWING):
+    holding = (one.rate for one in points if one.met is not None and one.met >= goals.percentile / 100 and not one.saturated)
+    low = max(holding, default=0.0)
+    high = min(limit, points[-1].rate, *(one.rate for one in points if one.rate > low))
+    for _ in range(BISECTIONS):
         middle = (low + high) / 2
-        low, high = (middle, high) if goals.hold(_simulated(server, load, middle, goals)) else (low, middle)
+        low, high = (middle, high) if goals.hold(_simulate_rate(server, load, middle, goals)) else (low, middle)
     return low
-
-
-def _at_once(load: Load) -> Iterator[Arrival]:
-    return ((0.0, prompt, output, hashes) for _, prompt, output, hashes in load.arrivals())

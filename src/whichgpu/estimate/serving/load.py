@@ -1,4 +1,4 @@
-"""The load on a server: when requests come and how long they are, drawn from a seed or taken from a trace."""
+"""Load on a server: arrival times and lengths of requests, drawn from a seed or read from a trace."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from whichgpu.estimate.serving.simulator import Arrival
 from whichgpu.workload.traces.reader import Trace
 
 Array = np.ndarray
-LONGEST = 10_000_000  # tokens: a heavy tail is cut there
+MAX_LENGTH = 10_000_000  # tokens at which a heavy tail is cut
 
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """Tokens of prompts or answers: `mean` each; lognormal with it and a `spread` (of the logarithm); or a histogram."""
+    """Input or output tokens: all of the `mean`; lognormal with a `spread` of the logarithm; or a histogram."""
 
     mean: float
     spread: float = 0.0
@@ -27,41 +27,39 @@ class Lengths:
 
     @staticmethod
     def histogram(values: tuple[float, ...], weights: tuple[float, ...]) -> Lengths:
-        """Lengths with how often each comes; weights need not add up to one.
+        """Lengths with the weight of each; weights need not add up to one.
 
         >>> Lengths.histogram((100, 300), (1, 3)).mean
         250.0
         """
         return Lengths(float(np.average(values, weights=weights)), 0.0, values, weights)
 
-    def draw(self, chance: np.random.Generator, count: int) -> Array:
-        """So many of them, whole and at least 1."""
+    def draw(self, random: np.random.Generator, count: int) -> Array:
+        """Draw so many lengths, whole and at least 1."""
         if self.values:
             shares = np.asarray(self.weights, dtype=float)
-            found = chance.choice(np.asarray(self.values), count, p=shares / shares.sum())
-        elif self.spread:
-            found = chance.lognormal(np.log(self.mean) - self.spread**2 / 2, self.spread, count)
-        else:
-            found = np.full(count, self.mean)
-        return _whole(found)
+            return _rounded(random.choice(np.asarray(self.values), count, p=shares / shares.sum()))
+        if self.spread:
+            return _rounded(random.lognormal(np.log(self.mean) - self.spread**2 / 2, self.spread, count))
+        return _rounded(np.full(count, self.mean))
 
-    def weighted(self, chance: np.random.Generator, count: int) -> tuple[Array, Array]:
-        """Lengths with their shares: all values of a histogram, else so many drawn ones of equal share."""
+    def weighted(self, random: np.random.Generator, count: int) -> tuple[Array, Array]:
+        """Lengths and their shares: all values of a histogram, else so many drawn ones of equal share."""
         if not self.values:
-            drawn = self.draw(chance, count if self.spread else 1)
-            return drawn, np.full(len(drawn), 1.0 / len(drawn))
+            lengths = self.draw(random, count if self.spread else 1)
+            return lengths, np.full(len(lengths), 1.0 / len(lengths))
         shares = np.asarray(self.weights, dtype=float)
-        some = shares > 0
-        return _whole(np.asarray(self.values, dtype=float)[some]), shares[some] / shares.sum()
+        positive = shares > 0
+        return _rounded(np.asarray(self.values, dtype=float)[positive]), shares[positive] / shares.sum()
 
 
-def _whole(lengths: Array) -> Array:
-    return np.clip(np.round(lengths), 1, LONGEST).astype(np.int64)
+def _rounded(lengths: Array) -> Array:
+    return np.clip(np.round(lengths), 1, MAX_LENGTH).astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Requests a second, how unevenly they come, and their lengths. A trace brings its own lengths and, told the rate, its times.
+    """Requests per second, their burstiness and their lengths. A trace has its own lengths and, if it states a rate, times.
 
     `burstiness` is the squared coefficient of variation of the time between arrivals: 1 is Poisson, 0 a steady beat.
     """
@@ -75,69 +73,66 @@ class Load:
     trace: Trace | None = None
 
     def at(self, rate: float, requests: int | None = None) -> Load:
-        """The same at another rate."""
+        """Load at another rate."""
         return replace(self, rate=rate, requests=requests or self.requests)
 
     @property
     def steady(self) -> bool:
-        """Whether it is drawn, so that its beginning is no part of what is asked for."""
+        """Whether its times are drawn, so that its beginning is a mere warm-up."""
         return self.trace is None or self.trace.rate is None
 
     @property
     def hash_tokens(self) -> int:
-        """Length of the blocks prompts are known by; 0 where they are not."""
+        """Tokens per hashed block of a prompt; 0 without hashes."""
         return self.trace.hash_tokens if self.trace else 0
 
     def arrivals(self) -> Iterator[Arrival]:
-        """In order of time; a trace comes again from its beginning where more requests are asked for than it has."""
+        """Yield arrivals in order of time; a trace with too few requests is repeated."""
         trace = self.trace
         if trace is not None:
-            times = iter(self.times().tolist()) if self.steady else _times(trace, self.rate, self.requests)
+            times = iter(self.times().tolist()) if self.steady else _trace_times(trace, self.rate, self.requests)
             blocks = cycle(trace.hashes) if trace.hashes else cycle(((),))
-            lengths = zip(cycle(trace.prompts), cycle(trace.outputs), blocks, strict=False)
-            for time, (prompt, output, hashes) in zip(times, lengths, strict=False):
-                yield time, prompt, output, hashes
+            yield from zip(times, cycle(trace.prompts), cycle(trace.outputs), blocks, strict=False)
             return
-        chance = np.random.default_rng([self.seed, 1])
-        prompts, outputs = self.prompts.draw(chance, self.requests), self.outputs.draw(chance, self.requests)
+        random = np.random.default_rng([self.seed, 1])
+        prompts, outputs = self.prompts.draw(random, self.requests), self.outputs.draw(random, self.requests)
         for time, prompt, output in zip(self.times().tolist(), prompts.tolist(), outputs.tolist(), strict=True):
             yield time, prompt, output, ()
 
     def times(self) -> Array:
-        """Arrivals at the rate, over all of them exactly; the same seed gives the same pattern at every rate, faster or slower.
+        """Arrival times whose mean rate is exactly the load's; the same seed gives the same pattern at every rate.
 
-        A few hundred drawn gaps are some 5% longer or shorter than those they are drawn from, which at a high load is much.
+        The mean of a few hundred drawn gaps is off by some 5%, which matters at a high load.
         """
         if self.burstiness == 0:
             return np.arange(self.requests) / self.rate
-        return _drawn(self.seed, self.burstiness, self.requests) / self.rate
+        return _unit_rate_times(self.seed, self.burstiness, self.requests) / self.rate
 
 
 @lru_cache(maxsize=8)
-def _drawn(seed: int, burstiness: float, requests: int) -> Array:
-    """Times of so many requests that come one a second."""
+def _unit_rate_times(seed: int, burstiness: float, requests: int) -> Array:
+    """Times of so many requests at one per second."""
     gaps = np.random.default_rng([seed, 0]).gamma(1.0 / burstiness, size=requests)
     times = np.cumsum(gaps)
     return np.asarray(times * (requests / times[-1]))
 
 
-def _times(trace: Trace, rate: float, count: int) -> Iterator[float]:
-    """A trace's times, drawn out or pressed together to a rate, over and over."""
+def _trace_times(trace: Trace, rate: float, count: int) -> Iterator[float]:
+    """Times of a trace, scaled to a rate and repeated."""
     span, scale = trace.span, (trace.rate or rate) / rate
     return islice((scale * (time + round * span) for round in range(1 + count // len(trace)) for time in trace.times), count)
 
 
 def mean_lengths(load: Load) -> tuple[float, float]:
-    """Mean tokens of prompts and answers."""
+    """Mean input and output tokens."""
     if load.trace is None:
         return load.prompts.mean, load.outputs.mean
     return float(np.mean(load.trace.prompts)), float(np.mean(load.trace.outputs))
 
 
 def longest_request(load: Load) -> int:
-    """Tokens of the longest request, or one that hardly any exceeds."""
+    """Tokens of the longest request; if drawn, a length that hardly any exceeds."""
     if load.trace is not None:
         return int(np.max(np.asarray(load.trace.prompts) + np.asarray(load.trace.outputs)))
-    return int(
-        sum(max(one.values) if one.values else one.mean * np.exp(3.0 * one.spread) for one in (load.prompts, load.outputs))
-    )
+    lengths = (load.prompts, load.outputs)
+    return int(sum(max(one.values) if one.values else one.mean * np.exp(3.0 * one.spread) for one in lengths))

@@ -1,4 +1,4 @@
-"""A load against a server in formulas: how busy it will be, where it saturates, how long requests wait. Simulation settles it."""
+"""Utilisation, saturation and waiting time of a load on a server by queueing formulas; simulation refines them."""
 
 from __future__ import annotations
 
@@ -9,30 +9,31 @@ from whichgpu.estimate.serving.queueing import mean_wait
 from whichgpu.estimate.serving.server import Server
 from whichgpu.estimate.serving.service_times import ServiceTimes
 
-ROUNDS = 60  # halvings of a batch between one sequence and as many as fit
+BISECTIONS = 60  # of the batch between one sequence and as many as fit
 
 
 @dataclass(frozen=True, slots=True)
 class LoadScreen:
-    """Of mean lengths: requests a second at which it saturates, share of that in use, sequences at once, seconds."""
+    """Formulas for mean lengths: saturating requests per second, share of it in use, running sequences, seconds."""
 
     saturation: float
     utilisation: float
-    batch: float  # sequences at work in one copy's batch
-    slots: int  # sequences one copy has room for
+    batch: float  # running sequences of one batch
+    slots: int  # sequences one batch has KV blocks for
     tpot: float
     wait: float
 
 
 def screen_load(server: Server, load: Load) -> LoadScreen:
-    """What formulas say of a load."""
+    """Screen a load by formulas."""
     prompt, output = mean_lengths(load)
-    pace = ServiceTimes.of(server, prompt, output)
-    rate = pace.at_each(load.rate)
-    low, high = 1.0, float(pace.slots)
-    for _ in range(ROUNDS):  # Little's law: so many are at work that arrivals times stay is as many
+    times = ServiceTimes.of(server, prompt, output)
+    rate = times.rate_per_batch(load.rate)
+    low, high = 1.0, float(times.slots)
+    for _ in range(BISECTIONS):  # Little's law: running sequences are the rate times the stay.
         middle = (low + high) / 2
-        low, high = (middle, high) if rate * pace.stay(middle) > middle else (low, middle)
+        low, high = (middle, high) if rate * times.stay(middle) > middle else (low, middle)
     batch = (low + high) / 2
-    wait = mean_wait(pace.slots, rate, pace.stay(pace.slots), load.burstiness)
-    return LoadScreen(pace.saturation, load.rate / pace.saturation, batch, pace.slots, pace.stay(batch) / max(1.0, output), wait)
+    wait = mean_wait(times.slots, rate, times.stay(times.slots), load.burstiness)
+    utilisation, tpot = load.rate / times.saturation, times.stay(batch) / max(1.0, output)
+    return LoadScreen(times.saturation, utilisation, batch, times.slots, tpot, wait)

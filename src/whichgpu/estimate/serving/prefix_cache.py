@@ -1,4 +1,4 @@
-"""Blocks of prompts that stay in the cache after their request is done, for those that begin alike."""
+"""Prefix cache: KV blocks of earlier prompts, for requests that begin alike."""
 
 from __future__ import annotations
 
@@ -7,43 +7,40 @@ from collections.abc import Sequence
 
 
 class PrefixCache:
-    """The blocks of one engine, least recently used first. A block is known by a number that stands for all before it too.
+    """LRU cache of block hashes; a hash stands for its block and all before it.
 
-    Requests that run hold their blocks once each, so sharing saves reading here, not memory; what runs is the most recently
-    used, so what goes first when room is short is in nobody's hands.
+    Running requests hold their blocks once each, so sharing saves prefill here, not memory. Blocks of running requests are the
+    most recently used, so the ones evicted belong to none.
     """
 
-    __slots__ = ("_known", "_most", "_tokens")
+    def __init__(self, cache_tokens: int, block_tokens: int) -> None:
+        self._hashes: OrderedDict[int, None] = OrderedDict()
+        self._block_tokens, self._max_blocks = block_tokens, max(1, cache_tokens // block_tokens)
 
-    def __init__(self, cache_tokens: int, tokens: int) -> None:
-        self._known: OrderedDict[int, None] = OrderedDict()
-        self._tokens, self._most = tokens, max(1, cache_tokens // tokens)
+    def cached_tokens(self, hashes: Sequence[int], limit: int) -> int:
+        """Tokens at the beginning of a prompt that are cached, at most `limit`: the last token is always computed.
 
-    def found(self, hashes: Sequence[int], most: int) -> int:
-        """Tokens at the beginning of a prompt that need not be read; the last token always is.
-
-        >>> prefixes = PrefixCache(4096, 512)
-        >>> prefixes.keep([1, 2, 3])
-        >>> prefixes.found([1, 2, 4], 1500), prefixes.found([4, 1], 1500), prefixes.found([1], 511)
+        >>> cache = PrefixCache(4096, 512)
+        >>> cache.insert([1, 2, 3])
+        >>> cache.cached_tokens([1, 2, 4], 1500), cache.cached_tokens([4, 1], 1500), cache.cached_tokens([1], 511)
         (1024, 0, 511)
         """
-        known, hits = self._known, 0
+        hits = 0
         for one in hashes:
-            if one not in known:
+            if one not in self._hashes:
                 break
-            known.move_to_end(one)
+            self._hashes.move_to_end(one)
             hits += 1
-        return min(hits * self._tokens, most)
+        return min(hits * self._block_tokens, limit)
 
-    def keep(self, hashes: Sequence[int]) -> None:
-        """Blocks of a prompt that was read; the oldest go where there is no room."""
-        known = self._known
+    def insert(self, hashes: Sequence[int]) -> None:
+        """Add the blocks of a prompt and evict the least recently used ones beyond the capacity."""
         for one in hashes:
-            known[one] = None
-            known.move_to_end(one)
-        while len(known) > self._most:
-            known.popitem(last=False)
+            self._hashes[one] = None
+            self._hashes.move_to_end(one)
+        while len(self._hashes) > self._max_blocks:
+            self._hashes.popitem(last=False)
 
     def clear(self) -> None:
-        """Forget all: the memory has gone."""
-        self._known.clear()
+        """Drop all blocks."""
+        self._hashes.clear()

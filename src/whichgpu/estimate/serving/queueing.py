@@ -1,6 +1,6 @@
-"""Queues in formulas: exact for memoryless arrivals and service, approximate for any.
+"""Queueing formulas: exact for memoryless arrivals and service, approximate for others.
 
-Erlang's C formula gives the chance to wait in M/M/c; for other spreads the wait is multiplied by the mean of the two squared
+Erlang's C formula gives the probability of waiting in M/M/c; otherwise the wait is multiplied by the mean of the two squared
 coefficients of variation (Allen and Cunneen; exact for M/G/1, where it is Pollaczek and Khinchine's).
 """
 
@@ -10,21 +10,21 @@ from math import inf
 
 
 def erlang_c(servers: int, offered: float) -> float:
-    """Chance that an arrival waits, `offered` being the mean number of servers in use; 1 where they cannot keep up.
+    """Probability that an arrival waits, `offered` being the mean number of busy servers; 1 if they cannot keep up.
 
     >>> round(erlang_c(1, 0.5), 6), round(erlang_c(2, 1.0), 6), erlang_c(4, 4.0)
     (0.5, 0.333333, 1.0)
     """
     if offered >= servers:
         return 1.0
-    blocked = 1.0  # Erlang's B, by its recurrence
+    blocked = 1.0  # Erlang's B by its recurrence
     for count in range(1, servers + 1):
         blocked = offered * blocked / (count + offered * blocked)
     return blocked / (1.0 - offered / servers * (1.0 - blocked))
 
 
 def mean_wait(servers: int, rate: float, service: float, arrivals: float = 1.0, services: float = 1.0) -> float:
-    """Mean seconds before service begins; `arrivals` and `services` are squared coefficients of variation.
+    """Mean seconds of waiting; `arrivals` and `services` are squared coefficients of variation.
 
     >>> round(mean_wait(1, 0.7, 1.0), 3), round(mean_wait(4, 3.2, 1.0), 3), mean_wait(1, 2.0, 1.0)
     (2.333, 0.746, inf)

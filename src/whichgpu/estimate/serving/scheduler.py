@@ -1,8 +1,8 @@
-"""One engine at work: what it schedules next, how long that takes, who is done then.
+"""Scheduler of one engine with continuous batching, as in vLLM: what it runs next, how long that takes, which requests finish.
 
-Steps in which nothing changes but the length of every answer are taken together: from one arrival, end or lack of memory to
-the next. A sequence in the decode phase is known by the turn at which it ends; the cache's blocks are counted by how far each
-sequence is into its last block.
+Decode steps in which nothing changes but the context lengths are simulated together, up to the next arrival, finish or shortage
+of KV blocks. A running sequence is known by the step at which it ends; KV blocks are counted by how far each sequence is into
+its last block.
 """
 
 from __future__ import annotations
@@ -21,17 +21,15 @@ Hashes = Sequence[int]
 
 
 class RequestLog:
-    """What happened to every request, in the order they came; seconds from the start."""
-
-    __slots__ = ("arrived", "finished", "first", "generated", "hashes", "outputs", "prompts")
+    """Columns of all requests in order of arrival; times in seconds from the start, -1 before they happen."""
 
     def __init__(self) -> None:
         self.arrived, self.first, self.finished = array("d"), array("d"), array("d")
-        self.prompts, self.outputs, self.generated = array("q"), array("q"), array("q")
-        self.hashes: dict[int, Hashes] = {}  # of those in the system
+        self.prompts, self.outputs, self.generated = array("q"), array("q"), array("q")  # tokens
+        self.hashes: dict[int, Hashes] = {}  # of requests in the system
 
     def add(self, arrived: float, prompt: int, output: int, hashes: Hashes = ()) -> int:
-        """A new request's number."""
+        """Add a request and return its number."""
         number = len(self.arrived)
         self.arrived.append(arrived)
         self.prompts.append(prompt)
@@ -44,302 +42,281 @@ class RequestLog:
         return number
 
 
-class Scheduler:
-    """A lane: the state of one engine's scheduler. `end` is when what it is doing is done; `load` the requests it has."""
+class Prefill:
+    """Prompt being prefilled: request number, tokens in the KV cache, tokens to have there, order of admission."""
 
-    __slots__ = (
-        "batch_seconds",
-        "batch_steps",
-        "blocks",
-        "busy",
-        "chunks",
-        "count",
-        "end",
-        "heap",
-        "held",
-        "hits",
-        "joined",
-        "ledger",
-        "limits",
-        "load",
-        "order",
-        "peak",
-        "phases",
-        "pipeline",
-        "preempted",
-        "prefilling",
-        "prefixes",
-        "read",
-        "recomputed",
-        "running",
-        "slope",
-        "start",
-        "step",
-        "stepping",
-        "steps",
-        "total",
-        "turn",
-        "used",
-        "waiting",
-    )  # fmt: skip
+    __slots__ = ("done", "number", "order", "target")
+
+    def __init__(self, number: int, done: int, target: int, order: int) -> None:
+        self.number, self.done, self.target, self.order = number, done, target, order
+
+
+class Scheduler:
+    """State of one engine's scheduler. `end` is when its current steps end; `load` the requests it has."""
 
     def __init__(
         self,
         steps: StepTables,
         limits: SchedulerLimits,
-        ledger: RequestLog,
+        log: RequestLog,
         hash_tokens: int = 0,
         pipeline: list[float] | None = None,
     ) -> None:
-        self.steps, self.limits, self.ledger = steps, limits, ledger
-        self.pipeline = pipeline  # when each stage of the copy is free, where its lanes follow one another through several
+        self.steps, self.limits, self.log = steps, limits, log
+        self.pipeline = pipeline  # when each stage of the replica is free, shared by the schedulers of its batches in flight
         self.blocks = limits.cache_tokens // limits.block_tokens
-        self.waiting: deque[int] = deque()
-        self.prefilling: list[list[int]] = []  # number, tokens in the cache, tokens to read, order
-        self.heap: list[tuple[int, int]] = []  # turn at which it ends, number
-        self.joined: dict[int, tuple[int, int, int]] = {}  # turn, context then, order
-        self.phases = [0] * limits.block_tokens
-        self.chunks: list[tuple[list[int], int]] = []
-        self.running = self.total = self.turn = self.used = self.load = self.order = 0
-        self.held = 0  # sequences that take room without being at work: on their way to or from another engine
-        self.count, self.start, self.end, self.step, self.slope = 0, 0.0, inf, 0.0, 0.0
-        self.stepping = False
+        self.prefix_cache = PrefixCache(limits.cache_tokens, hash_tokens) if limits.prefix_caching and hash_tokens else None
+        self.turn = self.order = 0
         self.preempted = self.recomputed = self.read = self.hits = self.peak = 0
         self.busy = 0.0
         self.batch_seconds, self.batch_steps = [0.0] * (limits.max_sequences + 1), [0] * (limits.max_sequences + 1)
-        self.prefixes = PrefixCache(limits.cache_tokens, hash_tokens) if limits.prefix_caching and hash_tokens else None
+        self.reset()
+
+    def reset(self) -> None:
+        """Drop all requests and the KV cache; statistics stay."""
+        self.waiting: deque[int] = deque()
+        self.prefilling: list[Prefill] = []
+        self.ends: list[tuple[int, int]] = []  # heap of running sequences: turn at which it ends, number
+        self.joined: dict[int, tuple[int, int, int]] = {}  # by running sequence: turn, context then, order of admission
+        self.phases = [0] * self.limits.block_tokens  # running sequences by fill of their last block, relative to the turn
+        self.chunks: list[tuple[Prefill, int]] = []  # prefill chunks of the current step and their tokens
+        self.running = self.context_total = self.used = self.load = 0
+        self.in_transfer = 0  # sequences that hold KV blocks on their way to or from another engine
+        self.count, self.start, self.end, self.step, self.slope = 0, 0.0, inf, 0.0, 0.0  # steps in a row, and their seconds
+        self.decoding = False
+        if self.prefix_cache:
+            self.prefix_cache.clear()
 
     def accept(self, number: int, now: float) -> bool:
-        """Take a request; whether `end` has changed by it."""
+        """Queue a request; return whether `end` has changed."""
         self.load += 1
         self.waiting.append(number)
         if self.end == inf:
             self.plan(now)
             return True
-        if self.count < 2 or len(self.waiting) > 1 or not self._admits(number):
+        if self.count < 2 or len(self.waiting) > 1 or self.running + len(self.prefilling) >= self.limits.max_sequences:
             return False
-        return self._shorten(now)
+        return self.used + self._admission_blocks(number) <= self.blocks and self._shorten(now)
 
-    def _admits(self, number: int) -> bool:
-        if self.running + len(self.prefilling) >= self.limits.max_sequences:
-            return False
-        return self.used + self._needs(number) <= self.blocks
+    def _admission_blocks(self, number: int) -> int:
+        """KV blocks a request takes at admission."""
+        return self._blocks_of(number, self.log.prompts[number] + self.log.generated[number])
 
-    def _needs(self, number: int) -> int:
-        """Blocks a request takes when it starts."""
-        ledger, size = self.ledger, self.limits.block_tokens
+    def _blocks_of(self, number: int, context: int) -> int:
+        """KV blocks of a sequence with so many tokens in the cache, or of the whole sequence if outputs are reserved."""
         if self.limits.reserve_answers:
-            return -(-(ledger.prompts[number] + ledger.outputs[number]) // size)
-        return -(-(ledger.prompts[number] + ledger.generated[number]) // size)
+            context = self.log.prompts[number] + self.log.outputs[number]
+        return -(-context // self.limits.block_tokens)
+
+    def _seconds_of(self, turns: int) -> float:
+        """Seconds of the first `turns` of the current run of steps."""
+        return turns * (self.step + self.slope * (turns - 1) / 2)
 
     def _shorten(self, now: float) -> bool:
-        """End the run of equal steps with the one during which somebody came."""
-        passed = now - self.start
-        step, slope = self.step, self.slope
-        turns = min(self.count, max(1, int(passed / (step + slope * self.count / 2))))
-        while turns * (step + slope * (turns - 1) / 2) < passed and turns < self.count:
+        """End the current run with the step during which a request arrived; return whether that shortens it."""
+        elapsed = now - self.start
+        turns = min(self.count, max(1, int(elapsed / (self.step + self.slope * self.count / 2))))
+        while self._seconds_of(turns) < elapsed and turns < self.count:
             turns += 1
-        while turns > 1 and (turns - 1) * (step + slope * (turns - 2) / 2) >= passed:
+        while turns > 1 and self._seconds_of(turns - 1) >= elapsed:
             turns -= 1
         if turns >= self.count:
             return False
         self.count = turns
-        self.end = self.start + turns * (step + slope * (turns - 1) / 2)
+        self.end = self.start + self._seconds_of(turns)
         return True
 
     def plan(self, now: float) -> None:
-        """Decide what comes next, and until when."""
+        """Schedule the next step or run of steps, and set when it ends."""
         self.start = now
         limits, steps = self.limits, self.steps
-        if self.running and not limits.reserve_answers:
-            while self.used + self._growth(1) > self.blocks:
-                self._preempt()
-        chunks = self._schedule() if self.prefilling or self.waiting else []
-        self.chunks = chunks
+        while self._exceeds_blocks(1):
+            self._preempt()
+        self.chunks = chunks = self._schedule_chunks() if self.prefilling or self.waiting else []
         batch = self.running
         if chunks:
             tokens = work = 0
-            for entry, size in chunks:
+            for prefill, size in chunks:
                 tokens += size
-                work += size * (2 * entry[1] + size)
+                work += size * (2 * prefill.done + size)
             reach = (work / tokens - tokens) / 2
             beside = batch if limits.mixed_steps else 0
-            self.count, self.stepping = 1, beside > 0
-            self.step = steps.mixed(tokens, reach, beside, self.total / beside if beside else 0.0)
-            self.slope, self.end = 0.0, self._through(now) if self.pipeline else now + self.step
+            self.count, self.decoding = 1, beside > 0
+            self.step = steps.mixed(tokens, reach, beside, self.context_total / beside if beside else 0.0)
+            self.slope, self.end = 0.0, self._through_pipeline(now) if self.pipeline else now + self.step
             return
         if not batch:
-            self.count, self.end, self.stepping = 0, inf, False
+            self.count, self.end, self.decoding = 0, inf, False
             return
-        turns = 1 if self.pipeline else self.heap[0][0] - self.turn
-        if not limits.reserve_answers and self.used + self._growth(turns) > self.blocks:
-            turns = self._affordable(turns)
-        context = self.total / batch
-        first = steps.decode(batch, context)
-        last = steps.decode(batch, context + turns - 1) if turns > 1 else first
+        turns = 1 if self.pipeline else self.ends[0][0] - self.turn
+        if self._exceeds_blocks(turns):
+            turns = self._affordable_turns(turns)
+        first, last = steps.run(batch, self.context_total / batch, turns)
         self.step, self.slope = first, (last - first) / (turns - 1) if turns > 1 else 0.0
-        self.count, self.stepping = turns, True
-        self.end = self._through(now) if self.pipeline else now + turns * (first + last) / 2
+        self.count, self.decoding = turns, True
+        self.end = self._through_pipeline(now) if self.pipeline else now + turns * (first + last) / 2
 
-    def _through(self, now: float) -> float:
-        """When a step comes out of the last stage: at each it waits for the batch before it, however long that one takes."""
+    def _through_pipeline(self, now: float) -> float:
+        """When a step leaves the last stage; at each stage it waits for the batch before it."""
         assert self.pipeline is not None
-        each, end = self.step / len(self.pipeline), now
+        stage_seconds, end = self.step / len(self.pipeline), now
         for stage, free in enumerate(self.pipeline):
-            end = (free if free > end else end) + each
+            end = (free if free > end else end) + stage_seconds
             self.pipeline[stage] = end
         return end
 
-    def _schedule(self) -> list[tuple[list[int], int]]:
-        """Chunks of prompts of the next step: those begun, then those that wait, first come first served."""
-        limits, ledger = self.limits, self.ledger
+    def _schedule_chunks(self) -> list[tuple[Prefill, int]]:
+        """Prefill chunks of the next step: prompts already begun, then the waiting queue, first come first served."""
+        limits, log = self.limits, self.log
         budget = limits.max_batched_tokens - (self.running if limits.mixed_steps else 0)
-        chunks: list[tuple[list[int], int]] = []
-        for entry in self.prefilling:
-            size = min(entry[2] - entry[1], budget)
+        chunks: list[tuple[Prefill, int]] = []
+        for prefill in self.prefilling:
+            size = min(prefill.target - prefill.done, budget)
             if size <= 0:
                 return chunks
-            chunks.append((entry, size))
+            chunks.append((prefill, size))
             budget -= size
-        waiting, growth = self.waiting, 0 if limits.reserve_answers else self._growth(1)
+        waiting = self.waiting
         while waiting and budget > 0 and self.running + len(self.prefilling) < limits.max_sequences:
             number = waiting[0]
-            needs = self._needs(number)
-            if self.used + growth + needs > self.blocks and (self.running or self.prefilling or self.held):
+            needs = self._admission_blocks(number)
+            if (self.running or self.prefilling or self.in_transfer) and self._exceeds_blocks(1, needs):
                 break
-            target = ledger.prompts[number] + ledger.generated[number]
-            found = self.prefixes.found(ledger.hashes.get(number, ()), target - 1) if self.prefixes else 0
-            left = target - found
+            target = log.prompts[number] + log.generated[number]
+            hits = self.prefix_cache.cached_tokens(log.hashes.get(number, ()), target - 1) if self.prefix_cache else 0
+            left = target - hits
             if left > budget and not limits.chunked_prefill and chunks:
                 break
             waiting.popleft()
-            self.hits += found
+            self.hits += hits
             self.used += needs
             self.order += 1
-            entry = [number, found, target, self.order]
-            self.prefilling.append(entry)
+            prefill = Prefill(number, hits, target, self.order)
+            self.prefilling.append(prefill)
             size = min(left, budget)
-            chunks.append((entry, size))
+            chunks.append((prefill, size))
             budget -= size
         if self.used > self.peak:
             self.peak = self.used
         return chunks
 
     def complete(self) -> list[int]:
-        """What is being done is done: who has finished by it."""
-        ledger, now, batch = self.ledger, self.end, self.running
+        """Finish the current steps; return the requests that finished with them."""
+        now, batch = self.end, self.running
         done: list[int] = []
         self.busy += now - self.start
         self.batch_seconds[batch] += now - self.start
-        if self.stepping:
+        if self.decoding:
             turns = self.count
             self.batch_steps[batch] += turns
             if not self.limits.reserve_answers:
                 self.used += self._growth(turns)
                 if self.used > self.peak:
                     self.peak = self.used
-            self.total += turns * batch
+            self.context_total += turns * batch
             self.turn += turns
-            heap = self.heap
-            while heap and heap[0][0] <= self.turn:
-                number = heappop(heap)[1]
-                self._leave(number)
-                ledger.generated[number] = ledger.outputs[number]
+            ends = self.ends
+            while ends and ends[0][0] <= self.turn:
+                number = heappop(ends)[1]
+                self._leave_batch(number)
+                self.log.generated[number] = self.log.outputs[number]
                 self._finish(number, now, done)
         if self.chunks:
-            self._progress(now, done)
+            self._complete_chunks(now, done)
         return done
 
-    def _progress(self, now: float, done: list[int]) -> None:
-        """Chunks are read; a prompt read to its end gives a token."""
-        ledger, ended = self.ledger, False
-        for entry, size in self.chunks:
-            entry[1] += size
+    def _complete_chunks(self, now: float, done: list[int]) -> None:
+        """Advance prefills by their chunks; a complete prefill gives a token."""
+        log, ended = self.log, False
+        for prefill, size in self.chunks:
+            prefill.done += size
             self.read += size
-            if entry[1] < entry[2]:
+            if prefill.done < prefill.target:
                 continue
             ended = True
-            number, target = entry[0], entry[2]
-            if self.prefixes and number in ledger.hashes:
-                self.prefixes.keep(ledger.hashes[number])
-            if ledger.first[number] < 0:
-                ledger.first[number] = now
-            ledger.generated[number] += 1
-            left = ledger.outputs[number] - ledger.generated[number]
+            number = prefill.number
+            if self.prefix_cache and number in log.hashes:
+                self.prefix_cache.insert(log.hashes[number])
+            if log.first[number] < 0:
+                log.first[number] = now
+            log.generated[number] += 1
+            left = log.outputs[number] - log.generated[number]
             if left <= 0:
-                self._let_go(number, target)
+                self._release_prompt(number, prefill.target)
                 self._finish(number, now, done)
                 continue
-            self._join(number, target, entry[3], left)
+            self._join_batch(number, prefill.target, prefill.order, left)
         if ended:
-            self.prefilling = [entry for entry in self.prefilling if entry[1] < entry[2]]
+            self.prefilling = [one for one in self.prefilling if one.done < one.target]
         self.chunks = []
 
-    def _join(self, number: int, context: int, order: int, left: int) -> None:
-        """A sequence with so many tokens in the cache and so many to write enters the batch."""
+    def _join_batch(self, number: int, context: int, order: int, left: int) -> None:
+        """Add a sequence with `context` tokens in the KV cache and `left` tokens to generate to the running ones."""
         self.running += 1
-        self.total += context
+        self.context_total += context
         self.joined[number] = self.turn, context, order
         self.phases[(context - self.turn) % self.limits.block_tokens] += 1
-        heappush(self.heap, (self.turn + left, number))
+        heappush(self.ends, (self.turn + left, number))
 
-    def _let_go(self, number: int, context: int) -> None:
-        """The room of a prompt whose answer was one token."""
-        self.used -= self._held(number, context)
+    def _release_prompt(self, number: int, context: int) -> None:
+        """Free the KV blocks of a request with a single output token."""
+        self.used -= self._blocks_of(number, context)
 
     def _finish(self, number: int, now: float, done: list[int]) -> None:
         self.load -= 1
-        self.ledger.finished[number] = now
-        self.ledger.hashes.pop(number, None)
+        self.log.finished[number] = now
+        self.log.hashes.pop(number, None)
         done.append(number)
 
-    def _leave(self, number: int) -> int:
-        """Take a sequence out of the batch; its tokens in the cache."""
+    def _leave_batch(self, number: int) -> int:
+        """Remove a running sequence and free its KV blocks; return its context."""
         turn, context, _ = self.joined.pop(number)
-        size = self.limits.block_tokens
-        self.phases[(context - turn) % size] -= 1
+        self.phases[(context - turn) % self.limits.block_tokens] -= 1
         context += self.turn - turn
         self.running -= 1
-        self.total -= context
-        self.used -= self._held(number, context)
+        self.context_total -= context
+        self.used -= self._blocks_of(number, context)
         return context
 
-    def _held(self, number: int, context: int) -> int:
-        """Blocks a sequence has."""
-        ledger, size = self.ledger, self.limits.block_tokens
-        if self.limits.reserve_answers:
-            context = ledger.prompts[number] + ledger.outputs[number]
-        return -(-context // size)
-
     def _preempt(self) -> None:
-        """Throw out whoever came last; it waits at the front and is read again, answer so far included."""
+        """Preempt the latest sequence: it returns to the front of the waiting queue and is recomputed with its output so far."""
         self.preempted += 1
         if self.prefilling:
-            number, read, target, _ = self.prefilling.pop()
-            self.used -= self._held(number, target)
-            self.recomputed += read
+            prefill = self.prefilling.pop()
+            number = prefill.number
+            self.used -= self._blocks_of(number, prefill.target)
+            self.recomputed += prefill.done
         else:
             number = max(self.joined, key=lambda one: self.joined[one][2])
-            left = next(turn for turn, one in self.heap if one == number) - self.turn
-            self.heap = [entry for entry in self.heap if entry[1] != number]
-            heapify(self.heap)
-            self.recomputed += self._leave(number)
-            self.ledger.generated[number] = self.ledger.outputs[number] - left
+            left = next(turn for turn, one in self.ends if one == number) - self.turn
+            self.ends = [entry for entry in self.ends if entry[1] != number]
+            heapify(self.ends)
+            self.recomputed += self._leave_batch(number)
+            self.log.generated[number] = self.log.outputs[number] - left
         self.waiting.appendleft(number)
 
+    def _exceeds_blocks(self, turns: int, more: int = 0) -> bool:
+        """Whether the batch in so many steps and `more` blocks need more KV blocks than there are."""
+        if self.limits.reserve_answers:
+            return self.used + more > self.blocks
+        bound = self.running * (turns // self.limits.block_tokens + 1)  # Counting exactly takes longer.
+        return self.used + bound + more > self.blocks and self.used + self._growth(turns) + more > self.blocks
+
     def _growth(self, turns: int) -> int:
-        """Blocks the batch takes in so many turns: one for each sequence whose last block is full when its turn comes."""
+        """KV blocks the batch takes in so many steps: one per sequence whenever its last block is full."""
         size, phases = self.limits.block_tokens, self.phases
+        if turns == 1:
+            return phases[-self.turn % size]
         rounds, rest = divmod(turns, size)
-        grown = rounds * self.running
+        blocks = rounds * self.running
         if rest:
             last = -self.turn % size
             first = last - rest + 1
-            grown += sum(phases[first : last + 1]) if first >= 0 else sum(phases[: last + 1]) + sum(phases[first:])
-        return grown
+            blocks += sum(phases[first : last + 1]) if first >= 0 else sum(phases[: last + 1]) + sum(phases[first:])
+        return blocks
 
-    def _affordable(self, turns: int) -> int:
-        """The most turns there is memory for; at least one."""
+    def _affordable_turns(self, turns: int) -> int:
+        """Most steps for which there are KV blocks; at least one."""
         low, high = 1, turns
         while high - low > 1:
             middle = (low + high) // 2

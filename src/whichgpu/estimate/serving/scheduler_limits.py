@@ -1,8 +1,8 @@
-"""Scheduler limits of one replica: the defaults of the engine's record by year and GPU, each overridable."""
+"""Scheduler limits of one replica: defaults from the engine's record by year and GPU, each overridable."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from whichgpu.base.errors import NoAnswer
@@ -16,28 +16,27 @@ from whichgpu.estimate.memory.kv import kv_bytes
 from whichgpu.workload.shapes import Transformer
 from whichgpu.workload.workload import Workload
 
-MOST_SEQUENCES = 8192  # no table is made larger
-MOST_TOKENS = 1 << 18
+MAX_SEQUENCES, MAX_TOKENS = 8192, 1 << 18  # largest batch and step of a table of step times
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulerLimits:
-    """One copy's. `cache_tokens` is the room for keys and values; lanes are the batches in flight of a pipeline."""
+    """Limits of one replica, or of one of its batches in flight. `cache_tokens` is the size of the KV cache."""
 
     max_batched_tokens: int
     max_sequences: int
     block_tokens: int
     cache_tokens: int
     chunked_prefill: bool
-    mixed_steps: bool  # chunks of prompts beside the tokens of others; otherwise prompts have steps of their own, and come first
-    reserve_answers: bool  # a request starts when its whole answer has room, and is never thrown out
+    mixed_steps: bool  # prefill chunks share steps with decode tokens; otherwise prefill has its own steps and priority
+    reserve_answers: bool  # a request is admitted when its whole output has KV blocks, and never preempted
     prefix_caching: bool
-    memory_share: float  # of the device that the engine lets itself fill
+    memory_share: float  # of the device that the engine may fill
 
 
 @dataclass(frozen=True, slots=True)
 class LimitOverrides:
-    """Limits somebody set; None leaves the engine's default."""
+    """Limits set by the user; None is the engine's default."""
 
     max_batched_tokens: int | None = None
     max_sequences: int | None = None
@@ -47,46 +46,44 @@ class LimitOverrides:
     mixed_steps: bool | None = None
     prefix_caching: bool | None = None
 
-    def given(self) -> dict[str, Any]:
-        """Those that were set."""
-        return {one.name: value for one in fields(self) if (value := getattr(self, one.name)) is not None}
-
 
 def scheduler_limits(
-    workload: Workload, shape: Transformer, gpu: Gpu, asked: LimitOverrides | None = None, typical: int = 0
+    workload: Workload, shape: Transformer, gpu: Gpu, overrides: LimitOverrides | None = None, typical: int = 0
 ) -> SchedulerLimits:
-    """Of one copy of the model on its GPUs. `typical` is the length a sequence has on average, for windows of attention.
+    """Limits of one replica; `typical` is the mean length of a sequence, for sliding windows.
 
-    `workload` has its defaults filled in. An error where the weights leave no room for a cache.
+    `workload` has its defaults filled in. Raise NoAnswer if the weights leave no room for a KV cache.
     """
-    asked = asked or LimitOverrides()
+    overrides = overrides or LimitOverrides()
     engine = engine_of(workload)
     context = (workload.seq_in or 1) + (workload.seq_out or 0)
-    block = asked.block_tokens or engine.memory.block_tokens
-    usual = chunk_tokens(engine.memory, gpu, workload.task, context) or engine.limits.max_batched_tokens or context
-    tokens = min(MOST_TOKENS, asked.max_batched_tokens or usual)
-    most = min(MOST_SEQUENCES, asked.max_sequences or default_max_sequences(engine, gpu))
-    share = asked.memory_share or _share(engine, workload, gpu)
+    block = overrides.block_tokens or engine.memory.block_tokens
+    default = chunk_tokens(engine.memory, gpu, workload.task, context) or engine.limits.max_batched_tokens or context
+    tokens = min(MAX_TOKENS, overrides.max_batched_tokens or default)
+    sequences = min(MAX_SEQUENCES, overrides.max_sequences or default_max_sequences(engine, gpu))
+    share = overrides.memory_share or engine.memory.share or budget_bytes(workload, gpu) / gpu.memory_bytes
     flags: dict[str, Any] = {
         name: getattr(engine.limits, name) for name in ("chunked_prefill", "mixed_steps", "reserve_answers", "prefix_caching")
     }
-    flags |= {name: value for name, value in asked.given().items() if name in flags}
-    room = cache_room(workload, shape, gpu, asked.memory_share)
-    held = max(block, typical or context)
-    each = kv_bytes(shape, 1, held, workload.kv_precision or "bf16", block, parallel=workload.parallel)
-    cache_tokens = int(room / (each / (-(-held // block) * block))) if each else MOST_SEQUENCES * context
+    flags |= {name: value for name in flags if (value := getattr(overrides, name, None)) is not None}
+    room = cache_room(workload, shape, gpu, overrides.memory_share)
+    length = max(block, typical or context)
+    sequence_bytes = kv_bytes(shape, 1, length, workload.kv_precision or "bf16", block, parallel=workload.parallel)
+    cache_tokens = MAX_SEQUENCES * context
+    if sequence_bytes:
+        cache_tokens = int(room / (sequence_bytes / (-(-length // block) * block)))
     if cache_tokens < block:
         raise NoAnswer(
             "no-room", msg("error.no-cache-room", gpu=gpu.name, missing=format_memory(-min(0, room))), msg("hint.no-cache-room")
         )
-    return SchedulerLimits(tokens, most, block, cache_tokens // block * block, memory_share=share, **flags)
+    return SchedulerLimits(tokens, sequences, block, cache_tokens // block * block, memory_share=share, **flags)
 
 
 def cache_room(workload: Workload, shape: Transformer, gpu: Gpu, share: float | None = None) -> int:
-    """Bytes of one GPU left for keys and values once the engine has all else it needs; negative where even that is too much."""
-    found = estimate_memory(replace(workload, batch=workload.parallel.dp, micro_batch=None), shape, gpu)
+    """Bytes of one GPU left for the KV cache beside all else the engine needs; negative if even that does not fit."""
+    need = estimate_memory(replace(workload, batch=workload.parallel.dp, micro_batch=None), shape, gpu)
     engine = engine_of(workload).memory
-    parts = {name: int(part.value) for name, part in found.parts.items() if name != "kv_cache"}
+    parts = {name: int(part.value) for name, part in need.parts.items() if name != "kv_cache"}
     if engine.reservation == "device-share" and not engine.graphs_inside_share:
         parts.pop("cuda_graphs", None)
     used = sum(parts.values())
@@ -99,7 +96,7 @@ def cache_room(workload: Workload, shape: Transformer, gpu: Gpu, share: float | 
 
 
 def batch_limits(limits: SchedulerLimits, stages: int) -> SchedulerLimits:
-    """What each of the batches in flight of a pipeline may have: as many as there are stages share cache and sequences."""
+    """Limits of each batch in flight of a pipeline: as many as stages share the replica's KV cache and sequences."""
     if stages == 1:
         return limits
     cache_tokens = limits.cache_tokens // stages // limits.block_tokens * limits.block_tokens
@@ -109,11 +106,6 @@ def batch_limits(limits: SchedulerLimits, stages: int) -> SchedulerLimits:
 
 
 def default_max_sequences(engine: EngineRecord, gpu: Gpu) -> int:
-    """Sequences an engine runs at once by default on one replica."""
+    """Default of the running sequences of one replica."""
     large = engine.limits.max_sequences_large if is_large_gpu(engine.memory, gpu) else 0
     return large or engine.limits.max_sequences
-
-
-def _share(engine: EngineRecord, workload: Workload, gpu: Gpu) -> float:
-    """Share of the GPU the engine lets itself fill."""
-    return engine.memory.share or budget_bytes(workload, gpu) / gpu.memory_bytes

@@ -1,4 +1,4 @@
-"""A model on its GPUs as a server: its step times, its limits, how many lanes work side by side."""
+"""Server: a model on its GPUs with step times, scheduler limits, replicas and pipeline stages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from whichgpu.catalog.host import Instance
 from whichgpu.estimate.group.engine_steps import EngineSteps
 from whichgpu.estimate.group.step import Devices
 from whichgpu.estimate.serving.scheduler_limits import LimitOverrides, SchedulerLimits, batch_limits, scheduler_limits
-from whichgpu.estimate.serving.simulator import Arrival, Progress, RoutingPolicy, SimulationOutcome, simulate
+from whichgpu.estimate.serving.simulator import Arrival, RoutingPolicy, SimulationOutcome, simulate
 from whichgpu.estimate.serving.step_tables import StepTables, TableSizes
 from whichgpu.workload.shapes import Transformer
 from whichgpu.workload.workload import Workload
@@ -18,29 +18,27 @@ from whichgpu.workload.workload import Workload
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """`limits` are one copy's; `lane` is what each of its batches in flight may have."""
+    """`limits` are those of one replica; `batch_limits` those of each of its batches in flight."""
 
     steps: StepTables
     limits: SchedulerLimits
-    lane: SchedulerLimits
-    copies: int
+    batch_limits: SchedulerLimits
+    replicas: int
     stages: int
 
+    @property
+    def batches(self) -> int:
+        """Batches in flight over all replicas."""
+        return self.replicas * self.stages
+
     def run(
-        self,
-        arrivals: Iterable[Arrival],
-        concurrency: int | None = None,
-        hash_tokens: int = 0,
-        routing: RoutingPolicy = "least",
-        progress: Progress | None = None,
+        self, arrivals: Iterable[Arrival], concurrency: int | None = None, hash_tokens: int = 0, routing: RoutingPolicy = "least"
     ) -> SimulationOutcome:
-        """Serve these."""
-        return simulate(
-            arrivals, self.steps, self.lane, self.copies, self.stages, routing, concurrency, hash_tokens, progress
-        )  # fmt: skip
+        """Simulate serving these arrivals."""
+        return simulate(arrivals, self.steps, self.batch_limits, self.replicas, self.stages, routing, concurrency, hash_tokens)
 
     def scaled(self, factor: float) -> Server:
-        """With every step so many times as long."""
+        """Server with every step so many times as long."""
         return replace(self, steps=self.steps.scaled(factor))
 
 
@@ -49,16 +47,16 @@ def server_of(
     shape: Transformer,
     gpu: Gpu,
     instance: Instance | None = None,
-    asked: LimitOverrides | None = None,
+    overrides: LimitOverrides | None = None,
     longest: int = 0,
     devices: Devices | None = None,
 ) -> Server:
-    """Of a request with its defaults filled in; `longest` tokens are the most a sequence has."""
-    context = max(longest, (workload.seq_in or 1) + (workload.seq_out or 0))
+    """Server of a workload with its defaults filled in; `longest` is the longest sequence in tokens."""
+    typical = (workload.seq_in or 1) + (workload.seq_out or 0)
     stages = workload.parallel.pp
-    limits = scheduler_limits(workload, shape, gpu, asked, min(context, (workload.seq_in or 1) + (workload.seq_out or 0)))
-    lane = batch_limits(limits, stages)
-    lane = replace(lane, max_sequences=min(lane.max_sequences, max(1, lane.cache_tokens // lane.block_tokens)))
-    sizes = TableSizes(lane.max_sequences, max(lane.max_batched_tokens, 2), context)
+    limits = scheduler_limits(workload, shape, gpu, overrides, typical)
+    batch = batch_limits(limits, stages)
+    batch = replace(batch, max_sequences=min(batch.max_sequences, max(1, batch.cache_tokens // batch.block_tokens)))
+    sizes = TableSizes(batch.max_sequences, max(batch.max_batched_tokens, 2), max(longest, typical))
     steps = StepTables(EngineSteps(workload, shape, gpu, instance, devices), sizes, stages)
-    return Server(steps, limits, lane, workload.parallel.dp, stages)
+    return Server(steps, limits, batch, workload.parallel.dp, stages)

@@ -1,4 +1,4 @@
-"""How long requests of mean lengths take on a lane, by how many are at work: what formulas about a load are made of."""
+"""Service times of requests of mean lengths by number of running sequences: the input of queueing formulas."""
 
 from __future__ import annotations
 
@@ -12,88 +12,89 @@ from whichgpu.estimate.serving.server import Server
 from whichgpu.estimate.serving.step_tables import batch_grid
 
 Array = np.ndarray
-# Of an answer's tokens: so many are read once more on average where more prompts are let in than answers have room for, and
-# some are thrown out again. 220 servers short of memory, flooded: they answered 0.70 to 1.19 of what was worked out without
-# this, 0.85 to 1.22 with it.
-REREAD = 0.5
+# Share of the output tokens recomputed on average when more prompts are admitted than outputs have KV blocks for. Measured on 220
+# simulated servers short of memory under a flood: throughput 0.85 to 1.22 of the formula, 0.70 to 1.19 without this term.
+RECOMPUTED_OUTPUT_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class MeanLengths:
-    """Mean tokens of prompts and answers."""
+    """Mean input and output tokens."""
 
     prompt: float
     output: float
 
     @property
     def context(self) -> float:
-        """Of a sequence half-way through its answer."""
+        """Mean context of a sequence half-way through its output."""
         return self.prompt + self.output / 2
 
 
 class ServiceTimes:
-    """Seconds by how many are at work on each of so many lanes: of a step, and of a prompt beyond the steps it is read beside."""
+    """Seconds of a decode step, and of a prefill beyond the decode steps it shares, by running sequences of each batch."""
 
     def __init__(
-        self, lengths: MeanLengths, lane: SchedulerLimits, lanes: int, places: Array, steps: Array, reads: Array
+        self, lengths: MeanLengths, limits: SchedulerLimits, batches: int, sizes: Array, steps: Array, prefills: Array
     ) -> None:
-        self.lengths, self._lane, self._lanes = lengths, lane, lanes
-        self._places, self._steps, self._reads = places, steps, reads
-        self.slots = max_running(lane, lengths.prompt, lengths.output)
+        self.lengths, self._limits, self._batches = lengths, limits, batches
+        self._sizes, self._steps, self._prefills = sizes, steps, prefills
+        self.slots = max_running(limits, lengths.prompt, lengths.output)
 
     @staticmethod
     def of(server: Server, prompt: float, output: float) -> ServiceTimes:
-        """Of a server's own steps."""
-        lengths, lane, told = MeanLengths(prompt, output), server.lane, server.steps
-        places = batch_grid(max_running(lane, prompt, output))
-        steps = np.array([told.decode(int(one), lengths.context) for one in places])
-        chunk = max(1, min(round(prompt), lane.max_batched_tokens))
-        first, parts = told.mixed(chunk, 0.0, 0, 0.0), int(prompt / chunk)
-        # Later chunks look back at those before them.
-        back = max(0, parts - 1) * (told.mixed(chunk, chunk * parts / 2, 0, 0.0) - first)
-        alone = first * prompt / chunk + back
-        reads = np.full(len(places), alone)
-        if lane.mixed_steps:  # beside the tokens of others, weights are read once
-            chunks = np.clip(lane.max_batched_tokens - places, 1, chunk)
-            both = np.array([told.mixed(int(a), 0.0, int(b), lengths.context) for a, b in zip(chunks, places, strict=True)])
-            reads = np.minimum(alone, (both - steps) * prompt / chunks + back)
-        return ServiceTimes(lengths, lane, server.copies * server.stages, places, steps, reads)
+        """Service times of a server's own steps."""
+        lengths, limits, steps = MeanLengths(prompt, output), server.batch_limits, server.steps
+        sizes = batch_grid(max_running(limits, prompt, output))
+        decode = np.array([steps.decode(int(size), lengths.context) for size in sizes])
+        chunk = max(1, min(round(prompt), limits.max_batched_tokens))
+        first, chunks = steps.mixed(chunk, 0.0, 0, 0.0), int(prompt / chunk)
+        # Later chunks attend to those before them.
+        attention = max(0, chunks - 1) * (steps.mixed(chunk, chunk * chunks / 2, 0, 0.0) - first)
+        alone = first * prompt / chunk + attention
+        prefills = np.full(len(sizes), alone)
+        if limits.mixed_steps:  # In a shared step, weights are read once.
+            parts = np.clip(limits.max_batched_tokens - sizes, 1, chunk)
+            mixed = [steps.mixed(int(part), 0.0, int(size), lengths.context) for part, size in zip(parts, sizes, strict=True)]
+            prefills = np.minimum(alone, (np.array(mixed) - decode) * prompt / parts + attention)
+        return ServiceTimes(lengths, limits, server.batches, sizes, decode, prefills)
 
     def scaled(self, factor: float) -> ServiceTimes:
-        """The same with every step so many times as long."""
-        return ServiceTimes(self.lengths, self._lane, self._lanes, self._places, self._steps * factor, self._reads * factor)
+        """Service times with every step so many times as long."""
+        steps, prefills = self._steps * factor, self._prefills * factor
+        return ServiceTimes(self.lengths, self._limits, self._batches, self._sizes, steps, prefills)
 
-    def at_each(self, rate: float) -> float:
-        """Requests a second that come to one lane."""
-        return rate / self._lanes
+    def rate_per_batch(self, rate: float) -> float:
+        """Requests per second that arrive at one batch."""
+        return rate / self._batches
 
     @cached_property
     def curve(self) -> tuple[Array, Array]:
-        """With one, two, ... as many at work as there is room for: seconds of a step, and of a prompt read beside it."""
+        """Seconds of a decode step and of a prefill for 1, 2, ... `slots` running sequences."""
         numbers = np.arange(1, self.slots + 1)
-        return np.interp(numbers, self._places, self._steps), np.interp(numbers, self._places, self._reads)
+        return np.interp(numbers, self._sizes, self._steps), np.interp(numbers, self._sizes, self._prefills)
 
     def stay(self, batch: float) -> float:
-        """From first token to last: steps, and the prompts of those that take the others' places."""
-        steps, reads = self.curve
-        place = max(1, round(batch)) - 1
-        return float(self.lengths.output * steps[place] + batch * reads[place])
+        """Seconds from first to last token: decode steps, and prefills of the requests that replace finished ones."""
+        steps, prefills = self.curve
+        index = max(1, round(batch)) - 1
+        return float(self.lengths.output * steps[index] + batch * prefills[index])
 
     @cached_property
     def saturation(self) -> float:
-        """Requests a second of all lanes together when more wait than they can take.
+        """Requests per second over all batches when the waiting queue never empties.
 
-        Where every step has all the tokens of prompts it can take, no more are at work than come in by that.
+        With mixed steps, no more sequences run than the prefill tokens of full steps admit.
         """
-        lane, prompt, output = self._lane, self.lengths.prompt, self.lengths.output
-        fed = int(output * lane.max_batched_tokens / (prompt + output)) if lane.mixed_steps else self.slots
-        batch = max(1, min(self.slots, fed))
-        crowded = not lane.reserve_answers and self.slots < lane.max_sequences
-        again = REREAD * output / prompt * float(self.curve[1][batch - 1]) if crowded else 0.0
-        return self._lanes / (self.stay(batch) / batch + again)
+        limits, prompt, output = self._limits, self.lengths.prompt, self.lengths.output
+        admitted = int(output * limits.max_batched_tokens / (prompt + output)) if limits.mixed_steps else self.slots
+        batch = max(1, min(self.slots, admitted))
+        recompute = 0.0
+        if not limits.reserve_answers and self.slots < limits.max_sequences:
+            recompute = RECOMPUTED_OUTPUT_SHARE * output / prompt * float(self.curve[1][batch - 1])
+        return self._batches / (self.stay(batch) / batch + recompute)
 
 
-def max_running(lane: SchedulerLimits, prompt: float, output: float) -> int:
-    """Sequences a lane has room for: half-way through their answers on average, or with all of it where that is kept free."""
-    held = prompt + (output if lane.reserve_answers else output / 2)
-    return max(1, min(lane.max_sequences, int(lane.cache_tokens / held)))
+def max_running(limits: SchedulerLimits, prompt: float, output: float) -> int:
+    """Sequences the KV cache holds, half-way through their outputs on average, or with whole outputs if reserved."""
+    tokens = prompt + (output if limits.reserve_answers else output / 2)
+    return max(1, min(limits.max_sequences, int(limits.cache_tokens / tokens)))

@@ -1,4 +1,4 @@
-"""Serving under load as figures with ranges: what users wait, what the server gets done, how much more it could take."""
+"""Serving under load as figures with ranges: latencies, throughput, and the capacity left."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from dataclasses import dataclass
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Message, msg
-from whichgpu.estimate.serving.curve import FULL, Objectives, RatePoint, saturation_rate, throughput_curve
+from whichgpu.estimate.serving.curve import SATURATED_SHARE, Objectives, RatePoint, saturation_rate, throughput_curve
 from whichgpu.estimate.serving.load import Load, mean_lengths
 from whichgpu.estimate.serving.load_screen import LoadScreen, screen_load
 from whichgpu.estimate.serving.scheduler_limits import SchedulerLimits
 from whichgpu.estimate.serving.server import Server
 from whichgpu.estimate.serving.simulator import SimulationOutcome
-from whichgpu.estimate.serving.summary import PERCENTILES, BatchSizeBand, LatencyPercentiles, Summary, enough_requests, summarise
+from whichgpu.estimate.serving.summary import BatchSizeBand, LatencyPercentiles, Summary, enough_requests, summarise
 
 SOURCE = "serving-simulation"
-Told = Callable[[float], None]
+Progress = Callable[[float], None]  # called with the share that is done
 
 
 @dataclass(frozen=True, slots=True)
 class LoadOrigin:
-    """How a load was made: by a seed, or from a trace."""
+    """Parameters of a load: drawn from a seed, or read from a trace."""
 
     rate: float
     requests: int
@@ -67,121 +67,118 @@ class ServingAnswer:
 
 @dataclass(frozen=True, slots=True)
 class StepRange:
-    """The 90% range of step times as factors, and what they rest on."""
+    """90% range of step times, taken from a figure of such a time."""
 
     like: Figure
 
     @property
     def factors(self) -> tuple[float, float]:
-        """Of the fastest and the slowest."""
+        """Factors of the fastest and the slowest steps."""
         return self.like.relative_range
 
-    def figure(self, value: float, low: float, high: float, unit: str) -> Figure:
-        """A value between what fast and slow steps give, in whichever order they come."""
-        ends = min(low, high, value), max(low, high, value)
-        return Figure(value, *ends, unit, self.like.basis, (*self.like.sources, SOURCE))
+    def figure(self, values: Sequence[float], unit: str) -> Figure:
+        """Figure of the first value, between the lowest and the highest of all."""
+        return Figure(values[0], min(values), max(values), unit, self.like.basis, (*self.like.sources, SOURCE))
+
+    def time(self, seconds: float) -> Figure:
+        """Figure of a time proportional to the step times."""
+        return self.figure((seconds, *(seconds * factor for factor in self.factors)), "s")
+
+    def rate(self, rate: float) -> Figure:
+        """Figure of a rate of requests that falls as steps take longer."""
+        return self.figure((rate, *(rate / factor for factor in self.factors)), "requests/s")
 
 
 def serving_answer(
-    server: Server, load: Load, goals: Objectives, like: Figure, drawn: bool = True, progress: Told | None = None
+    server: Server, load: Load, goals: Objectives, like: Figure, drawn: bool = True, progress: Progress | None = None
 ) -> ServingAnswer:
-    """Simulate a load, also with steps as fast and as slow as they may be; `drawn`: with the curve."""
-    spread = StepRange(like)
-    percentiles = tuple(sorted({*PERCENTILES, goals.percentile})) if goals.any else PERCENTILES
+    """Simulate a load with typical, fastest and slowest steps; with the throughput-latency curve if `drawn`."""
+    steps = StepRange(like)
     runs: list[tuple[SimulationOutcome, Summary]] = []
-    for place, factor in enumerate((1.0, *spread.factors)):
+    for index, factor in enumerate((1.0, *steps.factors)):
         own = server if factor == 1.0 else server.scaled(factor)
         outcome = own.run(load.arrivals(), hash_tokens=load.hash_tokens)
         if not outcome.answered.any():
             raise NoAnswer("all-refused", msg("serving.refused", n=outcome.refused, requests=len(outcome.arrived)))
-        runs.append((outcome, summarise(outcome, load, goals.ttft_max, goals.tpot_max, percentiles, goals.latency_max)))
+        one = summarise(outcome, load, goals.ttft_max, goals.tpot_max, goals.percentiles, goals.latency_max)
+        runs.append((outcome, one))
         if progress:
-            progress((place + 1) / 6)
-    (outcome, told), (_, fast), (_, slow) = runs
+            progress((index + 1) / 6)
+    outcome, summary = runs[0]
+    summaries = [one for _, one in runs]
     limit = saturation_rate(server, load)
-    low, high = spread.factors
-    whole = throughput_curve(server, load, goals, limit, progress=_second_half(progress)) if drawn else None
-    allowed = _allowed(server, load, goals, limit, spread, whole.allowed) if whole and whole.allowed is not None else None
-    saturated = told.growing or load.rate > FULL * limit
-    ttft, tpot = _alone(server, outcome)
+    rest = (lambda done: progress(0.5 + done / 2)) if progress else None
+    curve = throughput_curve(server, load, goals, limit, rest) if drawn else None
+    saturated = summary.growing or load.rate > SATURATED_SHARE * limit
+    ttft, tpot = _unloaded_latency(server, outcome)
+    trace = load.trace.name if load.trace else None
     return ServingAnswer(
-        load=LoadOrigin(
-            load.rate,
-            len(outcome.arrived),
-            load.trace.name if load.trace else None,
-            load.seed,
-            load.burstiness,
-            *mean_lengths(load),
-        ),
-        copies=server.copies,
+        load=LoadOrigin(load.rate, len(outcome.arrived), trace, load.seed, load.burstiness, *mean_lengths(load)),
+        copies=server.replicas,
         routing="least",
         limits=server.limits,
-        ttft_no_load=spread.figure(ttft, ttft * low, ttft * high, "s"),
-        tpot_no_load=spread.figure(tpot, tpot * low, tpot * high, "s"),
-        ttft=latency_figures((told, fast, slow), lambda one: one.ttft, spread),
-        tpot=latency_figures((told, fast, slow), lambda one: one.tpot, spread),
-        latency=latency_figures((told, fast, slow), lambda one: one.latency, spread),
-        throughput=spread.figure(told.throughput, slow.throughput, fast.throughput, "output tokens/s"),
-        answered_rate=spread.figure(told.answered_rate, slow.answered_rate, fast.answered_rate, "requests/s"),
-        goodput=None if told.goodput is None else spread.figure(told.goodput, slow.goodput or 0, fast.goodput or 0, "requests/s"),
-        met=told.met,
+        ttft_no_load=steps.time(ttft),
+        tpot_no_load=steps.time(tpot),
+        ttft=latency_figures([one.ttft for one in summaries], summary.percentiles, steps),
+        tpot=latency_figures([one.tpot for one in summaries], summary.percentiles, steps),
+        latency=latency_figures([one.latency for one in summaries], summary.percentiles, steps),
+        throughput=steps.figure([one.throughput for one in summaries], "output tokens/s"),
+        answered_rate=steps.figure([one.answered_rate for one in summaries], "requests/s"),
+        goodput=steps.figure([one.goodput or 0.0 for one in summaries], "requests/s") if goals.any else None,
+        met=summary.met,
         saturated=saturated,
-        sustainable_rate=spread.figure(limit, limit / high, limit / low, "requests/s"),
-        allowed_rate=allowed,
+        sustainable_rate=steps.rate(limit),
+        allowed_rate=_capacity(server, load, goals, limit, steps, curve.allowed) if curve and curve.allowed is not None else None,
         busy=outcome.busy,
-        mean_batch=told.mean_batch,
+        mean_batch=summary.mean_batch,
         peak_cache=outcome.peak_cache,
         preempted=outcome.preempted,
         refused=outcome.refused,
         cached_share=outcome.cached / max(1, int(outcome.prompts.sum())),
         screen=screen_load(server, load),
-        concurrency=told.concurrency,
-        curve=whole.points if whole else (),
-        warnings=tuple(_warnings(outcome, told, load, limit, saturated, goals)),
+        concurrency=summary.concurrency,
+        curve=curve.points if curve else (),
+        warnings=tuple(_warnings(outcome, summary, load, limit, saturated, goals)),
     )
 
 
-def _second_half(progress: Told | None) -> Told | None:
-    return (lambda done: progress(0.5 + done / 2)) if progress else None
+def _capacity(server: Server, load: Load, goals: Objectives, limit: float, steps: StepRange, typical: float) -> Figure:
+    """Highest rate at which the objectives hold, also with the fastest and the slowest steps."""
+    ends = [throughput_curve(server.scaled(factor), load, goals, limit / factor).allowed or 0.0 for factor in steps.factors]
+    return steps.figure((typical, *ends), "requests/s")
 
 
-def _allowed(server: Server, load: Load, goals: Objectives, limit: float, spread: StepRange, found: float) -> Figure:
-    """The largest rate under the objectives, also with steps as fast and as slow as they may be."""
-    ends = [throughput_curve(server.scaled(factor), load, goals, limit / factor).allowed or 0.0 for factor in spread.factors]
-    return spread.figure(found, ends[1], ends[0], "requests/s")
-
-
-def _alone(server: Server, outcome: SimulationOutcome) -> tuple[float, float]:
-    """Seconds to the first token and between tokens of a request of mean length with the server to itself."""
+def _unloaded_latency(server: Server, outcome: SimulationOutcome) -> tuple[float, float]:
+    """TTFT and TPOT in seconds of a request of mean length alone on the server."""
     done = outcome.answered
     prompt, output = round(float(outcome.prompts[done].mean())), max(2, round(float(outcome.outputs[done].mean())))
     alone = server.run([(0.0, max(1, prompt), output, ())])
     return float(alone.first[0]), float(alone.finished[0] - alone.first[0]) / (output - 1)
 
 
-def latency_figures(
-    summaries: Sequence[Summary], of: Callable[[Summary], LatencyPercentiles], spread: StepRange
-) -> dict[str, Figure]:
-    """A time by percentile and on average: of the first of the runs, between the least and the most of them all."""
-    names = [*(f"p{one:g}" for one in summaries[0].percentiles), "mean"]
-    rows = [[*of(one).at, of(one).mean] for one in summaries]
-    return {name: spread.figure(values[0], min(values), max(values), "s") for name, *values in zip(names, *rows, strict=True)}
+def latency_figures(runs: Sequence[LatencyPercentiles], percentiles: Sequence[float], steps: StepRange) -> dict[str, Figure]:
+    """Seconds by percentile and on average of the first run, between the lowest and the highest of all runs."""
+    names = [*(f"p{one:g}" for one in percentiles), "mean"]
+    rows = [[*one.at, one.mean] for one in runs]
+    return {name: steps.figure(values, "s") for name, *values in zip(names, *rows, strict=True)}
+
+
+def few_requests_warnings(summary: Summary) -> list[Message]:
+    """Warning that there are too few requests for some percentiles, if so."""
+    few = tuple(f"p{one:g}" for one in summary.percentiles if not enough_requests(summary.requests, one))
+    return [msg("serving.too-few", n=summary.requests, percentiles=few)] if few else []
 
 
 def _warnings(
-    outcome: SimulationOutcome, told: Summary, load: Load, limit: float, saturated: bool, goals: Objectives
+    outcome: SimulationOutcome, summary: Summary, load: Load, limit: float, saturated: bool, goals: Objectives
 ) -> list[Message]:
-    """What a reader should know before using the numbers."""
-    found = []
-    if saturated:
-        found.append(msg("serving.saturated", rate=f"{load.rate:.3g}", most=f"{limit:.3g}"))
-    thin = [one for one in told.percentiles if not enough_requests(told.requests, one)]
-    if thin:
-        found.append(msg("serving.too-few", n=told.requests, percentiles=tuple(f"p{one:g}" for one in thin)))
+    requests = len(outcome.arrived)
+    warnings = [msg("serving.saturated", rate=f"{load.rate:.3g}", most=f"{limit:.3g}")] if saturated else []
+    warnings += few_requests_warnings(summary)
     if outcome.refused:
-        found.append(msg("serving.refused", n=outcome.refused, requests=len(outcome.arrived)))
+        warnings.append(msg("serving.refused", n=outcome.refused, requests=requests))
     if outcome.preempted:
-        found.append(msg("serving.preempted", n=outcome.preempted, requests=len(outcome.arrived)))
-    if told.met is not None and told.met < goals.percentile / 100:
-        found.append(msg("serving.missed", met=f"{100 * told.met:.0f}", percentile=f"{goals.percentile:g}"))
-    return found
+        warnings.append(msg("serving.preempted", n=outcome.preempted, requests=requests))
+    if summary.met is not None and summary.met < goals.percentile / 100:
+        warnings.append(msg("serving.missed", met=f"{100 * summary.met:.0f}", percentile=f"{goals.percentile:g}"))
+    return warnings

@@ -1,12 +1,12 @@
-"""Requests come, copies of the engine answer them: the event loop.
+"""Event loop of a server: requests arrive, replicas serve them by continuous batching.
 
-Everything is decided by the arrivals and their lengths; chance is in these alone, so the same load gives the same outcome.
+All chance is in the arrivals and their lengths, so the same load gives the same outcome.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import inf
@@ -21,164 +21,163 @@ from whichgpu.estimate.serving.step_tables import StepTables
 
 Array = np.ndarray
 RoutingPolicy = Literal["least", "round-robin", "random"]
-Arrival = tuple[float, int, int, Hashes]  # seconds, prompt and answer in tokens, blocks of the prompt
-Progress = Callable[[int], None]
-PROGRESS_INTERVAL = 1000  # requests between two words of progress
+Arrival = tuple[float, int, int, Hashes]  # seconds, input tokens, output tokens, block hashes of the input
 
 
 @dataclass(frozen=True, slots=True)
 class SimulationOutcome:
-    """What became of every request; seconds from the first arrival's clock, tokens. Refused ones finished at -1."""
+    """Times of every request in seconds on the arrivals' clock; rejected requests finished at -1."""
 
     arrived: Array
     first: Array
     finished: Array
-    prompts: Array
-    outputs: Array
+    prompts: Array  # input tokens
+    outputs: Array  # output tokens
     refused: int
     preempted: int
-    recomputed: int  # tokens read again
-    read: int  # prompt tokens computed, recomputed ones too
-    cached: int  # prompt tokens found in the cache
-    busy: float  # share of the time that copies were at work
-    peak_cache: float  # share of the cache in use at the fullest moment
-    batch_seconds: Array  # by sequences at work in one copy
+    recomputed: int  # tokens computed again after a preemption
+    read: int  # input tokens computed, recomputed ones too
+    cached: int  # input tokens found in the prefix cache
+    busy: float  # share of the time that replicas ran steps
+    peak_cache: float  # highest share of the KV blocks in use
+    batch_seconds: Array  # by running sequences of one scheduler
     batch_steps: Array
 
     @property
     def answered(self) -> Array:
-        """Which requests were answered."""
+        """Mask of the requests that finished."""
         return self.finished >= 0
-
-    @property
-    def span(self) -> float:
-        """Seconds from the first arrival to the last answer."""
-        return float(self.finished.max() - self.arrived[0]) if len(self.arrived) else 0.0
 
 
 def simulate(
     arrivals: Iterable[Arrival],
     steps: StepTables,
     limits: SchedulerLimits,
-    copies: int = 1,
+    replicas: int = 1,
     stages: int = 1,
     routing: RoutingPolicy = "least",
     concurrency: int | None = None,
     hash_tokens: int = 0,
-    progress: Progress | None = None,
 ) -> SimulationOutcome:
-    """Serve the arrivals, in order of time, with so many copies; each has as many batches in flight as its pipeline has stages.
+    """Serve arrivals, in order of time, with so many replicas; each has as many batches in flight as pipeline stages.
 
-    With `concurrency` their times are not heeded: so many clients ask, each anew when it is answered.
+    With `concurrency` arrival times are ignored: so many clients each send a request when the previous one is answered.
     """
-    loop = _Loop(steps, limits, copies, stages, routing, hash_tokens)
+    loop = _ServerLoop(steps, limits, replicas, stages, routing, hash_tokens)
     if concurrency is None:
-        loop.serve(iter(arrivals), progress)
+        loop.serve(iter(arrivals))
     else:
-        loop.serve_clients(iter(arrivals), concurrency, progress)
-    return loop.outcome()
+        loop.serve_clients(iter(arrivals), concurrency)
+    log = loop.log
+    span = max(log.finished, default=0.0) - (log.arrived[0] if log.arrived else 0.0)
+    return simulation_outcome(log, loop.schedulers, loop.refused, span)
 
 
-class _Loop:
+class _ServerLoop:
     def __init__(
-        self, steps: StepTables, limits: SchedulerLimits, copies: int, stages: int, routing: RoutingPolicy, hash_tokens: int
+        self, steps: StepTables, limits: SchedulerLimits, replicas: int, stages: int, routing: RoutingPolicy, hash_tokens: int
     ) -> None:
-        self.ledger, self.limits, self.routing, self.copies, self.stages = RequestLog(), limits, routing, copies, stages
-        pipelines = [[0.0] * stages if stages > 1 else None for _ in range(copies)]
-        self.replicas = [Scheduler(steps, limits, self.ledger, hash_tokens, line) for line in pipelines for _ in range(stages)]
-        self.events: list[tuple[float, int]] = []
-        self.turn = self.refused = 0
-        self.chance = Random(copies)  # the same draws every time
+        self.log, self.limits, self.routing, self.replicas, self.stages = RequestLog(), limits, routing, replicas, stages
+        pipelines = [[0.0] * stages if stages > 1 else None for _ in range(replicas)]
+        self.schedulers = [Scheduler(steps, limits, self.log, hash_tokens, one) for one in pipelines for _ in range(stages)]
+        self.events: list[tuple[float, int]] = []  # end of a scheduler's step, its index
+        self.routed = self.refused = 0
+        self.random = Random(replicas)  # A fixed seed: the same draws every time.
         self.now = 0.0
 
-    def serve(self, arrivals: Iterator[Arrival], progress: Progress | None) -> None:
-        """Each at its time."""
-        for count, (time, prompt, output, hashes) in enumerate(arrivals):
-            self._until(time)
+    def serve(self, arrivals: Iterator[Arrival]) -> None:
+        """Serve each request at its time."""
+        for time, prompt, output, hashes in arrivals:
+            self._run_until(time)
             self._arrive(time, prompt, output, hashes)
-            if progress and count % PROGRESS_INTERVAL == 0:
-                progress(count)
-        self._until(inf)
+        self._run_until(inf)
 
-    def serve_clients(self, arrivals: Iterator[Arrival], clients: int, progress: Progress | None) -> None:
-        """Each when a client is free."""
-        waiting = clients
-        for count, (_, prompt, output, hashes) in enumerate(arrivals, start=1):
-            while not waiting and self.events:
-                waiting += self._next()
+    def serve_clients(self, arrivals: Iterator[Arrival], clients: int) -> None:
+        """Serve each request when a client is free."""
+        free = clients
+        for _, prompt, output, hashes in arrivals:
+            while not free and self.events:
+                free += self._next_event()
             if self._arrive(self.now, prompt, output, hashes):
-                waiting -= 1
-            if progress and count % PROGRESS_INTERVAL == 0:
-                progress(count)
-        self._until(inf)
+                free -= 1
+        self._run_until(inf)
 
-    def _until(self, time: float) -> None:
+    def _run_until(self, time: float) -> None:
         events = self.events
         while events and events[0][0] <= time:
-            self._next()
+            self._next_event()
 
-    def _next(self) -> int:
-        """The next end of something; how many were answered by it."""
-        end, place = heappop(self.events)
-        replica = self.replicas[place]
-        if end != replica.end:
-            return 0  # shortened since
+    def _next_event(self) -> int:
+        """Process the next end of a step; return how many requests finished."""
+        end, index = heappop(self.events)
+        scheduler = self.schedulers[index]
+        if end != scheduler.end:
+            return 0  # The run of steps was shortened since.
         self.now = end
-        done = replica.complete()
-        replica.plan(end)
-        if replica.end < inf:
-            heappush(self.events, (replica.end, place))
+        done = scheduler.complete()
+        scheduler.plan(end)
+        if scheduler.end < inf:
+            heappush(self.events, (scheduler.end, index))
         return len(done)
 
     def _arrive(self, time: float, prompt: int, output: int, hashes: Hashes) -> bool:
-        number = self.ledger.add(time, prompt, output, hashes)
-        limits = self.limits
-        size = limits.block_tokens
-        if -(-(prompt + output) // size) * size > limits.cache_tokens:
+        """Route a request; return whether it can ever fit into the KV cache."""
+        number = self.log.add(time, prompt, output, hashes)
+        size = self.limits.block_tokens
+        if -(-(prompt + output) // size) * size > self.limits.cache_tokens:
             self.refused += 1
-            self.ledger.hashes.pop(number, None)
+            self.log.hashes.pop(number, None)
             return False
-        place = self._choose()
-        replica = self.replicas[place]
-        if replica.accept(number, time):
-            heappush(self.events, (replica.end, place))
+        index = self._route()
+        scheduler = self.schedulers[index]
+        if scheduler.accept(number, time):
+            heappush(self.events, (scheduler.end, index))
         return True
 
-    def _choose(self) -> int:
-        """A copy by the way of routing, and of its lanes the one with the least to do."""
-        if len(self.replicas) == 1:
+    def _route(self) -> int:
+        """Choose a replica by the routing policy, and the least loaded of its schedulers."""
+        if len(self.schedulers) == 1:
             return 0
-        self.turn += 1
+        self.routed += 1
         if self.routing == "least":
-            return self._least(0, len(self.replicas), self.turn)
-        copy = self.turn % self.copies if self.routing == "round-robin" else self.chance.randrange(self.copies)
-        return copy if self.stages == 1 else self._least(copy * self.stages, self.stages, self.turn)
+            return self._least_loaded(0, len(self.schedulers))
+        round_robin = self.routing == "round-robin"
+        replica = self.routed % self.replicas if round_robin else self.random.randrange(self.replicas)
+        return replica if self.stages == 1 else self._least_loaded(replica * self.stages, self.stages)
 
-    def _least(self, first: int, count: int, turn: int) -> int:
-        """Who has the least to do of so many; of equals, each in turn."""
-        replicas, start = self.replicas, turn % count
-        best, least = first + start, replicas[first + start].load
+    def _least_loaded(self, first: int, count: int) -> int:
+        """Index of the scheduler with the fewest requests among `count` from `first` on; ties are broken in turn."""
+        schedulers, start = self.schedulers, self.routed % count
+        best, least = first + start, schedulers[first + start].load
         for step in range(1, count):
-            place = first + (start + step) % count
-            if replicas[place].load < least:
-                best, least = place, replicas[place].load
+            index = first + (start + step) % count
+            if schedulers[index].load < least:
+                best, least = index, schedulers[index].load
         return best
 
-    def outcome(self) -> SimulationOutcome:
-        ledger, replicas = self.ledger, self.replicas
-        span = max(ledger.finished, default=0.0) - (ledger.arrived[0] if ledger.arrived else 0.0)
-        return SimulationOutcome(
-            arrived=column_array(ledger.arrived), first=column_array(ledger.first), finished=column_array(ledger.finished),
-            prompts=column_array(ledger.prompts), outputs=column_array(ledger.outputs), refused=self.refused,
-            preempted=sum(one.preempted for one in replicas), recomputed=sum(one.recomputed for one in replicas),
-            read=sum(one.read for one in replicas), cached=sum(one.hits for one in replicas),
-            busy=sum(one.busy for one in replicas) / (len(replicas) * span) if span > 0 else 0.0,
-            peak_cache=max(one.peak / one.blocks for one in replicas),
-            batch_seconds=np.sum([one.batch_seconds for one in replicas], axis=0),
-            batch_steps=np.sum([one.batch_steps for one in replicas], axis=0),
-        )  # fmt: skip
+
+def simulation_outcome(log: RequestLog, schedulers: Sequence[Scheduler], refused: int, span: float) -> SimulationOutcome:
+    """Outcome of a request log and the schedulers that filled it over `span` seconds."""
+    return SimulationOutcome(
+        arrived=column_array(log.arrived), first=column_array(log.first), finished=column_array(log.finished),
+        prompts=column_array(log.prompts), outputs=column_array(log.outputs), refused=refused,
+        preempted=sum(one.preempted for one in schedulers), recomputed=sum(one.recomputed for one in schedulers),
+        read=sum(one.read for one in schedulers), cached=sum(one.hits for one in schedulers),
+        busy=sum(one.busy for one in schedulers) / (len(schedulers) * span) if span > 0 else 0.0,
+        peak_cache=max(one.peak / one.blocks for one in schedulers),
+        batch_seconds=sum_ragged([one.batch_seconds for one in schedulers]),
+        batch_steps=sum_ragged([one.batch_steps for one in schedulers]),
+    )  # fmt: skip
+
+
+def sum_ragged(rows: list[list[float]] | list[list[int]]) -> Array:
+    """Elementwise sum of lists of several lengths."""
+    total = np.zeros(max(map(len, rows)))
+    for row in rows:
+        total[: len(row)] += row
+    return total
 
 
 def column_array(values: array[float] | array[int]) -> Array:
-    """An array of a ledger's column."""
+    """NumPy copy of a request log's column."""
     return np.frombuffer(values, dtype=np.float64 if values.typecode == "d" else np.int64).copy() if len(values) else np.zeros(0)

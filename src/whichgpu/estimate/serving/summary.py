@@ -1,4 +1,4 @@
-"""What a simulated load amounts to: latencies by percentile, throughput, goodput, concurrency."""
+"""Summary of a simulated load: latencies by percentile, throughput, goodput, batch sizes."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from whichgpu.estimate.serving.simulator import SimulationOutcome
 
 Array = np.ndarray
 PERCENTILES = (50.0, 90.0, 99.0)
-WARM_UP_SHARE = 0.1  # of drawn requests: they meet an empty server
-MIN_REQUESTS_BEYOND = 10  # requests that must lie beyond a percentile for it to mean something
-BATCH_POINTS = 12
+WARM_UP_SHARE = 0.1  # first share of the drawn requests, left out because they meet an empty server (assumed)
+MIN_REQUESTS_BEYOND = 10  # requests that must lie beyond a percentile for it to be reported without a warning (assumed)
+MAX_BATCH_BANDS = 12
+MIN_REQUESTS_FOR_TREND = 40
 
 
 @dataclass(frozen=True, slots=True)
 class LatencyPercentiles:
-    """Seconds by percentile, in the order of `Summary.percentiles`, and on average."""
+    """Seconds by percentile, in the order of `Summary.percentiles`, and their mean."""
 
     at: tuple[float, ...]
     mean: float
@@ -27,7 +28,7 @@ class LatencyPercentiles:
 
 @dataclass(frozen=True, slots=True)
 class BatchSizeBand:
-    """Seconds between a sequence's tokens while so many were at work in one batch, and the share of the time they were."""
+    """TPOT in seconds at a number of running sequences, and the share of the time spent there."""
 
     batch: int
     tpot: float
@@ -36,9 +37,9 @@ class BatchSizeBand:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Of one run. Rates are per second, over the time in which requests came (all of it where they came at once)."""
+    """Summary of one run. Rates are per second over the time in which requests arrived, or all of it if they arrived at once."""
 
-    requests: int  # those counted
+    requests: int  # after the warm-up
     percentiles: tuple[float, ...]
     ttft: LatencyPercentiles
     tpot: LatencyPercentiles
@@ -49,7 +50,7 @@ class Summary:
     met: float | None  # share of requests that did
     mean_batch: float
     concurrency: tuple[BatchSizeBand, ...]
-    growing: bool  # the queue kept growing while requests came
+    growing: bool  # the waiting queue kept growing while requests arrived
 
 
 def summarise(
@@ -61,40 +62,39 @@ def summarise(
     latency_max: float | None = None,
     bands: bool = True,
 ) -> Summary:
-    """Of a run; drawn loads without the first requests. Without `bands` it is not told how batches of each size did."""
+    """Summarise a run, drawn loads without their warm-up; without `bands`, batch sizes are left out."""
     count = len(outcome.arrived)
     start = int(WARM_UP_SHARE * count) if load is not None and load.steady else 0
     chosen = outcome.answered & (np.arange(count) >= start)
     ttft = (outcome.first - outcome.arrived)[chosen]
-    whole = (outcome.finished - outcome.arrived)[chosen]
-    more = outcome.outputs[chosen] > 1
+    latency = (outcome.finished - outcome.arrived)[chosen]
+    several = outcome.outputs[chosen] > 1
     tpot = (outcome.finished - outcome.first)[chosen] / np.maximum(1, outcome.outputs[chosen] - 1)
-    counted = tpot[more] if more.any() else np.zeros(1)
     tokens, rate = _rates(outcome, start)
     met = None
-    asked = (ttft, ttft_max), (tpot, tpot_max), (whole, latency_max)
-    if any(most is not None for _, most in asked):
-        good = np.logical_and.reduce([np.less_equal(found, np.inf if most is None else most) for found, most in asked])
+    limits = (ttft, ttft_max), (tpot, tpot_max), (latency, latency_max)
+    if any(limit is not None for _, limit in limits):
+        good = np.logical_and.reduce([np.less_equal(values, np.inf if limit is None else limit) for values, limit in limits])
         met = float(good.mean()) if len(good) else 0.0
-    steps = outcome.batch_steps
+    seconds = outcome.batch_seconds
     return Summary(
         requests=int(chosen.sum()),
         percentiles=percentiles,
-        ttft=_latency(ttft, percentiles),
-        tpot=_latency(counted, percentiles),
-        latency=_latency(whole, percentiles),
+        ttft=_percentiles(ttft, percentiles),
+        tpot=_percentiles(tpot[several] if several.any() else np.zeros(1), percentiles),
+        latency=_percentiles(latency, percentiles),
         throughput=tokens,
         answered_rate=rate,
         goodput=None if met is None else met * rate,
         met=met,
-        mean_batch=float((np.arange(len(steps)) * outcome.batch_seconds).sum() / max(1e-12, outcome.batch_seconds.sum())),
-        concurrency=concurrency(outcome) if bands else (),
+        mean_batch=float((np.arange(len(seconds)) * seconds).sum() / max(1e-12, seconds.sum())),
+        concurrency=batch_size_bands(outcome) if bands else (),
         growing=_growing(outcome, start),
     )
 
 
 def enough_requests(requests: int, percentile: float) -> bool:
-    """Whether so many requests tell a percentile: some must lie beyond it.
+    """Whether so many requests are enough for a percentile: some must lie beyond it.
 
     >>> enough_requests(1000, 99), enough_requests(999, 99), enough_requests(100, 90)
     (True, False, True)
@@ -102,33 +102,33 @@ def enough_requests(requests: int, percentile: float) -> bool:
     return requests * (100.0 - percentile) / 100.0 >= MIN_REQUESTS_BEYOND - 1e-9
 
 
-def concurrency(outcome: SimulationOutcome) -> tuple[BatchSizeBand, ...]:
-    """Seconds between tokens by the size of the batch, in a few bands; the prompts of others are in them."""
+def batch_size_bands(outcome: SimulationOutcome) -> tuple[BatchSizeBand, ...]:
+    """TPOT by number of running sequences, in a few bands; prefill of other requests is included."""
     steps, seconds = outcome.batch_steps, outcome.batch_seconds
     sizes = np.flatnonzero(steps[1:]) + 1
     if not len(sizes):
         return ()
-    edges = np.unique(np.round(np.geomspace(1, sizes[-1] + 1, BATCH_POINTS + 1)).astype(int))
-    found = []
+    edges = np.unique(np.round(np.geomspace(1, sizes[-1] + 1, MAX_BATCH_BANDS + 1)).astype(int))
+    bands = []
     for low, high in pairwise(edges.tolist()):
         band = np.arange(low, high)
         turns = steps[band].sum()
         if turns:
             typical = round(float((band * steps[band]).sum() / turns))
-            found.append(BatchSizeBand(typical, float(seconds[band].sum() / turns), float(seconds[band].sum() / seconds.sum())))
-    return tuple(found)
+            bands.append(BatchSizeBand(typical, float(seconds[band].sum() / turns), float(seconds[band].sum() / seconds.sum())))
+    return tuple(bands)
 
 
-def _latency(values: Array, percentiles: tuple[float, ...]) -> LatencyPercentiles:
+def _percentiles(values: Array, percentiles: tuple[float, ...]) -> LatencyPercentiles:
     if not len(values):
         return LatencyPercentiles(tuple(0.0 for _ in percentiles), 0.0)
-    last = len(values) - 1  # as `np.percentile` does it, in a fifth of its time
+    last = len(values) - 1  # This equals `np.percentile` in a fifth of its time.
     at = np.interp(np.array(percentiles) / 100.0 * last, np.arange(last + 1), np.sort(values))
     return LatencyPercentiles(tuple(at.tolist()), float(values.mean()))
 
 
 def _rates(outcome: SimulationOutcome, start: int) -> tuple[float, float]:
-    """Output tokens and answers a second: from first to last arrival counted; to the last answer where all came at once."""
+    """Output tokens and finished requests per second, from first to last arrival, or to the last finish if all came at once."""
     done = outcome.answered
     if not done.any():
         return 0.0, 0.0
@@ -142,10 +142,10 @@ def _rates(outcome: SimulationOutcome, start: int) -> tuple[float, float]:
 
 
 def _growing(outcome: SimulationOutcome, start: int) -> bool:
-    """Whether those who came late waited much longer than those who came in the middle: a queue without end."""
+    """Whether late requests waited much longer than those in the middle: a queue without end."""
     done = np.flatnonzero(outcome.answered)
     done = done[done >= start]
-    if len(done) < 40:
+    if len(done) < MIN_REQUESTS_FOR_TREND:
         return False
     waits = (outcome.first - outcome.arrived)[done]
     third = len(done) // 3

@@ -1,98 +1,145 @@
-"""The front of cost against time as a Vega-Lite spec: every candidate shown, the front joined, the answer marked."""
+"""Charts of a recommendation: cost against time of its candidates, cost by term, and throughput against latency."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from whichgpu.base.messages import Language
-from whichgpu.decide.answer.explain import gpu_count_label
+from whichgpu.base.units import format_amount
 from whichgpu.decide.answer.recommend_answer import RecommendAnswer
 from whichgpu.decide.candidate import Candidate
-from whichgpu.surface.charts.vega import PALETTE, SCHEMA
+from whichgpu.surface.candidate_cells import user_wait
+from whichgpu.surface.charts.parts import (
+    CARD,
+    CHOSEN,
+    COLOURS,
+    INK,
+    PLAIN,
+    SOFT,
+    Spec,
+    coloured,
+    dashed,
+    file_chart,
+    picture,
+    quantity,
+    tips,
+)  # fmt: skip
+from whichgpu.surface.charts.point_labels import LABEL_PLACE, LABEL_SIZE, NARROW_CHART_TEST, place_labels
 
-HOURS = (1, 730, 1460, 2190, 2920, 3650, 4380, 5110, 5840, 6570, 7300, 8030, 8760)  # months of a year
-
-
-def front_chart(answer: RecommendAnswer, language: Language) -> dict[str, Any]:
-    """Points of all candidates shown, a line through the front; a service's time is that of an answer."""
-    text, service = language.text, answer.kind == "service"
-    shown = [_point(one, answer) for one in (*answer.candidates, *answer.pareto)]
-    points = list({(one["name"], one["machine"]): one for one in shown}.values())
-    front = [_point(one, answer) for one in answer.pareto]
-    title = text("chart.answer-seconds" if service else "chart.hours")
-    axis = {"type": "log", "nice": False, "padding": 24}
-    x = {"field": "time", "type": "quantitative", "title": title, "scale": axis, "axis": {"format": "~g"}}
-    cost = text("chart.cost-month" if service else "chart.cost", currency=answer.answer.cost.currency)
-    y = {"field": "cost", "type": "quantitative", "title": cost, "scale": axis, "axis": {"format": "~s"}}
-    place = {"x": x, "y": y}
-    tips = [{"field": name} for name in ("name", "machine", "cost", "time")]
-    line = {"data": {"values": front}, "mark": {"type": "line", "color": PALETTE[0]}, "encoding": place}
-    mark = {"type": "point", "filled": True, "size": 60, "color": PALETTE[0], "opacity": 0.6}
-    dots = {"data": {"values": points}, "mark": mark, "encoding": {**place, "tooltip": tips}}
-    named = {one["name"]: one for one in (*front, _point(answer.answer, answer))}  # others would lie on top of each other
-    label = {"type": "text", "dy": -11, "align": "left"}
-    names = {"data": {"values": list(named.values())}, "mark": label, "encoding": {**place, "text": {"field": "name"}}}
-    best = {
-        "data": {"values": [_point(answer.answer, answer)]},
-        "mark": {"type": "point", "size": 260, "color": PALETTE[5]},
-        "encoding": place,
-    }
-    whole = {"title": text("chart.front"), "width": 640, "height": 420, "layer": [line, dots, names, best]}
-    more = [chart for chart in (_terms(answer, language), _curve(answer, language)) if chart]
-    return {"$schema": SCHEMA, "vconcat": [whole, *more]}
+HOURS = (1, 730, 1460, 2190, 2920, 3650, 4380, 5110, 5840, 6570, 7300, 8030, 8760)  # ends of the months of a year
+HEIGHT = 340  # pixels
+POINT = ("name", "machine", "time", "cost")
 
 
-def _terms(answer: RecommendAnswer, language: Language) -> dict[str, Any] | None:
-    """What the answer's machine costs on each term as its hours grow: a commitment is paid whole from the start."""
-    if not answer.terms:
-        return None
+def front_chart(answer: RecommendAnswer, language: Language) -> Spec:
+    """Chart of `recommend --plot`: candidates, then terms and batch sizes where there are several."""
     text = language.text
+    panels = [(text("chart.front"), front_picture(answer, language))]
+    if answer.terms:
+        machine = f"{answer.answer.provider} {answer.answer.instance}"
+        panels.append((text("chart.terms", machine=machine), terms_picture(answer, language)))
+    if len(answer.curve) > 1:
+        panels.append((text("chart.curve"), _batch_curve(answer, language)))
+    return file_chart(*panels)
+
+
+def _batch_curve(answer: RecommendAnswer, language: Language) -> Spec:
+    """Throughput against latency of each batch size that the recommended GPUs hold."""
+    points = [{"batch": batch, "ms": seconds * 1000, "rate": rate} for batch, seconds, rate in answer.curve]
+    encoding = {
+        "x": quantity("ms", language.text("chart.milliseconds"), scale={"type": "log"}),
+        "y": quantity("rate", answer.answer.throughput.unit),
+        "tooltip": [{"field": "batch"}, {"field": "ms"}, {"field": "rate"}],
+    }
+    mark = {"type": "line", "point": True, "color": COLOURS[0]}
+    return {"width": 640, "height": 260, "data": {"values": points}, "mark": mark, "encoding": encoding}
+
+
+def front_picture(answer: RecommendAnswer, language: Language) -> Spec:
+    """Cost against run time, or against the wait for tokens of a service; the recommended candidate is marked."""
+    text, is_service = language.text, answer.kind == "service"
+    shown = {id(one): one for one in (*answer.candidates, *answer.pareto)}.values()
+    points = list({(one.gpu, one.gpus, one.instance): _point(one, is_service, language) for one in shown}.values())
+    front = _pareto_front(points)
+    best = _point(answer.answer, is_service, language)
+    kinds = [text("web.kind-answer"), text("web.kind-front"), text("web.kind-other")]
+    for point in points:
+        point["kind"] = kinds[0] if _same(point, best) else kinds[1] if any(_same(point, one) for one in front) else kinds[2]
+    axis = "web.axis-hours" if not is_service else "web.axis-tpot" if answer.answer.tpot else "web.axis-ms"
+    currency = answer.answer.cost.currency
+    x = quantity("time", text(axis), log=True, axis={"format": PLAIN, "tickCount": 5})
+    cost = text("web.axis-month" if is_service else "web.axis-cost", currency=currency)
+    y = quantity("cost", cost, log=True, axis={"format": "~s"})
+    kind = {"field": "kind", "type": "nominal", "title": text("field.kind"), "sort": kinds, "legend": {"title": None}}
+    marks = {
+        "data": {"values": points},
+        "mark": {"type": "point", "filled": True, "opacity": 1, "stroke": CARD, "strokeWidth": 1},
+        "encoding": {
+            "x": x, "y": y,
+            "tooltip": tips(
+                ("name", text("web.tip-gpus")), ("machine", text("web.tip-machine")), ("cost", y["title"]), ("time", x["title"])
+            ),
+            "color": {**kind, "scale": {"domain": kinds, "range": [CHOSEN, COLOURS[0], SOFT]}},
+            "shape": {**kind, "scale": {"domain": kinds, "range": ["diamond", "circle", "square"]}},
+            "size": {**kind, "scale": {"domain": kinds, "range": [320, 110, 70]}},
+        },
+    }  # fmt: skip
+    line = {
+        "data": {"values": front},
+        "mark": {"type": "line", "color": COLOURS[0], "strokeWidth": 1.5, "strokeDash": [4, 3]},
+        "encoding": {"x": x, "y": y},
+    }
+    place_labels(points, kinds[:2], HEIGHT)
+    names = {
+        "data": {"values": [point for point in points if "align" in point]},
+        "mark": {"type": "text", "fontSize": LABEL_SIZE, "color": INK, **{key: {"expr": f"datum.{key}"} for key in LABEL_PLACE}},
+        "encoding": {"x": x, "y": y, "text": {"condition": {"test": NARROW_CHART_TEST, "value": ""}, "field": "name"}},
+    }
+    cheapest = format_amount(answer.answer.cost.amount)
+    description = text("web.described-front", n=len(points), name=best["name"], cost=cheapest, currency=currency)
+    return picture(description, HEIGHT, layer=[line, marks, names])
+
+
+def _point(one: Candidate, is_service: bool, language: Language) -> Spec:
+    return {
+        "name": f"{one.gpus}× {one.gpu_name}",
+        "machine": language.listed(filter(None, (one.provider, one.instance, one.region, language.text(f"term.{one.term}")))),
+        "time": float(f"{(user_wait(one).value * 1e3 if is_service else one.run_time.value / 3600):.4g}"),
+        "cost": float(one.cost_per_month.amount if is_service else one.cost.amount),
+    }
+
+
+def _same(one: Spec, other: Spec) -> bool:
+    return all(one[name] == other[name] for name in POINT)
+
+
+def _pareto_front(points: list[Spec]) -> list[Spec]:
+    """Points that no other beats in both cost and time, cheapest first."""
+    front: list[Spec] = []
+    for point in sorted(points, key=lambda one: (one["cost"], one["time"])):
+        if not front or point["time"] < front[-1]["time"]:
+            front.append({name: point[name] for name in POINT})
+    return front
+
+
+def terms_picture(answer: RecommendAnswer, language: Language) -> Spec:
+    """Cost of the recommended machine on each term by hours used in a year; a commitment is paid in full from the start."""
+    text = language.text
+    lines = {language.listed(filter(None, (text(f"term.{line.term}"), line.payment))): line for line in reversed(answer.terms)}
+    names = list(reversed(lines))
     points = [
-        {"hours": hours, "cost": float(line.price.amount) * max(hours, line.bound_hours), "term": text(f"term.{line.term}")}
-        for line in answer.terms
+        {"hours": hours, "cost": round(float(lines[name].price.amount) * max(hours, lines[name].bound_hours), 2), "term": name}
+        for name in names
         for hours in HOURS
     ]
-    x = {"field": "hours", "type": "quantitative", "title": text("chart.hours-used")}
-    y = {"field": "cost", "type": "quantitative", "title": text("chart.cost", currency=answer.answer.cost.currency)}
-    color = {"field": "term", "type": "nominal", "title": None, "scale": {"range": list(PALETTE)}}
-    title = text("chart.terms", machine=f"{answer.answer.provider} {answer.answer.instance}")
-    encoding = {"x": x, "y": y, "color": color}
-    return {"title": title, "width": 640, "height": 260, "data": {"values": points}, "mark": "line", "encoding": encoding}
-
-
-def _curve(answer: RecommendAnswer, language: Language) -> dict[str, Any] | None:
-    """Work a second against seconds of each batch the answer's GPUs hold."""
-    if len(answer.curve) < 2:
-        return None
-    text = language.text
-    points = [{"batch": batch, "ms": seconds * 1000, "rate": rate} for batch, seconds, rate in answer.curve]
-    x = {"field": "ms", "type": "quantitative", "title": text("chart.milliseconds"), "scale": {"type": "log"}}
-    y = {"field": "rate", "type": "quantitative", "title": answer.answer.throughput.unit}
-    mark = {"type": "line", "point": True, "color": PALETTE[0]}
-    encoding = {"x": x, "y": y, "tooltip": [{"field": "batch"}, {"field": "ms"}, {"field": "rate"}]}
-    return {
-        "title": text("chart.curve"),
-        "width": 640,
-        "height": 260,
-        "data": {"values": points},
-        "mark": mark,
-        "encoding": encoding,
-    }
-
-
-def _point(one: Candidate, answer: RecommendAnswer) -> dict[str, Any]:
-    service = answer.kind == "service"
-    time = _answered(one, answer) if service else one.run_time.value / 3600.0
-    return {
-        "name": f"{gpu_count_label(one.gpus)} {one.gpu_name}",
-        "machine": f"{one.provider} {one.instance}, {one.region}, {one.term}",
-        "time": round(time, 4),
-        "cost": float((one.cost_per_month if service else one.cost).amount),
-    }
-
-
-def _answered(one: Candidate, answer: RecommendAnswer) -> float:
-    """Seconds from a request to the end of its answer."""
-    first = one.ttft.value if one.ttft else one.time.value
-    tokens = max(1, int(answer.request.get("seq_out") or 1)) - 1
-    return first + tokens * one.tpot.value if one.tpot else first
+    x = quantity("hours", text("web.axis-hours-used"))
+    y = quantity("cost", text("web.axis-cost", currency=answer.answer.cost.currency), axis={"format": "~s"})
+    machine = f"{answer.answer.provider} {answer.answer.instance}"
+    return picture(
+        text("web.described-terms", n=len(names), machine=machine),
+        280,
+        data={"values": points},
+        mark={"type": "line", "strokeWidth": 2.2, "point": False},
+        encoding={
+            "x": x, "y": y, "color": coloured("term", names), "strokeDash": dashed("term", names),
+            "tooltip": tips(("term", text("web.tip-term")), ("hours", x["title"]), ("cost", y["title"])),
+        },
+    )  # fmt: skip

@@ -1,94 +1,108 @@
-"""A plan as a Vega-Lite spec: GPUs through the hours with the traffic above them, and the bill against the objective."""
+"""Charts of a plan: GPUs and traffic through the hours, each type of GPU alone, and cost against the objective."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from whichgpu.base.messages import Language
+from whichgpu.base.units import significant
 from whichgpu.decide.plan.plan_answer import PlanAnswer
-from whichgpu.surface.charts.vega import PALETTE, SCHEMA
+from whichgpu.surface.charts.parts import (
+    ACCENT,
+    CARD,
+    CHOSEN,
+    COLOURS,
+    SOFT,
+    Spec,
+    coloured,
+    file_chart,
+    picture,
+    quantity,
+    row_names,
+    tips,
+)  # fmt: skip
 
 
-def plan_chart(answer: PlanAnswer, language: Language) -> dict[str, Any]:
-    """The timeline, and the curve where an objective was given."""
-    charts = [_rates(answer, language), _timeline(answer, language)] if answer.timeline else [_groups(answer, language)]
+def plan_chart(answer: PlanAnswer, language: Language) -> Spec:
+    """Chart of `plan --plot`: the hours where there are several, else each type of GPU, and the objective's curve."""
+    text = language.text
+    draw = hours_picture if len(answer.timeline) > 1 else alone_picture
+    panels = [(text("chart.plan"), draw(answer, language))]
     if len(answer.curve) > 1:
-        charts.append(_curve(answer, language))
-    return {"$schema": SCHEMA, "vconcat": charts}
+        goal = text(f"plan.goal-{answer.curve[0].objective}")
+        panels.append((text("chart.plan-curve", goal=goal), objective_picture(answer, language)))
+    return file_chart(*panels)
 
 
-def _rates(answer: PlanAnswer, language: Language) -> dict[str, Any]:
-    points = [{"hour": one.hour, "rate": round(one.rate, 4)} for one in _whole(answer)]
-    x = {"field": "hour", "type": "quantitative", "title": language.text("chart.hour"), "axis": {"tickMinStep": 1}}
-    y = {"field": "rate", "type": "quantitative", "title": language.text("chart.requests")}
-    return {
-        "title": language.text("chart.plan"),
-        "width": 640,
-        "height": 120,
-        "data": {"values": points},
-        "mark": {"type": "line", "interpolate": "step-after", "color": PALETTE[0]},
-        "encoding": {"x": x, "y": y},
-    }
-
-
-def _timeline(answer: PlanAnswer, language: Language) -> dict[str, Any]:
-    """One band for each kind of GPU."""
-    kinds = list(dict.fromkeys(name for one in answer.timeline for name in one.gpus))
-    bars = [
-        {"hour": one.hour, "end": one.hour + 1, "gpu": name, "gpus": one.gpus.get(name, 0)}
-        for one in answer.timeline
-        for name in kinds
-    ]
-    return {
-        "width": 640,
-        "height": 240,
+def hours_picture(answer: PlanAnswer, language: Language) -> Spec:
+    """GPUs in use in each hour, stacked by type, and the request rate."""
+    text = language.text
+    kinds = list(dict.fromkeys(name for hour in answer.timeline for name in hour.gpus))
+    bars = [{"hour": hour.hour, "gpu": name, "gpus": count} for hour in answer.timeline for name, count in hour.gpus.items()]
+    rates = [{"hour": hour.hour, "rate": round(hour.rate, 3)} for hour in answer.timeline]
+    axis = {"labelAngle": 0, "labelOverlap": True}
+    x: Spec = {"field": "hour", "type": "ordinal", "title": text("web.axis-hour"), "axis": axis}
+    bar = {
         "data": {"values": bars},
-        "mark": {"type": "bar", "stroke": "white", "strokeWidth": 0.3},
+        "mark": {"type": "bar", "stroke": CARD, "strokeWidth": 1},
         "encoding": {
-            "x": {"field": "hour", "type": "quantitative", "title": language.text("chart.hour"), "axis": {"tickMinStep": 1}},
-            "x2": {"field": "end"},
-            "y": {"field": "gpus", "type": "quantitative", "title": language.text("chart.gpus"), "stack": "zero"},
-            "color": {"field": "gpu", "type": "nominal", "title": None, "scale": {"domain": kinds, "range": list(PALETTE)}},
-            "tooltip": [{"field": "hour"}, {"field": "gpu"}, {"field": "gpus"}],
+            "x": x, "y": quantity("gpus", text("web.axis-gpus"), stack="zero", axis={"tickMinStep": 1}),
+            "color": coloured("gpu", kinds),
+            "tooltip": tips(("hour", x["title"]), ("gpu", text("web.tip-gpu")), ("gpus", text("web.axis-gpus"))),
         },
-    }
-
-
-def _whole(answer: PlanAnswer) -> list[Any]:
-    """A steady rate as a line, not a point."""
-    last = answer.timeline[-1]
-    from dataclasses import replace
-
-    return [*answer.timeline, replace(last, hour=last.hour + 1)]
-
-
-def _groups(answer: PlanAnswer, language: Language) -> dict[str, Any]:
-    rows = [{"gpu": row.gpu_name, "gpus": row.gpus, "cost": float(row.cost_per_hour.amount)} for row in answer.groups]
-    return {
-        "title": language.text("chart.plan"),
-        "width": 640,
-        "data": {"values": rows},
-        "mark": "bar",
+    }  # fmt: skip
+    line = {
+        "data": {"values": rates},
+        "mark": {"type": "line", "color": CHOSEN, "strokeWidth": 2, "point": {"color": CHOSEN, "shape": "diamond", "size": 40}},
         "encoding": {
-            "y": {"field": "gpu", "type": "nominal", "title": None},
-            "x": {"field": "gpus", "type": "quantitative", "title": language.text("chart.gpus")},
-            "tooltip": [{"field": "gpu"}, {"field": "gpus"}, {"field": "cost"}],
+            "x": x, "y": quantity("rate", text("web.axis-rate-asked"), axis={"titleColor": CHOSEN, "grid": False}),
+            "tooltip": tips(("hour", x["title"]), ("rate", text("web.axis-rate-asked"))),
         },
-    }
+    }  # fmt: skip
+    description = text("web.described-hours", n=len(answer.timeline), kinds=tuple(kinds))
+    return picture(description, 260, layer=[bar, line], resolve={"scale": {"y": "independent"}})
 
 
-def _curve(answer: PlanAnswer, language: Language) -> dict[str, Any]:
+def alone_picture(answer: PlanAnswer, language: Language) -> Spec:
+    """Hourly cost of the plan against each type of GPU alone."""
+    text, currency = language.text, answer.bound.currency
+    mine = text("web.this-plan")
+    rows = [(one.gpu_name, one.cost_per_hour, one.gpus) for one in answer.alone if one.cost_per_hour is not None]
     points = [
-        {"ms": round(1000 * one.value, 3), "cost": float(one.cost_per_hour.amount)} for one in answer.curve if one.cost_per_hour
+        {"who": mine, "mine": True, "cost": float(answer.cost_per_hour.amount), "gpus": sum(row.gpus for row in answer.groups)}
     ]
-    title = language.text("chart.plan-curve", goal=language.text(f"plan.goal-{answer.curve[0].objective}"))
-    x = {"field": "ms", "type": "quantitative", "title": language.text("chart.milliseconds"), "scale": {"type": "log"}}
-    y = {"field": "cost", "type": "quantitative", "title": language.text("chart.cost", currency=answer.bound.currency)}
-    return {
-        "title": title,
-        "width": 640,
-        "height": 220,
-        "data": {"values": points},
-        "mark": {"type": "line", "point": True, "color": PALETTE[0]},
-        "encoding": {"x": x, "y": y},
+    points += [{"who": name, "cost": float(cost.amount), "gpus": gpus} for name, cost, gpus in rows]
+    points.sort(key=lambda one: float(str(one["cost"])))
+    order = [str(one["who"]) for one in points]
+    x = quantity("cost", text("web.axis-an-hour", currency=currency))
+    y = row_names("who", order)
+    own = {"condition": {"test": "datum.mine", "value": CHOSEN}, "value": COLOURS[0]}
+    bar = {
+        "mark": {"type": "bar", "height": 14},
+        "encoding": {
+            "x": x, "y": y, "color": own,
+            "tooltip": tips(("who", text("web.tip-gpu")), ("cost", x["title"]), ("gpus", text("web.axis-gpus"))),
+        },
+    }  # fmt: skip
+    words = {
+        "mark": {"type": "text", "align": "left", "dx": 5, "color": SOFT},
+        "encoding": {"x": x, "y": y, "text": {"field": "cost", "format": ".3~g"}},
     }
+    description = text(
+        "web.described-alone", n=len(rows), cost=significant(float(answer.cost_per_hour.amount)), currency=currency
+    )
+    return picture(description, 26 * len(points), width=460, data={"values": points}, layer=[bar, words])
+
+
+def objective_picture(answer: PlanAnswer, language: Language) -> Spec:
+    """Hourly cost were the objective tighter or looser."""
+    text = language.text
+    points = [
+        {"ms": round(1000 * one.value, 2), "cost": float(one.cost_per_hour.amount)}
+        for one in answer.curve
+        if one.cost_per_hour is not None
+    ]
+    x, y = quantity("ms", text("web.axis-ms")), quantity("cost", text("web.axis-an-hour", currency=answer.bound.currency))
+    mark = {"type": "line", "color": ACCENT, "strokeWidth": 2, "point": {"color": ACCENT, "size": 60}}
+    encoding = {"x": x, "y": y, "tooltip": tips(("ms", x["title"]), ("cost", y["title"]))}
+    return picture(
+        text("web.described-objective", n=len(points)), 240, width=460, data={"values": points}, mark=mark, encoding=encoding
+    )

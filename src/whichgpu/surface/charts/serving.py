@@ -1,24 +1,25 @@
-"""The throughput-latency curve of a server: as a Vega-Lite spec, and as lines of text."""
+"""The throughput-latency curve of a server, as charts and as lines of text."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from whichgpu.api.workloads.estimate import EstimateAnswer
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.messages import Language, msg
 from whichgpu.base.units import format_seconds, significant
 from whichgpu.estimate.serving.curve import RatePoint
+from whichgpu.estimate.serving.serving_answer import ServingAnswer
 from whichgpu.estimate.serving.summary import PERCENTILES
-from whichgpu.surface.charts.vega import PALETTE, SCHEMA
+from whichgpu.surface.charts.parts import CHOSEN, PLAIN, SOFT, Spec, coloured, file_chart, picture, quantity, shaped, tips
+from whichgpu.surface.commands.render.workload import model_label
 
-WIDTH = 30  # characters of the longest bar
+BAR_WIDTH = 30  # characters of the longest bar
 METRICS = ("ttft", "tpot", "latency")
 
 
-def curve_chart(answer: EstimateAnswer, language: Language) -> dict[str, Any]:
-    """Latency percentiles against output tokens a second, one panel a metric; a point each for the rates simulated."""
+def curve_chart(answer: EstimateAnswer, language: Language) -> Spec:
+    """Chart of `estimate --plot`: latency percentiles against output tokens a second, one panel a metric."""
     serving, text = answer.serving, language.text
     if serving is None or not serving.curve:
         raise NoAnswer("no-curve", msg("error.no-curve"), msg("hint.no-rate"))
@@ -33,60 +34,81 @@ def curve_chart(answer: EstimateAnswer, language: Language) -> dict[str, Any]:
         for metric in METRICS
         for line, seconds in zip(lines, getattr(point, metric), strict=True)
     ]  # fmt: skip
-    x = {"field": "throughput", "type": "quantitative", "title": text("chart.serving-throughput")}
-    y = {"field": "seconds", "type": "quantitative", "title": text("chart.serving-seconds"), "scale": {"type": "log"}}
-    colour = {
-        "field": "percentile", "type": "nominal", "title": None, "sort": lines,
-        "scale": {"domain": lines, "range": list(PALETTE[: len(lines)])},
-    }  # fmt: skip
-    shape = {
-        "field": "saturated", "type": "nominal", "title": text("chart.serving-saturated"),
-        "scale": {"domain": [False, True], "range": ["circle", "cross"]},
-    }  # fmt: skip
+    place = {
+        "x": quantity("throughput", text("chart.serving-throughput")),
+        "y": quantity("seconds", text("chart.serving-seconds"), scale={"type": "log"}),
+        "color": coloured("percentile", lines),
+    }
+    scale = {"domain": [False, True], "range": ["circle", "cross"]}
+    shape = {"field": "saturated", "type": "nominal", "title": text("chart.serving-saturated"), "scale": scale}
     tooltip = [{"field": name} for name in ("rate", "throughput", "percentile", "seconds")]
-    model = answer.request["model"]
-    title = text(
-        "chart.serving",
-        model=model if isinstance(model, str) else model.get("model_type", "config.json"),
-        gpus=answer.request["gpus"],
-        gpu=str(answer.request["gpu"]),
-    )
-    return {
-        "$schema": SCHEMA,
-        "title": {"text": title, "subtitle": text("chart.serving-subtitle"), "anchor": "start"},
+    layers = [
+        {"mark": {"type": "line"}, "encoding": {**place, "order": {"field": "rate"}}},
+        {"mark": {"type": "point", "filled": True, "size": 50}, "encoding": {**place, "shape": shape, "tooltip": tooltip}},
+    ]
+    request = answer.request
+    title = text("chart.serving", model=model_label(request), gpus=request["gpus"], gpu=str(request["gpu"]))
+    spec = {
         "data": {"values": values},
         "facet": {"column": {"field": "metric", "type": "nominal", "title": None, "sort": list(titles.values())}},
-        "spec": {
-            "width": 280,
-            "height": 260,
-            "layer": [
-                {"mark": {"type": "line"}, "encoding": {"x": x, "y": y, "color": colour, "order": {"field": "rate"}}},
-                {
-                    "mark": {"type": "point", "filled": True, "size": 50},
-                    "encoding": {"x": x, "y": y, "color": colour, "shape": shape, "tooltip": tooltip},
-                },
-            ],
-        },
+        "spec": {"width": 280, "height": 260, "layer": layers},
         "resolve": {"scale": {"y": "independent"}},
-        "config": {"font": "sans-serif", "view": {"stroke": None}},
-    }  # fmt: skip
+    }
+    return file_chart((title, spec))
+
+
+def curve_picture(serving: ServingAnswer, metric: str, language: Language) -> Spec:
+    """Percentiles of a latency against the request rate, with the present rate marked."""
+    text = language.text
+    lines = [f"p{one:g}" for one in PERCENTILES]
+    values = [
+        {"rate": float(f"{point.rate:.4g}"), "line": line, "ms": float(f"{seconds * 1e3:.4g}"),
+         "throughput": round(point.throughput, 1)}
+        for point in serving.curve
+        for line, seconds in zip(lines, getattr(point, metric), strict=True)
+    ]  # fmt: skip
+    now = {"data": {"values": [{"rate": float(f"{serving.load.rate:.4g}"), "said": text("web.now")}]}}
+    x = quantity("rate", text("web.axis-rate-asked"), axis={"tickCount": 6})
+    y = quantity("ms", text("web.axis-ms"), log=True, axis={"format": PLAIN, "tickCount": 5})
+    titles = tips(
+        ("line", text("web.tip-percentile")), ("rate", x["title"]), ("ms", y["title"]), ("throughput", text("part.throughput"))
+    )
+    marks = [
+        {"mark": {"type": "line", "strokeWidth": 2}, "encoding": {"x": x, "y": y, "color": coloured("line", lines)}},
+        {
+            "mark": {"type": "point", "filled": True, "size": 60, "opacity": 1},
+            "encoding": {"x": x, "y": y, "color": coloured("line", lines), "shape": shaped("line", lines), "tooltip": titles},
+        },
+        {
+            **now,
+            "mark": {"type": "rule", "color": CHOSEN, "strokeDash": [4, 3], "strokeWidth": 1.5},
+            "encoding": {"x": x},
+        },
+        {
+            **now,
+            "mark": {"type": "text", "align": "left", "dx": 5, "dy": 6, "baseline": "top", "color": SOFT, "fontSize": 11.5},
+            "encoding": {"x": x, "y": {"value": 0}, "text": {"field": "said"}},
+        },
+    ]
+    description = text("web.described-curve", metric=text(f"chart.serving-{metric}"), n=len(serving.curve))
+    return picture(description, 280, width=460, data={"values": values}, layer=marks)
 
 
 def curve_lines(points: Sequence[RatePoint], text: Callable[..., str]) -> list[str]:
-    """A bar a rate: as long as its output tokens a second, latencies beside it, a mark where it is more than can be borne."""
+    """Lines of text, one a request rate: a bar of output tokens a second, latencies, and a mark where saturated."""
     if not points:
         return []
-    most = max(point.throughput for point in points)
-    found = [text("serving.curve-head")]
+    largest = max(point.throughput for point in points)
+    lines = [text("serving.curve-head")]
     for point in points:
-        bar = "█" * max(1, round(WIDTH * point.throughput / most))
+        bar = "█" * max(1, round(BAR_WIDTH * point.throughput / largest))
         words = text(
             "serving.curve-line",
             rate=f"{significant(point.rate):>6}",
-            bar=f"{bar:<{WIDTH}}",
+            bar=f"{bar:<{BAR_WIDTH}}",
             throughput=f"{significant(point.throughput):>7}",
             ttft=f"{format_seconds(point.ttft[0]):>8} / {format_seconds(point.ttft[-1]):>8}",
             tpot=f"{format_seconds(point.tpot[0]):>8} / {format_seconds(point.tpot[-1]):>8}",
         )
-        found.append(words + (f"  {text('serving.curve-full')}" if point.saturated else ""))
-    return found
+        lines.append(words + (f"  {text('serving.curve-full')}" if point.saturated else ""))
+    return lines

@@ -1,4 +1,4 @@
-"""`whichgpu catalog`: the commands about the data and the user's own price store under one name."""
+"""`whichgpu catalog`: commands about the data and the user's own price store."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ QUARANTINE = ("source", "scope", "reason", "detail", "instance", "region", "term
 @command("quarantine", epilog=True, undated="hint.no-as-of-now")
 @option("--source", metavar="NAME", help="option.quarantine-source")
 def quarantine(session: Session, source: str | None) -> int:
-    """Rows of the newest snapshots that were not believed, and why; exit 1 where there are none."""
+    """Print rows of the newest snapshots that were rejected, and why; exit code 1 where there are none."""
     from whichgpu.api.prices.store import catalog_quarantine
 
     if source is not None and source not in (*source_names(), "own"):
@@ -31,18 +31,18 @@ def quarantine(session: Session, source: str | None) -> int:
 
 
 class CatalogGroup(Group):
-    """The commands under `catalog`; `watch` there is another than the one for this machine's GPUs."""
+    """The commands under `catalog`; its `watch` has another description than the one for this machine's GPUs."""
 
     def short(self, name: str) -> str:
         return "command.catalog-watch.short" if name == "watch" else super().short(name)
 
 
-ASKED = ("check", "diff", "history", "sources", "status")  # declared as requests
-OTHERS = (refresh, import_, export, watch, quarantine, forget)
+DECLARED = ("check", "diff", "history", "sources", "status")  # by their requests
+CLI_ONLY = (refresh, import_, export, watch, quarantine, forget)
 catalog = CatalogGroup(
     "catalog",
-    commands=[*(click_command(f"catalog {name}") for name in ASKED), *OTHERS],
+    commands=[*(click_command(f"catalog {name}") for name in DECLARED), *CLI_ONLY],
     help="command.catalog.short",
     no_args_is_help=True,
-    params=[click.Option(["--lang"], metavar="CODE", expose_value=False, help="option.lang")],  # read before all the others
+    params=[click.Option(["--lang"], metavar="CODE", expose_value=False, help="option.lang")],  # Read before all other options.
 )

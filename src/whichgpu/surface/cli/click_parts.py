@@ -1,4 +1,4 @@
-"""The pieces commands are made of: help by message id, shared options, values with our own errors."""
+"""Click commands, groups and parameters whose help is a message id and whose errors are ours."""
 
 from __future__ import annotations
 
@@ -9,25 +9,28 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
+from whichgpu.api.request.field import flag_of
 from whichgpu.base.dates import parse_as_known, parse_as_of
 from whichgpu.base.errors import UsageError
 from whichgpu.base.files import user_path
-from whichgpu.base.messages import Language, msg
+from whichgpu.base.kinds import InvalidValue
+from whichgpu.base.messages import Language, language, msg
 from whichgpu.base.names import squash, unknown_word
 from whichgpu.surface.cli.help_layout import Context
-from whichgpu.surface.commands.session import Session, chosen_language
+from whichgpu.surface.commands.session import Session, language_code
 
 if TYPE_CHECKING:
     from whichgpu.api.request.field import Field
+    from whichgpu.base.kinds import ValueKind
     from whichgpu.catalog.store import Catalog
 
 FLAGS = ("json", "csv", "markdown", "tsv")
 FORMATS = (*FLAGS, "table")
-SKIPPED = (*FLAGS, "config", "help")  # options that are no settings
+NOT_SETTINGS = (*FLAGS, "config", "help")  # options that a config file cannot set
 
 
 def session_of(ctx: click.Context) -> Session:
-    """The session of this run."""
+    """Session of this run."""
     session = ctx.find_root().obj
     assert isinstance(session, Session)
     return session
@@ -54,7 +57,7 @@ HELP_NAMES = ("-h", "--help")
 class Command(click.Command):
     """A command whose help and epilog are message ids."""
 
-    undated: str | None = None  # the hint for who asks a command for a day that knows of none
+    undated: str | None = None  # hint for a command to which --as-of means nothing
 
     context_class = Context
 
@@ -78,7 +81,7 @@ class Command(click.Command):
             formatter.write(_language(ctx).text(self.epilog) + "\n")
 
     def get_help_option_names(self, ctx: click.Context) -> list[str]:
-        return list(HELP_NAMES)  # whoever asks first: the option is made once
+        return list(HELP_NAMES)  # Click makes the option once.
 
     def get_help_option(self, ctx: click.Context) -> click.Option | None:
         option = super().get_help_option(ctx)
@@ -88,7 +91,7 @@ class Command(click.Command):
 
 
 class Group(click.Group):
-    """Commands under one name; what they are for comes from their message ids."""
+    """A group of commands, each described by its message id."""
 
     context_class = Context
 
@@ -96,12 +99,12 @@ class Group(click.Group):
         name, session = args[0], session_of(ctx)
         if name not in self.list_commands(ctx) and not name.startswith("-"):
             raise unknown_word("command", " ".join([*session.command, name]), self.list_commands(ctx))
-        found = super().resolve_command(ctx, args)
+        resolved = super().resolve_command(ctx, args)
         session.command = (*session.command, name)
-        return found
+        return resolved
 
     def short(self, name: str) -> str:
-        """The id of what a command is for, in a line."""
+        """Message id of a command's one-line description."""
         return f"command.{name}.short"
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -121,11 +124,13 @@ def _flag(param: click.Option) -> str:
 
 
 def options_of(command: click.Command | None) -> tuple[str, ...]:
-    """Names of a command's own options, as its flags are written."""
+    """Names of a command's own options that a config file can set."""
     if command is None:
         return ()
     return tuple(
-        param.name for param in command.params if isinstance(param, click.Option) and param.name and param.name not in SKIPPED
+        param.name
+        for param in command.params
+        if isinstance(param, click.Option) and param.name and param.name not in NOT_SETTINGS
     )
 
 
@@ -137,51 +142,48 @@ def option(*names: str, **settings: Any) -> Callable[[Any], Any]:
 
 
 def command(
-    name: str,
-    epilog: bool = False,
-    id: str | None = None,
-    undated: str | None = None,
+    name: str, epilog: bool = False, id: str | None = None, undated: str | None = None
 ) -> Callable[[Callable[..., Any]], Command]:
-    """A command of the command line alone, whose body gets the session first; `id` where its messages go by another name.
+    """Declare a command that only the command line has; its function takes the session first.
 
-    `undated` is the hint of one that --as-of means nothing to.
+    `id` replaces the name in message ids. `undated` is the hint given when --as-of means nothing to it.
     """
 
     def wrap(function: Callable[..., Any]) -> Command:
         def call(**values: Any) -> Any:
-            session = ready(session_of(click.get_current_context()), values)
+            session = _prepare(session_of(click.get_current_context()), values)
             return function(session, **values)
 
         params = getattr(function, "__click_params__", [])[::-1]
-        return _made(name, params, call, f"command.{id or name}", epilog, undated)
+        return _click_command(name, params, call, f"command.{id or name}", epilog, undated)
 
     return wrap
 
 
 def click_command(name: str) -> Command:
-    """The flags and arguments of a declared command, made from the request it takes."""
-    from whichgpu.api.request.read import given  # the list of commands does without declarations
+    """Click command of a declared command, with the flags and arguments of its request."""
+    from whichgpu.api.request.read import given  # Slow to load, and not needed to list commands.
     from whichgpu.surface.commands.command import command_named
 
-    asked = command_named(name)
+    declared = command_named(name)
 
     def call(**values: Any) -> Any:
-        session = ready(session_of(click.get_current_context()), values)
-        session.spell = partial(spelled, asked.fields)
-        request = given(asked.request, values)
-        session.asked = request | asked.display(session, request)
-        return asked.show(session, asked.ask(session, request))
+        session = _prepare(session_of(click.get_current_context()), values)
+        session.spell = partial(flag_spelling, declared.fields)
+        request = given(declared.request, values)
+        session.request = request | declared.display(session, request)
+        return declared.show(session, declared.ask(session, request))
 
-    fields = [field for field in asked.fields.values() if field.name not in SHARED_NAMES]
-    alone = any(field.name == "requests" for field in fields)  # a file of requests stands for all arguments
+    fields = [field for field in declared.fields.values() if field.name not in SHARED_OPTIONS]
+    alone = any(field.name == "requests" for field in fields)  # A file of requests replaces all arguments.
     params = [_parameter(field, alone) for field in sorted(fields, key=lambda field: not field.argument)]
     word = name.rpartition(" ")[2]
-    return _made(word, params, call, f"command.{word}", asked.has_examples, asked.undated)
+    return _click_command(word, params, call, f"command.{word}", declared.has_examples, declared.undated)
 
 
 def _parameter(field: Field, alone: bool) -> click.Parameter:
-    """The argument or option of a field; its text goes on as it was typed."""
-    type = FieldType(field)
+    """Argument or option of a field, its text unread."""
+    type = ValueType(field)
     if field.argument:
         nargs = -1 if field.is_list else 1
         return click.Argument([field.name], nargs=nargs, type=type, metavar=field.metavar, required=field.required and not alone)
@@ -195,22 +197,17 @@ def _parameter(field: Field, alone: bool) -> click.Parameter:
     )  # fmt: skip
 
 
-def flag_of(name: str) -> str:
-    """The flag of a field's name."""
-    return "--" + name.replace("_", "-")
-
-
-def spelled(fields: Mapping[str, Field], name: str) -> str:
-    """A field in an error by each of its flags: the one that was typed is among them (`--tpot (--tpot-max)`)."""
+def flag_spelling(fields: Mapping[str, Field], name: str) -> str:
+    """Flags of a field as errors name it, the short one first: `--tpot (--tpot-max)`."""
     field = fields.get(name)
     short = next((alias for alias in field.aliases if len(alias) < len(name)), None) if field else None
     return f"{flag_of(short)} ({flag_of(name)})" if short else flag_of(name)
 
 
-def _made(
+def _click_command(
     name: str, params: Sequence[click.Parameter], call: Callable[..., Any], id: str, has_examples: bool, undated: str | None
 ) -> Command:  # fmt: skip
-    made = Command(
+    command = Command(
         name,
         params=[*params, *_shared_options()],
         callback=call,
@@ -218,92 +215,63 @@ def _made(
         epilog=f"{id}.examples" if has_examples else None,
         options_metavar="[OPTIONS]",
     )
-    made.undated = undated
-    return made
+    command.undated = undated
+    return command
 
 
-def ready(session: Session, values: dict[str, Any]) -> Session:
-    """Take the shared options out of a command's values and into the session."""
+def _prepare(session: Session, values: dict[str, Any]) -> Session:
+    """Move the shared options from a command's values into the session."""
     forms = [form for form in FLAGS if values.pop(form)]
     if len(forms) > 1:
         raise UsageError("two-forms", msg("error.two-forms", forms=tuple(f"--{form}" for form in forms)), msg("hint.two-forms"))
-    named = values.pop("format")
-    session.format = forms[0] if forms else named
+    name = values.pop("format")
+    session.format = forms[0] if forms else name
     session.columns = values.pop("columns")
     folder = values.pop("catalog")
     session.catalog_folder = user_path(folder) if folder else None
     lang, _ = values.pop("lang"), values.pop("config")
-    session.language = chosen_language(lang) if lang else session.language
+    session.language = language(language_code(lang)) if lang else session.language
     as_of, as_known = values.pop("as_of"), values.pop("catalog_as_known")
     _refuse_day(click.get_current_context())
     session.as_of = None if as_of is None else parse_as_of(as_of, session.today)
     session.as_known = None if as_known is None else parse_as_known(as_known, session.today)
-    session.asked = dict(values)
+    session.request = dict(values)
     return session
 
 
 def _refuse_day(ctx: click.Context) -> None:
-    """A day asked of a command that knows of none; one that a variable or a file sets for all commands asks nothing of it."""
-    told = ctx.get_parameter_source("as_of") is click.core.ParameterSource.COMMANDLINE
-    if told and isinstance(ctx.command, Command) and ctx.command.undated is not None:
+    """Refuse --as-of for a command to which it means nothing; a variable or config file may set it for all commands."""
+    is_typed = ctx.get_parameter_source("as_of") is click.core.ParameterSource.COMMANDLINE
+    if is_typed and isinstance(ctx.command, Command) and ctx.command.undated is not None:
         message = msg("error.no-as-of", command=" ".join(session_of(ctx).command))
         raise UsageError("no-as-of", message, msg(ctx.command.undated))
 
 
-class Words(click.ParamType[Any]):
-    """One or several words out of a list, with the nearest suggested when wrong."""
+class ValueType(click.ParamType[Any]):
+    """The value of a field, completed from its words or from names of the catalog.
 
-    def __init__(self, what: str, known: Sequence[str] | Callable[[], Sequence[str]], many: bool = False) -> None:
-        self.name = what
-        self._known = known
-        self.many = many
-
-    def known(self) -> tuple[str, ...]:
-        """The words allowed."""
-        return tuple(self._known() if callable(self._known) else self._known)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        words = [self._one(word.strip()) for word in str(value).split(",")] if self.many else [self._one(str(value))]
-        return tuple(words) if self.many else words[0]
-
-    def _one(self, word: str) -> str:
-        known = self.known()
-        for candidate in known:
-            if squash(candidate) == squash(word):
-                return candidate
-        raise unknown_word(self.name, word, known)
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        done, comma, last = incomplete.rpartition(",") if self.many else ("", "", incomplete)
-        return [CompletionItem(done + comma + word) for word in self.known() if word.lower().startswith(last.lower())]
-
-
-class Parsed(click.ParamType[Any]):
-    """A value read by one of our own parsers, whose errors say what would work."""
-
-    def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
-        self.name = name
-        self._parse = parse
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        return self._parse(value) if isinstance(value, str) else value
-
-
-class FieldType(click.ParamType[Any]):
-    """The value of a declared field as it was typed; its kind reads it later. Known here for completion."""
+    The text of a declared request is read later, by its verb; other commands have it read here.
+    """
 
     envvar_list_splitter = ","
 
-    def __init__(self, field: Field) -> None:
-        self.name = field.name
-        self._field = field
+    def __init__(self, field: Field, is_read: bool = False) -> None:
+        self.name = field.name or "value"
+        self._field, self._is_read = field, is_read
 
     def known(self) -> tuple[str, ...]:
         """The words allowed, where there is a list of them."""
         return self._field.choices
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        return value
+        if not (self._is_read and isinstance(value, str)):
+            return value
+        try:
+            return self._field.kind.read_text(value)
+        except InvalidValue as invalid:
+            from whichgpu.workload.field_errors import invalid_field
+
+            raise invalid_field(param.opts[0] if param else self.name, value, invalid) from invalid
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         done, comma, last = incomplete.rpartition(",") if self._field.is_list else ("", "", incomplete)
@@ -312,77 +280,64 @@ class FieldType(click.ParamType[Any]):
         return [CompletionItem(done + comma + word) for word in names if squash(word).startswith(start)]
 
 
+def value_type(kind: ValueKind) -> ValueType:
+    """Parameter type that reads its text by a request kind, whose errors say what would work."""
+    from whichgpu.api.request.field import Field
+
+    return ValueType(Field(kind), is_read=True)
+
+
 def completions(field: Field, session: Session) -> Sequence[str]:
-    """Names of the catalog that a field may be."""
-    listed = NAMED.get(getattr(field.kind, "complete", ""))
-    return listed(session.catalog) if listed else ()
+    """Names of the catalog that complete a field."""
+    names = CATALOG_NAMES.get(getattr(field.kind, "complete", ""))
+    return names(session.catalog) if names else ()
 
 
 class Repeated(Option):
-    """An option that may come again and again; a config file gives it one text."""
+    """An option that may be repeated; a config file gives it as one text."""
 
     def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
         return super().type_cast_value(ctx, [value] if isinstance(value, str) else value)
 
 
-class Names(click.ParamType[Any]):
-    """Free names, completed from the catalog."""
-
-    name = "name"
-
-    def __init__(self, known: Callable[[Catalog], Sequence[str]]) -> None:
-        self._known = known
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        start = squash(incomplete)
-        return [CompletionItem(word) for word in self._known(session_of(ctx).catalog) if squash(word).startswith(start)]
+def _gpus(catalog: Catalog) -> list[str]:
+    return [gpu.id for gpu in catalog.gpus]  # Ids need no quotes in a shell.
 
 
-def gpu_names(catalog: Catalog) -> list[str]:
-    """Names that need no quotes in a shell."""
-    return [gpu.id for gpu in catalog.gpus]
-
-
-def instance_names(catalog: Catalog) -> list[str]:
-    """Machines by their own names."""
+def _instances(catalog: Catalog) -> list[str]:
     return sorted({row.instance for row in catalog.instances})
 
 
-NAMED: dict[str, Callable[[Catalog], Sequence[str]]] = {
-    "gpus": gpu_names,
-    "instances": instance_names,
+# Names of the catalog by the word with which a kind asks for completion.
+CATALOG_NAMES: dict[str, Callable[[Catalog], Sequence[str]]] = {
+    "gpus": _gpus,
+    "instances": _instances,
+    "gpus and instances": lambda catalog: _gpus(catalog) + _instances(catalog),
     "providers": lambda catalog: [provider.id for provider in catalog.providers],
     "models": lambda catalog: [model.id for model in catalog.models],
     "engines": lambda catalog: [engine.id for engine in catalog.engines],
     "cpus": lambda catalog: [cpu.id for cpu in catalog.cpus],
     "regions": lambda catalog: sorted({region.region for region in catalog.regions}),
 }
-GPU = Names(gpu_names)
-SELLER = Names(lambda catalog: [provider.id for provider in catalog.providers])  # or one of the user's own lists
 
-_SHARED: dict[str, dict[str, Any]] = {
-    "json": {"is_flag": True},
-    "csv": {"is_flag": True},
-    "markdown": {"is_flag": True},
-    "tsv": {"is_flag": True},
-    "format": {"metavar": "FORM", "type": Words("format", FORMATS)},
-    "columns": {"metavar": "NAMES"},
-    "as_of": {"metavar": "DATE"},
-    "catalog_as_known": {"metavar": "DATE"},
-    "catalog": {"metavar": "DIR"},
-    "lang": {"metavar": "CODE"},
-    "config": {"metavar": "FILE"},
-}
+# Placeholder of each option that every command has; those without one are switches.
+SHARED_OPTIONS = {
+    "json": "", "csv": "", "markdown": "", "tsv": "", "format": "FORM", "columns": "NAMES", "as_of": "DATE",
+    "catalog_as_known": "DATE", "catalog": "DIR", "lang": "CODE", "config": "FILE",
+}  # fmt: skip
 
 
 def _shared_options() -> list[Option]:
     """Options of every command; those with a value may also be set by a variable."""
+    from whichgpu.api.request.kinds import Words
+
+    types = {"format": value_type(Words("format", FORMATS))}
     return [
-        Option([flag_of(name)], help=f"option.{name.replace('_', '-')}", **settings)
-        if "is_flag" in settings
-        else Option([flag_of(name)], help=f"option.{name.replace('_', '-')}", envvar=f"WHICHGPU_{name.upper()}", **settings)
-        for name, settings in _SHARED.items()
-    ]
-
-
-SHARED_NAMES = tuple(_SHARED)
+        Option(
+            [flag_of(name)], help=f"option.{name.replace('_', '-')}", metavar=metavar, type=types.get(name),
+            envvar=f"WHICHGPU_{name.upper()}",
+        )
+        if metavar
+        else Option([flag_of(name)], help=f"option.{name}", is_flag=True)
+        for name, metavar in SHARED_OPTIONS.items()
+    ]  # fmt: skip

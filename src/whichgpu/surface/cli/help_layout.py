@@ -1,4 +1,4 @@
-"""Help laid out by the width of its characters: the parser's own way counts characters, and half of ours are twice as wide."""
+"""Help laid out by terminal cells: click counts characters, and Chinese and Korean ones are two cells wide."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from whichgpu.base.text_width import cell_width, pad, wrap
 
 
 class HelpFormatter(click.HelpFormatter):
-    """The parser's layout, byte for byte where every character takes one cell."""
+    """Click's layout, identical where every character takes one cell."""
 
     def write_text(self, text: str) -> None:
         if cell_width(text) == len(text):
@@ -40,6 +40,6 @@ class HelpFormatter(click.HelpFormatter):
 
 
 class Context(click.Context):
-    """A context whose help is laid out so."""
+    """A context that uses this formatter."""
 
     formatter_class = HelpFormatter

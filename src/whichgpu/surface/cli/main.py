@@ -1,4 +1,4 @@
-"""The entry: reads settings, loads the one command asked for, and turns every error into one shape and an exit code."""
+"""Entry point of the command line: reads settings, loads one command, and turns every error into a message and an exit code."""
 
 from __future__ import annotations
 
@@ -17,40 +17,23 @@ from whichgpu.base.errors import DataError, UnknownName, UsageError, WhichGpuErr
 from whichgpu.base.messages import SOURCE_LANGUAGE, code_of, language, msg
 from whichgpu.base.version import __version__
 from whichgpu.surface.cli.click_parts import HELP_NAMES, Group, click_command, options_of
-from whichgpu.surface.cli.settings import config_path, early, read_config
+from whichgpu.surface.cli.settings import config_path, early_option, read_config
 from whichgpu.surface.commands.render.output import CannotWrite, Output, ReaderGone, silence, write_error
-from whichgpu.surface.commands.session import Session, chosen_language
+from whichgpu.surface.commands.session import Session, language_code
 
-# Command -> module of this folder that holds it, in the order help lists them; an empty one is declared by its request.
-COMMANDS = {
-    "gpus": "",
-    "instances": "",
-    "cpus": "",
-    "regions": "",
-    "offers": "",
-    "compare": "",
-    "models": "",
-    "engines": "",
-    "fit": "",
-    "estimate": "",
-    "recommend": "",
-    "plan": "",
-    "buy": "",
-    "web": "web",
-    "doctor": "",
-    "measure": "",
-    "watch": "watch",
-    "catalog": "catalog",
-    "report-error": "report",
-    "completion": "completion",
-}
-# What people call a command, and its name.
-OTHER_WORDS = {"price": "offers", "prices": "offers", "pricing": "offers", "cost": "offers", "history": "catalog history"}
-COMPLETE = "_WHICHGPU_COMPLETE"
+# Commands in the order of the help, and the modules of this package for those without a declared request.
+COMMANDS = (
+    "gpus", "instances", "cpus", "regions", "offers", "compare", "models", "engines", "fit", "estimate", "recommend", "plan",
+    "buy", "web", "doctor", "measure", "watch", "catalog", "report-error", "completion",
+)  # fmt: skip
+MODULES = {"web": "web", "watch": "watch", "catalog": "catalog", "report-error": "report", "completion": "completion"}
+# Other words for commands.
+SYNONYMS = {"price": "offers", "prices": "offers", "pricing": "offers", "cost": "offers", "history": "catalog history"}
+COMPLETION_VARIABLE = "_WHICHGPU_COMPLETE"
 
 
 class Root(Group):
-    """All commands, each loaded when called."""
+    """Group of all commands, each loaded when called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -58,12 +41,12 @@ class Root(Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        if not COMMANDS[name]:
+        if name not in MODULES:
             return click_command(name)
-        module = importlib.import_module(f"whichgpu.surface.cli.{COMMANDS[name]}")
-        found = getattr(module, name.replace("-", "_"))
-        assert isinstance(found, click.Command)
-        return found
+        module = importlib.import_module(f"whichgpu.surface.cli.{MODULES[name]}")
+        command = getattr(module, name.replace("-", "_"))
+        assert isinstance(command, click.Command)
+        return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] == "help":
@@ -72,18 +55,18 @@ class Root(Group):
                 ctx.obj.out.write(ctx.get_help() + "\n")
                 ctx.exit()
         if args[0] not in COMMANDS and not args[0].startswith("-"):
-            self._say_what_it_is(args[0])
-        if not {"--help", "-h"} & set(args):  # help is there for those whose config file is broken, too
+            self._suggest_command(args[0])
+        if not {"--help", "-h"} & set(args):  # Help must work with a malformed config file.
             ctx.default_map = self._defaults(ctx, ctx.obj)
         return super().resolve_command(ctx, args)
 
     @staticmethod
-    def _say_what_it_is(word: str) -> None:
-        """Someone who types a GPU, a machine or another word for a command is told which command they mean."""
+    def _suggest_command(word: str) -> None:
+        """Raise with the command meant by a GPU, a machine or a synonym."""
         from whichgpu.catalog.find import exact_instances, gpus_named
         from whichgpu.catalog.store import Catalog
 
-        meant, rest = OTHER_WORDS.get(word.lower()), "--help"
+        meant, rest = SYNONYMS.get(word.lower()), "--help"
         if meant is None:
             catalog, rest = Catalog(), word
             meant = "gpus" if gpus_named(catalog, word) else "instances" if exact_instances(catalog.instances, word) else None
@@ -92,14 +75,14 @@ class Root(Group):
             raise UnknownName("unknown-command", msg("error.unknown-command", name=word), hint, (meant,))
 
     def _defaults(self, ctx: click.Context, session: Session) -> dict[str, object]:
-        """The config file as defaults for every command and the commands under it."""
+        """Defaults from the config file for every command and subcommand."""
         path = config_path(session.config_named)
         if path is None:
             return {}
         commands = {name: self.get_command(ctx, name) for name in COMMANDS}
         shared, own = read_config(path, {name: options_of(command) for name, command in commands.items()})
         if session.format is None and shared.get("format") == "json":
-            session.format = "json"  # so that an error met while parsing has the right form
+            session.format = "json"  # Errors while parsing need it.
         return {
             name: dict.fromkeys(command.commands, shared) if isinstance(command, click.Group) else shared | own.get(name, {})
             for name, command in commands.items()
@@ -131,29 +114,29 @@ def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
 @click.option("--config", expose_value=False, hidden=True)
 @click.pass_context
 def root(ctx: click.Context) -> None:
-    """Greet whoever comes without a question."""
+    """Print a greeting where no command is given."""
     if ctx.invoked_subcommand is None:
         ctx.obj.out.write(ctx.obj.language.text("greeting") + "\n")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code. Nothing but an exit code leaves here."""
+    """Run the command line and return its exit code; no exception leaves here."""
     args = list(sys.argv[1:] if argv is None else argv)
     sys.stdout, sys.stderr = _stream(sys.stdout), _stream(sys.stderr)
     session = Session(language(_system_language()), out=cast("TextIO", Output(sys.stdout)))
     try:
-        return _answer(args, session)
-    except ReaderGone:  # `| head`: nothing more to say, not even at exit
+        return _run_reporting_errors(args, session)
+    except ReaderGone:  # The reader closed the pipe, as `head` does.
         silence(sys.stdout)
         return 0
-    except CannotWrite as problem:  # a full disk behind stdout
+    except CannotWrite as problem:  # Stdout is on a full disk.
         silence(sys.stdout)
         session.format = None
         return session.fail(DataError("cannot-write", msg("error.cannot-write", why=str(problem))))
 
 
 def _stream(stream: TextIO | None) -> TextIO:
-    """A stream that can be written to whatever the caller closed and whatever the terminal's alphabet."""
+    """A stream that can be written even if the caller closed it or its encoding lacks a character."""
     if stream is None:
         return open(os.devnull, "w")
     if isinstance(stream, io.TextIOWrapper):
@@ -161,14 +144,14 @@ def _stream(stream: TextIO | None) -> TextIO:
     return stream
 
 
-def _answer(args: list[str], session: Session) -> int:
-    """Run a command; every error of ours or of the parser's becomes one of one shape."""
+def _run_reporting_errors(args: list[str], session: Session) -> int:
+    """Run a command, printing every error of ours, of click and of the system."""
     try:
-        if "--json" in args or (early(args, os.environ, "format") or "").lower() == "json":
+        if "--json" in args or (early_option(args, os.environ, "format") or "").lower() == "json":
             session.format = "json"
-        if named := early(args, os.environ, "lang"):
-            session.language = chosen_language(named)
-        session.config_named = early(args, os.environ, "config")
+        if name := early_option(args, os.environ, "lang"):
+            session.language = language(language_code(name))
+        session.config_named = early_option(args, os.environ, "config")
         result = _run(args, session)
         session.out.flush()
         return result
@@ -183,7 +166,7 @@ def _answer(args: list[str], session: Session) -> int:
         return 130
     except (ReaderGone, CannotWrite):
         raise
-    except OSError as problem:  # help is printed by the parser, past our output
+    except OSError as problem:  # Click prints help past our output.
         if problem.errno in (errno.EPIPE, errno.ENOSPC, errno.EIO):
             raise write_error(problem) from problem
         return session.fail(DataError("unreadable", msg("error.unreadable", why=str(problem)), msg("hint.internal")))
@@ -198,24 +181,24 @@ def _answer(args: list[str], session: Session) -> int:
 
 
 def _run(args: list[str], session: Session) -> int:
-    if instruction := os.environ.get(COMPLETE):
+    if instruction := os.environ.get(COMPLETION_VARIABLE):
         if "complete" in instruction and "COMP_WORDS" not in os.environ:
             return 2
-        return shell_complete(root, {"obj": session}, "whichgpu", COMPLETE, instruction)
+        return shell_complete(root, {"obj": session}, "whichgpu", COMPLETION_VARIABLE, instruction)
     with root.make_context("whichgpu", args, obj=session, auto_envvar_prefix="WHICHGPU") as ctx:
         result = root.invoke(ctx)
     return result if isinstance(result, int) else 0
 
 
 def _system_language() -> str:
-    """What the environment asks for, in gettext's order; the first that is set decides, and may name several languages."""
+    """Language of the environment, in gettext's order; the first variable set decides, and may list several."""
     names = ("LANGUAGE", "LC_ALL", "LC_MESSAGES", "LANG")
-    asked = next((os.environ[name] for name in names if os.environ.get(name)), "")
-    return next(filter(None, map(code_of, asked.split(":"))), SOURCE_LANGUAGE)
+    wanted = next((os.environ[name] for name in names if os.environ.get(name)), "")
+    return next(filter(None, map(code_of, wanted.split(":"))), SOURCE_LANGUAGE)
 
 
 def usage_error(error: click.UsageError, session: Session) -> UsageError:
-    """The parser's complaint in our words."""
+    """Convert click's usage error to ours."""
     hint = msg("hint.see-help", command=" ".join(["whichgpu", *session.command]))
     if isinstance(error, click.NoSuchOption):
         if error.option_name.removeprefix("--") in ("json", "csv", "markdown", "tsv", "columns") and not session.command:

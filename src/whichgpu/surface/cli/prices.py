@@ -6,13 +6,13 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import click
-from click.shell_completion import CompletionItem
 
+from whichgpu.api.request.kinds import Names, Words
 from whichgpu.base.dates import parse_as_of
 from whichgpu.base.files import user_path
 from whichgpu.base.messages import msg
-from whichgpu.base.names import unknown_word
-from whichgpu.surface.cli.click_parts import GPU, Parsed, command, option
+from whichgpu.catalog.live.sources import source_names
+from whichgpu.surface.cli.click_parts import command, option, value_type
 from whichgpu.surface.cli.progress import progress_for
 from whichgpu.surface.commands.session import Session
 from whichgpu.surface.documents import document
@@ -21,40 +21,17 @@ if TYPE_CHECKING:
     from whichgpu.api.prices.store import PriceImportAnswer, SnapshotRow
 
 COLUMNS = ("source", "scope", "rows", "prices", "kept", "quarantined", "unknown", "offers", "changed", "content")
-UNTRIED = "error.http-still-unreachable"
+UNTRIED_MESSAGE = "error.http-still-unreachable"
 MAX_NAMED_COUNT = 12  # unknown GPUs and files a summary lists
 
 
-class SourceName(click.ParamType[str]):
-    """One of the sources there are, plug-ins included."""
-
-    name = "source"
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        from whichgpu.catalog.live.sources import source_names
-
-        if value not in source_names():
-            raise unknown_word("source", value, source_names())
-        return value
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        from whichgpu.catalog.live.sources import source_names
-
-        return [CompletionItem(name) for name in source_names() if name.startswith(incomplete)]
-
-
-def listed(text: str) -> tuple[str, ...]:
-    """Names with commas between them."""
-    return tuple(part.strip() for part in text.split(",") if part.strip())
-
-
 @command("refresh", epilog=True, undated="hint.no-as-of-now")
-@click.argument("sources", nargs=-1, type=SourceName(), metavar="[SOURCE…]")
-@option("--region", type=Parsed("names", listed), metavar="NAMES", help="option.refresh-region")
+@click.argument("sources", nargs=-1, type=value_type(Words("source", source_names)), metavar="[SOURCE…]")
+@option("--region", type=value_type(Names()), metavar="NAMES", help="option.refresh-region")
 @option("--currency", metavar="CODE", help="option.refresh-currency")
 @option("--trust", is_flag=True)
 def refresh(session: Session, sources: tuple[str, ...], region: tuple[str, ...] | None, currency: str | None, trust: bool) -> int:
-    """Ask sources for prices."""
+    """Fetch prices from sources into the store."""
     from whichgpu.api.prices.store import catalog_refresh
 
     answer = catalog_refresh(
@@ -66,7 +43,7 @@ def refresh(session: Session, sources: tuple[str, ...], region: tuple[str, ...] 
         progress=progress_for(session),
         trusting=trust,
     )
-    return _tell(session, answer)
+    return _show_summary(session, answer)
 
 
 @command("import", epilog=True, undated="hint.no-as-of-import")
@@ -74,19 +51,19 @@ def refresh(session: Session, sources: tuple[str, ...], region: tuple[str, ...] 
 @option("--date", metavar="DATE")
 @option("--trust", is_flag=True)
 def import_(session: Session, path: str, date: str | None, trust: bool) -> int:
-    """Take prices from files."""
+    """Import prices from files into the store."""
     from whichgpu.api.prices.store import catalog_import
 
     seen = None if date is None else parse_as_of(date, session.today)
     answer = catalog_import(user_path(path), seen=seen, catalog=session.catalog, today=session.today, trusting=trust)
-    return _tell(session, answer)
+    return _show_summary(session, answer)
 
 
 @command("export", epilog=True)
 @click.argument("file", required=False, metavar="[FILE]")
-@option("--gpu", type=GPU, metavar="NAME")
+@option("--gpu", type=value_type(Names("gpus", many=False)), metavar="NAME")
 def export(session: Session, file: str | None, gpu: str | None) -> None:
-    """Write prices for other tools."""
+    """Write prices to a file for other tools."""
     from whichgpu.api.prices.store import catalog_export
 
     form = ".json" if session.format == "json" else ".csv"
@@ -100,7 +77,7 @@ def export(session: Session, file: str | None, gpu: str | None) -> None:
 @command("forget", epilog=True, undated="hint.no-as-of-now")
 @click.argument("name", metavar="SOURCE[/PART]")
 def forget(session: Session, name: str) -> None:
-    """Take a source out of the store."""
+    """Delete a source from the store."""
     from whichgpu.api.prices.store import catalog_forget
 
     snapshots, offers = catalog_forget(name)
@@ -110,8 +87,8 @@ def forget(session: Session, name: str) -> None:
     session.say(msg("prices.forgotten", n=snapshots, name=name, offers=offers))
 
 
-def _tell(session: Session, answer: PriceImportAnswer) -> int:
-    """The summary: every count, every reason, every unknown GPU; exit 3 where no source at all could be read."""
+def _show_summary(session: Session, answer: PriceImportAnswer) -> int:
+    """Print every count, reason and unknown GPU; return 3 where no source could be read."""
     good = [row for row in answer.snapshots if row.problem is None]
     code = 0 if good or not answer.failed else 3
     if session.format == "json":
@@ -134,15 +111,15 @@ def _tell(session: Session, answer: PriceImportAnswer) -> int:
         session.say(msg("prices.stale", n=len(stale), names=oldest))
     if answer.passed_over:
         session.say(msg("prices.passed-over", names=answer.passed_over[:MAX_NAMED_COUNT]))
-    _tell_problems(session, [row for row in answer.snapshots if row.problem is not None])
+    _say_problems(session, [row for row in answer.snapshots if row.problem is not None])
     return code
 
 
-def _tell_problems(session: Session, failed: list[SnapshotRow]) -> None:
-    """Each for itself; those that were not even tried after another of their host are counted."""
-    untried = Counter(row.source for row in failed if row.problem and row.problem.id == UNTRIED)
+def _say_problems(session: Session, failed: list[SnapshotRow]) -> None:
+    """Print each problem; sources skipped because their host had already failed are counted."""
+    untried = Counter(row.source for row in failed if row.problem and row.problem.id == UNTRIED_MESSAGE)
     for row in failed:
-        if row.problem and row.problem.id != UNTRIED:
+        if row.problem and row.problem.id != UNTRIED_MESSAGE:
             name = f"{row.source}/{row.scope}" if row.scope else row.source
             session.say(msg("prices.problem", name=name, what=row.problem))
     for source, count in untried.items():

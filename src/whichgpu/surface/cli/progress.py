@@ -1,4 +1,4 @@
-"""How far each source being asked is, on stderr: a bar on a terminal, lines elsewhere."""
+"""Progress of each price source on stderr: bars on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
@@ -15,35 +15,32 @@ if TYPE_CHECKING:
 
 
 def progress_for(session: Session) -> RefreshProgress:
-    """Bars on a terminal, lines elsewhere, nothing for readers of JSON."""
+    """Bars on a terminal, lines elsewhere, nothing for JSON."""
     if session.format == "json":
         return RefreshProgress()
-    return Bars(session) if session.err.isatty() else Lines(session)
+    return ProgressBars(session) if session.err.isatty() else ProgressLines(session)
 
 
-class Lines(RefreshProgress):
-    """A line when a source is asked and one when it is done, for logs."""
+class ProgressLines(RefreshProgress):
+    """A line when a source is asked and one when it has answered, for logs."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._one_by_one = Lock()  # sources are asked at once
+        self._lock = Lock()  # Sources are asked in parallel.
 
     def began(self, source: str) -> None:
-        """Say who is asked."""
-        with self._one_by_one:
+        """Print the source's name."""
+        with self._lock:
             self._session.say(msg("progress.asked", name=source))
 
-    def went_on(self, source: str, done: int, total: int | None) -> None:
-        """Say nothing: a log needs no bar."""
-
     def ended(self, source: str, failed: bool) -> None:
-        """Say how it went."""
-        with self._one_by_one:
+        """Print whether it answered."""
+        with self._lock:
             self._session.say(msg("progress.unanswered" if failed else "progress.answered", name=source))
 
 
-class Bars(RefreshProgress):
-    """Rich's bars; they may be moved from any thread. They are gone when the last source is done."""
+class ProgressBars(RefreshProgress):
+    """Rich's bars, updated from any thread and removed when the last source is done."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -53,25 +50,25 @@ class Bars(RefreshProgress):
         self._open = 0
 
     def began(self, source: str) -> None:
-        """A new bar."""
-        progress = self._shown()
+        """Add a bar."""
+        progress = self._bars()
         self._open += 1
         self._tasks[source] = progress.add_task(source, total=None, words=self._language.text("progress.asking"))
 
     def went_on(self, source: str, done: int, total: int | None) -> None:
-        """Its length, where it is known."""
-        self._shown().update(self._tasks[source], completed=done, total=total, words=f"{done / 2**20:.1f} MiB")
+        """Update the bar; `total` is None where unknown."""
+        self._bars().update(self._tasks[source], completed=done, total=total, words=f"{done / 2**20:.1f} MiB")
 
     def ended(self, source: str, failed: bool) -> None:
-        """Full, and with the last one all are taken away."""
+        """Fill the bar; with the last one, remove all."""
         words = self._language.text("progress.failed" if failed else "progress.done")
-        progress = self._shown()
+        progress = self._bars()
         progress.update(self._tasks[source], total=1, completed=1, words=words)
         self._open -= 1
         if not self._open:
             progress.stop()
 
-    def _shown(self) -> RichProgress:
+    def _bars(self) -> RichProgress:
         if self._progress is None:
             from rich.console import Console
             from rich.progress import BarColumn, TextColumn

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import click
 
+from whichgpu.api.request.kinds import Names
 from whichgpu.base.codec import flat
-from whichgpu.surface.cli.click_parts import Names, command, gpu_names, instance_names
+from whichgpu.surface.cli.click_parts import command, value_type
 from whichgpu.surface.commands.session import Session
 
 
 @command("report-error", epilog=True)
-@click.argument("id", type=Names(lambda catalog: gpu_names(catalog) + instance_names(catalog)), metavar="ID")
+@click.argument("id", type=value_type(Names("gpus and instances", many=False)), metavar="ID")
 def report_error(session: Session, id: str) -> None:
-    """The row, its sources, the versions, and blanks for what is wrong."""
+    """Print a catalog row, its sources, the versions, and blanks for the correction."""
     from whichgpu.api.facts import catalog as verbs
 
     answer = verbs.report_error(id, session.catalog)

@@ -12,13 +12,13 @@ from whichgpu.base.files import read_regular_file, user_path
 from whichgpu.base.messages import msg
 from whichgpu.base.names import unknown_word
 
-# Options every command takes; in the config file they stand at the top, a command's own under [command].
-MOST_BYTES = 1 << 20
+MAX_CONFIG_BYTES = 1 << 20
+# Options of every command, at the top of the config file; a command's own are under [command].
 SHARED = ("lang", "format", "catalog", "as_of", "catalog_as_known", "columns")
 
 
-def early(argv: Sequence[str], environ: Mapping[str, str], flag: str) -> str | None:
-    """The value of a flag needed before the command line is parsed: the language of help, the config file."""
+def early_option(argv: Sequence[str], environ: Mapping[str, str], flag: str) -> str | None:
+    """Value of a flag or variable needed before the command line is parsed: the language of help, the config file."""
     for index, word in enumerate(argv):
         if word == "--":
             break
@@ -30,22 +30,20 @@ def early(argv: Sequence[str], environ: Mapping[str, str], flag: str) -> str | N
 
 
 def config_path(named: str | None) -> Path | None:
-    """The config file: the one named, else the user's own where there is one."""
+    """Path of the config file: the one named, else the user's own where it exists."""
     if named:
         return user_path(named)
     from platformdirs import user_config_path
 
     try:
-        usual = user_config_path("whichgpu", appauthor=False) / "config.toml"
-        return usual if usual.is_file() else None
-    except (OSError, RuntimeError):  # no home, or one that cannot be looked into
+        default = user_config_path("whichgpu", appauthor=False) / "config.toml"
+        return default if default.is_file() else None
+    except (OSError, RuntimeError):  # The home folder is missing or unreadable.
         return None
 
 
-def read_config(path: Path | None, options: Mapping[str, Sequence[str]]) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
-    """The shared settings, and each command's own; `options` are the settings each command knows."""
-    if path is None:
-        return {}, {}
+def read_config(path: Path, options: Mapping[str, Sequence[str]]) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
+    """Read the shared settings and each command's own; `options` are the settings each command has."""
     shared: dict[str, str] = {}
     own: dict[str, dict[str, str]] = {}
     for key, value in _load(path).items():
@@ -61,11 +59,11 @@ def read_config(path: Path | None, options: Mapping[str, Sequence[str]]) -> tupl
 
 def _load(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(read_regular_file(path, MOST_BYTES).decode("utf-8"))
+        return tomllib.loads(read_regular_file(path, MAX_CONFIG_BYTES).decode("utf-8"))
     except OSError as problem:
         message = msg("error.config-unreadable", path=str(path), why=problem.strerror or str(problem))
         raise UsageError("config-unreadable", message, msg("hint.config")) from problem
-    except (ValueError, RecursionError) as problem:  # bad TOML and bad UTF-8 are ValueErrors too
+    except (ValueError, RecursionError) as problem:  # Malformed TOML or UTF-8.
         message = msg("error.config-malformed", path=str(path), why=str(problem))
         raise UsageError("config-malformed", message, msg("hint.config")) from problem
 

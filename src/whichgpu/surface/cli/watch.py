@@ -1,4 +1,4 @@
-"""`whichgpu watch`: a meter for GPUs that cost money by the hour."""
+"""`whichgpu watch`: utilisation and cost of this machine's GPUs."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from types import FrameType
 import click
 from click.core import ParameterSource
 
+from whichgpu.api.request.kinds import Parsed
 from whichgpu.base.errors import NoAnswer, UsageError
 from whichgpu.base.messages import msg
 from whichgpu.base.money import Money
@@ -19,17 +20,17 @@ from whichgpu.measure.clock import SystemClock
 from whichgpu.measure.idle import IdleRule
 from whichgpu.measure.meter import parse_price
 from whichgpu.measure.watcher import WatchReading, WatchSettings
-from whichgpu.surface.cli.click_parts import Parsed, command, option
+from whichgpu.surface.cli.click_parts import command, option, value_type
 from whichgpu.surface.cli.meter_printers import Printer, printer_of
 from whichgpu.surface.commands.session import Session
-from whichgpu.surface.meter_text import span
+from whichgpu.surface.meter_text import duration_text
 
-LEAST_EVERY, LEAST_COUNTDOWN = 0.2, 5.0
-DURATION = Parsed("duration", parse_seconds)
+MIN_INTERVAL, MIN_IDLE, MIN_COUNTDOWN = 0.2, 1.0, 5.0  # seconds
+DURATION = value_type(Parsed(parse_seconds))
 
 
 @command("watch", epilog=True)
-@option("--price", type=Parsed("money", parse_price), metavar="MONEY/h", help="option.watch-price")
+@option("--price", type=value_type(Parsed(parse_price)), metavar="MONEY/h", help="option.watch-price")
 @option("--every", type=DURATION, metavar="DURATION", default="2s", help="option.watch-every")
 @option("--idle", type=DURATION, metavar="DURATION", default="10min", help="option.watch-idle")
 @option("--then", metavar="COMMAND", help="option.watch-then")
@@ -50,7 +51,7 @@ def watch(
     line: bool,
     explain: bool,
 ) -> int:
-    """Read, print, warn; run the command that was given when it is due."""
+    """Print readings and warnings; run the given command once the GPUs have been idle long enough."""
     from whichgpu.api.measure import machine as verbs
 
     _check(every, idle, then, countdown)
@@ -61,19 +62,19 @@ def watch(
     clock = SystemClock(listening=then is not None)
     try:
         watching = verbs.watch(settings, session.catalog, clock)
-    except NoAnswer as none:  # one line for people; programs get the hint too
+    except NoAnswer as none:  # People get one line, programs the hint too.
         raise none if session.format == "json" else NoAnswer(none.kind, none.message) from none
     names = [seen.match.name or seen.card.name for seen in watching.gpus]
     ids = [seen.match.gpu for seen in watching.gpus]
     printer = printer_of(session, names, ids, line, settings, then)
     if then is not None and not once:
-        session.say(msg("watch.then", command=then, idle=span(idle), countdown=span(countdown)))
+        session.say(msg("watch.then", command=then, idle=duration_text(idle), countdown=duration_text(countdown)))
     due = _follow(watching.readings, printer, quiet=once)
     return _run(session, then) if due and then is not None else 0
 
 
 def _check(every: float, idle: float, then: str | None, countdown: float) -> None:
-    for flag, value, least in (("every", every, LEAST_EVERY), ("idle", idle, 1.0), ("countdown", countdown, LEAST_COUNTDOWN)):
+    for flag, value, least in (("every", every, MIN_INTERVAL), ("idle", idle, MIN_IDLE), ("countdown", countdown, MIN_COUNTDOWN)):
         if value < least:
             raise UsageError("too-short", msg("error.too-short", flag=flag, least=f"{least:g} s"), msg("hint.bad-duration"))
     if then is not None and not then.strip():
@@ -81,16 +82,16 @@ def _check(every: float, idle: float, then: str | None, countdown: float) -> Non
 
 
 def _follow(readings: Iterator[WatchReading], printer: Printer, quiet: bool) -> bool:
-    """Print readings until they end or are stopped; True where the command is due."""
+    """Print readings until they end or are interrupted; return whether the command is due."""
     last: WatchReading | None = None
     due = False
-    with _ended_politely():
+    with _signals_as_interrupt():
         try:
             for reading in readings:
                 last = reading
                 printer.show(reading)
                 due = any(event.kind == "run" for event in reading.events)
-        except KeyboardInterrupt:  # the usual way to end
+        except KeyboardInterrupt:  # Ctrl-C is the usual way to end.
             due = False
         finally:
             close = getattr(readings, "close", None)
@@ -102,26 +103,26 @@ def _follow(readings: Iterator[WatchReading], printer: Printer, quiet: bool) -> 
 
 
 @contextlib.contextmanager
-def _ended_politely() -> Iterator[None]:
-    """A hang-up or a request to end is heard as Ctrl-C is, so that the summary is still said and no command is run."""
+def _signals_as_interrupt() -> Iterator[None]:
+    """Treat SIGTERM and SIGHUP as Ctrl-C, so that the summary is printed and no command is run."""
 
     def stop(_: int, __: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    before = {}
+    previous = {}
     for name in ("SIGTERM", "SIGHUP"):
         if hasattr(signal, name):
             with contextlib.suppress(ValueError):  # not in the main thread
-                before[name] = signal.signal(getattr(signal, name), stop)
+                previous[name] = signal.signal(getattr(signal, name), stop)
     try:
         yield
     finally:
-        for name, handler in before.items():
+        for name, handler in previous.items():
             signal.signal(getattr(signal, name), handler)
 
 
 def _run(session: Session, command: str) -> int:
-    """The user's own command, as a shell runs it; what it prints goes to stderr, since stdout is the meter's."""
+    """Run the user's command in a shell; its output goes to stderr, since stdout has the readings."""
     session.say(msg("watch.runs", command=command))
     session.out.flush()
     try:

@@ -7,23 +7,24 @@ from pathlib import Path
 
 import click
 
+from whichgpu.api.request.kinds import File, Words
 from whichgpu.base.errors import UsageError
-from whichgpu.base.files import read_regular_file, user_path
+from whichgpu.base.files import read_regular_file
 from whichgpu.base.messages import msg
-from whichgpu.surface.cli.click_parts import Parsed, Words, command, option
+from whichgpu.surface.cli.click_parts import command, option, value_type
 from whichgpu.surface.commands.session import Session
 
-EXTRA = ("starlette", "uvicorn", "jinja2", "vl_convert")
-TOKEN = "WHICHGPU_WEB_TOKEN"
+PACKAGES = ("starlette", "uvicorn", "jinja2", "vl_convert")
+TOKEN_VARIABLE = "WHICHGPU_WEB_TOKEN"
 
 
 @command("web", epilog=True)
 @option("--host", metavar="ADDRESS", default="127.0.0.1")
 @option("--port", type=click.IntRange(0, 65535), metavar="N", default=8765)
-@option("--token-file", type=Parsed("path", user_path), metavar="FILE")
+@option("--token-file", type=value_type(File()), metavar="FILE")
 @option("--host-name", metavar="NAMES", multiple=True)
 @option("--workers", type=click.IntRange(1, 64), metavar="N")
-@option("--allow", type=Words("permission", ("hf",), many=True), metavar="WHAT")
+@option("--allow", type=value_type(Words("permission", ("hf",), many=True)), metavar="WHAT")
 @option("--open", "look", is_flag=True, help="option.web-open")
 def web(
     session: Session,
@@ -37,7 +38,7 @@ def web(
 ) -> int:
     """Serve until interrupted."""
     _check_extra()
-    from whichgpu.surface.web.server.gate import Door, hosts_of
+    from whichgpu.surface.web.server.gate import AccessRules, host_names
     from whichgpu.surface.web.server.limits import Limits
     from whichgpu.surface.web.server.serve import serve
     from whichgpu.surface.web.server.service import Service
@@ -53,25 +54,25 @@ def web(
 
             webbrowser.open(url)
 
-    _ = session.catalog  # a folder that is none is told before anything is started
+    _ = session.catalog  # An invalid folder is an error before anything is started.
     folder = str(session.catalog_folder.absolute()) if session.catalog_folder else None
     names = [name.strip() for text in host_name for name in text.split(",") if name.strip()]
-    serve(host, port, Service(Limits(), workers, allow or (), catalog=folder), Door(hosts_of(host, names), token), ready)
+    serve(host, port, Service(Limits(), workers, allow or (), catalog=folder), AccessRules(host_names(host, names), token), ready)
     return 0
 
 
 def _check_extra() -> None:
     from importlib.util import find_spec
 
-    missing = next((name for name in EXTRA if find_spec(name) is None), None)
+    missing = next((name for name in PACKAGES if find_spec(name) is None), None)
     if missing:
         raise UsageError("needs-extra", msg("error.needs-web-extra", name=missing), msg("hint.needs-web-extra"))
 
 
 def _token(path: Path | None) -> str | None:
-    """From a file or the environment: on the command line every user of the machine could read it."""
+    """Read the token from a file or the environment: a flag could be read by every user of the machine."""
     if path is None:
-        return os.environ.get(TOKEN) or None
+        return os.environ.get(TOKEN_VARIABLE) or None
     try:
         return read_regular_file(path, 4096).decode("utf-8").strip()
     except (OSError, ValueError) as problem:

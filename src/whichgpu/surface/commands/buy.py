@@ -1,4 +1,4 @@
-"""`whichgpu buy`: owning against renting, with all that was put in."""
+"""`whichgpu buy`: owning against renting, with every input."""
 
 from __future__ import annotations
 
@@ -8,36 +8,33 @@ from whichgpu.api.request.offers import BuyRequest
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_amount, significant
 from whichgpu.price.own import HOST_LEAST, HOST_SHARE
-from whichgpu.surface.commands.command import Request, command
-from whichgpu.surface.commands.render.sources import say_sources
+from whichgpu.surface.candidate_cells import cost_parts, money_text
+from whichgpu.surface.commands.command import command
+from whichgpu.surface.commands.render.listing import say_sources
 from whichgpu.surface.commands.session import Session
-from whichgpu.surface.documents import document
 
-HEADS = ("gpu", "price", "hour", "rent", "use", "months")
-
-
-@command("buy", BuyRequest, has_examples=True)
-def buy(session: Session, request: Request) -> BuyAnswer:
-    """Own or rent."""
-    return verbs.buy(request, session.context())  # type: ignore[arg-type]
+COLUMNS = ("gpu", "price", "hour", "rent", "use", "months")
+MAX_SOURCES = 6  # sources named under an answer
 
 
-@buy.shows
+@command("buy", BuyRequest, verbs.buy)
 def show(session: Session, answer: BuyAnswer) -> None:
-    """A sentence for each, the table, and all that was put in."""
-    if session.format == "json":
-        session.emit(document(answer, session.language))
-        return
-    if session.format == "csv" or session.columns:
-        session.show(answer, [document(row, session.language) for row in answer.rows], ())
+    """Print a sentence for each GPU, the table, and every input."""
+    if session.show_data(answer, answer.rows):
         return
     for row in answer.rows:
         session.say(_sentence(row, answer))
     text = session.language.text
-    session.table([text(f"buy.column-{name}") for name in HEADS], [_cells(row) for row in answer.rows])
-    for line in _lines(answer, session):
-        session.say(line)
-    say_sources(session, answer.sources, 6)
+    session.table([text(f"buy.column-{name}") for name in COLUMNS], [_cells(row) for row in answer.rows])
+    for row in answer.rows:
+        for line in _lines(row, answer):
+            session.say(line)
+    for assumption in answer.assumptions:
+        session.say(msg("recommend.assumed", what=assumption))
+    default = text("buy.default")
+    inputs = tuple(f"{name} {value}{' ' + default if name in answer.defaults else ''}" for name, value in answer.inputs.items())
+    session.say(msg("buy.inputs", what=inputs))
+    say_sources(session, answer.sources, MAX_SOURCES)
 
 
 def _sentence(row: BuyRow, answer: BuyAnswer) -> Message:
@@ -48,16 +45,14 @@ def _sentence(row: BuyRow, answer: BuyAnswer) -> Message:
     }  # fmt: skip
     if row.rent is None or row.rent_per_hour is None:
         return msg("buy.sentence-alone", **values)
-    return msg(
-        "buy.sentence", rent=format_amount(row.rent_per_hour.amount), machine=f"{row.rent.provider} {row.rent.instance}",
-        seen=row.rent.observed_at, **values
-    )  # fmt: skip
+    rent, machine = format_amount(row.rent_per_hour.amount), f"{row.rent.provider} {row.rent.instance}"
+    return msg("buy.sentence", rent=rent, machine=machine, seen=row.rent.observed_at, **values)
 
 
 def _cells(row: BuyRow) -> list[str]:
     return [
         f"{row.gpus}x {row.gpu_name}",
-        f"{format_amount(row.purchase.amount)} {row.purchase.currency}",
+        money_text(row.purchase),
         format_amount(row.own_per_hour.amount),
         format_amount(row.rent_per_hour.amount) if row.rent_per_hour else "",
         _share(row.break_even_use),
@@ -65,48 +60,33 @@ def _cells(row: BuyRow) -> list[str]:
     ]
 
 
-def _lines(answer: BuyAnswer, session: Session) -> list[Message]:
-    said = []
-    for row in answer.rows:
-        parts = tuple(
-            msg("recommend.cost-line", name=msg(f"buy.part-{name}"), cost=format_amount(one.amount), currency=one.currency)
-            for name, one in row.hour_lines.items()
-        )
-        said.append(msg("buy.parts", gpu=row.gpu_name, hour=format_amount(row.own_per_hour.amount), what=parts))
-        if "host_price" in answer.defaults:
-            values = {"share": f"{HOST_SHARE:.0%}", "least": f"{HOST_LEAST:g} USD"}
-            host = f"{format_amount(row.host.amount)} {row.host.currency}"
-            said.append(msg("recommend.assumed", what=msg("buy.host-usual", price=host, **values)))
-        if row.rent is not None and row.rent_host is not None:
-            host = f"{format_amount(row.rent_host.amount)} {row.rent_host.currency}"
-            machine = f"{row.rent.provider} {row.rent.instance}"
-            said.append(msg("recommend.assumed", what=msg("buy.rent-host", machine=machine, host=host)))
-        if row.rent is not None and row.rent.stale:
-            said.append(msg("recommend.lacks", what=msg("recommend.stale", day=row.rent.observed_at, n=row.rent.age_days)))
-        years = f"{answer.inputs['years']:g}"
-        if row.break_even_use is not None and row.break_even_hours is not None:
-            months = significant(row.break_even_months) if row.break_even_months else "-"
-            said.append(
-                msg(
-                    "buy.even",
-                    use=_share(row.break_even_use),
-                    hours=significant(row.break_even_hours),
-                    years=years,
-                    months=months,
-                )
-            )
-            if row.break_even_months and row.break_even_months > 12 * float(answer.inputs["years"]) and answer.inputs["residual"]:
-                value = f"{format_amount(row.residual_value.amount)} {row.residual_value.currency}"
-                said.append(msg("buy.even-resale", years=years, value=value))
-        elif row.rent is not None:
-            said.append(msg("buy.never", years=years))
-        for name, (low, high) in row.sensitivity.items():
-            said.append(msg("buy.moves", name=msg(f"buy.input-{name}"), low=_share(low), high=_share(high)))
-        said += [msg("recommend.host", what=one) for one in row.host_advice]
-    said += [msg("recommend.assumed", what=one) for one in answer.assumptions]
-    default = session.language.text("buy.default")
-    told = tuple(f"{name} {value}{' ' + default if name in answer.defaults else ''}" for name, value in answer.inputs.items())
-    return [*said, msg("buy.inputs", what=told)]
+def _lines(row: BuyRow, answer: BuyAnswer) -> list[Message]:
+    """Cost parts, host, break-even and its sensitivity for one GPU."""
+    hour = format_amount(row.own_per_hour.amount)
+    lines = [msg("buy.parts", gpu=row.gpu_name, hour=hour, what=cost_parts("buy.part-", row.hour_lines))]
+    if "host_price" in answer.defaults:
+        values = {"share": f"{HOST_SHARE:.0%}", "least": f"{HOST_LEAST:g} USD"}
+        lines.append(msg("recommend.assumed", what=msg("buy.host-usual", price=money_text(row.host), **values)))
+    if row.rent is not None and row.rent_host is not None:
+        machine = f"{row.rent.provider} {row.rent.instance}"
+        lines.append(msg("recommend.assumed", what=msg("buy.rent-host", machine=machine, host=money_text(row.rent_host))))
+    if row.rent is not None and row.rent.stale:
+        lines.append(msg("recommend.lacks", what=msg("recommend.stale", day=row.rent.observed_at, n=row.rent.age_days)))
+    lines += _break_even(row, answer)
+    for name, (low, high) in row.sensitivity.items():
+        lines.append(msg("buy.moves", name=msg(f"buy.input-{name}"), low=_share(low), high=_share(high)))
+    return lines + [msg("recommend.host", what=advice) for advice in row.host_advice]
+
+
+def _break_even(row: BuyRow, answer: BuyAnswer) -> list[Message]:
+    years, months = f"{answer.inputs['years']:g}", row.break_even_months
+    if row.break_even_use is None or row.break_even_hours is None:
+        return [msg("buy.never", years=years)] if row.rent is not None else []
+    values = {"use": _share(row.break_even_use), "hours": significant(row.break_even_hours), "years": years}
+    lines = [msg("buy.even", months=significant(months) if months else "-", **values)]
+    if months and months > 12 * float(answer.inputs["years"]) and answer.inputs["residual"]:
+        lines.append(msg("buy.even-resale", years=years, value=money_text(row.residual_value)))
+    return lines
 
 
 def _share(value: float | None) -> str:

@@ -17,82 +17,66 @@ if TYPE_CHECKING:
     from whichgpu.api.prices.store import StatusAnswer
 
 SERIES = ("source", "scope", "offers", "content", "age_days", "stale", "quarantined", "unknown", "snapshots", "last_snapshot")
+FINDING = ("table", "key", "check", "column")
 
 
-@command("catalog status", StatusRequest, undated="hint.no-as-of-status")
-def status(session: Session, request: Request) -> StatusAnswer:
-    """Size, age and digest of the catalog, and the age of what the user's own store holds."""
-    return answer_status(request, session.context())  # type: ignore[arg-type]
-
-
-@status.shows
+@command("catalog status", StatusRequest, answer_status, has_examples=False, undated="hint.no-as-of-status")
 def show_status(session: Session, answer: StatusAnswer) -> None:
-    """The tables and a word on the store; with --live the store."""
-    own = answer.live
-    if session.asked.get("live"):
-        if not own.exists:
+    """Print the tables and the state of the price store; with --live the store's series."""
+    live = answer.live
+    if session.request.get("live"):
+        if not live.exists:
             session.say(msg("catalog.no-live"))
-        session.show(own, own.series, SERIES)
+        session.show(live, live.series, SERIES)
         return
     rows = sum(table.rows for table in answer.tables)
     newest = max((table.checked_newest for table in answer.tables if table.checked_newest), default="–")
     headline = msg("catalog.status", n=rows, tables=len(answer.tables), newest=newest, digest=answer.digest)
     session.show(answer, answer.tables, (), headline)
-    if not own.exists:
+    if not live.exists:
         session.say(msg("catalog.no-live"))
         return
-    stale = sum(row.stale for row in own.series)
-    session.say(msg("catalog.live", n=len(own.series), store=own.store or "", stale=stale))
+    stale = sum(row.stale for row in live.series)
+    session.say(msg("catalog.live", n=len(live.series), store=live.store or "", stale=stale))
     session.say(msg("catalog.see-live"))
 
 
-@command("catalog check", DataRequest, undated="hint.no-as-of-now")
-def check(session: Session, request: Request) -> CheckReport:
-    """Every integrity check."""
-    return answer_check(request, session.context())  # type: ignore[arg-type]
-
-
-@check.shows
+@command("catalog check", DataRequest, answer_check, has_examples=False, undated="hint.no-as-of-now")
 def show_check(session: Session, report: CheckReport) -> int:
-    """What was found; exit 3 when something of it is unexplained."""
-    told = [
-        {
-            "table": finding.table,
-            "key": finding.key,
-            "check": finding.check,
-            "column": finding.column,
-            "detail": session.language.render(finding.detail),
-        }
-        for finding in report.findings
-    ]
+    """Print the findings; exit code 3 when any is unexplained."""
+    findings = [_row(finding) | {"detail": session.language.render(finding.detail)} for finding in report.findings]
     if session.format == "json":
-        explained = [{"table": found.table, "key": found.key, "check": found.check, "column": found.column, "why": why}
-                     for found, why in report.explained]  # fmt: skip
-        session.emit({"ok": report.ok, "rows": report.rows, "findings": told, "explained": explained, "altered": report.altered})
+        explained = [_row(finding) | {"why": why} for finding, why in report.explained]
+        session.emit(
+            {"ok": report.ok, "rows": report.rows, "findings": findings, "explained": explained, "altered": report.altered}
+        )
     else:
-        total = sum(report.rows.values())
         id = "catalog.check-ok" if report.ok else "catalog.check-bad"
-        session.say(msg(id, n=len(told), rows=total, explained=len(report.explained)))
+        session.say(msg(id, n=len(findings), rows=sum(report.rows.values()), explained=len(report.explained)))
         if report.altered and report.ok:
             session.say(msg("catalog.altered", n=len(report.altered), names=report.altered))
-        if told:
-            session.table([session.language.text(f"field.{name}") for name in told[0]], [list(row.values()) for row in told])
+        if findings:
+            header = [session.language.text(f"field.{name}") for name in findings[0]]
+            session.table(header, [list(row.values()) for row in findings])
     return 0 if report.ok else 3
 
 
-@command("catalog sources", DataRequest, undated="hint.no-as-of-now")
+def _row(finding: Any) -> dict[str, Any]:
+    return {name: getattr(finding, name) for name in FINDING}
+
+
 def sources(session: Session, request: Request) -> dict[str, list[dict[str, Any]]]:  # noqa: ARG001
-    """The price sources there are, what each gives and what it needs."""
+    """List the price sources, what each gives and what it needs."""
     rows = []
     for name in source_names():
         source = find_source(name)
-        ours = f"source.{name}" in session.language
-        gives = session.language.text(f"source.{name}") if ours else (type(source).__doc__ or "").strip().partition("\n")[0]
+        is_ours = f"source.{name}" in session.language
+        gives = session.language.text(f"source.{name}") if is_ours else (type(source).__doc__ or "").strip().partition("\n")[0]
         rows.append({"source": name, "needs_key": source.key, "only_when_named": source.heavy, "gives": gives})
     return {"sources": rows}
 
 
-@sources.shows
+@command("catalog sources", DataRequest, ask=sources, has_examples=False, undated="hint.no-as-of-now")
 def show_sources(session: Session, answer: dict[str, list[dict[str, Any]]]) -> None:
-    """One row a source."""
+    """Print one row per source."""
     session.show(answer, answer["sources"], ())

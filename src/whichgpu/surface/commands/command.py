@@ -1,4 +1,4 @@
-"""A command: the request it takes, the verb that answers it, and how the answer is shown. Every surface asks these."""
+"""A command: the request it takes, the verb that answers it, and the function that shows the answer. Every surface uses these."""
 
 from __future__ import annotations
 
@@ -9,55 +9,49 @@ from datetime import date
 from functools import cache
 from typing import Any, TypeVar
 
+from whichgpu.api.context import Context
 from whichgpu.api.request.catalog import DataRequest
 from whichgpu.api.request.field import Field, fields_of, flag_of, names_of
 from whichgpu.api.request.read import given, read
 from whichgpu.base.dates import parse_as_known, parse_as_of
 from whichgpu.base.errors import UsageError
 from whichgpu.base.files import user_path
-from whichgpu.base.messages import msg
+from whichgpu.base.messages import Language, msg
 from whichgpu.base.names import unknown_word
+from whichgpu.surface.cells import with_sort_field
 from whichgpu.surface.commands.session import Session
 
 Request = dict[str, Any]
+Verb = Callable[[Any, Context], Any]
+Ask = Callable[[Session, Request], Any]
 Show = Callable[[Session, Any], "int | None"]
-Shows = TypeVar("Shows", bound=Show)
-DATA = tuple(DataRequest.__annotations__)
-# Command -> module that declares it.
+ShowFunction = TypeVar("ShowFunction", bound=Show)
+DATA = tuple(DataRequest.__annotations__)  # fields every request has
+# Module of this package that declares a command, where it has another name.
 MODULES = {
-    "gpus": "gpus",
-    "instances": "instances",
-    "cpus": "hosts",
-    "regions": "hosts",
-    "offers": "offers",
-    "compare": "compare",
-    "models": "models",
-    "engines": "engines",
-    "fit": "fit",
-    "estimate": "estimate",
-    "recommend": "recommend",
-    "plan": "plan",
-    "buy": "buy",
-    "doctor": "doctor",
-    "measure": "measure",
-    "catalog status": "catalog",
-    "catalog check": "catalog",
-    "catalog sources": "catalog",
-    "catalog history": "price_history",
-    "catalog diff": "price_history",
-}
+    "cpus": "hosts", "regions": "hosts", "catalog status": "catalog", "catalog check": "catalog", "catalog sources": "catalog",
+    "catalog history": "price_history", "catalog diff": "price_history",
+}  # fmt: skip
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Command:
-    """What is asked and how the answer is shown; `undated` is the hint of one that `as_of` means nothing to."""
+    """A command as declared.
+
+    `answer_source` is the function whose return annotation names the type of its answer. `undated` is the hint given when `as_of`
+    means nothing to the command. `chart` is the `module.function` of `surface.charts` that draws its `--plot`. `row_type` is the
+    type of its rows, whose fields `sort` may name by their headings.
+    """
 
     name: str
     request: type
-    ask: Callable[[Session, Request], Any]
+    run: Ask
+    answer_source: Callable[..., Any]
     show: Show
-    has_examples: bool = False
-    undated: str | None = None
+    has_examples: bool
+    undated: str | None
+    chart: str
+    row_type: type | None
 
     @property
     def fields(self) -> Mapping[str, Field]:
@@ -66,50 +60,78 @@ class Command:
         own = {name: field for name, field in declared.items() if name not in DATA}
         return own | {name: declared[name] for name in DATA}
 
-    def shows(self, function: Shows) -> Shows:
-        """Decorate the function that shows this command's answers; they need not come from the command line."""
-        self.show = function
-        return function
+    def ask(self, session: Session, request: Request) -> Any:
+        """Answer a request and write the chart it asks for; a file that cannot be written is refused before any work."""
+        from whichgpu.surface.charts.chart_file import check_chart_file, write_chart
+
+        path = str(request["plot"]) if "plot" in request else None
+        if path:
+            check_chart_file(path)
+        if self.row_type is not None:
+            request = with_sort_field(request, self.row_type, session.language)
+        answer = self.run(session, request)
+        if path:
+            write_chart(self.draw(answer, session.language), path)
+        return answer
+
+    def draw(self, answer: Any, language: Language) -> dict[str, Any]:
+        """Build the Vega-Lite spec of an answer."""
+        module, _, function = self.chart.partition(".")
+        spec: dict[str, Any] = getattr(importlib.import_module(f"whichgpu.surface.charts.{module}"), function)(answer, language)
+        return spec
 
     def display(self, session: Session, request: Mapping[str, Any]) -> Request:
-        """The fields that say how an answer is printed, read."""
+        """Read the fields that say how an answer is printed."""
         return read(self.request, request, session.spell, [name for name, field in self.fields.items() if field.is_display])
 
     def answer(self, session: Session, request: Mapping[str, Any]) -> Any:
-        """The answer to a request as it was given: its fields by any of their names; which data it asks goes to the session."""
+        """Answer a request given by any of its fields' names; fields about the data go to the session."""
         stated = given(self.request, request)
         if missing := next((name for name, field in self.fields.items() if field.required and name not in stated), None):
             raise UsageError("missing-field", msg("error.missing-field", name=missing), msg("hint.missing-parameter"))
-        return self.ask(session, dated(self, session, stated))
+        return self.ask(session, _take_data_fields(self, session, stated))
 
 
 _DECLARED: dict[str, Command] = {}
 
 
-def command(name: str, request: type, has_examples: bool = False, undated: str | None = None) -> Callable[[Any], Command]:
-    """Declare a command by the function that asks it."""
+def command(
+    name: str,
+    request: type,
+    verb: Verb | None = None,
+    ask: Ask | None = None,
+    has_examples: bool = True,
+    undated: str | None = None,
+    chart: str = "",
+    row_type: type | None = None,
+) -> Callable[[ShowFunction], ShowFunction]:
+    """Declare a command by the function that shows its answers.
 
-    def declare(function: Callable[[Session, Request], Any]) -> Command:
-        made = Command(name, request, function, _shown_nowhere, has_examples, undated)
-        _DECLARED[name] = made
-        return made
+    The answer comes from a `verb`, or from `ask` where the session matters beyond its context.
+    """
+
+    def run(session: Session, request: Request) -> Any:
+        assert verb is not None
+        return verb(request, session.context())
+
+    def declare(show: ShowFunction) -> ShowFunction:
+        source = ask or verb
+        assert source is not None
+        _DECLARED[name] = Command(name, request, ask or run, source, show, has_examples, undated, chart, row_type)
+        return show
 
     return declare
 
 
-def _shown_nowhere(session: Session, answer: Any) -> int | None:
-    raise NotImplementedError(type(answer).__name__, session.command)
-
-
 @cache
 def command_named(name: str) -> Command:
-    """The command of that name, loaded when first asked for."""
-    importlib.import_module(f"whichgpu.surface.commands.{MODULES[name]}")
+    """Return the command of that name, loading its module on first use."""
+    importlib.import_module(f"whichgpu.surface.commands.{MODULES.get(name, name)}")
     return _DECLARED[name]
 
 
-def dated(command: Command, session: Session, request: Mapping[str, Any]) -> Request:
-    """The request without the fields about data, which the session takes."""
+def _take_data_fields(command: Command, session: Session, request: Mapping[str, Any]) -> Request:
+    """Move the fields about data into the session and return the rest of the request."""
     rest = {name: value for name, value in request.items() if name not in DATA}
     if (as_of := request.get("as_of")) is not None:
         if command.undated is not None:
@@ -119,7 +141,7 @@ def dated(command: Command, session: Session, request: Mapping[str, Any]) -> Req
         session.as_known = parse_as_known(_day(known), session.today)
     if (folder := request.get("catalog")) is not None:
         session.catalog_folder = user_path(folder)
-    session.asked = rest | command.display(session, rest)
+    session.request = rest | command.display(session, rest)
     return rest
 
 
@@ -128,14 +150,14 @@ def _day(value: Any) -> str:
 
 
 def value_text(field: Field | None, value: Any) -> str:
-    """A value as text: a number with the base unit its field is measured in."""
+    """Write a value as text, a number with the base unit of its field."""
     unit = getattr(field.kind, "unit", "") if field is not None else ""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return f"{value}{unit}" if unit and is_number else str(value)
 
 
 def command_line(name: str, request: Mapping[str, Any]) -> list[str]:
-    """The words of the command line that asks the same, without `whichgpu`: flags, then arguments after `--`."""
+    """Words of the equivalent command line without `whichgpu`: flags, then arguments after `--`."""
     fields = names_of(command_named(name).request)
     words, arguments = list[str](), list[str]()
     for key, value in request.items():
@@ -155,10 +177,10 @@ def command_line(name: str, request: Mapping[str, Any]) -> list[str]:
 
 
 def read_flags(command: Command, words: Sequence[str]) -> Request:
-    """The request of a command line already split into words: arguments in order, `--flag value`, `--flag=value`, switches."""
+    """Read the request of a split command line: arguments in order, `--flag value`, `--flag=value`, switches."""
     by_flag = {flag: field for field in command.fields.values() if not field.argument for flag in field.flags}
     places = iter([field for field in command.fields.values() if field.argument])
-    found: Request = {}
+    request: Request = {}
     rest = list(words)
     while rest:
         flag, equals, text = rest.pop(0).partition("=")
@@ -166,17 +188,17 @@ def read_flags(command: Command, words: Sequence[str]) -> Request:
             field = next(places, None)
             if field is None:
                 raise UsageError("usage", msg("error.no-flag", text=flag), msg("hint.flags"))
-            found[field.name] = f"{flag}{equals}{text}"
+            request[field.name] = f"{flag}{equals}{text}"
             continue
         field, negated = by_flag.get(flag), by_flag.get(flag.replace("--no-", "--", 1))
         if field is None and negated is not None and negated.has_negative:
-            found[negated.name] = False
+            request[negated.name] = False
         elif field is None:
             raise unknown_word("option", flag, sorted(by_flag))
         elif field.is_switch:
-            found[field.name] = True
+            request[field.name] = True
         elif equals or rest:
-            found[field.name] = text if equals else rest.pop(0)
+            request[field.name] = text if equals else rest.pop(0)
         else:
             raise UsageError("missing-value", msg("error.missing-value", name=flag), msg("hint.flags"))
-    return found
+    return request

@@ -1,4 +1,4 @@
-"""`whichgpu compare`: side by side."""
+"""`whichgpu compare`: GPUs and machines side by side."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from whichgpu.base.codec import Cell
 from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Language, Message, msg
 from whichgpu.base.units import format_memory, format_seconds, significant, with_unit
-from whichgpu.surface.cells import chosen, flat_rows, human, label
-from whichgpu.surface.commands.command import Request, command
-from whichgpu.surface.commands.render.sources import say_sources
-from whichgpu.surface.commands.render.workload import assumed
+from whichgpu.surface.cells import cell_text, chosen_columns, flat_rows, heading
+from whichgpu.surface.commands.command import command
+from whichgpu.surface.commands.render.listing import say_sources
+from whichgpu.surface.commands.render.workload import assumptions
 from whichgpu.surface.commands.session import Session
 from whichgpu.surface.documents import document
 from whichgpu.workload.models import own_name
@@ -23,52 +23,50 @@ if TYPE_CHECKING:
     from whichgpu.api.facts.catalog import Comparison
     from whichgpu.api.workloads.side_by_side import ComparedSpeed
 
-USUAL = (
+GPU_FACTS = (
     "architecture form_factor memory_bytes memory_type memory_bandwidth peaks.fp64 peaks.fp32 peaks.tf32 peaks.bf16 peaks.fp16 "
     "peaks.fp8 peaks.fp4 peaks.int8 link.kind link.bandwidth pcie.generation l2_bytes tdp_watts compute_capability launch_date "
     "software.toolkit_last software.pytorch_last"
 ).split()
-MACHINE = "provider gpus vcpus ram_bytes local_disk_bytes network_gbps interconnect.kind topology".split()
-SPEED = ("time", "throughput", "memory_device")  # figures of an estimate, each a row
+MACHINE_FACTS = "provider gpus vcpus ram_bytes local_disk_bytes network_gbps interconnect.kind topology".split()
+SPEED_FIGURES = ("time", "throughput", "memory_device")  # rows of an estimate
 
 
-@command("compare", CompareRequest, has_examples=True)
-def compare(session: Session, request: Request) -> Comparison:
-    """Facts, and with a task and a model speeds."""
-    return verbs.compare(request, session.context())  # type: ignore[arg-type]
-
-
-@compare.shows
+@command("compare", CompareRequest, verbs.compare)
 def show(session: Session, answer: Comparison) -> None:
-    """Facts in rows, what is compared in columns; speed first where it was asked for."""
+    """Print facts in rows and what is compared in columns, speeds first where a workload was given."""
     speeds = answer.speed
     rows = flat_rows([column.gpu for column in answer.compared])
     machines = flat_rows([column.instance or {} for column in answer.compared])
-    usual = [name for name in MACHINE if name in machines[0]]
+    machine_facts = [name for name in MACHINE_FACTS if name in machines[0]]
     merged: list[dict[str, Cell]] = [
-        card | {name: machine.get(name) for name in usual} for card, machine in zip(rows, machines, strict=True)
+        card | {name: machine.get(name) for name in machine_facts} for card, machine in zip(rows, machines, strict=True)
     ]
-    facts = chosen(session.columns, merged, (*usual, *USUAL), session.language)
+    facts = chosen_columns(session.columns, merged, (*machine_facts, *GPU_FACTS), session.language)
     if (ranked := _ranked(speeds or ())) is not None:
         session.say(ranked)
     session.say(msg("compare.count", n=len(answer.compared)))
     if session.format == "json":
         session.emit(_document(session, answer))
         return
-    told = [name for name in facts if any(row[name] not in (None, "") for row in merged)]
+    stated = [name for name in facts if any(row[name] not in (None, "") for row in merged)]
     header = [session.language.text("column.fact"), *(column.name for column in answer.compared)]
     if session.format == "csv":
         numbers = [[name, *row] for name, row in _speeds(speeds or (), None)]
-        session.table(["field", *header[1:]], [*numbers, *([name, *(row[name] for row in merged)] for name in told)])
+        session.table(["field", *header[1:]], [*numbers, *([name, *(row[name] for row in merged)] for name in stated)])
         return
-    first = [[label(name, session.language), *row] for name, row in _speeds(speeds or (), session.language)]
-    rest = [[label(name, session.language), *(human(name, row[name], session.language) for row in merged)] for name in told]
-    session.table_of_columns(header, [*first, *rest])
-    if asked := [speed.estimate.request for speed in speeds or () if speed.estimate]:
-        alike = [name for name in asked[0]["defaults"] if name != "gpu" and all(one[name] == asked[0][name] for one in asked)]
-        what = assumed({**asked[0], "defaults": alike})
-        same = all(one["batch"] == asked[0]["batch"] for one in asked)
-        session.say(msg("compare.assumed", batch=asked[0]["batch"], what=what) if same else what)
+    language = session.language
+    speed_rows = [[heading(name, language), *row] for name, row in _speeds(speeds or (), language)]
+    fact_rows = [
+        [heading(name, session.language), *(cell_text(name, row[name], session.language) for row in merged)] for name in stated
+    ]
+    session.table_of_columns(header, [*speed_rows, *fact_rows])
+    if requests := [speed.estimate.request for speed in speeds or () if speed.estimate]:
+        first = requests[0]
+        shared = [name for name in first["defaults"] if name != "gpu" and all(one[name] == first[name] for one in requests)]
+        what = assumptions({**first, "defaults": shared})
+        same_batch = all(one["batch"] == first["batch"] for one in requests)
+        session.say(msg("compare.assumed", batch=first["batch"], what=what) if same_batch else what)
     for speed in speeds or ():
         for what in (speed.problem,) if speed.problem else speed.estimate.warnings if speed.estimate else ():
             session.say(msg("fit.warning", what=msg("compare.problem", name=speed.name, what=what)))
@@ -76,14 +74,14 @@ def show(session: Session, answer: Comparison) -> None:
 
 
 def _ranked(speeds: Sequence[ComparedSpeed]) -> Message | None:
-    """How fast each is against the first, and that one batch was taken for all."""
-    told = [(speed, speed.estimate.request) for speed in speeds if speed.estimate and speed.relative]
-    if not told or told[0][1]["rate"] is not None:  # under a rate the batch is the engine's affair
+    """Speed of each against the first, and the batch they share."""
+    timed = [(speed, speed.estimate.request) for speed in speeds if speed.estimate and speed.relative]
+    if not timed or timed[0][1]["rate"] is not None:  # Under a request rate the engine chooses the batch.
         return None
-    request = told[0][1]
+    request = timed[0][1]
     model = request["model"] if isinstance(request["model"], str) else own_name(request["model"])
-    what = tuple(f"{speed.name} {significant(speed.relative or 0.0)}x" for speed, _ in told)
-    if any(one["batch"] != request["batch"] for _, one in told):
+    what = tuple(f"{speed.name} {significant(speed.relative or 0.0)}x" for speed, _ in timed)
+    if any(one["batch"] != request["batch"] for _, one in timed):
         return msg("compare.ranked-batches", task=request["task"], model=model, what=what)
     return msg("compare.ranked", task=request["task"], model=model, batch=request["batch"], what=what)
 
@@ -94,11 +92,11 @@ def _document(session: Session, answer: Comparison) -> dict[str, Any]:
 
 
 def _speeds(speeds: Sequence[ComparedSpeed], words: Language | None) -> list[tuple[str, list[Cell]]]:
-    """Rows of the estimates, in words or bare: figures, the verdict on memory, what bounds, how many times the first's speed."""
+    """Rows of the estimates, as text in a language or bare: figures, memory verdict, bound, speed relative to the first."""
     if not speeds:
         return []
     rows: list[tuple[str, list[Cell]]] = [
-        (name, [_cell(getattr(speed.estimate, name, None), words) for speed in speeds]) for name in SPEED
+        (name, [_cell(getattr(speed.estimate, name, None), words) for speed in speeds]) for name in SPEED_FIGURES
     ]
     fits = [speed.estimate.fits if speed.estimate else None for speed in speeds]
     rows.append(("fits", [words.text(f"verdict.{one}") if words and one else one for one in fits]))

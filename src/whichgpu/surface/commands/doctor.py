@@ -1,4 +1,4 @@
-"""`whichgpu doctor`: what is here, ready to paste."""
+"""`whichgpu doctor`: a report on this machine, ready to paste."""
 
 from __future__ import annotations
 
@@ -15,25 +15,23 @@ from whichgpu.surface.machine_report import card_facts, finding_texts, gpu_label
 from whichgpu.surface.tables import write_markdown
 
 Row = tuple[str, str, str]
-USUAL_SECONDS = 10.0
-LONGEST_SECONDS = 600.0
+DEFAULT_SECONDS, MAX_SECONDS = 10.0, 600.0  # a running job is watched
 
 
-@command("doctor", DoctorRequest, has_examples=True)
 def doctor(session: Session, request: Request) -> Report:
-    """Everything that can be seen."""
+    """Examine this machine; watch its GPUs for a while where a running job is asked about."""
     from whichgpu.api.measure import machine as verbs
 
     lasting = read(DoctorRequest, request, session.spell).get("lasting")
-    seconds = min(lasting or USUAL_SECONDS, LONGEST_SECONDS) if request.get("running") or lasting else None
+    seconds = min(lasting or DEFAULT_SECONDS, MAX_SECONDS) if request.get("running") or lasting else None
     if seconds is not None:
         session.say(msg("doctor.watching", seconds=f"{seconds:g}"))
     return verbs.doctor(session.catalog, seconds)
 
 
-@doctor.shows
+@command("doctor", DoctorRequest, ask=doctor)
 def show(session: Session, report: Report) -> None:
-    """Findings first in importance, last in order."""
+    """Print facts of host and GPUs, then findings."""
     if session.format == "json":
         session.emit(_document(report, session.language))
         return
@@ -51,13 +49,12 @@ def show(session: Session, report: Report) -> None:
 
 
 def headline(report: Report) -> Message:
-    """What is here, in a sentence."""
-    grave = sum(one.level != "note" for one in report.findings)
+    """Count the GPUs by name and the findings that need attention."""
     if not report.gpus:
         return msg("doctor.none")
     names = [seen.match.name or seen.card.name for seen in report.gpus]
-    counted = tuple(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
-    return msg("doctor.headline", gpus=counted, n=grave)
+    counts = tuple(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
+    return msg("doctor.headline", gpus=counts, n=sum(finding.level != "note" for finding in report.findings))
 
 
 def _closing_rows(report: Report, language: Language) -> list[Row]:
@@ -70,7 +67,7 @@ def _closing_rows(report: Report, language: Language) -> list[Row]:
 
 
 def _write_markdown(session: Session, report: Report) -> None:
-    """Sections and tables, as bug threads show them."""
+    """Write sections and tables, ready for an issue."""
     out, language, text = session.out, session.language, session.language.text
     header = [text("column.fact"), text("column.value")]
     out.write(f"### whichgpu {report.whichgpu} doctor\n\n")

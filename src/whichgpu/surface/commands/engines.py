@@ -1,4 +1,4 @@
-"""`whichgpu engines`: the software that can be named, and what is known of it."""
+"""`whichgpu engines`: the inference and training software that can be named, and the evidence for each."""
 
 from __future__ import annotations
 
@@ -7,34 +7,24 @@ from typing import TYPE_CHECKING
 from whichgpu.api.facts import engines as verbs
 from whichgpu.api.request.catalog import EnginesRequest
 from whichgpu.base.messages import Fact, Message, msg
-from whichgpu.surface.commands.command import Request, command
-from whichgpu.surface.commands.render.sources import say_sources, say_where_from
+from whichgpu.surface.commands.command import command
+from whichgpu.surface.commands.render.listing import show_listing
 from whichgpu.surface.commands.session import Session
 
 if TYPE_CHECKING:
     from whichgpu.api.facts.engines import EngineRow, EnginesAnswer
 
-USUAL = ("id", "what", "tasks", "interfaces", "first_release", "evidence.rows")
+COLUMNS = ("id", "what", "tasks", "interfaces", "first_release", "evidence.rows")
 
 
-@command("engines", EnginesRequest, has_examples=True)
-def engines(session: Session, request: Request) -> EnginesAnswer:
-    """Engines."""
-    return verbs.engines(request, session.context())  # type: ignore[arg-type]
-
-
-@engines.shows
+@command("engines", EnginesRequest, verbs.engines)
 def show(session: Session, answer: EnginesAnswer) -> None:
-    """A list, or every fact about the one named."""
-    if session.named and len(answer.engines) == 1:
-        session.show_one(answer, answer.engines[0], _sentence(answer.engines[0]))
-        say_sources(session, answer.sources)
-    else:
-        session.show(answer, answer.engines, USUAL, msg("engines.count", n=len(answer.engines)))
-        say_where_from(session, answer.engines, answer.sources)
+    """Print a list, or every fact about the one engine named."""
+    count = msg("engines.count", n=len(answer.engines))
+    show_listing(session, answer, answer.engines, answer.sources, COLUMNS, count, _sentence)
 
 
 def _sentence(row: EngineRow) -> Message:
-    rests = row.evidence
-    id = "engines.sentence" if rests.rows else "engines.sentence-unmeasured"
-    return msg(id, name=row.name, what=Fact(row.what), n=rests.rows, gpus=len(rests.gpus))
+    evidence = row.evidence
+    id = "engines.sentence" if evidence.rows else "engines.sentence-unmeasured"
+    return msg(id, name=row.name, what=Fact(row.what), n=evidence.rows, gpus=len(evidence.gpus))

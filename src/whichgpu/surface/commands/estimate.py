@@ -1,4 +1,4 @@
-"""`whichgpu estimate`: one workload on one stated device group, or a file of them."""
+"""`whichgpu estimate`: one workload on one device group, or a file of them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from whichgpu.api.workloads.stream import Reply
 from whichgpu.base.errors import UsageError
 from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Message, msg
-from whichgpu.base.units import format_memory, format_seconds, significant, with_unit
+from whichgpu.base.units import format_duration, format_memory, format_seconds, significant, with_unit
 from whichgpu.surface.commands.command import Request, command
 from whichgpu.surface.commands.render import serving
-from whichgpu.surface.commands.render.plot_file import check_plot, plot_path
-from whichgpu.surface.commands.render.workload import assumed, part_name
+from whichgpu.surface.commands.render.progress import progress
+from whichgpu.surface.commands.render.workload import assumptions, model_label, part_name
 from whichgpu.surface.commands.request_lines import answer_requests, reply_document
 from whichgpu.surface.commands.session import Session
 from whichgpu.workload.tasks import TASK_TRAITS
@@ -23,12 +23,11 @@ from whichgpu.workload.tasks import TASK_TRAITS
 if TYPE_CHECKING:
     from whichgpu.api.workloads.runs import Run
 
-TIMED = ("time", "time_device", "time_host", "throughput", "ttft")
+TIME_FIGURES = ("time", "time_device", "time_host", "throughput", "ttft")
 
 
-@command("estimate", EstimateRequest, has_examples=True)
 def estimate(session: Session, request: Request) -> EstimateAnswer | int:
-    """Time and memory of one request; of a file of them, each as it comes, and then the exit code."""
+    """Estimate one request; a file of them is answered line by line, and gives the exit code."""
     if "requests" in request:
         if request.keys() - {"requests", "no_own_measurements"}:
             raise UsageError("usage", msg("error.requests-alone"), msg("hint.requests-alone"))
@@ -37,20 +36,13 @@ def estimate(session: Session, request: Request) -> EstimateAnswer | int:
         if name not in request:
             hint = msg("hint.see-help", command="whichgpu estimate")
             raise UsageError("missing-argument", msg("error.missing-argument", name=name.upper()), hint)
-    check_plot(request)
-    with serving.progress(session) as follow:
-        answer = verbs.estimate(request, session.context(follow and (lambda _, done: follow(done))))  # type: ignore[arg-type]
-    if path := plot_path(request):
-        from whichgpu.surface.charts.serving import curve_chart
-        from whichgpu.surface.charts.vega import write_chart
-
-        write_chart(curve_chart(answer, session.language), path)
-    return answer
+    with progress(session, {"simulating": (0.0, 1.0)}, lambda _, language: language.text("serving.progress")) as follow:
+        return verbs.estimate(request, session.context(follow))  # type: ignore[arg-type]
 
 
-@estimate.shows
+@command("estimate", EstimateRequest, ask=estimate, chart="serving.curve_chart")
 def show(session: Session, answer: EstimateAnswer | int) -> int:
-    """How fast, how large, and every figure."""
+    """Print speed, memory and every figure."""
     if isinstance(answer, int):
         return answer
     _show(session, answer)
@@ -64,10 +56,10 @@ def _show(session: Session, answer: EstimateAnswer) -> None:
     if answer.fits == "no":
         session.say(_sentence(answer))
     if answer.serving and answer.serving.saturated:
-        session.say(serving.overloaded(answer, answer.serving))
+        session.say(serving.overload(answer, answer.serving))
     if answer.time:
         session.say(_speed(answer) if answer.fits != "no" else msg("estimate.if-it-fitted", what=_speed(answer)))
-    serving.tell(session, answer)
+    serving.say_load(session, answer)
     if answer.run:
         session.say(_run(answer.run) if answer.fits != "no" else msg("estimate.run-if-it-fitted", what=_run(answer.run)))
     if answer.fits != "no":
@@ -77,21 +69,21 @@ def _show(session: Session, answer: EstimateAnswer) -> None:
         session.table(["part", "value", "low", "high", "unit"], [(name, *_numbers(figure), figure.unit) for name, figure in rows])
         return
     text = session.language.text
-    told = [(part_name(name, session.language), *_words(figure)) for name, figure in rows]
-    session.table([text(f"column.{name}") for name in ("part", "value", "low", "high")], told)
+    cells = [(part_name(name, session.language), *_words(figure)) for name, figure in rows]
+    session.table([text(f"column.{name}") for name in ("part", "value", "low", "high")], cells)
     for warning in answer.warnings:
         session.say(msg("fit.warning", what=warning))
     if session.as_of is not None and answer.run is None:
         session.say(msg("fit.warning", what=msg("estimate.as-of-unused")))
-    session.say(assumed(answer.request))
+    session.say(assumptions(answer.request))
     if answer.tier:
         session.say(msg(f"estimate.tier-{answer.tier}", engine=str(answer.request["engine"])))
 
 
 def _figures(answer: EstimateAnswer) -> list[tuple[str, Figure]]:
-    """Every figure of the answer in the order it is shown."""
-    first = serving.of_one_token(answer.serving)
-    timed = ((name, getattr(answer, name)) for name in TIMED if not (first and name == "time"))
+    """Every figure of the answer by name, in the order shown."""
+    first = serving.has_single_token_answers(answer.serving)
+    timed = ((name, getattr(answer, name)) for name in TIME_FIGURES if not (first and name == "time"))
     shown = [(name, figure) for name, figure in timed if figure is not None]
     return [
         *shown,
@@ -116,7 +108,7 @@ def _words(figure: Figure) -> tuple[str, ...]:
 
 
 def _speed(answer: EstimateAnswer) -> Message:
-    """How fast, in a sentence: the step, what it gets done, what holds it back."""
+    """Time of a step, throughput and bound in a sentence."""
     assert answer.time is not None
     assert answer.throughput is not None
     rate, time = answer.throughput, answer.time
@@ -124,7 +116,7 @@ def _speed(answer: EstimateAnswer) -> Message:
     kind: str = answer.request["task"] if traits.generating and "token" in rate.unit else traits.step
     if rate.unit.startswith("denoising"):
         kind = next((one.id.removeprefix("note.") for one in answer.warnings if one.id.startswith("note.denoiser-")), kind)
-    if serving.of_one_token(answer.serving) and answer.ttft is not None:
+    if serving.has_single_token_answers(answer.serving) and answer.ttft is not None:
         kind, time = "first", answer.ttft
     return msg(
         f"estimate.time-{kind}",
@@ -140,9 +132,7 @@ def _speed(answer: EstimateAnswer) -> Message:
 
 
 def _run(run: Run) -> Message:
-    """The whole run, and its cost where such GPUs are for rent."""
-    from whichgpu.base.units import format_duration  # with all of `recommend`, which few estimates need
-
+    """Time of the whole run, and its cost where such GPUs are for rent."""
     time = run.time
     values: dict[str, Any] = {
         "amount": f"{run.amount:,.0f}",
@@ -160,18 +150,17 @@ def _run(run: Run) -> Message:
 
 
 def _devices(answer: EstimateAnswer) -> Message | str:
-    """The GPU's name; where there are several, how many and in which layout."""
+    """Name of the GPU; for several, their count and layout."""
     name, group = str(answer.request["gpu"]), answer.group
     return msg("estimate.devices", gpu=name, gpus=answer.request["gpus"], layout=group.layout) if group else name
 
 
 def _sentence(answer: EstimateAnswer) -> Message:
     request = answer.request
-    model = request["model"] if isinstance(request["model"], str) else request["model"].get("model_type", "config.json")
     memory = format_memory(int(answer.memory.value))
     values = {
         "task": request["task"],
-        "model": model,
+        "model": model_label(request),
         "memory": msg("estimate.each", memory=memory, n=request["gpus"]) if request["gpus"] > 1 else memory,
         "device": format_memory(int(answer.memory_device.value)),
     }

@@ -1,4 +1,4 @@
-"""`whichgpu gpus`: specs."""
+"""`whichgpu gpus`: GPU specifications."""
 
 from __future__ import annotations
 
@@ -13,60 +13,45 @@ from whichgpu.base.messages import Message, msg
 from whichgpu.base.names import unknown_word
 from whichgpu.base.units import format_bandwidth, format_flops
 from whichgpu.catalog.gpu import Gpu
-from whichgpu.surface.cells import sorted_by
-from whichgpu.surface.commands.command import Request, command
-from whichgpu.surface.commands.render.sources import say_sources, say_where_from
+from whichgpu.surface.commands.command import command
+from whichgpu.surface.commands.render.listing import show_listing
 from whichgpu.surface.commands.session import Session
 
 if TYPE_CHECKING:
     from whichgpu.api.facts.catalog import GpusAnswer
-    from whichgpu.api.facts.relative_speed import RelativeAnswer, RelativeRow
+    from whichgpu.api.facts.relative_speed import RelativeAnswer
 
-USUAL = ("name", "memory_bytes", "memory_bandwidth", "peaks.fp16", "tdp_watts", "launch_date")
-
-
-@command("gpus", GpusRequest, has_examples=True)
-def gpus(session: Session, request: Request) -> GpusAnswer:
-    """GPUs, ordered by a field's name or heading."""
-    return verbs.gpus(sorted_by(request, Gpu, session.language, RELATIVE), session.context())  # type: ignore[arg-type]
+COLUMNS = ("name", "memory_bytes", "memory_bandwidth", "peaks.fp16", "tdp_watts", "launch_date")
 
 
-@gpus.shows
+@command("gpus", GpusRequest, verbs.gpus, row_type=Gpu)
 def show(session: Session, answer: GpusAnswer) -> None:
-    """A list, or every fact about the one named."""
-    document = {"gpus": answer.gpus, "sources": answer.sources}
+    """Print a list, or every fact about the one GPU named."""
     if answer.relative is not None:
         _show_relative(session, answer, answer.relative)
-    elif session.named and len(answer.gpus) == 1:
-        gpu = answer.gpus[0]
-        session.show_one(document, gpu, _sentence(gpu))
-        say_sources(session, answer.sources)
-    else:
-        session.show(document, answer.gpus, USUAL, msg("gpus.count", n=len(answer.gpus)))
-        say_where_from(session, answer.gpus, answer.sources)
+        return
+    document = {"gpus": answer.gpus, "sources": answer.sources}
+    count = msg("gpus.count", n=len(answer.gpus))
+    show_listing(session, document, answer.gpus, answer.sources, COLUMNS, count, _sentence)
 
 
 def _show_relative(session: Session, answer: GpusAnswer, speeds: RelativeAnswer) -> None:
-    """The list with a column for each index; as JSON the figures stand beside the facts."""
-    sort = session.asked.get("sort") or ""
-    rows = _by(
-        [flat(gpu) | _indices(row) for gpu, row in zip(answer.gpus, speeds.rows, strict=True)],
-        sort if sort.lstrip("-").startswith(RELATIVE) else None,
-    )
+    """Print the list with a column for each speed index; JSON has the figures beside the facts."""
+    sort = session.request.get("sort") or ""
+    rows = [
+        flat(gpu) | {f"{RELATIVE}{index}": figure.value for index, figure in row.relative.items()}
+        for gpu, row in zip(answer.gpus, speeds.rows, strict=True)
+    ]
+    if sort.lstrip("-").startswith(RELATIVE):
+        rows = _by_index(rows, sort)
     names = list(dict.fromkeys(f"{RELATIVE}{item.index}" for item in speeds.mix))
     session.say(msg("gpus.count", n=len(answer.gpus)))
     session.show(answer, rows, ("name", *names))
     session.say(msg("relative.against", against=speeds.against_name, n=len(speeds.mix)))
 
 
-def _indices(row: RelativeRow) -> dict[str, Cell]:
-    return {f"{RELATIVE}{index}": figure.value for index, figure in row.relative.items()}
-
-
-def _by(rows: Sequence[dict[str, Cell]], sort: str | None) -> Sequence[dict[str, Cell]]:
-    """Rows by an index, largest first with a leading minus; those without it last."""
-    if sort is None:
-        return rows
+def _by_index(rows: Sequence[dict[str, Cell]], sort: str) -> list[dict[str, Cell]]:
+    """Sort rows by a speed index, largest first with a leading minus; rows without it come last."""
     name = sort.lstrip("-")
     known = {field for row in rows for field in row if field.startswith(RELATIVE)}
     if name not in known:

@@ -10,38 +10,27 @@ from whichgpu.base.messages import Language, Message, msg
 from whichgpu.base.units import format_memory
 from whichgpu.catalog.host import Instance
 from whichgpu.catalog.instance_names import NamePart
-from whichgpu.surface.cells import sorted_by
-from whichgpu.surface.commands.command import Request, command
-from whichgpu.surface.commands.render.sources import say_sources, say_where_from
+from whichgpu.surface.commands.command import command
+from whichgpu.surface.commands.render.listing import show_listing
 from whichgpu.surface.commands.session import Session
 
 if TYPE_CHECKING:
     from whichgpu.api.facts.catalog import InstancesAnswer
 
-USUAL = ("provider", "instance", "gpus", "gpu_name", "vcpus", "ram_bytes")
+COLUMNS = ("provider", "instance", "gpus", "gpu_name", "vcpus", "ram_bytes")
 
 
-@command("instances", InstancesRequest, has_examples=True)
-def instances(session: Session, request: Request) -> InstancesAnswer:
-    """Machines, and the parts of a name."""
-    return verbs.instances(sorted_by(request, Instance, session.language), session.context())  # type: ignore[arg-type]
-
-
-@instances.shows
+@command("instances", InstancesRequest, verbs.instances, row_type=Instance)
 def show(session: Session, answer: InstancesAnswer) -> None:
-    """A list, or every fact about the one named with the parts of its name."""
-    if session.named and len(answer.instances) == 1:
-        row = answer.instances[0]
-        session.show_one(answer, row, _sentence(row), [_told(session.language, part) for part in answer.name_parts])
-        say_sources(session, answer.sources)
-    else:
-        session.show(answer, answer.instances, USUAL, msg("instances.count", n=len(answer.instances)))
-        say_where_from(session, answer.instances, answer.sources)
+    """Print a list, or every fact about the one machine named with the parts of its name."""
+    parts = [_name_part(session.language, part) for part in answer.name_parts]
+    count = msg("instances.count", n=len(answer.instances))
+    show_listing(session, answer, answer.instances, answer.sources, COLUMNS, count, _sentence, parts)
     if answer.undated:
         session.say(msg("instances.undated", n=answer.undated))
 
 
-def _told(language: Language, part: NamePart) -> tuple[str, str]:
+def _name_part(language: Language, part: NamePart) -> tuple[str, str]:
     meaning = language.fact(part.meaning) if part.meaning else language.text(f"instances.part-{part.kind}", part=part.part)
     return language.text("instances.part", part=part.part), meaning
 

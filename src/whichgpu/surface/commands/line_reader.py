@@ -1,4 +1,4 @@
-"""Lines of a file or of standard input, one at a time and within bounds, so that none takes much memory or never ends."""
+"""Lines of a file or of standard input, read one at a time within bounds of memory and number."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from whichgpu.api.workloads.remarks import MAX_LINE_BYTES
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 
-PASSED_OVER = 64 * MAX_LINE_BYTES  # bytes of one line after which no end of it is to be expected
-TOGETHER = 1000  # lines of a file taken at a time
-IN_VAIN = 10_000  # lines after which no request is to be expected where none was met
+MAX_SKIPPED_BYTES = 64 * MAX_LINE_BYTES  # of one line that is too long; a longer one is taken as endless
+BATCH_LINES = 1000  # lines of a file answered at a time
+MAX_INVALID_LINES = 10_000  # of a pipe that has held no request yet
 
 
-def opened(source: str) -> BinaryIO:
-    """The file of that name; `-` is standard input."""
+def open_source(source: str) -> BinaryIO:
+    """Open the file of that name; `-` is standard input."""
     if source == "-":
-        if sys.stdin is None:  # closed by whoever started this
+        if sys.stdin is None:  # Closed by the parent process.
             message = msg("error.requests-unreadable", name="-", why=os.strerror(errno.EBADF))
             raise UsageError("requests-unreadable", message, msg("hint.request"))
         return open(sys.stdin.fileno(), "rb", closefd=False) if _has_descriptor() else sys.stdin.buffer
@@ -32,10 +32,10 @@ def opened(source: str) -> BinaryIO:
         raise UsageError("requests-unreadable", message, msg("hint.request")) from problem
 
 
-def together(stream: BinaryIO) -> int:
-    """Lines to take at a time: many of a file, which is there; of a pipe each as it comes."""
+def batch_size(stream: BinaryIO) -> int:
+    """Lines to answer at a time: many of a file, one of a pipe."""
     try:
-        return TOGETHER if stat.S_ISREG(os.fstat(stream.fileno()).st_mode) else 1
+        return BATCH_LINES if stat.S_ISREG(os.fstat(stream.fileno()).st_mode) else 1
     except (OSError, ValueError, AttributeError):
         return 1
 
@@ -48,31 +48,31 @@ def _has_descriptor() -> bool:
 
 
 class Lines:
-    """Lines of a stream; of one too long only the beginning, which is enough to refuse it.
+    """Iterator over the lines of a stream; only the beginning of a line that is too long.
 
-    Gives up on what cannot be requests: a line without end, or where lines may go on for ever, none counted as `answered`.
+    Raises for a line without end, and for a pipe of many lines with none counted as `answered`.
     """
 
     def __init__(self, stream: BinaryIO, source: str) -> None:
         self.answered = 0
-        self._stream, self._source, self._finite = stream, source, together(stream) > 1
+        self._stream, self._source, self._is_file = stream, source, batch_size(stream) > 1
 
     def __iter__(self) -> Iterator[bytes]:
         number = 0
         while line := self._stream.readline(MAX_LINE_BYTES + 2):
             number += 1
             yield line
-            self._pass_over(line, number)
-            if number >= IN_VAIN and not (self.answered or self._finite):
+            self._skip_rest(line, number)
+            if number >= MAX_INVALID_LINES and not (self.answered or self._is_file):
                 message = msg("error.requests-in-vain", name=self._source, n=number)
                 raise UsageError("no-requests", message, msg("hint.request"))
 
-    def _pass_over(self, line: bytes, number: int) -> None:
-        """Read on to the end of a line too long."""
-        passed = 0
+    def _skip_rest(self, line: bytes, number: int) -> None:
+        """Read on to the end of a line that is too long."""
+        skipped = 0
         while len(line) > MAX_LINE_BYTES and not line.endswith(b"\n"):
-            passed += len(line)
-            if passed > PASSED_OVER:
-                message = msg("error.line-endless", name=self._source, line=number, most=f"{PASSED_OVER >> 20} MiB")
+            skipped += len(line)
+            if skipped > MAX_SKIPPED_BYTES:
+                message = msg("error.line-endless", name=self._source, line=number, most=f"{MAX_SKIPPED_BYTES >> 20} MiB")
                 raise UsageError("line-endless", message, msg("hint.request"))
             line = self._stream.readline(MAX_LINE_BYTES + 2)

@@ -1,4 +1,4 @@
-"""`whichgpu measure`: benchmark this machine's GPU, keep its own calibration, check claims, pass records on."""
+"""`whichgpu measure`: benchmark this machine's GPU, keep its calibration, verify estimates, share records."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from whichgpu.api.request.machine import MeasureRequest
 from whichgpu.api.request.read import read, workload
 from whichgpu.base.errors import NoAnswer, UsageError
 from whichgpu.base.files import user_path
-from whichgpu.base.messages import Language, msg
+from whichgpu.base.messages import Language, Message, msg
 from whichgpu.base.units import format_bandwidth, format_seconds, significant
 from whichgpu.measure.bench.case import Conditions
 from whichgpu.measure.record import MicroResult, Record, StepResult
@@ -23,52 +23,50 @@ from whichgpu.surface.commands.session import Session
 from whichgpu.surface.documents import document
 from whichgpu.workload.spelling import ParsedWorkload
 
-USUAL_MINUTES = 3.0
-FIRST = ("estimate",)  # what a claim begins with; `whichgpu` before it may be left out
+DEFAULT_MINUTES = 3.0  # of benchmarks
 COLUMNS = ("case", "measured", "spread", "predicted", "verdict", "state")
 
 
 @dataclass(frozen=True, slots=True)
-class PassedOn:
-    """A record written to a file or taken from one: the message that says so."""
+class TransferredRecord:
+    """A record written to a file or imported from one; `id` is the message that says so."""
 
     id: str
     record: Record
     path: str
 
 
-@command("measure", MeasureRequest, has_examples=True)
-def measure(session: Session, request: Request) -> MeasureAnswer | VerifyAnswer | PassedOn:
-    """Measure, or one of the things done with what was measured."""
+def measure(session: Session, request: Request) -> MeasureAnswer | VerifyAnswer | TransferredRecord:
+    """Benchmark, verify an estimate, share a record or import one."""
     from whichgpu.api.measure.measure import import_record, share_record, verify
 
     values = read(MeasureRequest, request, session.spell)
     if sum(name in values for name in ("verify", "share", "imported")) > 1:
         raise UsageError("usage", msg("error.measure-one"), msg("hint.see-help", command="whichgpu measure"))
     if path := values.get("share"):
-        return PassedOn("measure.shared", share_record(path), str(request["share"]))
+        return TransferredRecord("measure.shared", share_record(path), str(request["share"]))
     if path := values.get("imported"):
-        taken = import_record(path, session.catalog, session.today)
-        return PassedOn("measure.imported", taken, str(request["imported"]))
+        record = import_record(path, session.catalog, session.today)
+        return TransferredRecord("measure.imported", record, str(request["imported"]))
     try:
         if (claim := values.get("verify")) is not None:
             return verify(read_claim(claim), session.catalog, not values.get("no_own_measurements"))
-        return _measure(session, values.get("minutes", USUAL_MINUTES), keep=not values.get("no_keep"))
-    except NoAnswer as none:  # one line for people where there is no GPU; programs get the hint too
+        return _measure(session, values.get("minutes", DEFAULT_MINUTES), keep=not values.get("no_keep"))
+    except NoAnswer as none:  # People get one line where there is no GPU, programs the hint too.
         if session.format == "json" or none.kind not in ("no-gpu-here", "no-torch"):
             raise
         raise NoAnswer(none.kind, none.message) from none
 
 
 def read_claim(text: str) -> ParsedWorkload:
-    """The request of a command line of `estimate`, read by that command's own parser."""
+    """Read the request of an `estimate` command line; a leading `whichgpu` may be left out."""
     try:
         words = shlex.split(text)
     except ValueError as problem:
         raise UsageError("bad-claim", msg("error.bad-claim", text=text), msg("hint.claim")) from problem
     if words[:1] == ["whichgpu"]:
         words = words[1:]
-    if words[:1] != list(FIRST):
+    if words[:1] != ["estimate"]:
         raise UsageError("bad-claim", msg("error.bad-claim", text=text), msg("hint.claim"))
     values = read_flags(command_named("estimate"), words[1:])
     if "requests" in values or "task" not in values or "model" not in values:
@@ -92,12 +90,12 @@ def _measure(session: Session, minutes: float, keep: bool) -> MeasureAnswer:
     return answer
 
 
-@measure.shows
-def show(session: Session, answer: MeasureAnswer | VerifyAnswer | PassedOn) -> int:
-    """What was measured, whether a claim held, or which record went where."""
+@command("measure", MeasureRequest, ask=measure)
+def show(session: Session, answer: MeasureAnswer | VerifyAnswer | TransferredRecord) -> int:
+    """Print measurements, whether an estimate held, or which record went where."""
     if isinstance(answer, VerifyAnswer):
         return _show_verified(session, answer)
-    return _passed_on(session, answer) if isinstance(answer, PassedOn) else _show_measured(session, answer)
+    return _show_transferred(session, answer) if isinstance(answer, TransferredRecord) else _show_measured(session, answer)
 
 
 def _show_measured(session: Session, answer: MeasureAnswer) -> int:
@@ -123,9 +121,9 @@ def _micro_rows(answer: MeasureAnswer) -> Iterator[tuple[str, ...]]:
 
 def _step_rows(answer: MeasureAnswer, language: Language) -> Iterator[tuple[str, ...]]:
     for one in answer.record.steps:
-        said = one.predicted
-        shown = f"{format_seconds(said.value)} ({format_seconds(said.low)} – {format_seconds(said.high)})" if said else ""
-        yield one.id, format_seconds(one.seconds), _spread(one), shown, _verdict(one.inside, language), _state(one.conditions)
+        claim = one.predicted
+        text = f"{format_seconds(claim.value)} ({format_seconds(claim.low)} – {format_seconds(claim.high)})" if claim else ""
+        yield one.id, format_seconds(one.seconds), _spread(one), text, _verdict(one.inside, language), _state(one.conditions)
 
 
 def _verdict(inside: bool | None, language: Language) -> str:
@@ -154,8 +152,8 @@ def _state(conditions: Conditions) -> str:
 
 def _document(answer: MeasureAnswer, language: Language) -> dict[str, Any]:
     reply: dict[str, Any] = document(answer, language)
-    for shown, step in zip(reply["record"]["steps"], answer.record.steps, strict=True):
-        shown["inside"] = step.inside
+    for row, step in zip(reply["record"]["steps"], answer.record.steps, strict=True):
+        row["inside"] = step.inside
     return {"ok": True, **reply}
 
 
@@ -164,39 +162,33 @@ def _show_verified(session: Session, answer: VerifyAnswer) -> int:
         session.emit({"ok": True, **document(answer, session.language)})
         return 0
     session.say(_verified(answer))
-    said = answer.claim.time
-    assert said is not None
+    claim, measured = answer.claim.time, answer.measured
+    assert claim is not None
     text = session.language.text
-    told = (
-        ("predicted", format_seconds(said.value), format_seconds(said.low), format_seconds(said.high)),
-        (
-            "measured",
-            *(format_seconds(number) for number in (answer.measured.seconds, answer.measured.low, answer.measured.high)),
-        ),
-    )
-    rows = [(text(f"measure.{name}"), *numbers) for name, *numbers in told]
+    times = {"predicted": (claim.value, claim.low, claim.high), "measured": (measured.seconds, measured.low, measured.high)}
+    rows = [(text(f"measure.{name}"), *map(format_seconds, seconds)) for name, seconds in times.items()]
     session.table([text(f"column.{name}") for name in ("part", "value", "low", "high")], rows)
     return 0
 
 
-def _verified(answer: VerifyAnswer) -> Any:
-    said = answer.claim.time
-    assert said is not None
+def _verified(answer: VerifyAnswer) -> Message:
+    claim = answer.claim.time
+    assert claim is not None
     return msg(
         "verify.inside" if answer.inside else "verify.outside",
         measured=format_seconds(answer.measured.seconds),
-        predicted=format_seconds(said.value),
-        low=format_seconds(said.low),
-        high=format_seconds(said.high),
+        predicted=format_seconds(claim.value),
+        low=format_seconds(claim.low),
+        high=format_seconds(claim.high),
         off=f"{answer.ratio - 1:+.1%}",
         state=_state(answer.conditions) or "?",
     )
 
 
-def _passed_on(session: Session, told: PassedOn) -> int:
-    record, path = told.record, str(user_path(told.path))
+def _show_transferred(session: Session, transferred: TransferredRecord) -> int:
+    record, path = transferred.record, str(user_path(transferred.path))
     if session.format == "json":
         session.emit({"ok": True, "record": record.source, "steps": len(record.steps), "file": path})
     else:
-        session.say(msg(told.id, record=record.source, n=len(record.steps), path=path))
+        session.say(msg(transferred.id, record=record.source, n=len(record.steps), path=path))
     return 0

@@ -1,13 +1,11 @@
-"""`whichgpu plan`: the fleet in a sentence, its groups in a table, the bill, what breaks first, how to start it."""
+"""`whichgpu plan`: the fleet in a sentence, its groups in a table, the bill, what saturates first, launch commands."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 from whichgpu.api.request.plan import PlanRequest
-from whichgpu.api.verbs.fleet import plan as planned
+from whichgpu.api.verbs import fleet as verbs
 from whichgpu.base.codec import to_json
 from whichgpu.base.errors import NoAnswer, UsageError
 from whichgpu.base.figure import Figure
@@ -19,16 +17,16 @@ from whichgpu.decide.plan.launch_hints import launch_files
 from whichgpu.decide.plan.plan_answer import GroupRow, PlanAnswer
 from whichgpu.decide.relax import round_up
 from whichgpu.surface.commands.command import Request, command
-from whichgpu.surface.commands.render.plan_lines import lines
-from whichgpu.surface.commands.render.plot_file import check_plot, plot_path
-from whichgpu.surface.commands.render.sources import say_sources
+from whichgpu.surface.commands.render.listing import say_sources
+from whichgpu.surface.commands.render.plan_lines import plan_lines
+from whichgpu.surface.commands.render.progress import progress
 from whichgpu.surface.commands.session import Session
 from whichgpu.surface.documents import document, error_document
 
-HEADS = ("group", "serves", "machines", "seen", "layout", "use", "cost")
-SOURCES = 6
-GOALS = ("ttft", "tpot", "latency")
-STAGES = {
+COLUMNS = ("group", "serves", "machines", "seen", "layout", "use", "cost")
+MAX_SOURCES = 6  # sources named under an answer
+OBJECTIVES = ("ttft", "tpot", "latency")
+STAGES = {  # of a plan: where each begins and how long it takes, as shares of the whole (assumed)
     "reading": (0.0, 0.05),
     "estimates": (0.05, 0.05),
     "solving": (0.1, 0.4),
@@ -38,30 +36,22 @@ STAGES = {
 }
 
 
-@command("plan", PlanRequest, has_examples=True)
 def plan(session: Session, request: Request) -> PlanAnswer:
-    """Plan a fleet."""
-    check_plot(request)
-    with progress(session) as follow:
-        answer = planned(request, session.context(follow))  # type: ignore[arg-type]
-    if path := plot_path(request):
-        from whichgpu.surface.charts.plan import plan_chart
-        from whichgpu.surface.charts.vega import write_chart
-
-        write_chart(plan_chart(answer, session.language), path)
+    """Plan a fleet, and write deployment files where a folder is given for them."""
+    with progress(session, STAGES, lambda stage, language: language.text(f"plan.progress-{stage}")) as follow:
+        answer = verbs.plan(request, session.context(follow))  # type: ignore[arg-type]
     if "export" in request:
         _export(session, answer, str(request.get("hints") or default_engine("serve")), str(request["export"]))
     return answer
 
 
-@plan.shows
+@command("plan", PlanRequest, ask=plan, chart="plan.plan_chart")
 def show(session: Session, answer: PlanAnswer) -> int:
-    """The answer in the form in force; exit 1 where its own simulation says that no fleet keeps the objectives."""
-    error = missing(answer)
+    """Print the plan; exit code 1 where its own simulation misses the objectives."""
+    error = missed_objectives(answer)
     if session.format == "json":
-        told = document(answer, session.language)
-        failed = error_document(error, session.language) if error else {}
-        session.emit({**failed, **told})
+        failure = error_document(error, session.language) if error else {}
+        session.emit({**failure, **document(answer, session.language)})
     else:
         if error:
             session.fail(error)
@@ -69,29 +59,28 @@ def show(session: Session, answer: PlanAnswer) -> int:
     return error.exit_code if error else 0
 
 
-def missing(answer: PlanAnswer) -> NoAnswer | None:
-    """Why the plan is no answer, where its simulation misses the objectives."""
+def missed_objectives(answer: PlanAnswer) -> NoAnswer | None:
+    """Error for a plan whose simulation misses its objectives; None where they hold."""
     late = [one for one in answer.simulation if not one.holds]
     if not late:
         return None
-    kept = tuple(
-        msg("plan.keeps", model=one.model, percentile=f"{one.percentile:g}", **{n: _limit(getattr(one, n)) for n in GOALS})
+    reachable = tuple(
+        msg("plan.keeps", model=one.model, percentile=f"{one.percentile:g}", **{n: _limit(getattr(one, n)) for n in OBJECTIVES})
         for one in late
         if math.isfinite(one.latency.value)
     )
-    hint = msg("hint.plan-misses", kept=kept) if len(kept) == len(late) else msg("hint.plan-misses-lost")
+    hint = msg("hint.plan-misses", kept=reachable) if len(reachable) == len(late) else msg("hint.plan-misses-lost")
     return NoAnswer("plan-misses", msg("error.plan-misses", models=tuple(one.model for one in late)), hint)
 
 
 def _limit(figure: Figure) -> str:
-    """As a flag takes it, rounded up: what is asked for is no less than what was seen."""
+    """Milliseconds as a flag takes them, rounded up so that the limit is no less than the simulated value."""
     return f"{round_up(figure.value * 1000)}ms"
 
 
 def _show(session: Session, answer: PlanAnswer) -> None:
-    hints = session.asked.get("hints") if session.asked.get("export") is None else None
-    if session.format == "csv" or session.columns:
-        session.show(answer, [document(row, session.language) for row in answer.groups], (), answer.sentence)
+    hints = session.request.get("hints") if session.request.get("export") is None else None
+    if session.show_data(answer, answer.groups, answer.sentence):
         return
     if hints is not None:
         for name, content in launch_files(hints, answer.hints).items():
@@ -100,10 +89,10 @@ def _show(session: Session, answer: PlanAnswer) -> None:
         return
     session.say(answer.sentence)
     text = session.language.text
-    session.table([text(f"plan.column-{name}") for name in HEADS], [_cells(session, row, answer) for row in answer.groups])
-    for line in lines(answer):
+    session.table([text(f"plan.column-{name}") for name in COLUMNS], [_cells(session, row, answer) for row in answer.groups])
+    for line in plan_lines(answer):
         session.say(line)
-    say_sources(session, answer.sources, SOURCES)
+    say_sources(session, answer.sources, MAX_SOURCES)
     if answer.verify:
         session.say(msg("recommend.verify", command=answer.verify))
     if answer.verify_note is not None:
@@ -136,7 +125,7 @@ def _cells(session: Session, row: GroupRow, answer: PlanAnswer) -> list[str]:
 
 
 def _export(session: Session, answer: PlanAnswer, tool: str, folder: str) -> None:
-    """Files of deployment hints, and the plan itself as JSON beside them."""
+    """Write deployment files, and the plan itself as JSON beside them."""
     target = user_path(folder)
     try:
         target.mkdir(parents=True, exist_ok=True)
@@ -147,31 +136,3 @@ def _export(session: Session, answer: PlanAnswer, tool: str, folder: str) -> Non
         message = msg("error.cannot-write-file", name=folder, why=problem.strerror or str(problem))
         raise UsageError("cannot-write-file", message, msg("hint.cannot-write-file")) from problem
     session.say(msg("plan.exported", n=len(answer.hints), folder=folder))
-
-
-@contextmanager
-def progress(session: Session) -> Iterator[Callable[[str, float], None] | None]:
-    """What is being done, on a terminal's stderr; None where nobody would see it."""
-    if session.progress is not None:
-        follow = session.progress
-        yield lambda stage, done: follow(STAGES[stage][0] + STAGES[stage][1] * done)
-        return
-    if session.format == "json" or not session.err.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-    console = Console(file=session.err, emoji=False, highlight=False)
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
-        shown: list[str] = []
-        task = bar.add_task("", total=1.0)
-
-        def heard(stage: str, done: float) -> None:
-            if shown != [stage]:  # what is left is of this stage, by how fast it goes
-                shown[:] = [stage]
-                bar.reset(task, total=1.0, description=session.language.text(f"plan.progress-{stage}"))
-            bar.update(task, completed=done)
-
-        yield heard

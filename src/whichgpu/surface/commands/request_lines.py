@@ -17,20 +17,20 @@ from whichgpu.base.messages import Language, language, msg
 from whichgpu.base.parallel.process_pool import ProcessPool, cores
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.lookup_cache import LookupCache
-from whichgpu.surface.commands.line_reader import Lines, opened, together
+from whichgpu.surface.commands.line_reader import Lines, batch_size, open_source
 from whichgpu.surface.commands.session import Session
 from whichgpu.surface.documents import document, error_body, without_blanks
 
-OPTIONAL = (
+OPTIONAL_FIELDS = (
     "fits usable headroom time time_device time_host throughput ttft tpot bound tier group run serving calibrated checked"
 ).split()
-FEW = 200  # lines that this process has answered by the time others have started
-MOST = 4  # processes: each reads the catalog and makes its own tables
+MIN_POOL_LINES = 200  # fewer are answered here before other processes have started
+MAX_PROCESSES = 4  # each reads the catalog and builds its own tables
 MODEL = re.compile(rb'"model"\s*:\s*("[^"]*"|.{0,64})')
 
 
-class Settings(NamedTuple):
-    """What decides answers besides the lines; plain values that another process can be told."""
+class AnswerSettings(NamedTuple):
+    """Inputs of every answer besides its line, as plain values for another process."""
 
     folder: Path | None
     as_known: date | int | None
@@ -38,8 +38,8 @@ class Settings(NamedTuple):
     language: str
 
 
-class Written(NamedTuple):
-    """A reply as it is written, and the exit code it would have alone."""
+class ReplyLine(NamedTuple):
+    """A reply as a line of JSON, and the exit code it would have alone."""
 
     line: int
     text: str
@@ -47,15 +47,15 @@ class Written(NamedTuple):
 
 
 def answer_requests(session: Session, source: str, own: bool = True) -> int:
-    """Every line of a file, or of standard input as they come; succeeds where any line does."""
+    """Answer every line of a file or of standard input; return 0 where any line succeeds, else the first error's code."""
     first_error = 0
-    with opened(source) as stream:
+    with open_source(source) as stream:
         lines = Lines(stream, source)
-        for written in _written(lines, session, together(stream), own):
-            session.out.write(written.text)
+        for reply in _reply_lines(lines, session, batch_size(stream), own):
+            session.out.write(reply.text)
             session.out.flush()
-            lines.answered += written.code == 0
-            first_error = first_error or written.code
+            lines.answered += reply.code == 0
+            first_error = first_error or reply.code
     if lines.answered:
         return 0
     if not first_error:
@@ -64,48 +64,48 @@ def answer_requests(session: Session, source: str, own: bool = True) -> int:
 
 
 def reply_document(reply: Reply, language: Language) -> dict[str, Any]:
-    """A reply as it is written."""
+    """JSON document of a reply."""
     if reply.error is not None:
         return {"id": reply.id, "ok": False, "line": reply.line, "error": error_body(reply.error, language)}
-    return {"id": reply.id, "ok": True, **without_blanks(document(reply.answer, language), *OPTIONAL)}
+    return {"id": reply.id, "ok": True, **without_blanks(document(reply.answer, language), *OPTIONAL_FIELDS)}
 
 
-def _written(lines: Iterable[bytes], session: Session, most: int, own: bool) -> Iterator[Written]:
-    """Replies in order; lines are taken so many at a time."""
+def _reply_lines(lines: Iterable[bytes], session: Session, batch: int, own: bool) -> Iterator[ReplyLine]:
+    """Yield replies in order, answering `batch` lines at a time."""
     lookups = untrusted_cache(session.catalog, own)
-    settings = Settings(session.catalog_folder, session.as_known, own, session.language.code)
+    settings = AnswerSettings(session.catalog_folder, session.as_known, own, session.language.code)
     with ExitStack() as stack:
         processes, count = None, 1
-        for group in line_groups(lines, most):
-            if len(group) >= FEW and processes is None and (count := min(cores(), MOST)) > 1:
+        for group in line_groups(lines, batch):
+            if len(group) >= MIN_POOL_LINES and processes is None and (count := min(cores(), MAX_PROCESSES)) > 1:
                 processes = stack.enter_context(ProcessPool(count))
-            if processes is None or len(group) < FEW:
-                yield from _told(group, lookups, session.language)
+            if processes is None or len(group) < MIN_POOL_LINES:
+                yield from _replies(group, lookups, session.language)
                 continue
             parts = _by_model(group, len(group) // (2 * count))
-            done = processes.run(_answered, [(settings, part) for part in parts])
-            yield from sorted(written for _, told in done for written in told)
+            done = processes.run(_answer_part, [(settings, part) for part in parts])
+            yield from sorted(reply for _, part in done for reply in part)
 
 
-def _by_model(lines: Sequence[Numbered], most: int) -> list[list[Numbered]]:
-    """Lines parted so that those of one model stay together, as far as one process has not most of them; the largest first."""
-    found: dict[bytes, list[Numbered]] = {}
+def _by_model(lines: Sequence[Numbered], max_lines: int) -> list[list[Numbered]]:
+    """Split lines by model into parts of at most `max_lines`, the largest first."""
+    groups: dict[bytes, list[Numbered]] = {}
     for number, line in lines:
-        named = MODEL.search(line)
-        found.setdefault(named[1] if named else b"", []).append((number, line))
-    parts = [alike[first : first + most] for alike in found.values() for first in range(0, len(alike), most)]
+        match = MODEL.search(line)
+        groups.setdefault(match[1] if match else b"", []).append((number, line))
+    parts = [group[first : first + max_lines] for group in groups.values() for first in range(0, len(group), max_lines)]
     return sorted(parts, key=len, reverse=True)
 
 
-def _answered(settings: Settings, lines: Sequence[Numbered]) -> list[Written]:
-    return list(_told(lines, _desk(settings), language(settings.language)))
+def _answer_part(settings: AnswerSettings, lines: Sequence[Numbered]) -> list[ReplyLine]:
+    return list(_replies(lines, _lookups(settings), language(settings.language)))
 
 
 @lru_cache(maxsize=1)
-def _desk(settings: Settings) -> LookupCache:
+def _lookups(settings: AnswerSettings) -> LookupCache:
     return untrusted_cache(Catalog(settings.folder, settings.as_known), settings.own)
 
 
-def _told(lines: Sequence[Numbered], lookups: LookupCache, words: Language) -> Iterator[Written]:
+def _replies(lines: Sequence[Numbered], lookups: LookupCache, words: Language) -> Iterator[ReplyLine]:
     for reply in replies(lines, lookups):
-        yield Written(reply.line, to_json_line(reply_document(reply, words)), reply.error.exit_code if reply.error else 0)
+        yield ReplyLine(reply.line, to_json_line(reply_document(reply, words)), reply.error.exit_code if reply.error else 0)

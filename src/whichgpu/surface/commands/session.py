@@ -1,4 +1,4 @@
-"""What one run of the command line knows: language, terminal or pipe, today; and how it prints answers and errors."""
+"""State of one run of the command line (language, output, data asked for), and how it prints answers and errors."""
 
 from __future__ import annotations
 
@@ -14,32 +14,33 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from whichgpu.base.codec import Cell, to_json
 from whichgpu.base.errors import UnknownName, WhichGpuError
-from whichgpu.base.messages import Language, Message, code_of, language, languages, msg
+from whichgpu.base.messages import Language, Message, code_of, languages, msg
 from whichgpu.surface import tables
-from whichgpu.surface.cells import chosen, flat_rows, human, label
+from whichgpu.surface.cells import cell_text, chosen_columns, flat_rows, heading
 from whichgpu.surface.commands.render.output import silence
-from whichgpu.surface.documents import error_document
+from whichgpu.surface.documents import document, error_document
 
 if TYPE_CHECKING:
     from whichgpu.api.context import Context
     from whichgpu.catalog.store import Catalog
 
-FIRST_COLUMN, OTHER_COLUMN = 28, 18  # characters, where facts stand in rows
-MOST_CATALOGS = 4
+FIRST_COLUMN, OTHER_COLUMN = 28, 18  # characters, where facts are rows
+MAX_CATALOGS = 4  # kept by one process
+Columns = Sequence[tuple[str, Callable[[Any], object]]]  # name of the heading, and the cell of a row
 
 
 class Catalogs(dict[object, "Catalog"]):
-    """Catalogs read by one process: the one of today and the last few of other days."""
+    """Catalogs kept by one process: today's and the last few of other days."""
 
     def __setitem__(self, key: object, catalog: Catalog) -> None:
-        if len(self) >= MOST_CATALOGS:
+        if len(self) >= MAX_CATALOGS:
             self.clear()
         super().__setitem__(key, catalog)
 
 
 @dataclass(slots=True)
 class Session:
-    """One run. `format` is json, csv, markdown, tsv or table; None means: a table on a terminal, else TSV."""
+    """One run. `format` is json, csv, markdown, tsv or table; None means a table on a terminal, else TSV."""
 
     language: Language
     format: str | None = None
@@ -52,21 +53,21 @@ class Session:
     today: date = field(default_factory=date.today)
     out: TextIO = field(default_factory=lambda: sys.stdout)
     err: TextIO = field(default_factory=lambda: sys.stderr)
-    asked: Mapping[str, Any] = field(default_factory=dict)  # the command's own flags; none where an answer is shown alone
-    catalogs: MutableMapping[object, Catalog] | None = None  # kept from answer to answer by who gives many
-    progress: Callable[[float], None] | None = None  # how much of a long answer is done, where somebody follows it
-    spell: Callable[[str], str] = str  # names a field in errors: as it is, or as the flag that was typed
+    request: Mapping[str, Any] = field(default_factory=dict)  # empty where an answer is shown without its question
+    catalogs: MutableMapping[object, Catalog] | None = None  # shared between answers of one process
+    progress: Callable[[float], None] | None = None  # called with the share done
+    spell: Callable[[str], str] = str  # spelling of a field's name in errors
 
     def context(self, progress: Callable[[str, float], None] | None = None) -> Context:
-        """What a verb is asked with."""
+        """Catalog, day and progress callback that verbs take."""
         from whichgpu.api.context import Context
 
         return Context(self.catalog, self.as_of, self.today, self.spell, progress, wants_remedies=self.format == "json")
 
     @property
     def catalog(self) -> Catalog:
-        """The catalog this run asks: the bundled one or the user's folder, as known now or then."""
-        from whichgpu.catalog.store import Catalog  # help does without it, and it takes longer to load than all the rest
+        """Catalog of this run: the bundled one or the user's folder, as known now or then."""
+        from whichgpu.catalog.store import Catalog  # Slow to load, and not needed for help.
 
         key = (self.catalog_folder, self.as_known)
         if self.catalogs is None:
@@ -76,38 +77,38 @@ class Session:
         return self.catalogs[key]
 
     @property
-    def named(self) -> bool:
-        """Whether something was asked for by name; an answer shown alone is taken to be what was meant."""
-        return bool(self.asked.get("names", True))
+    def has_names(self) -> bool:
+        """Whether rows were asked for by name; True for an answer shown without its question."""
+        return bool(self.request.get("names", True))
 
     @property
-    def for_eyes(self) -> bool:
+    def is_terminal_table(self) -> bool:
         """Whether the answer is a table on a terminal."""
         return self.format in (None, "table") and self.out.isatty()
 
     def say(self, message: Message) -> None:
-        """Words go to stderr; JSON readers get none."""
+        """Print a message on stderr, unless the format is JSON."""
         self.note(self.language.render(message))
 
     def note(self, text: str) -> None:
-        """A line already in the reader's language."""
+        """Print a line already in the reader's language."""
         if self.format != "json":
-            self._tell(text)
+            self._print_error(text)
 
-    def _tell(self, line: str) -> None:
+    def _print_error(self, line: str) -> None:
         try:
             print(line, file=self.err, flush=True)
-        except (OSError, ValueError):  # nobody is listening; the data on stdout go out all the same
+        except (OSError, ValueError):  # Stderr is closed; stdout must still be written.
             silence(self.err)
 
     def emit(self, document: object) -> None:
-        """The whole answer as one JSON document on stdout."""
+        """Print the whole answer as one JSON document."""
         self.out.write(to_json(document))
 
-    def show(self, answer: object, rows: Sequence[object], usual: Sequence[str], headline: Message | None = None) -> None:
-        """An answer of many rows: the whole of it as JSON, its rows otherwise; the sentence before it goes to stderr."""
+    def show(self, answer: object, rows: Sequence[object], default: Sequence[str], headline: Message | None = None) -> None:
+        """Print the whole answer as JSON, or its rows with the default columns; the headline goes to stderr."""
         cells = flat_rows(rows)
-        names = chosen(self.columns, cells, () if self.format == "csv" else usual, self.language)
+        names = chosen_columns(self.columns, cells, () if self.format == "csv" else default, self.language)
         if headline:
             self.say(headline)
         if self.format == "json":
@@ -116,23 +117,45 @@ class Session:
         if self.format == "csv":
             tables.write_csv(self.out, names, [[row[name] for name in names] for row in cells])
             return
-        self.table([label(name, self.language) for name in names], [self.words(row, names) for row in cells])
+        self.table([heading(name, self.language) for name in names], [self.words(row, names) for row in cells])
 
     def show_one(self, answer: object, row: object, headline: Message, extra: Sequence[tuple[str, str]] = ()) -> None:
-        """An answer about one thing: every fact on a line of its own, in the formats meant for reading."""
+        """Print an answer about one row with a line per fact, in formats for people."""
         if self.format in ("json", "csv") or self.columns:
             self.show(answer, [row], (), headline)
             return
         self.say(headline)
         cells = flat_rows([row])[0]
-        facts = [(label(name, self.language), human(name, value, self.language)) for name, value in cells.items()]
+        facts = [(heading(name, self.language), cell_text(name, value, self.language)) for name, value in cells.items()]
         header = [self.language.text("column.fact"), self.language.text("column.value")]
         self.table(header, [fact for fact in (*facts, *extra) if fact[1]])
 
+    def show_data(self, answer: object, rows: Sequence[object], headline: Message | None = None) -> bool:
+        """Print an answer that holds messages for programs (JSON, CSV, chosen columns); return False in other formats."""
+        if self.format == "json":
+            self.emit(document(answer, self.language))
+        elif self.format == "csv" or self.columns:
+            self.show(answer, [document(row, self.language) for row in rows], (), headline)
+        else:
+            return False
+        return True
+
+    def show_columns(
+        self, answer: object, rows: Sequence[Any], prefix: str, columns: Columns, headline: Message | None = None
+    ) -> None:
+        """Print rows through the given columns, whose heading ids begin with `prefix`; programs get every field."""
+        if self.format in ("json", "csv") or self.columns:
+            self.show(answer, rows, (), headline)
+            return
+        if headline:
+            self.say(headline)
+        header = [self.language.text(f"{prefix}{name}") for name, _ in columns]
+        self.table(header, [[cell(row) for _, cell in columns] for row in rows])
+
     def table(self, header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-        """Rows of words in the format in force."""
-        form = "table" if self.for_eyes else self.format or "tsv"
-        if form in ("markdown", "table"):  # what programs read keeps its numbers as they are
+        """Print rows of text in the current format."""
+        form = "table" if self.is_terminal_table else self.format or "tsv"
+        if form in ("markdown", "table"):  # Programs get numbers unlocalised.
             rows = [[self.language.localize(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]
         if form == "markdown":
             tables.write_markdown(self.out, header, rows)
@@ -141,12 +164,11 @@ class Session:
         elif form == "tsv":
             tables.write_tsv(self.out, header, rows)
         else:
-            right = [tables.is_numeric([row[index] for row in rows]) for index in range(len(header))]
-            tables.write_terminal(self.out, header, rows, right)
+            tables.write_terminal(self.out, header, rows)
 
     def table_of_columns(self, header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-        """A table that grows sideways: on a terminal in groups of columns that fit, the first repeated."""
-        if not self.for_eyes:
+        """Print a wide table; on a terminal in groups of columns that fit, repeating the first."""
+        if not self.is_terminal_table:
             self.table(header, rows)
             return
         room = max(1, (shutil.get_terminal_size().columns - FIRST_COLUMN) // OTHER_COLUMN)
@@ -155,7 +177,7 @@ class Session:
             self.table([header[0], *header[start:stop]], [[row[0], *row[start:stop]] for row in rows])
 
     def fail(self, error: WhichGpuError) -> int:
-        """Print an error in the one shape errors have, and return its exit code."""
+        """Print an error and return its exit code."""
         reply = error_document(error, self.language)
         if self.format == "json":
             self.out.write(json.dumps(reply, indent=2, ensure_ascii=False) + "\n")
@@ -163,24 +185,22 @@ class Session:
             message, hint = reply["error"]["message"], reply["error"]["hint"]
             for word, colour, text in (("word.error", "31", message), ("word.hint", "36", hint)):
                 if text:
-                    self._tell(f"{self._coloured(self.language.text(word), colour)}: {text}")
+                    self._print_error(f"{self._in_colour(self.language.text(word), colour)}: {text}")
         return error.exit_code
 
-    def _coloured(self, word: str, colour: str) -> str:
+    def _in_colour(self, word: str, colour: str) -> str:
         plain = "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb" or not self.err.isatty()
         return word if plain else f"\033[1;{colour}m{word}\033[0m"
 
     def words(self, row: Mapping[str, Cell], names: Sequence[str]) -> list[str]:
-        """Cells as people read them."""
-        return [human(name, row[name], self.language) for name in names]
+        """Write the named cells of a row with their units."""
+        return [cell_text(name, row[name], self.language) for name in names]
 
 
-def chosen_language(named: str) -> Language:
-    """The language a user names, which must be one there is."""
-    code = code_of(named)
+def language_code(name: str) -> str:
+    """Code of the language a user names; `UnknownName` where there is no such language."""
+    code = code_of(name)
     if code is None:
-        choices = languages()
-        raise UnknownName(
-            "unknown-language", msg("error.unknown-language", name=named), msg("hint.choices", choices=choices), choices
-        )
-    return language(code)
+        hint = msg("hint.choices", choices=languages())
+        raise UnknownName("unknown-language", msg("error.unknown-language", name=name[:40]), hint, languages())
+    return code

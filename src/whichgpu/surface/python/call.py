@@ -1,7 +1,4 @@
-"""A command asked from Python: keywords are the fields of its request, and the answer comes back as a value.
-
-No config file changes what a call means.
-"""
+"""A command called from Python: keywords are the fields of its request. No config file changes what a call means."""
 
 from __future__ import annotations
 
@@ -11,63 +8,63 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from whichgpu.api.request.kinds import SEVERAL, config_text
-from whichgpu.api.request.read import refusal
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.kinds import InvalidValue
 from whichgpu.base.messages import english, msg
 from whichgpu.surface.commands.command import Command, command_named
 from whichgpu.surface.commands.session import Catalogs, Session
+from whichgpu.workload.field_errors import invalid_field
 
 _catalogs = Catalogs()
 
 
-def asked(name: str, arguments: Sequence[object] = (), options: Mapping[str, Any] | None = None) -> Any:
-    """The answer of a command (`gpus`, `catalog history`) to arguments and options by their names; None asks nothing."""
-    found = command_named(name)
+def call(name: str, arguments: Sequence[object] = (), options: Mapping[str, Any] | None = None) -> Any:
+    """Answer of a command (`gpus`, `catalog history`) to arguments and keywords; None means not given."""
+    command = command_named(name)
     session = Session(english(), format="json", out=io.StringIO(), err=io.StringIO(), catalogs=_catalogs)
     session.command = tuple(name.split())
     try:
-        request = {name: _config(value) for name, value in {**_placed(found, arguments), **(options or {})}.items()}
-        _refuse_texts(found, request)
-        return found.answer(session, request)
+        request = {name: _config(value) for name, value in {**_positional(command, arguments), **(options or {})}.items()}
+        _refuse_text_switches(command, request)
+        return command.answer(session, request)
     except WhichGpuError as problem:
-        raise noted(problem) from problem.__cause__
+        raise with_hint(problem) from problem.__cause__
 
 
-def noted(error: WhichGpuError) -> WhichGpuError:
-    """With its hint where a traceback shows it."""
+def with_hint(error: WhichGpuError) -> WhichGpuError:
+    """Add the hint as a note, which a traceback shows."""
     if error.hint is not None:
         error.add_note(f"{english().text('word.hint')}: {english().render(error.hint)}")
     return error
 
 
 def _config(value: Any) -> Any:
-    """A model's config with numbers of every kind as JSON's own; an error of ours where it holds what JSON cannot."""
+    """Convert numbers of any type in a model's config to JSON's; `UsageError` where JSON cannot hold a value."""
     if isinstance(value, list):
         return [_config(one) for one in value]
     return json.loads(config_text(value)) if isinstance(value, Mapping) and all(isinstance(key, str) for key in value) else value
 
 
-def _refuse_texts(found: Command, request: Mapping[str, Any]) -> None:
-    """Python has truth values of its own: a text for one is a mistake."""
+def _refuse_text_switches(command: Command, request: Mapping[str, Any]) -> None:
+    """Refuse text for a switch: Python callers pass True or False."""
     for name, value in request.items():
-        field = found.fields.get(name)
+        field = command.fields.get(name)
         if field is not None and field.is_switch and isinstance(value, str):
-            raise refusal(name, value, InvalidValue(msg("wants.flag")))
+            raise invalid_field(name, value, InvalidValue(msg("wants.flag")))
 
 
-def _placed(found: Command, arguments: Sequence[object]) -> dict[str, Any]:
-    """Positional arguments by the names of their fields; the last field takes all that are left where it takes several."""
-    places = [field for field in found.fields.values() if field.argument]
-    placed: dict[str, Any] = {}
+def _positional(command: Command, arguments: Sequence[object]) -> dict[str, Any]:
+    """Positional arguments by the names of their fields; a field that takes several gets all that are left."""
+    places = [field for field in command.fields.values() if field.argument]
+    values: dict[str, Any] = {}
     for place, field in enumerate(places):
         if field.is_list:
             if names := [one for value in arguments[place:] for one in _flat(value)]:
-                placed[field.name] = names
+                values[field.name] = names
             break
         if place < len(arguments) and arguments[place] is not None:
-            placed[field.name] = arguments[place]
-    return placed
+            values[field.name] = arguments[place]
+    return values
 
 
 def _flat(value: object) -> Iterator[object]:

@@ -1,7 +1,7 @@
-"""The verbs: each asks the command of its name and gives the answer back as a value.
+"""The verbs: each calls the command of its name and returns the answer.
 
 Keywords are the fields of its request (`api/request`). An answer has `headline()`, `to_dict()` and `to_json()` as --json prints
-it, `to_records()` for data frames and, where there is a picture of it, `chart()`; a notebook shows it as a table.
+it, `to_records()` for data frames and, for some answers, `chart()`; a notebook shows it as a table.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from whichgpu.api.request.kinds import config_text
 from whichgpu.api.request.plan import PlanRequest
 from whichgpu.api.request.recommend import RecommendRequest
 from whichgpu.base.errors import UsageError
-from whichgpu.surface.python.call import asked
+from whichgpu.surface.python.call import call
 
 if TYPE_CHECKING:
     from whichgpu.api.facts.catalog import Comparison, CpusAnswer, GpusAnswer, InstancesAnswer, RegionsAnswer
@@ -43,7 +43,7 @@ Named = str | Sequence[str]
 
 
 def gpus(*named: Named, **options: Unpack[catalog.GpusRequest]) -> GpusAnswer:
-    """GPUs by name (a family's name means all its variants), filtered and ordered; all of them where none is named.
+    """GPUs by name (a family's name means all its variants), filtered and sorted; all GPUs where none is named.
 
     >>> import whichgpu as wg
     >>> wg.gpus("T4").gpus[0].memory_label
@@ -51,8 +51,8 @@ def gpus(*named: Named, **options: Unpack[catalog.GpusRequest]) -> GpusAnswer:
     >>> [gpu.name for gpu in wg.gpus(vendor="nvidia", min_memory="180GB", form_factor="sxm", sort="memory").gpus][:1]
     ['B200']
     """
-    found: GpusAnswer = asked("gpus", named, options)
-    return found
+    answer: GpusAnswer = call("gpus", named, options)
+    return answer
 
 
 def instances(*named: Named, **options: Unpack[catalog.InstancesRequest]) -> InstancesAnswer:
@@ -60,10 +60,10 @@ def instances(*named: Named, **options: Unpack[catalog.InstancesRequest]) -> Ins
 
     >>> import whichgpu as wg
     >>> wg.instances("p3.2xlarge").headline()
-    'p3.2xlarge (aws): 1 x V100 SXM 16GB, 8 vCPUs, 61 GiB of main memory.'
+    'p3.2xlarge (aws): 1 x V100 SXM 16GB, 8 vCPUs, 61 GiB of RAM.'
     """
-    found: InstancesAnswer = asked("instances", named, options)
-    return found
+    answer: InstancesAnswer = call("instances", named, options)
+    return answer
 
 
 def cpus(*named: Named, **options: Unpack[catalog.CpusRequest]) -> CpusAnswer:
@@ -73,19 +73,19 @@ def cpus(*named: Named, **options: Unpack[catalog.CpusRequest]) -> CpusAnswer:
     >>> len(wg.cpus().cpus) > 10
     True
     """
-    found: CpusAnswer = asked("cpus", named, options)
-    return found
+    answer: CpusAnswer = call("cpus", named, options)
+    return answer
 
 
 def regions(*named: Named, **options: Unpack[catalog.RegionsRequest]) -> RegionsAnswer:
-    """Places by name, city or country.
+    """Cloud regions by name, city or country.
 
     >>> import whichgpu as wg
     >>> {region.city for region in wg.regions("us-east-1", provider="aws").regions}
     {'Northern Virginia'}
     """
-    found: RegionsAnswer = asked("regions", named, options)
-    return found
+    answer: RegionsAnswer = call("regions", named, options)
+    return answer
 
 
 def models(*named: Named, **options: Unpack[catalog.ModelsRequest]) -> ModelsAnswer:
@@ -95,31 +95,31 @@ def models(*named: Named, **options: Unpack[catalog.ModelsRequest]) -> ModelsAns
     >>> wg.models("llama-3.1-8b").models[0].parameters
     8030261248
     """
-    found: ModelsAnswer = asked("models", named, options)
-    return found
+    answer: ModelsAnswer = call("models", named, options)
+    return answer
 
 
 def engines(*named: Named, **options: Unpack[catalog.EnginesRequest]) -> EnginesAnswer:
-    """The software that can be named, and what is known of it.
+    """Engines (inference and training software), and the evidence for each.
 
     >>> import whichgpu as wg
     >>> wg.engines("vllm").engines[0].name
     'vLLM'
     """
-    found: EnginesAnswer = asked("engines", named, options)
-    return found
+    answer: EnginesAnswer = call("engines", named, options)
+    return answer
 
 
 def offers(**options: Unpack[prices.OffersRequest]) -> OffersAnswer:
-    """Prices that held on a day.
+    """Prices valid on a day.
 
     >>> import whichgpu as wg
     >>> found = wg.offers(gpu="H100 SXM", term="on-demand", as_of="2025-06-01", limit=3)
     >>> [row["gpu_name"] for row in found.to_records()]
     ['H100 SXM', 'H100 SXM', 'H100 SXM']
     """
-    found: OffersAnswer = asked("offers", (), options)
-    return found
+    answer: OffersAnswer = call("offers", (), options)
+    return answer
 
 
 def compare(*named: Named, **options: Unpack[load.CompareRequest]) -> Comparison:
@@ -132,8 +132,8 @@ def compare(*named: Named, **options: Unpack[load.CompareRequest]) -> Comparison
     >>> found.speed[1].relative > 0.8
     True
     """
-    found: Comparison = asked("compare", named, options)
-    return found
+    answer: Comparison = call("compare", named, options)
+    return answer
 
 
 def fit(model: of.ModelName | None = None, /, **options: Unpack[load.FitRequest]) -> FitAnswer:
@@ -143,8 +143,8 @@ def fit(model: of.ModelName | None = None, /, **options: Unpack[load.FitRequest]
     >>> [(row.gpu_name, row.fits) for row in wg.fit("llama-3.1-8b", gpu=["T4", "L40S"], seq_in=4096).gpus]
     [('T4', 'no'), ('L40S', 'fits')]
     """
-    found: FitAnswer = asked("fit", (model,), options)
-    return found
+    answer: FitAnswer = call("fit", (model,), options)
+    return answer
 
 
 def estimate(
@@ -157,18 +157,18 @@ def estimate(
     >>> found.time.low < found.time.value < found.time.high
     True
     """
-    found: EstimateAnswer = asked("estimate", (task, model), options)
-    return found
+    answer: EstimateAnswer = call("estimate", (task, model), options)
+    return answer
 
 
 def estimate_requests(requests: Iterable[Mapping[str, Any] | str | bytes], together: int = 1) -> Iterator[Reply]:
-    """Many estimates, one reply a request in order; a bad request is a reply with its error.
+    """Many estimates, one reply a request in order; an invalid request gets a reply with its error.
 
-    Requests are dicts or lines of JSON, as `whichgpu estimate --requests` reads them. So many read `together` are quicker.
+    Requests are dicts or lines of JSON, as `whichgpu estimate --requests` reads them. Answering several `together` is quicker.
 
     >>> import whichgpu as wg
-    >>> asked = [{"task": "decode", "model": "llama-3.1-8b", "gpu": gpu} for gpu in ("L4", "no such GPU")]
-    >>> [reply.error is None for reply in wg.estimate_requests(asked)]
+    >>> requests = [{"task": "decode", "model": "llama-3.1-8b", "gpu": gpu} for gpu in ("L4", "no such GPU")]
+    >>> [reply.error is None for reply in wg.estimate_requests(requests)]
     [True, False]
     """
     from whichgpu.api.workloads.stream import estimate_requests as replies
@@ -186,8 +186,8 @@ def recommend(
     >>> found.answer.provider, found.answer.cost.currency
     ('aws', 'USD')
     """
-    found: RecommendAnswer = asked("recommend", (task, model), options)
-    return found
+    answer: RecommendAnswer = call("recommend", (task, model), options)
+    return answer
 
 
 def plan(*models: of.ModelName | Sequence[of.ModelName], **options: Unpack[PlanRequest]) -> PlanAnswer:
@@ -201,8 +201,8 @@ def plan(*models: of.ModelName | Sequence[of.ModelName], **options: Unpack[PlanR
     >>> {row["gpu_name"] for row in found.to_records()}
     {'L40S'}
     """
-    found: PlanAnswer = asked("plan", models, options)
-    return found
+    answer: PlanAnswer = call("plan", models, options)
+    return answer
 
 
 def buy(*named: Named, **options: Unpack[prices.BuyRequest]) -> BuyAnswer:
@@ -213,8 +213,8 @@ def buy(*named: Named, **options: Unpack[prices.BuyRequest]) -> BuyAnswer:
     >>> 0 < row.break_even_use < 1
     True
     """
-    found: BuyAnswer = asked("buy", named, options)
-    return found
+    answer: BuyAnswer = call("buy", named, options)
+    return answer
 
 
 def doctor(lasting: of.Duration | None = None, catalog: of.FilePath | None = None) -> Report:
@@ -224,8 +224,8 @@ def doctor(lasting: of.Duration | None = None, catalog: of.FilePath | None = Non
     >>> wg.doctor().whichgpu == wg.__version__
     True
     """
-    found: Report = asked("doctor", (), {"lasting": lasting, "catalog": catalog})
-    return found
+    answer: Report = call("doctor", (), {"lasting": lasting, "catalog": catalog})
+    return answer
 
 
 def measure(minutes: float = 3, no_keep: bool = False, catalog: of.FilePath | None = None) -> MeasureAnswer:
@@ -238,8 +238,8 @@ def measure(minutes: float = 3, no_keep: bool = False, catalog: of.FilePath | No
     ...     print(refused)
     not a number of minutes: 1000
     """
-    found: MeasureAnswer = asked("measure", (), {"minutes": minutes, "no_keep": no_keep, "catalog": catalog})
-    return found
+    answer: MeasureAnswer = call("measure", (), {"minutes": minutes, "no_keep": no_keep, "catalog": catalog})
+    return answer
 
 
 def verify(claim: str, no_own_measurements: bool = False, catalog: of.FilePath | None = None) -> VerifyAnswer:
@@ -253,8 +253,8 @@ def verify(claim: str, no_own_measurements: bool = False, catalog: of.FilePath |
     not a command of estimate: make me a sandwich
     """
     given = {"verify": claim, "no_own_measurements": no_own_measurements, "catalog": catalog}
-    found: VerifyAnswer = asked("measure", (), given)
-    return found
+    answer: VerifyAnswer = call("measure", (), given)
+    return answer
 
 
 def catalog_status(**options: Unpack[catalog.DataRequest]) -> StatusAnswer:
@@ -264,8 +264,8 @@ def catalog_status(**options: Unpack[catalog.DataRequest]) -> StatusAnswer:
     >>> wg.catalog_status().bundled
     True
     """
-    found: StatusAnswer = asked("catalog status", (), options)
-    return found
+    answer: StatusAnswer = call("catalog status", (), options)
+    return answer
 
 
 def catalog_check(**options: Unpack[catalog.DataRequest]) -> CheckReport:
@@ -275,8 +275,8 @@ def catalog_check(**options: Unpack[catalog.DataRequest]) -> CheckReport:
     >>> wg.catalog_check().ok
     True
     """
-    found: CheckReport = asked("catalog check", (), options)
-    return found
+    answer: CheckReport = call("catalog check", (), options)
+    return answer
 
 
 def catalog_history(gpu: str | None = None, /, **options: Unpack[catalog.HistoryRequest]) -> HistoryAnswer:
@@ -287,8 +287,8 @@ def catalog_history(gpu: str | None = None, /, **options: Unpack[catalog.History
     >>> found.history[0].observed < found.history[-1].observed
     True
     """
-    found: HistoryAnswer = asked("catalog history", (), {**({"gpu": gpu} if gpu is not None else {}), **options})
-    return found
+    answer: HistoryAnswer = call("catalog history", (), {**({"gpu": gpu} if gpu is not None else {}), **options})
+    return answer
 
 
 def catalog_diff(a: of.Day | None = None, b: of.Day | None = None, /, **options: Unpack[catalog.DiffRequest]) -> DiffAnswer:
@@ -299,22 +299,22 @@ def catalog_diff(a: of.Day | None = None, b: of.Day | None = None, /, **options:
     ...     wg.catalog_diff("yesterday-ish", "today")
     ... except wg.UsageError as refused:
     ...     print(refused)
-    'yesterday-ish' is not a date this catalog can know
+    'yesterday-ish' is not a valid date
     """
-    found: DiffAnswer = asked("catalog diff", (a, b), options)
-    return found
+    answer: DiffAnswer = call("catalog diff", (a, b), options)
+    return answer
 
 
 def _spelled_out(verb: Any, request: type) -> inspect.Signature:
-    """Its signature with every keyword by name: what notebooks complete and help shows."""
-    told = inspect.signature(verb)
-    *places, _ = told.parameters.values()
+    """Signature of a verb with every keyword by name, for completion and help."""
+    signature = inspect.signature(verb)
+    *places, _ = signature.parameters.values()
     named = [place.name for place in places]
     words = sorted(
         name for name, field in names_of(request).items() if name not in named and not field.is_display and not iskeyword(name)
     )
     keywords = [inspect.Parameter(word, inspect.Parameter.KEYWORD_ONLY, default=None) for word in words]
-    return told.replace(parameters=[*places, *keywords])
+    return signature.replace(parameters=[*places, *keywords])
 
 
 _KEYWORDS: tuple[tuple[Any, type], ...] = (
@@ -336,4 +336,4 @@ def _line(request: Mapping[str, Any] | str | bytes) -> bytes:
     try:
         return config_text(request).encode()
     except UsageError:
-        return repr(request).encode("utf-8", "replace")  # a bad line, which is told of in its turn
+        return repr(request).encode("utf-8", "replace")  # An invalid line gets its own error reply.

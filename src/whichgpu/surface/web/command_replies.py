@@ -1,4 +1,4 @@
-"""A command asked in this process, as a program would ask it: what it prints and how it ends, as an HTTP reply."""
+"""A command run in this process, its output and exit code as an HTTP reply."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from whichgpu.surface.commands.session import Catalogs, Session
 from whichgpu.surface.documents import error_body, error_document
 from whichgpu.surface.web.hide_paths import without_paths
 
-NO_ANSWER = 422  # a valid question that nothing answers, and why
-NOT_FOUND = ("unknown-page", "unknown-chart")
+NO_ANSWER = 422  # HTTP status of a valid request without an answer
+NOT_FOUND_KINDS = ("unknown-page", "unknown-chart")
 Progress = Callable[[float], None]
-CONTENT = {"json": "application/json", "csv": "text/csv; charset=utf-8", "markdown": "text/markdown; charset=utf-8"}
+CONTENT_TYPES = {"json": "application/json", "csv": "text/csv; charset=utf-8", "markdown": "text/markdown; charset=utf-8"}
 
 
 catalogs = Catalogs()
@@ -30,54 +30,56 @@ _folder: list[str] = []
 
 @dataclass(frozen=True, slots=True)
 class HttpReply:
-    """A reply: its status, what it is, and its bytes."""
+    """Status, content type, body and headers of a reply."""
 
     status: int
-    content: str
+    content_type: str
     body: bytes
     headers: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
-class Collected(Session):
-    """A session whose JSON document is kept as a value instead of being printed."""
+class DocumentSession(Session):
+    """A session that keeps its JSON document as a value instead of printing it."""
 
     document: Any = None
 
     def emit(self, document: object) -> None:
-        """Keep the whole answer."""
+        """Keep the document."""
         self.document = document
 
 
-def answered(name: str, request: Mapping[str, Any], language: Language, progress: Progress | None = None) -> tuple[int, Any]:
-    """The HTTP status and the JSON document of a command's answer to a request."""
-    session = _session(Collected, language, "json", progress)
-    code = _shown(name, request, session)
+def command_document(
+    name: str, request: Mapping[str, Any], language: Language, progress: Progress | None = None
+) -> tuple[int, Any]:
+    """HTTP status and JSON document of a command's answer."""
+    session = _session(DocumentSession, language, "json", progress)
+    code = _run(name, request, session)
     return 200 if code == 0 else NO_ANSWER, session.document
 
 
-def ask(name: str, request: Mapping[str, Any], form: str, language: Language) -> HttpReply:
-    """A command's answer to a request in a form; a refusal comes as JSON in the one shape errors have."""
-    session = _session(Session, language, form)
+def command_reply(name: str, request: Mapping[str, Any], format: str, language: Language) -> HttpReply:
+    """A command's answer in a format; an error is JSON in every format."""
+    session = _session(Session, language, format)
     try:
-        code = _shown(name, request, session)
+        code = _run(name, request, session)
     except WhichGpuError as error:
-        return refused(error, language)
+        return error_reply(error, language)
     out: str = session.out.getvalue()  # type: ignore[attr-defined]
-    return HttpReply(200 if code == 0 else NO_ANSWER, CONTENT[form], out.encode("utf-8", "backslashreplace"))
+    return HttpReply(200 if code == 0 else NO_ANSWER, CONTENT_TYPES[format], out.encode("utf-8", "backslashreplace"))
 
 
 S = TypeVar("S", bound=Session)
 
 
-def _session(kind: type[S], language: Language, form: str, progress: Progress | None = None) -> S:
-    session = kind(language, format=form, out=io.StringIO(), err=io.StringIO(), catalogs=catalogs, progress=progress)
+def _session(kind: type[S], language: Language, format: str, progress: Progress | None = None) -> S:
+    session = kind(language, format=format, out=io.StringIO(), err=io.StringIO(), catalogs=catalogs, progress=progress)
     session.catalog_folder = Path(_folder[0]) if _folder else None
     return session
 
 
-def _shown(name: str, request: Mapping[str, Any], session: Session) -> int:
-    """Ask and show a command: no config file and no variable changes what an address means."""
+def _run(name: str, request: Mapping[str, Any], session: Session) -> int:
+    """Answer and print a command; no config file or variable changes what a URL means."""
     command = command_named(name)
     session.command = tuple(name.split())
     rest = {field: value for field, value in request.items() if field != "columns"}
@@ -87,43 +89,45 @@ def _shown(name: str, request: Mapping[str, Any], session: Session) -> int:
 
 
 def status_of(error: WhichGpuError) -> int:
-    """The HTTP status of an error: the same three kinds the exit codes tell apart."""
-    if error.kind in NOT_FOUND:
+    """HTTP status of an error: 400, 404, 422 or 500."""
+    if error.kind in NOT_FOUND_KINDS:
         return 404
     if isinstance(error, UsageError):
         return 400
     return NO_ANSWER if isinstance(error, NoAnswer) else 500
 
 
-def refused(error: WhichGpuError, language: Language) -> HttpReply:
-    """An error in the one shape errors have."""
-    return HttpReply(status_of(error), CONTENT["json"], to_json_line(error_document(without_paths(error), language)).encode())
+def error_reply(error: WhichGpuError, language: Language) -> HttpReply:
+    """Reply for an error, as JSON."""
+    return HttpReply(
+        status_of(error), CONTENT_TYPES["json"], to_json_line(error_document(without_paths(error), language)).encode()
+    )
 
 
 def client_error(error: WhichGpuError, language: Language) -> dict[str, Any]:
-    """The body of an error that a client is sent: no path of this machine is in it."""
+    """Body of an error without paths of this machine."""
     return error_body(without_paths(error), language)
 
 
-def internal(problem: Exception, language: Language) -> HttpReply:
-    """A fault of ours, told without a traceback."""
+def internal_error(problem: Exception, language: Language) -> HttpReply:
+    """Reply for a defect of ours, without a traceback."""
     message = msg("error.internal", what=f"{type(problem).__name__}")
-    return refused(DataError("internal", message, msg("hint.internal")), language)
+    return error_reply(DataError("internal", message, msg("hint.internal")), language)
 
 
-def forget() -> None:
-    """Read everything anew: what the user's own store holds has changed."""
+def forget_catalogs() -> None:
+    """Read catalogs again: the user's own store has changed."""
     catalogs.clear()
 
 
 def catalog(as_known: date | int | None = None) -> Catalog:
-    """The catalog as it is today, or the one that a command asked as known then uses; kept by this process."""
+    """Catalog of this process, as known today or on another day."""
     key = (Path(_folder[0]) if _folder else None, as_known)
     if key not in catalogs:
         catalogs[key] = Catalog(*key)
     return catalogs[key]
 
 
-def use(folder: str | None) -> None:
-    """Facts of another folder than the bundled one, from the start of this process."""
+def use_catalog_folder(folder: str | None) -> None:
+    """Use the catalog of a folder instead of the bundled one."""
     _folder[:] = [folder] if folder else []

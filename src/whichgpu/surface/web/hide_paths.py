@@ -1,4 +1,4 @@
-"""Errors as clients may see them: without the paths of files on the server."""
+"""Errors without the paths of files on the server."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from pathlib import PurePath
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.messages import Message, Value
 
-LOCAL = ("path", "folder")  # the holes of messages that take the path of a file on this machine
+PATH_VALUES = ("path", "folder")  # values of messages that hold paths
 
 
 def without_paths(error: WhichGpuError) -> WhichGpuError:
-    """The same error with file names instead of paths; a hint about a file of the server is left out."""
-    shown = copy(error)
-    shown.message = _without_paths(error.message)
+    """Copy an error with file names instead of paths; a hint that holds a path is left out."""
+    public = copy(error)
+    public.message = _without_paths(error.message)
     if error.hint is not None and _without_paths(error.hint) != error.hint:
-        shown.hint = None
-    return shown
+        public.hint = None
+    return public
 
 
 def _without_paths(message: Message) -> Message:
@@ -29,4 +29,4 @@ def _value(name: str, value: Value) -> Value:
         return _without_paths(value)
     if isinstance(value, tuple | list):
         return tuple(_value(name, item) for item in value)
-    return PurePath(value).name if name in LOCAL and isinstance(value, str) else value
+    return PurePath(value).name if name in PATH_VALUES and isinstance(value, str) else value

@@ -1,74 +1,103 @@
-"""What a page is made of: its state (all of it in the URL), the command that asks the same, and what its template shows.
+"""What a page is made of: its state (all of it in the URL), the command with the same answer, and what its template shows.
 
-    @view("gpus", State)
-    def gpus(page: Page[State]) -> Shown: ...
+    @view("gpus", GpusRequest, extra={"dtype": Field(Plain())}, defaults={"dtype": "bf16"})
+    def gpus(page: Page) -> PageContent: ...
 
-`State` is a frozen dataclass whose fields all have defaults: `str | None`, `str`, `int | None`, `float | None`, `bool`, or
-`tuple[str, ...]` (the parameter may be repeated, or hold several with commas between). A parameter may also be called
-as the command line's short flag is (`in`, `tpot`). One no field is called after is told on the page and refused by its twins;
-one that cannot be read is an error in the one shape errors have.
+The state has every field of the page's requests that a web client may set, and the page's extra fields: True or False for a
+switch, a tuple of texts for a field that takes several (repeated, or with commas between), else a text. A parameter may also
+have one of a field's other names (`in`, `tpot`). Unknown parameters are reported on the page and refused in its other formats.
 """
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any, Generic, TypeVar, get_type_hints
-from urllib.parse import parse_qsl, urlencode
+from typing import Any
+from urllib.parse import urlencode
 
+from whichgpu.api.request.field import Field, fields_of
+from whichgpu.api.request.read import read_field
 from whichgpu.base.errors import UsageError, WhichGpuError
-from whichgpu.base.kinds import FALSE, TRUE
-from whichgpu.base.messages import Language, msg
+from whichgpu.base.kinds import InvalidValue, Whole
+from whichgpu.base.messages import Language
 from whichgpu.base.names import unknown_word
-from whichgpu.catalog.store import Catalog
 from whichgpu.surface.tables import Rows
-from whichgpu.surface.web.command_replies import catalog as kept_catalog
-from whichgpu.surface.web.model_guard import permitted
-from whichgpu.surface.web.reader_language import PARAMETER, kept, named_in
+from whichgpu.surface.web.command_replies import catalog, client_error, status_of
+from whichgpu.surface.web.model_guard import permitted_model
+from whichgpu.surface.web.query import query_pairs
+from whichgpu.surface.web.reader_language import PARAMETER, language_in, with_language
+from whichgpu.surface.web.rest.endpoints import parameter_name
 from whichgpu.surface.web.views import PAGES
+from whichgpu.workload.field_errors import invalid_field
 from whichgpu.workload.spelling import ALIASES
 
-S = TypeVar("S")
-MOST_PARAMETERS = 200
+State = dict[str, Any]
+NO_PAGE_FIELDS = ("catalog_as_known",)  # fields of requests that pages do not offer
 
 
 @dataclass(frozen=True, slots=True)
-class Page(Generic[S]):
-    """One request of a page: its state, the reader's language, and what was asked as it stands in the URL."""
+class View:
+    """A page as declared."""
 
     name: str
-    state: S
+    requests: tuple[type, ...]
+    fields: Mapping[str, Field]
+    defaults: State
+    show: Callable[[Page], PageContent]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One request of a page: its state, the reader's language, and the query of its URL."""
+
+    view: View
+    state: State
     language: Language
     query: str = ""
 
     @property
-    def named_language(self) -> str | None:
-        """The language its address names, which every address on it names, too; None where the browser chose."""
-        return named_in(self.query)
-
-    @property
-    def catalog(self) -> Catalog:
-        """The catalog, read once by this process: much faster to ask than a new one."""
-        return kept_catalog()
+    def name(self) -> str:
+        """Name of the page, which is its path."""
+        return self.view.name
 
     def url(self, **changes: Any) -> str:
-        """This page with some of its state changed (None leaves a field out): the same names as the fields."""
-        return kept(address(self.name, self.state, **changes), self.named_language)
+        """URL of this page with some fields changed; None leaves a field out."""
+        return with_language(address(self.name, self.view, self.state | changes), language_in(self.query))
 
-    def twin(self, ending: str) -> str:
-        """This very state as .json, .csv or .md."""
-        return kept(address(f"{self.name}.{ending}", self.state), self.named_language)
+    def other_format(self, ending: str) -> str:
+        """URL of the same state as .json, .csv, .md or .html."""
+        return with_language(address(f"{self.name}.{ending}", self.view, self.state), language_in(self.query))
+
+    def number(self, name: str, high: int) -> int:
+        """Whole number that a field holds, at least 1 and at most `high`."""
+        try:
+            return max(1, min(Whole(0).read_text(self.state[name]), high))
+        except InvalidValue as invalid:
+            raise invalid_field(name, self.state[name], invalid) from invalid
+
+    def request(self, kind: type, *without: str) -> dict[str, Any]:
+        """The fields of a request that the state gives a value, by the request's own names.
+
+        Commands take all of them; verbs take the day from their context instead of `as_of`.
+        """
+        given = {}
+        for name, declared in page_fields(kind).items():
+            value = self.state[parameter_name(declared)]
+            is_given = value not in (None, (), "") and (value is not False or declared.has_negative)
+            if is_given and name not in without:
+                given[name] = value
+        return given
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """What a view gives back.
+class PageContent:
+    """What a view returns.
 
-    `command` is the command that answers the same and its request: it is shown as a line to copy, and the .json, .csv and .md
-    twins are its answer. A page that no command answers gives a `document` and a `table` (header, rows) instead.
-    `charts` are Vega-Lite specs by name, drawn in the browser from the page and, without JavaScript, at `<page>/<chart>.svg`.
+    `command` is the command with the same answer, and its request: it is shown as a line to copy, and answers the .json, .csv and
+    .md formats. A page without such a command has a `document` and a `table` (header, rows) instead.
+    `charts` are Vega-Lite specs by name, drawn in the browser or, without JavaScript, at `<page>/<chart>.svg`.
     """
 
     template: str
@@ -80,23 +109,19 @@ class Shown:
     status: int = 200
 
 
-@dataclass(frozen=True, slots=True)
-class View:
-    """A page as declared."""
-
-    name: str
-    state: type[Any]
-    show: Callable[[Any], Shown]
-
-
 _DECLARED: dict[str, View] = {}
 
 
-def view(name: str, state: type[S]) -> Callable[[Callable[[Page[S]], Shown]], Callable[[Page[S]], Shown]]:
-    """Declare a page."""
+def view(
+    name: str, *requests: type, extra: Mapping[str, Field] | None = None, defaults: State | None = None
+) -> Callable[[Callable[[Page], PageContent]], Callable[[Page], PageContent]]:
+    """Declare a page with the fields of `requests` and its `extra` fields."""
+    fields = {parameter_name(one): one for kind in requests for one in page_fields(kind).values()}
+    fields |= {name: replace(one, name=name) for name, one in (extra or {}).items()}
 
-    def declare(show: Callable[[Page[S]], Shown]) -> Callable[[Page[S]], Shown]:
-        _DECLARED[name] = View(name, state, show)
+    def declare(show: Callable[[Page], PageContent]) -> Callable[[Page], PageContent]:
+        empty = {name: _empty(one) for name, one in fields.items()}
+        _DECLARED[name] = View(name, requests, fields, empty | (defaults or {}), show)
         return show
 
     return declare
@@ -104,92 +129,90 @@ def view(name: str, state: type[S]) -> Callable[[Callable[[Page[S]], Shown]], Ca
 
 @cache
 def view_named(name: str) -> View:
-    """The page of that name, loaded when first asked for."""
+    """Return the page of that name, loading its module on first use."""
     if name not in PAGES:
-        raise unknown_word("page", name[:80], tuple(PAGES))
-    importlib.import_module(f"whichgpu.surface.web.views.{PAGES[name]}")
+        raise unknown_word("page", name[:80], PAGES)
+    importlib.import_module(f"whichgpu.surface.web.views.{name}")
     return _DECLARED[name]
 
 
-def read_state(kind: type[S], query: str) -> S:
-    """The state a URL's query spells."""
-    pairs = _pairs(query)
-    hints = get_type_hints(kind)
-    values: dict[str, Any] = {}
-    for name in hints:
-        given = [value for key, value in pairs if key == name and value.strip()]
-        if given:
-            values[name] = _read(name, hints[name], given)
-        if name == "model" and given:
-            values[name] = permitted(values[name], kept_catalog())
-    return kind(**values)
+@cache
+def page_fields(request: type) -> Mapping[str, Field]:
+    """Fields of a request that a web client may set on a page, its arguments first."""
+    fields = {name: one for name, one in fields_of(request).items() if not one.is_local and name not in NO_PAGE_FIELDS}
+    return dict(sorted(fields.items(), key=lambda item: not item[1].argument))
 
 
-def unknown_names(kind: type[Any], query: str) -> tuple[str, ...]:
+def read_state(view: View, query: str) -> State:
+    """State that the query of a URL describes."""
+    state = dict(view.defaults)
+    for name, texts in _given(query).items():
+        if name in view.fields and (texts := [text for text in texts if text.strip()]):
+            state[name] = _read(name, view.fields[name], texts)
+            if name == "model":
+                state[name] = permitted_model(state[name], catalog())
+    return state
+
+
+def unknown_parameters(view: View, query: str) -> tuple[str, ...]:
     """Parameters of a query that the page does not have, each once."""
-    known = {*get_type_hints(kind), PARAMETER}
-    return tuple(dict.fromkeys(name[:80] for name, _ in _pairs(query) if name not in known))
+    return tuple(name[:80] for name in _given(query) if name not in view.fields and name != PARAMETER)
 
 
-def mended(kind: type[S], query: str) -> tuple[str, S] | None:
-    """The one parameter without which a query can be read, and the state it then spells; None where that is not so."""
+def without_invalid(view: View, query: str) -> tuple[str, State] | None:
+    """Name of the one parameter without which a query can be read, and the state without it; None if there is none."""
     try:
-        pairs = _pairs(query)
+        given = _given(query)
     except UsageError:
         return None
-    for name in dict.fromkeys(name for name, _ in pairs):
+    for name in given:
         try:
-            return name, read_state(kind, urlencode([pair for pair in pairs if pair[0] != name]))
+            return name, read_state(view, urlencode({key: value for key, value in given.items() if key != name}, doseq=True))
         except WhichGpuError:
             continue
     return None
 
 
-def _pairs(query: str) -> list[tuple[str, str]]:
-    """Names and values, short names as the fields they stand for."""
+def address(path: str, view: View, state: State, always: str = "") -> str:
+    """URL of a state, with only the fields that differ from the defaults, and the one named `always`."""
+    different = [name for name in view.fields if state[name] != view.defaults[name] or name == always]
+    changed = {name: state[name] for name in different if state[name] is not None}
+    query = urlencode({name: _text(value) for name, value in changed.items()}, doseq=True)
+    return f"/{path}?{query}" if query else f"/{path}"
+
+
+def error_content(template: str, context: Mapping[str, Any], error: WhichGpuError, page: Page, **content: Any) -> PageContent:
+    """Content of a page that shows an error beside its form."""
+    body = client_error(error, page.language)
+    document = {"ok": False, "error": body}
+    return PageContent(template, {**context, "error": body}, document=document, status=status_of(error), **content)
+
+
+def _given(query: str) -> dict[str, list[str]]:
+    """Texts of each parameter, other names replaced by those of their fields."""
+    given: dict[str, list[str]] = {}
+    for name, value in query_pairs(query):
+        name = name.replace("-", "_")
+        given.setdefault(ALIASES.get(name, name), []).append(value)
+    return given
+
+
+def _read(name: str, field: Field, texts: Sequence[str]) -> Any:
+    if field.is_list:
+        return tuple(part.strip() for text in texts for part in text.split(",") if part.strip())
+    text = texts[-1].strip()
+    if not field.is_switch:
+        return text
     try:
-        pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=MOST_PARAMETERS, errors="strict")
-    except ValueError as problem:  # too many, or bytes that are no UTF-8
-        raise UsageError("bad-query", msg("error.bad-query"), msg("hint.bad-query", n=MOST_PARAMETERS)) from problem
-    plain = [(name.replace("-", "_"), value) for name, value in pairs]
-    return [(ALIASES.get(name, name), value) for name, value in plain]
+        return read_field(field, text)
+    except InvalidValue as invalid:
+        raise invalid_field(name, text, invalid) from invalid
 
 
-def address(name: str, state: object, **changes: Any) -> str:
-    """The URL of a state, with only what differs from its defaults."""
-    pairs: list[tuple[str, str]] = []
-    for known in fields(state):  # type: ignore[arg-type]
-        value = changes[known.name] if known.name in changes else getattr(state, known.name)
-        usual = getattr(type(state)(), known.name)
-        if value is None or (value == usual and known.name not in changes):
-            continue
-        pairs += [(known.name, part) for part in ([_text(value)] if not isinstance(value, tuple) else map(_text, value))]
-    return f"/{name}" + (f"?{urlencode(pairs)}" if pairs else "")
+def _empty(field: Field) -> Any:
+    """Value of a field that is not given."""
+    return () if field.is_list else False if field.is_switch and not field.has_negative else None
 
 
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _read(name: str, hint: Any, given: list[str]) -> Any:
-    if hint == tuple[str, ...]:
-        return tuple(part.strip() for value in given for part in value.split(",") if part.strip())
-    text = given[-1].strip()
-    try:
-        if hint in (int, int | None):
-            return int(text)
-        if hint in (float, float | None):
-            return float(text)
-    except ValueError:
-        raise _bad(name, text, "wants.page-number") from None
-    if hint is bool:
-        if text.lower() not in (*TRUE, *FALSE):
-            raise _bad(name, text, "wants.flag")
-        return text.lower() in TRUE
-    return text
-
-
-def _bad(name: str, text: str, wants: str) -> UsageError:
-    shown = repr(text if len(text) <= 60 else text[:57] + "…")
-    hint = msg("hint.bad-field", name=name, wants=msg(wants))
-    return UsageError("bad-field", msg("error.bad-field", name=name, value=shown), hint)
+def _text(value: Any) -> Any:
+    return str(value).lower() if isinstance(value, bool) else value

@@ -1,4 +1,4 @@
-"""The body of a request, read within bounds of size and time. Nothing is ever unpacked: a compressed body is refused."""
+"""The body of a request, read within bounds of size and time; a compressed body is refused."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from starlette.requests import ClientDisconnect, Request
 from whichgpu.surface.web.responses import Refusal
 
 
-async def body_parts(request: Request, most: int, seconds: float) -> AsyncIterator[bytes]:
-    """Its parts as they come."""
+async def body_parts(request: Request, max_bytes: int, seconds: float) -> AsyncIterator[bytes]:
+    """Yield parts of the body as they arrive."""
     if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
         raise Refusal(415, "encoding")
     length = request.headers.get("content-length", "0")
-    if not (length.isascii() and length.isdigit() and len(length) < 20) or int(length) > most:
-        raise Refusal(413, "too-large", None, most=_size(most))
-    taken, end = 0, asyncio.get_running_loop().time() + seconds
+    if not (length.isascii() and length.isdigit() and len(length) < 20) or int(length) > max_bytes:
+        raise Refusal(413, "too-large", None, most=_size(max_bytes))
+    received, end = 0, asyncio.get_running_loop().time() + seconds
     stream = request.stream()
     while True:
         try:
@@ -29,20 +29,20 @@ async def body_parts(request: Request, most: int, seconds: float) -> AsyncIterat
             raise Refusal(400, "bad-request") from None
         if part is None:
             return
-        taken += len(part)
-        if taken > most:
-            raise Refusal(413, "too-large", None, most=_size(most))
+        received += len(part)
+        if received > max_bytes:
+            raise Refusal(413, "too-large", None, most=_size(max_bytes))
         if part:
             yield part
 
 
-async def json_body(request: Request, most: int, seconds: float) -> bytes:
-    """A body that says it is JSON, whole."""
+async def json_body(request: Request, max_bytes: int, seconds: float) -> bytes:
+    """Whole body of a request whose content type is JSON."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise Refusal(415, "not-json")
-    return b"".join([part async for part in body_parts(request, most, seconds)])
+    return b"".join([part async for part in body_parts(request, max_bytes, seconds)])
 
 
-def _size(most: int) -> str:
-    return f"{most >> 20} MiB" if most >= 1 << 20 else f"{most >> 10} KiB"
+def _size(count: int) -> str:
+    return f"{count >> 20} MiB" if count >= 1 << 20 else f"{count >> 10} KiB"

@@ -1,4 +1,4 @@
-"""What all routes share: a refusal anywhere inside becomes a reply, and nobody computes for a client who has left."""
+"""What all routes share: refusals become responses, and work for a client who has disconnected is cancelled."""
 
 from __future__ import annotations
 
@@ -9,53 +9,53 @@ from collections.abc import Awaitable, Callable
 from starlette.requests import Request
 from starlette.responses import Response
 
-from whichgpu.surface.web.responses import Refusal, refused
+from whichgpu.surface.web.responses import Refusal, refusal_response
 from whichgpu.surface.web.server.cache import Answer
-from whichgpu.surface.web.server.pool import Question
+from whichgpu.surface.web.server.frames import Question
 from whichgpu.surface.web.server.service import Service, client_of
 
-Handler = Callable[..., Awaitable[Response]]  # takes the request, and the path's parameters by name
+Handler = Callable[..., Awaitable[Response]]  # takes the request and the path's parameters by name
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-def answering(handler: Handler) -> Endpoint:
-    """An endpoint that calls the handler with the path's parameters and turns a refusal into a reply in the one error shape."""
+def endpoint(handler: Handler) -> Endpoint:
+    """Wrap a handler: pass it the path's parameters, and turn a refusal into a response."""
 
     @functools.wraps(handler)
-    async def answered(request: Request) -> Response:
+    async def respond(request: Request) -> Response:
         try:
             return await handler(request, **request.path_params)
         except Refusal as refusal:
-            return refused(request, refusal)
+            return refusal_response(request, refusal)
 
-    return answered
+    return respond
 
 
 def service_of(request: Request) -> Service:
-    """The server's state."""
+    """State of the server."""
     service = request.app.state.service
     assert isinstance(service, Service)
     return service
 
 
-async def asked(request: Request, question: Question, drawing: bool = False) -> Answer:
-    """An answer; given up when the client leaves before a worker has taken the question."""
+async def ask_worker(request: Request, question: Question, drawing: bool = False) -> Answer:
+    """Answer of a worker, or the cached one; cancelled when the client disconnects before a worker has begun."""
     service = service_of(request)
-    kept = service.kept(question)
-    if kept is not None:
-        return kept
+    cached = service.cached(question)
+    if cached is not None:
+        return cached
     work = asyncio.ensure_future(service.ask(question, client_of(request), drawing))
-    left = asyncio.ensure_future(_left(request))
+    gone = asyncio.ensure_future(_disconnected(request))
     try:
-        await asyncio.wait((work, left), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
         if not work.done():
-            raise Refusal(499, "left")  # nobody reads this
+            raise Refusal(499, "left")  # The client has disconnected.
         return work.result()
     finally:
-        left.cancel()
+        gone.cancel()
         work.cancel()
 
 
-async def _left(request: Request) -> None:
+async def _disconnected(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass

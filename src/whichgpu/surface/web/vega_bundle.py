@@ -1,4 +1,4 @@
-"""The script that draws charts in the browser: made from vl-convert's own bundle once, which takes seconds, and kept."""
+"""The script that draws charts in the browser, built from vl-convert in seconds and kept in the user's cache."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from whichgpu.base.files import user_folder
 @cache
 def bundle() -> bytes:
     """Vega, Vega-Lite and vega-embed as one classic script that sets `vegaEmbed`, `vega` and `vegaLite` on the window."""
-    kept = _kept()
-    if kept is not None:
+    cached = _cache_file()
+    if cached is not None:
         with contextlib.suppress(OSError):
-            return kept.read_bytes()
-    make: Any = import_module("vl_convert").javascript_bundle  # its own annotations forget that it may be called bare
-    made = str(make()).encode()
-    if kept is not None:
-        beside = kept.with_name(f"{kept.name}.{os.getpid()}")
+            return cached.read_bytes()
+    make: Any = import_module("vl_convert").javascript_bundle  # Its annotations require an argument that is optional.
+    script = str(make()).encode()
+    if cached is not None:
+        part = cached.with_name(f"{cached.name}.{os.getpid()}")
         with contextlib.suppress(OSError):
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            beside.write_bytes(made)
-            beside.replace(kept)
-    return made
+            cached.parent.mkdir(parents=True, exist_ok=True)
+            part.write_bytes(script)
+            part.replace(cached)
+    return script
 
 
-def is_made() -> bool:
-    """Whether it was made before: then any worker can give it."""
-    kept = _kept()
+def is_cached() -> bool:
+    """Whether the script is in the cache, so that any worker can read it."""
+    cached = _cache_file()
     try:
-        return kept is not None and kept.is_file()
+        return cached is not None and cached.is_file()
     except OSError:
         return False
 
 
-def _kept() -> Path | None:
+def _cache_file() -> Path | None:
     folder = user_folder("XDG_CACHE_HOME", ".cache")
     return None if folder is None else folder / "whichgpu" / f"vega-{version('vl-convert-python')}.js"

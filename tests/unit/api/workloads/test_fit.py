@@ -28,7 +28,8 @@ from whichgpu.estimate.memory.dispatch import estimate_memory
 from whichgpu.estimate.memory.parts import MemoryEstimate, build_estimate
 from whichgpu.estimate.remedies import FitProblem, gpus_that_fit, remedies
 from whichgpu.estimate.usable import usable_bytes
-from whichgpu.surface.charts.vega import MOST_BARS, check_plot, memory_chart, write_chart
+from whichgpu.surface.charts.chart_file import check_chart_file, write_chart
+from whichgpu.surface.charts.memory import MAX_BARS, memory_chart
 from whichgpu.workload.shapes import Dlrm, Mlp, Transformer, WeightsOnly
 from whichgpu.workload.spelling import fill_defaults
 from whichgpu.workload.workload import Parallel, Workload
@@ -76,7 +77,7 @@ def test_the_largest_size_fits_and_the_next_does_not(usable: int, task: Any, dp:
         size = curve.largest(usable)
         if size:
             assert simple(curve.at(size)).device.high <= usable
-        assert simple(curve.at(size + 1)).device.high > usable or curve.told(size) in (131072, dp << 20)
+        assert simple(curve.at(size + 1)).device.high > usable or curve.to_user_units(size) in (131072, dp << 20)
 
 
 def test_one_curve_serves_many_limits_with_few_computations() -> None:
@@ -236,16 +237,16 @@ def test_the_chart_is_a_stacked_bar_of_parts_with_labels_and_limits(answer: FitA
 
 def test_a_chart_of_every_gpu_shows_those_near_the_need(catalog: Catalog) -> None:
     spec = memory_chart(verbs.fit_model("mlp:90x40", task="train", catalog=catalog), english())
-    assert len(spec["layer"][1]["data"]["values"]) == MOST_BARS
+    assert len(spec["layer"][1]["data"]["values"]) == MAX_BARS
 
 
 def test_a_picture_needs_a_known_ending_and_the_extra(answer: FitAnswer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError) as caught:
-        check_plot("parts.jpeg")
+        check_chart_file("parts.jpeg")
     assert caught.value.choices == (".svg", ".png", ".html")
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     with pytest.raises(UsageError) as caught:
-        check_plot("parts.svg")
+        check_chart_file("parts.svg")
     assert caught.value.kind == "needs-extra"
     assert "pip install" in english().render(caught.value.hint)  # type: ignore[arg-type]
 

@@ -18,7 +18,7 @@ from whichgpu.decide.roles.assignment import ReplicaCount
 from whichgpu.decide.roles.designs import MIN_GAIN, UNLIMITED_RATE, designs
 from whichgpu.decide.roles.role_replicas import RoleReplica
 
-module = sys.modules["whichgpu.decide.roles.designs"]  # the package has a function of that name
+module = sys.modules["whichgpu.decide.roles.designs"]
 
 ONE = served("llama-3.1-8b", 6.0)
 RENTED = [kind(NEW, None, price=3.0), kind(OLD, None, price=1.0)]

@@ -12,9 +12,10 @@ import pytest
 from tests.serving_cases import CATALOG, asked, linear
 from whichgpu.base.errors import NoAnswer, UsageError
 from whichgpu.base.messages import english, msg
-from whichgpu.decide.roles import GpuKind, ModelLoad, assign_roles, designs
-from whichgpu.decide.roles.assign import better_serving, idle_gpus
+from whichgpu.decide.roles.assign import assign_roles, better_serving, idle_gpus
 from whichgpu.decide.roles.assignment import Assignment, ReplicaCount, best_assignment
+from whichgpu.decide.roles.cluster import GpuKind, ModelLoad
+from whichgpu.decide.roles.designs import designs
 from whichgpu.decide.roles.fleets import SimulatedAssignment
 from whichgpu.decide.roles.max_rate import at_even_rate, max_rate
 from whichgpu.decide.roles.role_replicas import ROLES, RoleReplica, replica_sizes, role_replicas

@@ -63,7 +63,7 @@ def test_between_nodes_the_network_s_hops_and_bandwidth_count() -> None:
 
 
 def test_a_switch_that_adds_up_takes_every_byte_once() -> None:
-    adding = replace(SWITCH, reduces=True)
+    adding = replace(SWITCH, has_nvls=True)
     assert seconds("all_reduce", 1e10, Communicator(8, 8), adding) == pytest.approx(25 * US + 1e10 / (1e11 * 0.743))
     assert seconds("all_reduce", 1e10, Communicator(2, 2), adding) == seconds("all_reduce", 1e10, Communicator(2, 2))
     assert seconds("all_reduce", 1e10, Communicator(4, 4), adding) < seconds("all_reduce", 1e10, Communicator(4, 4))
@@ -78,7 +78,7 @@ def test_an_engine_s_own_kernel_reads_its_peers() -> None:
         twice = 4 * US + 2 * 3**0.5 * US + size * 1.5 / 1e11
         assert seconds("all_reduce", size, Communicator(4, 4), own=True) == pytest.approx(min(once, twice))
     assert 4 * US + 3**0.5 * US + 1e3 * 3 / 1e11 < 4 * US + 2 * 3**0.5 * US + 1e3 * 1.5 / 1e11
-    board = replace(SWITCH, kind="pcie", hop="pcie")
+    board = replace(SWITCH, kind="pcie", link_latency_kind="pcie")
     assert seconds("all_reduce", 1e3, Communicator(4, 4), board, own=True) == seconds(
         "all_reduce", 1e3, Communicator(4, 4), board
     )
@@ -90,7 +90,7 @@ def test_an_exchange_goes_near_and_far_at_once() -> None:
     assert seconds("all_to_all", 1e9, Communicator(8, 8)) == pytest.approx(near)
     far = (8.4 + 3.4 + 4 + 14) * US + 1e9 * 8 / 16 / 1e10
     assert seconds("all_to_all", 1e9, Communicator(16, 8)) == pytest.approx(far)
-    quick = replace(SWITCH, network=1e13)
+    quick = replace(SWITCH, network_bandwidth=1e13)
     assert seconds("all_to_all", 1e9, Communicator(16, 8), quick) == pytest.approx(
         (8.4 + 3.4 + 4 + 14) * US + 1e9 * 7 / 16 / 1e11
     )
@@ -99,7 +99,7 @@ def test_an_exchange_goes_near_and_far_at_once() -> None:
 
 
 def test_many_sizes_and_fabrics_at_once() -> None:
-    slow = replace(SWITCH, link=5e10)
+    slow = replace(SWITCH, link_bandwidth=5e10)
     both = collective_cost("all_gather", [1e9, 2e9], Communicator(8, 8), [SWITCH, slow])  # type: ignore[arg-type]
     assert both.seconds.shape == (2, 2)
     assert both.volume[1, 0] == pytest.approx(both.volume[0, 1])
@@ -117,38 +117,43 @@ def test_many_sizes_and_fabrics_at_once() -> None:
     ],
 )  # fmt: skip
 def test_how_much_of_its_links_a_gpu_can_use(kind: str, board: int, members: int, share: float) -> None:
-    fabric = replace(SWITCH, kind=kind, board=board)
-    assert fabric.inside(members) == pytest.approx(1e11 * share)
-    assert fabric.inside(1) == float("inf")
+    fabric = replace(SWITCH, kind=kind, board_gpus=board)
+    assert fabric.bus_bandwidth(members) == pytest.approx(1e11 * share)
+    assert fabric.bus_bandwidth(1) == float("inf")
 
 
 def test_beyond_a_bridge_and_beyond_a_socket() -> None:
-    bridged, cards = replace(SWITCH, kind="pairs"), replace(SWITCH, kind="pcie", pcie=2e10)
-    assert bridged.inside(3) == 1e10
-    assert (bridged.hop_kind(2), bridged.hop_kind(3)) == ("nvlink", "pcie")
-    assert [cards.inside(members) for members in (2, 4, 5, 8)] == [2e10, 2e10, 13e9, 13e9]
-    assert replace(SWITCH, kind="pcie").inside(8) == 1e10
-    assert [replace(SWITCH, kind=kind).direct for kind in ("nvswitch", "mesh", "pcie", "pairs")] == [True, True, False, False]
+    bridged, cards = replace(SWITCH, kind="pairs"), replace(SWITCH, kind="pcie", pcie_bandwidth=2e10)
+    assert bridged.bus_bandwidth(3) == 1e10
+    assert (bridged.latency_kind(2), bridged.latency_kind(3)) == ("nvlink", "pcie")
+    assert [cards.bus_bandwidth(members) for members in (2, 4, 5, 8)] == [2e10, 2e10, 13e9, 13e9]
+    assert replace(SWITCH, kind="pcie").bus_bandwidth(8) == 1e10
+    assert [replace(SWITCH, kind=kind).fully_connected for kind in ("nvswitch", "mesh", "pcie", "pairs")] == [
+        True,
+        True,
+        False,
+        False,
+    ]
 
 
 def test_links_of_gpus_as_sold() -> None:
     h100 = fabric_of(GPUS["h100-sxm"])
-    assert h100.link == pytest.approx(450e9 * 0.824)
-    assert (h100.reduces, h100.board, h100.domain, h100.name) == (True, 8, 16, "nvswitch-4")
+    assert h100.link_bandwidth == pytest.approx(450e9 * 0.824)
+    assert (h100.has_nvls, h100.board_gpus, h100.domain_gpus, h100.name) == (True, 8, 16, "nvswitch-4")
     assert h100.network_kind == "infiniband"
-    assert (h100.network, h100.network_hop) == pytest.approx((400e9 / 8 * 0.92, 4 * US))
-    assert not fabric_of(GPUS["a100-sxm-80gb"]).reduces
-    assert fabric_of(GPUS["gb200"]).domain == 72
+    assert (h100.network_bandwidth, h100.network_latency) == pytest.approx((400e9 / 8 * 0.92, 4 * US))
+    assert not fabric_of(GPUS["a100-sxm-80gb"]).has_nvls
+    assert fabric_of(GPUS["gb200"]).domain_gpus == 72
     t4 = fabric_of(GPUS["t4"])
-    assert t4.link == t4.pcie == pytest.approx(15.75e9 * 0.76, rel=0.01)
+    assert t4.link_bandwidth == t4.pcie_bandwidth == pytest.approx(15.75e9 * 0.76, rel=0.01)
     assert t4.name == "pcie-3"
-    assert t4.network == pytest.approx(12.5e9 / 8 * 0.7)
+    assert t4.network_bandwidth == pytest.approx(12.5e9 / 8 * 0.7)
     host = fabric_of(GPUS["t4"], interconnect="pcie-host")
-    assert host.link == pytest.approx(t4.link / 2)
+    assert host.link_bandwidth == pytest.approx(t4.link_bandwidth / 2)
     blind = fabric_of(replace(GPUS["t4"], pcie=None))
-    assert blind.link == pytest.approx(15.75e9 * 0.76)
+    assert blind.link_bandwidth == pytest.approx(15.75e9 * 0.76)
     assert blind.name == "pcie-3"
     slow = fabric_of(GPUS["h100-sxm"], network_gbps=0.0)
-    assert slow.network == 0.0
+    assert slow.network_bandwidth == 0.0
     odd = fabric_of(GPUS["h100-sxm"], network_kind="pigeons", network_gbps=80.0)
-    assert odd.network == pytest.approx(10e9 * 0.7)
+    assert odd.network_bandwidth == pytest.approx(10e9 * 0.7)

@@ -114,7 +114,7 @@ STREAM = 3 * 128 * 64 * 2.0  # three sequences of 128 tokens, 64 numbers of two 
 
 def said(workload: Workload, shape: Any = TINY, batch: float = 3.0) -> set[tuple[Any, ...]]:
     return {
-        (one.kind, one.axis, float(one.size), float(one.count), one.hidden) for one in step_collectives(workload, shape, batch)
+        (one.kind, one.axis, float(one.size), float(one.count), one.overlap) for one in step_collectives(workload, shape, batch)
     }
 
 
@@ -168,7 +168,7 @@ def test_copies_add_up_gradients_in_buckets() -> None:
     buckets = PARAMETERS * 4 / 25e6
     fp32 = work(precision="fp32", parallel=Parallel(dp=2), accumulation=3)
     (one,) = step_collectives(fp32, BIG, 1.0)  # once, however many micro-steps there are
-    assert (one.kind, one.axis, one.hidden) == ("all_reduce", "dp", "backward")
+    assert (one.kind, one.axis, one.overlap) == ("all_reduce", "dp", "backward")
     assert (one.size, one.count) == pytest.approx((25e6, buckets))
     (small,) = step_collectives(work(precision="fp32", parallel=Parallel(dp=2)), NET, 1.0)
     assert (small.size, small.count) == (36 * 4.0, 1.0)  # less than a bucket
@@ -184,13 +184,13 @@ def test_copies_add_up_gradients_in_buckets() -> None:
 )
 def test_zero_scatters_and_gathers(zero: int, expected: list[tuple[str, float, str]]) -> None:
     found = step_collectives(work(precision="fp32", parallel=Parallel(dp=2, zero=zero), accumulation=3), BIG, 1.0)
-    assert [(one.kind, one.hidden) for one in found] == [(kind, hidden) for kind, _, hidden in expected]
+    assert [(one.kind, one.overlap) for one in found] == [(kind, hidden) for kind, _, hidden in expected]
     times = [one.size * one.count / (PARAMETERS * 4) for one in found]
     assert times == pytest.approx([each for _, each, _ in expected])
 
 
 def test_weights_are_gathered_layer_by_layer() -> None:
-    found = [one for one in step_collectives(work(parallel=Parallel(dp=2, zero=3)), TINY, 1.0) if one.hidden == "forward"]
+    found = [one for one in step_collectives(work(parallel=Parallel(dp=2, zero=3)), TINY, 1.0) if one.overlap == "forward"]
     assert [one.count for one in found] == [5.0]
     assert found[0].size == pytest.approx(weight_bytes(work(), TINY) / 5)
 
@@ -280,7 +280,7 @@ ONE = dict.fromkeys(("latency", "volume", "beside", "straggle", "threads", "laun
 
 
 def step(factors: dict[str, float] | None = None, **seconds: float) -> StepBreakdown:
-    plain = dict.fromkeys(NAMES, 0.0) | {"members": 1.0, "bubble": 1.0, "threads": 1.0} | seconds
+    plain = dict.fromkeys(NAMES, 0.0) | {"ranks": 1.0, "pipeline": 1.0, "threads": 1.0} | seconds
     return combine_parts(StepParts(**{name: np.array([[value]]) for name, value in plain.items()}), ONE | (factors or {}))
 
 
@@ -294,7 +294,7 @@ def test_one_gpu_alone_works() -> None:
 
 
 def test_messages_are_waited_for_or_hidden_behind_work() -> None:
-    opened = step(device=2.0, open_latency=0.25, open_volume=0.5)
+    opened = step(device=2.0, exposed_latency=0.25, exposed_volume=0.5)
     assert number(opened) == 2.75
     assert number(opened, "communication") == 0.75
     beside = step({"beside": 0.0}, device=3.0, backward=2.0, backward_volume=1.0)
@@ -307,32 +307,29 @@ def test_messages_are_waited_for_or_hidden_behind_work() -> None:
     for name in ("forward", "attention"):
         found = step({"beside": 0.0}, device=3.0, **{name: 1.0, f"{name}_latency": 0.5, f"{name}_volume": 1.0})
         assert number(found) == pytest.approx(3.0 + 1.5 - 0.9)
-    scaled = step({"latency": 2.0, "volume": 3.0}, device=1.0, open_latency=0.1, open_volume=0.1)
+    scaled = step({"latency": 2.0, "volume": 3.0}, device=1.0, exposed_latency=0.1, exposed_volume=0.1)
     assert number(scaled) == pytest.approx(1.5)
 
 
 def test_pipelines_stretch_everything_and_members_wait_for_the_slowest() -> None:
-    assert number(step(device=2.0, bubble=1.5)) == 3.0
-    assert number(step(device=2.0, bubble=1.5), "bubble") == 1.0
-    eight = step(device=2.0, members=8.0)
+    assert number(step(device=2.0, pipeline=1.5)) == 3.0
+    assert number(step(device=2.0, pipeline=1.5), "bubble") == 1.0
+    eight = step(device=2.0, ranks=8.0)
     assert number(eight) == pytest.approx(2.0 + 0.015 * float(straggler_deviations(np.array(8.0))) * 2.0 + 1e-4)
     assert number(eight, "waiting") == pytest.approx(number(eight) - 2.0)
-    plain = dict.fromkeys(NAMES, 0.0) | {"device": 2.0, "members": 8.0, "bubble": 1.0, "threads": 1.0}
-    apart = combine_parts(StepParts(**{name: np.array([[value]]) for name, value in plain.items()}), ONE, straggling=False)
-    assert number(apart) == pytest.approx(2.0 + 1e-4)
 
 
 def test_threads_of_one_process_wait_for_the_interpreter() -> None:
     """Forward calls wait for all other copies, a fifth of the rest does."""
     found = step(calls=1.0, forward_calls=0.5, threads=4.0, device=1e-9)
     assert number(found, "host") == pytest.approx(1.0 + (0.5 + 0.2 * 0.5) * 3)
-    copied = step(device=1.0, copied=100.0)
+    copied = step(device=1.0, copied_tensors=100.0)
     assert number(copied) == pytest.approx(1.0 + 100 * 90e-6)
     assert number(step(device=1.0, threads=2.0)) == pytest.approx(1.0 + 1e-4)
 
 
 def test_what_a_step_is_spent_on_adds_up() -> None:
-    found = step(device=2.0, members=4.0, bubble=1.2, open_volume=0.3, backward=1.0, backward_volume=0.5, calls=0.2, once=0.1)
+    found = step(device=2.0, ranks=4.0, pipeline=1.2, exposed_volume=0.3, backward=1.0, backward_volume=0.5, calls=0.2, once=0.1)
     parts = sum(number(found, name) for name in ("work", "communication", "bubble", "waiting"))
     assert number(found) == pytest.approx(parts)
 

@@ -56,7 +56,7 @@ def test_sequence_parallel_sends_the_same_bytes_in_two_halves() -> None:
 def test_copies_add_up_every_gradient_once(precision: str, width: int) -> None:
     found = said("train", "resnet50", gpus=8, batch=256, precision=precision)
     assert volume(found, "all_reduce") == pytest.approx(25.56e6 * width, rel=0.01)
-    assert all(one.hidden == "backward" for one in found)
+    assert all(one.overlap == "backward" for one in found)
 
 
 def test_zero_3_sends_half_as_much_again_as_zero_1() -> None:
@@ -96,7 +96,7 @@ def test_copies_that_serve_are_silent() -> None:
 
 def test_threads_send_weights_out_and_take_gradients_back() -> None:
     found = said("train", "resnet50", gpus=4, batch=48, precision="fp32", parallel={"dp": 4, "threads": True})
-    assert [(one.kind, one.hidden) for one in found] == [("broadcast", ""), ("broadcast", "")]
+    assert [(one.kind, one.overlap) for one in found] == [("broadcast", ""), ("broadcast", "")]
 
 
 @pytest.mark.parametrize(

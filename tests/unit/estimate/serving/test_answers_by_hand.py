@@ -16,12 +16,12 @@ from whichgpu.estimate.group.breakdown import TERMS as GROUP_TERMS
 from whichgpu.estimate.group.group_answer import layout_words
 from whichgpu.estimate.group.group_calibration import NO_CORRECTIONS as UNCORRECTED
 from whichgpu.estimate.group.group_calibration import GroupSetting
-from whichgpu.estimate.group.ranks import _around, _plain
-from whichgpu.estimate.serving.curve import Objectives, point, saturation_rate, throughput_curve
+from whichgpu.estimate.group.ranks import _ring_attention, _without_experts
+from whichgpu.estimate.serving.curve import Objectives, rate_point, saturation_rate, throughput_curve
 from whichgpu.estimate.serving.fleet.fleet_answer import share_within_objectives
 from whichgpu.estimate.serving.fleet.fleet_outcome import FleetOutcome, Transfers
 from whichgpu.estimate.serving.load import Lengths, Load
-from whichgpu.estimate.serving.serving_answer import StepRange, _alone, serving_answer
+from whichgpu.estimate.serving.serving_answer import StepRange, _unloaded_latency, serving_answer
 from whichgpu.estimate.time.calibration import correction_key, load_calibration
 from whichgpu.estimate.time.operators import Op
 from whichgpu.estimate.time.own_corrections import OwnCorrections, with_own_corrections
@@ -100,28 +100,28 @@ def test_corrections_of_groups_add_up() -> None:
     assert replace(setting, engine="pytorch-threads").style == "threads"
     assert setting.style == "serving"
     ranged = replace(UNCORRECTED, ranges={"group": {"decode": (-0.1, 0.2), "any": (-0.3, 0.4)}})
-    assert [ranged.spread("group", task) for task in ("decode", "train")] == [(-0.1, 0.2), (-0.3, 0.4)]
-    assert ranged.spread("group-kin", "decode") == (-0.8, 1.1)
+    assert [ranged.log_range("group", task) for task in ("decode", "train")] == [(-0.1, 0.2), (-0.3, 0.4)]
+    assert ranged.log_range("group-kin", "decode") == (-0.8, 1.1)
     assert layout_words(Parallel(dp=2, pp=3, sp=True)) == "dp=2,pp=3,sp"
 
 
 def test_keys_come_round_to_a_part_of_the_queries() -> None:
     op = Op("attention", "bf16", 100.0, 60.0, 20.0, {"keys": 8.0})
-    told = _around(op, asked("train", parallel=Parallel(cp=4)))
+    told = _ring_attention(op, asked("train", parallel=Parallel(cp=4)))
     assert (told.flops, told.read, told.write, told.sizes["keys"]) == (400.0, 150.0, 20.0, 32.0)
-    assert _around(op, asked("train")) is op
+    assert _ring_attention(op, asked("train")) is op
     other = Op("gemm", "bf16")
-    assert _around(other, asked("train", parallel=Parallel(cp=4))) is other
+    assert _ring_attention(other, asked("train", parallel=Parallel(cp=4))) is other
     spread = Parallel(tp=2, ep=2)
-    assert _plain(asked("train", parallel=spread)).parallel.ep == 2
-    assert _plain(asked("serve", parallel=spread)).parallel == Parallel(tp=2)
+    assert _without_experts(asked("train", parallel=spread)).parallel.ep == 2
+    assert _without_experts(asked("serve", parallel=spread)).parallel == Parallel(tp=2)
 
 
 LIKE = Figure(1.0, 0.8, 1.5, "s", "calibrated", ("a",))
 
 
 def test_a_figure_lies_between_fast_and_slow_steps() -> None:
-    found = StepRange(LIKE).figure(5.0, 9.0, 3.0, "s")
+    found = StepRange(LIKE).figure((5.0, 9.0, 3.0), "s")
     assert (found.low, found.value, found.high, found.sources) == (3.0, 5.0, 9.0, ("a", "serving-simulation"))
     assert StepRange(LIKE).factors == (0.8, 1.5)
 
@@ -167,7 +167,7 @@ def test_who_is_refused_by_all_has_no_answer() -> None:
 
 def test_a_server_alone() -> None:
     outcome = SERVER.run([(0.0, 100, 20, ()), (9.0, 200, 40, ())])
-    first, between = _alone(SERVER, outcome)
+    first, between = _unloaded_latency(SERVER, outcome)
     assert (first, between) == pytest.approx((0.01, 0.01))
 
 
@@ -175,7 +175,7 @@ def test_saturation_and_what_objectives_allow() -> None:
     """Sixteen at once, each for 19 steps of 10 ms after its first: at most 16 answers in 0.19 to 0.2 s."""
     most = saturation_rate(SERVER, LOAD)
     assert 16 / 0.21 < most < 16 / 0.18
-    low, high = (point(SERVER, LOAD, share * most, Objectives(tpot_max=0.02), most) for share in (0.5, 1.5))
+    low, high = (rate_point(SERVER, LOAD, share * most, Objectives(tpot_max=0.02), most) for share in (0.5, 1.5))
     assert (low.saturated, high.saturated) == (False, True)
     assert low.met == 1.0
     assert low.rate == 0.5 * most

@@ -14,10 +14,10 @@ from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.group.breakdown import StepBreakdown
 from whichgpu.estimate.group.fabric import Fabric, fabric_of
 from whichgpu.estimate.group.group_answer import GroupTime, _bound, _remarks, group_time_of
-from whichgpu.estimate.group.layout_search import LayoutCandidate, ScreenedLayouts, best_layout, time_best_layouts
+from whichgpu.estimate.group.layout_search import LayoutCandidate, ScreenedLayouts, screen_layouts, time_best_layouts
 from whichgpu.estimate.group.scaling import scaling_of
 from whichgpu.estimate.group.step import Devices, GroupGrid, evaluate_group
-from whichgpu.estimate.serving.curve import SHARES, Objectives, RatePoint, _allowed, _narrowed, throughput_curve
+from whichgpu.estimate.serving.curve import CURVE_SHARES, Objectives, RatePoint, _bisected_rate, _capacity, throughput_curve
 from whichgpu.estimate.serving.load import Lengths, Load
 from whichgpu.estimate.serving.serving_answer import _warnings, serving_answer
 from whichgpu.estimate.serving.summary import LatencyPercentiles, Summary
@@ -39,9 +39,9 @@ def work(task: Any = "train", **changed: Any) -> Workload:
 def bound(**seconds: float) -> str:
     """Of a step of ten seconds, nine of them work."""
     plain = dict.fromkeys([field.name for field in fields(StepBreakdown)], 0.0) | {"wall": 10.0, "work": 9.0}
-    told = StepBreakdown(**{name: np.array([[seconds.get(name, value)]]) for name, value in plain.items()})
     flops, moved = (np.array([[seconds.get(name, 0.0)]]) for name in ("flops", "moved"))
-    return _bound(GroupGrid("pytorch", "train", told, np.zeros((1, 1)), flops, moved))
+    grid = GroupGrid("pytorch", "train", None, np.zeros((1, 1)), flops, moved)  # type: ignore[arg-type]
+    return _bound(grid, plain | seconds)
 
 
 def test_what_bounds_a_group() -> None:
@@ -131,11 +131,11 @@ def test_what_a_screen_lets_through_by_mistake_is_left_out() -> None:
 
 def test_the_best_layout_is_the_fastest_that_fits() -> None:
     net = Mlp("net", (512, 512, 8))
-    found = best_layout(work(precision="fp32", batch=64, gpus=2), net, H100, DEVICES)
-    assert found is not None
-    assert found.candidate.parallel.dp == 2
+    asked = work(precision="fp32", batch=64, gpus=2)
+    best = time_best_layouts(asked, net, DEVICES, screen_layouts(asked, net, DEVICES, 2), 0)[0]
+    assert best.candidate.parallel.dp == 2
     wide = Mlp("wide", (400_000, 400_000, 8))
-    assert best_layout(work(precision="fp32", batch=64), wide, H100, DEVICES) is None
+    assert screen_layouts(replace(asked, gpus=1), wide, DEVICES, 1).candidates == ()
 
 
 LIKE = Figure(1.0, 0.8, 1.5, "s", "calibrated", ("a",))
@@ -150,10 +150,10 @@ def test_progress_is_told_up_to_its_end() -> None:
     drawn = throughput_curve(SERVER, LOAD, Objectives(), 50.0, heard.append)
     assert [one.rate for one in drawn.points] == pytest.approx([5, 12.5, 20, 27.5, 35, 40, 45, 48.5, 55])
     assert drawn.allowed is None
-    assert heard == pytest.approx([place / len(SHARES) for place in range(1, len(SHARES) + 1)])
+    assert heard == pytest.approx([place / len(CURVE_SHARES) for place in range(1, len(CURVE_SHARES) + 1)])
     heard.clear()
     throughput_curve(SERVER, LOAD, Objectives(ttft_max=1.0), 50.0, heard.append)
-    assert heard[-1] == pytest.approx(len(SHARES) / (len(SHARES) + 6))  # six narrowings are to come
+    assert heard[-1] == pytest.approx(len(CURVE_SHARES) / (len(CURVE_SHARES) + 6))  # six narrowings are to come
 
 
 NOTHING = (0.0,)
@@ -172,8 +172,8 @@ NOTHING = (0.0,)
 def test_the_largest_rate_that_was_seen_to_hold(points: Any, limit: float, allowed: float) -> None:
     """Objectives that no further simulation meets: nothing beyond what was drawn is allowed."""
     drawn = [RatePoint(rate, 1.0, NOTHING, NOTHING, NOTHING, 1.0, met, full) for rate, met, full in points]
-    assert _narrowed(SERVER, LOAD, Objectives(ttft_max=1e-9), drawn, limit) == allowed
-    assert _allowed(SERVER, LOAD, Objectives(ttft_max=1e-9), drawn, limit) <= 0.86 * allowed  # many requests say it does not hold
+    assert _bisected_rate(SERVER, LOAD, Objectives(ttft_max=1e-9), drawn, limit) == allowed
+    assert _capacity(SERVER, LOAD, Objectives(ttft_max=1e-9), drawn, limit) <= 0.86 * allowed  # many requests say no
 
 
 def test_a_rate_between_those_drawn_is_narrowed() -> None:
@@ -182,7 +182,7 @@ def test_a_rate_between_those_drawn_is_narrowed() -> None:
         RatePoint(1.0, 1.0, NOTHING, NOTHING, NOTHING, 1.0, 1.0, False),
         RatePoint(9.0, 1.0, NOTHING, NOTHING, NOTHING, 1.0, 0.0, False),
     ]
-    found = _allowed(SERVER, LOAD, Objectives(ttft_max=10.0), drawn, 5.0)
+    found = _capacity(SERVER, LOAD, Objectives(ttft_max=10.0), drawn, 5.0)
     assert found == pytest.approx(5.0 - 4.0 / 2**6)
 
 

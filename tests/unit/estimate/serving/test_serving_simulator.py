@@ -115,10 +115,10 @@ def test_clients_ask_anew_when_answered() -> None:
 
 def test_copies_share_the_load() -> None:
     load = requests(*((0.0, 10, 100) for _ in range(8)))
-    one, four = linear(replace(PLAIN, max_sequences=2)), linear(replace(PLAIN, max_sequences=2), copies=4)
-    assert four.run(load).span == pytest.approx(one.run(load).span / 4, rel=0.02)
+    one, four = linear(replace(PLAIN, max_sequences=2)), linear(replace(PLAIN, max_sequences=2), replicas=4)
+    assert four.run(load).finished.max() == pytest.approx(one.run(load).finished.max() / 4, rel=0.02)
     even = four.run(load, routing="round-robin")
-    assert even.span == pytest.approx(four.run(load).span)
+    assert even.finished.max() == pytest.approx(four.run(load).finished.max())
 
 
 def test_stages_of_a_pipeline_work_on_batches_of_their_own() -> None:
@@ -126,7 +126,7 @@ def test_stages_of_a_pipeline_work_on_batches_of_their_own() -> None:
     alone = server.run(requests((0.0, 512, 64)))
     assert float(alone.first[0]) == pytest.approx(float(steps.prefill(1, 512)), rel=0.01)
     four = server.run(requests(*((0.0, 512, 64) for _ in range(4))))
-    assert four.span < 1.3 * alone.span
+    assert four.finished.max() < 1.3 * alone.finished.max()
 
 
 def test_a_long_batch_in_a_pipeline_holds_up_those_behind_it() -> None:
@@ -137,7 +137,7 @@ def test_a_long_batch_in_a_pipeline_holds_up_those_behind_it() -> None:
     both = server.run(requests((0.0, 1, 100), (10 * STEP, 400, 2)))
     assert float(both.finished[0] - alone.finished[0]) == pytest.approx(401 * STEP, rel=0.02)
     # with a pipeline each, nobody is held up
-    apart = linear(limits, copies=2, fixed=STEP, token=STEP).run(requests((0.0, 1, 100), (10 * STEP, 400, 2)))
+    apart = linear(limits, replicas=2, fixed=STEP, token=STEP).run(requests((0.0, 1, 100), (10 * STEP, 400, 2)))
     assert float(apart.finished[0]) == pytest.approx(float(alone.finished[0]))
 
 

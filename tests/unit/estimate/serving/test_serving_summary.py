@@ -14,7 +14,7 @@ from whichgpu.estimate.serving.load_screen import screen_load
 from whichgpu.estimate.serving.queueing import erlang_c, mean_wait
 from whichgpu.estimate.serving.service_times import max_running
 from whichgpu.estimate.serving.simulator import SimulationOutcome
-from whichgpu.estimate.serving.summary import concurrency, enough_requests, summarise
+from whichgpu.estimate.serving.summary import batch_size_bands, enough_requests, summarise
 
 
 def outcome(
@@ -112,13 +112,13 @@ def test_late_ones_wait_half_as_long_again_and_a_quarter_of_a_stay_more(late: fl
 
 
 def test_tokens_come_slower_in_larger_batches() -> None:
-    one, two = concurrency(FOUR)
+    one, two = batch_size_bands(FOUR)
     assert (one.batch, one.tpot, one.share) == (1, 2.0, 0.75)
     assert (two.batch, two.tpot, two.share) == (2, 0.5, 0.25)
-    assert concurrency(replace(FOUR, batch_steps=np.zeros(3, dtype=int))) == ()
+    assert batch_size_bands(replace(FOUR, batch_steps=np.zeros(3, dtype=int))) == ()
     steps, seconds = np.zeros(101, dtype=int), np.zeros(101)
     steps[[90, 99, 100]], seconds[[90, 99, 100]] = [1, 1, 2], [1.0, 2.0, 3.0]
-    (band,) = concurrency(replace(FOUR, batch_steps=steps, batch_seconds=seconds))  # one of twelve bands: 69 to 100
+    (band,) = batch_size_bands(replace(FOUR, batch_steps=steps, batch_seconds=seconds))  # one of twelve bands: 69 to 100
     assert (band.batch, band.tpot, band.share) == (97, 1.5, 1.0)
 
 
@@ -159,7 +159,7 @@ def test_formulas_by_hand_for_steps_of_one_length() -> None:
     busy = screen_load(linear(fixed=0.01), load.at(20.0))
     assert busy.batch == pytest.approx(10.0)
     assert busy.wait == pytest.approx(mean_wait(16, 20.0, 0.5))
-    both = screen_load(linear(fixed=0.01, copies=2, stages=3), load.at(20.0))
+    both = screen_load(linear(fixed=0.01, replicas=2, stages=3), load.at(20.0))
     assert both.saturation == pytest.approx(6 * 16 / 0.5)
     assert both.batch == pytest.approx(20 / 6 * 0.5)
 

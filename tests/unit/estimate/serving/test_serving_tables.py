@@ -88,11 +88,10 @@ def test_cache_is_what_the_memory_estimate_leaves() -> None:
 
 def test_limits_can_be_set() -> None:
     workload, shape = asked("llama-3.1-8b")
-    asked_for = LimitOverrides(
-        max_batched_tokens=1000, max_sequences=7, block_tokens=32, chunked_prefill=False, prefix_caching=False
-    )
-    found = scheduler_limits(workload, shape, CATALOG.gpu_by_id["h100-sxm"], asked_for)
-    assert {name: getattr(found, name) for name in asked_for.given()} == asked_for.given()
+    overrides: dict[str, Any] = {"max_batched_tokens": 1000, "max_sequences": 7, "block_tokens": 32, "chunked_prefill": False}
+    found = scheduler_limits(workload, shape, CATALOG.gpu_by_id["h100-sxm"], LimitOverrides(**overrides, prefix_caching=False))
+    assert {name: getattr(found, name) for name in overrides} == overrides
+    assert not found.prefix_caching
     assert found.cache_tokens % 32 == 0
 
 

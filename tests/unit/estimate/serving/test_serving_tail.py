@@ -80,7 +80,7 @@ def test_copies_and_lanes_share_a_rate() -> None:
 def test_saturation_by_formula_is_what_a_flooded_server_answers(prompt: int, output: int) -> None:
     """Prompts longer than a step takes, answers that fill the cache: within a fifth of what it does with all at once."""
     server = real("llama-3.1-8b", "l4", seq_in=prompt, seq_out=output)[0]
-    flood = simulate([(0.0, prompt, output, ())] * 600, server.steps, server.lane)
+    flood = simulate([(0.0, prompt, output, ())] * 600, server.steps, server.batch_limits)
     ends = np.sort(flood.finished)
     answered = (450 - 150) / (ends[450] - ends[150])
     assert ServiceTimes.of(server, prompt, output).saturation == pytest.approx(answered, rel=0.2)

@@ -84,17 +84,17 @@ class Smooth(Leaping):
 
 def test_fewer_questions_about_full_tiles_give_the_same() -> None:
     sizes = TableSizes(300, 2000, 1000)
-    fine, plain = StepQueries(sizes, fine=64), StepQueries(sizes)
+    fine, plain = StepQueries(sizes, tile=64), StepQueries(sizes)
     assert len(fine.mixed[0]) < len(plain.mixed[0]) / 3
     assert len(fine.decode[0]) < len(plain.decode[0])
-    told = StepTables.holding(fine.answered(STEPS.decode(*fine.decode), STEPS.mixed(*fine.mixed)))
+    told = StepTables.from_values(fine.table_values(STEPS.decode(*fine.decode), STEPS.mixed(*fine.mixed)))
     for tokens in (1, 63, 64, 65, 128, 200, 1999, 2000):
         assert told.mixed(tokens, 0.0, 0, 0.0) == pytest.approx(exact(tokens, 0, 0, 0), rel=1e-9)
         assert told.mixed(tokens, 300.0, 0, 0.0) == pytest.approx(exact(tokens, 300, 0, 0), rel=1e-9)
     for batch in (1, 64, 65, 190, 300):
         assert told.decode(batch, 77.0) == pytest.approx(exact(0, 0, batch, 77), rel=1e-9)
     smooth = Smooth()
-    even = StepTables.holding(fine.answered(smooth.decode(*fine.decode), smooth.mixed(*fine.mixed)))
+    even = StepTables.from_values(fine.table_values(smooth.decode(*fine.decode), smooth.mixed(*fine.mixed)))
     for tokens, batch in ((3, 300), (700, 1), (1500, 77)):
         assert even.mixed(tokens, 0.0, batch, 500.0) == pytest.approx(float(smooth.mixed(tokens, 0, batch, 500)), rel=1e-9)
 
@@ -146,4 +146,4 @@ def test_where_prompts_fill_every_step_no_more_are_at_work_than_they_let_in() ->
     limits = small(1 << 20, max_sequences=40, max_batched_tokens=40)
     pace = ServiceTimes.of(Server(StepTables(STEPS, TableSizes(40, 40, 2000)), limits, limits, 2, 3), 100, 100)
     assert pace.saturation == pytest.approx(6 * 20 / pace.stay(20))
-    assert pace.at_each(12.0) == 2.0
+    assert pace.rate_per_batch(12.0) == 2.0

@@ -115,10 +115,10 @@ def test_messages_are_added_by_what_may_hide_them() -> None:
         return collective_cost(kind, size, Communicator(8, 8), [fabric])
 
     assert heard["backward_volume"][0, 0] == pytest.approx(4 * one("all_reduce", 25e6).volume[0, 0])
-    assert heard["open_latency"][0, 0] == pytest.approx(
+    assert heard["exposed_latency"][0, 0] == pytest.approx(
         3 * one("all_gather", 1e6).latency[0, 0] + one("all_gather", 2e6).latency[0, 0]
     )
-    assert heard["open_volume"][0, 0] == pytest.approx(
+    assert heard["exposed_volume"][0, 0] == pytest.approx(
         3 * one("all_gather", 1e6).volume[0, 0] + one("all_gather", 2e6).volume[0, 0]
     )
     assert heard["forward_volume"][0, 0] == heard["attention_latency"][0, 0] == 0.0

@@ -19,7 +19,7 @@ from whichgpu.surface.web import command_replies as asking
 from whichgpu.surface.web import model_guard as guard
 from whichgpu.surface.web.hide_paths import without_paths
 from whichgpu.surface.web.page import read_state, view_named
-from whichgpu.surface.web.rendering import drawn
+from whichgpu.surface.web.rendering import render_page
 from whichgpu.surface.web.rest import parameters
 from whichgpu.surface.web.rest.endpoints import BY_PATH
 from whichgpu.surface.web.worker_answers import requests, rest
@@ -55,7 +55,7 @@ def ask_rest(path: str, **values: Any) -> tuple[int, str]:
 @pytest.mark.parametrize("name", [*PATHS, *OTHERS])
 def test_paths_are_refused_before_names_are_looked_up(name: str, catalog: Catalog) -> None:
     with pytest.raises(UsageError) as refused:
-        guard.permitted(name, catalog)
+        guard.permitted_model(name, catalog)
     assert refused.value.kind == "model-not-allowed"
 
 
@@ -75,7 +75,7 @@ def test_no_way_in_reads_a_file_or_shows_the_home_folder(name: str, home: Path) 
     assert (status, str(home) in text) == (400, False)
     for page in ("fit", "recommend", "plan"):
         for ending in ("html", "json", "part"):
-            reply = drawn(page, ending, urlencode({"model": name}), english())
+            reply = render_page(page, ending, urlencode({"model": name}), english())
             assert reply.status == 400
             assert str(home) not in reply.body.decode()
 
@@ -97,13 +97,13 @@ def test_the_id_is_handed_on(name: str, home: Path) -> None:
     assert parameters.request_of(BY_PATH["plan"], {"what": [f"{name},Llama 3.1 8B"]})["what"] == ["gpt2", "llama-3.1-8b"]
     compared = parameters.request_of(BY_PATH["compare"], {"name": ["T4"], "task": ["decode"], "model": [name]})
     assert compared == {"names": ["T4"], "task": "decode", "model": "gpt2"}
-    assert read_state(view_named("fit").state, urlencode({"model": name})).model == "gpt2"
+    assert read_state(view_named("fit"), urlencode({"model": name}))["model"] == "gpt2"
     assert '"model": "gpt2"' in ask_rest("fit", model=name, gpu="T4")[1]
 
 
 def test_a_repository_of_a_built_in_model_is_refused_with_the_name_that_works(catalog: Catalog) -> None:
     with pytest.raises(UsageError) as refused:
-        guard.permitted("openai-community/gpt2", catalog)
+        guard.permitted_model("openai-community/gpt2", catalog)
     assert refused.value.choices == ("gpt2",)
 
 
@@ -125,7 +125,7 @@ def test_repositories_the_owner_allows_are_named_by_their_grammar_alone(
     monkeypatch.setattr(guard, "_allowed", {"hf"})
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("XDG_CACHE_HOME", str(home / "cache"))
-    assert guard.permitted("hf:org/name", catalog) == "hf:org/name"
+    assert guard.permitted_model("hf:org/name", catalog) == "hf:org/name"
     for name in ("hf:../gpt2", "hf:/gpt2", "hf:~/gpt2", "hf:org/../gpt2"):
         assert '"kind":"bad-repository"' in ask_rest("fit", model=name)[1]
     status, text = ask_rest("fit", model="hf:org/name")

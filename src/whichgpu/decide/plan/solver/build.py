@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from whichgpu.catalog.engines.engine import Engine, may_run_on
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.decide.configurations.configuration import WorkloadRequest
 from whichgpu.decide.plan.capacity import ReplicaCapacity, replica_capacities
-from whichgpu.decide.plan.solver.problem import CurrentFleet, Floats, Job, Problem, Quota
+from whichgpu.decide.plan.solver.problem import Floats, Problem
 from whichgpu.decide.plan.supply import MAX_GPUS, GpuPool
 from whichgpu.decide.plan.traffic import Traffic, load_levels
 from whichgpu.estimate.serving.curve import Objectives
@@ -41,20 +42,6 @@ class Column:
     pool_index: int
     replica: ReplicaCapacity
     replicas: int
-
-
-@dataclass(frozen=True, slots=True)
-class PlanLimits:
-    """Limits of a plan beside its objectives."""
-
-    headroom: float
-    slices: int | None = None
-    quotas: tuple[tuple[str, frozenset[str], float], ...] = ()  # name, GPU ids, most rented GPUs
-    budget: float | None = None  # per hour
-    horizon: float = 730.0  # hours
-    levels: int = 4
-    current: CurrentFleet | None = None
-    spot_share: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,18 +76,21 @@ class Formulation:
 def build(
     models: Sequence[ServedModel],
     gpu_pools: Sequence[GpuPool],
-    limits: PlanLimits,
-    jobs: Sequence[Job] = (),
+    max_levels: int,
+    limits: Mapping[str, Any],
     progress: Callable[[float], None] | None = None,
 ) -> Formulation:
-    """The problem of these models on these pools; `progress` gets the share of the models estimated."""
+    """The problem of these models on these pools at no more than `max_levels` levels of load.
+
+    `limits` are fields of the problem: headroom, quotas, budget and the like. `progress` gets the share of the models estimated.
+    """
     first_buckets: list[int] = []
     names: list[str] = []
     for one in models:
         first_buckets.append(len(names))
         names += [f"{one.name}: {bucket.name}" if len(models) > 1 else bucket.name for bucket in one.traffic.buckets]
     curves = [np.array(one.traffic.hourly) for one in models] or [np.zeros(1)]
-    rates, shares, hour_level = load_levels(curves, limits.levels)
+    rates, shares, hour_level = load_levels(curves, max_levels)
     mixes = [np.array([bucket.share for bucket in one.traffic.buckets]) for one in models]
     parts = [rates[:, [m]] * mix[None, :] for m, mix in enumerate(mixes)]
     demand = np.concatenate(parts, axis=1) if parts else np.zeros((len(rates), 0))
@@ -129,15 +119,8 @@ def build(
         rates=table,
         demand=demand,
         hours=shares,
-        headroom=limits.headroom,
-        slices=limits.slices,
-        quotas=_quotas(limits, gpu_pools),
-        jobs=tuple(jobs),
-        horizon=limits.horizon,
-        budget=limits.budget,
-        current=limits.current,
-        spot_share=limits.spot_share,
         buckets=tuple(names),
+        **limits,
     )
     return Formulation(
         problem,
@@ -193,13 +176,13 @@ def _columns(model: int, place: int, gpu_pool: GpuPool, replicas: Sequence[Repli
     per_gpu = [one.rates / one.tp for one in able]
     columns = []
     for at, replica in enumerate(able):
-        beaten = any(
+        dominated = any(
             (other >= per_gpu[at]).all() and ((other > per_gpu[at]).any() or before < at)
             for before, other in enumerate(per_gpu)
             if before != at and able[before].tp < replica.tp
         )
         count = gpu_pool.pool.size // replica.tp if alone and not gpu_pool.owned else 1
-        if not beaten and count >= 1:
+        if not dominated and count >= 1:
             columns.append(Column(model, place, replica, count))
     return columns
 
@@ -213,13 +196,6 @@ def gpus_taken(column: Column, gpu_pool: GpuPool) -> int:
     if gpu_pool.owned or size < tp:
         return tp * column.replicas
     return size if column.replicas == size // tp else column.replicas * -(-size // (size // tp))
-
-
-def _quotas(limits: PlanLimits, gpu_pools: Sequence[GpuPool]) -> tuple[Quota, ...]:
-    return tuple(
-        Quota(name, frozenset(p for p, one in enumerate(gpu_pools) if one.gpu.id in gpus and not one.owned), most)
-        for name, gpus, most in limits.quotas
-    )
 
 
 def with_headrooms(formulation: Formulation, headrooms: Mapping[str, float]) -> Formulation:

@@ -1,11 +1,11 @@
-"""A fleet at work, event by event: requests come, steps end, keys and values arrive, machines go and come back.
+"""Event loop of a fleet: requests arrive, steps end, KV caches arrive, machines are lost and return.
 
-Chance is in the arrivals and in the lives of machines on spot, each with a seed of its own; all else follows.
+Chance is in the arrivals and in the interruptions of spot machines, each with a seed of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from heapq import heappop, heappush
 from math import inf
 
@@ -13,328 +13,312 @@ import numpy as np
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
-from whichgpu.estimate.serving.fleet.fleet_outcome import FleetOutcome, PoolUse, Transfers, sum_ragged
+from whichgpu.estimate.serving.fleet.fleet_outcome import FleetOutcome, PoolUse, Transfers
 from whichgpu.estimate.serving.fleet.kv_transfer import TransferQueues
 from whichgpu.estimate.serving.fleet.pools import Fleet
-from whichgpu.estimate.serving.fleet.router import NO_WORKER, Router, scheduler_class
+from whichgpu.estimate.serving.fleet.router import NO_WORKER, Router
 from whichgpu.estimate.serving.fleet.spot_machines import LIFECYCLE_EVENT, ReplicaMachine, SpotLifecycle, SpotSlot
 from whichgpu.estimate.serving.fleet.workers import DecodeWorker, PrefillWorker, stop_scheduler
 from whichgpu.estimate.serving.scheduler import Hashes, RequestLog, Scheduler
-from whichgpu.estimate.serving.simulator import PROGRESS_INTERVAL, Arrival, Progress, SimulationOutcome, column_array
+from whichgpu.estimate.serving.simulator import Arrival, simulation_outcome, sum_ragged
 
-STEP, SENT = 0, 1  # kinds of events, beside LIFE
+STEP_EVENT, TRANSFER_EVENT = 0, 1  # kinds of events, besides LIFECYCLE_EVENT
+SCHEDULERS: dict[str, type[Scheduler]] = {"both": Scheduler, "prefill": PrefillWorker, "decode": DecodeWorker}
 
 
-def simulate_fleet(
-    fleet: Fleet, arrivals: Iterable[Arrival], hash_tokens: int = 0, progress: Progress | None = None
-) -> FleetOutcome:
+def simulate_fleet(fleet: Fleet, arrivals: Iterable[Arrival], hash_tokens: int = 0) -> FleetOutcome:
     """Serve the arrivals, in order of time."""
-    loop = _Loop(fleet, hash_tokens)
-    loop.serve(iter(arrivals), progress)
+    loop = _FleetLoop(fleet, hash_tokens)
+    loop.serve(arrivals)
     return loop.outcome()
 
 
-class _Loop:
+class _FleetLoop:
     def __init__(self, fleet: Fleet, hash_tokens: int) -> None:
-        self.fleet = fleet
-        self.whole, self.heads = RequestLog(), RequestLog()  # requests; and their prompts as those who read alone see them
-        self.splits = any(one.role == "prefill" for one in fleet.stations)
-        self.lanes: list[Scheduler] = []
+        self.fleet, self.hash_tokens = fleet, hash_tokens
+        self.log, self.prefill_log = RequestLog(), RequestLog()  # requests; and their prompts as prefill workers see them
+        self.disaggregated = any(one.role == "prefill" for one in fleet.pools)
+        self.schedulers: list[Scheduler] = []
         self.machines: list[ReplicaMachine] = []
-        self.machine_of: list[int] = []
+        self.machine_of: list[int] = []  # by scheduler
         self.events: list[tuple[float, int, int, int]] = []
-        slots = self._build(hash_tokens)
-        self.router = Router(fleet, self.lanes, self.machines)
-        self.wires = TransferQueues([fleet.stations[one.station].port for one in self.machines])
-        self.lives = SpotLifecycle(fleet.interruptions, slots, self)
-        self.source: dict[int, int] = {}  # lanes that hold a request's keys and values until they are sent
-        self.target: dict[int, int] = {}
-        self.flight: dict[int, int] = {}  # transfers under way, by request
-        self.homeless: list[int] = []
-        self.stranded: list[int] = []  # read, and nobody open to write
+        slots = self._add_machines()
+        self.router = Router(fleet, self.schedulers, self.machines)
+        self.transfers = TransferQueues([fleet.pools[one.pool].port for one in self.machines])
+        self.lifecycle = SpotLifecycle(fleet.interruptions, slots, self)
+        self.source: dict[int, int] = {}  # prefill workers that hold a request's KV cache until it is sent
+        self.target: dict[int, int] = {}  # decode workers it was offered to
+        self.sending: dict[int, int] = {}  # numbers of transfers under way, by request
+        self.unrouted: list[int] = []  # requests that found no open scheduler
+        self.unoffered: list[int] = []  # prefilled requests that found no open decode worker
         self.tries: dict[int, int] = {}
-        self.answered = [0] * len(fleet.stations)
-        self.refused = self.lost = self.retried = self.flights = self.left = 0
+        self.answered = [0] * len(fleet.pools)
+        self.refused = self.lost = self.retried = self.unfinished = 0
         self.draining: set[int] = set()
-        self.now = self.came = 0.0
+        self.now = self.last_arrival = 0.0
 
-    def _build(self, hash_tokens: int) -> list[SpotSlot]:
-        """Machines and their lanes; those on spot with one to stand in."""
+    def _add_machines(self) -> list[SpotSlot]:
+        """Add machines and their schedulers, spot machines with their fallback."""
         slots: list[SpotSlot] = []
-        for place, station in enumerate(self.fleet.stations):
-            for copy in range(station.copies):
-                spot = copy < station.spot
-                self._add(place, spot, True, hash_tokens)
+        for pool, one in enumerate(self.fleet.pools):
+            for replica in range(one.replicas):
+                spot = replica < one.spot
+                machine = self._add_machine(pool, spot, True)
                 if spot:
-                    first = len(self.machines) - 1
-                    spare = self.fleet.interruptions.fallback
-                    if spare:
-                        self._add(place, False, False, hash_tokens)
-                    chance = np.random.default_rng([self.fleet.seed, 7, len(slots)])
-                    slots.append(SpotSlot(first, first + 1 if spare else None, chance))
+                    fallback = self._add_machine(pool, False, False) if self.fleet.interruptions.fallback else None
+                    slots.append(SpotSlot(machine, fallback, np.random.default_rng([self.fleet.seed, 7, len(slots)])))
         return slots
 
-    def _add(self, place: int, spot: bool, here: bool, hash_tokens: int) -> None:
-        station = self.fleet.stations[place]
-        server, first = station.server, len(self.lanes)
-        ledger = self.heads if station.role == "prefill" else self.whole
+    def _add_machine(self, pool: int, spot: bool, running: bool) -> int:
+        one, first, machine = self.fleet.pools[pool], len(self.schedulers), len(self.machines)
+        server, log = one.server, self.prefill_log if one.role == "prefill" else self.log
         for _ in range(server.stages):
-            self.lanes.append(scheduler_class(station.role)(server.steps, server.lane, ledger, hash_tokens))
-            self.machine_of.append(len(self.machines))
-        self.machines.append(ReplicaMachine(place, range(first, len(self.lanes)), spot, here, 0.0 if here else None))
+            self.schedulers.append(SCHEDULERS[one.role](server.steps, server.batch_limits, log, self.hash_tokens))
+            self.machine_of.append(machine)
+        schedulers = range(first, len(self.schedulers))
+        self.machines.append(ReplicaMachine(pool, schedulers, spot, running, 0.0 if running else None))
+        return machine
 
-    def serve(self, arrivals: Iterator[Arrival], progress: Progress | None) -> None:
-        """Each at its time; then until all that came is done."""
+    def serve(self, arrivals: Iterable[Arrival]) -> None:
+        """Serve each request at its time, then run until all have finished."""
         events = self.events
-        for count, (time, prompt, output, hashes) in enumerate(arrivals):
+        for time, prompt, output, hashes in arrivals:
             while events and events[0][0] <= time:
-                self._next()
+                self._next_event()
             self._arrive(time, prompt, output, hashes)
-            if progress and count % PROGRESS_INTERVAL == 0:
-                progress(count)
-        while events and self.left:
-            self._next()
+        while events and self.unfinished:
+            self._next_event()
 
     def _arrive(self, time: float, prompt: int, output: int, hashes: Hashes) -> None:
-        if not self.came <= time < inf or prompt < 1 or output < 1:
+        if not self.last_arrival <= time < inf or prompt < 1 or output < 1:
             raise UsageError("bad-arrival", msg("fleet.arrival", time=time, prompt=prompt, output=output))
-        self.came = self.now = time
-        number = self.whole.add(time, prompt, output, hashes)
-        if self.splits:
-            self.heads.add(time, prompt, 1, hashes)
+        self.last_arrival = self.now = time
+        number = self.log.add(time, prompt, output, hashes)
+        if self.disaggregated:
+            self.prefill_log.add(time, prompt, 1, hashes)
         if not self.router.fits(prompt, output):
             self.refused += 1
-            self._forget(number)
+            self._drop_hashes(number)
             return
-        self.left += 1
+        self.unfinished += 1
         self._enter(number, time)
 
     def _enter(self, number: int, now: float) -> None:
-        place = self.router.entry(self.whole.prompts[number], self.whole.outputs[number])
-        if place == NO_WORKER:
-            self.homeless.append(number)
+        index = self.router.entry(self.log.prompts[number], self.log.outputs[number])
+        if index == NO_WORKER:
+            self.unrouted.append(number)
             return
-        lane = self.lanes[place]
-        if isinstance(lane, PrefillWorker):
-            self.router.pending[place] += self.heads.prompts[number]
-            self.whole.hashes.pop(number, None)
-        if lane.accept(number, now):
-            heappush(self.events, (lane.end, STEP, place, 0))
+        scheduler = self.schedulers[index]
+        if isinstance(scheduler, PrefillWorker):
+            self.router.pending[index] += self.prefill_log.prompts[number]
+            self.log.hashes.pop(number, None)
+        if scheduler.accept(number, now):
+            self._push_step(index)
 
-    def _next(self) -> None:
-        time, kind, place, code = heappop(self.events)
-        if kind == STEP:
-            if time == self.lanes[place].end:  # else shortened since
+    def _push_step(self, index: int) -> None:
+        heappush(self.events, (self.schedulers[index].end, STEP_EVENT, index, 0))
+
+    def _next_event(self) -> None:
+        time, kind, index, code = heappop(self.events)
+        if kind == STEP_EVENT:
+            if time == self.schedulers[index].end:  # Otherwise the run of steps was shortened since.
                 self.now = time
-                self._stepped(place, time)
-        elif kind == SENT:
-            if self.flight.get(place) == code:
+                self._end_step(index, time)
+        elif kind == TRANSFER_EVENT:
+            if self.sending.get(index) == code:
                 self.now = time
-                self._arrived(place, time)
+                self._end_transfer(index, time)
         else:
             assert kind == LIFECYCLE_EVENT
             self.now = time
-            self.lives.turn(place, code, time)
+            self.lifecycle.process(index, code, time)
 
-    def _stepped(self, place: int, now: float) -> None:
-        lane = self.lanes[place]
-        done = lane.complete()
-        machine = self.machine_of[place]
-        if done:
-            self.answered[self.machines[machine].station] += len(done)
-            if isinstance(lane, PrefillWorker):
-                for number in done:
-                    self.router.pending[place] -= self.heads.prompts[number]
-                    self._read(number, place, lane, now)
-            else:
-                self.left -= len(done)
-        lane.plan(now)
-        if lane.end < inf:
-            heappush(self.events, (lane.end, STEP, place, 0))
-        if isinstance(lane, DecodeWorker) and lane.expected:
-            self._receive(place, lane, now)
-        if machine in self.draining:
-            self._drained(machine, now)
+    def _end_step(self, index: int, now: float) -> None:
+        scheduler = self.schedulers[index]
+        done = scheduler.complete()
+        machine = self.machine_of[index]
+        self.answered[self.machines[machine].pool] += len(done)
+        if isinstance(scheduler, PrefillWorker):
+            for number in done:
+                self.router.pending[index] -= self.prefill_log.prompts[number]
+                self._end_prefill(number, index, scheduler, now)
+        else:
+            self.unfinished -= len(done)
+        scheduler.plan(now)
+        if scheduler.end < inf:
+            self._push_step(index)
+        if isinstance(scheduler, DecodeWorker) and scheduler.offered:
+            self._send_ready(index, scheduler, now)
+        self._stop_if_drained(machine, now)
 
-    def _read(self, number: int, place: int, lane: PrefillWorker, now: float) -> None:
-        """A prompt was read where its answer is not written: the first token is there, the rest comes after a transfer."""
-        whole = self.whole
-        if whole.first[number] < 0:
-            whole.first[number] = now
-        whole.generated[number] += 1
-        if whole.generated[number] < whole.outputs[number]:
-            self.source[number] = place
+    def _end_prefill(self, number: int, index: int, worker: PrefillWorker, now: float) -> None:
+        """Record the first token of a request, and offer the rest to a decode worker."""
+        log = self.log
+        if log.first[number] < 0:
+            log.first[number] = now
+        log.generated[number] += 1
+        if log.generated[number] < log.outputs[number]:
+            self.source[number] = index
             self._offer(number, now)
             return
-        whole.finished[number] = now
-        self.left -= 1
-        self._forget(number)
-        lane.release(number, now)  # the caller plans anew
+        log.finished[number] = now
+        self.unfinished -= 1
+        self._drop_hashes(number)
+        worker.release(number, now)  # The caller plans anew.
 
     def _offer(self, number: int, now: float) -> None:
-        reader = self.machines[self.machine_of[self.source[number]]].station
-        place = self.router.writer(reader, self.whole.prompts[number] + self.whole.outputs[number])
-        if place == NO_WORKER:
-            self.stranded.append(number)
+        pool = self.machines[self.machine_of[self.source[number]]].pool
+        index = self.router.decode_worker(pool, self.log.prompts[number] + self.log.outputs[number])
+        if index == NO_WORKER:
+            self.unoffered.append(number)
             return
-        lane = self.lanes[place]
-        assert isinstance(lane, DecodeWorker)
-        lane.load += 1
-        lane.expected.append(number)
-        self.target[number] = place
-        self._receive(place, lane, now)
+        worker = self._decode_worker(index)
+        worker.load += 1
+        worker.offered.append(number)
+        self.target[number] = index
+        self._send_ready(index, worker, now)
 
-    def _receive(self, place: int, lane: DecodeWorker, now: float) -> None:
-        for number in lane.ready():
-            machines = self.machine_of[self.source[number]], self.machine_of[place]
-            self.flights += 1
-            self.flight[number] = self.flights
-            heappush(self.events, (self.wires.send(*machines, lane.context(number), now), SENT, number, self.flights))
+    def _send_ready(self, index: int, worker: DecodeWorker, now: float) -> None:
+        for number in worker.reserve():
+            machines = self.machine_of[self.source[number]], self.machine_of[index]
+            end = self.transfers.send(*machines, worker.context(number), now)
+            self.sending[number] = self.transfers.count
+            heappush(self.events, (end, TRANSFER_EVENT, number, self.transfers.count))
 
-    def _arrived(self, number: int, now: float) -> None:
-        del self.flight[number]
-        here, there = self.source.pop(number), self.target.pop(number)
-        reader, writer = self.lanes[here], self.lanes[there]
-        assert isinstance(reader, PrefillWorker)
-        assert isinstance(writer, DecodeWorker)
-        if reader.release(number, now):
-            heappush(self.events, (reader.end, STEP, here, 0))
-        if self.machine_of[here] in self.draining:
-            self._drained(self.machine_of[here], now)
-        if writer.land(number, now):
-            heappush(self.events, (writer.end, STEP, there, 0))
+    def _end_transfer(self, number: int, now: float) -> None:
+        del self.sending[number]
+        self._release_source(number, now)
+        index = self.target.pop(number)
+        if self._decode_worker(index).receive(number, now):
+            self._push_step(index)
 
-    def _forget(self, number: int) -> None:
-        self.whole.hashes.pop(number, None)
-        self.heads.hashes.pop(number, None)
+    def _release_source(self, number: int, now: float) -> None:
+        """Free a request's KV blocks at its prefill worker."""
+        index = self.source.pop(number)
+        worker = self.schedulers[index]
+        assert isinstance(worker, PrefillWorker)
+        if worker.release(number, now):
+            self._push_step(index)
+        self._stop_if_drained(self.machine_of[index], now)
+
+    def _decode_worker(self, index: int) -> DecodeWorker:
+        worker = self.schedulers[index]
+        assert isinstance(worker, DecodeWorker)
+        return worker
+
+    def _drop_hashes(self, number: int) -> None:
+        self.log.hashes.pop(number, None)
+        self.prefill_log.hashes.pop(number, None)
 
     def opened(self, machine: int, now: float) -> None:
-        """A machine takes requests: first those that found nobody."""
+        """Let a machine accept requests, first those that found none open."""
         self.machines[machine].open = True
         self.draining.discard(machine)
-        self.router.reopen()
-        homeless, self.homeless = self.homeless, []
-        for number in homeless:
+        self.router.update()
+        unrouted, self.unrouted = self.unrouted, []
+        for number in unrouted:
             self._enter(number, now)
-        stranded, self.stranded = self.stranded, []
-        for number in stranded:
+        unoffered, self.unoffered = self.unoffered, []
+        for number in unoffered:
             self._offer(number, now)
 
     def closed(self, machine: int, now: float) -> None:
-        """It takes no more; one that stood in is given back when it is empty."""
+        """Let a machine accept no more requests; a fallback is given back when it is empty."""
         self.machines[machine].open = False
-        self.router.reopen()
+        self.router.update()
         if not self.machines[machine].spot:
             self.draining.add(machine)
-            self._drained(machine, now)
+            self._stop_if_drained(machine, now)
 
-    def _drained(self, machine: int, now: float) -> None:
-        if all(not self.lanes[place].load and not self.lanes[place].held for place in self.machines[machine].lanes):
+    def _stop_if_drained(self, machine: int, now: float) -> None:
+        own = (self.schedulers[index] for index in self.machines[machine].schedulers)
+        if machine in self.draining and all(not one.load and not one.in_transfer for one in own):
             self.draining.discard(machine)
             self.machines[machine].stop(now)
 
-    def gone(self, machine: int, now: float) -> None:
-        """What a machine had is read again elsewhere; what was on its way to it is sent elsewhere."""
-        again: list[int] = []
+    def interrupted(self, machine: int, now: float) -> None:
+        """Restart the requests of a lost machine elsewhere, and offer KV caches on their way to it to other workers."""
+        restarted: list[int] = []
         offered: list[int] = []
-        for place in self.machines[machine].lanes:
-            lane = self.lanes[place]
-            if isinstance(lane, PrefillWorker):
-                again += self._recalled(lane)
-                self.router.pending[place] = 0
-            if isinstance(lane, DecodeWorker):
-                offered += [one for one in (*lane.expected, *lane.landing) if one in self.source]
-                again += lane.landed
-            again += stop_scheduler(lane, now)
-        self.wires.cut(machine, now)
-        for number in sorted(again):
-            self._again(number, now)
+        for index in self.machines[machine].schedulers:
+            scheduler = self.schedulers[index]
+            if isinstance(scheduler, PrefillWorker):
+                restarted += self._withdraw_unsent(scheduler)
+                self.router.pending[index] = 0
+            if isinstance(scheduler, DecodeWorker):
+                offered += [one for one in (*scheduler.offered, *scheduler.receiving) if one in self.source]
+                restarted += scheduler.received
+            restarted += stop_scheduler(scheduler, now)
+        self.transfers.reset_port(machine, now)
+        for number in sorted(restarted):
+            self._restart(number, now)
         for number in sorted(offered):
-            begun = self.flight.pop(number, None) is not None
+            begun = self.sending.pop(number, None) is not None
             self.target.pop(number, None)
-            if begun and self._given_up(number):
-                self._dropped(number, now)
+            if begun and self._give_up(number):
+                self._release_source(number, now)
             else:
                 self._offer(number, now)
 
-    def _dropped(self, number: int, now: float) -> None:
-        """Nobody is to have what was read of a request any more."""
-        place = self.source.pop(number)
-        reader = self.lanes[place]
-        assert isinstance(reader, PrefillWorker)
-        if reader.release(number, now):
-            heappush(self.events, (reader.end, STEP, place, 0))
-        if self.machine_of[place] in self.draining:
-            self._drained(self.machine_of[place], now)
-
-    def _recalled(self, lane: PrefillWorker) -> list[int]:
-        """Prompts a reader had read and not yet sent: whoever expects them need not."""
-        found = list(lane.kept)
-        for number in found:
+    def _withdraw_unsent(self, worker: PrefillWorker) -> list[int]:
+        """Withdraw the requests a lost prefill worker has not sent from their decode workers; return them."""
+        for number in worker.unsent:
             del self.source[number]
-            self.flight.pop(number, None)
-            place = self.target.pop(number, None)
-            if place is None:
-                self.stranded.remove(number)
+            self.sending.pop(number, None)
+            index = self.target.pop(number, None)
+            if index is None:
+                self.unoffered.remove(number)
                 continue
-            writer = self.lanes[place]
-            assert isinstance(writer, DecodeWorker)
-            writer.load -= 1
-            if number in writer.landing:
-                writer.used -= writer.landing.pop(number)
-                writer.held -= 1
+            target = self._decode_worker(index)
+            target.load -= 1
+            if number in target.receiving:
+                target.used -= target.receiving.pop(number)
+                target.in_transfer -= 1
             else:
-                writer.expected.remove(number)
-        return found
+                target.offered.remove(number)
+        return list(worker.unsent)
 
-    def _again(self, number: int, now: float) -> None:
-        """Read a request again with the tokens it has, or give it up."""
-        if self._given_up(number):
+    def _restart(self, number: int, now: float) -> None:
+        """Restart a request with the tokens it has, or give it up."""
+        if self._give_up(number):
             return
-        if self.splits:
-            self.heads.prompts[number] = self.whole.prompts[number] + self.whole.generated[number]
-            self.heads.generated[number] = 0
+        if self.disaggregated:
+            self.prefill_log.prompts[number] = self.log.prompts[number] + self.log.generated[number]
+            self.prefill_log.generated[number] = 0
         self._enter(number, now)
 
-    def _given_up(self, number: int) -> bool:
-        """Whether a request was tried so often that it counts as lost; if not, it is tried once more."""
+    def _give_up(self, number: int) -> bool:
+        """Count a retry of a request; return whether it has had too many and is lost."""
         tries = self.tries[number] = self.tries.get(number, 0) + 1
         if tries <= self.fleet.interruptions.retries:
             self.retried += 1
             return False
         self.lost += 1
-        self.left -= 1
-        self._forget(number)
+        self.unfinished -= 1
+        self._drop_hashes(number)
         return True
 
     def outcome(self) -> FleetOutcome:
-        whole, lanes = self.whole, self.lanes
-        end = max(max(whole.finished, default=0.0), self.now)  # the last that came may have been given up
-        served = SimulationOutcome(
-            arrived=column_array(whole.arrived), first=column_array(whole.first), finished=column_array(whole.finished),
-            prompts=column_array(whole.prompts), outputs=column_array(whole.outputs), refused=self.refused,
-            preempted=sum(one.preempted for one in lanes), recomputed=sum(one.recomputed for one in lanes),
-            read=sum(one.read for one in lanes), cached=sum(one.hits for one in lanes),
-            busy=sum(one.busy for one in lanes) / (len(lanes) * end) if end > 0 else 0.0,
-            peak_cache=max(one.peak / one.blocks for one in lanes),
-            batch_seconds=sum_ragged([one.batch_seconds for one in lanes]),
-            batch_steps=sum_ragged([one.batch_steps for one in lanes]),
-        )  # fmt: skip
-        sent = max(1, self.wires.sent)
-        transfers = Transfers(self.wires.sent, self.wires.bytes, self.wires.seconds / sent, self.wires.waited / sent)
-        uses = tuple(self._use(place, end) for place in range(len(self.fleet.stations)))
-        return FleetOutcome(served, uses, transfers, end, self.lost, self.retried, self.lives.taken)
+        """Outcome once all requests have finished."""
+        end = max(max(self.log.finished, default=0.0), self.now)  # The last event may be the loss of a request.
+        served = simulation_outcome(self.log, self.schedulers, self.refused, end)
+        sent = max(1, self.transfers.count)
+        transfers = Transfers(
+            self.transfers.count, self.transfers.bytes, self.transfers.seconds / sent, self.transfers.waited / sent
+        )
+        uses = tuple(self._pool_use(index, end) for index in range(len(self.fleet.pools)))
+        return FleetOutcome(served, uses, transfers, end, self.lost, self.retried, self.lifecycle.interrupted)
 
-    def _use(self, place: int, end: float) -> PoolUse:
-        station = self.fleet.stations[place]
-        machines = [one for one in self.machines if one.station == place]
-        mine = [self.lanes[at] for one in machines for at in one.lanes]
-        seconds, steps = sum_ragged([one.batch_seconds for one in mine]), float(sum(one.busy for one in mine))
+    def _pool_use(self, index: int, end: float) -> PoolUse:
+        pool = self.fleet.pools[index]
+        machines = [one for one in self.machines if one.pool == index]
+        own = [self.schedulers[at] for one in machines for at in one.schedulers]
+        seconds, busy = sum_ragged([one.batch_seconds for one in own]), float(sum(one.busy for one in own))
         return PoolUse(
-            name=station.name, role=station.role, copies=station.copies, gpus=station.gpus, answered=self.answered[place],
-            read=sum(one.read for one in mine), busy_seconds=steps / station.server.stages,
+            name=pool.name, role=pool.role, replicas=pool.replicas, gpus=pool.gpus, answered=self.answered[index],
+            busy_seconds=busy / pool.server.stages,
             on_demand_seconds=sum(one.seconds(end) for one in machines if not one.spot),
             spot_seconds=sum(one.seconds(end) for one in machines if one.spot),
-            peak_cache=max(one.peak / one.blocks for one in mine),
+            peak_cache=max(one.peak / one.blocks for one in own),
             mean_batch=float((np.arange(len(seconds)) * seconds).sum() / max(1e-12, seconds.sum())),
         )  # fmt: skip

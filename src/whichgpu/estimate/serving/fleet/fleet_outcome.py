@@ -1,26 +1,21 @@
-"""What became of all requests of a fleet, and of its machines."""
+"""Outcome of a simulated fleet: its requests, pools and transfers."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from whichgpu.estimate.serving.simulator import SimulationOutcome
-
-Array = np.ndarray
 
 
 @dataclass(frozen=True, slots=True)
 class PoolUse:
-    """Of one station; seconds are of machines (copies), tokens those it read and wrote."""
+    """Use of one pool; seconds are summed over its replicas."""
 
     name: str
     role: str
-    copies: int
+    replicas: int
     gpus: int
-    answered: int  # requests it finished, or whose prompts it read where that is its role
-    read: int
+    answered: int  # requests it finished, or prefilled if that is its role
     busy_seconds: float
     on_demand_seconds: float
     spot_seconds: float
@@ -29,14 +24,14 @@ class PoolUse:
 
     @property
     def utilisation(self) -> float:
-        """Share of the time it was paid for that it worked."""
-        held = self.on_demand_seconds + self.spot_seconds
-        return self.busy_seconds / held if held > 0 else 0.0
+        """Share of the paid time in which it ran steps."""
+        paid = self.on_demand_seconds + self.spot_seconds
+        return self.busy_seconds / paid if paid > 0 else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Transfers:
-    """Keys and values sent between machines: how many times, bytes, seconds on average, and those of them spent waiting."""
+    """KV caches sent between machines: number, bytes, mean seconds, and mean seconds of them spent queueing."""
 
     count: int
     bytes: float
@@ -46,25 +41,17 @@ class Transfers:
 
 @dataclass(frozen=True, slots=True)
 class FleetOutcome:
-    """`served` is per request, as of one server; of those that came some were refused (too long for anyone) or lost for good."""
+    """`served` is per request; some requests were rejected as too long for every pool, some lost after too many retries."""
 
     served: SimulationOutcome
-    stations: tuple[PoolUse, ...]
+    pools: tuple[PoolUse, ...]
     transfers: Transfers
-    seconds: float  # from the start to the last answer
+    seconds: float  # from the start to the last finish
     lost: int
-    retried: int  # times a request was read again because its machine went
+    retried: int  # requests restarted because their machine was lost, counted each time
     interruptions: int
 
     @property
     def answered(self) -> int:
-        """Requests."""
+        """Number of requests that finished."""
         return int(self.served.answered.sum())
-
-
-def sum_ragged(rows: list[list[float]] | list[list[int]]) -> Array:
-    """The sum of lists of several lengths."""
-    total = np.zeros(max(map(len, rows)))
-    for row in rows:
-        total[: len(row)] += row
-    return total

@@ -1,8 +1,7 @@
-"""Keys and values on their way from the GPUs that read a prompt to those that write its answer.
+"""Transfer of KV caches from prefill workers to decode workers.
 
-Every copy has a port: what its links or network cards send and take a second, shared by all its transfers. A transfer has its
-place in the queue of the port it leaves and of the port it reaches, and is there when both have passed it on; so many at once
-share a port's bandwidth, and one slow end does not hold up a fast one for others.
+Every replica has a port: the bandwidth of its links or network cards, shared by all its transfers. A transfer queues at the port
+it leaves and at the port it reaches, and arrives when both have passed it on.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from whichgpu.workload.workload import Workload
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """Of one copy: bytes a second one way, seconds before the first arrive, and the bytes a token has in all its GPUs."""
+    """Port of one replica: bytes per second out and in, seconds of latency, KV bytes per token over all its GPUs."""
 
     out: float
     into: float
@@ -30,52 +29,44 @@ class Port:
 
 
 def port_of(
-    workload: Workload,
-    shape: Transformer,
-    gpu: Gpu,
-    gpus: int,
-    instance: Instance | None = None,
-    same_machine: bool = False,
+    workload: Workload, shape: Transformer, gpu: Gpu, gpus: int, instance: Instance | None = None, same_machine: bool = False
 ) -> Port:
-    """The port of a copy on so many GPUs: their shares of the machine's network, or their links to others of the same machine."""
+    """Port of a replica of so many GPUs: their shares of the machine's network, or their links within the same machine."""
     fabric = fabric_of(gpu, instance, workload.interconnect, workload.network_gbps, workload.network)
-    simple = protocols()[-1]  # large messages
-    each = fabric.inside(2) if same_machine else fabric.network
-    hop = (
-        float(simple[f"{fabric.hop_kind(2)}_us"]) * MICRO
-        if same_machine
-        else fabric.network_hop + float(simple["net_us"]) * MICRO
-    )
+    simple = protocols()[-1]  # NCCL's protocol for large messages
+    if same_machine:
+        bandwidth, kind = fabric.bus_bandwidth(2), fabric.kind
+        hop = float(simple[f"{fabric.latency_kind(2)}_us"]) * MICRO
+    else:
+        bandwidth, kind = fabric.network_bandwidth, fabric.network_kind
+        hop = fabric.network_latency + float(simple["net_us"]) * MICRO
     size = float(kv_bytes_per_token(shape, workload.kv_precision or "bf16"))
-    kind = fabric.kind if same_machine else fabric.network_kind
-    return Port(each * gpus, each * gpus, float(simple["base_us"]) * MICRO + hop, size, kind)
+    return Port(bandwidth * gpus, bandwidth * gpus, float(simple["base_us"]) * MICRO + hop, size, kind)
 
 
 class TransferQueues:
-    """The ports of all copies at work, and what went through them."""
-
-    __slots__ = ("_into", "_out", "_ports", "bytes", "seconds", "sent", "waited")
+    """Ports of all machines, when each is free, and totals of what went through them."""
 
     def __init__(self, ports: list[Port]) -> None:
         self._ports = ports
-        self._out, self._into = [0.0] * len(ports), [0.0] * len(ports)
+        self._out_free, self._in_free = [0.0] * len(ports), [0.0] * len(ports)
         self.bytes = self.seconds = self.waited = 0.0
-        self.sent = 0
+        self.count = 0
 
     def send(self, source: int, target: int, tokens: int, now: float) -> float:
-        """When the keys and values of so many tokens will be there."""
+        """Send the KV cache of so many tokens; return when it arrives."""
         here, there = self._ports[source], self._ports[target]
         size = tokens * here.token_bytes
-        leaves = self._out[source] = max(now, self._out[source]) + size / here.out
-        enters = self._into[target] = max(now, self._into[target]) + size / there.into
+        leaves = self._out_free[source] = max(now, self._out_free[source]) + size / here.out
+        enters = self._in_free[target] = max(now, self._in_free[target]) + size / there.into
         latency = max(here.latency, there.latency)
         end = max(leaves, enters) + latency
-        self.sent += 1
+        self.count += 1
         self.bytes += size
         self.seconds += end - now
         self.waited += end - now - (size / min(here.out, there.into) + latency)
         return end
 
-    def cut(self, machine: int, now: float) -> None:
-        """A machine has gone, and what its port had to do with it."""
-        self._out[machine] = self._into[machine] = now
+    def reset_port(self, machine: int, now: float) -> None:
+        """Drop the transfers of a lost machine."""
+        self._out_free[machine] = self._in_free[machine] = now

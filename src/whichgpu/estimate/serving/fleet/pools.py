@@ -1,4 +1,4 @@
-"""What a fleet is: stations of equal copies, how requests find them, and what becomes of machines that may be taken away."""
+"""A fleet: pools of equal replicas, how requests are routed to them, and interruptions of spot machines."""
 
 from __future__ import annotations
 
@@ -16,23 +16,22 @@ Role = Literal["both", "prefill", "decode"]
 ROLES: tuple[Role, ...] = ("both", "prefill", "decode")
 Policy = Literal["least", "shares", "lengths"]
 POLICIES: tuple[Policy, ...] = ("least", "shares", "lengths")
-MOST_COPIES = 10_000
-MOST_OFTEN = 1e5  # an hour: every 36 ms, when nothing is ever answered
+MAX_REPLICAS = 10_000
+MAX_INTERRUPTION_RATE = 1e5  # per machine and hour; at one every 36 ms no request is ever answered
 UNLIMITED = Port(float("inf"), float("inf"), 0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaPool:
-    """Equal copies of one model on equal GPUs. `server` is one copy; `gpus` are a copy's.
+    """Equal replicas of one model on equal GPUs. `server` is one replica; `gpus` are those of a replica.
 
-    `weight` is the requests a second a copy bears, by which the load is shared; `spot` of the copies may be taken away.
-    A station that reads prompts alone sends their keys and values through its port to those that write answers alone and keep
-    them in the same kind of `cache`.
+    `weight` is a replica's capacity in requests per second, by which load is shared; `spot` of the replicas may be interrupted.
+    Prefill workers send KV caches through their port to decode workers with the same KV cache format (`cache`).
     """
 
     name: str
     server: Server
-    copies: int
+    replicas: int
     role: Role = "both"
     gpus: int = 1
     weight: float = 1.0
@@ -43,11 +42,11 @@ class ReplicaPool:
 
 @dataclass(frozen=True, slots=True)
 class FleetRouting:
-    """How requests find a station.
+    """Routing of requests to pools.
 
-    `least`: whoever has the least to do for its size. `shares`: a bucket of lengths goes to stations in the planned shares,
-    `shares[bucket][station]`, buckets counted answer by answer within a prompt's. `lengths`: the same by prompts alone, since
-    nobody knows an answer's length before it is written.
+    `least`: least load for its weight. `shares`: each bucket of lengths goes to pools in planned shares, `shares[bucket][pool]`,
+    buckets ordered by input length, then by output length. `lengths`: the same by input length alone, since an output's length
+    is not known before it is generated.
     """
 
     policy: Policy = "least"
@@ -57,11 +56,11 @@ class FleetRouting:
 
     @property
     def buckets(self) -> int:
-        """How many there are."""
+        """Number of length buckets."""
         return (len(self.prompt_edges) + 1) * (len(self.output_edges) + 1)
 
     def bucket(self, prompt: int, output: int) -> int:
-        """Of a request; an edge belongs to the bucket above it.
+        """Bucket of a request; an edge belongs to the bucket above it.
 
         >>> FleetRouting("shares", (100,), (50, 80)).bucket(100, 49), FleetRouting("shares", (100,), (50, 80)).bucket(5, 80)
         (3, 2)
@@ -72,16 +71,16 @@ class FleetRouting:
 
 @dataclass(frozen=True, slots=True)
 class Interruptions:
-    """Of machines on spot: how often each is taken away, how long beforehand it is told, what then happens.
+    """Interruptions of spot machines.
 
-    `rate` per machine and hour; times in seconds: `notice` before it is gone, `warm_up` from asking for one until it serves,
-    `outage` until spot machines are to be had again, on average. With `fallback` one on demand stands in meanwhile.
-    A request whose machine went is read again elsewhere, up to `retries` times.
+    `rate` per machine and hour; times in seconds: `notice` before the loss, `warm_up` from requesting a machine until it serves,
+    `outage` until spot machines are available again, on average. With `fallback` an on-demand machine stands in meanwhile.
+    A request whose machine was lost is restarted elsewhere, up to `retries` times.
     """
 
     rate: float = 0.0
     notice: float = 0.0
-    warm_up: float = 600.0  # it boots, pulls an image of some 10 GB and reads its weights
+    warm_up: float = 600.0  # boot, pull an image of some 10 GB, load the weights (assumed)
     outage: float = 3600.0
     fallback: bool = True
     retries: int = 3
@@ -89,9 +88,9 @@ class Interruptions:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """All of it. `seed` decides when machines are taken away, and nothing else is left to chance."""
+    """Pools that share one stream of requests. `seed` decides when machines are interrupted; nothing else is random."""
 
-    stations: tuple[ReplicaPool, ...]
+    pools: tuple[ReplicaPool, ...]
     routing: FleetRouting = FleetRouting()
     interruptions: Interruptions = Interruptions()
     seed: int = 0
@@ -102,57 +101,63 @@ class Fleet:
 
     @property
     def gpus(self) -> int:
-        """Of all stations."""
-        return sum(one.copies * one.gpus for one in self.stations)
+        """GPUs of all pools."""
+        return sum(one.replicas * one.gpus for one in self.pools)
 
     def scaled(self, factor: float) -> Fleet:
-        """With every step so many times as long."""
-        return replace(self, stations=tuple(replace(one, server=one.server.scaled(factor)) for one in self.stations))
+        """Fleet with every step so many times as long."""
+        return replace(self, pools=tuple(replace(one, server=one.server.scaled(factor)) for one in self.pools))
 
 
 def _problems(fleet: Fleet) -> list[Message]:
-    stations, found = fleet.stations, []
-    if not stations:
+    pools, found = fleet.pools, []
+    if not pools:
         return [msg("fleet.none")]
-    for one in stations:
+    for one in pools:
         if one.role not in ROLES:
             found.append(msg("fleet.role", name=one.name, role=one.role, known=ROLES))
-        if not 1 <= one.copies <= MOST_COPIES or one.gpus < 1:
-            found.append(msg("fleet.copies", name=one.name, copies=one.copies, most=f"{MOST_COPIES:,}"))
-        if not 0 <= one.spot <= one.copies:
-            found.append(msg("fleet.spot", name=one.name, spot=one.spot, copies=one.copies))
+        if not 1 <= one.replicas <= MAX_REPLICAS or one.gpus < 1:
+            found.append(msg("fleet.copies", name=one.name, copies=one.replicas, most=f"{MAX_REPLICAS:,}"))
+        if not 0 <= one.spot <= one.replicas:
+            found.append(msg("fleet.spot", name=one.name, spot=one.spot, copies=one.replicas))
         if not (isfinite(one.weight) and one.weight > 0):
             found.append(msg("fleet.weight", name=one.name, weight=one.weight))
-    for cache in sorted({one.cache for one in stations}):
-        reading, writing = (any((one.role, one.cache) == (role, cache) for one in stations) for role in ("prefill", "decode"))
-        if reading != writing:
-            found.append(msg("fleet.half", there="prefill" if reading else "decode", missing="decode" if reading else "prefill"))
+    for cache in sorted({one.cache for one in pools}):
+        roles = {one.role for one in pools if one.cache == cache} - {"both"}
+        if len(roles) == 1:
+            there = roles.pop()
+            found.append(msg("fleet.half", there=there, missing="decode" if there == "prefill" else "prefill"))
     return [*found, *_routing_problems(fleet), *_interruption_problems(fleet.interruptions)]
 
 
 def _routing_problems(fleet: Fleet) -> list[Message]:
-    routing, count = fleet.routing, len(fleet.stations)
+    routing, count = fleet.routing, len(fleet.pools)
     if routing.policy not in POLICIES:
         return [msg("fleet.policy", policy=routing.policy, known=POLICIES)]
     if routing.policy == "least":
         return []
     if routing.policy == "lengths" and routing.output_edges:
         return [msg("fleet.unknown-lengths")]
-    edges = (routing.prompt_edges, routing.output_edges)
-    if any(list(one) != sorted(set(one)) for one in edges):
+    if any(list(edges) != sorted(set(edges)) for edges in (routing.prompt_edges, routing.output_edges)):
         return [msg("fleet.edges")]
     if len(routing.shares) != routing.buckets or any(len(row) != count for row in routing.shares):
         return [msg("fleet.shares-shape", buckets=routing.buckets, stations=count)]
-    entries = [place for place, one in enumerate(fleet.stations) if one.role != "decode"]
-    bad = [row for row in routing.shares if min(row) < 0 or not all(map(isfinite, row)) or not sum(row[at] for at in entries) > 0]
+    entries = [index for index, one in enumerate(fleet.pools) if one.role != "decode"]
+    bad = [
+        row
+        for row in routing.shares
+        if min(row) < 0 or not all(map(isfinite, row)) or not sum(row[index] for index in entries) > 0
+    ]
     return [msg("fleet.shares")] if bad else []
 
 
-def _interruption_problems(asked: Interruptions) -> list[Message]:
-    numbers = {"rate": asked.rate, "notice": asked.notice, "warm-up": asked.warm_up, "outage": asked.outage}
-    found = [msg("fleet.number", name=name, value=one) for name, one in numbers.items() if not (isfinite(one) and one >= 0)]
-    if asked.rate > MOST_OFTEN:
-        found.append(msg("fleet.too-often", rate=f"{asked.rate:g}", most=f"{MOST_OFTEN:g}"))
-    if asked.retries < 0:
-        found.append(msg("fleet.number", name="retries", value=asked.retries))
+def _interruption_problems(one: Interruptions) -> list[Message]:
+    numbers = {"rate": one.rate, "notice": one.notice, "warm-up": one.warm_up, "outage": one.outage}
+    found = [
+        msg("fleet.number", name=name, value=value) for name, value in numbers.items() if not (isfinite(value) and value >= 0)
+    ]
+    if one.rate > MAX_INTERRUPTION_RATE:
+        found.append(msg("fleet.too-often", rate=f"{one.rate:g}", most=f"{MAX_INTERRUPTION_RATE:g}"))
+    if one.retries < 0:
+        found.append(msg("fleet.number", name="retries", value=one.retries))
     return found

@@ -1,4 +1,4 @@
-"""Who takes a request: the station by the fleet's policy, the copy by who has the least to do."""
+"""Routing in a fleet: the pool by the fleet's policy, the scheduler by the least load."""
 
 from __future__ import annotations
 
@@ -6,125 +6,111 @@ from collections.abc import Sequence
 
 from whichgpu.estimate.serving.fleet.pools import Fleet
 from whichgpu.estimate.serving.fleet.spot_machines import ReplicaMachine
-from whichgpu.estimate.serving.fleet.workers import DecodeWorker, PrefillWorker
 from whichgpu.estimate.serving.scheduler import Scheduler
 
 NO_WORKER = -1
 
 
 class Router:
-    """Knows all lanes and which of them are open."""
+    """Chooses schedulers for requests among those of open machines."""
 
-    def __init__(self, fleet: Fleet, lanes: Sequence[Scheduler], machines: Sequence[ReplicaMachine]) -> None:
-        self._fleet, self._lanes, self._routing = fleet, lanes, fleet.routing
-        stations = fleet.stations
-        self._weight = [one.weight for one in stations]
-        self._room = [one.server.lane.cache_tokens for one in stations]
-        self._block = [one.server.lane.block_tokens for one in stations]
-        self._cache = [one.cache for one in stations]
-        self._entries = [place for place, one in enumerate(stations) if one.role != "decode"]
-        self._writers = [place for place, one in enumerate(stations) if one.role == "decode"]
-        self._splits = [one.role == "prefill" for one in stations]
-        self._machines = machines
-        self._open: list[list[int]] = [[] for _ in stations]
-        self._whole = [place for place in self._entries if not self._splits[place]]
-        self._halves = [place for place in self._entries if self._splits[place]]
-        self._credit = [[0.0] * len(stations) for _ in range(fleet.routing.buckets)]
-        self._kinds = [0.0, 0.0]
-        self.pending = [0] * len(lanes)  # tokens of prompts a reader has to read
-        self._turn = 0
-        self._most = min(self._limit(place) for place in range(len(stations)))
-        self.reopen()
+    def __init__(self, fleet: Fleet, schedulers: Sequence[Scheduler], machines: Sequence[ReplicaMachine]) -> None:
+        self._pools, self._routing, self._schedulers, self._machines = fleet.pools, fleet.routing, schedulers, machines
+        indices = range(len(fleet.pools))
+        self._aggregated = [index for index in indices if fleet.pools[index].role == "both"]
+        self._prefill = [index for index in indices if fleet.pools[index].role == "prefill"]
+        self._decode = [index for index in indices if fleet.pools[index].role == "decode"]
+        self._entries = sorted(self._aggregated + self._prefill)
+        self._open: list[list[int]] = [[] for _ in indices]  # schedulers by pool
+        self._share_credit = [[0.0] * len(indices) for _ in range(fleet.routing.buckets)]
+        self._role_credit = [0.0, 0.0]  # of aggregated and disaggregated serving
+        self.pending = [0] * len(schedulers)  # input tokens queued at a prefill worker
+        self._routed = 0
+        limits = (one.server.batch_limits for one in fleet.pools)
+        self._fits_all = min(one.cache_tokens - one.block_tokens for one in limits)  # tokens that surely fit into any pool
+        self.update()
 
-    def reopen(self) -> None:
-        """Machines have opened or closed."""
-        for lanes in self._open:
-            lanes.clear()
+    def update(self) -> None:
+        """Refresh the open schedulers after machines have opened or closed."""
+        for schedulers in self._open:
+            schedulers.clear()
         for machine in self._machines:
             if machine.open:
-                self._open[machine.station].extend(machine.lanes)
+                self._open[machine.pool].extend(machine.schedulers)
 
     def fits(self, prompt: int, output: int) -> bool:
-        """Whether any station could ever take it."""
-        if prompt + output <= self._most:
-            return True
-        whole = any(self._takes(place, prompt + output) for place in self._whole)
-        return whole or any(self._reads(place, prompt + output) for place in self._halves)
+        """Whether any pool could ever serve it."""
+        tokens = prompt + output
+        return tokens <= self._fits_all or any(self._can_enter(index, tokens) for index in self._entries)
 
     def entry(self, prompt: int, output: int) -> int:
-        """The lane where it begins; NOBODY while none is open."""
-        tokens = prompt + output
+        """Scheduler where a request starts; NO_WORKER while none is open."""
         able = self._entries
-        if tokens > self._most:
-            able = [place for place in able if (self._reads if self._splits[place] else self._takes)(place, tokens)]
-        able = [place for place in able if self._open[place]]
+        if prompt + output > self._fits_all:
+            able = [index for index in able if self._can_enter(index, prompt + output)]
+        able = [index for index in able if self._open[index]]
         if not able:
             return NO_WORKER
         if self._routing.policy == "least":
-            return self._least(self._kind(able) if self._whole and self._halves else able)
-        bucket = self._routing.bucket(prompt, output)
-        return self._least([self._share(bucket, able)])
+            return self._least_loaded(self._by_role(able) if self._aggregated and self._prefill else able)
+        return self._least_loaded([self._by_share(self._routing.bucket(prompt, output), able)])
 
-    def writer(self, reader: int, tokens: int) -> int:
-        """The lane that writes what a station has read, a request so long in all; NOBODY while none is open."""
-        cache = self._cache[reader]
+    def decode_worker(self, prefill: int, tokens: int) -> int:
+        """Decode worker for a request of so many tokens that a pool has prefilled; NO_WORKER while none is open."""
         able = [
-            place
-            for place in self._writers
-            if self._open[place] and self._cache[place] == cache and (tokens <= self._most or self._takes(place, tokens))
+            index
+            for index in self._decode
+            if self._open[index] and self._pools[index].cache == self._pools[prefill].cache and self._has_room(index, tokens)
         ]
-        return self._least(able) if able else NO_WORKER
+        return self._least_loaded(able) if able else NO_WORKER
 
-    def _kind(self, able: list[int]) -> list[int]:
-        """Whole or in halves, each as often as its copies bear; what they have to do is counted in different things."""
-        groups = [[place for place in able if self._splits[place] is split] for split in (False, True)]
-        bears = [sum(self._weight[place] * len(self._open[place]) for place in group) for group in groups]
+    def _capacity(self, index: int) -> float:
+        return self._pools[index].weight * len(self._open[index])
+
+    def _by_role(self, able: list[int]) -> list[int]:
+        """Aggregated or prefill pools, in turn by their capacity: their loads are counted in different units."""
+        groups = [[index for index in able if (self._pools[index].role == "prefill") is split] for split in (False, True)]
+        capacities = [sum(map(self._capacity, group)) for group in groups]
         for side in (0, 1):
-            self._kinds[side] += bears[side] / sum(bears)
-        chosen = 0 if (self._kinds[0] >= self._kinds[1] and groups[0]) or not groups[1] else 1
-        self._kinds[chosen] -= 1.0
+            self._role_credit[side] += capacities[side] / sum(capacities)
+        chosen = 0 if (self._role_credit[0] >= self._role_credit[1] and groups[0]) or not groups[1] else 1
+        self._role_credit[chosen] -= 1.0
         return groups[chosen]
 
-    def _share(self, bucket: int, able: list[int]) -> int:
-        """Whoever is furthest behind its share; where none of those may take it, the one that bears most."""
-        shares, credit = self._routing.shares[bucket], self._credit[bucket]
-        total = sum(shares[place] for place in able)
+    def _by_share(self, bucket: int, able: list[int]) -> int:
+        """Pool furthest behind its share of a bucket; the one with the highest capacity if none of those has a share."""
+        shares, credit = self._routing.shares[bucket], self._share_credit[bucket]
+        total = sum(shares[index] for index in able)
         if total <= 0:
-            return max(able, key=lambda place: self._weight[place] * len(self._open[place]))
-        for place in able:
-            credit[place] += shares[place] / total
-        chosen = max((place for place in able if shares[place] > 0), key=lambda place: credit[place])
+            return max(able, key=self._capacity)
+        for index in able:
+            credit[index] += shares[index] / total
+        chosen = max((index for index in able if shares[index] > 0), key=lambda index: credit[index])
         credit[chosen] -= 1.0
         return chosen
 
-    def _least(self, stations: list[int]) -> int:
-        """The lane with the least to do for what it bears; of equals, each in turn."""
-        self._turn += 1
-        lanes, pending, best, least = self._lanes, self.pending, NO_WORKER, 0.0
-        for station in stations:
-            weight, places = self._weight[station], self._open[station]
-            count = len(places)
-            start = self._turn % count
-            tokens = self._splits[station]
+    def _least_loaded(self, pools: list[int]) -> int:
+        """Scheduler with the least load for its weight; ties are broken in turn."""
+        self._routed += 1
+        schedulers, pending, best, least = self._schedulers, self.pending, NO_WORKER, 0.0
+        for pool in pools:
+            weight, indices = self._pools[pool].weight, self._open[pool]
+            count = len(indices)
+            start = self._routed % count
+            by_tokens = self._pools[pool].role == "prefill"
             for step in range(count):
-                place = places[start + step - count]
-                load = (pending[place] if tokens else lanes[place].load + 1) / weight
+                index = indices[start + step - count]
+                load = (pending[index] if by_tokens else schedulers[index].load + 1) / weight
                 if best < 0 or load < least:
-                    best, least = place, load
+                    best, least = index, load
         return best
 
-    def _reads(self, place: int, tokens: int) -> bool:
-        """Whether it fits where it is read and somewhere it may be written."""
-        cache = self._cache[place]
-        return self._takes(place, tokens) and any(self._takes(one, tokens) for one in self._writers if self._cache[one] == cache)
+    def _can_enter(self, index: int, tokens: int) -> bool:
+        """Whether a request fits into a pool and, if that only prefills, into a decode pool that shares its cache format."""
+        one = self._pools[index]
+        decode = (other for other in self._decode if self._pools[other].cache == one.cache)
+        return self._has_room(index, tokens) and (one.role == "both" or any(self._has_room(other, tokens) for other in decode))
 
-    def _limit(self, place: int) -> int:
-        return self._room[place] - self._block[place]
-
-    def _takes(self, place: int, tokens: int) -> bool:
-        return -(-tokens // self._block[place]) * self._block[place] <= self._room[place]
-
-
-def scheduler_class(role: str) -> type[Scheduler]:
-    """The engine of a role."""
-    return {"prefill": PrefillWorker, "decode": DecodeWorker}.get(role, Scheduler)
+    def _has_room(self, index: int, tokens: int) -> bool:
+        limits = self._pools[index].server.batch_limits
+        return -(-tokens // limits.block_tokens) * limits.block_tokens <= limits.cache_tokens

@@ -1,4 +1,4 @@
-"""Machines that come and go: those on spot are taken away by chance, others stand in for them; all are paid for while held."""
+"""Machines of a fleet: spot machines are interrupted at random, on-demand machines stand in for them; all cost while held."""
 
 from __future__ import annotations
 
@@ -11,130 +11,127 @@ import numpy as np
 
 from whichgpu.estimate.serving.fleet.pools import Interruptions
 
-HOUR = 3600.0
+HOUR = 3600.0  # seconds
+LIFECYCLE_EVENT = 2  # kind of event in the fleet's queue
 
 
 @dataclass(slots=True)
 class ReplicaMachine:
-    """One copy's GPUs. Open: it takes requests. Held: it is paid for."""
+    """GPUs of one replica. `open`: it accepts requests. Held between `start` and `stop`: it is paid for."""
 
-    station: int
-    lanes: range
+    pool: int
+    schedulers: range
     spot: bool
     open: bool
     since: float | None = None
     held: list[tuple[float, float]] = field(default_factory=list)
 
     def start(self, now: float) -> None:
-        """Held from now on."""
+        """Hold it from now on."""
         if self.since is None:
             self.since = now
 
     def stop(self, now: float) -> None:
-        """No more."""
+        """Give it back."""
         if self.since is not None:
             self.held.append((self.since, now))
             self.since = None
 
     def seconds(self, end: float) -> float:
-        """For which it was held until then."""
-        open_ = [] if self.since is None else [(self.since, end)]
-        return sum(max(0.0, min(high, end) - min(low, end)) for low, high in (*self.held, *open_))
+        """Seconds for which it was held until `end`."""
+        current = [] if self.since is None else [(self.since, end)]
+        return sum(max(0.0, min(high, end) - min(low, end)) for low, high in (*self.held, *current))
 
 
-class Turn(IntEnum):
-    """What happens to a place for a machine; in this order where at once."""
+class SpotEvent(IntEnum):
+    """Events of a spot slot, in order of precedence at one time."""
 
-    TOLD = 0  # it will be taken away
-    GONE = 1
-    SPARE = 2  # the one that stands in is warm
-    BACK = 3  # spot machines are to be had again
-    WARM = 4
+    NOTICE = 0  # of an interruption
+    INTERRUPTED = 1
+    FALLBACK_READY = 2
+    AVAILABLE = 3  # spot machines can be had again
+    READY = 4
 
 
 @dataclass(slots=True)
 class SpotSlot:
-    """A place for a machine on spot, with the machine that stands in for it, if any."""
+    """A spot machine and the on-demand machine that stands in for it, if any."""
 
     machine: int
-    spare: int | None
-    chance: np.random.Generator
-    here: bool = True
-    asked: int = 0  # times a spare was asked for
+    fallback: int | None
+    random: np.random.Generator
+    up: bool = True
+    fallbacks_started: int = 0
 
 
 class LifecycleHandler(Protocol):
-    """Who acts on it: the event loop."""
+    """Event loop that acts on a machine's lifecycle."""
 
     machines: list[ReplicaMachine]
     events: list[tuple[float, int, int, int]]
 
     def opened(self, machine: int, now: float) -> None:
-        """It takes requests."""
+        """Let a machine accept requests."""
 
     def closed(self, machine: int, now: float) -> None:
-        """It takes no more; what it has it may finish."""
+        """Let a machine accept no more requests; it may finish those it has."""
 
-    def gone(self, machine: int, now: float) -> None:
-        """What it had is lost."""
-
-
-LIFECYCLE_EVENT = 2  # kind of event
-TURNS = len(Turn)
+    def interrupted(self, machine: int, now: float) -> None:
+        """Drop what a lost machine had."""
 
 
 class SpotLifecycle:
-    """The lives of machines on spot."""
+    """Interruptions and returns of all spot machines."""
 
-    def __init__(self, asked: Interruptions, slots: list[SpotSlot], keeper: LifecycleHandler) -> None:
-        self.asked, self.slots, self.keeper = asked, slots, keeper
-        self.taken = 0  # times a machine was
-        for place, slot in enumerate(slots):
-            self._next_loss(place, slot, 0.0)
+    def __init__(self, interruptions: Interruptions, slots: list[SpotSlot], handler: LifecycleHandler) -> None:
+        self.interruptions, self.slots, self.handler = interruptions, slots, handler
+        self.interrupted = 0  # count
+        for index, slot in enumerate(slots):
+            self._schedule_notice(index, slot, 0.0)
 
-    def turn(self, place: int, code: int, now: float) -> None:
-        """One of the events made here."""
-        slot, (asked, kind) = self.slots[place], divmod(code, TURNS)
-        machines, keeper = self.keeper.machines, self.keeper
-        if kind == Turn.TOLD:
-            slot.here = False
-            keeper.closed(slot.machine, now)
-            self._push(now + self.asked.notice, place, Turn.GONE)
-            if slot.spare is not None:
-                self._stand_in(place, slot, slot.spare, now)
-        elif kind == Turn.GONE:
-            self.taken += 1
-            keeper.gone(slot.machine, now)
+    def process(self, index: int, code: int, now: float) -> None:
+        """Process one of the events scheduled here."""
+        slot, (fallback_number, kind) = self.slots[index], divmod(code, len(SpotEvent))
+        machines, handler = self.handler.machines, self.handler
+        if kind == SpotEvent.NOTICE:
+            slot.up = False
+            handler.closed(slot.machine, now)
+            self._push(now + self.interruptions.notice, index, SpotEvent.INTERRUPTED)
+            if slot.fallback is not None:
+                self._start_fallback(index, slot, slot.fallback, now)
+        elif kind == SpotEvent.INTERRUPTED:
+            self.interrupted += 1
+            handler.interrupted(slot.machine, now)
             machines[slot.machine].stop(now)
-            self._push(now + self._chance(slot, self.asked.outage), place, Turn.BACK)
-        elif kind == Turn.SPARE:
-            if not slot.here and asked == slot.asked and slot.spare is not None:
-                keeper.opened(slot.spare, now)
-        elif kind == Turn.BACK:
+            self._push(now + self._draw(slot, self.interruptions.outage), index, SpotEvent.AVAILABLE)
+        elif kind == SpotEvent.FALLBACK_READY:
+            if not slot.up and fallback_number == slot.fallbacks_started and slot.fallback is not None:
+                handler.opened(slot.fallback, now)
+        elif kind == SpotEvent.AVAILABLE:
             machines[slot.machine].start(now)
-            self._push(now + self.asked.warm_up, place, Turn.WARM)
+            self._push(now + self.interruptions.warm_up, index, SpotEvent.READY)
         else:
-            slot.here = True
-            keeper.opened(slot.machine, now)
-            if slot.spare is not None:
-                keeper.closed(slot.spare, now)
-            self._next_loss(place, slot, now)
+            slot.up = True
+            handler.opened(slot.machine, now)
+            if slot.fallback is not None:
+                handler.closed(slot.fallback, now)
+            self._schedule_notice(index, slot, now)
 
-    def _stand_in(self, place: int, slot: SpotSlot, spare: int, now: float) -> None:
-        machine = self.keeper.machines[spare]
-        if machine.since is not None:  # still finishing what it had: it is warm
-            self.keeper.opened(spare, now)
+    def _start_fallback(self, index: int, slot: SpotSlot, fallback: int, now: float) -> None:
+        machine = self.handler.machines[fallback]
+        if machine.since is not None:  # It still finishes earlier requests, so it is warm.
+            self.handler.opened(fallback, now)
             return
         machine.start(now)
-        slot.asked += 1
-        self._push(now + self.asked.warm_up, place, Turn.SPARE, slot.asked)
+        slot.fallbacks_started += 1
+        self._push(now + self.interruptions.warm_up, index, SpotEvent.FALLBACK_READY, slot.fallbacks_started)
 
-    def _next_loss(self, place: int, slot: SpotSlot, now: float) -> None:
-        if self.asked.rate > 0:
-            self._push(now + self._chance(slot, HOUR / self.asked.rate), place, Turn.TOLD)
+    def _schedule_notice(self, index: int, slot: SpotSlot, now: float) -> None:
+        if self.interruptions.rate > 0:
+            self._push(now + self._draw(slot, HOUR / self.interruptions.rate), index, SpotEvent.NOTICE)
 
-    def _chance(self, slot: SpotSlot, mean: float) -> float:
-        return float(slot.chance.exponential(mean)) if mean > 0 else 0.0
+    def _draw(self, slot: SpotSlot, mean: float) -> float:
+        return float(slot.random.exponential(mean)) if mean > 0 else 0.0
 
-    def _push(self, time: float, place: int, kind: Turn, asked: int = 0) -> None:
-        heappush(self.keeper.events, (time, LIFECYCLE_EVENT, place, asked * TURNS + kind))
+    def _push(self, time: float, index: int, kind: SpotEvent, fallback_number: int = 0) -> None:
+        heappush(self.handler.events, (time, LIFECYCLE_EVENT, index, fallback_number * len(SpotEvent) + kind))

@@ -1,4 +1,4 @@
-"""Standard output, with its two ways of failing told apart from every other error."""
+"""Standard output whose two kinds of failure differ from every other error."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ class ReaderGone(Exception):
 
 
 class CannotWrite(Exception):
-    """The disk is full, or the like."""
+    """Writing failed, for example on a full disk."""
 
 
 class Output:
-    """A stream that behaves as the one it wraps, but for what it raises."""
+    """A wrapper around a stream that raises `ReaderGone` or `CannotWrite`."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -25,14 +25,14 @@ class Output:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        """Write, or say why not."""
+        """Write, or raise why not."""
         try:
             return self._stream.write(text)
         except OSError as problem:
             raise write_error(problem) from problem
 
     def flush(self) -> None:
-        """Flush, or say why not."""
+        """Flush, or raise why not."""
         try:
             self._stream.flush()
         except OSError as problem:
@@ -40,11 +40,11 @@ class Output:
 
 
 def write_error(problem: OSError) -> Exception:
-    """What a failed write means."""
+    """Exception for a failed write."""
     return ReaderGone() if isinstance(problem, BrokenPipeError) else CannotWrite(problem.strerror or str(problem))
 
 
 def silence(stream: TextIO) -> None:
-    """What is still buffered can go nowhere; do not let the interpreter complain of it at exit."""
+    """Redirect a stream to nowhere, so that the interpreter does not complain of its buffer at exit."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -1,9 +1,7 @@
-"""Flags of a load on a server, and how an answer under load is shown."""
+"""An estimate under a request load, as text."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from whichgpu.api.workloads.estimate import EstimateAnswer
@@ -17,11 +15,11 @@ if TYPE_CHECKING:
 
 
 def figures(answer: EstimateAnswer) -> list[tuple[str, Figure]]:
-    """Every figure of a load, in the order it is shown."""
+    """Every figure of a load by name, in the order shown."""
     serving = answer.serving
     if serving is None:
         return []
-    between = () if of_one_token(serving) else ("tpot",)
+    between = () if has_single_token_answers(serving) else ("tpot",)
     shown = [("ttft_no_load", serving.ttft_no_load), *(("tpot_no_load", serving.tpot_no_load) for _ in between)]
     for name in ("ttft", *between, "latency"):
         shown += [(f"{name}_{at}", figure) for at, figure in getattr(serving, name).items()]
@@ -30,27 +28,27 @@ def figures(answer: EstimateAnswer) -> list[tuple[str, Figure]]:
     return [*shown, *((name, figure) for name, figure in more if figure is not None)]
 
 
-def of_one_token(serving: ServingAnswer | None) -> bool:
-    """Whether answers end with their first token: nothing lies between tokens then, and nothing is told of it."""
+def has_single_token_answers(serving: ServingAnswer | None) -> bool:
+    """Whether outputs end with their first token, so that no time between tokens exists."""
     return serving is not None and serving.load.mean_output <= 1.0
 
 
-def overloaded(answer: EstimateAnswer, serving: ServingAnswer) -> Message:
-    """That more comes than can be borne, before anything else is said."""
+def overload(answer: EstimateAnswer, serving: ServingAnswer) -> Message:
+    """State that the request rate exceeds the capacity."""
     most = significant(serving.sustainable_rate.value)
     values = {"gpus": answer.request["gpus"], "gpu": answer.request["gpu"], "rate": significant(serving.load.rate)}
     return msg("web.saturated", most=most, **values)
 
 
-def tell(session: Session, answer: EstimateAnswer) -> None:
-    """The load in sentences, and its curve where people read."""
+def say_load(session: Session, answer: EstimateAnswer) -> None:
+    """Print latencies, capacity and engine limits under the load; on a terminal also the throughput-latency curve."""
     serving = answer.serving
     if serving is None:
         return
     load, text = serving.load, session.language.text
     session.say(
         msg(
-            "serving.sentence-first" if of_one_token(serving) else "serving.sentence",
+            "serving.sentence-first" if has_single_token_answers(serving) else "serving.sentence",
             rate=f"{load.rate:.3g}", simulated=load.requests, copies=serving.copies,
             ttft=format_seconds(serving.ttft["p50"].value), ttft_late=format_seconds(serving.ttft["p99"].value),
             tpot=format_seconds(serving.tpot["p50"].value), tpot_late=format_seconds(serving.tpot["p99"].value),
@@ -76,21 +74,3 @@ def tell(session: Session, answer: EstimateAnswer) -> None:
 
         for line in curve_lines(serving.curve, text):
             session.note(line)
-
-
-@contextmanager
-def progress(session: Session) -> Iterator[Callable[[float], None] | None]:
-    """A bar on a terminal's stderr, or whoever follows; None where nobody would see it."""
-    if session.progress is not None:
-        yield session.progress
-        return
-    if session.format == "json" or not session.err.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn
-
-    console = Console(file=session.err, emoji=False, highlight=False)
-    with Progress(TextColumn("{task.description}"), BarColumn(), console=console, transient=True) as bar:
-        task = bar.add_task(session.language.text("serving.progress"), total=1.0)
-        yield lambda done: bar.update(task, completed=done)

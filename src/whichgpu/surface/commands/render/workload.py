@@ -1,4 +1,4 @@
-"""Workloads in words: parts of memory, and what was assumed."""
+"""Workloads as text: the model, parts of memory, and assumed values."""
 
 from __future__ import annotations
 
@@ -7,20 +7,25 @@ from typing import Any
 
 from whichgpu.base.messages import Language, Message, msg
 
-# Defaults that need no saying.
-QUIET = "gpus nodes optimizer_fused include_optimizer_step lora_targets qlora percentile task".split()
+# Default values that are not worth stating.
+UNSTATED = "gpus nodes optimizer_fused include_optimizer_step lora_targets qlora percentile task".split()
+
+
+def model_label(request: Mapping[str, Any]) -> str:
+    """Name of a request's model; the model type where it was given by its config."""
+    model = request["model"]
+    return model if isinstance(model, str) else str(model.get("model_type", "config.json"))
 
 
 def part_name(name: str, language: Language) -> str:
-    """A part of memory in words."""
-    id = f"part.{name}"
-    return language.text(f"part.{name}") if id in language else name.replace("_", " ")
+    """Name of a part of memory in the reader's language."""
+    return language.text(f"part.{name}") if f"part.{name}" in language else name.replace("_", " ")
 
 
-def assumed(request: Mapping[str, Any]) -> Message:
-    """What was taken where the user said nothing."""
-    told = [name for name in request["defaults"] if name not in QUIET and isinstance(request[name], str | int)]
-    shown = [
-        f"{name} {request[name]}" for name in told if request[name] != "none" and (name, request[name]) != ("accumulation", 1)
+def assumptions(request: Mapping[str, Any]) -> Message:
+    """List the defaults that filled fields the user left out."""
+    names = [name for name in request["defaults"] if name not in UNSTATED and isinstance(request[name], str | int)]
+    stated = [
+        f"{name} {request[name]}" for name in names if (name, request[name]) != ("accumulation", 1) and request[name] != "none"
     ]
-    return msg("fit.assumed", values=tuple(shown) or ("–",))
+    return msg("fit.assumed", values=tuple(stated) or ("–",))

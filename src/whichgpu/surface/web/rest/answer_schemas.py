@@ -1,4 +1,4 @@
-"""JSON schemas of answers, made from the types that commands return: no field is described twice."""
+"""JSON schemas of answers, made from the types that commands return."""
 
 from __future__ import annotations
 
@@ -33,25 +33,26 @@ SCALARS: dict[type, Schema] = {
 
 @cache
 def names_for_types(module: str) -> dict[str, Any]:
-    """Names that a module imports for type checkers alone."""
-    found: dict[str, Any] = {}
+    """Names that a module imports only for type checkers."""
+    names: dict[str, Any] = {}
     for node in ast.walk(ast.parse(inspect.getsource(import_module(module)))):
         if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
             for line in node.body:
                 if isinstance(line, ast.ImportFrom) and line.module:
-                    found |= {one.asname or one.name: getattr(import_module(line.module), one.name) for one in line.names}
-    return found
+                    names |= {one.asname or one.name: getattr(import_module(line.module), one.name) for one in line.names}
+    return names
 
 
 class AnswerSchemas:
-    """Schemas of answers and of the records in them, each record once under its own name."""
+    """Schemas of answers, and of their records by name."""
 
     def __init__(self) -> None:
         self.components: dict[str, Schema] = {}
 
     def of(self, command: Command) -> Schema:
-        """The schema of a command's answer; where it comes with a verdict of its own, fields beside these are allowed."""
-        return self._schema(get_type_hints(command.ask, localns=names_for_types(command.ask.__module__)).get("return", Any))
+        """Schema of a command's answer; further fields are allowed."""
+        source = command.answer_source
+        return self._schema(get_type_hints(source, localns=names_for_types(source.__module__)).get("return", Any))
 
     def _schema(self, hint: Any) -> Schema:
         origin = get_origin(hint)
@@ -74,7 +75,7 @@ class AnswerSchemas:
     def _record(self, kind: type) -> Schema:
         name = kind.__name__
         if name not in self.components:
-            self.components[name] = {}  # a record may hold others of its kind
+            self.components[name] = {}  # A record may hold others of its type.
             hints = get_type_hints(kind, localns=names_for_types(kind.__module__))
             properties = {one.name: self._schema(hints[one.name]) for one in fields(kind)}
             about = (kind.__doc__ or "").partition("\n")[0]

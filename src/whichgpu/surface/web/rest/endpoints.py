@@ -1,9 +1,9 @@
-"""The REST endpoints: each asks a command with the fields of its request."""
+"""The REST endpoints: each answers a command with the fields of its request."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -12,7 +12,7 @@ from whichgpu.base.kinds import Whole
 from whichgpu.surface.commands.command import Command, command_named
 
 PREFIX = "/api/v1"
-MODELS = ("model", "what")  # on the command line also files: here what `guard.permitted` lets pass
+MODEL_FIELDS = ("model", "what")  # only models that `model_guard` permits
 MAX_ROWS = 5000  # of a page
 PAGING = {"limit": Whole(1, MAX_ROWS), "offset": Whole(0, 10**9)}
 MAX_NAMES, MAX_NUMBERS = 200, 10_000  # of one list
@@ -20,13 +20,13 @@ MAX_NAMES, MAX_NUMBERS = 200, 10_000  # of one list
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Endpoint:
-    """A path below the prefix, the command it asks, an example of its query, and the list its reply holds, where it pages."""
+    """A path below the prefix, its command, an example of its query, and the list of its reply where that has pages."""
 
     path: str
     command: str
     example: dict[str, Any]
     rows: str | None = None
-    page: int | None = None  # rows of a reply where no limit is asked for
+    page: int | None = None  # rows of a reply without a limit
 
 
 ENDPOINTS = (
@@ -53,11 +53,11 @@ ALIASES = {"history": "catalog/history", "sources": "catalog/sources", "status":
 
 @cache
 def fields(endpoint: Endpoint) -> Mapping[str, Field]:
-    """The parameters of an endpoint by name, in the order of its command's help: nothing of the server's own machine."""
-    asked = command_of(endpoint)
-    aside = ("as_of",) if asked.undated else ()
-    open_to_all = [field for name, field in asked.fields.items() if not field.is_local and name not in aside]
-    known = {shown_name(field): field for field in open_to_all}
+    """Parameters of an endpoint by name, in the order of its command's help; none that names a file of the server."""
+    command = command_of(endpoint)
+    left_out = ("as_of",) if command.undated else ()
+    allowed = [field for name, field in command.fields.items() if not field.is_local and name not in left_out]
+    known = {parameter_name(field): field for field in allowed}
     if endpoint.rows:
         known |= {name: Field(kind, "N", f"option.web-{name}", name=name) for name, kind in PAGING.items()}
     return known
@@ -65,28 +65,23 @@ def fields(endpoint: Endpoint) -> Mapping[str, Field]:
 
 @cache
 def by_any_name(endpoint: Endpoint) -> Mapping[str, Field]:
-    """The same, their other names among them."""
+    """Parameters of an endpoint by every name they have."""
     known = dict(fields(endpoint))
     for field in fields(endpoint).values():
         known |= dict.fromkeys((field.name, *field.aliases), field)
     return known
 
 
-def shown_name(field: Field) -> str:
-    """A field's name as a parameter: names come one by one."""
+def parameter_name(field: Field) -> str:
+    """Name of a field as a URL parameter: names are given one by one."""
     return "name" if field.name == "names" else field.name
 
 
 def command_of(endpoint: Endpoint) -> Command:
-    """The command behind an endpoint."""
+    """Command of an endpoint."""
     return command_named(endpoint.command)
 
 
-def largest_list(field: Field) -> int:
-    """Most items of a field that takes several."""
+def max_items(field: Field) -> int:
+    """Maximum number of items of a field that takes several."""
     return MAX_NUMBERS if field.metavar.startswith("N,") else MAX_NAMES
-
-
-def shown(field: Field) -> Field:
-    """The field under the name clients know."""
-    return replace(field, name=shown_name(field))

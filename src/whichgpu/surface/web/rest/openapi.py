@@ -1,4 +1,4 @@
-"""The OpenAPI document, made from the commands: every parameter is a flag, every description its help."""
+"""The OpenAPI document, made from the fields of commands and their help."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from whichgpu.surface.web.rest.parameters import MAX_CHARACTERS
 from whichgpu.workload.kinds import Layout, Model
 
 JSON = "application/json"
-WORDS: dict[str, tuple[str, ...]] = {
+EXAMPLES_BY_NAME: dict[str, tuple[str, ...]] = {
     "model": ("llama-3.1-8b", "resnet50", "bert-large", "mlp:784x2048x10"),
     "gpu": ("H100 SXM", "A100-SXM-80GB", "T4", "RTX 4090"),
     "provider": ("aws", "gcp", "azure"),
@@ -24,7 +24,7 @@ WORDS: dict[str, tuple[str, ...]] = {
     "gpus": ("1", "1..8"),
     "lang": languages(),
 }
-UNITS: dict[str, tuple[str, ...]] = {
+EXAMPLES_BY_METAVAR: dict[str, tuple[str, ...]] = {
     "TIME": ("50ms", "2s", "24h"),
     "SIZE": ("16GB", "80GiB"),
     "RATE": ("1TB/s",),
@@ -36,11 +36,11 @@ UNITS: dict[str, tuple[str, ...]] = {
     "FEATURES": ("bf16", "nvlink"),
     "CITY": ("Seoul",),
 }
-REFUSALS = (400, 401, 403, 404, 405, 408, 409, 413, 415, 421, 422, 429, 503)
+ERROR_STATUSES = (400, 401, 403, 404, 405, 408, 409, 413, 415, 421, 422, 429, 503)
 
 
 def document(language: Language) -> dict[str, Any]:
-    """The whole schema."""
+    """Build the OpenAPI document."""
     answers = AnswerSchemas()
     paths: dict[str, Any] = {f"{PREFIX}/{one.path}": _path(one, language, answers) for one in ENDPOINTS}
     return {
@@ -81,14 +81,14 @@ def _path(endpoint: Endpoint, language: Language, answers: AnswerSchemas) -> dic
 
 
 def _parameter(name: str, field: Field, endpoint: Endpoint, language: Language) -> dict[str, Any]:
-    told: dict[str, Any] = {"name": name, "in": "query", "schema": _schema(field), "description": _help(field, language)}
+    parameter: dict[str, Any] = {"name": name, "in": "query", "schema": _schema(field), "description": _help(field, language)}
     if field.required:
-        told["required"] = True
+        parameter["required"] = True
     if field.is_list:
-        told |= {"style": "form", "explode": True}
+        parameter |= {"style": "form", "explode": True}
     if name in endpoint.example:
-        told["example"] = endpoint.example[name]
-    return told
+        parameter["example"] = endpoint.example[name]
+    return parameter
 
 
 def _help(field: Field, language: Language) -> str:
@@ -108,7 +108,7 @@ def _schema(field: Field, body: bool = False) -> dict[str, Any]:
 
 
 def _one(field: Field) -> dict[str, Any]:
-    """The schema of one value: its bounds where it is a number, and words that are surely understood where it is a text."""
+    """Schema of one value: bounds of a number, valid examples of a text."""
     kind = field.kind
     if field.is_switch:
         return {"type": "boolean"}
@@ -116,7 +116,11 @@ def _one(field: Field) -> dict[str, Any]:
         return {"type": "integer", "minimum": kind.low, "maximum": kind.high}
     if isinstance(kind, Share):
         return {"type": "number"}
-    words = () if isinstance(kind, Numbers) else field.choices or WORDS.get(field.name) or UNITS.get(field.metavar, ())
+    words = (
+        ()
+        if isinstance(kind, Numbers)
+        else field.choices or EXAMPLES_BY_NAME.get(field.name) or EXAMPLES_BY_METAVAR.get(field.metavar, ())
+    )
     if not words:
         return {"type": "string"}
     return {"anyOf": [{"type": "string", "enum": list(words)}, {"type": "string", "maxLength": MAX_CHARACTERS}]}
@@ -129,7 +133,7 @@ def _responses(
     problem = {"content": {JSON: {"schema": _ref("Refusal")}}}
     unchanged = {"304": {"description": language.text("web.status-304")}} if ok == "200" else {}
     return {ok: reply, **unchanged} | {
-        str(status): {"description": language.text(f"web.status-{status}"), **problem} for status in REFUSALS
+        str(status): {"description": language.text(f"web.status-{status}"), **problem} for status in ERROR_STATUSES
     }
 
 
@@ -140,38 +144,26 @@ def _jobs(language: Language) -> dict[str, Any]:
     example = {"command": "estimate", "task": "serve", "model": "llama-3.1-8b", "gpu": "H100 SXM", "rate": "5/s"}
     body = {"type": "object", "properties": {"command": {"type": "string"}, "trace": {"type": "string"}}, "required": ["command"]}
     events = {"description": text("web.events"), "content": {"text/event-stream": {"schema": {"type": "object"}}}}
-    problem = _responses(language)
+    job, problem = _responses(language, schema="Job"), _responses(language)
     del problem["200"], problem["304"]
+
+    def operation(id: str, parameters: list[Any], responses: Any, content: dict[str, Any] | None = None) -> dict[str, Any]:
+        about = {"summary": text(f"web.{id}"), "operationId": id, "tags": ["jobs"], "parameters": parameters}
+        received = {"requestBody": {"required": True, "content": content}} if content else {}
+        return about | received | {"responses": responses}
+
+    new_job = {JSON: {"schema": body, "example": example}}
+    upload = {"text/csv": {"schema": {"type": "string"}}}
     return {
-        f"{PREFIX}/jobs": {
-            "post": {
-                "summary": text("web.job-new"), "operationId": "job-new", "tags": ["jobs"], "parameters": [header],
-                "requestBody": {"required": True, "content": {JSON: {"schema": body, "example": example}}},
-                "responses": _responses(language, "202", "Job"),
-            },
-        },
+        f"{PREFIX}/jobs": {"post": operation("job-new", [header], _responses(language, "202", "Job"), new_job)},
         f"{PREFIX}/jobs/{{id}}": {
-            "get": {"summary": text("web.job-state"), "operationId": "job-state", "tags": ["jobs"], "parameters": [id],
-                    "responses": _responses(language, schema="Job")},
-            "delete": {"summary": text("web.job-cancel"), "operationId": "job-cancel", "tags": ["jobs"],
-                       "parameters": [id, header], "responses": _responses(language, schema="Job")},
+            "get": operation("job-state", [id], job),
+            "delete": operation("job-cancel", [id, header], job),
         },
-        f"{PREFIX}/jobs/{{id}}/events": {
-            "get": {"summary": text("web.job-events"), "operationId": "job-events", "tags": ["jobs"], "parameters": [id],
-                    "responses": {"200": events} | problem},
-        },
-        f"{PREFIX}/jobs/{{id}}/result": {
-            "get": {"summary": text("web.job-result"), "operationId": "job-result", "tags": ["jobs"], "parameters": [id],
-                    "responses": _responses(language)},
-        },
-        f"{PREFIX}/uploads": {
-            "post": {
-                "summary": text("web.upload"), "operationId": "upload", "tags": ["jobs"], "parameters": [header],
-                "requestBody": {"required": True, "content": {"text/csv": {"schema": {"type": "string"}}}},
-                "responses": _responses(language, "201", "Upload"),
-            },
-        },
-    }  # fmt: skip
+        f"{PREFIX}/jobs/{{id}}/events": {"get": operation("job-events", [id], {"200": events} | problem)},
+        f"{PREFIX}/jobs/{{id}}/result": {"get": operation("job-result", [id], _responses(language))},
+        f"{PREFIX}/uploads": {"post": operation("upload", [header], _responses(language, "201", "Upload"), upload)},
+    }
 
 
 def _ref(name: str) -> dict[str, str]:
@@ -180,16 +172,9 @@ def _ref(name: str) -> dict[str, str]:
 
 def _schemas() -> dict[str, Any]:
     words: dict[str, Any] = {"type": "string"}
-    error = {
-        "type": "object",
-        "required": ["kind", "message", "hint", "choices"],
-        "properties": {
-            "kind": words,
-            "message": words,
-            "hint": {"type": ["string", "null"]},
-            "choices": {"type": "array", "items": words},
-        },
-    }
+    choices = {"type": "array", "items": words}
+    values = {"kind": words, "message": words, "hint": {"type": ["string", "null"]}, "choices": choices}
+    error = {"type": "object", "required": list(values), "properties": values}
     number = {"type": "number"}
     figure = {"value": number, "low": number, "high": number, "unit": words, "basis": words, "sources": {"type": "array"}}
     return {

@@ -1,26 +1,26 @@
-"""From a query or a JSON body to the request of a command: known fields alone, and no model that names a file."""
+"""The request of a command from a query or a JSON body: known fields only, and no model that names a file."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import date
 from typing import Any
-from urllib.parse import parse_qsl
 
 from whichgpu.api.request.field import Field
 from whichgpu.api.request.kinds import SEVERAL, Span
-from whichgpu.api.request.read import read_field, refusal
+from whichgpu.api.request.read import read_field
 from whichgpu.base.dates import parse_as_known
 from whichgpu.base.errors import UsageError
 from whichgpu.base.kinds import InvalidValue
 from whichgpu.base.messages import msg
 from whichgpu.base.names import unknown_word
 from whichgpu.catalog.store import Catalog
-from whichgpu.surface.web.command_replies import catalog as kept_catalog
-from whichgpu.surface.web.model_guard import permitted
-from whichgpu.surface.web.rest.endpoints import MODELS, PAGING, Endpoint, by_any_name, fields, largest_list, shown_name
+from whichgpu.surface.web.command_replies import catalog as catalog_as_known
+from whichgpu.surface.web.model_guard import permitted_model
+from whichgpu.surface.web.query import query_pairs
+from whichgpu.surface.web.rest.endpoints import MODEL_FIELDS, PAGING, Endpoint, by_any_name, fields, max_items, parameter_name
+from whichgpu.workload.field_errors import invalid_field
 
-MAX_PARAMETERS = 200
 MAX_CHARACTERS = 100_000  # of one value
 AS_KNOWN = "catalog_as_known"
 
@@ -28,19 +28,15 @@ Values = dict[str, list[Any]]
 
 
 def from_query(query: str) -> Values:
-    """Values by name; a parameter that comes again adds to those before."""
-    try:
-        pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=MAX_PARAMETERS, errors="strict")
-    except ValueError as problem:  # too many, or bytes that are no UTF-8
-        raise UsageError("bad-query", msg("error.bad-query"), msg("hint.bad-query", n=MAX_PARAMETERS)) from problem
+    """Values of a query by name, all of a repeated parameter."""
     values: Values = {}
-    for name, value in pairs:
+    for name, value in query_pairs(query):
         values.setdefault(name, []).append(value)
     return values
 
 
 def from_body(body: bytes) -> Values:
-    """Values of a JSON object; null means not given."""
+    """Values of a JSON object by name; null means not given."""
     from whichgpu.workload.model_files.json_text import read_object
 
     try:
@@ -51,7 +47,7 @@ def from_body(body: bytes) -> Values:
 
 
 def request_of(endpoint: Endpoint, values: Values) -> dict[str, Any]:
-    """The request. A parameter the endpoint does not know, or one given twice that takes one value, is refused."""
+    """Request of an endpoint; an unknown parameter, or two values where one is taken, is an error."""
     known = by_any_name(endpoint)
     catalog = _catalog(values)
     request: dict[str, Any] = {}
@@ -63,14 +59,14 @@ def request_of(endpoint: Endpoint, values: Values) -> dict[str, Any]:
             continue
         if field.name in request:
             raise UsageError("given-twice", msg("error.given-twice", name=name), msg("hint.given-twice"))
-        request[field.name] = _guarded(field, _value(field, given), catalog)
+        request[field.name] = _with_permitted_model(field, _value(field, given), catalog)
     if missing := next((name for name, field in fields(endpoint).items() if field.required and field.name not in request), None):
         raise UsageError("missing-field", msg("error.missing-field", name=missing), msg("hint.missing-parameter"))
     return request
 
 
 def page(endpoint: Endpoint, values: Values) -> tuple[int | None, int]:
-    """The limit (None: all) and offset asked for."""
+    """Limit (None for all rows) and offset."""
     limit, offset = (_paging(name, endpoint, values) for name in ("limit", "offset"))
     return limit if limit is not None else endpoint.page, offset or 0
 
@@ -79,27 +75,27 @@ def _paging(name: str, endpoint: Endpoint, values: Values) -> int | None:
     if name not in values:
         return None
     try:
-        found: int = read_field(fields(endpoint)[name], values[name][-1])
+        number: int = read_field(fields(endpoint)[name], values[name][-1])
     except InvalidValue as refused:
-        raise refusal(name, values[name][-1], refused) from refused
-    return found
+        raise invalid_field(name, values[name][-1], refused) from refused
+    return number
 
 
 def _value(field: Field, given: Sequence[Any]) -> Any:
-    """The one value of a field, or the list of them where it takes several: each parameter, list and text with commas."""
-    name = shown_name(field)
+    """Value of a field, or the list of values where it takes several: repeated, as a list or with commas between."""
+    name = parameter_name(field)
     for value in given:
         if isinstance(value, str) and len(value) > MAX_CHARACTERS:
-            raise refusal(name, value, InvalidValue(msg("wants.text", longest=MAX_CHARACTERS)))
+            raise invalid_field(name, value, InvalidValue(msg("wants.text", longest=MAX_CHARACTERS)))
     if not field.is_list or isinstance(field.kind, Span):
         if len(given) > 1:
             raise UsageError("given-twice", msg("error.given-twice", name=name), msg("hint.given-twice"))
         return given[0]
     items = [part for value in given for one in _each(value) for part in _parts(one)]
     if any(isinstance(item, (*SEVERAL,)) for item in items):
-        raise refusal(name, given[0], InvalidValue(msg("wants.one-value")))  # a list in a list
-    if len(items) > largest_list(field):
-        raise refusal(name, ",".join(map(str, items[:9])), InvalidValue(msg("wants.names", most=largest_list(field))))
+        raise invalid_field(name, given[0], InvalidValue(msg("wants.one-value")))  # A list inside a list.
+    if len(items) > max_items(field):
+        raise invalid_field(name, ",".join(map(str, items[:9])), InvalidValue(msg("wants.names", most=max_items(field))))
     return items
 
 
@@ -108,22 +104,22 @@ def _each(value: Any) -> Sequence[Any]:
 
 
 def _parts(value: Any) -> Sequence[Any]:
-    """Names with commas between; a model's config is one thing."""
+    """Split names at commas; a model's config stays whole."""
     if not isinstance(value, str) or value.lstrip().startswith("{"):
         return (value,)
     return [part.strip() for part in value.split(",") if part.strip()]
 
 
 def _catalog(values: Mapping[str, Sequence[Any]]) -> Catalog:
-    """The catalog the command will use: models are checked in the one they are looked up in."""
+    """Catalog in which the command will look models up, so that they are checked in the same one."""
     given = values.get(AS_KNOWN)
-    return kept_catalog(parse_as_known(str(given[0]), date.today()) if given else None)
+    return catalog_as_known(parse_as_known(str(given[0]), date.today()) if given else None)
 
 
-def _guarded(field: Field, value: Any, catalog: Catalog) -> Any:
-    """A value; models as the guard resolves them."""
-    if field.name not in MODELS:
+def _with_permitted_model(field: Field, value: Any, catalog: Catalog) -> Any:
+    """A value, with models replaced by their permitted ids."""
+    if field.name not in MODEL_FIELDS:
         return value
     if isinstance(value, list):
-        return [permitted(one, catalog) if isinstance(one, str) else one for one in value]
-    return permitted(value, catalog) if isinstance(value, str) else value
+        return [permitted_model(one, catalog) if isinstance(one, str) else one for one in value]
+    return permitted_model(value, catalog) if isinstance(value, str) else value

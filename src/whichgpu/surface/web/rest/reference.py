@@ -1,4 +1,4 @@
-"""The page that lists the endpoints with their parameters and an example to follow; made from the schema, no script."""
+"""The page that lists the endpoints with their parameters and an example, made from the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from urllib.parse import urlencode
 from markupsafe import Markup, escape
 
 from whichgpu.base.messages import Language
-from whichgpu.surface.web.rendering import framed
+from whichgpu.surface.web.rendering import render_framed
 from whichgpu.surface.web.rest.endpoints import BY_PATH, PREFIX
 from whichgpu.surface.web.rest.openapi import document
 
 
-def drawn(language: Language, query: str = "") -> str:
-    """The page."""
+def render_reference(language: Language, query: str = "") -> str:
+    """HTML of the page."""
     text, schema = language.text, document(language)
     parts = [f"<h1>{escape(text('web.reference'))}</h1>", f"<p>{escape(text('web.about-rest'))}</p>"]
     parts.append(f'<p><a href="{PREFIX}/openapi.json">openapi.json</a></p>')
     for path, methods in schema["paths"].items():
-        for method, told in methods.items():
-            parts.append(_operation(path, method, told, language))
-    return framed(Markup("\n".join(parts)), text("web.reference"), language, query)  # every piece above is escaped
+        for method, operation in methods.items():
+            parts.append(_operation(path, method, operation, language))
+    return render_framed(Markup("\n".join(parts)), text("web.reference"), language, query)  # Every part above is escaped.
 
 
-def _operation(path: str, method: str, told: dict[str, Any], language: Language) -> str:
-    head = f"<h2>{method.upper()} <code>{escape(path)}</code></h2><p>{escape(told['summary'])}</p>"
-    if told["operationId"].endswith("-by-body"):
+def _operation(path: str, method: str, operation: dict[str, Any], language: Language) -> str:
+    head = f"<h2>{method.upper()} <code>{escape(path)}</code></h2><p>{escape(operation['summary'])}</p>"
+    if operation["operationId"].endswith("-by-body"):
         return f"<h3>POST <code>{escape(path)}</code></h3><p>{escape(language.text('web.by-body'))}</p>"
     endpoint = BY_PATH.get(path.removeprefix(f"{PREFIX}/"))
     if endpoint is not None:
@@ -35,7 +35,7 @@ def _operation(path: str, method: str, told: dict[str, Any], language: Language)
         head += f'<p>{escape(language.text("web.example"))}: <a href="{escape(link)}"><code>{escape(link)}</code></a></p>'
     rows = "".join(
         f'<tr><th scope="row"><code>{escape(one["name"])}</code></th><td>{escape(one.get("description", ""))}</td></tr>'
-        for one in told.get("parameters", ())
+        for one in operation.get("parameters", ())
     )
     if not rows:
         return head

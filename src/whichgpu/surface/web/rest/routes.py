@@ -1,4 +1,4 @@
-"""Routes under /api: the endpoints, jobs and uploads, the schema and the page that lists it."""
+"""Routes under /api: endpoints, jobs, uploads, the OpenAPI document and its page."""
 
 from __future__ import annotations
 
@@ -12,88 +12,81 @@ from starlette.routing import Route
 
 from whichgpu.surface.web.reader_language import language_of
 from whichgpu.surface.web.request_body import json_body
-from whichgpu.surface.web.responses import Refusal, as_json, replied
+from whichgpu.surface.web.responses import Refusal, answer_response, json_response
 from whichgpu.surface.web.rest.endpoints import ALIASES, BY_PATH, PREFIX
-from whichgpu.surface.web.routes import Endpoint, answering, asked, service_of
-from whichgpu.surface.web.server.gate import check_mark
-from whichgpu.surface.web.server.jobs import COMMANDS, FILES, OVER, Job
+from whichgpu.surface.web.routes import Endpoint, ask_worker, endpoint, service_of
+from whichgpu.surface.web.server.gate import check_change_header
+from whichgpu.surface.web.server.jobs import COMMANDS, FILES, FINISHED_STATES, Job
 from whichgpu.surface.web.server.service import Service, client_of
 
+METHODS = ["GET", "POST"]
 EVENTS = "text/event-stream"
-MOST_REQUESTS = 20_000
-OVER_STATUSES = {"too-long": 422, "job-cancelled": 409}  # of jobs that gave no answer
+MAX_REQUESTS = 20_000
+FAILURE_STATUSES = {"too-long": 422, "job-cancelled": 409}  # of jobs without an answer
 
 
 def api_routes() -> list[Route]:
     """Every route under /api."""
     jobs = f"{PREFIX}/jobs"
     return [
-        *(
-            Route(f"{PREFIX}/{path}", _endpoint(ALIASES.get(path, path)), methods=["GET", "POST"])
-            for path in (*BY_PATH, *ALIASES)
-        ),
-        Route(f"{PREFIX}/openapi.json", answering(schema)),
-        Route("/api/docs", answering(reference)),
-        Route(f"{PREFIX}/uploads", answering(upload), methods=["POST"]),
-        Route(jobs, answering(new_job), methods=["POST"]),
-        Route(f"{jobs}/{{id}}", answering(job_state)),
-        Route(f"{jobs}/{{id}}", answering(cancel_job), methods=["DELETE"]),
-        Route(f"{jobs}/{{id}}/events", answering(follow_job)),
-        Route(f"{jobs}/{{id}}/result", answering(job_result)),
+        *(Route(f"{PREFIX}/{path}", _endpoint(ALIASES.get(path, path)), methods=METHODS) for path in (*BY_PATH, *ALIASES)),
+        Route(f"{PREFIX}/openapi.json", endpoint(schema)),
+        Route("/api/docs", endpoint(reference)),
+        Route(f"{PREFIX}/uploads", endpoint(upload), methods=["POST"]),
+        Route(jobs, endpoint(new_job), methods=["POST"]),
+        Route(f"{jobs}/{{id}}", endpoint(job_state)),
+        Route(f"{jobs}/{{id}}", endpoint(cancel_job), methods=["DELETE"]),
+        Route(f"{jobs}/{{id}}/events", endpoint(follow_job)),
+        Route(f"{jobs}/{{id}}/result", endpoint(job_result)),
     ]
 
 
 def _endpoint(path: str) -> Endpoint:
-    async def endpoint(request: Request) -> Response:
-        question: dict[str, Any] = {
-            "kind": "rest",
-            "endpoint": path,
-            "query": request.url.query,
-            "lang": language_of(request).code,
-        }
+    async def respond(request: Request) -> Response:
+        code = language_of(request).code
+        question: dict[str, Any] = {"kind": "rest", "endpoint": path, "query": request.url.query, "lang": code}
         if request.method == "POST":
             limits = service_of(request).limits
             question["body"] = await json_body(request, limits.body_bytes, limits.body_seconds)
-        return replied(request, await asked(request, question))
+        return answer_response(request, await ask_worker(request, question))
 
-    return answering(endpoint)
+    return endpoint(respond)
 
 
 async def schema(request: Request) -> Response:
     """The OpenAPI document."""
-    return replied(request, await asked(request, {"kind": "schema", "lang": language_of(request).code}))
+    return answer_response(request, await ask_worker(request, {"kind": "schema", "lang": language_of(request).code}))
 
 
 async def reference(request: Request) -> Response:
-    """The endpoints as a page."""
-    return replied(
-        request, await asked(request, {"kind": "reference", "query": request.url.query, "lang": language_of(request).code})
-    )
+    """The page that lists the endpoints."""
+    question = {"kind": "reference", "query": request.url.query, "lang": language_of(request).code}
+    return answer_response(request, await ask_worker(request, question))
 
 
 async def upload(request: Request) -> Response:
-    """A file for a job to read."""
-    check_mark(request)
-    id, size = await service_of(request).uploads.take(request, client_of(request))
-    return as_json({"id": id, "bytes": size}, 201)
+    """Store a file for a job."""
+    check_change_header(request)
+    id, size = await service_of(request).uploads.receive(request, client_of(request))
+    return json_response({"id": id, "bytes": size}, 201)
 
 
 async def new_job(request: Request) -> Response:
-    """A long question, checked before it is taken."""
-    check_mark(request)
+    """Add a job after checking its question."""
+    check_change_header(request)
     service = service_of(request)
     body = await json_body(request, service.limits.body_bytes, service.limits.body_seconds)
     question = _job_question(body, service) | {"lang": language_of(request).code}
     if "endpoint" in question:
-        checked = await asked(request, {**question, "kind": "check"})
+        checked = await ask_worker(request, {**question, "kind": "check"})
         if checked["status"] != 200:
-            return replied(request, checked)
+            return answer_response(request, checked)
     job = service.jobs.add(question, client_of(request))
-    return as_json(job.told(), 202, {"Location": job.told()["url"]})
+    return json_response(job.document(), 202, {"Location": job.document()["url"]})
 
 
 def _job_question(body: bytes, service: Service) -> dict[str, Any]:
-    """The question a job's body asks: a command by its endpoint, or a list of requests to estimate."""
+    """Question in a job's body: an endpoint, or a list of requests to estimate."""
     try:
         given = json.loads(body)
     except (ValueError, RecursionError):
@@ -102,56 +95,52 @@ def _job_question(body: bytes, service: Service) -> dict[str, Any]:
         raise Refusal(400, "bad-job", None, commands=COMMANDS)
     command = given.pop("command")
     if command == "estimate" and isinstance(given.get("requests"), list):
-        if not 1 <= len(given["requests"]) <= MOST_REQUESTS:
-            raise Refusal(400, "many-requests", None, most=f"{MOST_REQUESTS:,}")
+        if not 1 <= len(given["requests"]) <= MAX_REQUESTS:
+            raise Refusal(400, "many-requests", None, most=f"{MAX_REQUESTS:,}")
         return {"kind": "requests", "requests": given["requests"]}
     files = {name: str(service.uploads.path(str(given.pop(name)))) for name in FILES if name in given}
     return {"kind": "rest", "endpoint": command, "body": json.dumps(given).encode(), "files": files}
 
 
 async def job_state(request: Request, id: str) -> Response:
-    """How far a job is."""
-    return as_json(service_of(request).jobs.get(id).told())
+    """State of a job."""
+    return json_response(service_of(request).jobs.get(id).document())
 
 
 async def cancel_job(request: Request, id: str) -> Response:
     """Stop a job."""
-    check_mark(request)
+    check_change_header(request)
     jobs = service_of(request).jobs
     job = jobs.get(id)
     jobs.cancel(job)
-    return as_json(job.told())
+    return json_response(job.document())
 
 
 async def job_result(request: Request, id: str) -> Response:
-    """What a job found."""
+    """Answer of a job."""
     job = service_of(request).jobs.get(id)
     if job.answer is not None:
-        return replied(request, job.answer)
-    if job.state not in OVER:
+        return answer_response(request, job.answer)
+    if job.state not in FINISHED_STATES:
         raise Refusal(404, "job-unfinished", {"Retry-After": "1"})
-    raise Refusal(
-        OVER_STATUSES.get(job.problem or "", 500),
-        job.problem or "lost",
-        None,
-        seconds=f"{service_of(request).limits.job_seconds:g}",
-    )
+    seconds = f"{service_of(request).limits.job_seconds:g}"
+    raise Refusal(FAILURE_STATUSES.get(job.problem or "", 500), job.problem or "lost", None, seconds=seconds)
 
 
 async def follow_job(request: Request, id: str) -> Response:
-    """Its course, as server-sent events."""
+    """Progress of a job as server-sent events."""
     if request.method == "HEAD":  # Starlette adds HEAD to every GET route, and a stream has no end to wait for.
         raise Refusal(405, "method", {"Allow": "GET"}, method=request.method)
     service = service_of(request)
     job = service.jobs.get(id)
-    service.take_stream(client_of(request))
+    service.add_stream(client_of(request))
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return StreamingResponse(_events(job, service, client_of(request)), media_type=EVENTS, headers=headers)
 
 
 async def _events(job: Job, service: Service, client: str) -> AsyncIterator[bytes]:
     try:
-        async for name, told in service.jobs.follow(job):
-            yield f"event: {name}\ndata: {json.dumps(told)}\n\n".encode() if name else b": waiting\n\n"
+        async for name, document in service.jobs.follow(job):
+            yield f"event: {name}\ndata: {json.dumps(document)}\n\n".encode() if name else b": waiting\n\n"
     finally:
-        service.give_stream(client)
+        service.remove_stream(client)

@@ -1,4 +1,4 @@
-"""Answers kept, within a bound of bytes; and those being computed, so that the same question asked twice is computed once."""
+"""LRU cache of answers within a bound of bytes; a question asked again while it is being computed waits for the same answer."""
 
 from __future__ import annotations
 
@@ -9,77 +9,77 @@ from dataclasses import dataclass
 from typing import Any
 
 Answer = dict[str, Any]
-OVERHEAD = 1024  # bytes an entry costs beside its body
-KEPT_STATUSES = (200, 400, 404, 422)  # faults of ours and of the moment are asked again
+ENTRY_BYTES = 1024  # of an entry beside its body (assumed)
+CACHED_STATUSES = (200, 400, 404, 422)  # Internal and temporary errors are not cached.
 
 
 @dataclass(slots=True)
-class _Asked:
-    """A question on its way, and how many wait for it."""
+class _Pending:
+    """A question being computed, and how many wait for it."""
 
     task: asyncio.Task[Answer]
     waiting: int = 0
 
 
-class Answers:
-    """The least recently asked go first."""
+class AnswerCache:
+    """Answers by question; the least recently used are dropped first."""
 
-    def __init__(self, most_bytes: int, most_entries: int) -> None:
-        self._most_bytes, self._most_entries = most_bytes, most_entries
-        self._kept: OrderedDict[Hashable, Answer] = OrderedDict()
-        self._asked: dict[Hashable, _Asked] = {}
+    def __init__(self, max_bytes: int, max_entries: int) -> None:
+        self._max_bytes, self._max_entries = max_bytes, max_entries
+        self._cached: OrderedDict[Hashable, Answer] = OrderedDict()
+        self._pending: dict[Hashable, _Pending] = {}
         self.bytes = 0
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._cached)
 
     def get(self, key: Hashable) -> Answer | None:
-        """A kept answer."""
-        found = self._kept.get(key)
-        if found is not None:
-            self._kept.move_to_end(key)
-        return found
+        """Cached answer, or None."""
+        answer = self._cached.get(key)
+        if answer is not None:
+            self._cached.move_to_end(key)
+        return answer
 
     async def answer(self, key: Hashable, compute: Callable[[], Awaitable[Answer]]) -> Answer:
-        """The kept answer, the one being computed, or a new one. Whoever leaves does not take it from the others."""
-        if (found := self.get(key)) is not None:
-            return found
-        asked = self._asked.get(key)
-        if asked is None:
-            asked = self._asked[key] = _Asked(asyncio.ensure_future(self._computed(key, compute)))
-        asked.waiting += 1
+        """The cached answer, the one being computed, or a new one; it is cancelled only when nobody waits for it."""
+        if (cached := self.get(key)) is not None:
+            return cached
+        pending = self._pending.get(key)
+        if pending is None:
+            pending = self._pending[key] = _Pending(asyncio.ensure_future(self._compute(key, compute)))
+        pending.waiting += 1
         try:
-            return await asyncio.shield(asked.task)
+            return await asyncio.shield(pending.task)
         finally:
-            asked.waiting -= 1
-            if not asked.waiting and not asked.task.done():  # nobody waits: leave the line; what a worker has begun it finishes
-                self._asked.pop(key, None)  # whoever asks from now on asks anew
-                asked.task.cancel()
+            pending.waiting -= 1
+            if not pending.waiting and not pending.task.done():  # Nobody waits; a worker finishes what it began.
+                self._pending.pop(key, None)
+                pending.task.cancel()
 
-    async def _computed(self, key: Hashable, compute: Callable[[], Awaitable[Answer]]) -> Answer:
+    async def _compute(self, key: Hashable, compute: Callable[[], Awaitable[Answer]]) -> Answer:
         try:
             answer = await compute()
-            self.keep(key, answer)
+            self.put(key, answer)
             return answer
         finally:
-            known = self._asked.get(key)
+            known = self._pending.get(key)
             if known is not None and known.task is asyncio.current_task():
-                del self._asked[key]
+                del self._pending[key]
 
-    def keep(self, key: Hashable, answer: Answer) -> None:
-        """Have it ready for whoever asks next, unless it is a fault or too large."""
-        if answer["status"] not in KEPT_STATUSES:
+    def put(self, key: Hashable, answer: Answer) -> None:
+        """Cache an answer unless it is an internal error or too large."""
+        if answer["status"] not in CACHED_STATUSES:
             return
-        size = len(answer["body"]) + len(repr(key)) + OVERHEAD
-        if size > self._most_bytes // 8:
+        size = len(answer["body"]) + len(repr(key)) + ENTRY_BYTES
+        if size > self._max_bytes // 8:
             return
         self._drop(key)
         answer["kept_bytes"] = size
-        self._kept[key] = answer
+        self._cached[key] = answer
         self.bytes += size
-        while self.bytes > self._most_bytes or len(self._kept) > self._most_entries:
-            self._drop(next(iter(self._kept)))
+        while self.bytes > self._max_bytes or len(self._cached) > self._max_entries:
+            self._drop(next(iter(self._cached)))
 
     def _drop(self, key: Hashable) -> None:
-        if (old := self._kept.pop(key, None)) is not None:
+        if (old := self._cached.pop(key, None)) is not None:
             self.bytes -= old["kept_bytes"]

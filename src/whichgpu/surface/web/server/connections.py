@@ -57,13 +57,13 @@ class Connections:
         self.limits, self.protocol = limits, protocol
         self.open: set[Connection] = set()
         self.waiting: OrderedDict[Connection, None] = OrderedDict()  # without a request, the longest first
-        self._most = connections_allowed(limits)
+        self._max_count = connections_allowed(limits)
 
     def add(self, connection: Connection) -> None:
         """Count a new connection; where there are too many, close the one that has waited longest."""
         self.open.add(connection)
         self.waiting[connection] = None
-        while len(self.open) > self._most and self.waiting:
+        while len(self.open) > self._max_count and self.waiting:
             next(iter(self.waiting)).abort()
 
 
@@ -129,7 +129,7 @@ class Connection(asyncio.Protocol):
         self.transport.abort()
 
     def _expect(self, what: str, seconds: float) -> None:
-        """Disconnect unless it comes within so many seconds; an earlier deadline stays."""
+        """Disconnect unless the head or reader comes within so many seconds; an earlier deadline stays."""
         loop = asyncio.get_running_loop()
         if what not in self._timers or self._timers[what].when() > loop.time() + seconds:
             self._came(what)
@@ -186,9 +186,9 @@ def connections_allowed(limits: Limits) -> int:
         import resource
 
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        wanted = limits.connections + 256
-        if soft < wanted:
-            soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        needed = limits.connections + 256
+        if soft < needed:
+            soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         return max(64, min(limits.connections, soft - 256))
     except (ImportError, OSError, ValueError):

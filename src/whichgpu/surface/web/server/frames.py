@@ -1,36 +1,38 @@
-"""What the server and its workers say to each other: msgpack values, each after its length in four bytes."""
+"""Messages between the server and its workers: msgpack values, each after its length in four bytes."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any, BinaryIO
 
 import msgspec
 
-LENGTH = 4
+LENGTH_BYTES = 4
+Question = Mapping[str, Any]  # what a worker is asked: its `kind`, and values by name
 
 
-class TooLong(Exception):
+class FrameTooLong(Exception):
     """A frame longer than allowed."""
 
 
-def packed(value: object) -> bytes:
-    """A value on its way."""
+def pack_frame(value: object) -> bytes:
+    """Encode a value with its length."""
     body = msgspec.msgpack.encode(value)
-    return len(body).to_bytes(LENGTH, "big") + body
+    return len(body).to_bytes(LENGTH_BYTES, "big") + body
 
 
 def read_frame(stream: BinaryIO) -> Any:
-    """The next value of a pipe, or None at its end."""
-    head = stream.read(LENGTH)
-    if len(head) < LENGTH:
+    """Next value of a pipe, or None at its end."""
+    head = stream.read(LENGTH_BYTES)
+    if len(head) < LENGTH_BYTES:
         return None
     return msgspec.msgpack.decode(stream.read(int.from_bytes(head, "big")))
 
 
-async def receive(stream: asyncio.StreamReader, most: int) -> Any:
-    """The next value; raises IncompleteReadError where the other side is gone."""
-    length = int.from_bytes(await stream.readexactly(LENGTH), "big")
-    if length > most:
-        raise TooLong
+async def receive_frame(stream: asyncio.StreamReader, max_bytes: int) -> Any:
+    """Next value of a stream; `IncompleteReadError` where the other side is gone."""
+    length = int.from_bytes(await stream.readexactly(LENGTH_BYTES), "big")
+    if length > max_bytes:
+        raise FrameTooLong
     return msgspec.msgpack.decode(await stream.readexactly(length))

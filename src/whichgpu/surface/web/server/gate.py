@@ -1,9 +1,8 @@
-"""The gate every request passes: whose host it names, whether it may come in, where it comes from; and what replies carry.
+"""ASGI middleware that checks every request and adds security headers to every response.
 
-- Host: only names the server goes by, or a page elsewhere could point its own name here (DNS rebinding).
-- Token: where there is one, compared in constant time; in a header for programs, in a cookie for browsers.
-- Origin: other sites may link to a page, and nothing else. What changes state comes as POST or DELETE with a header that no form
-  can send.
+- Host: only the server's own names, against DNS rebinding.
+- Token: where one is set, compared in constant time; in a header from programs, in a cookie from browsers.
+- Origin: other sites may link to a page and nothing else. Changes need POST or DELETE with a header that no form can send.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from whichgpu.surface.web.responses import Refusal, refused
+from whichgpu.surface.web.responses import Refusal, refusal_response
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 COOKIE = "whichgpu-token"
-MARK = "x-whichgpu"  # no page of another site can send it without asking first, and is told no
+CHANGE_HEADER = "x-whichgpu"  # A page of another site needs a CORS preflight to send it, which is refused.
 READS, CHANGES = ("GET", "HEAD"), ("POST", "DELETE")
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; font-src 'self'; "
@@ -41,24 +40,24 @@ HEADERS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
-    """Names the server goes by, and the token it wants where it is not for this machine alone."""
+class AccessRules:
+    """Host names of the server, and its token where other machines can reach it."""
 
     hosts: frozenset[str] = field(default_factory=lambda: frozenset(LOOPBACK))
     token: str | None = None
 
 
-def hosts_of(address: str, more: Iterable[str] = ()) -> frozenset[str]:
-    """Names that mean a server bound to an address."""
-    named = f"[{address.strip('[]')}]" if ":" in address else address
-    return frozenset(name.lower() for name in (*LOOPBACK, named, *more))
+def host_names(address: str, more: Iterable[str] = ()) -> frozenset[str]:
+    """Host names of a server bound to an address."""
+    name = f"[{address.strip('[]')}]" if ":" in address else address
+    return frozenset(one.lower() for one in (*LOOPBACK, name, *more))
 
 
 class Gate:
-    """Wraps the application."""
+    """The middleware."""
 
-    def __init__(self, app: ASGIApp, door: Door) -> None:
-        self._app, self._door = app, door
+    def __init__(self, app: ASGIApp, rules: AccessRules) -> None:
+        self._app, self._rules = app, rules
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -66,7 +65,7 @@ class Gate:
                 await self._app(scope, receive, send)
             return
 
-        async def guarded(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
@@ -75,40 +74,40 @@ class Gate:
 
         request = Request(scope, receive)
         try:
-            reply = self._entered(request)
+            response = self._check(request)
         except Refusal as refusal:
-            reply = refused(request, refusal)
-        except Exception:  # nothing about a request may keep the gate from answering
-            reply = refused(request, Refusal(400, "bad-request"))
-        if reply is None:
-            await self._app(scope, receive, guarded)
+            response = refusal_response(request, refusal)
+        except Exception:  # A malformed request must still get an answer.
+            response = refusal_response(request, Refusal(400, "bad-request"))
+        if response is None:
+            await self._app(scope, receive, send_with_headers)
         else:
-            await reply(scope, receive, guarded)
+            await response(scope, receive, send_with_headers)
 
-    def _entered(self, request: Request) -> Response | None:
-        """None where the request may go on; a reply where the gate has one itself."""
+    def _check(self, request: Request) -> Response | None:
+        """None where the request may pass; a response where the gate answers itself."""
         if request.method not in (*READS, *CHANGES):
             raise Refusal(405, "method", {"Allow": ", ".join((*READS, *CHANGES))}, method=request.method[:20])
         self._check_host(request)
-        if self._door.token is not None and (reply := self._check_token(request, self._door.token)) is not None:
-            return reply
+        if self._rules.token is not None and (response := self._check_token(request, self._rules.token)) is not None:
+            return response
         self._check_origin(request)
         return None
 
     def _check_host(self, request: Request) -> None:
-        named = request.headers.getlist("host")
-        if len(named) != 1 or _host(named[0]) not in self._door.hosts:
-            raise Refusal(421, "host", None, host=(named or ["–"])[0][:80])
+        hosts = request.headers.getlist("host")
+        if len(hosts) != 1 or _host(hosts[0]) not in self._rules.hosts:
+            raise Refusal(421, "host", None, host=(hosts or ["–"])[0][:80])
 
     def _check_token(self, request: Request, token: str) -> Response | None:
-        """The address a browser is first opened with carries the token; it becomes a cookie and leaves the address."""
+        """Check the token; one in the URL that opens a browser becomes a cookie and leaves the URL."""
         given = request.query_params.get("token")
         if given is not None and request.method == "GET" and _same(given, token):
-            kept = [(name, value) for name, value in request.query_params.multi_items() if name != "token"]
-            where = request.url.path + (f"?{urlencode(kept)}" if kept else "")
-            reply = Response(None, 303, {"Location": "/" + where.lstrip("/\\"), "Cache-Control": "no-store"})
-            reply.set_cookie(COOKIE, token, httponly=True, samesite="strict", max_age=30 * 86400)
-            return reply
+            rest = [(name, value) for name, value in request.query_params.multi_items() if name != "token"]
+            target = request.url.path + (f"?{urlencode(rest)}" if rest else "")
+            response = Response(None, 303, {"Location": "/" + target.lstrip("/\\"), "Cache-Control": "no-store"})
+            response.set_cookie(COOKIE, token, httponly=True, samesite="strict", max_age=30 * 86400)
+            return response
         scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and _same(bearer.strip(), token):
             return None
@@ -128,9 +127,9 @@ class Gate:
             raise Refusal(403, "origin")
 
 
-def check_mark(request: Request) -> None:
-    """What changes state says so in a header of its own."""
-    if MARK not in request.headers:
+def check_change_header(request: Request) -> None:
+    """Require the header that changes of state must have."""
+    if CHANGE_HEADER not in request.headers:
         raise Refusal(403, "mark", None, header="X-Whichgpu: 1")
 
 
@@ -147,7 +146,7 @@ def _cookie(request: Request) -> str:
 
 
 def _host(text: str) -> str:
-    """The name of a Host header without its port."""
+    """Host header without its port."""
     name, colon, port = text.strip().lower().rpartition(":")
     if colon and port.isdigit() and (not name.startswith("[") or name.endswith("]")):
         return name

@@ -1,4 +1,4 @@
-"""Serving until interrupted: where to listen, and the refusal to listen beyond this machine without a token."""
+"""Serve until interrupted; listening beyond this machine needs a token."""
 
 from __future__ import annotations
 
@@ -13,53 +13,53 @@ from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 from whichgpu.surface.web.app import application
 from whichgpu.surface.web.server.connections import RequestTracker, bound_connections
-from whichgpu.surface.web.server.gate import Door
+from whichgpu.surface.web.server.gate import AccessRules
 from whichgpu.surface.web.server.service import Service
 
-SHORTEST_TOKEN = 16
+MIN_TOKEN_CHARACTERS = 16
 
 
 def check_binding(host: str, token: str | None) -> None:
-    """Refuse to be reachable from elsewhere without a token worth the name."""
-    if token is not None and len(token) < SHORTEST_TOKEN:
-        raise UsageError("weak-token", msg("error.weak-token", n=SHORTEST_TOKEN), msg("hint.weak-token"))
+    """Refuse a short token, and an address that other machines can reach without one."""
+    if token is not None and len(token) < MIN_TOKEN_CHARACTERS:
+        raise UsageError("weak-token", msg("error.weak-token", n=MIN_TOKEN_CHARACTERS), msg("hint.weak-token"))
     if token is None and not is_loopback(host):
         raise UsageError("needs-token", msg("error.needs-token", host=host), msg("hint.needs-token"))
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address; a name counts only if it is localhost, whatever it resolves to today."""
+    """Whether only this machine can reach an address; of names only localhost, since others may resolve differently later."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return host.lower() == "localhost"
 
 
-def listening(host: str, port: int) -> socket.socket:
-    """A socket bound to the address; every way it can fail is a usage error."""
+def listening_socket(host: str, port: int) -> socket.socket:
+    """Socket bound to an address; every failure is a usage error."""
     bare = host.strip("[]")
     family = socket.AF_INET6 if ":" in bare else socket.AF_INET
-    found = socket.socket(family, socket.SOCK_STREAM)
+    listener = socket.socket(family, socket.SOCK_STREAM)
     try:
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        found.bind((bare, port))
-        found.listen(4096)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((bare, port))
+        listener.listen(4096)
     except (OSError, UnicodeError) as problem:
-        found.close()
+        listener.close()
         why = getattr(problem, "strerror", None) or str(problem)
         raise UsageError(
             "cannot-listen", msg("error.cannot-listen", host=host, port=port, why=why), msg("hint.cannot-listen")
         ) from problem
-    return found
+    return listener
 
 
-def serve(host: str, port: int, service: Service, door: Door, ready: Callable[[str], None] = print) -> None:
-    """Serve until interrupted; `ready` is told the address when the first question can be answered at once."""
-    check_binding(host, door.token)
-    listener = listening(host, port)
+def serve(host: str, port: int, service: Service, rules: AccessRules, ready: Callable[[str], None] = print) -> None:
+    """Serve until interrupted; `ready` is called with the URL once questions can be answered."""
+    check_binding(host, rules.token)
+    listener = listening_socket(host, port)
     limits = service.limits
     config = uvicorn.Config(
-        RequestTracker(application(service, door)),
+        RequestTracker(application(service, rules)),
         http="h11",
         ws="none",
         lifespan="on",
@@ -77,11 +77,11 @@ def serve(host: str, port: int, service: Service, door: Door, ready: Callable[[s
 
 
 async def _run(server: uvicorn.Server, listener: socket.socket, service: Service, ready: Callable[[], None]) -> None:
-    """Serve until a signal comes, which uvicorn raises again after its shutdown: the exit code is that of the signal."""
+    """Serve until a signal, which uvicorn raises again after its shutdown, so that the exit code is that of the signal."""
     serving = asyncio.ensure_future(server.serve([listener]))
     while not (server.started or server.should_exit or serving.done()):
         await asyncio.sleep(0.02)
-    if server.should_exit:  # startup waits for a worker that nobody needs any more
+    if server.should_exit:  # Startup waits for a worker that is no longer needed.
         await service.close()
     elif server.started:
         ready()

@@ -1,4 +1,4 @@
-"""What stands behind the routes: workers, kept answers, jobs and uploads, and the limits of each client."""
+"""State behind the routes: workers, cached answers, jobs and uploads, and the limits of each client."""
 
 from __future__ import annotations
 
@@ -16,34 +16,31 @@ from typing import Any
 from starlette.requests import Request
 
 from whichgpu.surface.web.responses import Refusal
-from whichgpu.surface.web.server.cache import Answer, Answers
+from whichgpu.surface.web.server.cache import Answer, AnswerCache
+from whichgpu.surface.web.server.frames import Question
 from whichgpu.surface.web.server.jobs import Jobs
 from whichgpu.surface.web.server.limits import Limits
-from whichgpu.surface.web.server.pool import WORKER, Busy, Lost, Pool, Question, Settings, TooLongForUs
+from whichgpu.surface.web.server.pool import WORKER, Pool, PoolBusy, TimeLimitExceeded, WorkerLost, WorkerSettings
 from whichgpu.surface.web.uploads import Uploads
-from whichgpu.surface.web.vega_bundle import is_made
+from whichgpu.surface.web.vega_bundle import is_cached
 from whichgpu.surface.web.views import PAGES
 
 
 def page_question(name: str, ending: str = "html", query: str = "", lang: str = "en", chart: str = "") -> dict[str, Any]:
-    """A page in one of its forms."""
+    """Question for a page in one of its formats."""
     return {"kind": "page", "name": name, "ending": ending, "query": query, "lang": lang, "chart": chart}
 
 
-# Asked of every worker before it counts as ready, so that nobody's first question waits for tables to be read.
-WARM: tuple[Question, ...] = (
-    page_question("recommend"),
-    page_question("fit"),
-    page_question("gpus"),
-)
-FIRST_PICTURE = page_question("fit", "svg", chart="memory")  # loads the engine, whose start takes seconds
-ARTIST_NICE = 5
-QUIET_SECONDS = 2.0
-SOONEST = 1.0  # seconds between looks at whether the data changed
+# Asked of every worker before it is ready, so that no client's first question waits for tables to be read.
+WARM_QUESTIONS: tuple[Question, ...] = tuple(map(page_question, ("recommend", "fit", "gpus")))
+FIRST_CHART = page_question("fit", "svg", chart="memory")  # loads vl-convert, which takes seconds
+CHART_WORKER_NICE, JOB_NICE = 5, 10
+QUIET_SECONDS = 2.0  # without a question, before the chart worker is warmed up
+STAMP_SECONDS = 1.0  # between checks whether the data changed
 
 
 class Service:
-    """One server's state."""
+    """State of one server."""
 
     def __init__(
         self,
@@ -51,31 +48,26 @@ class Service:
         workers: int | None = None,
         allowed: tuple[str, ...] = (),
         module: str = WORKER,
-        warm: tuple[Question, ...] = WARM,
+        warm: tuple[Question, ...] = WARM_QUESTIONS,
         catalog: str | None = None,
         draws: bool = True,
     ) -> None:
         self.limits, self._draws = limits, draws
         count = workers or max(2, min(8, os.cpu_count() or 2))
-        bounds: dict[str, Any] = {
-            "address_bytes": limits.worker_address_bytes,
-            "allowed": allowed,
-            "module": module,
-            "catalog": catalog,
-        }
-        self.pool = Pool(count, Settings(warm, **bounds), limits, self._keep_warm)
-        patient = replace(limits, answer_seconds=limits.picture_seconds)
-        # It draws: its engine wants much address space, and its making ready is not to slow an answer.
-        self.artist = Pool(1, Settings(nice=ARTIST_NICE, allowed=allowed, catalog=catalog), patient)
-        self.answers = Answers(limits.cache_bytes, limits.cache_entries)
-        self.jobs = Jobs(limits, Settings(nice=10, **bounds))
+        settings = WorkerSettings(warm, limits.worker_address_bytes, module=module, catalog=catalog, allowed=allowed)
+        self.pool = Pool(count, settings, limits, self._cache_warm_answer)
+        # vl-convert needs much address space, and its start must not delay an answer.
+        chart_settings = WorkerSettings(nice=CHART_WORKER_NICE, allowed=allowed, catalog=catalog)
+        self.chart_pool = Pool(1, chart_settings, replace(limits, answer_seconds=limits.picture_seconds))
+        self.answers = AnswerCache(limits.cache_bytes, limits.cache_entries)
+        self.jobs = Jobs(limits, replace(settings, warm=(), nice=JOB_NICE))
         self.uploads = Uploads(limits)
         self._waiting: Counter[str] = Counter()
         self._streams: Counter[str] = Counter()
-        self._stamp = (-SOONEST, "")
+        self._stamp = (-STAMP_SECONDS, "")
         self._asked_at = 0.0
         self._first_stamp = ""
-        self._artist_opening: asyncio.Task[None] | None = None
+        self._chart_pool_opening: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
         """Start the workers; return when one is ready."""
@@ -83,38 +75,38 @@ class Service:
         await self.pool.open(self._first_stamp)
 
     async def close(self) -> None:
-        """End everything."""
-        await asyncio.gather(self.jobs.close(), self.pool.close(), self.artist.close())
+        """Stop workers, jobs and uploads."""
+        await asyncio.gather(self.jobs.close(), self.pool.close(), self.chart_pool.close())
         self.uploads.close()
 
     async def prepare(self) -> None:
-        """Have every page ready as it is first opened, the script that draws charts, and when nobody asks, our own engine."""
+        """Cache every page as first opened and the chart script; once quiet, warm up the chart worker."""
         if not self._draws:
             return
         with contextlib.suppress(Refusal):
             for name in PAGES:
                 await self.ask(page_question(name), "")
-            await self.ask({"kind": "script"}, "", drawing=not is_made())
-            await self._quiet()
-            await self.ask(FIRST_PICTURE, "", drawing=True)
+            await self.ask({"kind": "script"}, "", drawing=not is_cached())
+            await self._until_quiet()
+            await self.ask(FIRST_CHART, "", drawing=True)
 
-    def kept(self, question: Question) -> Answer | None:
-        """The answer kept to a question."""
+    def cached(self, question: Question) -> Answer | None:
+        """Cached answer to a question, or None."""
         return self.answers.get(_key({**question, "stamp": self._data_stamp()}))
 
-    def take_stream(self, client: str) -> None:
-        """Count one more who follows a job, where that is allowed."""
+    def add_stream(self, client: str) -> None:
+        """Count a follower of a job; `Refusal` where there are too many."""
         if self._streams[client] >= self.limits.client_streams or self._streams.total() >= self.limits.streams:
             raise Refusal(429, "many-streams", {"Retry-After": "10"})
         self._streams[client] += 1
 
-    def give_stream(self, client: str) -> None:
-        """One less."""
+    def remove_stream(self, client: str) -> None:
+        """Count a follower less."""
         self._streams[client] -= 1
-        self._streams += Counter()  # forgets those that follow none
+        self._streams += Counter()  # Drops clients without streams.
 
     async def ask(self, question: Question, client: str, drawing: bool = False) -> Answer:
-        """The kept answer, or a new one within the client's limits."""
+        """Cached answer, or a new one within the client's limits."""
         question = {**question, "stamp": self._data_stamp()}
         key = _key(question)
         if self._waiting[client] >= self.limits.client_waiting:
@@ -122,14 +114,14 @@ class Service:
         self._waiting[client] += 1
         try:
             if drawing:
-                await self._artist_ready()
-            pool = self.artist if drawing else self.pool
+                await self._chart_pool_ready()
+            pool = self.chart_pool if drawing else self.pool
             return await self.answers.answer(key, lambda: pool.ask(question, client))
-        except Busy:
+        except PoolBusy:
             raise Refusal(503, "busy", {"Retry-After": "5"}) from None
-        except TooLongForUs:
+        except TimeLimitExceeded:
             raise Refusal(422, "too-long", None, seconds=f"{self.limits.answer_seconds:g}") from None
-        except Lost:
+        except WorkerLost:
             raise Refusal(500, "lost") from None
         finally:
             self._asked_at = time.monotonic()
@@ -137,30 +129,30 @@ class Service:
             if not self._waiting[client]:
                 del self._waiting[client]
 
-    def _keep_warm(self, question: Question, answer: Answer) -> None:
-        """A page made while a worker was starting need not be made again for the first who opens it."""
-        self.answers.keep(_key({**question, "stamp": self._first_stamp}), answer)
+    def _cache_warm_answer(self, question: Question, answer: Answer) -> None:
+        """Cache a page that a starting worker answered."""
+        self.answers.put(_key({**question, "stamp": self._first_stamp}), answer)
 
-    async def _quiet(self) -> None:
-        """Wait until nobody has asked for a while."""
+    async def _until_quiet(self) -> None:
+        """Wait until no question has come for a while."""
         while self._waiting or time.monotonic() - self._asked_at < QUIET_SECONDS:
             await asyncio.sleep(QUIET_SECONDS / 4)
 
-    async def _artist_ready(self) -> None:
-        if self._artist_opening is None:
-            self._artist_opening = asyncio.ensure_future(self.artist.open(self._data_stamp()))
-        await asyncio.shield(self._artist_opening)
+    async def _chart_pool_ready(self) -> None:
+        if self._chart_pool_opening is None:
+            self._chart_pool_opening = asyncio.ensure_future(self.chart_pool.open(self._data_stamp()))
+        await asyncio.shield(self._chart_pool_opening)
 
     def _data_stamp(self) -> str:
-        """Changes with the day and with what the user's own store and measurements hold, on which answers depend."""
+        """Text that changes with the day and with the user's price store and measurements, on which answers depend."""
         now = time.monotonic()
-        if now - self._stamp[0] >= SOONEST:
+        if now - self._stamp[0] >= STAMP_SECONDS:
             self._stamp = (now, _stamp())
         return self._stamp[1]
 
 
 def client_of(request: Request) -> str:
-    """Whom limits count: the address; all of an IPv6 network of one subscriber together."""
+    """Client that limits count: its address, or the /64 network of an IPv6 address."""
     host = request.client.host if request.client else ""
     return ":".join(host.split(":")[:4]) if ":" in host and not host.startswith("::") else host
 
@@ -181,12 +173,12 @@ def _stamp() -> str:
 
     store, own = store_path(), user_folder("XDG_DATA_HOME", ".local/share")
     paths = [store, store.with_name(store.name + "-wal") if store else None, own / "whichgpu" / "records" if own else None]
-    return " ".join((date.today().isoformat(), *(_seen(path) for path in paths)))
+    return " ".join((date.today().isoformat(), *(_file_stamp(path) for path in paths)))
 
 
-def _seen(path: Path | None) -> str:
+def _file_stamp(path: Path | None) -> str:
     try:
-        found = path.stat() if path is not None else None
+        status = path.stat() if path is not None else None
     except OSError:
-        found = None
-    return f"{found.st_mtime_ns}/{found.st_size}" if found else "-"
+        status = None
+    return f"{status.st_mtime_ns}/{status.st_size}" if status else "-"

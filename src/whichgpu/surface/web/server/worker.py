@@ -1,7 +1,7 @@
-"""A worker process: answers one question at a time, and can be killed at any moment without harm to the others.
+"""A worker process: answers one question at a time, and can be killed at any moment.
 
-Reads frames from standard input and writes frames to standard output: `ready`, then for each question any number of
-`progress` and one `answer`. Whatever else is printed goes to standard error.
+Reads frames from standard input and writes frames to standard output: `ready`, then for each question any number of `progress`
+and one `answer`. Anything else printed goes to standard error.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import sys
 from typing import Any, BinaryIO
 
 from whichgpu.base.messages import Language, language
-from whichgpu.surface.web.command_replies import HttpReply, forget, internal, use
-from whichgpu.surface.web.model_guard import allow
-from whichgpu.surface.web.server.frames import packed, read_frame
+from whichgpu.surface.web.command_replies import HttpReply, forget_catalogs, internal_error, use_catalog_folder
+from whichgpu.surface.web.model_guard import allow_models
+from whichgpu.surface.web.server.frames import pack_frame, read_frame
 
-SMALLEST_PACKED = 1024  # bytes; shorter answers are not compressed
-LEVEL = 5
+MIN_PACKED_BYTES = 1024  # shorter answers are not compressed
+COMPRESSION_LEVEL = 5
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 
@@ -30,92 +30,92 @@ def main() -> None:
     if settings is None:
         return
     with _own_output() as out:
-        _bound(settings)
-        allow(settings.get("allowed", ()))
-        use(settings.get("catalog"))
-        warmed = [_sent(_answer(question, out)) for question in settings.get("warm", ())]
+        _limit_process(settings)
+        allow_models(settings.get("allowed", ()))
+        use_catalog_folder(settings.get("catalog"))
+        warm_answers = [_encoded(_answer(question, out)) for question in settings.get("warm", ())]
         gc.collect()
-        gc.freeze()  # what is loaded stays; looking through it again and again would cost every answer
+        gc.freeze()  # Loaded data stays; scanning it again would slow every answer.
         gc.set_threshold(50_000, 20, 100)
-        out.write(packed({"ready": os.getpid(), "answers": warmed}))
+        out.write(pack_frame({"ready": os.getpid(), "answers": warm_answers}))
         out.flush()
-        stamp = settings.get("stamp")  # of the data the warm answers rest on
+        stamp = settings.get("stamp")  # of the data behind the warm answers
         while (question := read_frame(sys.stdin.buffer)) is not None:
             if question.get("stamp") != stamp:
                 stamp = question.get("stamp")
-                forget()
-            told = _answer(question, out)
-            out.write(packed({"answer": _sent(told, question.get("lang")), "bytes": _resident()}))
+                forget_catalogs()
+            reply = _answer(question, out)
+            out.write(pack_frame({"answer": _encoded(reply, question.get("lang")), "bytes": _resident()}))
             out.flush()
 
 
 @contextlib.contextmanager
 def _own_output() -> Any:
-    """The pipe for frames alone; prints of anything else go to standard error."""
+    """Pipe for frames only; other prints go to standard error."""
     with os.fdopen(os.dup(1), "wb") as out:
         os.dup2(2, 1)
         yield out
 
 
-def _bound(settings: dict[str, Any]) -> None:
-    """Die with the server, be the first to go when memory runs out, and never ask for more than allowed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the server's to handle
+def _limit_process(settings: dict[str, Any]) -> None:
+    """Die with the server, be killed first when memory runs out, and limit memory and priority."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The server handles Ctrl-C.
     with contextlib.suppress(OSError, AttributeError):
         import ctypes
 
         ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL)
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("500")
-    if most := settings.get("address_bytes"):
+    if max_bytes := settings.get("address_bytes"):
         with contextlib.suppress(OSError, ValueError, ImportError):
             import resource
 
-            resource.setrlimit(resource.RLIMIT_AS, (most, most))
-    if kinder := settings.get("nice"):
+            resource.setrlimit(resource.RLIMIT_AS, (max_bytes, max_bytes))
+    if niceness := settings.get("nice"):
         with contextlib.suppress(OSError, AttributeError):
-            os.nice(kinder)
+            os.nice(niceness)
 
 
 def _answer(question: dict[str, Any], out: BinaryIO) -> HttpReply:
-    speech = language(question.get("lang", "en"))
+    reader_language = language(question.get("lang", "en"))
 
     def progress(done: float) -> None:
-        out.write(packed({"progress": done}))
+        out.write(pack_frame({"progress": done}))
         out.flush()
 
     try:
-        return _answered(question, speech, progress)
+        return _dispatch(question, reader_language, progress)
     except Exception as problem:
         if os.environ.get("WHICHGPU_DEBUG"):
             import traceback
 
             traceback.print_exc()
-        return internal(problem, speech)
+        return internal_error(problem, reader_language)
 
 
-def _answered(question: dict[str, Any], speech: Language, progress: Any) -> HttpReply:
-    from whichgpu.surface.web.worker_answers import ANSWERS  # loads much, and is timed by whoever waits for `ready`
+def _dispatch(question: dict[str, Any], language: Language, progress: Any) -> HttpReply:
+    from whichgpu.surface.web.worker_answers import ANSWERS  # Slow to load.
 
-    return ANSWERS[question["kind"]](question, speech, progress)
+    return ANSWERS[question["kind"]](question, language, progress)
 
 
-def _sent(told: HttpReply, lang: str | None = None) -> dict[str, Any]:
-    """Compressed here, where there is a processor to spare, and once for all who ask; each language has tags of its own."""
+def _encoded(reply: HttpReply, lang: str | None = None) -> dict[str, Any]:
+    """Compress a reply once for all clients, and tag it by content and language."""
     from hashlib import blake2b
     from zlib import compress
 
-    headers = {**({"Content-Language": lang} if lang else {}), **told.headers}
-    tag = blake2b(told.body, digest_size=12, key=headers.get("Content-Language", "").encode()).hexdigest()
-    is_packed = len(told.body) >= SMALLEST_PACKED and not told.content.startswith("image/png")
-    body = compress(told.body, LEVEL, wbits=31) if is_packed else told.body
+    headers = {**({"Content-Language": lang} if lang else {}), **reply.headers}
+    tag = blake2b(reply.body, digest_size=12, key=headers.get("Content-Language", "").encode()).hexdigest()
+    is_packed = len(reply.body) >= MIN_PACKED_BYTES and not reply.content_type.startswith("image/png")
+    body = compress(reply.body, COMPRESSION_LEVEL, wbits=31) if is_packed else reply.body
     return {
-        "status": told.status, "content": told.content, "body": body, "packed": is_packed, "tag": tag, "headers": headers,
-        "plain_bytes": len(told.body),
+        "status": reply.status, "content": reply.content_type, "body": body, "packed": is_packed, "tag": tag, "headers": headers,
+        "plain_bytes": len(reply.body),
     }  # fmt: skip
 
 
 def _resident() -> int:
-    """Bytes of memory in use now; 0 where the system does not say."""
+    """Resident memory in bytes; 0 where the system does not say."""
     try:
         with open("/proc/self/statm") as file:
             return int(file.read().split()[1]) * PAGE_BYTES

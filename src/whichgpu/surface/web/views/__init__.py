@@ -1,14 +1,5 @@
-"""The pages. Each module declares one with `@view`; PAGES lists them in the order of the navigation."""
+"""The pages, in the order of the navigation; the module of each name declares it with `@view`. The first is also "/"."""
 
 from __future__ import annotations
 
-# page -> module of this package that declares it; the first is also "/"
-PAGES = {
-    "recommend": "recommend",
-    "fit": "fit",
-    "gpus": "gpus",
-    "prices": "prices",
-    "plan": "plan",
-    "accuracy": "accuracy",
-    "sources": "sources",
-}
+PAGES = ("recommend", "fit", "gpus", "prices", "plan", "accuracy", "sources")

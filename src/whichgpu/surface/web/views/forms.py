@@ -1,23 +1,32 @@
-"""A page's form as data: each field with its label, its value as the address has it, and what it may be."""
+"""A page's form as data, made from the declared fields of its requests: a new field needs its name in a form's list."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from datetime import date
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
-from whichgpu.base.dates import parse_as_of
-from whichgpu.base.errors import WhichGpuError
-from whichgpu.base.messages import Language
-from whichgpu.surface.web.command_replies import client_error, status_of
+from whichgpu.api.request.field import Field
 from whichgpu.surface.web.page import Page
+from whichgpu.workload.precisions import PRECISIONS
 
 Choice = tuple[str, str]
+# Beginning of the message ids that name a field's choices; other choices are shown as they are.
+CHOICE_IDS = {
+    "task": "web.task-", "rank": "web.rank-", "term": "term.", "group_by": "web.group-", "per": "web.per-", "by": "web.by-",
+    "what": "web.what-", "table": "web.table-",
+}  # fmt: skip
+CHOICES = {"precision": PRECISIONS}  # without the aliases that the field takes, too
+RADIOS = ("task", "rank", "per", "what")  # choices shown all at once
+DATALISTS = ("gpus", "models", "providers")  # lists of names that pages have
+EXAMPLES = {
+    "burstiness": "1", "count": "2000", "seed": "0", "in_spread": "0.5", "out_spread": "0.5", "hourly": "1,1,1,2,5,9,10,…",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class FormField:
     """One input. `kind` names the macro that draws it; `only` are the tasks it is for."""
 
     name: str
@@ -27,70 +36,50 @@ class Field:
     choices: tuple[Choice, ...] = ()
     example: str = ""
     hint: str = ""
-    known: str = ""  # id of the list of names it may be completed from
+    known: str = ""  # id of the list of names that completes it
     only: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """Makes fields of a page's state."""
+    """Makes inputs from the declared fields of a page and its state."""
 
-    page: Page[Any]
+    page: Page
 
-    def field(self, name: str, kind: str = "text", **more: Any) -> Field:
-        """An input called as the state's field is."""
-        language, value = self.page.language, getattr(self.page.state, name)
+    def fields(self, *names: str) -> list[FormField]:
+        """Inputs for the named fields."""
+        return [self.field(name) for name in names]
+
+    def field(self, name: str, kind: str = "", choices: Iterable[str] | None = None, **more: Any) -> FormField:
+        """Input for a field, of the kind its declaration suggests unless another is given."""
+        declared, language = self.page.view.fields[name], self.page.language
+        prefix = CHOICE_IDS.get(name, "")
+        words = tuple(choices or CHOICES.get(name) or _choices(declared))
+        kind = kind or _kind(declared, words)
+        value = self.page.state[name]
         dashed = name.replace("_", "-")
-        label, hint = language.text(f"web.field-{dashed}"), f"web.hint-{dashed}"
-        shown = ", ".join(value) if isinstance(value, tuple) and kind == "text" else "" if value is None else value
-        return Field(name, label, shown, kind, hint=language.text(f"web.hint-{dashed}") if hint in language else "", **more)
-
-    def select(self, name: str, words: Iterable[str], said: str = "", **more: Any) -> Field:
-        """A choice among words; `said` is the beginning of the ids that name them."""
-        return self.field(name, "select", choices=self._choices(words, said), **more)
-
-    def radios(self, name: str, words: Iterable[str], said: str = "", **more: Any) -> Field:
-        """The same, all of them in sight."""
-        return self.field(name, "radios", choices=self._choices(words, said), **more)
-
-    def checks(self, name: str, words: Iterable[str], said: str = "", **more: Any) -> Field:
-        """Several of them."""
-        return self.field(name, "checks", choices=self._choices(words, said), **more)
-
-    def _choices(self, words: Iterable[str], said: str) -> tuple[Choice, ...]:
-        language = self.page.language
-        return tuple((word, language.text(f"{said}{word}") if said else word) for word in words)
+        hint, complete = f"web.hint-{dashed}", getattr(declared.kind, "complete", "")
+        usual = {"example": declared.example or EXAMPLES.get(name, ""), "known": complete if complete in DATALISTS else ""}
+        return FormField(
+            name,
+            language.text(f"web.field-{dashed}"),
+            ", ".join(value) if isinstance(value, tuple) and kind == "text" else "" if value is None else value,
+            kind,
+            tuple((word, language.text(f"{prefix}{word.replace('_', '-')}") if prefix else word) for word in words),
+            hint=language.text(hint) if hint in language else "",
+            **usual | more,
+        )
 
 
-def given(state: object, names: Iterable[str]) -> dict[str, str]:
-    """Fields of a state that say something, as texts of their flags."""
-    told = {}
-    for name in names:
-        value = getattr(state, name)
-        if value is None or value in ((), "", False):
-            continue
-        told[name] = ",".join(value) if isinstance(value, tuple) else "true" if value is True else str(value)
-    return told
+@cache
+def _choices(field: Field) -> tuple[str, ...]:
+    return field.choices
 
 
-def flags(texts: Mapping[str, str], switches: Sequence[str] = ()) -> list[str]:
-    """The same as flags of a command."""
-    return [
-        f"--{name.replace('_', '-')}" if name in switches else f"--{name.replace('_', '-')}={text}"
-        for name, text in texts.items()
-    ]
-
-
-def names_of(state: type[Any], *without: str) -> tuple[str, ...]:
-    """Fields of a kind of state but some."""
-    return tuple(field.name for field in fields(state) if field.name not in without)
-
-
-def day_of(text: str | None) -> date | None:
-    """The day of an `as_of`, where one is given."""
-    return parse_as_of(text, date.today()) if text else None
-
-
-def problem_of(error: WhichGpuError, language: Language) -> tuple[dict[str, Any], int]:
-    """An error for the card that shows it, and its status."""
-    return client_error(error, language), status_of(error)
+def _kind(field: Field, words: tuple[str, ...]) -> str:
+    """Macro that draws a field."""
+    if field.is_switch:
+        return "switch"
+    if words:
+        return "radios" if field.name in RADIOS else "checks" if field.is_list else "select"
+    return "date" if field.metavar == "DATE" else "text"

@@ -1,141 +1,72 @@
-"""Recommend: say what you want to run; the answer, its reasons, and what else there is."""
+"""Recommend: state what you want to run; the page shows the answer, its reasons, and the other candidates."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from whichgpu.api.recommend import recommend_verb as verbs
-from whichgpu.api.request.field import fields_of
+from whichgpu.api.request.field import Field
 from whichgpu.api.request.recommend import RecommendRequest
 from whichgpu.base.errors import WhichGpuError
-from whichgpu.catalog.engines.registry import engine_ids
-from whichgpu.catalog.offer import TERMS
-from whichgpu.decide.constraints import RANKS
-from whichgpu.decide.requirements import Requirements
-from whichgpu.surface.web.page import Page, Shown, view
-from whichgpu.surface.web.views.forms import Field, Form, day_of, given, names_of, problem_of
-from whichgpu.surface.web.views.recommendation_panel import cards, front_picture, is_service, rows, terms_picture
-from whichgpu.surface.web.views.shared_catalog import context_of
-from whichgpu.surface.web.views.words import words
-from whichgpu.workload.precisions import PRECISIONS
+from whichgpu.base.kinds import Flag
+from whichgpu.surface.charts.front import front_picture, terms_picture
+from whichgpu.surface.web.page import Page, PageContent, error_content, view
+from whichgpu.surface.web.views.forms import Form
+from whichgpu.surface.web.views.recommendation_panel import cards, rows
+from whichgpu.surface.web.views.shared import context_of, page_words
 from whichgpu.workload.tasks import RUN_TASKS
 
-# Which fields of the form a task uses; what another task left behind is not asked.
-WORK = {
+# Fields of the form that each task uses; values left over from another task are not part of the request.
+TASK_FIELDS = {
     "serve": ("rate", "seq_in", "seq_out", "ttft_max", "tpot_max"),
     "batch": ("seq_in", "seq_out", "samples"),
     "embed": ("seq_in", "samples"),
     "finetune": ("seq_in", "batch", "epochs", "samples", "lora_rank", "qlora"),
     "train": ("batch", "seq_in", "image", "epochs", "samples", "tokens"),
 }
+WORK_FIELDS = tuple(dict.fromkeys(name for names in TASK_FIELDS.values() for name in names))
 
 
-@dataclass(frozen=True, slots=True)
-class State:
-    """What the page can be asked: the fields of a request, and wishes."""
-
-    task: str = "serve"
-    model: str = "llama-3.1-8b"
-    any_model: bool = False
-    rate: str | None = None
-    seq_in: str | None = None
-    seq_out: str | None = None
-    ttft_max: str | None = None
-    tpot_max: str | None = None
-    batch: str | None = None
-    epochs: str | None = None
-    samples: str | None = None
-    tokens: str | None = None
-    image: str | None = None
-    lora_rank: str | None = None
-    qlora: bool = False
-    precision: str | None = None
-    engine: str | None = None
-    rank: str | None = None
-    budget: str | None = None
-    deadline: str | None = None
-    gpu: tuple[str, ...] = ()
-    gpus: str | None = None
-    min_memory: str | None = None
-    needs: tuple[str, ...] = ()
-    provider: tuple[str, ...] = ()
-    region: tuple[str, ...] = ()
-    near: str | None = None
-    max_latency: str | None = None
-    term: tuple[str, ...] = ()
-    currency: str | None = None
-    duration: str | None = None
-    owned: str | None = None
-    buy: bool = False
-    why_not: str | None = None
-    as_of: str | None = None
-
-
-CONSTRAINTS = tuple(name for name in names_of(State) if name in Requirements.__dataclass_fields__)
-
-
-@view("recommend", State)
-def recommend(page: Page[State]) -> Shown:
+@view("recommend", RecommendRequest, extra={"any_model": Field(Flag())}, defaults={"task": "serve", "model": "llama-3.1-8b"})
+def recommend(page: Page) -> PageContent:
     """The answer, or why there is none, beside the form."""
-    state = page.state
-    request: dict[str, Any] = {**_work(state), **given(state, CONSTRAINTS), "task": state.task}
-    if not state.any_model:
-        request["model"] = state.model
-    command = "recommend", {**request, **given(state, ("as_of",))}
-    context: dict[str, Any] = {"form": _form(page), **words(page.language), "answer": None, "error": None}
+    task, language = page.state["task"], page.language
+    unused = set(WORK_FIELDS) - set(TASK_FIELDS.get(task, ()))
+    request = page.request(RecommendRequest, *unused, *(("model",) if page.state["any_model"] else ()))
+    command = "recommend", request
+    context: dict[str, Any] = {"form": _form(page), **page_words(language), "answer": None, "error": None}
     try:
-        answer = verbs.recommend(request, context_of(day_of(state.as_of)))  # type: ignore[arg-type]
+        answer = verbs.recommend(request, context_of(page))  # type: ignore[arg-type]
     except WhichGpuError as error:
-        told, status = problem_of(error, page.language)
-        return Shown("recommend.html", context | {"error": told}, command, status=status)
-    charts = {"front": front_picture(answer, page.language)}
+        return error_content("recommend.html", context, error, page, command=command)
+    charts = {"front": front_picture(answer, language)}
     if len(answer.terms) > 1:
-        charts["terms"] = terms_picture(answer, page.language)
-    shown = {
+        charts["terms"] = terms_picture(answer, language)
+    context |= {
         "answer": answer,
-        "service": is_service(answer),
-        "cards": cards(answer, page.language),
-        "rows": rows(answer, page.language),
-        "each": page.language.text("web.column-tokens" if answer.answer.cost_per_million_tokens else "web.column-samples"),
-        "rejected": [
-            (page.language.text(f"rejected.{why}", n=count), f"{count:,}") for why, count in answer.rejected.reasons.items()
-        ],
+        "service": answer.kind == "service",
+        "cards": cards(answer, language),
+        "rows": rows(answer, language),
+        "each": language.text("web.column-tokens" if answer.answer.cost_per_million_tokens else "web.column-samples"),
+        "rejected": [(language.text(f"rejected.{why}", n=count), f"{count:,}") for why, count in answer.rejected.reasons.items()],
     }
-    return Shown("recommend.html", context | shown, command, charts)
+    return PageContent("recommend.html", context, command, charts)
 
 
-def _work(state: State) -> dict[str, str]:
-    """The request's fields that its task uses."""
-    return given(state, (*WORK.get(state.task, ()), "precision", "engine"))
-
-
-def _form(page: Page[State]) -> dict[str, Any]:
+def _form(page: Page) -> dict[str, Any]:
     form = Form(page)
-    only: dict[str, list[str]] = {}
-    for task, names in WORK.items():
-        for name in names:
-            only.setdefault(name, []).append(task)
-
-    def box(name: str, **more: Any) -> Field:
-        return form.field(name, example=fields_of(RecommendRequest)[name].example, only=" ".join(only.get(name, ())), **more)
-
+    tasks = {name: " ".join(task for task, names in TASK_FIELDS.items() if name in names) for name in WORK_FIELDS}
     return {
-        "task": form.radios("task", RUN_TASKS, "web.task-"),
+        "task": form.field("task", choices=RUN_TASKS),
         "model": form.field("model", known="models"),
-        "any_model": form.field("any_model", "switch"),
-        "work": [
-            form.field(name, "switch", only="finetune") if name == "qlora" else box(name)
-            for name in dict.fromkeys(name for names in WORK.values() for name in names)
-        ],
-        "how": [form.select("precision", PRECISIONS), form.select("engine", engine_ids())],
-        "rank": form.radios("rank", RANKS, "web.rank-"),
-        "limits": [box("budget"), box("deadline"), box("duration"), form.field("as_of", "date"), box("currency")],
-        "machines": [
-            form.field("gpu", known="gpus"), box("gpus"), box("min_memory"), box("needs"), form.field("why_not", known="gpus"),
-        ],
-        "offers": [form.field("provider", known="providers"), box("region"), box("near"), box("max_latency")],
-        "term": form.checks("term", TERMS, "term."),
-        "owned": box("owned"),
-        "buy": form.field("buy", "switch"),
-    }  # fmt: skip
+        "any_model": form.field("any_model"),
+        "work": [form.field(name, only=tasks[name]) for name in WORK_FIELDS],
+        "how": form.fields("precision", "engine"),
+        "rank": form.field("rank"),
+        "limits": form.fields("budget", "deadline", "duration", "as_of", "currency"),
+        "machines": form.fields("gpu", "gpus", "min_memory", "needs", "why_not"),
+        "offers": form.fields("provider", "region", "near", "max_latency"),
+        "term": form.field("term"),
+        "owned": form.field("owned"),
+        "buy": form.field("buy"),
+    }

@@ -1,4 +1,4 @@
-"""A page as one file that needs no server: styles inside, charts drawn, nothing that runs, links that lead home removed."""
+"""A page as one file that needs no server: styles inside, charts drawn, no scripts, forms or links to the server."""
 
 from __future__ import annotations
 
@@ -28,17 +28,16 @@ _PLOT = re.compile(r'(<div class="plot plot-[^"]*" data-chart="([a-z-]+)"[^>]*>)
 
 
 def single_file(html: str, charts: Mapping[str, dict[str, Any]]) -> str:
-    """The page of this HTML and these charts, alone."""
+    """Convert a page's HTML and charts to one file."""
 
-    def drawn(match: re.Match[str]) -> str:
+    def draw(match: re.Match[str]) -> str:
         return match[1] + (_svg(charts[match[2]]) if match[2] in charts else "") + match[3]
 
-    bare = html
     for pattern in (_HEAD, _DATA, _BARE, _FOLD, _CONTROLS, _BUTTONS):
-        bare = pattern.sub("", bare)
-    bare = _PLOT.sub(drawn, _OWN_LINK.sub(r"\1", _BRAND.sub(r'<span class="brand">\1</span>', bare)))
-    bare = bare.replace('<div class="split">', '<div class="wide">')  # no form beside the answer
-    return bare.replace("</head>", f"{_styles()}</head>").replace('<html lang="', '<html class="js" lang="', 1)
+        html = pattern.sub("", html)
+    html = _PLOT.sub(draw, _OWN_LINK.sub(r"\1", _BRAND.sub(r'<span class="brand">\1</span>', html)))
+    html = html.replace('<div class="split">', '<div class="wide">')  # There is no form beside the answer.
+    return html.replace("</head>", f"{_styles()}</head>").replace('<html lang="', '<html class="js" lang="', 1)
 
 
 def _svg(spec: dict[str, Any]) -> str:

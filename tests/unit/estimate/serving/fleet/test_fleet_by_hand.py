@@ -42,7 +42,7 @@ def apart(count: int, prompt: int = 50, output: int = 2) -> list[Arrival]:
 
 
 def answered(fleet: Fleet, load: list[Arrival]) -> list[int]:
-    return [one.answered for one in simulate_fleet(fleet, load).stations]
+    return [one.answered for one in simulate_fleet(fleet, load).pools]
 
 
 def test_of_idle_copies_the_one_that_bears_most_is_asked() -> None:
@@ -61,7 +61,7 @@ def test_whole_and_in_halves_each_as_often_as_its_copies_bear() -> None:
     """One copy that does both bears 1, two that read bear 3 each: of 14 requests 2 and 12."""
     fleet = Fleet((station("both"), station("read", "prefill", 2, weight=3.0), station("write", "decode")))
     assert answered(fleet, apart(14)) == [2, 12, 12]
-    assert answered(Fleet((station("both", weight=6.0), *fleet.stations[1:])), apart(14)) == [7, 7, 7]
+    assert answered(Fleet((station("both", weight=6.0), *fleet.pools[1:])), apart(14)) == [7, 7, 7]
 
 
 def test_halves_alone_serve_what_is_too_long_for_the_others() -> None:
@@ -101,7 +101,7 @@ def test_shares_of_stations_that_cannot_take_a_request_go_to_whoever_bears_most(
     routing = FleetRouting("shares", (100,), (), ((1.0, 0.0, 0.0), (1.0, 0.0, 0.0)))
     fleet = Fleet((station("a", limits=small(64)), station("b"), station("c", weight=2.0)), routing)
     assert answered(fleet, [*apart(3), *requests((3.0, 200, 2), (4.0, 200, 2))]) == [3, 0, 2]
-    copies = Fleet((fleet.stations[0], station("b", copies=3), fleet.stations[2]), routing)
+    copies = Fleet((fleet.pools[0], station("b", copies=3), fleet.pools[2]), routing)
     assert answered(copies, requests((0.0, 200, 2))) == [0, 1, 0]
 
 
@@ -124,7 +124,7 @@ def test_shares_are_of_those_who_may_take_it() -> None:
 )  # fmt: skip
 def test_numbers_beyond_their_ends_are_refused(make: Any) -> None:
     one = make()
-    parts: dict[str, Any] = {"stations": (one,)} if isinstance(one, ReplicaPool) else {"stations": (station(""),)}
+    parts: dict[str, Any] = {"pools": (one,)} if isinstance(one, ReplicaPool) else {"pools": (station(""),)}
     parts |= (
         {"routing": one} if isinstance(one, FleetRouting) else {"interruptions": one} if isinstance(one, Interruptions) else {}
     )
@@ -140,60 +140,60 @@ def test_numbers_at_their_ends_are_taken() -> None:
 
 
 def lane(kind: type[Scheduler] = Scheduler, **requested: int) -> tuple[Scheduler, RequestLog]:
-    ledger = RequestLog()
-    made = kind(linear().steps, PLAIN, ledger)
-    ledger.add(0.0, requested.get("prompt", 100), requested.get("output", 10))
-    return made, ledger
+    log = RequestLog()
+    made = kind(linear().steps, PLAIN, log)
+    log.add(0.0, requested.get("prompt", 100), requested.get("output", 10))
+    return made, log
 
 
 def writing() -> tuple[Scheduler, RequestLog]:
     """A lane that has read a prompt of 100 in the first step and has nine tokens to write, a step each."""
-    made, ledger = lane()
+    made, log = lane()
     assert made.accept(0, 0.0)
     assert made.end == pytest.approx(STEP)
     assert made.complete() == []
     made.plan(made.end)
-    return made, ledger
+    return made, log
 
 
 @pytest.mark.parametrize(("steps", "whole"), [(4.5, 3), (4.0, 3), (3.999, 2), (1.2, 0), (9.9, 8)])
 def test_tokens_of_whole_steps_are_with_their_users_when_a_machine_goes(steps: float, whole: int) -> None:
-    made, ledger = writing()
+    made, log = writing()
     assert stop_scheduler(made, steps * STEP) == [0]
-    assert ledger.generated[0] == 1 + whole
+    assert log.generated[0] == 1 + whole
     assert made.recomputed == 100 + whole  # what the cache held is lost
     assert made.busy == pytest.approx(steps * STEP)
     assert made.batch_steps[1] == whole
-    assert (made.running, made.total, made.used, made.load, made.end) == (0, 0, 0, 0, inf)
+    assert (made.running, made.context_total, made.used, made.load, made.end) == (0, 0, 0, 0, inf)
     assert sum(made.phases) == 0
 
 
 def test_each_loses_what_it_had_in_the_cache() -> None:
     """The second joins when the first has written four tokens after its prompt; three steps later all is gone."""
-    made, ledger = writing()
-    ledger.add(0.0, 50, 10)
+    made, log = writing()
+    log.add(0.0, 50, 10)
     made.accept(1, 3.5 * STEP)
     for _ in range(2):  # to the end of the step under way, and the one in which the second is read
         made.complete()
         made.plan(made.end)
     assert made.end > 5 * STEP
     stop_scheduler(made, 8.1 * STEP)
-    assert list(ledger.generated) == [8, 4]
+    assert list(log.generated) == [8, 4]
     assert made.recomputed == (100 + 7) + (50 + 3)
 
 
 def test_steps_that_grow_are_counted_as_they_grow() -> None:
     """Steps of 1, 2, 3, ... ms: after 6.5 ms three are done, after 10 ms four."""
     for passed, done in ((6.5, 3), (10.0, 4), (9.99, 3), (0.5, 0)):
-        made, ledger = writing()
+        made, log = writing()
         made.step, made.slope = 1e-3, 1e-3
         stop_scheduler(made, made.start + passed * 1e-3)
-        assert ledger.generated[0] == 1 + done
+        assert log.generated[0] == 1 + done
 
 
 def test_a_prompt_half_read_and_those_who_wait_are_taken_elsewhere() -> None:
-    made, ledger = lane(prompt=1000)
-    ledger.add(0.0, 10, 10)
+    made, log = lane(prompt=1000)
+    log.add(0.0, 10, 10)
     made.accept(0, 0.0)
     made.accept(1, 0.0)
     made.complete()  # 512 tokens of the first
@@ -207,33 +207,33 @@ def test_a_prompt_half_read_and_those_who_wait_are_taken_elsewhere() -> None:
 
 
 def test_a_reader_holds_what_it_read_until_it_is_sent() -> None:
-    made, ledger = lane(PrefillWorker, output=1)
-    ledger.add(0.0, 10, 1)
+    made, log = lane(PrefillWorker, output=1)
+    log.add(0.0, 10, 1)
     assert isinstance(made, PrefillWorker)
     made.accept(0, 0.0)
     assert made.complete() == [0]
-    assert (made.used, made.held, made.kept) == (7, 1, {0: 7})  # 100 tokens in blocks of 16
+    assert (made.used, made.in_transfer, made.unsent) == (7, 1, {0: 7})  # 100 tokens in blocks of 16
     made.plan(made.end)
     assert made.end == inf
     assert made.release(0, 1.0) is False  # nobody waits
-    assert (made.used, made.held) == (0, 0)
+    assert (made.used, made.in_transfer) == (0, 0)
 
 
 def test_a_decoder_makes_room_before_it_is_sent_anything() -> None:
-    ledger = RequestLog()
-    made = DecodeWorker(linear(small(128)).steps, small(128), ledger)
+    log = RequestLog()
+    made = DecodeWorker(linear(small(128)).steps, small(128), log)
     for _ in range(2):
-        ledger.add(0.0, 64, 20)
-    ledger.generated[0] = ledger.generated[1] = 1
-    made.expected.extend((0, 1))
+        log.add(0.0, 64, 20)
+    log.generated[0] = log.generated[1] = 1
+    made.offered.extend((0, 1))
     assert made.context(0) == 64
-    assert made.ready() == [0]  # four blocks now and a fifth with the next token; twice that is more than the eight there are
-    assert (made.used, made.held, made.landing) == (4, 1, {0: 4})
-    assert made.ready() == []
-    assert made.land(0, 1.0)
-    assert (made.held, made.running) == (0, 1)
+    assert made.reserve() == [0]  # four blocks now and a fifth with the next token; twice that is more than the eight there are
+    assert (made.used, made.in_transfer, made.receiving) == (4, 1, {0: 4})
+    assert made.reserve() == []
+    assert made.receive(0, 1.0)
+    assert (made.in_transfer, made.running) == (0, 1)
     assert made.end == pytest.approx(1.0 + 19 * STEP)
-    assert not made.landing
+    assert not made.receiving
 
 
 def test_a_port_s_first_byte() -> None:
@@ -254,10 +254,10 @@ def test_ports_by_hand() -> None:
     assert wires.send(0, 1, 10, 1.0) == pytest.approx(1.0 + 2.0 + 0.5)  # as slow as the slower end
     assert wires.send(0, 2, 10, 1.0) == pytest.approx(1.0 + 1.0 + 1.0 + 0.5)  # after the first has left
     assert wires.send(2, 1, 10, 1.0) == pytest.approx(1.0 + 2.0 + 2.0 + 0.5)  # after the first has come
-    assert (wires.sent, wires.bytes) == (3, 3e7)
+    assert (wires.count, wires.bytes) == (3, 3e7)
     assert wires.seconds == pytest.approx(2.5 + 2.5 + 4.5)
     assert wires.waited == pytest.approx(0.0 + 1.0 + 2.0)
-    wires.cut(0, 1.5)
+    wires.reset_port(0, 1.5)
     assert wires.send(0, 2, 10, 1.5) == pytest.approx(2.0 + 1.0 + 0.5)  # the other end takes in the second until 2
 
 
@@ -274,7 +274,7 @@ def test_machines_are_paid_for_while_they_are_held() -> None:
 
 
 def use(outcome: FleetOutcome) -> tuple[float, float, float]:
-    (one,) = outcome.stations
+    (one,) = outcome.pools
     return one.busy_seconds, one.mean_batch, one.peak_cache
 
 
@@ -288,7 +288,7 @@ def test_what_a_station_did_by_hand() -> None:
     assert outcome.served.busy == pytest.approx(13 * STEP / (1.0 + 3 * STEP))
     assert outcome.seconds == pytest.approx(1.0 + 3 * STEP)
     two = replace(station("two"), server=linear(PLAIN, stages=2))
-    assert simulate_fleet(Fleet((two,)), apart(2)).stations[0].busy_seconds == pytest.approx(2 * 2 * STEP / 2)
+    assert simulate_fleet(Fleet((two,)), apart(2)).pools[0].busy_seconds == pytest.approx(2 * 2 * STEP / 2)
 
 
 LIKE = Figure(1.0, 0.5, 2.0, "s", "modelled")

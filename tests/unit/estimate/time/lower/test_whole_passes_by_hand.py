@@ -222,9 +222,7 @@ def test_passes_of_tokens_are_the_steps_of_a_server(parallel: Parallel) -> None:
     steps = EngineSteps(asked, SMALL, H100, devices=DEVICES)
 
     def wall(batch: float, tokens: float, context: float | None) -> float:
-        return float(
-            pass_breakdown(asked, inference_pass(asked, SMALL, DEVICES, batch, tokens, context, "generate"), DEVICES).wall[0, 0]
-        )
+        return float(pass_breakdown(asked, inference_pass(asked, SMALL, DEVICES, batch, tokens, context), DEVICES).wall[0, 0])
 
     assert wall(4.0, 64.0, None) == pytest.approx(float(steps.prefill(4.0, 64.0)))
     assert wall(4.0, 1.0, 200.0) == pytest.approx(float(steps.decode(4.0, 200.0)))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any, TypeVar
 from zlib import decompress
 
@@ -15,14 +14,23 @@ pytest.importorskip("starlette", reason="the page needs the web extra")
 
 from starlette.requests import Request
 
+from whichgpu.api.request.catalog import GpusRequest
+from whichgpu.api.request.field import Field, fields_of
+from whichgpu.api.request.kinds import Names, Plain
+from whichgpu.api.request.load import FitRequest
+from whichgpu.api.request.offers import OffersRequest
+from whichgpu.api.request.recommend import RecommendRequest
 from whichgpu.base.errors import UsageError
+from whichgpu.base.kinds import Flag, Whole
+from whichgpu.base.messages import english
 from whichgpu.surface.web.command_replies import HttpReply
-from whichgpu.surface.web.page import address, read_state
-from whichgpu.surface.web.responses import replied
-from whichgpu.surface.web.server.cache import Answers
-from whichgpu.surface.web.server.pool import Line
+from whichgpu.surface.web.page import Page, PageContent, View, address, read_state, view_named
+from whichgpu.surface.web.responses import answer_response
+from whichgpu.surface.web.rest.endpoints import parameter_name
+from whichgpu.surface.web.server.cache import AnswerCache
+from whichgpu.surface.web.server.pool import WaitingQueue
 from whichgpu.surface.web.server.serve import is_loopback
-from whichgpu.surface.web.server.worker import _sent
+from whichgpu.surface.web.server.worker import _encoded
 
 Result = TypeVar("Result")
 
@@ -39,7 +47,7 @@ def answer(size: int = 10, status: int = 200) -> dict[str, Any]:
 
 def test_a_question_asked_by_many_at_once_is_computed_once() -> None:
     async def run() -> tuple[int, int]:
-        kept, computed = Answers(1 << 20, 100), 0
+        kept, computed = AnswerCache(1 << 20, 100), 0
 
         async def compute() -> dict[str, Any]:
             nonlocal computed
@@ -56,7 +64,7 @@ def test_a_question_asked_by_many_at_once_is_computed_once() -> None:
 
 def test_whoever_leaves_takes_nothing_from_the_others_and_the_last_ends_it() -> None:
     async def run() -> list[str]:
-        kept, seen = Answers(1 << 20, 100), []
+        kept, seen = AnswerCache(1 << 20, 100), []
 
         async def compute() -> dict[str, Any]:
             try:
@@ -85,7 +93,7 @@ def test_whoever_leaves_takes_nothing_from_the_others_and_the_last_ends_it() -> 
 
 def test_kept_answers_are_bounded_and_faults_are_not_kept() -> None:
     async def run() -> None:
-        kept = Answers(100_000, 50)
+        kept = AnswerCache(100_000, 50)
 
         async def ask(key: int, size: int, status: int = 200) -> None:
             async def compute() -> dict[str, Any]:
@@ -112,7 +120,7 @@ def test_kept_answers_are_bounded_and_faults_are_not_kept() -> None:
 @pytest.mark.parametrize("accepts", ["gzip", "identity"])
 def test_a_large_answer_is_sent_in_pieces_so_that_a_slow_reader_holds_little(accepts: str) -> None:
     plain = b"".join(str(n).encode() for n in range(300_000))
-    kept = _sent(HttpReply(200, "application/json", plain))
+    kept = _encoded(HttpReply(200, "application/json", plain))
     scope = {
         "type": "http",
         "method": "GET",
@@ -125,7 +133,7 @@ def test_a_large_answer_is_sent_in_pieces_so_that_a_slow_reader_holds_little(acc
     async def send(message: Any) -> None:
         sent.append(message)
 
-    finished(replied(Request(scope), kept)(scope, None, send))  # type: ignore[arg-type]
+    finished(answer_response(Request(scope), kept)(scope, None, send))  # type: ignore[arg-type]
     pieces = [message["body"] for message in sent[1:]]
     body = b"".join(pieces)
     assert (decompress(body, wbits=31) if accepts == "gzip" else body) == plain
@@ -136,7 +144,7 @@ def test_a_large_answer_is_sent_in_pieces_so_that_a_slow_reader_holds_little(acc
 
 def test_clients_take_turns() -> None:
     async def run() -> list[str]:
-        line, order = Line(), []
+        line, order = WaitingQueue(), []
         places = {line.join(client): f"{client}{n}" for n, client in enumerate(["a", "a", "a", "b", "c", "a"])}
         left = next(place for place, name in places.items() if name == "b3")
         left.cancel()
@@ -148,29 +156,35 @@ def test_clients_take_turns() -> None:
     assert finished(run()) == ["a0", "c4", "a1", "a2", "a5"]
 
 
-@dataclass(frozen=True, slots=True)
-class State:
-    name: tuple[str, ...] = ()
-    sort: str | None = None
-    batch: int | None = None
-    share: float | None = None
-    fused: bool = True
+FIELDS = {"name": Field(Names()), "sort": Field(Plain()), "batch": Field(Whole(), "N"), "fused": Field(Flag(), has_negative=True)}
+DEFAULTS: dict[str, Any] = {"name": (), "sort": None, "batch": None, "fused": True}
+VIEW = View("gpus", (), FIELDS, DEFAULTS, lambda _: PageContent("gpus.html", {}))
 
 
 @pytest.mark.parametrize(
-    "state", [State(), State(("H100 SXM", "T4")), State(sort="-a&b=c"), State(batch=3, share=0.5, fused=False), State(("ü%",))]
+    "given", [{}, {"name": ("H100 SXM", "T4")}, {"sort": "-a&b=c"}, {"batch": "3", "fused": False}, {"name": ("ü%",)}]
 )
-def test_an_address_reads_back_as_the_same_state(state: State) -> None:
-    assert read_state(State, address("gpus", state).partition("?")[2]) == state
+def test_an_address_reads_back_as_the_same_state(given: dict[str, Any]) -> None:
+    state = DEFAULTS | given
+    assert read_state(VIEW, address("gpus", VIEW, state).partition("?")[2]) == state
 
 
 def test_an_address_changed_in_one_thing() -> None:
-    state = State(("T4",), sort="name")
-    assert address("gpus", state, sort=None) == "/gpus?name=T4"
-    assert address("gpus", state, batch=2) == "/gpus?name=T4&sort=name&batch=2"
-    for query in ("batch=x", "share=much", "fused=perhaps", "name=%ff"):
+    page = Page(VIEW, DEFAULTS | {"name": ("T4",), "sort": "name"}, english())
+    assert page.url(sort=None) == "/gpus?name=T4"
+    assert page.url(batch=2) == "/gpus?name=T4&sort=name&batch=2"
+    for query in ("fused=perhaps", "name=%ff"):
         with pytest.raises(UsageError):
-            read_state(State, query)
+            read_state(VIEW, query)
+    assert Page(VIEW, read_state(VIEW, "batch=3"), english()).number("batch", 2) == 2
+    with pytest.raises(UsageError):
+        Page(VIEW, read_state(VIEW, "batch=x"), english()).number("batch", 2)
+
+
+def test_every_page_takes_the_fields_of_its_request() -> None:
+    for name, request in (("recommend", RecommendRequest), ("fit", FitRequest), ("gpus", GpusRequest), ("prices", OffersRequest)):
+        known = {parameter_name(field) for field in fields_of(request).values() if not field.is_local}
+        assert known - {"catalog_as_known"} <= set(view_named(name).fields)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "[::1]", "localhost"])

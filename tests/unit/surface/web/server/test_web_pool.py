@@ -14,14 +14,14 @@ pytest.importorskip("starlette", reason="the page needs the web extra")
 
 from tests.unit.surface.web.server.test_web_parts import finished
 from whichgpu.surface.web.server.limits import Limits
-from whichgpu.surface.web.server.pool import Lost, Pool, Settings
+from whichgpu.surface.web.server.pool import Pool, WorkerLost, WorkerSettings
 
 KILLS = 20
 
 
 @asynccontextmanager
 async def workers(count: int) -> AsyncIterator[Pool]:
-    pool = Pool(count, Settings(module="tests.surface.web_echo_worker"), Limits())
+    pool = Pool(count, WorkerSettings(module="tests.surface.web_echo_worker"), Limits())
     await pool.open()
     try:
         yield pool
@@ -52,10 +52,10 @@ def test_a_worker_killed_as_it_is_handed_a_question_costs_no_answer(moment: str)
 def test_a_question_that_crashes_its_worker_is_not_put_to_another() -> None:
     async def run() -> tuple[int, int]:
         async with workers(2) as pool:
-            with pytest.raises(Lost):
+            with pytest.raises(WorkerLost):
                 await pool.ask({"signal": int(signal.SIGSEGV)})
             crashed = pool.replaced
-            with pytest.raises(Lost):
+            with pytest.raises(WorkerLost):
                 await pool.ask({"signal": int(signal.SIGKILL)})  # ended from outside, for all that is known: asked once more
             return crashed, pool.replaced
 

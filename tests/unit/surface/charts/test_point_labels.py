@@ -11,7 +11,7 @@ pytest.importorskip("jinja2", reason="the page needs the web extra")
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from whichgpu.surface.web.views.point_labels import LETTER, PLACE, _box, _meet, _placed, place_names
+from whichgpu.surface.charts.point_labels import LABEL_PLACE, LETTER_WIDTH, _box, _overlap, _positions, place_labels
 
 HEIGHT, WIDTH = 340.0, 620.0
 amounts = st.floats(0.01, 1e5)
@@ -24,18 +24,18 @@ def test_names_have_room(drawn: list[tuple[float, float, str]]) -> None:
         {"name": f"{n}× H100 SXM", "time": time, "cost": cost, "kind": kind} for n, (time, cost, kind) in enumerate(drawn)
     ]
     points[0]["kind"] = "answer"
-    place_names(points, ["answer", "front"], HEIGHT, WIDTH)
+    place_labels(points, ["answer", "front"], HEIGHT, WIDTH)
     assert points[0]["first"]
     assert "align" in points[0]  # the answer is named whatever is in its way
     assert all("align" not in point for point in points if point["kind"] == "other")
-    xs, ys = _placed([one["time"] for one in points], WIDTH), _placed([-one["cost"] for one in points], HEIGHT)
+    xs, ys = _positions([one["time"] for one in points], WIDTH), _positions([-one["cost"] for one in points], HEIGHT)
     named = {
-        n: _box(xs[n], ys[n], LETTER * len(one["name"]), tuple(one[key] for key in PLACE))
+        n: _box(xs[n], ys[n], LETTER_WIDTH * len(one["name"]), tuple(one[key] for key in LABEL_PLACE))
         for n, one in enumerate(points)
         if "align" in one
     }
     for n, box in named.items():
         if n == 0:
             continue
-        assert not any(_meet(box, other) for m, other in named.items() if m != n)
-        assert not any(_meet(box, (x - 7, y - 7, x + 7, y + 7)) for m, (x, y) in enumerate(zip(xs, ys, strict=True)) if m != n)
+        assert not any(_overlap(box, other) for m, other in named.items() if m != n)
+        assert not any(_overlap(box, (x - 7, y - 7, x + 7, y + 7)) for m, (x, y) in enumerate(zip(xs, ys, strict=True)) if m != n)

@@ -8,7 +8,7 @@ from typing import Any
 
 import vl_convert
 
-from whichgpu.surface.web.views.chart_parts import coloured, picture, quantity, tips
+from whichgpu.surface.charts.parts import coloured, picture, quantity, tips
 
 VALUES = [{"gpu": "T4", "gib": 3.5, "part": "가중치"}, {"gpu": "L4", "gib": 2.5, "part": "활성값"}]
 SAID = tips(("gpu", "그래픽"), ("part", "구성"), ("gib", "메모리"))

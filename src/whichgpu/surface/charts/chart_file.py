@@ -1,0 +1,62 @@
+"""Chart files: a Vega-Lite spec written as SVG, PNG or HTML by vl-convert, which is an extra."""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from whichgpu.base.errors import UsageError
+from whichgpu.base.messages import msg
+
+ENDINGS = (".svg", ".png", ".html")
+
+
+def check_chart_file(path: str) -> None:
+    """Refuse a file that cannot be written as a picture.
+
+    A symbolic link is followed: the picture is written where it points, and the link stays.
+    """
+    if Path(path).suffix.lower() not in ENDINGS:
+        raise UsageError("bad-plot", msg("error.bad-plot", name=path), msg("hint.bad-plot", endings=ENDINGS), ENDINGS)
+    target = _target(path)
+    if target.exists() and not target.is_file():
+        raise UsageError("bad-plot", msg("error.no-plain-file", path=path), msg("hint.bad-plot", endings=ENDINGS), ENDINGS)
+    _converter()
+
+
+def _target(path: str) -> Path:
+    """The file a path names, links followed."""
+    whole = Path(path).expanduser()
+    return Path(os.path.realpath(whole)) if whole.is_symlink() else whole
+
+
+def write_chart(spec: dict[str, Any], path: str) -> None:
+    """Write a spec as the picture the file's ending names."""
+    converter, ending = _converter(), Path(path).suffix.lower()
+    if ending == ".svg":
+        content = converter.vegalite_to_svg(spec).encode()
+    elif ending == ".png":
+        content = converter.vegalite_to_png(spec, scale=2)
+    else:
+        content = converter.vegalite_to_html(spec, bundle=True).encode()
+    try:
+        target = _target(path)
+        part = target.with_name(f".{target.name}.{os.getpid()}.part")  # An interrupted run leaves no half picture.
+        try:
+            with part.open("xb") as file:  # "x": an existing file or link is not written through.
+                file.write(content)
+            part.replace(target)
+        finally:
+            part.unlink(missing_ok=True)
+    except OSError as problem:
+        message = msg("error.cannot-write-file", name=path, why=problem.strerror or str(problem))
+        raise UsageError("cannot-write-file", message, msg("hint.cannot-write-file")) from problem
+
+
+def _converter() -> Any:
+    try:
+        return import_module("vl_convert")
+    except ModuleNotFoundError as missing:
+        raise UsageError("needs-extra", msg("error.needs-extra", name="vl-convert-python"), msg("hint.needs-extra")) from missing

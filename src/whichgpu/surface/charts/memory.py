@@ -1,0 +1,109 @@
+"""Memory of a workload as stacked bars: a bar a GPU, a tick where its usable memory ends, and the verdict as text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from whichgpu.api.workloads.fit import FitAnswer, FitRow
+from whichgpu.base.figure import Figure
+from whichgpu.base.messages import Language
+from whichgpu.base.units import GIB
+from whichgpu.surface.charts.parts import CARD, COLOURS, GREYS, INK, Spec, file_chart, picture, quantity, row_names, tips
+from whichgpu.surface.commands.render.workload import model_label, part_name
+
+MAX_BARS = 12  # of a file
+# Colours of the commonest parts, so that a part looks the same in every chart.
+PART_COLOURS = {
+    "weights": 0, "kv_cache": 4, "activations": 2, "optimizer": 5, "gradients": 6, "temporary": 1, "workspace": 3,
+    "cuda_graphs": 8, "master_weights": 9, "cast_weights": 7, "adapters": 8,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryBar:
+    """Memory on one GPU, in bytes."""
+
+    gpu_name: str
+    fits: str
+    needed: float
+    usable: int
+    parts: Mapping[str, Figure]
+
+
+def memory_chart(answer: FitAnswer, language: Language) -> Spec:
+    """Chart of `fit --plot`: a bar for each GPU asked about."""
+    text = language.text
+    bars = [MemoryBar(row.gpu_name, row.fits, answer.needed.value, row.usable, answer.memory_parts) for row in _bar_rows(answer)]
+
+    def verdict(bar: MemoryBar) -> str:
+        return text("chart.verdict", verdict=text(f"verdict.{bar.fits}"), usable=f"{bar.usable / GIB:.1f} GiB")
+
+    title = text("chart.title", model=model_label(answer.request), task=answer.request["task"])
+    return file_chart((title, memory_picture(bars, language, verdict, right_padding=120)))
+
+
+def _bar_rows(answer: FitAnswer) -> Sequence[FitRow]:
+    """The GPUs asked about; of very many, those whose memory lies nearest the need, one of each size."""
+    if len(answer.gpus) <= MAX_BARS:
+        return answer.gpus
+    sizes = {round(row.usable / GIB): row for row in answer.gpus}
+    nearest = sorted(sizes.values(), key=lambda row: abs(row.usable - answer.memory_device.value))[:MAX_BARS]
+    return sorted(nearest, key=lambda row: row.usable)
+
+
+def memory_picture(
+    bars: Sequence[MemoryBar], language: Language, verdict: Callable[[MemoryBar], str], right_padding: int
+) -> Spec:
+    """A stacked bar per GPU with a tick at its usable memory; `verdict` writes the text after the bar."""
+    text = language.text
+    names = [bar.gpu_name for bar in bars]
+    kinds = list(dict.fromkeys(name for bar in bars for name in bar.parts))
+    labels = {name: part_name(name, language) for name in kinds}
+    parts = [
+        {"gpu": bar.gpu_name, "part": labels[name], "gib": round(figure.value / GIB, 3), "order": kinds.index(name)}
+        for bar in bars
+        for name, figure in bar.parts.items()
+    ]
+    limits = [
+        {"gpu": bar.gpu_name, "gib": round(bar.usable / GIB, 3), "end": round(max(bar.usable, bar.needed) / GIB, 3),
+         "text": verdict(bar), "fits": bar.fits}
+        for bar in bars
+    ]  # fmt: skip
+    y = row_names("gpu", names)
+    x = quantity("gib", text("chart.axis"), stack="zero", axis={"tickCount": 6})
+    stack = {
+        "data": {"name": "bars", "values": parts},
+        "mark": {"type": "bar", "stroke": CARD, "strokeWidth": 1, "cornerRadius": 1},
+        "encoding": {
+            "y": y, "x": x, "order": {"field": "order", "type": "quantitative"},
+            "color": {
+                "field": "part", "type": "nominal", "title": None, "sort": list(labels.values()),
+                "scale": {"domain": list(labels.values()), "range": _colours(kinds)},
+                "legend": {"columns": 4, "symbolType": "square"},
+            },
+            "tooltip": tips(("gpu", text("web.tip-gpu")), ("part", text("column.part")), ("gib", "GiB")),
+        },
+    }  # fmt: skip
+    tick = {
+        "data": {"name": "limits", "values": limits},
+        "mark": {"type": "tick", "thickness": 3, "size": 24, "color": INK},
+        "encoding": {"y": y, "x": quantity("gib", x["title"])},
+    }
+    words = {
+        "data": {"name": "limits", "values": limits},
+        "mark": {"type": "text", "align": "left", "dx": 8, "fontSize": 12},
+        "encoding": {"y": y, "x": quantity("end", x["title"]), "text": {"field": "text"}},
+    }
+    fitting = tuple(bar.gpu_name for bar in bars if bar.fits == "fits")
+    description = text("web.described-memory", n=len(names), fitting=fitting or ("–",))
+    padding = {"left": 4, "top": 4, "bottom": 4, "right": right_padding}
+    return picture(description, 32 * len(names), layer=[stack, tick, words], padding=padding)
+
+
+def _colours(names: Sequence[str]) -> list[str]:
+    greys = iter(GREYS)
+    return [
+        next(greys) if name in ("context", "slack") else COLOURS[PART_COLOURS.get(name, place) % len(COLOURS)]
+        for place, name in enumerate(names)
+    ]

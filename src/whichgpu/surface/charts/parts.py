@@ -1,0 +1,137 @@
+"""Parts that charts share: colours that follow the page's theme, channels, and whole specs.
+
+Colours are variables of the style sheet with a fallback: inside a page they follow light and dark, in a file the fallback holds.
+Every nominal colour has a shape or a dash beside it, so that no mark is identified by colour alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+Spec = dict[str, Any]
+# Okabe and Ito's palette, distinct with any colour vision (https://jfly.uni-koeln.de/color/), and two greys for overheads.
+PALETTE = ("#0072B2", "#56B4E9", "#009E73", "#F0E442", "#E69F00", "#D55E00", "#CC79A7", "#882255", "#44AA99", "#332288")
+GREYS = ("var(--g1, #999999)", "var(--g2, #CCCCCC)")
+INK, SOFT, GRID, CARD = "var(--ink, #1b2430)", "var(--soft, #55606e)", "var(--line, #d9dde3)", "var(--card, #fff)"
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+COLOURS = tuple(f"var(--c{place}, {colour})" for place, colour in enumerate(PALETTE, start=1))
+ACCENT = "var(--accent, #0b5cad)"
+CHOSEN = "var(--chosen, #b3430a)"
+SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
+DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [10, 4], [4, 2], [1, 3], [12, 3, 3, 3])
+WIDTH = 680  # pixels
+MAX_LINES = 8  # lines of one chart that can be distinguished
+PAGE_SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
+FILE_SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"
+FILE_CONFIG = {"font": "sans-serif", "view": {"stroke": None}}
+PLAIN = ",.3~r"  # numbers to three digits, without prefixes
+SECONDS = "datum.value >= 1 ? datum.value + ' s' : datum.value >= 0.001 ? datum.value * 1000 + ' ms' : datum.value * 1e6 + ' µs'"
+_VARIABLE = re.compile(r"var\(--[a-z0-9]+, (#[0-9a-fA-F]+)\)")
+
+PAGE_CONFIG: Spec = {
+    "font": FONT,
+    "background": None,
+    "view": {"stroke": None},
+    "axis": {
+        "labelColor": SOFT, "titleColor": SOFT, "gridColor": GRID, "domainColor": GRID, "tickColor": GRID, "labelFontSize": 12,
+        "titleFontSize": 12, "titleFontWeight": "normal", "titlePadding": 10, "labelPadding": 6, "labelLimit": 200, "aria": False,
+    },  # Vega describes axes and legends in English only; the text alternative of the whole chart covers them.
+    "legend": {"labelColor": INK, "titleColor": SOFT, "labelFontSize": 12, "orient": "bottom", "symbolSize": 140,
+        "symbolStrokeWidth": 2.2, "aria": False,},
+    "text": {"color": INK, "fontSize": 12, "font": FONT},
+}  # fmt: skip
+
+
+def picture(description: str, height: int, width: int = WIDTH, **spec: Any) -> Spec:
+    """Whole spec of a page's chart; `description` is its text alternative."""
+    fit = {"type": "fit-x", "contains": "padding"}
+    frame = {"$schema": PAGE_SCHEMA, "description": description, "width": width, "height": height, "autosize": fit}
+    return frame | {"config": PAGE_CONFIG} | _titled(spec)
+
+
+def file_chart(*pictures: tuple[str, Spec]) -> Spec:
+    """Spec of a file with titled charts below each other, in fixed colours."""
+    left_out = ("$schema", "autosize", "config", "description")
+    panels = [{"title": title, **{name: part for name, part in spec.items() if name not in left_out}} for title, spec in pictures]
+    whole = panels[0] if len(panels) == 1 else {"vconcat": panels}
+    fixed: Spec = _fixed_colours({"$schema": FILE_SCHEMA, **whole, "config": FILE_CONFIG})
+    return fixed
+
+
+def _fixed_colours(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _fixed_colours(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_fixed_colours(item) for item in value]
+    return _VARIABLE.sub(r"\1", value) if isinstance(value, str) else value
+
+
+def _titled(spec: Spec) -> Spec:
+    """Give untitled channels the titles of their fields in tooltips: a mark's label would use the names of the data."""
+    views = [one for one in (spec, *spec.get("layer", ())) if "encoding" in one]
+    titles = {tip["field"]: tip["title"] for one in views for tip in one["encoding"].get("tooltip", ())}
+    named = {
+        id(one): {**one, "encoding": {name: _named(name, to, titles) for name, to in one["encoding"].items()}} for one in views
+    }
+    whole = named.get(id(spec), spec)
+    return whole | ({"layer": [named.get(id(one), one) for one in spec["layer"]]} if "layer" in spec else {})
+
+
+def _named(channel: str, to: Any, titles: dict[str, str]) -> Any:
+    """A channel with the title of its field; its axis or legend stays untitled."""
+    is_untitled = isinstance(to, dict) and to.get("title", None if channel == "text" else "") is None
+    if not is_untitled or not titles.get(to.get("field", "")):
+        return to
+    if channel == "text":
+        return {**to, "title": titles[to["field"]]}
+    guide = "axis" if channel in ("x", "y") else "legend"
+    untitled = {guide: {**to.get(guide, {}), "title": None}} if to.get(guide, {}) is not None else {}
+    return {**to, "title": titles[to["field"]], **untitled}
+
+
+def quantity(field: str, title: str | None, log: bool = False, **more: Any) -> Spec:
+    """A quantitative channel."""
+    scale = {"scale": {"type": "log", "nice": False, "padding": 28}} if log else {}
+    return {"field": field, "type": "quantitative", "title": title, **scale, **more}
+
+
+def row_names(field: str, order: Sequence[str]) -> Spec:
+    """A channel of names down the side, without lines."""
+    axis = {"domain": False, "ticks": False, "labelColor": INK}
+    return {"field": field, "type": "nominal", "sort": list(order), "title": None, "axis": axis}
+
+
+def coloured(field: str, names: Sequence[str], **more: Any) -> Spec:
+    """A channel with a colour for each name."""
+    return _by_name(field, names, COLOURS) | more
+
+
+def shaped(field: str, names: Sequence[str]) -> Spec:
+    """A channel with a shape for each name."""
+    return _by_name(field, names, SHAPES)
+
+
+def dashed(field: str, names: Sequence[str]) -> Spec:
+    """A channel with a dash pattern for each name."""
+    return _by_name(field, names, DASHES)
+
+
+def _by_name(field: str, names: Sequence[str], values: Sequence[Any]) -> Spec:
+    scale = {"domain": list(names), "range": [values[place % len(values)] for place in range(len(names))]}
+    return {"field": field, "type": "nominal", "title": None, "sort": list(names), "scale": scale}
+
+
+def tips(*titles: tuple[str, str]) -> list[Spec]:
+    """Fields and their titles for the tooltip."""
+    return [{"field": field, "title": title} for field, title in titles]
+
+
+def decades(low: float, high: float) -> list[float]:
+    """Powers of ten from one number to another.
+
+    >>> decades(0.002, 30)
+    [0.01, 0.1, 1.0, 10.0]
+    """
+    return [float(f"1e{power}") for power in range(-12, 13) if low <= 10.0**power <= high]

@@ -1,0 +1,67 @@
+"""What pages share: one catalog and its models, read once by a worker; words and lists of names; sort orders."""
+
+from __future__ import annotations
+
+from datetime import date
+from functools import cache, lru_cache
+from typing import Any, get_args
+
+from whichgpu.api.context import Context
+from whichgpu.api.lookup_cache import lookup_cache as make_lookup_cache
+from whichgpu.base.dates import parse_as_of
+from whichgpu.base.figure import Basis
+from whichgpu.base.messages import Language
+from whichgpu.catalog.offer import TERMS
+from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.lookup_cache import LookupCache
+from whichgpu.surface.web.command_replies import catalog
+from whichgpu.surface.web.page import Page
+
+# Commonest models first; the rest of the list follows by name.
+FIRST_MODELS = ("llama-3.1-8b", "llama-3.1-70b", "qwen2.5-7b", "mistral-7b", "gpt2", "bert-large", "resnet50", "vit-b-16")
+VERDICTS = ("fits", "tight", "no")
+
+
+def lookup_cache() -> LookupCache:
+    """Lookups of this worker; models are never traced, since that runs their code."""
+    return _lookup_cache(catalog())
+
+
+@lru_cache(maxsize=1)
+def _lookup_cache(catalog: Catalog) -> LookupCache:
+    return make_lookup_cache(catalog, trusting=False)
+
+
+def context_of(page: Page) -> Context:
+    """Catalog, day and lookups with which a page calls verbs."""
+    day = page.state.get("as_of")
+    return Context(catalog(), parse_as_of(day, date.today()) if day else None, lookups=lookup_cache())
+
+
+def page_words(language: Language) -> dict[str, Any]:
+    """Names of bases, terms and verdicts in the reader's language, and the names that complete inputs."""
+    text = language.text
+    return {
+        "bases": {word: text(f"web.basis-{word}") for word in get_args(Basis)},
+        "terms": {word: text(f"term.{word}") for word in (*TERMS, "owned")},
+        "verdicts": {word: text(f"verdict.{word}") for word in VERDICTS},
+        **_known_names(),
+    }
+
+
+@cache
+def _known_names() -> dict[str, Any]:
+    models = {model.id: model.name for model in catalog().models}
+    first = [id for id in FIRST_MODELS if id in models]
+    return {
+        "models": tuple((id, models[id]) for id in (*first, *sorted(set(models) - set(first)))),
+        "gpus": tuple(sorted(gpu.name for gpu in catalog().gpus)),
+        "providers": tuple(sorted(provider.id for provider in catalog().providers)),
+    }
+
+
+def sort_order(sort: str | None, *names: str | None) -> str:
+    """Order of a column for `aria-sort`; `names` are the fields that sort by it."""
+    if not sort or sort.lstrip("-") not in names:
+        return "none"
+    return "descending" if sort.startswith("-") else "ascending"
