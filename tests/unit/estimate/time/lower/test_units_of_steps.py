@@ -52,7 +52,8 @@ def test_units_of_traced_networks() -> None:
     assert told(precision="fp32-default").conv32 == "tf32"
     assert [told(precision=name).half for name in ("bf16", "fp16", "amp-fp16", "amp-bf16")] == ["bf16", "fp16", "fp16", "bf16"]
     assert told(precision="bf16", engine="tensorrt").half == "fp16"
-    assert [(told(precision=name).quantised_unit, told(precision=name).quantised_width) for name in ("fp8", "int8", "nvfp4", "bf16")] == [
+    options = [told(precision=name) for name in ("fp8", "int8", "nvfp4", "bf16")]
+    assert [(one.quantised_unit, one.quantised_width) for one in options] == [
         ("fp8", 1.0), ("int8", 1.0), ("fp4", 0.5625), ("", 1.0),
     ]  # fmt: skip
     assert told(precision="amp-bf16").amp

@@ -156,7 +156,7 @@ class _ModelPass:
         return Section(writer.ops, recomputed, growth)
 
     def _recomputed(self, ops: list[Op]) -> list[int]:
-        """Places of a layer's forward operators up to the last tensor that backward needs: the last GEMM's input if it ends there."""
+        """Places of a layer's forward operators that backward needs: up to the last GEMM's input, if nothing follows it."""
         forward = [place for place, op in enumerate(ops) if op.phase == "forward"]
         if self.fusing or self.shape.dropout or self.shape.norms > 2:
             return forward
