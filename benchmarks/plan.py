@@ -4,7 +4,7 @@
     python -m benchmarks.plan growth    # offers x buckets x fleet, three kinds of market, as a table
 
 Markets are drawn from a seed: `alike` has GPUs of 40 kinds at many prices, `near` varies each offer's speed by 7%, `apart` that
-of every offer at every bucket by 25%, so that no two offers can be grouped and few are beaten everywhere.
+of every offer at every bucket by 25%, so that few offers are dominated.
 """
 
 from __future__ import annotations

@@ -10,20 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.workload_flags import read_flags
 from whichgpu.base.errors import UsageError
 from whichgpu.base.kinds import Flag, Number, ValueKind, Whole
 from whichgpu.workload.kinds import LORA_TARGETS, Word
 from whichgpu.workload.model_files.json_text import read_object
 from whichgpu.workload.spelling import (
     ParsedWorkload,
-    from_argv,
+    echo,
     from_object,
-    from_query,
     from_toml,
     to_argv,
-    to_object,
-    to_query,
-    to_toml,
 )
 from whichgpu.workload.workload import FIELDS, KINDS, Parallel, Workload
 
@@ -86,23 +83,15 @@ def consistent(found: Workload) -> Workload:
 
 @given(workloads())
 def test_every_spelling_reads_back_as_the_same_workload(workload: Workload) -> None:
-    assert from_object(to_object(workload)).workload == workload
-    assert from_object(to_object(workload, whole=True)).workload == workload
-    assert from_argv(to_argv(workload)).workload == workload
-    assert from_query(to_query(workload)).workload == workload
-    assert from_toml(to_toml(workload)).workload == workload
-
-
-@given(workloads())
-def test_what_is_given_is_what_is_told(workload: Workload) -> None:
-    assert from_object(to_object(workload)).given == set(to_object(workload))
+    assert from_object(echo(workload, FIELDS)).workload == workload
+    assert read_flags(to_argv(workload)).workload == workload
 
 
 @given(workloads(), st.integers(1, 100), st.floats(0.1, 100.0))
 def test_a_rate_beside_a_batch_is_refused_in_every_spelling(workload: Workload, batch: int, rate: float) -> None:
     both = replace(workload, task="serve", batch=batch, rate=rate)
     spelled: list[tuple[Callable[[Any], ParsedWorkload], Any]] = [
-        (from_object, to_object(both)), (from_argv, to_argv(both)), (from_query, to_query(both)), (from_toml, to_toml(both)),
+        (from_object, echo(both, FIELDS)), (read_flags, to_argv(both)),
     ]  # fmt: skip
     for read, text in spelled:
         with pytest.raises(UsageError) as refused:
@@ -120,7 +109,7 @@ def test_any_object_is_read_or_politely_refused(request_: dict[str, Any]) -> Non
 
 @given(st.text(max_size=80))
 def test_any_text_is_read_or_politely_refused(text: str) -> None:
-    for read in (from_query, from_toml, lambda words: from_argv(words.split())):
+    for read in (from_toml, lambda words: read_flags(words.split())):
         try:
             read(text)
         except UsageError as error:

@@ -16,7 +16,8 @@ from whichgpu.api.measure import measure
 from whichgpu.api.workloads.estimate import estimate
 from whichgpu.measure.bench.case import OperatorCase, PreparedStep, Timing, summarise_runs
 from whichgpu.measure.drivers import vendors as probes
-from whichgpu.workload.spelling import to_object
+from whichgpu.workload.spelling import echo
+from whichgpu.workload.workload import FIELDS
 
 Machine = Callable[..., None]
 
@@ -39,7 +40,7 @@ class PlayedBench:
 
     def step(self, plan: PreparedStep, watch: Any) -> Timing:
         watch()
-        told = estimate(own=False, **{**to_object(plan.workload), "gpu": "h200-sxm"}).time
+        told = estimate(own=False, **{**echo(plan.workload, FIELDS), "gpu": "h200-sxm"}).time
         assert told is not None
         return summarise_runs([told.value * self.factor * share for share in (0.99, 1.0, 1.0, 1.0, 1.01)])
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.fuzz.target import Target, each
 from tests.fuzz.targets.draws import texts
+from tests.workload_flags import read_flags
 from whichgpu.api.plan.plan_file import READERS, parse_quotas, read_setting
 from whichgpu.api.request.plan_settings import parse_histogram, parse_hourly, parse_hours
 from whichgpu.base.dates import is_date, parse_as_known, parse_as_of
@@ -30,7 +31,7 @@ from whichgpu.decide.plan.question import parse_owned
 from whichgpu.price.filters import OffersQuery, offer_filter
 from whichgpu.workload.models import built_in, parse_mlp
 from whichgpu.workload.parallel import LAYOUT_FIELDS
-from whichgpu.workload.spelling import ALIASES, from_argv, from_query, from_toml, to_argv, to_object, to_query, to_toml
+from whichgpu.workload.spelling import ALIASES, echo, from_object, from_toml, to_argv
 from whichgpu.workload.workload import KINDS
 
 CATALOG = Catalog()
@@ -73,13 +74,10 @@ def _kinds(text: str) -> None:
 
 
 def _spelled(text: str) -> None:
-    """A workload as flags; what was read is written in all four ways and read back the same."""
-    spelled = from_argv(text.split("\n"), task="serve", model="llama-3.1-8b")
-    workload = spelled.workload
-    assert from_argv(to_argv(workload)).workload == workload
-    assert from_query(to_query(workload)).workload == workload
-    assert from_toml(to_toml(workload)).workload == workload
-    to_object(workload, whole=True)
+    """A workload as flags; what was read is written as an echo and as flags and reads back the same."""
+    workload = read_flags(("--task=serve", "--model=llama-3.1-8b", *text.split("\n"))).workload
+    assert read_flags(to_argv(workload)).workload == workload
+    assert from_object(echo(workload, ())).workload == workload
 
 
 def _wished(text: str) -> None:
@@ -167,7 +165,7 @@ TARGETS = (
     ),
     Target(
         "spellings",
-        each((_spelled, from_query, from_toml)),
+        each((_spelled, from_toml)),
         flags,
         (*tuple(f"--{name.replace('_', '-')}=".encode() for name in FLAGS), b"dp=2,", b"true", b"{", b"hf:"),
     ),

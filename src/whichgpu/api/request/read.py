@@ -9,8 +9,9 @@ from whichgpu.api.request.field import Field, fields_of, names_of
 from whichgpu.api.request.kinds import SEVERAL, python_number
 from whichgpu.base.errors import UsageError
 from whichgpu.base.kinds import InvalidValue
-from whichgpu.base.messages import Message, msg
+from whichgpu.base.messages import msg
 from whichgpu.base.names import unknown_word
+from whichgpu.workload.field_errors import combine_errors, invalid_field
 
 if TYPE_CHECKING:
     from whichgpu.workload.spelling import ParsedWorkload
@@ -38,8 +39,8 @@ def _switch(field: Field, name: str, value: Any) -> bool:
     """Yes or no; a bare parameter of a URL says yes."""
     try:
         return value == "" or bool(read_field(field, value))
-    except InvalidValue as refused:
-        raise refusal(name, value, refused) from refused
+    except InvalidValue as problem:
+        raise invalid_field(name, value, problem) from problem
 
 
 def read(request: type, values: Mapping[str, Any], spell: Spell, names: Iterable[str] | None = None) -> dict[str, Any]:
@@ -51,12 +52,10 @@ def read(request: type, values: Mapping[str, Any], spell: Spell, names: Iterable
     for name in wanted:
         try:
             found[name] = read_field(declared[name], values[name])
-        except InvalidValue as refused:
-            problems.append(refusal(spell(name), values[name], refused))
+        except InvalidValue as problem:
+            problems.append(invalid_field(spell(name), values[name], problem))
     if problems:
-        from whichgpu.workload.spelling import together
-
-        raise together(problems)
+        raise combine_errors(problems)
     return found
 
 
@@ -77,7 +76,7 @@ def _takes(field: Field, value: Any) -> bool:
     return field.is_list or bool(getattr(field.kind, "takes_list", False))
 
 
-def workload(values: Mapping[str, Any], spell: Spell, without: Iterable[str] = (), **usual: Any) -> ParsedWorkload:
+def workload(values: Mapping[str, Any], spell: Spell, without: Iterable[str] = ()) -> ParsedWorkload:
     """The workload a request spells: its own fields, the degrees of a layout put together, LoRA's rank where it is left out."""
     from whichgpu.workload.parallel import LAYOUT_FIELDS
     from whichgpu.workload.spelling import from_values
@@ -90,7 +89,7 @@ def workload(values: Mapping[str, Any], spell: Spell, without: Iterable[str] = (
     if degrees:
         stated = [f"{name}={str(value).lower()}" for name, value in degrees.items()]
         own["parallel"] = ",".join([*_layout(own.get("parallel")), *stated])
-    return from_values(own, spell, **usual)
+    return from_values(own, spell)
 
 
 def _layout(value: Any) -> list[str]:
@@ -100,13 +99,3 @@ def _layout(value: Any) -> list[str]:
     if isinstance(value, Mapping):
         return [f"{name}={str(degree).lower()}" for name, degree in value.items()]
     return [str(value)]
-
-
-def refusal(name: str, value: Any, refused: InvalidValue) -> UsageError:
-    """The error of a field that cannot be read, in the words of whoever wrote it."""
-    text = repr(value) if not isinstance(value, bool) and value is not None else str(value).lower()
-    shown = text if len(text) <= 60 else text[:57] + "…"
-    message: Message = msg("error.bad-field", name=name, value=shown)
-    if refused.problem:
-        message = msg("error.bad-field-because", name=name, why=refused.problem)
-    return UsageError("bad-field", message, msg("hint.bad-field", name=name, wants=refused.expected), refused.choices)

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from whichgpu.api.context import Context
 from whichgpu.api.request.load import EstimateRequest
-from whichgpu.api.request.read import read, refusal, workload
+from whichgpu.api.request.read import read, workload
 from whichgpu.base.errors import UsageError
 from whichgpu.base.kinds import InvalidValue
 from whichgpu.base.messages import msg
 from whichgpu.estimate.lookup_cache import LookupCache
+from whichgpu.workload.field_errors import invalid_field
 from whichgpu.workload.spelling import ParsedWorkload
 
 if TYPE_CHECKING:
@@ -80,5 +81,5 @@ def _histogram(name: str, text: str, context: Context) -> dict[float, float]:
     parts = [_PART.fullmatch(part) for part in text.split(",")]
     found = {float(part[1]): float(part[2]) for part in parts if part}
     if len(found) != len(parts) or min(found, default=0) < 1 or sum(found.values()) <= 0:
-        raise refusal(context.spell(name), text, InvalidValue(msg("wants.histogram")))
+        raise invalid_field(context.spell(name), text, InvalidValue(msg("wants.histogram")))
     return found

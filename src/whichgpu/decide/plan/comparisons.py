@@ -33,13 +33,13 @@ def alone_rows(
 ) -> tuple[AloneRow, ...]:
     """The cost of each kind of GPU by itself: those named `first`, then those that look cheapest without solving."""
     demand = problem.demand.max(axis=0)
-    asked = demand > 0
+    demanded = demand > 0
     cost = problem.cost_per_request()
     guesses = {}
     for gpu in names:
         mine = [j for j, p in enumerate(problem.pool_of.tolist()) if problem.pools[p].gpu == gpu]
         if mine:
-            guesses[gpu] = float((cost[mine].min(axis=0)[asked] * demand[asked]).sum())
+            guesses[gpu] = float((cost[mine].min(axis=0)[demanded] * demand[demanded]).sum())
     order = [*first, *(gpu for gpu in sorted(guesses, key=lambda name: guesses[name]) if gpu not in first)]
     rows = []
     for gpu in order[:most]:

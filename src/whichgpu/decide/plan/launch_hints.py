@@ -134,7 +134,4 @@ def _sky_gpu(gpu: str) -> str:
     """SkyPilot's name of a GPU: its family, with the memory size for the A100 only."""
     if gpu in SKYPILOT_GPUS:
         return SKYPILOT_GPUS[gpu]
-    parts = gpu.split("-")
-    if parts[0] == "rtx":
-        return "".join([parts[0].upper(), *(part.upper() for part in parts[1:])])
-    return parts[0].upper()
+    return gpu.replace("-", "").upper() if gpu.startswith("rtx-") else gpu.partition("-")[0].upper()

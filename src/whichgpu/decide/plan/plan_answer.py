@@ -1,4 +1,4 @@
-"""What a plan shows: groups of copies, the bill, hours, what each kind of GPU would cost alone, what breaks first."""
+"""The answer of `plan`: groups of replicas, the bill, levels of load, comparisons, and what fails first."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from whichgpu.workload.workload import Parallel
 
 @dataclass(frozen=True, slots=True)
 class Serves:
-    """A bucket of requests a group takes part in: its lengths, the share of it, requests a second."""
+    """A bucket of requests a group serves: its lengths, the share of it, requests per second."""
 
     bucket: str
     share: float
@@ -26,7 +26,7 @@ class Serves:
 
 @dataclass(frozen=True, slots=True)
 class GroupRow:
-    """Copies of one model on one kind of machine, at the busiest level. `batch` is the most sequences of one copy."""
+    """Replicas of one model on one kind of machine at the busiest level. `batch` is the most sequences of one replica."""
 
     model: str
     gpu: str
@@ -42,21 +42,21 @@ class GroupRow:
     precision: str
     parallel: Parallel
     batch: int
-    rate: float  # requests a second it takes
-    capacity: Figure  # requests a second it could, of these
+    rate: float  # requests per second
+    capacity: Figure  # requests per second, of these lengths
     utilisation: float
     cost_per_hour: Cost
     serves: tuple[Serves, ...]
     copies_by_level: tuple[int, ...]
     because: tuple[Message, ...]
     role: str = "both"
-    price_observed_at: str = ""  # the day its price was last seen; nothing where it is owned
+    price_observed_at: str = ""  # day its price was last seen; empty if owned
     gpus_per_machine: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class BillRow:
-    """Machines of one offer: how many at each level of load, and what an average hour of them costs."""
+    """Machines of one offer: how many at each level of load, and their cost per average hour."""
 
     provider: str
     instance: str
@@ -67,7 +67,7 @@ class BillRow:
     term: str
     machines: int
     machines_by_level: tuple[int, ...]
-    price: Money  # of one machine, an hour
+    price: Money  # per machine and hour
     cost_per_hour: Money
     cost_per_month: Money
     price_observed_at: str
@@ -76,7 +76,7 @@ class BillRow:
 
 @dataclass(frozen=True, slots=True)
 class LevelRow:
-    """Hours of like load: their share of all, requests a second by model, GPUs kept, what an hour of it costs."""
+    """A level of load: its share of the hours, requests per second by model, GPUs, cost per hour."""
 
     share: float
     rates: dict[str, float]
@@ -86,7 +86,7 @@ class LevelRow:
 
 @dataclass(frozen=True, slots=True)
 class AloneRow:
-    """The same traffic on one kind of GPU only; None where it cannot."""
+    """The same traffic on one kind of GPU only; None if that cannot serve it."""
 
     gpu: str
     gpu_name: str
@@ -96,7 +96,7 @@ class AloneRow:
 
 @dataclass(frozen=True, slots=True)
 class OwnedRow:
-    """What becomes of owned GPUs: how many work, at what, and why the others do not."""
+    """Owned GPUs: how many are used, in which roles, and why the others are idle."""
 
     gpu: str
     gpu_name: str
@@ -108,7 +108,7 @@ class OwnedRow:
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
-    """A job: where it runs, how long, what it costs."""
+    """A job: where it runs, how long, and its cost."""
 
     name: str
     gpu: str
@@ -119,15 +119,15 @@ class JobRow:
     share: float
     hours: float
     deadline_hours: float
-    cost: Money  # of doing it once
+    cost: Money  # of one run
     region: str = ""
     price_observed_at: str = ""
-    cost_per_hour: Money | None = None  # its part of the bill of an average hour: it is done once in the horizon
+    cost_per_hour: Money | None = None  # its part of the bill per average hour; it runs once in the horizon
 
 
 @dataclass(frozen=True, slots=True)
 class CurvePoint:
-    """The bill of an hour were an objective looser or tighter; None where nothing could keep it."""
+    """The bill per hour at another objective or rate; None if no fleet meets it."""
 
     objective: str
     value: float  # seconds
@@ -138,7 +138,7 @@ class CurvePoint:
 
 @dataclass(frozen=True, slots=True)
 class HourPoint:
-    """One hour of the curve."""
+    """One hour of the load curve."""
 
     hour: int
     rate: float
@@ -149,7 +149,7 @@ class HourPoint:
 
 @dataclass(frozen=True, slots=True)
 class OwnRow:
-    """Buying what the plan rents of a kind: the use it has in the plan against the use from which owning is cheaper."""
+    """Buying instead of renting a kind of GPU: its use in the plan against the break-even use."""
 
     gpu: str
     gpu_name: str
@@ -165,7 +165,7 @@ class OwnRow:
 
 @dataclass(frozen=True, slots=True)
 class CheckRow:
-    """A model under the plan, simulated: seconds at the percentile, and whether its objectives hold."""
+    """Simulation of a model under the plan: seconds at the percentile, and whether its objectives hold."""
 
     model: str
     percentile: float
@@ -175,13 +175,13 @@ class CheckRow:
     met: float | None
     holds: bool
     requests: int
-    unsure: tuple[str, ...] = ()  # objectives kept by the value, but not by all of its range
-    foresight: bool = False  # they hold only behind a router that knows how long answers get
+    unsure: tuple[str, ...] = ()  # objectives met by the value, but not by all of its range
+    foresight: bool = False  # The objectives hold only if the router knows output lengths.
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
 class PlanAnswer(Displayable):
-    """The plan. `bound` is what no plan of all offers looked at can cost less than; `gap` the distance to it, as a share."""
+    """The plan. `bound` is proven: no plan of these offers costs less; `gap` is the distance to it as a share of the cost."""
 
     request: dict[str, Any]
     as_of: str
@@ -192,7 +192,7 @@ class PlanAnswer(Displayable):
     horizon_hours: float
     bound: Money
     gap: float
-    optimum_per_hour: Money  # before kinds were joined for simplicity
+    optimum_per_hour: Money  # before kinds of machines were joined for simplicity
     headroom: float
     groups: tuple[GroupRow, ...]
     bill: tuple[BillRow, ...]
@@ -208,29 +208,29 @@ class PlanAnswer(Displayable):
     hints: tuple[Any, ...] = ()
     offers: int
     columns: int
-    program: int  # columns in the program
+    program: int  # columns in the mixed-integer program
     seconds: float
     assumptions: tuple[Message, ...]
     warnings: tuple[Message, ...] = ()
     sources: tuple[Any, ...] = ()
     verify: str = ""
-    verify_note: Message | None = None  # what that command measures, and what not
+    verify_note: Message | None = None  # what that command does and does not measure
     reproduce: str = ""
-    changes: dict[str, int] = field(default_factory=dict)  # GPUs added or given back against the current fleet
+    changes: dict[str, int] = field(default_factory=dict)  # GPUs added to or removed from the current fleet
     roles: Any = None
     designs: tuple[Any, ...] = ()
     policies: tuple[Any, ...] = ()
-    # Where the simulation misses an objective: simulated fleets by what they missed, and a changed request that is answered.
+    # If the simulation misses an objective: fleets by the objective they missed, and a changed request that has a plan.
     rejected: dict[str, int] = field(default_factory=dict)
     relaxation: Any = None
 
 
 def format_range(figure: Figure) -> Message:
-    """Seconds with their range."""
+    """Seconds with their range, as a message."""
     low, high = format_seconds(figure.low), format_seconds(figure.high)
     return msg("plan.ranged", value=format_seconds(figure.value), low=low, high=high)
 
 
 def money(value: float, currency: str) -> Money:
-    """To a hundredth of a cent."""
+    """An amount rounded to a hundredth of a cent."""
     return Money(Decimal(repr(round(float(value), 4))), currency)

@@ -62,7 +62,7 @@ class OwnedGpus:
 
 @dataclass(frozen=True, slots=True)
 class PlanQuestion:
-    """Everything a plan is asked for, as values. Fields after `filters` are settings, declared in `api.request.plan`."""
+    """The question of a plan, as values. Fields after `filters` are settings, declared in `api.request.plan`."""
 
     models: tuple[RequestedModel, ...] = ()
     jobs: tuple[RequestedJob, ...] = ()

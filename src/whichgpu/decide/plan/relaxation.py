@@ -166,9 +166,9 @@ def _moved(one: Relaxation, trials: RelaxationTrials) -> tuple[Mapping[str, Any]
 
 def _command(trials: RelaxationTrials, question: PlanQuestion) -> str | None:
     """The command line of the changed question; None if flags cannot express it."""
-    asked = trials.question
-    if asked.file is not None:
-        same = (question.models, question.jobs) == (asked.models, asked.jobs)
+    original = trials.question
+    if original.file is not None:
+        same = (question.models, question.jobs) == (original.models, original.jobs)
         return trials.command(question) if same else None
     return trials.command(question) if is_flat(question) else None
 

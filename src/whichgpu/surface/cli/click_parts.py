@@ -272,9 +272,9 @@ class ValueType(click.ParamType[Any]):
         try:
             return self._field.kind.read_text(value)
         except InvalidValue as invalid:
-            from whichgpu.api.request.read import refusal
+            from whichgpu.workload.field_errors import invalid_field
 
-            raise refusal(param.opts[0] if param else self.name, value, invalid) from invalid
+            raise invalid_field(param.opts[0] if param else self.name, value, invalid) from invalid
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         done, comma, last = incomplete.rpartition(",") if self._field.is_list else ("", "", incomplete)

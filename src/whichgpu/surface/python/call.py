@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from whichgpu.api.request.kinds import SEVERAL, config_text
-from whichgpu.api.request.read import refusal
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.kinds import InvalidValue
 from whichgpu.base.messages import english, msg
 from whichgpu.surface.commands.command import Command, command_named
 from whichgpu.surface.commands.session import Catalogs, Session
+from whichgpu.workload.field_errors import invalid_field
 
 _catalogs = Catalogs()
 
@@ -50,7 +50,7 @@ def _refuse_text_switches(command: Command, request: Mapping[str, Any]) -> None:
     for name, value in request.items():
         field = command.fields.get(name)
         if field is not None and field.is_switch and isinstance(value, str):
-            raise refusal(name, value, InvalidValue(msg("wants.flag")))
+            raise invalid_field(name, value, InvalidValue(msg("wants.flag")))
 
 
 def _positional(command: Command, arguments: Sequence[object]) -> dict[str, Any]:

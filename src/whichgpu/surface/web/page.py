@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from whichgpu.api.request.field import Field, fields_of
-from whichgpu.api.request.read import read_field, refusal
+from whichgpu.api.request.read import read_field
 from whichgpu.base.errors import UsageError, WhichGpuError
 from whichgpu.base.kinds import InvalidValue, Whole
 from whichgpu.base.messages import Language
@@ -30,6 +30,7 @@ from whichgpu.surface.web.query import query_pairs
 from whichgpu.surface.web.reader_language import PARAMETER, language_in, with_language
 from whichgpu.surface.web.rest.endpoints import parameter_name
 from whichgpu.surface.web.views import PAGES
+from whichgpu.workload.field_errors import invalid_field
 from whichgpu.workload.spelling import ALIASES
 
 State = dict[str, Any]
@@ -74,7 +75,7 @@ class Page:
         try:
             return max(1, min(Whole(0).read_text(self.state[name]), high))
         except InvalidValue as invalid:
-            raise refusal(name, self.state[name], invalid) from invalid
+            raise invalid_field(name, self.state[name], invalid) from invalid
 
     def request(self, kind: type, *without: str) -> dict[str, Any]:
         """The fields of a request that the state gives a value, by the request's own names.
@@ -205,7 +206,7 @@ def _read(name: str, field: Field, texts: Sequence[str]) -> Any:
     try:
         return read_field(field, text)
     except InvalidValue as invalid:
-        raise refusal(name, text, invalid) from invalid
+        raise invalid_field(name, text, invalid) from invalid
 
 
 def _empty(field: Field) -> Any:

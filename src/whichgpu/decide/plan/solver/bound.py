@@ -123,7 +123,7 @@ def _climb(
 
     Return the best prices and the factor for the next round.
     """
-    asked = problem.demand > 0
+    demanded = problem.demand > 0
     best = now = prices
     best_value, idle = -np.inf, 0
     direction: Floats | None = None
@@ -136,7 +136,7 @@ def _climb(
             if factor < MIN_STEP:
                 break
             continue
-        missing = np.where(asked, 1.0 - served, 0.0)
+        missing = np.where(demanded, 1.0 - served, 0.0)
         slope = missing * now
         direction = slope if direction is None else 0.7 * slope + 0.3 * direction
         if not direction.any() or target <= best_value or monotonic() > end:
@@ -150,19 +150,19 @@ def _evaluate(
     problem: Problem, cost: Costs, loads: Floats, prices: Floats, forcing: bool = False
 ) -> tuple[float, Floats, Floats]:
     """The bound at some prices, the share of each bucket the columns would serve, and the bound's rise with each column used."""
-    asked = problem.demand > 0
+    demanded = problem.demand > 0
     density = np.divide(prices[:, None, :], loads, out=np.zeros_like(loads), where=loads > 0)  # An infinite load earns nothing.
-    full = density.max(axis=2) * problem.room  # most a replica can earn at each level
-    hopeful = (full > cost.hourly).any(axis=0) | (full.sum(axis=0) > cost.committed)
-    value, served = float(prices[asked].sum()) - cost.rebate, np.zeros_like(prices)
-    forced = _first_copy(problem, cost, loads, density, full, hopeful) if forcing else np.zeros(loads.shape[1])
+    best_earnings = density.max(axis=2) * problem.room  # most a replica can earn at each level
+    may_pay = (best_earnings > cost.hourly).any(axis=0) | (best_earnings.sum(axis=0) > cost.committed)
+    value, served = float(prices[demanded].sum()) - cost.rebate, np.zeros_like(prices)
+    forced = _forced_loss(problem, cost, loads, density, best_earnings, may_pay) if forcing else np.zeros(loads.shape[1])
     if problem.levels == 1:
-        places = np.flatnonzero(hopeful)
+        places = np.flatnonzero(may_pay)
         profit, single, shares = _single_level(problem.room, cost, loads[0], density[0], places)
         forced[places] = profit - single
         served[0] += shares
         return value - float(profit.sum()), served, np.maximum(forced, 0.0)
-    for j in np.flatnonzero(hopeful).tolist():
+    for j in np.flatnonzero(may_pay).tolist():
         earned, taken, first = _column(problem, cost.hourly[:, j], float(cost.committed[j]), loads[:, j], density[:, j])
         value -= earned
         served += taken
@@ -180,14 +180,17 @@ def _single_level(room: float, cost: Costs, loads: Floats, density: Floats, plac
     each = np.minimum(cost.hourly[0], cost.committed)[places]
     own, paying = loads[places], density[places]
     order = np.argsort(-paying, axis=1, kind="stable")
-    worth = np.take_along_axis(paying, order, axis=1)
-    size = np.where(worth > 0, np.take_along_axis(own, order, axis=1), 0.0)
-    time, money = np.cumsum(size, axis=1), np.cumsum(size * worth, axis=1)
-    even = np.where(worth * room > each[:, None], size, 0.0).sum(axis=1) / room
-    few = np.floor(even)
-    profit = [_earned(room * count, time, money, size, worth) - each * count for count in (few, few + 1, np.ones_like(few))]
+    earning_rate = np.take_along_axis(paying, order, axis=1)
+    size = np.where(earning_rate > 0, np.take_along_axis(own, order, axis=1), 0.0)
+    time, money = np.cumsum(size, axis=1), np.cumsum(size * earning_rate, axis=1)
+    break_even = np.where(earning_rate * room > each[:, None], size, 0.0).sum(axis=1) / room
+    floor_count = np.floor(break_even)
+    profit = [
+        _earned(room * count, time, money, size, earning_rate) - each * count
+        for count in (floor_count, floor_count + 1, np.ones_like(floor_count))
+    ]
     more = profit[1] > profit[0]
-    counts = np.where(more, few + 1, few)
+    counts = np.where(more, floor_count + 1, floor_count)
     best = np.maximum(profit[0], profit[1])
     first = np.where(counts > 0, best, profit[2])
     shares = np.clip((room * counts[:, None] - (time - size)) / np.maximum(size, 1e-300), 0.0, 1.0) * (size > 0)
@@ -197,28 +200,26 @@ def _single_level(room: float, cost: Costs, loads: Floats, density: Floats, plac
     return best, first, total
 
 
-def _earned(room: Floats, time: Floats, money: Floats, size: Floats, worth: Floats) -> Floats:
+def _earned(room: Floats, time: Floats, money: Floats, size: Floats, earning_rate: Floats) -> Floats:
     """Earnings of `room` replicas' time, filled with the buckets that pay best."""
     whole = time <= room[:, None]
     at = whole.sum(axis=1)
     done = np.where(at > 0, np.take_along_axis(money, np.maximum(at - 1, 0)[:, None], axis=1)[:, 0], 0.0)
     past = np.where(at > 0, np.take_along_axis(time, np.maximum(at - 1, 0)[:, None], axis=1)[:, 0], 0.0)
     last = np.minimum(at, size.shape[1] - 1)[:, None]
-    part = np.where(at < size.shape[1], np.take_along_axis(worth, last, axis=1)[:, 0] * (room - past), 0.0)
+    part = np.where(at < size.shape[1], np.take_along_axis(earning_rate, last, axis=1)[:, 0] * (room - past), 0.0)
     total: Floats = done + part
     return total
 
 
-def _first_copy(problem: Problem, cost: Costs, loads: Floats, density: Floats, full: Floats, hopeful: Bools) -> Floats:
+def _forced_loss(problem: Problem, cost: Costs, loads: Floats, density: Floats, best_earnings: Floats, may_pay: Bools) -> Floats:
     """Loss of one replica of a column that does not pay, with its time filled by the buckets that pay best."""
-    gained = np.minimum(cost.hourly, np.inf) - full
-    alone = gained.min(axis=0)
-    committed = cost.committed - np.minimum(full, np.where(np.isfinite(cost.hourly), cost.hourly, np.inf)).sum(axis=0)
-    loss: Floats = np.where(hopeful, 0.0, np.minimum(alone, committed))
-    near = np.flatnonzero(~hopeful & (loss < 0.2 * np.minimum(cost.hourly.min(axis=0), cost.committed)))
+    rented = (cost.hourly - best_earnings).min(axis=0)
+    committed = cost.committed - np.minimum(best_earnings, cost.hourly).sum(axis=0)
+    loss: Floats = np.where(may_pay, 0.0, np.minimum(rented, committed))
+    near = np.flatnonzero(~may_pay & (loss < 0.2 * np.minimum(cost.hourly.min(axis=0), cost.committed)))
     for j in near.tolist():  # A bucket is served once, so a replica filled with several earns less than at its best.
-        gains = np.array([_gains(loads[level, j], density[level, j], problem.room, 1)[0] for level in range(problem.levels)])
-        gains = gains[:, 0] if gains.size else np.zeros(problem.levels)
+        gains = np.array([_gains(*one, problem.room, 1)[0][0] for one in zip(loads[:, j], density[:, j], strict=True)])
         loss[j] = min(
             float((cost.hourly[:, j] - gains).min()), float(cost.committed[j] - np.minimum(gains, cost.hourly[:, j]).sum())
         )

@@ -176,13 +176,13 @@ def _columns(model: int, place: int, gpu_pool: GpuPool, replicas: Sequence[Repli
     per_gpu = [one.rates / one.tp for one in able]
     columns = []
     for at, replica in enumerate(able):
-        beaten = any(
+        dominated = any(
             (other >= per_gpu[at]).all() and ((other > per_gpu[at]).any() or before < at)
             for before, other in enumerate(per_gpu)
             if before != at and able[before].tp < replica.tp
         )
         count = gpu_pool.pool.size // replica.tp if alone and not gpu_pool.owned else 1
-        if not beaten and count >= 1:
+        if not dominated and count >= 1:
             columns.append(Column(model, place, replica, count))
     return columns
 

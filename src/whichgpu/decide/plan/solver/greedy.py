@@ -33,8 +33,8 @@ def greedy_applies(problem: Problem) -> bool:
 def greedy_start(problem: Problem, loads: Floats, prices: Floats, each: Floats, free: Bools, end: float) -> Ints | None:
     """Replicas of every column by earnings at these prices, improved until `end`; None if there would be many."""
     density = np.divide(prices[None, :], loads, out=np.zeros_like(loads), where=loads > 0)
-    worth = np.where(free, density.max(axis=1) / np.maximum(each, 1e-12), 0.0)
-    chosen = np.argsort(-worth, kind="stable")[: min(MAX_COLUMNS, int((worth > 0).sum()))]
+    score = np.where(free, density.max(axis=1) / np.maximum(each, 1e-12), 0.0)
+    chosen = np.argsort(-score, kind="stable")[: min(MAX_COLUMNS, int((score > 0).sum()))]
     of_chosen = _greedy(loads[chosen], density[chosen], prices, each[chosen], problem.room)
     if of_chosen is None:
         return None

@@ -77,7 +77,7 @@ class Problem:
 
     `rates[j, b]` are requests per second of bucket b that one replica of column j serves when it does nothing else; 0 if it
     cannot. `demand[l, b]` are requests per second at each level of load, `hours[l]` the share of the time the level lasts.
-    `headroom` is the share of every replica's time kept free. With `slices` a bucket is cut into so many parts, each served by
+    `headroom` is the share of every replica's time kept free. With `slices` a bucket is cut into as many parts, each served by
     one column; without, it is split freely.
     """
 
@@ -161,7 +161,7 @@ class Solution:
     jobs: tuple[tuple[tuple[int, float], ...], ...]  # of each job: pools and the share of it done there
     program_columns: int  # columns in the mixed-integer program
     seconds: float
-    change: float = 0.0  # part of the cost that stands for changes of the current fleet, which nobody pays
+    change: float = 0.0  # part of the cost that weighs changes of the current fleet, and is not paid
 
     @property
     def bill(self) -> float:

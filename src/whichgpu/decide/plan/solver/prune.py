@@ -8,7 +8,7 @@ import numpy as np
 
 from whichgpu.decide.plan.solver.problem import Bools, Floats, Pool, Problem
 
-MAX_JUDGES = 64  # columns that may dominate others, the best by worth
+MAX_JUDGES = 64  # columns that may dominate others, the best by throughput per price
 MAX_POOLS = 400  # up to which pools are compared pairwise
 
 
@@ -18,19 +18,19 @@ def undominated(problem: Problem) -> Bools:
     Only columns that fill a machine of a pool without limits are compared, by rented and by committed price.
     """
     count = len(problem.columns)
-    undominated_columns = np.ones(count, dtype=bool)
+    remaining = np.ones(count, dtype=bool)
     if problem.quotas or problem.current is not None:
-        return undominated_columns
+        return remaining
     rented, committed, free = _prices(problem)
     judged = np.flatnonzero(free)
-    asked = (problem.demand > 0).any(axis=0)
-    rates = problem.rates[:, asked]
-    if not len(judged) or not asked.any():
-        return undominated_columns
-    worth = (rates[judged] / np.maximum(rates.max(axis=0), 1e-300)).sum(axis=1) / np.maximum(rented[judged], 1e-300)
-    judges = judged[np.argsort(-worth, kind="stable")[:MAX_JUDGES]]
+    demanded = (problem.demand > 0).any(axis=0)
+    rates = problem.rates[:, demanded]
+    if not len(judged) or not demanded.any():
+        return remaining
+    score = (rates[judged] / np.maximum(rates.max(axis=0), 1e-300)).sum(axis=1) / np.maximum(rented[judged], 1e-300)
+    judges = judged[np.argsort(-score, kind="stable")[:MAX_JUDGES]]
     for k in judges.tolist():
-        if not undominated_columns[k]:
+        if not remaining[k]:
             continue
         with np.errstate(divide="ignore", invalid="ignore"):
             times = rates[judged] / rates[k][None, :]
@@ -38,12 +38,12 @@ def undominated(problem: Problem) -> Bools:
         most = np.max(times, axis=1)
         able = np.isfinite(most)  # No number of k's replicas serves a bucket that k cannot serve, even if k is free of charge.
         needed = np.where(able, np.maximum(1.0, np.ceil(most - 1e-9)), 1.0)
-        beaten = able & (needed * rented[k] <= rented[judged]) & (needed * committed[k] <= committed[judged])
-        alike = beaten & (needed == 1) & (rented[judged] == rented[k]) & (committed[judged] == committed[k])
+        dominated = able & (needed * rented[k] <= rented[judged]) & (needed * committed[k] <= committed[judged])
+        alike = dominated & (needed == 1) & (rented[judged] == rented[k]) & (committed[judged] == committed[k])
         same = alike & (rates[judged] == rates[k][None, :]).all(axis=1)
-        undominated_columns[judged[beaten & ~(same & (judged <= k))]] = False
-        undominated_columns[k] = True
-    return undominated_columns
+        remaining[judged[dominated & ~(same & (judged <= k))]] = False
+        remaining[k] = True
+    return remaining
 
 
 def _prices(problem: Problem) -> tuple[Floats, Floats, Bools]:
@@ -73,8 +73,8 @@ def dominated_pools(problem: Problem) -> Bools:
     for j, p in enumerate(problem.pool_of.tolist()):
         columns[p].append(j)
     quotas = [frozenset(q for q, quota in enumerate(problem.quotas) if p in quota.pools) for p in range(count)]
-    asked = (problem.demand > 0).any(axis=0)
-    rates = problem.rates[:, asked]
+    demanded = (problem.demand > 0).any(axis=0)
+    rates = problem.rates[:, demanded]
     free = [all(not np.isfinite(option.most) for option in pool.options) for pool in problem.pools]
     for p in range(count):
         if not free[p] or not columns[p]:

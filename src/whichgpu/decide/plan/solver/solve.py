@@ -228,11 +228,11 @@ class _Search:
     def _promising(self, bound: Bound, before: Ints) -> Ints:
         """Columns that may be part of a cheaper plan, with those of the best plan and some with limits."""
         ceiling = self.best[1].cost if self.best else np.inf
-        hopeful = self.free & (bound.with_column + self.job_cost < ceiling * (1 - self.gap / 2))
-        order = np.argsort(np.where(hopeful, bound.with_column, np.inf), kind="stable")
-        kept = [j for j in order[:MAX_COLUMNS].tolist() if hopeful[j]]
+        improving = self.free & (bound.with_column + self.job_cost < ceiling * (1 - self.gap / 2))
+        order = np.argsort(np.where(improving, bound.with_column, np.inf), kind="stable")
+        promising = [j for j in order[:MAX_COLUMNS].tolist() if improving[j]]
         used = self.best[0][self.best[1].counts.sum(axis=0) > 0].tolist() if self.best else []
-        return np.unique(np.array([*kept, *used, *self._limited()[:FIRST_COLUMNS]] or before.tolist(), dtype=np.int64))
+        return np.unique(np.array([*promising, *used, *self._limited()[:FIRST_COLUMNS]] or before.tolist(), dtype=np.int64))
 
     def _prove(self, bound: Bound, chosen: Ints, found: ProgramSolution | None) -> None:
         """Raise the bound: a plan costs at least the program's bound, or that of a column outside the program that it uses."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from whichgpu.api.request.field import Field
 from whichgpu.api.request.kinds import SEVERAL, Span
-from whichgpu.api.request.read import read_field, refusal
+from whichgpu.api.request.read import read_field
 from whichgpu.base.dates import parse_as_known
 from whichgpu.base.errors import UsageError
 from whichgpu.base.kinds import InvalidValue
@@ -19,6 +19,7 @@ from whichgpu.surface.web.command_replies import catalog as catalog_as_known
 from whichgpu.surface.web.model_guard import permitted_model
 from whichgpu.surface.web.query import query_pairs
 from whichgpu.surface.web.rest.endpoints import MODEL_FIELDS, PAGING, Endpoint, by_any_name, fields, max_items, parameter_name
+from whichgpu.workload.field_errors import invalid_field
 
 MAX_CHARACTERS = 100_000  # of one value
 AS_KNOWN = "catalog_as_known"
@@ -76,7 +77,7 @@ def _paging(name: str, endpoint: Endpoint, values: Values) -> int | None:
     try:
         number: int = read_field(fields(endpoint)[name], values[name][-1])
     except InvalidValue as refused:
-        raise refusal(name, values[name][-1], refused) from refused
+        raise invalid_field(name, values[name][-1], refused) from refused
     return number
 
 
@@ -85,16 +86,16 @@ def _value(field: Field, given: Sequence[Any]) -> Any:
     name = parameter_name(field)
     for value in given:
         if isinstance(value, str) and len(value) > MAX_CHARACTERS:
-            raise refusal(name, value, InvalidValue(msg("wants.text", longest=MAX_CHARACTERS)))
+            raise invalid_field(name, value, InvalidValue(msg("wants.text", longest=MAX_CHARACTERS)))
     if not field.is_list or isinstance(field.kind, Span):
         if len(given) > 1:
             raise UsageError("given-twice", msg("error.given-twice", name=name), msg("hint.given-twice"))
         return given[0]
     items = [part for value in given for one in _each(value) for part in _parts(one)]
     if any(isinstance(item, (*SEVERAL,)) for item in items):
-        raise refusal(name, given[0], InvalidValue(msg("wants.one-value")))  # A list inside a list.
+        raise invalid_field(name, given[0], InvalidValue(msg("wants.one-value")))  # A list inside a list.
     if len(items) > max_items(field):
-        raise refusal(name, ",".join(map(str, items[:9])), InvalidValue(msg("wants.names", most=max_items(field))))
+        raise invalid_field(name, ",".join(map(str, items[:9])), InvalidValue(msg("wants.names", most=max_items(field))))
     return items
 
 

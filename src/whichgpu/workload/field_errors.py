@@ -1,0 +1,36 @@
+"""Errors of request fields that cannot be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from whichgpu.base.errors import UsageError
+from whichgpu.base.kinds import InvalidValue
+from whichgpu.base.messages import Message, msg
+
+
+def invalid_field(name: str, value: Any, problem: InvalidValue) -> UsageError:
+    """Error of a field whose value cannot be read."""
+    text = repr(value) if not isinstance(value, bool) and value is not None else str(value).lower()
+    message = msg("error.bad-field", name=name, value=text if len(text) <= 60 else text[:57] + "…")
+    if problem.problem:
+        message = msg("error.bad-field-because", name=name, why=problem.problem)
+    return UsageError("bad-field", message, msg("hint.bad-field", name=name, wants=problem.expected), problem.choices)
+
+
+def combine_errors(problems: Sequence[UsageError]) -> UsageError:
+    """One error for several problems; a single problem is returned as it is."""
+    if len(problems) == 1:
+        return problems[0]
+    message = _join_messages(problem.message for problem in problems)
+    hints = dict.fromkeys(problem.hint for problem in problems if problem.hint)
+    choices = tuple(dict.fromkeys(choice for problem in problems for choice in problem.choices))
+    return UsageError("bad-request", msg("error.several", n=len(problems), what=message), _join_messages(hints), choices)
+
+
+def _join_messages(messages: Iterable[Message]) -> Message:
+    first, *rest = messages
+    for message in rest:
+        first = msg("list.and-then", first=first, then=message)
+    return first
