@@ -35,6 +35,7 @@ MAX_REQUESTS = 50_000  # simulated
 MIN_STARTUP = 60.0  # seconds: a faster pace never makes a start shorter, since answers take seconds
 MAX_EXTRA_MACHINES = 6  # beyond the plan
 HOUR = 3600.0  # seconds
+UNPRICED = Money(Decimal(0), "USD")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +49,13 @@ class Rates:
 
 @dataclass(frozen=True, slots=True)
 class PolicyCase:
-    """One policy to simulate; `rates` by pool."""
+    """One policy to simulate. Its contents determine the seed of its simulation, so prices are no part of it."""
 
     policy: Policy
     fleet: Fleet
     load: Load
     goals: Objectives
     interruptions: Interruptions
-    rates: Mapping[str, Rates]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +100,9 @@ def cost_of_policies(
     _check(fleet, rates, policies)
     on_spot = all(rates[pool.name].spot is not None for pool in fleet.pools)
     offered = [policy for policy in policies if policy == "on-demand" or on_spot]
-    cases = [PolicyCase(policy, fleet, load, goals, interruptions, rates) for policy in offered]
-    costs = run_sweep(simulate_policy, cases, jobs=jobs, ray=ray, progress=progress)
+    cases = [PolicyCase(policy, fleet, load, goals, interruptions) for policy in offered]
+    simulated = run_sweep(simulate_policy, cases, jobs=jobs, ray=ray, progress=progress)
+    costs = [_with_cost(one, rates, interruptions) for one in simulated]
     ordered = tuple(sorted(costs, key=lambda one: (not one.kept, one.cost.amount)))
     best = ordered[0]
     warnings = [msg("policies.none-kept")] if not best.kept else []
@@ -136,7 +137,7 @@ def fleet_under(policy: Policy, fleet: Fleet, interruptions: Interruptions) -> F
 
 
 def simulate_policy(case: PolicyCase, seed: int) -> PolicyCost:
-    """Simulate a policy, adding a replica to the busiest pool at a time, until the objectives hold."""
+    """Simulate a policy, adding replicas to the busiest pool until the objectives hold; the cost is added later."""
     fleet, extra = replace(case.fleet, seed=seed), 0
     while True:
         own = fleet_under(case.policy, fleet, case.interruptions)
@@ -147,13 +148,12 @@ def simulate_policy(case: PolicyCase, seed: int) -> PolicyCost:
         if kept or extra >= MAX_EXTRA_MACHINES:
             break
         fleet, extra = _with_one_more(fleet, outcome), extra + 1
-    cost, spot_share = _mean_cost(own, case.rates)
     requests = len(outcome.served.arrived)
     return PolicyCost(
-        policy=case.policy, cost=cost, kept=kept, met=met, more=extra, copies={pool.name: pool.replicas for pool in own.pools},
-        spot={pool.name: pool.spot for pool in own.pools}, spot_share=spot_share, lost=outcome.lost / requests / pace,
-        retried=outcome.retried / requests / pace, requests=requests, interruptions=outcome.interruptions,
-        hours=outcome.seconds / HOUR, pace=pace,
+        policy=case.policy, cost=UNPRICED, kept=kept, met=met, more=extra,
+        copies={pool.name: pool.replicas for pool in own.pools}, spot={pool.name: pool.spot for pool in own.pools},
+        spot_share=0.0, lost=outcome.lost / requests / pace, retried=outcome.retried / requests / pace, requests=requests,
+        interruptions=outcome.interruptions, hours=outcome.seconds / HOUR, pace=pace,
     )  # fmt: skip
 
 
@@ -195,15 +195,15 @@ def machines_per_spot_replica(interruptions: Interruptions) -> tuple[float, floa
     return spot / (up + away), away / (up + away) if interruptions.fallback else 0.0
 
 
-def _mean_cost(fleet: Fleet, rates: Mapping[str, Rates]) -> tuple[Money, float]:
-    """Mean cost per hour of a fleet, and the share of its machine hours on spot."""
-    spot, on_demand = machines_per_spot_replica(fleet.interruptions)
+def _with_cost(one: PolicyCost, rates: Mapping[str, Rates], interruptions: Interruptions) -> PolicyCost:
+    """The policy with its mean cost per hour, and the share of machine hours on spot."""
+    spot, on_demand = machines_per_spot_replica(replace(interruptions, fallback=one.policy != "spot"))
     total = Decimal(0)
-    for pool in fleet.pools:
-        own = rates[pool.name]
-        total += (pool.replicas - pool.spot + pool.spot * Decimal(repr(on_demand))) * own.on_demand
-        total += pool.spot * Decimal(repr(spot)) * (own.spot or Decimal(0))
-    on_spot = sum(pool.spot for pool in fleet.pools)
-    machines = sum(pool.replicas for pool in fleet.pools) - on_spot + on_spot * (spot + on_demand)
-    currency = rates[fleet.pools[0].name].currency
-    return Money(total.quantize(Decimal("0.0001")), currency), on_spot * spot / machines
+    for name, copies in one.copies.items():
+        own, on_spot = rates[name], one.spot[name]
+        total += (copies - on_spot + on_spot * Decimal(repr(on_demand))) * own.on_demand
+        total += on_spot * Decimal(repr(spot)) * (own.spot or Decimal(0))
+    on_spot = sum(one.spot.values())
+    machines = sum(one.copies.values()) - on_spot + on_spot * (spot + on_demand)
+    cost = Money(total.quantize(Decimal("0.0001")), rates[next(iter(one.copies))].currency)
+    return replace(one, cost=cost, spot_share=on_spot * spot / machines)

@@ -86,7 +86,7 @@ def test_a_fleet_too_small_under_any_policy_is_told_as_such() -> None:
     assert "too small" in english().render(told.warnings[0])
 
 
-CASES = [PolicyCase(policy, fleet(copies), LOAD, GOALS, OFTEN, PRICES) for policy in ("spot", "mixed") for copies in (3, 4)]
+CASES = [PolicyCase(policy, fleet(copies), LOAD, GOALS, OFTEN) for policy in ("spot", "mixed") for copies in (3, 4)]
 
 
 def test_one_sweep_in_process_and_on_two_processes_gives_one_table() -> None:

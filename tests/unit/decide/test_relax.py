@@ -35,7 +35,7 @@ def candidates(missed: dict[str, list[bool]], **columns: list[float]) -> Any:
     return SimpleNamespace(
         group=np.array([7, 8, 9]),
         missed={name: np.array(lost) for name, lost in missed.items()},
-        course=SimpleNamespace(hours=arrays.pop("hours")),
+        run_cost=SimpleNamespace(hours=arrays.pop("hours")),
         **arrays,
     )
 

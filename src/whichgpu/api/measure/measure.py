@@ -46,7 +46,6 @@ class OpenedBench(Bench, Protocol):
     @property
     def name(self) -> str:
         """As the driver names it."""
-        ...
 
 
 Opener = Callable[[], OpenedBench]

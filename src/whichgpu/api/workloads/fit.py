@@ -309,8 +309,8 @@ def _rows(
             checkpointing=workload.checkpointing if workload.training else None,
             batch=workload.batch or 1,
             micro_batch=workload.local_batch if workload.training else None,
-            largest_batch=None if _fixed_batch(shape) else sizes.batch.told(largest),
-            largest_context=sizes.context.told(sizes.context.largest(room)) if shape.is_language_model else None,
+            largest_batch=None if _fixed_batch(shape) else sizes.batch.to_user_units(largest),
+            largest_context=sizes.context.to_user_units(sizes.context.largest(room)) if shape.is_language_model else None,
             remedies=remedies(problem, gpu, able) if helpful and answer.fits != "fits" else (),
             warnings=answer.warnings,
         )
