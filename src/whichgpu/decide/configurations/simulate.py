@@ -30,7 +30,6 @@ from whichgpu.decide.configurations.ranges import time_range
 from whichgpu.estimate.group.engine_steps import EngineSteps
 from whichgpu.estimate.group.step import Devices
 from whichgpu.estimate.serving.curve import OBJECTIVE_MARGIN, Objectives
-from whichgpu.estimate.serving.equal_requests import simulate_equal_requests
 from whichgpu.estimate.serving.load import Lengths, Load
 from whichgpu.estimate.serving.scheduler_limits import SchedulerLimits, batch_limits, scheduler_limits
 from whichgpu.estimate.serving.server import Server
@@ -235,11 +234,7 @@ def _simulate(workload: Workload, server: Server, times: ServiceTimes, rate: flo
     inputs, outputs = (Lengths(mean, 0.0) for mean in _lengths(workload))
     load = Load(rate=rate, prompts=inputs, outputs=outputs, requests=REQUESTS, burstiness=1.0, seed=TYPICAL, trace=None)
     goals = Objectives(workload.ttft_max, workload.tpot_max, workload.percentile).with_margin
-    outcome = None
-    if server.stages == 1:
-        lengths = round(inputs.mean), round(outputs.mean)
-        outcome = simulate_equal_requests(load.times().tolist(), *lengths, server.steps, server.batch_limits)
-    outcome = outcome or server.run(load.arrivals())
+    outcome = server.run(load.arrivals())
     if outcome.refused:
         return None
     summary = summarise(outcome, load, goals.ttft_max, goals.tpot_max, (goals.percentile,), bands=False)

@@ -17,14 +17,14 @@ from whichgpu.measure.drivers.throttle import reasons
 MHZ = 10**6
 SM, MEMORY = 1, 2  # clocks
 MOST_LINKS, MOST_GPUS = 36, 64
-NVLINK = 2  # what of a peer's capabilities is asked
+NVLINK = 2  # the peer-to-peer capability to query
 UNCORRECTED, VOLATILE = 1, 0
 PATHS = {0: "board", 10: "switch", 20: "switches", 30: "bridge", 40: "node", 50: "system"}
 COMPUTE_MODES = {0: "shared", 1: "exclusive", 2: "prohibited", 3: "exclusive"}
 
 
 def open_nvidia(nvml: Nvml | None = None) -> NvidiaProbe:
-    """A probe of the NVIDIA GPUs there are, or why there are none."""
+    """Open a probe of the NVIDIA GPUs; raise VendorUnavailable if there are none."""
     nvml = nvml or open_nvml()
     probe = NvidiaProbe(nvml)
     if not probe.count():
@@ -35,7 +35,7 @@ def open_nvidia(nvml: Nvml | None = None) -> NvidiaProbe:
 
 @dataclass(frozen=True, slots=True)
 class _Fixed:
-    """What a reading needs and does not change while it is watched."""
+    """Properties of a GPU that do not change between readings."""
 
     handle: Any
     power_limit_watts: float | None
@@ -43,21 +43,21 @@ class _Fixed:
 
 
 class NvidiaProbe:
-    """NVIDIA's GPUs. Readings use counters of the driver: nothing runs on a GPU, no context is made on it."""
+    """NVIDIA GPUs. Readings use driver counters: nothing runs on a GPU and no context is created."""
 
     def __init__(self, nvml: Nvml) -> None:
         self._nvml = nvml
-        self._uuids: list[str | None] = []  # to find a GPU again after the driver was restarted; never shown
+        self._uuids: list[str | None] = []  # Identify a GPU after a driver restart; never displayed.
         self._fixed: list[_Fixed | None] = []
         self._broken = False
 
     def count(self) -> int:
-        """How many GPUs there are."""
+        """Number of GPUs."""
         found = self._nvml.ask("nvmlDeviceGetCount")
         return min(found, MOST_GPUS) if isinstance(found, int) else 0
 
     def close(self) -> None:
-        """Let go of the driver."""
+        """Release the driver."""
         self._nvml.stop()
 
     def samples(self, traffic: bool = False) -> tuple[Sample, ...]:
@@ -69,14 +69,14 @@ class NvidiaProbe:
             fixed = self._devices()
             found = tuple(self._sample(index, device, traffic) for index, device in enumerate(fixed))
         except DriverUnavailable:
-            self._broken = True  # the next call begins anew
+            self._broken = True  # The next call reopens the driver.
             raise
         self._broken = False
         self._fixed = [None if sample.lost else device for sample, device in zip(found, fixed, strict=True)]
         return found
 
     def processes(self) -> tuple[tuple[int, ...], ...]:
-        """Process ids by GPU; in a container they may be none, or those of another namespace."""
+        """Process ids by GPU; in a container there may be none, or those of another namespace."""
         return tuple(self._process_ids(device) for device in self._devices())
 
     def cards(self) -> tuple[Card, ...]:
@@ -85,7 +85,7 @@ class NvidiaProbe:
         return tuple(self._card(index, devices) for index in range(len(devices)))
 
     def _devices(self) -> list[_Fixed | None]:
-        """Handles, looked up once; those of lost GPUs are tried again each time."""
+        """Handles, looked up once; those of lost GPUs are looked up at every reading."""
         if not self._uuids:
             self._uuids = [None] * self.count()
             self._fixed = [None] * len(self._uuids)
@@ -106,7 +106,7 @@ class NvidiaProbe:
         return _Fixed(handle, limit_watts or None, sieve.scaled("sm_clock_max_hz", clock, "megahertz", MHZ) or None)
 
     def _handle(self, index: int) -> Any:
-        """By its place the first time, by its own id after that: a driver that lost a GPU counts the others anew."""
+        """Look up a GPU by index first and by UUID later, since a driver that lost a GPU renumbers the others."""
         if (uuid := self._uuids[index]) is not None:
             return self._nvml.ask("nvmlDeviceGetHandleByUUID", uuid)
         handle = self._nvml.ask("nvmlDeviceGetHandleByIndex", index)
@@ -213,21 +213,21 @@ class NvidiaProbe:
         )
 
     def _pcie(self, handle: Any, sieve: PlausibilityFilter) -> PcieLink | None:
-        def told(name: str, function: str, kind: str) -> int | None:
+        def number(name: str, function: str, kind: str) -> int | None:
             return sieve.number(name, self._nvml.ask(function, handle), kind)
 
         link = PcieLink(
-            generation=told("pcie.generation", "nvmlDeviceGetCurrPcieLinkGeneration", "generation"),
-            width=told("pcie.width", "nvmlDeviceGetCurrPcieLinkWidth", "width"),
-            generation_max=told("pcie.generation_max", "nvmlDeviceGetMaxPcieLinkGeneration", "generation"),
-            width_max=told("pcie.width_max", "nvmlDeviceGetMaxPcieLinkWidth", "width"),
-            generation_gpu=told("pcie.generation_gpu", "nvmlDeviceGetGpuMaxPcieLinkGeneration", "generation"),
+            generation=number("pcie.generation", "nvmlDeviceGetCurrPcieLinkGeneration", "generation"),
+            width=number("pcie.width", "nvmlDeviceGetCurrPcieLinkWidth", "width"),
+            generation_max=number("pcie.generation_max", "nvmlDeviceGetMaxPcieLinkGeneration", "generation"),
+            width_max=number("pcie.width_max", "nvmlDeviceGetMaxPcieLinkWidth", "width"),
+            generation_gpu=number("pcie.generation_gpu", "nvmlDeviceGetGpuMaxPcieLinkGeneration", "generation"),
         )
         known = (link.generation, link.width, link.generation_max, link.width_max, link.generation_gpu)
         return link if any(value is not None for value in known) else None
 
     def _links(self, handle: Any) -> list[bool] | None:
-        """The state of each NVLink; None where there are none."""
+        """State of each NVLink; None if there are none."""
         states = []
         for link in range(MOST_LINKS):
             state = self._nvml.ask("nvmlDeviceGetNvLinkState", handle, link)
@@ -281,7 +281,7 @@ class NvidiaProbe:
 
 
 def _pair(value: Any) -> tuple[int, int] | None:
-    """Two whole numbers, as NVML gives modes (now, after a reset) and versions."""
+    """Two integers, as NVML returns modes (now, after a reset) and versions."""
     if isinstance(value, Sequence) and len(value) == 2 and all(isinstance(part, int) and 0 <= part < 10**7 for part in value):
         return int(value[0]), int(value[1])
     return None

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import csv
+from pathlib import Path
 
+import pytest
 from calibration.parameter_table import EXCEPTIONS_FILE, FITTED, FIXED, NUISANCE, exceptions, problems, read_table
 
+from whichgpu.base.bundled_data import data_rows
+from whichgpu.estimate.group.group_calibration import DATA_FOLDER as SEVERAL_GPUS
+from whichgpu.estimate.time.calibration import DATA_FOLDER as ONE_GPU
 from whichgpu.estimate.time.curves.parameters import parameters
 
 MOST_EXCEPTIONS = 52  # only ever fewer
@@ -37,3 +42,13 @@ def test_exceptions_are_the_problems_of_the_table_and_only_shrink() -> None:
 
 def test_the_model_reads_every_value_of_the_table() -> None:
     assert parameters() == {row.name: float(row.value) for row in read_table() if row.value}
+
+
+@pytest.mark.parametrize("folder", [ONE_GPU, SEVERAL_GPUS], ids=["one GPU", "several GPUs"])
+def test_levels_and_terms_of_corrections_are_explained(folder: Path) -> None:
+    explained = {
+        (row["kind"], row["name"]) for row in data_rows(folder / "correction_terms.csv") if row["meaning"] and row["unit"]
+    }
+    for row in data_rows(folder / "corrections.csv"):
+        assert ("level", row["level"]) in explained
+        assert ("term", row["term"]) in explained
