@@ -21,29 +21,12 @@ from whichgpu.surface.cli.settings import config_path, early_option, read_config
 from whichgpu.surface.commands.render.output import CannotWrite, Output, ReaderGone, silence, write_error
 from whichgpu.surface.commands.session import Session, language_code
 
-# Module of this package with each command, in the order of the help; empty for one declared by its request.
-COMMANDS = {
-    "gpus": "",
-    "instances": "",
-    "cpus": "",
-    "regions": "",
-    "offers": "",
-    "compare": "",
-    "models": "",
-    "engines": "",
-    "fit": "",
-    "estimate": "",
-    "recommend": "",
-    "plan": "",
-    "buy": "",
-    "web": "web",
-    "doctor": "",
-    "measure": "",
-    "watch": "watch",
-    "catalog": "catalog",
-    "report-error": "report",
-    "completion": "completion",
-}
+# Commands in the order of the help, and the modules of this package for those without a declared request.
+COMMANDS = (
+    "gpus", "instances", "cpus", "regions", "offers", "compare", "models", "engines", "fit", "estimate", "recommend", "plan",
+    "buy", "web", "doctor", "measure", "watch", "catalog", "report-error", "completion",
+)  # fmt: skip
+MODULES = {"web": "web", "watch": "watch", "catalog": "catalog", "report-error": "report", "completion": "completion"}
 # Other words for commands.
 SYNONYMS = {"price": "offers", "prices": "offers", "pricing": "offers", "cost": "offers", "history": "catalog history"}
 COMPLETION_VARIABLE = "_WHICHGPU_COMPLETE"
@@ -58,9 +41,9 @@ class Root(Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        if not COMMANDS[name]:
+        if name not in MODULES:
             return click_command(name)
-        module = importlib.import_module(f"whichgpu.surface.cli.{COMMANDS[name]}")
+        module = importlib.import_module(f"whichgpu.surface.cli.{MODULES[name]}")
         command = getattr(module, name.replace("-", "_"))
         assert isinstance(command, click.Command)
         return command

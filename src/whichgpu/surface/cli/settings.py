@@ -42,10 +42,8 @@ def config_path(named: str | None) -> Path | None:
         return None
 
 
-def read_config(path: Path | None, options: Mapping[str, Sequence[str]]) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
+def read_config(path: Path, options: Mapping[str, Sequence[str]]) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
     """Read the shared settings and each command's own; `options` are the settings each command has."""
-    if path is None:
-        return {}, {}
     shared: dict[str, str] = {}
     own: dict[str, dict[str, str]] = {}
     for key, value in _load(path).items():

@@ -131,8 +131,8 @@ def view(
 def view_named(name: str) -> View:
     """Return the page of that name, loading its module on first use."""
     if name not in PAGES:
-        raise unknown_word("page", name[:80], tuple(PAGES))
-    importlib.import_module(f"whichgpu.surface.web.views.{PAGES[name]}")
+        raise unknown_word("page", name[:80], PAGES)
+    importlib.import_module(f"whichgpu.surface.web.views.{name}")
     return _DECLARED[name]
 
 
