@@ -1,6 +1,6 @@
-"""What a run costs, not what an hour costs: starts, checkpoints, interruptions, idle time, steps of billing, commitments.
+"""Cost of a run: starts, checkpoints, interruptions, idle time, billing granularity, commitments.
 
-Arrays in, arrays out: one entry for each way to run it.
+Arrays in, arrays out: one entry per configuration.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SPOT_SOURCES = ("bamboo-nsdi-2023", *run_default_sources("interruptions"))
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
-    """How a run is run. Seconds; shares between 0 and 1; `interruptions` an hour of one spot machine."""
+    """Settings of a run. Seconds; shares between 0 and 1; `interruptions` per hour of one spot machine."""
 
     startup: float = STARTUP
     checkpoint_every: float = CHECKPOINT_EVERY
@@ -44,7 +44,7 @@ class RunSettings:
 
 @dataclass(frozen=True, slots=True)
 class RunCost:
-    """What a run comes to on each offer. Hours are of the clock, billed hours of one machine; money in the offers' currency."""
+    """Hours and cost of a run on each offer. Wall-clock hours, billed hours of one machine; money in the offers' currency."""
 
     hours: Floats  # from the first start to the end, reruns included
     billed: Floats
@@ -57,14 +57,14 @@ class RunCost:
 
     @property
     def cost(self) -> Floats:
-        """All of it."""
+        """Total cost."""
         found: Floats = self.machine + self.host + self.disk + self.egress
         return found
 
 
 @dataclass(frozen=True, slots=True)
 class OfferTerms:
-    """What is known of each offer beside its price. Seconds of billing; `years` committed, 0 where none; dollars of extras."""
+    """Terms of each offer. Billing in seconds; `years` committed, 0 if none; extras in dollars."""
 
     price: Floats  # an hour of one machine
     machines: Floats

@@ -1,4 +1,4 @@
-"""Choices of a request that change nothing: they belong to another task or another kind of model."""
+"""Fields of a request that change nothing: they belong to another task or kind of model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ USUAL = {field.name: field.default for field in fields(Workload)}
 
 
 def unused(workload: Workload, shape: Shape, given: Collection[str]) -> tuple[Message, ...]:
-    """What of the fields `given` has no part in the answer, in words; a default said aloud asks for nothing."""
+    """Warnings about fields the user gave that do not affect the answer; explicit defaults are ignored."""
     asked = {name for name in given if getattr(workload, name) not in (None, USUAL[name])}
     by_task = asked & set(_foreign_to_task(workload))
     by_model = asked & set(_foreign_to_model(shape)) - by_task

@@ -35,7 +35,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class AccuracyAnswer:
-    """All pairs asked for, what they amount to together and by group, and the farthest off."""
+    """Matching pairs with error statistics in total and by group, and the worst pairs."""
 
     by: str
     total: Score

@@ -73,7 +73,7 @@ def relative_to(gpus: Sequence[Gpu], base: Gpu, catalog: Catalog) -> RelativeAns
 
 
 def times(item: MixItem, gpus: Sequence[Gpu], catalog: Catalog) -> dict[str, Timed]:
-    """Time of one workload on each GPU, each in the best precision it has; those whose time cannot be told are left out."""
+    """Time of one workload on each GPU in its best precision; GPUs without a time are left out."""
     calibration = load_calibration()
     groups: dict[str, list[Gpu]] = {}
     for gpu in gpus:

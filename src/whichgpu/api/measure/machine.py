@@ -1,4 +1,4 @@
-"""Verbs about this machine's own GPUs: what is here, what it does and costs, what holds a job back."""
+"""Verbs `doctor` and `watch`: GPUs of this machine and what limits their jobs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Watching:
 
 
 def doctor(catalog: Catalog | None = None, running: float | None = None, clock: Clock | None = None) -> Report:
-    """What is here; with `running`, after watching for so many seconds, also what holds the running jobs back."""
+    """GPUs, driver and software of this machine; with `running`, also what limits running jobs, watched for that many seconds."""
     catalog = catalog or Catalog()
     probe, absences = open_probes()
     try:

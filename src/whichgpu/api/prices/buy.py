@@ -60,7 +60,7 @@ RENTED = ("on-demand",)
 
 @dataclass(frozen=True, slots=True)
 class BuyInputs:
-    """What owning is reckoned with; None means the default, which the answer marks. Money as texts with their currency."""
+    """Inputs of the ownership cost; None stands for the default. Money is text with a currency."""
 
     gpus: int | None = None
     price: str | None = None  # "RTX 3090=700usd": of one card
@@ -104,7 +104,7 @@ class BuyRow:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class BuyAnswer(Displayable):
-    """Owning against renting, with everything that was put in and which of it nobody gave."""
+    """Ownership against renting, with all inputs and the names of the defaults."""
 
     as_of: str
     inputs: Mapping[str, str | float]
@@ -174,7 +174,7 @@ def _row(
 
 
 def _parts(own: OwnershipCosts) -> dict[str, float]:
-    """What an hour of work is made of; hours of waiting are borne by those of work."""
+    """Cost of an hour of work by part; idle hours are included in the hours of work."""
     worn = (1.0 - own.residual) / (own.years * YEAR_HOURS) / own.use
     lost, host, upkeep = own.gpu_price * worn, own.host_price * worn, own.upkeep / YEAR_HOURS / own.use
     return {"gpu-value": lost, "host-value": host, "power": own.hour - lost - host - upkeep, "upkeep": upkeep}
@@ -212,7 +212,7 @@ def _owning(
 
 
 def _filled(inputs: BuyInputs) -> tuple[dict[str, str | float], tuple[str, ...]]:
-    """Every input with the value it took, and the names of those nobody gave."""
+    """Every input with its value, and the names of the defaults."""
     usual: dict[str, str | float] = {
         "power_price": f"{POWER_PRICE}usd", "pue": 1.0, "years": YEARS, "residual": RESIDUAL, "use": USE, "upkeep": "0usd",
     }  # fmt: skip

@@ -61,7 +61,7 @@ class FitRow:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class FitAnswer(Displayable):
-    """What a workload needs and which GPUs have it; `smallest` is the smallest of the catalog that does.
+    """Memory a workload needs and which GPUs have it; `smallest` is the smallest such GPU of the catalog.
 
     `needed` is what a device must have room for: `memory_device`, save for engines that take more than they need. Where defaults
     are chosen for each GPU (training, offline batches), `request` and memory are those of the smallest GPU that holds it.
@@ -82,7 +82,7 @@ class FitAnswer(Displayable):
 
 @dataclass(frozen=True, slots=True)
 class GpuNeed:
-    """What a workload takes on one GPU, part by part, and whether that fits. Bytes."""
+    """Memory of a workload on one GPU by part, and whether it fits. Bytes."""
 
     gpu: str
     gpu_name: str
@@ -101,7 +101,7 @@ class NeedsAnswer:
 
 
 def needs(spelled: ParsedWorkload, names: Sequence[str], lookups: LookupCache | None = None) -> NeedsAnswer:
-    """What a request takes on each of some GPUs."""
+    """Memory of a request on each GPU named."""
     lookups = lookups or lookup_cache()
     shape = lookups.shape_for(spelled.workload)
     check_adapters(spelled.workload, shape)
@@ -153,7 +153,7 @@ def fit_workload(
     catalog: Catalog | None = None,
     helpful: bool = True,
 ) -> FitAnswer:
-    """`fit` of a request already read; remedies are looked for unless nobody will read them."""
+    """Memory verdicts of a parsed request; remedies are computed if `helpful`."""
     lookups = lookup_cache(catalog)
     catalog = lookups.catalog
     names = join_names(names, lambda text: gpus_named(catalog, text))

@@ -1,4 +1,4 @@
-"""Verbs about layouts: every way to spread a workload over its GPUs that fits, the fastest first."""
+"""Layouts of a workload over its GPUs that fit, the fastest first."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def layouts(
 
 
 def layout_rows(asked: ResolvedWorkload, lookups: LookupCache) -> tuple[LayoutRow, ...]:
-    """`layouts` of a request understood."""
+    """Layouts of a resolved request that fit, the fastest first."""
     from whichgpu.estimate.group.fabric import fabric_of
     from whichgpu.estimate.group.group_answer import layout_words
     from whichgpu.estimate.group.layout_search import screen_layouts, time_best_layouts

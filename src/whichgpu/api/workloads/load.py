@@ -1,4 +1,4 @@
-"""A request with a rate or a trace, simulated on its GPUs."""
+"""Simulate a request with a rate or a trace on its GPUs."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def under_load(
     workload: Workload, shape: Shape, gpu: Gpu, catalog: Catalog, like: Figure, asked: LoadOptions | None = None,
     trace: Trace | None = None, progress: Told | None = None,
 ) -> tuple[ServingAnswer | None, tuple[Message, ...]]:  # fmt: skip
-    """The load on these GPUs, or why it cannot be told; `like` is a time whose range is that of all steps."""
+    """Simulated load on these GPUs, or why there is none; `like` is a time whose range applies to all steps."""
     if not isinstance(shape, Transformer) or not shape.is_generative or not workload.rate:
         return None, (msg("serving.no-tokens", model=shape.name),)
     asked = asked or LoadOptions(curve=False)
@@ -68,7 +68,7 @@ def under_load(
             load = load.at(load.rate, _drawn(server, load, goals))
         _refuse_beyond(load, goals)
         found = simulated(server, load, goals, like, asked.curve, progress)
-    except NoAnswer as none:  # the estimate stands without a load
+    except NoAnswer as none:  # The estimate is valid without a load.
         return None, (none.message,)
     return found, found.warnings
 
@@ -92,7 +92,7 @@ def _lengths(mean: int, spread: float, histogram: Mapping[float, float]) -> Leng
 
 
 def _drawn(server: Server, load: Load, goals: Objectives) -> int:
-    """So many that the batch is filled often and some requests lie beyond the percentile of the objectives."""
+    """Requests to simulate: enough to fill the batch often and to have some beyond the percentile of the objectives."""
     told = screen_load(server, load)
     wanted = wanted_for(goals.percentile) if goals.any else LEAST
     return int(min(MOST, max(LEAST, wanted, STAYS * told.batch * server.replicas * server.stages)))
@@ -120,7 +120,7 @@ def _refuse_beyond(load: Load, goals: Objectives) -> None:
 
 
 def rated(spelled: ParsedWorkload, trace: Trace | None, asked: LoadOptions | None = None) -> ParsedWorkload:
-    """With the mean lengths of the trace or of histograms, and the trace's own rate where none was given."""
+    """Fill in mean lengths from the trace or histograms, and the trace's rate if none was given."""
     if trace is None:
         if spelled.workload.rate is None:
             raise UsageError("no-rate", msg("error.no-rate"), msg("hint.no-rate"))

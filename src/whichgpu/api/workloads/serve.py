@@ -30,7 +30,7 @@ def serve(
 def serve_workload(
     spelled: ParsedWorkload, lookups: LookupCache | None = None, asked: LoadOptions | None = None, progress: Told | None = None
 ) -> EstimateAnswer:
-    """`serve` of a request already read."""
+    """Estimate of a parsed request under a load."""
     asked = asked or LoadOptions()
     trace = read_trace(asked.trace) if asked.trace else None
     spelled = rated(spelled, trace, asked)

@@ -1,4 +1,4 @@
-"""The layout that serves a load best: formulas tell every legal one, and simulation settles the one chosen."""
+"""Choose the layout that serves a load best, by closed-form estimates of every legal layout."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BEARS = 0.8  # of what saturates a server, up to which waiting is short
 
 
 def with_best_serving_layout(spelled: ParsedWorkload, lookups: LookupCache, asked: LoadOptions | None = None) -> ParsedWorkload:
-    """With the layout in which tokens come fastest among those that bear the load; the one that bears most where none does."""
+    """The request with the lowest-TPOT layout that sustains the load, or the one with the highest capacity if none does."""
     asked = asked or LoadOptions()
     trace = read_trace(asked.trace) if asked.trace else None
     known = resolve_workload(rated(spelled, trace), lookups)
@@ -50,7 +50,7 @@ def with_best_serving_layout(spelled: ParsedWorkload, lookups: LookupCache, aske
 def screened_layouts(
     workload: Workload, shape: Transformer, gpu: Gpu, catalog: Catalog, load: Load, asked: LoadOptions
 ) -> list[tuple[LoadScreen, Parallel]]:
-    """What formulas say of every layout that has room for the model."""
+    """Closed-form estimates for every layout whose memory suffices."""
     prompt, output = mean_lengths(load)
     sized = replace(workload, seq_in=max(1, round(prompt)), seq_out=max(1, round(output)))
     machine, found = machine_of(workload, gpu, catalog), []

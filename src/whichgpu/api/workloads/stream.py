@@ -1,4 +1,4 @@
-"""The verb for many requests: a reply a line, in order. Lines read together share what only the GPU tells apart."""
+"""Estimates for many requests: one reply per line, in order. Requests that differ in the GPU alone are evaluated together."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def estimate_requests(
 
 
 def untrusted_cache(catalog: Catalog | None = None, own: bool = True) -> LookupCache:
-    """A desk for lines of anybody: none of them makes it run code."""
+    """Lookup cache for untrusted lines: it never runs model code."""
     return lookup_cache(catalog, trusting=False, own=own)
 
 

@@ -1,4 +1,4 @@
-"""From a Hugging Face config.json, as it stands, to the shape of its model."""
+"""Read the shape of a model from a Hugging Face config.json."""
 
 from __future__ import annotations
 
@@ -79,14 +79,14 @@ def _transformer(config: Mapping[str, Any], name: str, prefix: str = "", outer: 
 
 
 def _multimodal(fields: Fields, shape: Transformer, model_type: str) -> Transformer:
-    """The language model with what stands beside it; the outer config decides whether the head is tied."""
+    """Language model with the parameters of its towers; the outer config decides whether the head is tied."""
     beside = towers.tower_parameters(fields, model_type, shape.hidden)
     tied = fields.flag("tie_word_embeddings", default=shape.tied)
     return replace(shape, tied=tied, other=shape.other + beside)
 
 
 def _headed(fields: Fields, shape: Transformer, model_type: str) -> Transformer:
-    """With the head the config's architecture names: none for a bare model, a classifier, or the language model's own."""
+    """Apply the head the config's architecture names: none for a bare model, a classifier, or the language model's own."""
     architecture = next(iter(fields.words("architectures")), "")
     if not shape.head:
         return shape

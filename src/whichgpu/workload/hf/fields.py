@@ -112,7 +112,7 @@ class Fields:
         return Fields(value, self.name, f"{self.prefix}{self._spelled(*keys)}.", defaults)
 
     def error(self, key: str, why: Message) -> UsageError:
-        """What is wrong with a key."""
+        """Error of a key."""
         message = msg("error.bad-config", name=self.name, field=self.prefix + key, why=why)
         return UsageError("bad-config", message, msg("hint.bad-config"))
 

@@ -56,7 +56,7 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a GGUF file says of itself; `lengths` of the arrays whose items were passed over."""
+    """Metadata and tensor descriptions of a GGUF file; `lengths` of the arrays whose items were skipped."""
 
     metadata: Mapping[str, Value]
     lengths: Mapping[str, int] = field(default_factory=dict)

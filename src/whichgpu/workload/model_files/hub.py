@@ -40,7 +40,7 @@ def hub_config(repository: str) -> dict[str, Any]:
 
 
 def fetch(url: str, token: str | None) -> bytes:
-    """What lies there, one byte more than the limit at most; the token goes to that host alone. OSError if it fails."""
+    """Content of a URL, at most one byte more than the limit; the token goes to that host alone. Raises OSError."""
     import http.client
     from urllib.parse import urlsplit
     from urllib.request import HTTPRedirectHandler, Request, build_opener

@@ -1,4 +1,4 @@
-"""One line of a trace, looked at closely: what is wrong with it is said, with its number."""
+"""Read and validate one line of a trace; errors name the line."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def csv_row(name: str, number: int, line: str, header: Sequence[str]) -> Mapping
 
 
 def check_once(name: str, number: int, columns: Sequence[str]) -> None:
-    """No column may come twice: nobody knows which is meant."""
+    """Raise if a column occurs twice."""
     twice = tuple(dict.fromkeys(column for column in columns if column and columns.count(column) > 1))
     if twice:
         raise wrong(name, number, msg("trace.columns-twice", columns=twice))

@@ -1,4 +1,4 @@
-"""Traces of requests as others publish them: one a line, read as a stream, checked line by line.
+"""Request traces in published formats: one request per line, read as a stream, checked line by line.
 
 Three shapes are known by their columns (`SHAPES`), as CSV with a header or as JSON lines:
 
@@ -98,7 +98,7 @@ class Trace:
 
 
 def read_trace(path: Path, heard: TraceProgress | None = None) -> Trace:
-    """A trace file; an error that names the line where one is wrong. `heard` is told the share of it that is read."""
+    """Read a trace file; errors name the line. `heard` is called with the share read."""
     try:
         with _opened(path) as stream:
             size = max(1, os.fstat(stream.fileno()).st_size)
@@ -111,7 +111,7 @@ _KEPT: dict[tuple[str, int, int], Trace] = {}  # the last few, for those who ask
 
 
 def cached_trace(path: Path, heard: TraceProgress | None = None) -> Trace:
-    """A trace file, read once while it stays as it is; nobody may change what this gives."""
+    """Read a trace file, cached while the file is unchanged; the result must not be modified."""
     try:
         found = path.stat()
     except OSError as problem:
@@ -171,7 +171,7 @@ def _chunks(name: str, stream: TextIO, size: int, heard: TraceProgress | None) -
 
 
 def _read(name: str, chunks: Iterator[tuple[int, list[str]]], whole: bool = True) -> Trace:
-    """All of it; where it is only the beginning (`whole` is not), no requests in it are no error."""
+    """Read all chunks; a trace without requests is an error unless only its beginning is read (`whole` is false)."""
     reader: _Reader | None = None
     last = 1
     for number, lines in chunks:
