@@ -63,10 +63,10 @@ def read_record(path: Path) -> Record:
 
 def newest_record(gpu: str | None = None, folder: Path | None = None) -> Record:
     """Return the user's newest own record, of one GPU or of any."""
-    found = [record for record in _stored_records(OWN, folder or records_folder()) if gpu in (None, record.where.gpu)]
-    if not found:
+    records = [record for record in _stored_records(OWN, folder or records_folder()) if gpu in (None, record.where.gpu)]
+    if not records:
         raise NoAnswer("no-record", msg("error.no-record"), msg("hint.measure-first"))
-    return max(found, key=lambda record: record.made)
+    return max(records, key=lambda record: record.made)
 
 
 def export_record(path: Path, gpu: str | None = None, folder: Path | None = None) -> Record:
@@ -81,9 +81,9 @@ def import_record(path: Path, catalog: Catalog, calibration: Calibration, today:
     from whichgpu.measure.physics import find_problems
 
     record = read_record(path)
-    found = find_problems(record, catalog, today, calibration=calibration)
-    if found:
-        message = msg("error.record-impossible", name=path.name, n=len(found), why=found[:5])
+    problems = find_problems(record, catalog, today, calibration=calibration)
+    if problems:
+        message = msg("error.record-impossible", name=path.name, n=len(problems), why=problems[:5])
         raise UsageError("record-impossible", message, msg("hint.bad-record"))
     fit = fit_record(record, catalog, calibration) if record.steps else None
     ready = with_digest(replace(record, made=record.made[:10], fitted=fit))
@@ -94,20 +94,20 @@ def import_record(path: Path, catalog: Catalog, calibration: Calibration, today:
 def own_calibrations(catalog: Catalog, calibration: Calibration, folder: Path | None = None) -> dict[str, OwnCorrections]:
     """Corrections by GPU from the newest own record, else the newest imported one; unreadable files are skipped."""
     folder = folder or records_folder()
-    found: dict[str, OwnCorrections] = {}
+    corrections: dict[str, OwnCorrections] = {}
     for kind in (OWN, IMPORTED):
         for record in sorted(_stored_records(kind, folder), key=lambda one: one.made, reverse=True):
-            if record.where.gpu not in found and record.steps and record.where.gpu in catalog.gpu_by_id:
+            if record.where.gpu not in corrections and record.steps and record.where.gpu in catalog.gpu_by_id:
                 try:
                     current = with_current_fit(record, catalog, calibration)
                 except WhichGpuError:  # The record has steps that this version does not know.
                     continue
                 if current.fitted is not None and current.fitted.kinds:  # At least one step was plausible.
-                    found[record.where.gpu] = own_calibration(current, kind)
+                    corrections[record.where.gpu] = own_calibration(current, kind)
                 if current is not record:
                     with suppress(UsageError, DataError):  # A read-only folder only means fitting again next time.
                         save_record(current, kind, folder)
-    return found
+    return corrections
 
 
 def with_current_fit(record: Record, catalog: Catalog, calibration: Calibration) -> Record:

@@ -72,27 +72,27 @@ class AmdProbe:
         return tuple(self._card(index, device, by_tool) for index, device in enumerate(self._devices))
 
     def _card(self, index: int, device: _Device, by_tool: Sequence[str]) -> Card:
-        sample, sieve = _sample(index, device), PlausibilityFilter()
+        sample, plausible = _sample(index, device), PlausibilityFilter()
         target = self._target(device)
         tool = by_tool[index] if len(by_tool) == len(self._devices) else None
-        name = sieve.words("name", self._own_name(device) or tool) or f"AMD GPU {target or ''}".strip()
+        name = plausible.words("name", self._own_name(device) or tool) or f"AMD GPU {target or ''}".strip()
         parts = [read_text(device.folder / f"current_{kind}_partition") for kind in ("compute", "memory")]
         return Card(
             index=index,
             vendor="amd",
             name=name,
             now=sample,
-            driver=sieve.words("driver", read_text(self._root / "sys/module/amdgpu/version")),
+            driver=plausible.words("driver", read_text(self._root / "sys/module/amdgpu/version")),
             api_version=_rocm_version(self._root),
             target=target,
             memory_clock_hz=_clocks(device.folder / "pp_dpm_mclk")[0],
             memory_clock_max_hz=_clocks(device.folder / "pp_dpm_mclk")[1],
-            power_default_watts=_watts(sieve, "power_default_watts", device.sensor("power1_cap_default")),
-            power_max_watts=_watts(sieve, "power_max_watts", device.sensor("power1_cap_max")),
-            slowdown_celsius=_degrees(sieve, "slowdown_celsius", device.sensor("temp1_crit")),
+            power_default_watts=_watts(plausible, "power_default_watts", device.sensor("power1_cap_default")),
+            power_max_watts=_watts(plausible, "power_max_watts", device.sensor("power1_cap_max")),
+            slowdown_celsius=_degrees(plausible, "slowdown_celsius", device.sensor("temp1_crit")),
             partition="/".join(part for part in parts if part) or None,
-            pcie=_pcie(device, sieve),
-            odd=tuple(dict.fromkeys((*sieve.odd, *sample.odd))),
+            pcie=_pcie(device, plausible),
+            odd=tuple(dict.fromkeys((*plausible.odd, *sample.odd))),
         )
 
     def _own_name(self, device: _Device) -> str | None:
@@ -151,32 +151,32 @@ def _sample(index: int, device: _Device) -> Sample:
     total = device.number("mem_info_vram_total")
     if total is None and not device.folder.exists():
         return Sample(index, lost=True)
-    sieve = PlausibilityFilter()
+    plausible = PlausibilityFilter()
     used = device.number("mem_info_vram_used")
-    size, taken = sieve.memory("memory_bytes", total, None if total is None or used is None else total - used)
+    size, taken = plausible.memory("memory_bytes", total, None if total is None or used is None else total - used)
     power = device.sensor("power1_average") or device.sensor("power1_input")
     clock, highest = _clocks(device.folder / "pp_dpm_sclk")
     return Sample(
         index=index,
-        utilisation_percent=sieve.number("utilisation_percent", device.number("gpu_busy_percent"), "percent"),
-        memory_utilisation_percent=sieve.number("memory_utilisation_percent", device.number("mem_busy_percent"), "percent"),
+        utilisation_percent=plausible.number("utilisation_percent", device.number("gpu_busy_percent"), "percent"),
+        memory_utilisation_percent=plausible.number("memory_utilisation_percent", device.number("mem_busy_percent"), "percent"),
         memory_used_bytes=taken,
         memory_bytes=size,
-        power_watts=_watts(sieve, "power_watts", power),
-        power_limit_watts=_watts(sieve, "power_limit_watts", device.sensor("power1_cap")),
-        temperature_celsius=_degrees(sieve, "temperature_celsius", device.sensor("temp1_input")),
+        power_watts=_watts(plausible, "power_watts", power),
+        power_limit_watts=_watts(plausible, "power_limit_watts", device.sensor("power1_cap")),
+        temperature_celsius=_degrees(plausible, "temperature_celsius", device.sensor("temp1_input")),
         sm_clock_hz=clock,
         sm_clock_max_hz=highest,
-        odd=sieve.odd,
+        odd=plausible.odd,
     )
 
 
-def _watts(sieve: PlausibilityFilter, name: str, microwatts: int | None) -> float | None:
-    return sieve.watts(name, None if microwatts is None else microwatts / 1000)
+def _watts(plausible: PlausibilityFilter, name: str, microwatts: int | None) -> float | None:
+    return plausible.watts(name, None if microwatts is None else microwatts / 1000)
 
 
-def _degrees(sieve: PlausibilityFilter, name: str, thousandths: int | None) -> int | None:
-    return sieve.number(name, None if thousandths is None else thousandths / 1000, "celsius")
+def _degrees(plausible: PlausibilityFilter, name: str, thousandths: int | None) -> int | None:
+    return plausible.number(name, None if thousandths is None else thousandths / 1000, "celsius")
 
 
 def _clocks(path: Path) -> tuple[int | None, int | None]:
@@ -187,9 +187,10 @@ def _clocks(path: Path) -> tuple[int | None, int | None]:
     return now, max(rates, default=None)
 
 
-def _pcie(device: _Device, sieve: PlausibilityFilter) -> PcieLink | None:
-    speeds = [_generation(read_text(device.folder / f"{which}_link_speed")) for which in ("current", "max")]
-    widths = [sieve.number("pcie.width", device.number(f"{which}_link_width") or None, "width") for which in ("current", "max")]
+def _pcie(device: _Device, plausible: PlausibilityFilter) -> PcieLink | None:
+    states = ("current", "max")
+    speeds = [_generation(read_text(device.folder / f"{state}_link_speed")) for state in states]
+    widths = [plausible.number("pcie.width", device.number(f"{state}_link_width") or None, "width") for state in states]
     if not any([*speeds, *widths]):
         return None
     return PcieLink(speeds[0], widths[0], speeds[1], widths[1])

@@ -46,26 +46,26 @@ class AppleProbe:
 
     def cards(self) -> tuple[Card, ...]:
         """The one GPU."""
-        sieve = PlausibilityFilter()
+        plausible = PlausibilityFilter()
         cores = str(self._display.get("sppci_cores", ""))
         return (
             Card(
                 index=0,
                 vendor="apple",
-                name=sieve.words("name", self._display.get("sppci_model")) or "?",
+                name=plausible.words("name", self._display.get("sppci_model")) or "?",
                 now=self.samples()[0],
                 cores=int(cores) if cores.isdigit() else None,
-                odd=sieve.odd,
+                odd=plausible.odd,
             ),
         )
 
     def samples(self, traffic: bool = False) -> tuple[Sample, ...]:
         """Utilisation and memory in use."""
-        told, sieve = _statistics(self._run(STATISTICS)), PlausibilityFilter()
-        size = sieve.number("memory_bytes", self._memory_bytes, "bytes")
-        used = sieve.number("memory_used_bytes", told.get("In use system memory"), "bytes")
-        busy = sieve.number("utilisation_percent", told.get("Device Utilization %"), "percent")
-        return (Sample(0, utilisation_percent=busy, memory_used_bytes=used, memory_bytes=size, odd=sieve.odd),)
+        told, plausible = _statistics(self._run(STATISTICS)), PlausibilityFilter()
+        size = plausible.number("memory_bytes", self._memory_bytes, "bytes")
+        used = plausible.number("memory_used_bytes", told.get("In use system memory"), "bytes")
+        busy = plausible.number("utilisation_percent", told.get("Device Utilization %"), "percent")
+        return (Sample(0, utilisation_percent=busy, memory_used_bytes=used, memory_bytes=size, odd=plausible.odd),)
 
 
 def _displays(text: str | None) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ from whichgpu.measure.drivers.throttle import reasons
 
 MHZ = 10**6
 SM, MEMORY = 1, 2  # clocks
-MOST_LINKS, MOST_GPUS = 36, 64
+MAX_LINKS, MAX_GPUS = 36, 64
 NVLINK = 2  # the peer-to-peer capability to query
 UNCORRECTED, VOLATILE = 1, 0
 PATHS = {0: "board", 10: "switch", 20: "switches", 30: "bridge", 40: "node", 50: "system"}
@@ -53,8 +53,8 @@ class NvidiaProbe:
 
     def count(self) -> int:
         """Number of GPUs."""
-        found = self._nvml.ask("nvmlDeviceGetCount")
-        return min(found, MOST_GPUS) if isinstance(found, int) else 0
+        count = self._nvml.ask("nvmlDeviceGetCount")
+        return min(count, MAX_GPUS) if isinstance(count, int) else 0
 
     def close(self) -> None:
         """Release the driver."""
@@ -67,13 +67,13 @@ class NvidiaProbe:
             self._fixed = [None] * len(self._uuids)
         try:
             fixed = self._devices()
-            found = tuple(self._sample(index, device, traffic) for index, device in enumerate(fixed))
+            samples = tuple(self._sample(index, device, traffic) for index, device in enumerate(fixed))
         except DriverUnavailable:
             self._broken = True  # The next call reopens the driver.
             raise
         self._broken = False
-        self._fixed = [None if sample.lost else device for sample, device in zip(found, fixed, strict=True)]
-        return found
+        self._fixed = [None if sample.lost else device for sample, device in zip(samples, fixed, strict=True)]
+        return samples
 
     def processes(self) -> tuple[tuple[int, ...], ...]:
         """Process ids by GPU; in a container there may be none, or those of another namespace."""
@@ -93,7 +93,7 @@ class NvidiaProbe:
         return self._fixed
 
     def _open(self, index: int) -> _Fixed | None:
-        sieve = PlausibilityFilter()
+        plausible = PlausibilityFilter()
         try:
             handle = self._handle(index)
             if handle is None:
@@ -102,8 +102,8 @@ class NvidiaProbe:
             clock = self._nvml.ask("nvmlDeviceGetMaxClockInfo", handle, SM)
         except GpuLost:
             return None
-        limit_watts = sieve.watts("power_limit_watts", limit)
-        return _Fixed(handle, limit_watts or None, sieve.scaled("sm_clock_max_hz", clock, "megahertz", MHZ) or None)
+        limit_watts = plausible.watts("power_limit_watts", limit)
+        return _Fixed(handle, limit_watts or None, plausible.scaled("sm_clock_max_hz", clock, "megahertz", MHZ) or None)
 
     def _handle(self, index: int) -> Any:
         """Look up a GPU by index first and by UUID later, since a driver that lost a GPU renumbers the others."""
@@ -127,10 +127,10 @@ class NvidiaProbe:
         return sample
 
     def _read(self, index: int, device: _Fixed, traffic: bool) -> Sample:
-        ask, handle, sieve = self._nvml.ask, device.handle, PlausibilityFilter()
+        ask, handle, plausible = self._nvml.ask, device.handle, PlausibilityFilter()
         used = ask("nvmlDeviceGetUtilizationRates", handle)
         memory = ask("nvmlDeviceGetMemoryInfo", handle)
-        total, taken = sieve.memory("memory_bytes", getattr(memory, "total", None), getattr(memory, "free", None))
+        total, taken = plausible.memory("memory_bytes", getattr(memory, "total", None), getattr(memory, "free", None))
         power = ask("nvmlDeviceGetPowerUsage", handle)
         events = ask("nvmlDeviceGetCurrentClocksEventReasons", handle)
         if events is None:  # before driver 535
@@ -140,37 +140,37 @@ class NvidiaProbe:
         sent = ask("nvmlDeviceGetPcieThroughput", handle, 0) if traffic else None
         return Sample(
             index=index,
-            utilisation_percent=sieve.number("utilisation_percent", getattr(used, "gpu", None), "percent"),
-            memory_utilisation_percent=sieve.number("memory_utilisation_percent", getattr(used, "memory", None), "percent"),
+            utilisation_percent=plausible.number("utilisation_percent", getattr(used, "gpu", None), "percent"),
+            memory_utilisation_percent=plausible.number("memory_utilisation_percent", getattr(used, "memory", None), "percent"),
             memory_used_bytes=taken,
             memory_bytes=total,
-            power_watts=sieve.watts("power_watts", power),
+            power_watts=plausible.watts("power_watts", power),
             power_limit_watts=device.power_limit_watts,
-            temperature_celsius=sieve.number("temperature_celsius", ask("nvmlDeviceGetTemperature", handle, 0), "celsius"),
-            sm_clock_hz=sieve.scaled("sm_clock_hz", ask("nvmlDeviceGetClockInfo", handle, SM), "megahertz", MHZ),
+            temperature_celsius=plausible.number("temperature_celsius", ask("nvmlDeviceGetTemperature", handle, 0), "celsius"),
+            sm_clock_hz=plausible.scaled("sm_clock_hz", ask("nvmlDeviceGetClockInfo", handle, SM), "megahertz", MHZ),
             sm_clock_max_hz=device.sm_clock_max_hz,
             throttle=reasons(events),
             processes=len(running) if isinstance(running, Sequence) else None,
-            pcie_rx_bandwidth=sieve.scaled("pcie_rx_bandwidth", received, "kilobytes_per_second", 1000),
-            pcie_tx_bandwidth=sieve.scaled("pcie_tx_bandwidth", sent, "kilobytes_per_second", 1000),
-            odd=sieve.odd,
+            pcie_rx_bandwidth=plausible.scaled("pcie_rx_bandwidth", received, "kilobytes_per_second", 1000),
+            pcie_tx_bandwidth=plausible.scaled("pcie_tx_bandwidth", sent, "kilobytes_per_second", 1000),
+            odd=plausible.odd,
         )
 
     def _card(self, index: int, devices: Sequence[_Fixed | None]) -> Card:
-        device, sieve = devices[index], PlausibilityFilter()
+        device, plausible = devices[index], PlausibilityFilter()
         sample = self._sample(index, device, traffic=True)
         name = None
         try:
             if device is not None:
-                name = sieve.words("name", self._nvml.ask("nvmlDeviceGetName", device.handle))
+                name = plausible.words("name", self._nvml.ask("nvmlDeviceGetName", device.handle))
             if device is None or sample.lost:
                 return Card(index, "nvidia", name or "?", Sample(index, lost=True))
-            return self._described(index, devices, name or "?", sample, sieve)
+            return self._described(index, devices, name or "?", sample, plausible)
         except GpuLost:
             return Card(index, "nvidia", name or "?", Sample(index, lost=True))
 
     def _described(
-        self, index: int, devices: Sequence[_Fixed | None], name: str, sample: Sample, sieve: PlausibilityFilter
+        self, index: int, devices: Sequence[_Fixed | None], name: str, sample: Sample, plausible: PlausibilityFilter
     ) -> Card:
         device = devices[index]
         assert device is not None
@@ -184,37 +184,37 @@ class NvidiaProbe:
             vendor="nvidia",
             name=name,
             now=sample,
-            driver=sieve.words("driver", ask("nvmlSystemGetDriverVersion")),
+            driver=plausible.words("driver", ask("nvmlSystemGetDriverVersion")),
             api_version=_cuda_version(ask("nvmlSystemGetCudaDriverVersion")),
             compute_capability=f"{capability[0]}.{capability[1]}" if capability else None,
             target=f"sm_{capability[0]}{capability[1]}" if capability else None,
-            cores=sieve.number("cores", ask("nvmlDeviceGetNumGpuCores", handle), "count") or None,
-            memory_clock_hz=sieve.scaled("memory_clock_hz", ask("nvmlDeviceGetClockInfo", handle, MEMORY), "megahertz", MHZ),
-            memory_clock_max_hz=sieve.scaled(
+            cores=plausible.number("cores", ask("nvmlDeviceGetNumGpuCores", handle), "count") or None,
+            memory_clock_hz=plausible.scaled("memory_clock_hz", ask("nvmlDeviceGetClockInfo", handle, MEMORY), "megahertz", MHZ),
+            memory_clock_max_hz=plausible.scaled(
                 "memory_clock_max_hz", ask("nvmlDeviceGetMaxClockInfo", handle, MEMORY), "megahertz", MHZ
             ),
-            power_default_watts=sieve.watts(
+            power_default_watts=plausible.watts(
                 "power_default_watts", ask("nvmlDeviceGetPowerManagementDefaultLimit", handle) or None
             ),
-            power_max_watts=sieve.watts("power_max_watts", limits[1] if limits else None),
-            slowdown_celsius=sieve.number("slowdown_celsius", ask("nvmlDeviceGetTemperatureThreshold", handle, 1), "celsius"),
+            power_max_watts=plausible.watts("power_max_watts", limits[1] if limits else None),
+            slowdown_celsius=plausible.number("slowdown_celsius", ask("nvmlDeviceGetTemperatureThreshold", handle, 1), "celsius"),
             ecc=bool(ecc[0]) if ecc else None,
             ecc_pending=bool(ecc[1]) if ecc else None,
-            ecc_errors=sieve.number("ecc_errors", ask("nvmlDeviceGetTotalEccErrors", handle, UNCORRECTED, VOLATILE), "count"),
+            ecc_errors=plausible.number("ecc_errors", ask("nvmlDeviceGetTotalEccErrors", handle, UNCORRECTED, VOLATILE), "count"),
             mig=bool(mig[0]) if mig else None,
             slices=self._slices(handle) if mig and mig[0] else (),
-            pcie=self._pcie(handle, sieve),
+            pcie=self._pcie(handle, plausible),
             nvlinks=None if links is None else len(links),
             nvlinks_active=None if links is None else sum(links),
             peers=self._peers(index, devices),
             persistence=_switch(ask("nvmlDeviceGetPersistenceMode", handle)),
             compute_mode=COMPUTE_MODES.get(ask("nvmlDeviceGetComputeMode", handle)),
-            odd=tuple(dict.fromkeys((*sieve.odd, *sample.odd))),
+            odd=tuple(dict.fromkeys((*plausible.odd, *sample.odd))),
         )
 
-    def _pcie(self, handle: Any, sieve: PlausibilityFilter) -> PcieLink | None:
+    def _pcie(self, handle: Any, plausible: PlausibilityFilter) -> PcieLink | None:
         def number(name: str, function: str, kind: str) -> int | None:
-            return sieve.number(name, self._nvml.ask(function, handle), kind)
+            return plausible.number(name, self._nvml.ask(function, handle), kind)
 
         link = PcieLink(
             generation=number("pcie.generation", "nvmlDeviceGetCurrPcieLinkGeneration", "generation"),
@@ -229,7 +229,7 @@ class NvidiaProbe:
     def _links(self, handle: Any) -> list[bool] | None:
         """State of each NVLink; None if there are none."""
         states = []
-        for link in range(MOST_LINKS):
+        for link in range(MAX_LINKS):
             state = self._nvml.ask("nvmlDeviceGetNvLinkState", handle, link)
             if state is None:
                 break
@@ -239,34 +239,34 @@ class NvidiaProbe:
     def _peers(self, index: int, devices: Sequence[_Fixed | None]) -> tuple[Peer, ...]:
         own = devices[index]
         assert own is not None
-        found = []
+        peers = []
         for other, device in enumerate(devices):
             if device is None or other == index:
                 continue
             linked = self._nvml.ask("nvmlDeviceGetP2PStatus", own.handle, device.handle, NVLINK) == 0
             level = self._nvml.ask("nvmlDeviceGetTopologyCommonAncestor", own.handle, device.handle)
             path = "nvlink" if linked else PATHS.get(level) if isinstance(level, int) else None
-            found.append(Peer(other, path or "unknown"))
-        return tuple(found)
+            peers.append(Peer(other, path or "unknown"))
+        return tuple(peers)
 
     def _slices(self, handle: Any) -> tuple[MigSlice, ...]:
         most = self._nvml.ask("nvmlDeviceGetMaxMigDeviceCount", handle)
-        found = []
+        slices = []
         for place in range(min(most, 16) if isinstance(most, int) else 0):
             part = self._nvml.ask("nvmlDeviceGetMigDeviceHandleByIndex", handle, place)
             if part is not None:
-                found.append(self._slice(part))
-        return tuple(found)
+                slices.append(self._slice(part))
+        return tuple(slices)
 
     def _slice(self, part: Any) -> MigSlice:
-        sieve = PlausibilityFilter()
+        plausible = PlausibilityFilter()
         memory = self._nvml.ask("nvmlDeviceGetMemoryInfo", part)
-        total, used = sieve.memory("memory_bytes", getattr(memory, "total", None), getattr(memory, "free", None))
+        total, used = plausible.memory("memory_bytes", getattr(memory, "total", None), getattr(memory, "free", None))
         attributes = self._nvml.ask("nvmlDeviceGetAttributes", part)
-        sms = sieve.number("sms", getattr(attributes, "multiprocessorCount", None), "count")
+        sms = plausible.number("sms", getattr(attributes, "multiprocessorCount", None), "count")
         if total is None:
-            total = sieve.scaled("memory_bytes", getattr(attributes, "memorySizeMB", None), "count", MIB)
-        name = sieve.words("profile", self._nvml.ask("nvmlDeviceGetName", part)) or ""
+            total = plausible.scaled("memory_bytes", getattr(attributes, "memorySizeMB", None), "count", MIB)
+        name = plausible.words("profile", self._nvml.ask("nvmlDeviceGetName", part)) or ""
         return MigSlice(name.rpartition("MIG ")[2] or "?", total, used, sms)
 
     def _process_ids(self, device: _Fixed | None) -> tuple[int, ...]:

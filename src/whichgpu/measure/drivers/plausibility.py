@@ -45,13 +45,13 @@ class PlausibilityFilter:
 
     def scaled(self, name: str, value: Any, kind: str, scale: int) -> int | None:
         """Return a plausible number in base units, else None."""
-        found = self.number(name, value, kind)
-        return None if found is None else found * scale
+        number = self.number(name, value, kind)
+        return None if number is None else number * scale
 
     def watts(self, name: str, value: Any) -> float | None:
         """Convert plausible milliwatts to watts."""
-        found = self.number(name, value, "milliwatts")
-        return None if found is None else found / 1000
+        number = self.number(name, value, "milliwatts")
+        return None if number is None else number / 1000
 
     def memory(self, name: str, total: Any, free: Any) -> tuple[int | None, int | None]:
         """Total and used bytes; both None if they contradict each other."""
@@ -65,7 +65,7 @@ class PlausibilityFilter:
         """Return a printable text of limited length, else None."""
         if value is None:
             return None
-        shown = "".join(mark for mark in str(value) if mark.isprintable()).strip()
-        if not shown or len(shown) > MAX_NAME_LENGTH:
+        text = "".join(mark for mark in str(value) if mark.isprintable()).strip()
+        if not text or len(text) > MAX_NAME_LENGTH:
             self._odd[name] = None
-        return shown[:MAX_NAME_LENGTH] or None
+        return text[:MAX_NAME_LENGTH] or None
