@@ -1,10 +1,10 @@
-"""Distil public price histories and stated prices into catalog/data/prices.csv.
+"""Build catalog/data/prices.csv from public price histories and hand-typed prices.
 
     PYTHONPATH=src:tools python tools/curate_prices.py ../shared/evidence/prices
 
-Each offer's sightings in several sources become runs of one price: joined where they agree (to 0.2%, the finer digits kept),
-set aside where a better source contradicts them. Runs that are alike but for the region share a row. What was left out, and
-where sources disagree, is printed; every row names its sources, best first.
+The observations of an offer become intervals of one price: merged if they agree to 0.2% (the finer digits stay), dropped if a
+better source contradicts them. Intervals that differ in region alone share a row. The script prints what it left out and where
+sources disagree; every row names its sources, best first.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from whichgpu.catalog.schema import DATA_DIR, schema
 
 RECORDED = "2026-11-15"
 STATED = Path(__file__).parent / "prices" / "stated.csv"
-# Providers' own words first, then their data, then collections.
-RANK = (
+# Best first: announcements of providers (not listed), then their data, then collections.
+SOURCE_RANKS = (
     "karpenter-aws-prices",
     "karpenter-azure-prices",
     "vantage-ec2instances",
@@ -39,12 +39,12 @@ RANK = (
 
 
 def rank(source: str) -> int:
-    """How good a source is; 0 is best: whatever is stated by hand from an announcement or a post."""
-    return RANK.index(source) + 1 if source in RANK else 0
+    """Rank of a source; 0 is best: prices typed from an announcement or a post."""
+    return SOURCE_RANKS.index(source) + 1 if source in SOURCE_RANKS else 0
 
 
-def stated() -> Iterator[Seen]:
-    """Prices typed in from announcements and posts."""
+def typed_prices() -> Iterator[Seen]:
+    """Yield prices typed from announcements and posts."""
     for row in table(STATED):
         cells = {
             name: row[name] for name in ("provider", "instance", "term", "payment", "ended", "source", "currency", "includes")
@@ -53,17 +53,17 @@ def stated() -> Iterator[Seen]:
             yield Seen(region=region, price=Decimal(row["price"]), first=row["first"], last=row["last"] or row["first"], **cells)
 
 
-def settle(offers: Iterable[Seen], disagreements: list[tuple[Seen, Seen]]) -> list[Seen]:
-    """Runs of one price of each offer, in time; of two that contradict each other on one day, the better source's."""
+def merge_observations(offers: Iterable[Seen], disagreements: list[tuple[Seen, Seen]]) -> list[Seen]:
+    """Price intervals of an offer, oldest first; if two sources contradict each other on a day, the better one counts."""
     settled: list[Seen] = []
     for seen in sorted(offers, key=lambda seen: (seen.first, rank(seen.source.partition(";")[0]))):
         before = settled[-1] if settled else None
         if before is None:
             settled.append(seen)
         elif before.ended and seen.first >= before.ended and seen.source == "tsaol-aws-gpu":
-            continue  # AWS's price list keeps machines that can be rented no longer
+            continue  # AWS's price list contains withdrawn instances.
         elif same(before.price, seen.price):
-            settled[-1] = joined(before, seen)
+            settled[-1] = merge(before, seen)
         elif seen.first <= before.last and seen.term != "spot":
             disagreements.append((before, seen))
             if rank(seen.source) < rank(before.source.partition(";")[0]):
@@ -74,22 +74,22 @@ def settle(offers: Iterable[Seen], disagreements: list[tuple[Seen, Seen]]) -> li
     return settled
 
 
-def joined(a: Seen, b: Seen) -> Seen:
-    """Two sightings of one price as one run."""
+def merge(a: Seen, b: Seen) -> Seen:
+    """Merge two observations of one price."""
     sources = sorted(dict.fromkeys((*a.source.split(";"), *b.source.split(";"))), key=rank)
     last = max(a.last, b.last)
-    gone = [seen.ended for seen in (a, b) if seen.ended > last]  # an earlier end was no end: it is listed again
+    gone = [seen.ended for seen in (a, b) if seen.ended > last]  # An earlier end does not count: it was listed again.
     price = Decimal(finer(f"{a.price:f}", f"{b.price:f}"))
     return replace(a, price=price, last=last, ended=min(gone, default=""), source=";".join(sources))
 
 
 def yesterday(day: str) -> str:
-    """The day before."""
+    """Return the day before."""
     return (date.fromisoformat(day) - timedelta(days=1)).isoformat()
 
 
 def without_overtaken(seen: list[Seen]) -> Iterator[Seen]:
-    """Prices of no stated region stand only until the machine's prices are known by region."""
+    """Drop prices without a region from the day the instance has prices by region."""
     begins: dict[tuple[str, str], str] = {}
     for one in seen:
         if one.region != "any":
@@ -104,7 +104,7 @@ def without_overtaken(seen: list[Seen]) -> Iterator[Seen]:
 
 
 def while_rented(seen: Iterable[Seen], machines: dict[tuple[str, str], dict[str, str]], clouds: Clouds) -> Iterator[Seen]:
-    """No price outlives the machine: lists keep what their provider has withdrawn."""
+    """End prices when the instance is withdrawn, since lists keep withdrawn instances."""
     for one in seen:
         machine = machines.get((one.provider, one.instance))
         if machine is None or not machine["last_seen"]:
@@ -116,34 +116,34 @@ def while_rented(seen: Iterable[Seen], machines: dict[tuple[str, str], dict[str,
         elif one.last <= last:
             yield replace(one, ended=one.ended or tomorrow(last))
         else:
-            looks = [day for day in clouds.sky.days(one.provider) if one.first <= day <= last]
-            yield replace(one, last=max(looks, default=one.first), ended=tomorrow(last))
+            days = [day for day in clouds.sky.days(one.provider) if one.first <= day <= last]
+            yield replace(one, last=max(days, default=one.first), ended=tomorrow(last))
 
 
 def tomorrow(day: str) -> str:
-    """The day after."""
+    """Return the day after."""
     return (date.fromisoformat(day) + timedelta(days=1)).isoformat()
 
 
 def with_ends(settled: list[Seen]) -> Iterator[Seen]:
-    """A machine that can no longer be rented by the hour cannot be reserved either."""
+    """End reserved prices when the on-demand offer ends."""
     ends: dict[tuple[str, str, str], str] = {}
     for one in settled:
         if one.term == "on-demand":
             place = (one.provider, one.instance, one.region)
-            ends[place] = one.ended  # in the order of time: the last run's
+            ends[place] = one.ended  # The last one counts, since they are in order of time.
     for one in settled:
         end = ends.get((one.provider, one.instance, one.region), "")
         yield replace(one, ended=end) if end > one.last and not one.ended and one.term != "on-demand" else one
 
 
 def rows(settled: Iterable[Seen]) -> list[dict[str, str]]:
-    """Rows of the table: runs alike but for their region as one."""
-    alike: dict[Seen, list[str]] = defaultdict(list)
+    """Rows of the table: intervals that differ in region alone are one row."""
+    by_price: dict[Seen, list[str]] = defaultdict(list)
     for seen in settled:
-        alike[replace(seen, region="")].append(seen.region)
+        by_price[replace(seen, region="")].append(seen.region)
     found = []
-    for seen, regions in alike.items():
+    for seen, regions in by_price.items():
         price = f"{seen.price.normalize():f}"
         found.append(
             {
@@ -169,19 +169,19 @@ def rows(settled: Iterable[Seen]) -> list[dict[str, str]]:
 
 
 def main() -> None:
-    """Write the table and say what was left out."""
+    """Write the table and report what was left out."""
     machines = {(row["provider"], row["instance"]): row for row in table(DATA_DIR / "instances.csv")}
     for row in list(machines.values()):
         machines |= {(row["provider"], alias): row for alias in row["aliases"].split(";") if alias}
     regions = {(row["provider"], row["region"]) for row in table(DATA_DIR / "regions.csv")}
     clouds = Clouds(Path(sys.argv[1]), machines, regions)
-    seen = [*stated(), *clouds.all()]
+    seen = [*typed_prices(), *clouds.all()]
     seen = [replace(one, instance=machines[one.provider, one.instance]["instance"]) if not one.gpu else one for one in seen]
     offers: dict[tuple[str, ...], list[Seen]] = defaultdict(list)
     for one in without_overtaken(list(while_rented(seen, machines, clouds))):
         offers[one.offer].append(one)
     disagreements: list[tuple[Seen, Seen]] = []
-    settled = [run for group in offers.values() for run in settle(group, disagreements)]
+    settled = [run for group in offers.values() for run in merge_observations(group, disagreements)]
     found = rows(with_ends(settled))
     with (DATA_DIR / "prices.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(schema()["prices"]), lineterminator="\n")
@@ -192,7 +192,7 @@ def main() -> None:
 
 
 def report(found: list[dict[str, str]], left: Counter[str], disagreements: list[tuple[Seen, Seen]]) -> None:
-    """What was written, left out and found to disagree."""
+    """Print the counts of rows, of what was left out, and all disagreements."""
     print(f"{len(found)} rows, {sum(len(row['regions'].split(';')) for row in found)} prices of offers")
     for column in ("provider", "term"):
         print(" ", dict(Counter(row[column] for row in found).most_common()))

@@ -1,4 +1,4 @@
-"""Single-shot detectors as the tracer takes them: networks on tensors. Matching and sorting of boxes is left out."""
+"""Single-shot detectors for the tracer, without matching and sorting of boxes."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ SIZES: dict[str, tuple[int, ...]] = {
     "ssd300_resnet50": (300,),
     "ssd_resnet34": (1200,),
 }
-ANCHORS = 4, 6, 6, 6, 4, 4  # boxes at a place of each map
+ANCHORS = 4, 6, 6, 6, 4, 4  # boxes per position of each feature map
 CLASSES = 81
 
 
 def network(name: str) -> Any:
-    """The network of that name without weights."""
+    """Build the network of that name without weights."""
     return NETWORKS[name](load_torchvision().models)
 
 
 def detector(backbone: Any, head: Any) -> Any:
-    """A backbone that makes maps and a head that makes boxes and scores of them; scores come with the classes second."""
+    """Detector of a backbone and a head; the scores have the classes as second dimension."""
     torch = load_torch()
 
     class Detector(torch.nn.Module):  # type: ignore[misc]
@@ -38,13 +38,13 @@ def detector(backbone: Any, head: Any) -> Any:
 
 
 def ssd300_vgg16(models: Any) -> Any:
-    """SSD, arXiv 1512.02325, as torchvision has it."""
+    """SSD, arXiv 1512.02325, from torchvision."""
     whole = models.detection.ssd300_vgg16(weights=None, weights_backbone=None)
     return detector(whole.backbone, whole.head)
 
 
 def ssd(trunk: Any, extras: list[Any], widths: list[int], stride: int = 1) -> Any:
-    """SSD on a trunk of ResNet and further blocks, a 3x3 convolution for boxes and one for scores on each map."""
+    """SSD on a ResNet backbone and further blocks, with 3x3 convolutions for boxes and scores on each feature map."""
     torch = load_torch()
     nn = torch.nn
 
@@ -71,7 +71,7 @@ def ssd(trunk: Any, extras: list[Any], widths: list[int], stride: int = 1) -> An
 
 
 def resnet_trunk(whole: Any) -> Any:
-    """A ResNet to its third stage, which keeps the size of the second's maps."""
+    """ResNet up to its third stage, which keeps the resolution of the second."""
     nn = load_torch().nn
     for part in whole.layer3[0].modules():
         if isinstance(part, nn.Conv2d):
@@ -80,7 +80,7 @@ def resnet_trunk(whole: Any) -> Any:
 
 
 def shrinking(inputs: int, middle: int, outputs: int, stride: int, padding: int, *, norm: bool) -> Any:
-    """A further block of SSD: 1x1, then 3x3."""
+    """Extra block of SSD: a 1x1, then a 3x3 convolution."""
     nn = load_torch().nn
     layers = []
     for convolution in (
@@ -102,7 +102,7 @@ def ssd300_resnet50(models: Any) -> Any:
 
 
 def ssd_resnet34(models: Any) -> Any:
-    """SSD on ResNet-34 at 1200 pixels as in MLPerf inference to 2021: the heads look at every third place of each map."""
+    """SSD on ResNet-34 at 1200 pixels as in MLPerf inference to 2021, with heads of stride three."""
     widths = [256, 512, 512, 256, 256, 256]
     middles, strides, paddings = (256, 256, 128, 128, 128), (2, 2, 2, 2, 1), (1, 1, 1, 0, 0)
     extras = [

@@ -20,7 +20,7 @@ SIZES: dict[str, tuple[int, ...]] = {
 
 
 def network(name: str) -> Any:
-    """The network of that name without weights."""
+    """Build the network of that name without weights."""
     load_torchvision()
     import diffusers
 

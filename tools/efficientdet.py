@@ -1,4 +1,4 @@
-"""EfficientDet-D0, arXiv 1911.09070, written plainly: EfficientNet-B0, three layers of BiFPN, separable heads."""
+"""EfficientDet-D0, arXiv 1911.09070: EfficientNet-B0, three layers of BiFPN, separable heads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LEVELS = 5
 
 
 def network(_: str) -> Any:
-    """The network without weights."""
+    """Build the network without weights."""
     torch = load_torch()
     nn = torch.nn
     features = load_torchvision().models.efficientnet_b0().features[:8]
@@ -50,7 +50,7 @@ def separable(outputs: int, *, bias: bool) -> Any:
 
 
 def fused(inputs: int) -> Any:
-    """Maps of one size weighed, added, activated and convolved."""
+    """Weighted sum of feature maps, activation and convolution."""
     torch = load_torch()
     nn = torch.nn
 
@@ -69,7 +69,7 @@ def fused(inputs: int) -> Any:
 
 
 def cell(*, first: bool) -> Any:
-    """A layer of BiFPN: from coarse to fine, then back; the first also brings the backbone's maps to the pyramid's width."""
+    """Layer of BiFPN: top-down, then bottom-up; the first also projects the backbone's maps to the pyramid's width."""
     nn = load_torch().nn
 
     def narrowed(channels: int) -> Any:
@@ -103,7 +103,7 @@ def cell(*, first: bool) -> Any:
 
 
 def head(values: int) -> Any:
-    """Separable convolutions that all maps share, each with a normalisation for every map."""
+    """Separable convolutions shared by all maps, each with a normalisation per map."""
     torch = load_torch()
     nn = torch.nn
 

@@ -1,4 +1,4 @@
-"""Classifiers of torchvision and timm as the tracer takes them, and the image sizes to trace each at."""
+"""Classifiers of torchvision and timm for the tracer, with the image sizes to trace."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ SIZES = TORCHVISION | TIMM
 
 
 def network(name: str) -> Any:
-    """The network of that name without weights."""
+    """Build the network of that name without weights."""
     models = load_torchvision().models
     if name in TIMM:
         return timm_model(name)
@@ -94,7 +94,7 @@ def network(name: str) -> Any:
 
 
 def timm_model(name: str) -> Any:
-    """A network of timm; some read numbers back from tensors while they are made."""
+    """Build a network of timm; some read values of tensors while they are built."""
     import timm
 
     try:
@@ -104,7 +104,7 @@ def timm_model(name: str) -> Any:
 
 
 def on_meta(make: Callable[[], Any]) -> Any:
-    """A module made on the cpu, then stripped of its bytes."""
+    """Module built on the CPU, then moved to the meta device."""
     with load_torch().device("cpu"):
         module = make()
     return module.to("meta")

@@ -22,7 +22,7 @@ KEPT = ("text/html", "text/plain", "image/svg+xml")  # a spec beside its picture
 
 
 def notebooks() -> list[Path]:
-    """All there are."""
+    """All example notebooks."""
     return sorted(FOLDER.glob("*.ipynb"))
 
 
@@ -55,7 +55,7 @@ def _environment(folder: str) -> dict[str, str]:
 
 
 def main() -> int:
-    """Run all, store all."""
+    """Run and store all notebooks."""
     for path in notebooks():
         _format().write(executed(path), path)
         sys.stderr.write(f"{path.relative_to(ROOT)}: {path.stat().st_size >> 10} KiB\n")

@@ -1,4 +1,4 @@
-"""Classifiers that benchmarks name and neither torchvision nor timm has, written plainly from their papers.
+"""Classifiers of benchmarks that neither torchvision nor timm has, from their papers.
 
 AlexNet of "one weird trick" and VGG-A are torchvision's alexnet and vgg11.
 """
@@ -22,14 +22,14 @@ CLASSES = 1000
 
 
 def network(name: str) -> Any:
-    """The network of that name without weights."""
+    """Build the network of that name without weights."""
     return NETWORKS[name]() if name in NETWORKS else efficientnet_widese(name)
 
 
 def convolution(
     inputs: int, outputs: int, kernel: int, stride: int = 1, *, padding: int | None = None, norm: bool = False
 ) -> Any:
-    """A convolution with its bias, batch normalisation where asked, and ReLU."""
+    """Convolution with bias, optional batch normalisation, and ReLU."""
     nn = load_torch().nn
     layers = [nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2 if padding is None else padding)]
     if norm:
@@ -38,7 +38,7 @@ def convolution(
 
 
 def concatenated(*branches: Any) -> Any:
-    """Branches over the same input, their channels put together."""
+    """Parallel branches with concatenated channels."""
     torch = load_torch()
 
     class Branches(torch.nn.Module):  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""Detectors on feature pyramids as the tracer takes them: networks on tensors. Matching and sorting of boxes is left out."""
+"""Detectors on feature pyramids for the tracer, without matching and sorting of boxes."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ SHAPES: dict[str, Callable[[int], tuple[int, ...]]] = {
 
 
 def network(name: str) -> Any:
-    """The network of that name without weights."""
+    """Build the network of that name without weights."""
     load_torchvision()
     return NETWORKS[name]()
 
 
 def backbone(name: str, layers: Sequence[int], extra: Any) -> Any:
-    """A ResNet with a feature pyramid of 256 channels, every layer trained."""
+    """ResNet with a feature pyramid of 256 channels, all layers trained."""
     from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
 
     return resnet_fpn_backbone(
@@ -59,7 +59,7 @@ def told(output: Any, values: int) -> Any:
 
 
 def shared_head(layers: int, anchors: int, classes: int, norms: int, act: Callable[[], Any]) -> Any:
-    """Convolutions that all maps share, with a batch normalisation for each map where there are `norms` of them."""
+    """Convolutions shared by all maps, with a batch normalisation per map if `norms` is not 0."""
     torch = load_torch()
     nn = torch.nn
 

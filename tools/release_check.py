@@ -31,7 +31,7 @@ TRACE = "time,prompt_tokens,output_tokens\n" + "".join(f"{0.5 * n},{200 + 37 * n
 
 
 def main() -> int:
-    """Each check in turn; 1 where one fails."""
+    """Run all checks; return 1 if one fails."""
     faults = [*version(), *tree()]
     with tempfile.TemporaryDirectory() as folder:
         program = installed(Path(folder))
@@ -54,7 +54,7 @@ def version() -> Iterator[str]:
 
 
 def tree() -> Iterator[str]:
-    """Nothing changed, nothing untracked."""
+    """Check that nothing is changed or untracked."""
     told = subprocess.run(["git", "status", "--porcelain"], cwd=ROOT, capture_output=True, text=True, check=False)
     if told.returncode or told.stdout.strip():
         yield f"the tree is not clean: {(told.stdout or told.stderr).split(chr(10))[:5]}"
@@ -72,7 +72,7 @@ def installed(folder: Path) -> Path:
 
 
 def examples(program: Path, folder: Path) -> Iterator[str]:
-    """Every line of the README's blocks for a shell, every block of Python."""
+    """Run every shell line and every Python block of the README."""
     home = folder / "home"
     home.mkdir()
     (home / "requests.csv").write_text(TRACE, encoding="utf-8")
@@ -87,7 +87,7 @@ def examples(program: Path, folder: Path) -> Iterator[str]:
 
 
 def _commands(line: str) -> Iterator[list[str]]:
-    """The commands of a line, its comment left out."""
+    """Commands of a line, without its comment."""
     words: list[str] = []
     for word in (*shlex.split(line, comments=True), ";"):
         if word.endswith(";"):
@@ -118,7 +118,7 @@ def _tried(argv: list[str], shown: str, home: Path, settings: dict[str, str]) ->
 
 
 def run(*argv: str) -> None:
-    """A step that must work."""
+    """Run a command that must succeed."""
     told = subprocess.run(argv, capture_output=True, text=True, check=False)
     print(f"{'ok     ' if told.returncode == 0 else 'BROKEN '} {Path(argv[0]).name} {' '.join(argv[1:4])}", flush=True)
     if told.returncode:

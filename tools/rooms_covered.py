@@ -23,7 +23,7 @@ PACKAGE = Path("src/whichgpu")
 
 @dataclass
 class Tally:
-    """Lines and branches there are, and those that were run."""
+    """Counts of lines and branches, and of those that were run."""
 
     lines: int = 0
     lines_run: int = 0
@@ -31,7 +31,7 @@ class Tally:
     branches_run: int = 0
 
     def add(self, summary: dict[str, int]) -> None:
-        """Another file's."""
+        """Add the counts of another file."""
         self.lines += summary["num_statements"]
         self.lines_run += summary["covered_lines"]
         self.branches += summary["num_branches"]
@@ -39,21 +39,21 @@ class Tally:
 
     @property
     def line_percent(self) -> float:
-        """Share of the lines; where there are none, all of them."""
+        """Share of lines run; 1 if there are none."""
         return 100 * self.lines_run / self.lines if self.lines else 100.0
 
     @property
     def branch_percent(self) -> float:
-        """Share of the branches; where there are none, all of them."""
+        """Share of branches run; 1 if there are none."""
         return 100 * self.branches_run / self.branches if self.branches else 100.0
 
     @property
     def enough(self) -> bool:
-        """Whether both are what is asked for."""
+        """Whether both reach the required share."""
         return min(self.line_percent, self.branch_percent) >= LEAST_PERCENT
 
     def row(self, name: str) -> str:
-        """One line of the table."""
+        """Line of the table."""
         lines = f"{self.line_percent:6.1f}% of {self.lines:>6,} lines"
         return f"{name:<44} {lines} {self.branch_percent:6.1f}% of {self.branches:>6,} branches"
 
@@ -81,7 +81,7 @@ def rooms_and_modules(found: dict[Path, dict[str, int]]) -> tuple[dict[str, Tall
 
 
 def main() -> int:
-    """The table; 1 where a room falls short, or where none of its lines were seen."""
+    """Print the table; return 1 if a room falls short or none of its lines were counted."""
     rooms, modules = rooms_and_modules(summaries())
     for name, tally in rooms.items():
         print(tally.row(name) + ("" if tally.enough else f"  below {LEAST_PERCENT}%"))

@@ -1,4 +1,4 @@
-"""Segmentation networks that benchmarks name, written plainly from their papers; most see volumes or grey pictures."""
+"""Segmentation networks of benchmarks, from their papers; most take volumes or grey images."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ SHAPES: dict[str, Callable[[int], tuple[int, ...]]] = {
 
 
 def network(name: str) -> Any:
-    """The network of that name without weights."""
+    """Build the network of that name without weights."""
     return NETWORKS[name]()
 
 
 def unet(inputs: int = 3, base: int = 64, classes: int = 2, *, modern: bool = True) -> Any:
-    """The U-Net of arXiv 1505.04597: with padding and batch normalisation as it is used today, or without as in the paper.
+    """U-Net of arXiv 1505.04597: with padding and batch normalisation as used today, or without as in the paper.
 
-    The paper's sees 572 grey pixels and tells of the middle 388; here as NVIDIA's medical example has it, growing maps by 3x3.
+    The paper's takes 572 grey pixels and labels the middle 388; upsampling is 3x3 as in NVIDIA's medical example.
     """
     nn = load_torch().nn
 
@@ -114,7 +114,7 @@ def strided_unet(inputs: int, classes: int, widths: Sequence[int], *, dims: int,
 
 
 def u_shaped(down: list[Any], up: list[Any], merge: list[Any], head: Any, pool: int = 0) -> Any:
-    """Blocks on the way down, with pooling between them where asked; on the way up each meets what was kept, cropped."""
+    """U-shaped network: blocks down with optional pooling, blocks up with cropped skip connections."""
     torch = load_torch()
     nn = torch.nn
 
@@ -139,7 +139,7 @@ def u_shaped(down: list[Any], up: list[Any], merge: list[Any], head: Any, pool: 
 
 
 def cropped(tensor: Any, sides: Sequence[int]) -> Any:
-    """The middle of a tensor; itself where it has those sides."""
+    """Centre crop of a tensor."""
     for dim, side in enumerate(sides, 2):
         margin = tensor.shape[dim] - side
         tensor = tensor.narrow(dim, margin // 2, side) if margin else tensor

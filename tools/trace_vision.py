@@ -36,7 +36,7 @@ from whichgpu.workload.tables import TABLES_FILE, decode_blocks, decode_versions
 BATCHES = 2, 3
 CHECKED_AT = 5
 PRECISIONS = {"fp32": "fp32", "amp": "amp-bf16", "bf16": "bf16"}
-WIDTHS = {"fp32": 4, "amp": 2, "bf16": 2}  # bytes of a convolution's operands
+WIDTHS = {"fp32": 4, "amp": 2, "bf16": 2}  # bytes per element of a convolution's operands
 CHECKED = ("train/amp", "infer/amp")
 
 FAMILIES = (library_models, older_networks, detectors, pyramids, efficientdet, segmenters, diffusion_models)
@@ -46,19 +46,19 @@ SCORES = 81, 90, 91, 264  # classes of detectors
 
 
 def factory(name: str) -> Callable[[], Any]:
-    """What makes the module, without weights."""
+    """Function that builds the module without weights."""
     family = next(family for family in FAMILIES if name in family.SIZES)
     return lambda: family.network(name)
 
 
 def pictures(name: str, image: int, batch: int) -> Callable[[], Any]:
-    """What makes the input of a model."""
+    """Function that builds the input of a model."""
     channels, *sides = SHAPES[name](image) if name in SHAPES else (3, image, image)
     return lambda: load_torch().empty(batch, channels, *sides)
 
 
 def loss(output: Any) -> Any:
-    """Cross-entropy over classes, the auxiliary heads' too; a plain mean for anything else."""
+    """Cross-entropy over classes, including auxiliary heads; a mean for anything else."""
     torch = load_torch()
     items = output if isinstance(output, tuple | list) else [output]
     terms = []
@@ -74,13 +74,13 @@ def loss(output: Any) -> Any:
 
 
 class Kinds:
-    """Numbers the kinds of allocation of a model in order of first sight."""
+    """Numbering of the kinds of allocation of a model in order of appearance."""
 
     def __init__(self) -> None:
         self.known: dict[tuple[Any, ...], int] = {}
 
     def number(self, label: str, size: Any, operands: Any) -> int:
-        """The number of a kind."""
+        """Number of a kind."""
         return self.known.setdefault((label, size, operands), len(self.known))
 
 
@@ -93,7 +93,7 @@ def affine(values: Iterable[int]) -> Any:
 
 
 def moves(run: ModuleTrace) -> list[tuple[int, int]]:
-    """Births and deaths; those dying together by age, since autocast drops its copies in the order of a hash table."""
+    """Allocations and frees; simultaneous frees by age, since autocast drops its copies in hash-table order."""
     groups = groupby(run.events, key=lambda event: event[1] > 0)
     return [event for born, group in groups for event in (group if born else sorted(group, reverse=True))]
 
@@ -140,7 +140,7 @@ def called(runs: tuple[ModuleTrace, ...]) -> list[Any]:
 
 
 def traced_pass(runs: tuple[ModuleTrace, ...], kinds: Kinds, width: int) -> dict[str, Any]:
-    """One pass as the file has it."""
+    """Encode one pass."""
     sequences = [moves(run) for run in runs]
     assert all(len(sequence) == len(sequences[0]) for sequence in sequences)
     workspaces = [operands(run, width) for run in runs]
@@ -164,7 +164,7 @@ def traced_pass(runs: tuple[ModuleTrace, ...], kinds: Kinds, width: int) -> dict
 
 
 def table(name: str, image: int) -> dict[str, Any]:
-    """The block of a model at an image size."""
+    """Table of a model at an image size."""
     make, kinds = factory(name), Kinds()
     flat = len(SHAPES[name](image)) == 3 if name in SHAPES else True  # volumes are left in the order they come in
     passes: dict[str, Any] = {}
@@ -192,7 +192,7 @@ def table(name: str, image: int) -> dict[str, Any]:
 
 
 def check(one: dict[str, Any], kinds: Kinds, run: ModuleTrace, name: str) -> None:
-    """Sizes read from the table at a third batch size are those traced."""
+    """Verify the table's sizes at a third batch size against a trace."""
     known = [size if isinstance(size, int) else size[0] + size[1] * CHECKED_AT for _, size, _ in kinds.known]
     told = [known[move // 2] for move in one["moves"] if not move % 2]
     seen = [size for _, size in moves(run) if size > 0]
@@ -203,7 +203,7 @@ def check(one: dict[str, Any], kinds: Kinds, run: ModuleTrace, name: str) -> Non
 def _job(task: tuple[str, int]) -> tuple[str, dict[str, Any] | str]:
     try:
         return f"{task[0]}@{task[1]}", table(*task)
-    except Exception as problem:  # one model that cannot be traced must not cost the others
+    except Exception as problem:  # A model that cannot be traced must not stop the others.
         return f"{task[0]}@{task[1]}", repr(problem)
 
 
@@ -219,7 +219,7 @@ def _write(blocks: dict[str, Any], earlier: dict[str, str]) -> None:
 
 
 def main() -> int:
-    """Trace the models asked for and write the file; 1 where one could not be traced."""
+    """Trace the given models and write the file; return 1 if one could not be traced."""
     parser = argparse.ArgumentParser(description="Write the operator tables.")
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--jobs", type=int, default=2)

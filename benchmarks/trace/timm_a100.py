@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.trace import pool, scores
+from benchmarks.trace.convolution_workspace import convolution_workspace
 from whichgpu.estimate.allocation_sequence import replay_events
 from whichgpu.estimate.allocator import Event
 from whichgpu.estimate.trace import ModuleTrace, images, trace
 from whichgpu.estimate.trace.framework import load_torch, load_torchvision
-from whichgpu.estimate.trace.workspace import convolution_workspace
 
 SMALL, LARGE = 8, 16
 

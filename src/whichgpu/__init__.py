@@ -161,14 +161,10 @@ def set_language(code: str) -> None:
 
     >>> set_language("en")
     """
-    from whichgpu.base.errors import UnknownName
-    from whichgpu.base.messages import code_of, languages, msg, set_current_language
+    from whichgpu.base.messages import set_current_language
+    from whichgpu.surface.commands.session import language_code
 
-    found = code_of(str(code))
-    if found is None:
-        hint = msg("hint.choices", choices=languages())
-        raise UnknownName("unknown-language", msg("error.unknown-language", name=str(code)), hint, languages())
-    set_current_language(found)
+    set_current_language(language_code(str(code)))
 
 
 if not TYPE_CHECKING:  # Checkers know the names from above.

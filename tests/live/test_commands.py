@@ -233,7 +233,7 @@ def test_watch_otherwise_tells_what_changed_since_the_last_look(filled: Path) ->
     assert [(row["kind"], row["after"]["amount"]) for row in changed.json()["changes"]] == [("down", "1.7")]
     again = call(*argv, "--json").json()
     assert (again["changes"], again["first"]) == ([], False)
-    assert "0 changes since the last look" in call(*argv).err
+    assert "0 changes since the last check" in call(*argv).err
 
 
 def test_watch_says_what_to_do_where_the_store_has_no_such_offer(filled: Path) -> None:

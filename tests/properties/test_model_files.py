@@ -7,7 +7,7 @@ import tracemalloc
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -73,12 +73,12 @@ def test_any_nested_config_is_read_or_politely_refused(outer: dict[str, Any], in
 def test_any_config_file_is_read_or_politely_refused(tmp_path_factory: pytest.TempPathFactory, content: Any) -> None:
     path = tmp_path_factory.getbasetemp() / "any.json"
     path.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
-    _politely(partial(find_model, str(path), _Empty()))
+    _politely(partial(find_model, str(path), cast("Any", _Empty())))
 
 
 @given(st.text(max_size=60), st.sampled_from(["", "hf:", "mlp:", "python:", "./", "hf:org/", "mlp:3x"]))
 def test_any_model_name_is_politely_refused(text: str, prefix: str) -> None:
-    _politely(partial(find_model, (prefix + text).replace("hf:", "hf:!"), _Empty()))
+    _politely(partial(find_model, (prefix + text).replace("hf:", "hf:!"), cast("Any", _Empty())))
 
 
 @given(plausible, st.sampled_from(["num_hidden_layers", "intermediate_size", "vocab_size"]))

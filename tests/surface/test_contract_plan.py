@@ -255,7 +255,7 @@ def test_the_text_says_when_prices_are_of_and_warns_of_old_ones(fleet: Path) -> 
     assert "price of" in reply.out
     assert re.search(r"job: .*\(.*price of \d{4}-\d\d-\d\d\).* once, in the bill as", reply.err)
     assert "prices last seen more than 30 days ago" in reply.err
-    assert "done once in the 8,760 hours" in reply.err
+    assert "runs once in the 8,760 hours" in reply.err
 
 
 def test_an_engine_is_planned_only_where_it_runs_and_earlier_releases_are_named() -> None:
@@ -278,7 +278,7 @@ def test_ranges_are_shown_and_an_objective_within_one_is_named(planned: dict[str
     limits = {"ttft": 1.0, "tpot": 0.05}
     assert check["unsure"] == [name for name in limits if check[name]["value"] <= limits[name] < check[name]["high"]]
     told = call(*SERVE).err
-    assert re.search(r"between tokens [\d.]+ ms \([\d.]+ ms to [\d.]+ m?s\)", told)
+    assert re.search(r"TPOT [\d.]+ ms \([\d.]+ ms to [\d.]+ m?s\)", told)
     assert told.count("is inside that range") == len(check["unsure"])
     assert "with 15% headroom per replica (--headroom), no mix" in told
 

@@ -95,7 +95,7 @@ def test_answers_of_one_token_have_no_time_between_tokens() -> None:
 
 def test_a_refusal_names_the_objective_nobody_gave() -> None:
     words = ("recommend", "serve", "llama-3.1-70b", "--gpu", "L4", "--gpus", "8", *DAY)
-    assert "100 ms between tokens at most" in call(*words).err.splitlines()[0]
+    assert "at most 100 ms between tokens" in call(*words).err.splitlines()[0]
     assert "the default objective" not in call(*words, "--tpot", "90ms").err
 
 

@@ -1,4 +1,4 @@
-"""Prices of each cloud out of the public data sets, their known faults left out (`left` counts what and why)."""
+"""Prices of each cloud from public data sets, without known faults (`left` counts them by reason)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CENT = Decimal("0.00001")
 
 
 class Clouds:
-    """Everything the data sets hold that belongs to a machine of ours."""
+    """Prices of the data sets that belong to an instance of the catalog."""
 
     def __init__(self, evidence: Path, machines: dict[tuple[str, str], dict[str, str]], regions: set[tuple[str, str]]) -> None:
         self._evidence = evidence
@@ -26,7 +26,7 @@ class Clouds:
         self.left: Counter[str] = Counter()
 
     def all(self) -> Iterator[Seen]:
-        """Every price."""
+        """Yield all prices."""
         for found in (*self.aws_old(), *self.aws(), *self.gcp(), *self.azure(), *self.others(), *self.vast(), *self.fullstack()):
             if found.region != "any" and (found.provider, found.region) not in self._regions:
                 self.left[f"{found.provider}: region {found.region} not in regions.csv"] += 1
@@ -36,7 +36,7 @@ class Clouds:
                 self.left[f"{found.provider}: machine not in instances.csv"] += 1
 
     def aws_old(self) -> Iterator[Seen]:
-        """2013 to 2017: on demand, and reserved by term and payment; convertible reservations are left out."""
+        """Yield AWS prices of 2013 to 2017: on-demand and reserved by term and payment, without convertible reservations."""
         rows = table(self._evidence / "aws_ec2_gpu_price_history_2013_2017.csv")
         days = sorted({row["as_of"] for row in rows})
         payments = {"noUpfront": "no-upfront", "partialUpfront": "partial-upfront", "allUpfront": "all-upfront"}
@@ -61,7 +61,7 @@ class Clouds:
                 yield Seen("aws", instance, region, term, payment, Decimal(price), first, max(first, kept), "", VANTAGE)
 
     def aws(self) -> Iterator[Seen]:
-        """2022 to 2026: on demand from three data sets, one-year reservations from one, spot at the months below."""
+        """Yield AWS prices of 2022 to 2026: on-demand of three data sets, one-year reservations of one, spot of some months."""
         for (instance, _, _, region), price, first, last, ended in self.sky.runs("aws", "price", live=True):
             yield Seen("aws", instance, region, "on-demand", "", Decimal(price), first, last, ended, SKY)
         for row in table(self._evidence / "karpenter_aws_gpu_ondemand_history_2022_2026.csv"):
@@ -77,7 +77,7 @@ class Clouds:
         yield from self._aws_spot()
 
     def _aws_spot(self) -> Iterator[Seen]:
-        """Home regions each January and July, each quarter from 2025 on; elsewhere each January; everywhere at last."""
+        """Yield spot prices: home regions each half-year, from 2025 each quarter; elsewhere each January; all at the end."""
         days = self.sky.days("aws")
         often = [
             day for day in days if day[5:7] in (("01", "07") if day < "2025" else ("01", "04", "07", "10")) or day == days[0]
@@ -99,7 +99,7 @@ class Clouds:
                     yield Seen("aws", instance, region, "spot", "", Decimal(price), first, last, ended, SKY)
 
     def azure(self) -> Iterator[Seen]:
-        """US regions, to the day the file last changed; spot where it is a price of its own."""
+        """Yield prices of US regions until the file last changed; spot if it has its own price."""
         full: dict[tuple[str, str], Decimal] = {}
         for column, term in (("price", "on-demand"), ("spot_price_min", "spot")):
             for (instance, _, _, region), price, first, last, ended in self.sky.runs("azure", column, live=False):
@@ -113,7 +113,7 @@ class Clouds:
                 yield Seen("azure", instance, region, term, "", Decimal(price), first, last, ended, SKY)
 
     def gcp(self) -> Iterator[Seen]:
-        """GPUs attached to N1 machines alone; the GPU's price and the host's summed where the two come as one machine."""
+        """Yield prices of GPUs for N1 hosts, and sums of GPU and host for fixed instance types."""
         newest = self.sky.newest("gcp")
         hosts: dict[tuple[str, str], tuple[str, str]] = {}
         for row in newest:
@@ -142,8 +142,8 @@ class Clouds:
                     yield Seen("gcp", instance, region, "spot", "", total, day, day, "", SUMMED)
 
     def _gcp_floor(self) -> dict[tuple[str, str, str], Decimal]:
-        """The list price of each GPU and region. From 2025-03 many rows hold other prices (flexible starts, two summed):
-        one that is not between 0.9 and 1.6 of the one in Iowa, or that changes and comes back, is none."""
+        """Yield the list price of each GPU and region. From 2025-03 many rows have other prices (flexible start, sums):
+        one outside 0.9 to 1.6 of that in Iowa, or that changes and returns, is dropped."""
         everywhere: dict[tuple[str, str], list[tuple[bool, Decimal]]] = {}
         for (_, name, count, region), price, first, *_ in self.sky.runs("gcp", "price", live=True):
             if not "2025-03" <= first < "2026-08" or name in ("B200", "H200"):  # the two that came in that time
@@ -192,7 +192,7 @@ class Clouds:
         yield Seen("gcp", instance, region, "on-demand", "", price, *span, source, "USD", includes)
 
     def others(self) -> Iterator[Seen]:
-        """Clouds whose machines bear one name everywhere; the brokers' where their name tells the variant."""
+        """Yield prices of clouds with the same instance names everywhere, and of brokers whose names identify the variant."""
         for cloud, live in OTHERS.items():
             currency = "EUR" if cloud in ("scaleway", "seeweb") else "USD"
             full: dict[tuple[str, str], Decimal] = {}
@@ -221,7 +221,7 @@ class Clouds:
                     yield Seen(cloud, instance, place, term, "", value, first, last, ended, SKY, currency, "gpu+host", *machine)
 
     def vast(self) -> Iterator[Seen]:
-        """A marketplace: the lowest price of one GPU in each country, on each day looked at."""
+        """Yield the lowest price of one GPU in each country of a marketplace, on each day of data."""
         days = self.sky.days("vast")
         lowest_on: dict[tuple[str, str, str], Decimal] = {}
         for key, price, first, last, _ in self.sky.runs("vast", "price", live=True):
@@ -239,7 +239,7 @@ class Clouds:
                 yield Seen("vast", instance, country, "on-demand", "", price, day, day, "", SKY)
 
     def fullstack(self) -> Iterator[Seen]:
-        """2022 to 2025, kept by hand: only machines it names as their cloud does, and GPUs of one variant."""
+        """Yield hand-kept prices of 2022 to 2025: instances with the cloud's own name, and GPUs of one variant."""
         for row in table(self._evidence / "fullstack_cloud_gpus_history_2022_2025.csv"):
             provider = FULLSTACK_CLOUDS.get(row["cloud"])
             price = row["on_demand"].lstrip("$")
@@ -264,7 +264,7 @@ class Clouds:
 
 
 def _gcp_machines() -> dict[tuple[str, str], tuple[tuple[str, str], ...]]:
-    """SkyPilot's accelerator and count -> our machines and what the price includes (`sum`: the host is to be added)."""
+    """Instances of the catalog by SkyPilot's accelerator and count, and what the price includes (`sum`: add the host)."""
     found: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {}
     for name in ("K80", "P4", "P100", "V100", "T4"):
         for count in ("1", "2", "4", "8"):
@@ -292,7 +292,7 @@ def _gcp_machines() -> dict[tuple[str, str], tuple[tuple[str, str], ...]]:
 
 
 def variant(cloud: str, instance: str, name: str) -> str:
-    """The variant a broker's machine surely holds; empty where its name leaves it open."""
+    """Variant of a broker's instance; empty if its name is ambiguous."""
     if cloud == "shadeform":
         upstream, _, model = instance.partition("_")
         model = model.partition("x")[0] if model[:3] not in ("RTX",) else model

@@ -1,4 +1,4 @@
-"""A price as one source saw it, and the sources' histories read into such prices."""
+"""Observed prices, and SkyPilot's price history as such."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Key = tuple[str, str, str, str]  # instance, accelerator and count (where there 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One price of one offer, from the first to the last day it was seen; `ended` is the day it was seen no more."""
+    """A price of an offer from the first to the last day it was seen; `ended` is the first day it was not."""
 
     provider: str
     instance: str
@@ -32,23 +32,23 @@ class Seen:
     source: str
     currency: str = "USD"
     includes: str = "gpu+host"
-    gpu: str = ""  # only where instances.csv has no such machine
+    gpu: str = ""  # only if instances.csv has no such instance
     gpus: str = ""
 
     @property
     def offer(self) -> tuple[str, ...]:
-        """What is priced."""
+        """Fields that identify the offer."""
         return (self.provider, self.instance, self.region, self.term, self.payment, self.currency, self.includes)
 
 
 def table(path: Path) -> list[Row]:
-    """The rows of a CSV file, packed or not."""
+    """Rows of a CSV file, compressed or not."""
     text = gzip.decompress(path.read_bytes()).decode() if path.suffix == ".gz" else path.read_text(encoding="utf-8")
     return list(csv.DictReader(io.StringIO(text)))
 
 
 class Sky:
-    """SkyPilot's catalog: change rows month by month, the span each offer was listed, and the newest files."""
+    """SkyPilot's catalog: monthly changes, the period each offer was listed, and the newest files."""
 
     NEWEST = "2026-08-22"
 
@@ -56,11 +56,11 @@ class Sky:
         self._prices = prices
         self.swapped = 0
         self.changes: dict[str, dict[Key, list[Row]]] = defaultdict(lambda: defaultdict(list))
-        self.named: dict[str, dict[Key, tuple[str, str]]] = defaultdict(dict)  # accelerator and count as last written
+        self.named: dict[str, dict[Key, tuple[str, str]]] = defaultdict(dict)  # accelerator and count as last stated
         for row in table(prices / "skypilot_gpu_price_history_2021_2026.csv"):
             key = _key(row["instance_type"], row["accelerator"], row["count"], row["region"])
-            if row["cloud"] == "runpod" and _dearer(row["spot_price_min"], row["price"]):
-                row["price"], row["spot_price_min"] = row["spot_price_min"], row["price"]  # the two stand in each other's column
+            if row["cloud"] == "runpod" and _is_higher(row["spot_price_min"], row["price"]):
+                row["price"], row["spot_price_min"] = row["spot_price_min"], row["price"]  # The columns are swapped.
                 self.swapped += 1
             self.changes[row["cloud"]][key].append(row)
             self.named[row["cloud"]][key] = row["accelerator"], f"{float(row['count'] or 0):g}"
@@ -70,13 +70,13 @@ class Sky:
             self.listed[row["cloud"]][key] = max(row["last_seen"], self.listed[row["cloud"]].get(key, ""))
 
     def newest(self, cloud: str) -> list[Row]:
-        """The rows of a cloud's newest file."""
+        """Rows of a cloud's newest file."""
         folder = self._prices / f"skypilot_catalog_{self.NEWEST}"
         path = folder / f"{cloud}.csv"
         return table(path if path.exists() else folder / f"{cloud}.csv.gz")
 
     def newest_lowest(self, cloud: str) -> dict[Key, tuple[str, str]]:
-        """Lowest price and lowest spot price of each offer in the newest file, over its zones."""
+        """Lowest price and lowest spot price over the zones of each offer in the newest file."""
         found: dict[Key, tuple[str, str]] = {}
         for row in self.newest(cloud):
             key = _key(row["InstanceType"], row["AcceleratorName"], row["AcceleratorCount"], row["Region"])
@@ -85,15 +85,15 @@ class Sky:
         return found
 
     def days(self, cloud: str) -> list[str]:
-        """Days on which something of a cloud was seen to change or to be gone."""
+        """Days on which an offer of a cloud changed or ended."""
         changed = {row["as_of"] for rows in self.changes[cloud].values() for row in rows}
         return sorted(changed | set(self.listed[cloud].values()))
 
     def runs(self, cloud: str, column: str, live: bool) -> Iterator[tuple[Key, str, str, str, str]]:
-        """Each offer's runs of one price: key, price, first and last day it was seen, and the day it was seen no more.
+        """Yield the price intervals of each offer: key, price, first and last day seen, and the day it ended.
 
-        Of a cloud whose file is fetched anew each month (`live`), an unchanged price was seen on every day in between and in
-        the newest file; of the others only up to the day anything in its file last changed, however often it was committed.
+        If a cloud's file is downloaded every month (`live`), an unchanged price was seen on every day and in the newest file;
+        otherwise only up to the day anything in the file last changed.
         """
         days = self.days(cloud)
         last_change = max(row["as_of"] for rows in self.changes[cloud].values() for row in rows)
@@ -127,7 +127,7 @@ class Sky:
                     yield key, price, first, last, ended
 
     def at(self, cloud: str, chosen: list[str], column: str) -> Iterator[tuple[Key, str, str, str, str]]:
-        """Each offer's prices on chosen days, equal neighbours joined: key, price, first and last of those days, and its end."""
+        """Yield prices on chosen days, equal neighbours merged: key, price, first and last of those days, and the end."""
         days, newest = self.days(cloud), self.newest_lowest(cloud)
         for key, rows in self.changes[cloud].items():
             until = self.listed[cloud].get(key, rows[-1]["as_of"])
@@ -149,12 +149,12 @@ class Sky:
 
 
 def _key(instance: str, accelerator: str, count: str, region: str) -> Key:
-    """An instance is one whatever its accelerator is called from month to month."""
+    """Key of an offer: the instance, since the name of its accelerator changes from month to month."""
     return (instance, "", "", region) if instance else ("", accelerator, f"{float(count or 0):g}", region)
 
 
 def same(a: Decimal, b: Decimal) -> bool:
-    """Whether two prices are one, told to different digits.
+    """Whether two prices are the same up to rounding.
 
     >>> same(Decimal("21.9576"), Decimal("21.957642")), same(Decimal("2.934"), Decimal("2.933908")), same(Decimal(3), Decimal(4))
     (True, True, False)
@@ -163,16 +163,16 @@ def same(a: Decimal, b: Decimal) -> bool:
 
 
 def finer(a: str, b: str) -> str:
-    """The one with more digits after the point."""
+    """Return the price with more decimals."""
     return b if len(b.partition(".")[2]) > len(a.partition(".")[2]) else a
 
 
-def _dearer(a: str, b: str) -> bool:
+def _is_higher(a: str, b: str) -> bool:
     return bool(a and b) and Decimal(a) > Decimal(b)
 
 
 def lowest(a: str, b: str) -> str:
-    """The lower of two prices, either of which may be missing."""
+    """Lower of two prices, either of which may be missing."""
     return min((cell for cell in (a, b) if cell), key=Decimal, default="")
 
 

@@ -1,7 +1,7 @@
-"""Catalogs as translators see them: every sentence with a digest of the English it was made from.
+"""Message catalogs: every translation with a digest of the English sentence it was made from.
 
-In `<language>.po` an entry is preceded by `#. en 1a2b3c4d`: when the English changes, its digest does, and the entry is stale.
-Books (tables of facts, the reference) hold sentences that are called by their English, each in a folder of its own.
+In `<language>.po` an entry follows `#. en 1a2b3c4d`: if the English changes, the digest differs and the entry is stale. Books
+(tables of facts, the reference) have sentences keyed by their English, each book in its own folder.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TABLES = {
     "regions": ("city",),
     "countries": ("name",),
     "country_groups": ("name",),
-}  # of facts, and their columns of sentences, or of names each language has its own for
+}  # Columns of translated sentences or names, by table of facts.
 WORDS_DIR = Path(__file__).resolve().parents[1] / "reference" / "words"
 ENGLISH = LOCALE_DIR / f"{SOURCE_LANGUAGE}.po"
 HEADER = """# {name}. {entries}; tools/translations keeps the file in order.
@@ -46,7 +46,7 @@ Forms = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A translated sentence, one form each for the numbers its language tells apart, and of which English it is."""
+    """A translation with its plural forms and the digest of the English sentence."""
 
     forms: Forms
     digest: str
@@ -54,7 +54,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Book:
-    """Sentences called by their English: of what, the folder of their translations, and where the English is found."""
+    """Sentences keyed by their English: subject, folder of the translations, and the source of the English."""
 
     of: str
     folder: Path
@@ -62,12 +62,12 @@ class Book:
 
 
 def digest(forms: Iterable[str]) -> str:
-    """A short name for an English sentence."""
+    """Short digest of an English sentence."""
     return sha256("\0".join(forms).encode()).hexdigest()[:8]
 
 
 def english(source: str | None = None) -> Mapping[str, Forms]:
-    """The English sentences: of this checkout, of a file, or as they stood in a commit."""
+    """English sentences of this checkout, of a file, or of a commit."""
     if source is None:
         return PoCatalog(ENGLISH.read_text(encoding="utf-8"))
     if Path(source).is_file():
@@ -79,13 +79,13 @@ def english(source: str | None = None) -> Mapping[str, Forms]:
 
 
 def read(text: str) -> dict[str, Entry]:
-    """Entries of a translated catalog; those with no words in them are not there."""
+    """Parse the non-empty entries of a translated catalog."""
     digests = {id: found for found, id in _DIGEST.findall(text)}
     return {id: Entry(forms, digests.get(id, "")) for id, forms in PoCatalog(text).items() if any(forms)}
 
 
 def read_language(code: str) -> dict[str, Entry]:
-    """The same of a language, books included; nothing where it has no files yet."""
+    """All entries of a language, books included; empty if it has no files yet."""
     path = LOCALE_DIR / f"{code}.po"
     found = read(path.read_text(encoding="utf-8")) if path.exists() else {}
     for book in books():
@@ -95,29 +95,29 @@ def read_language(code: str) -> dict[str, Entry]:
 
 
 def of_book(text: str) -> dict[str, Entry]:
-    """Entries of a book: each is called by its English, so that none is ever stale."""
+    """Parse a book, whose entries are keyed by their English and so never stale."""
     return {id: Entry(forms, digest((id,))) for id, forms in PoCatalog(text).items() if any(forms)}
 
 
 def books() -> tuple[Book, ...]:
-    """All there are."""
+    """All books."""
     return Book("facts", FACTS_DIR, facts), Book("the reference", WORDS_DIR, reference)
 
 
 def called_by_english() -> dict[str, Forms]:
-    """English sentences of all books, by themselves."""
+    """English sentences of all books, keyed by themselves."""
     return {id: forms for book in books() for id, forms in book.sentences().items()}
 
 
 def reference() -> dict[str, Forms]:
-    """What the pages of the reference say in words of their own, by themselves."""
-    from reference import sentences  # which imports the whole program
+    """English sentences of the reference, keyed by themselves."""
+    from reference import sentences  # It imports the whole program.
 
     return {sentence: (sentence,) for sentence in sentences()}
 
 
 def facts() -> dict[str, Forms]:
-    """English sentences of the tables of facts that are told to users, by themselves."""
+    """English sentences of the tables of facts that users see, keyed by themselves."""
     found: dict[str, Forms] = {}
     for table, columns in TABLES.items():
         header, lines = engine_cells(DATA, columns) if table == ENGINES else read_cells(DATA / f"{table}.csv")
@@ -127,13 +127,13 @@ def facts() -> dict[str, Forms]:
 
 
 def written_book(book: Book, code: str, entries: Mapping[str, Entry]) -> str:
-    """The file of a book in a language, in the order of its English."""
+    """Text of a book's file in a language, in the order of its English."""
     header = HEADER.format(name=f"{NAMES.get(code, code)}, {book.of}", entries="Each entry is called by its English", code=code)
     return "\n".join([header, *(block(id, entries[id].forms, False) for id in book.sentences() if id in entries)])
 
 
 def written(code: str, entries: Mapping[str, Entry], source: Mapping[str, Forms]) -> str:
-    """The file of a language, in the order of the English one; what English lacks comes last."""
+    """Text of a language's file, in the order of the English one; superfluous entries come last."""
     order = [*(id for id in source if id in entries), *(id for id in entries if id not in source)]
     made = "Each entry names the digest of the English it was made from"
     blocks = [HEADER.format(name=NAMES.get(code, code), entries=made, code=code)]
@@ -142,7 +142,7 @@ def written(code: str, entries: Mapping[str, Entry], source: Mapping[str, Forms]
 
 
 def block(id: str, forms: Forms, is_plural: bool) -> str:
-    """One entry as it stands in a file."""
+    """Text of an entry."""
     if not is_plural:
         return f"msgid {quoted(id)}\nmsgstr {quoted(forms[0])}\n"
     lines = "".join(f"msgstr[{number}] {quoted(form)}\n" for number, form in enumerate(forms))
@@ -150,7 +150,7 @@ def block(id: str, forms: Forms, is_plural: bool) -> str:
 
 
 def quoted(text: str) -> str:
-    """A text between quotes, a line of its own for each of its lines."""
+    """Quote a text, one quoted line per line."""
     parts = [part.replace("\\", "\\\\").replace('"', '\\"').replace("\t", "\\t") for part in text.split("\n")]
     lines = [f'"{part}\\n"' for part in parts[:-1]] + [f'"{parts[-1]}"']
     if len(lines) > 1 and parts[-1] == "":

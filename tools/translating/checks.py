@@ -1,4 +1,4 @@
-"""What can be wrong with a translation that a program can see."""
+"""Automatic checks of translations."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 from translating.catalog import Entry, Forms, digest
 
-FORMS = 1  # Korean, Vietnamese and Chinese do not tell numbers apart
-OF_THE_LANGUAGE = ("list.separator", "list.clauses", "number.marks")  # each language's own, blanks and marks included
+PLURAL_FORMS = 1  # Korean, Vietnamese and Chinese have no plural forms.
+LANGUAGE_SETTINGS = ("list.separator", "list.clauses", "number.marks")  # Each language has its own, with blanks and marks.
 _HOLE = re.compile(r"\{[a-z_0-9]*(?:![rsa])?(?::[^{}]*)?\}")
 _COMMAND = re.compile(r"^ +(?:\$ )?(?:whichgpu|curl|pip) .*$", re.MULTILINE)
-# What is typed as it stands: code between backquotes, flags, variables, files, addresses.
+# Text that must not be translated: code in backquotes, flags, variables, files, URLs.
 _TYPED = re.compile(
     r"`[^`\n]+`|(?<![\w-])--[a-z][a-z-]*[a-z]|\b[A-Z]+_[A-Z_]+\b|\bhttps?://[^\s)\"]+|\b[\w-]+\.(?:json|toml|csv|md)\b", re.ASCII
 )
@@ -23,7 +23,7 @@ KINDS = ("missing", "stale", "superfluous", "holes", "forms", "lines", "typed", 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What is wrong (one of KINDS) with which sentence, and how it shows."""
+    """A problem (one of KINDS) of a sentence, with details."""
 
     kind: str
     id: str
@@ -31,7 +31,7 @@ class Problem:
 
 
 def problems(entries: Mapping[str, Entry], source: Mapping[str, Forms]) -> list[Problem]:
-    """Everything wrong with a language."""
+    """All problems of a language."""
     found = [Problem("missing", id) for id, forms in source.items() if id not in entries and any(forms)]
     found += [Problem("superfluous", id) for id in entries if id not in source]
     for id, entry in entries.items():
@@ -41,11 +41,11 @@ def problems(entries: Mapping[str, Entry], source: Mapping[str, Forms]) -> list[
 
 
 def of_entry(id: str, entry: Entry, forms: Sequence[str]) -> Iterator[Problem]:
-    """Everything wrong with one sentence; `forms` are the English ones, the last of which has all its holes."""
+    """Problems of one sentence; `forms` are the English ones, the last of which has all placeholders."""
     if entry.digest != digest(forms):
         yield Problem("stale", id)
-    if len(entry.forms) != FORMS:
-        yield Problem("forms", id, f"{len(entry.forms)} for {FORMS}")
+    if len(entry.forms) != PLURAL_FORMS:
+        yield Problem("forms", id, f"{len(entry.forms)} for {PLURAL_FORMS}")
         return
     text, model = entry.forms[0], forms[-1]
     yield from _of_text(id, text, model)
@@ -63,7 +63,7 @@ def _of_text(id: str, text: str, model: str) -> Iterator[Problem]:
     typed, given = set(_TYPED.findall(text)), set(_TYPED.findall(model))
     if typed != given:
         yield Problem("typed", id, _differing(typed, given))
-    if id not in OF_THE_LANGUAGE and not _alike(_edges(text), _edges(model), text.endswith(WIDE)):
+    if id not in LANGUAGE_SETTINGS and not _alike(_edges(text), _edges(model), text.endswith(WIDE)):
         yield Problem("blanks", id, f"{_edges(text)} for {_edges(model)}")
 
 

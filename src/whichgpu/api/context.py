@@ -1,4 +1,4 @@
-"""What every verb is asked with beside its request: the catalog, the day, and who follows a long answer."""
+"""Context of a request: the catalog, the day and a progress callback."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """One question's surroundings. `spell` names a field of the request in errors: as a flag, or as it is."""
+    """Everything a verb needs beside its request. `spell` names a field of the request in errors, as a flag or as it is."""
 
     catalog: Catalog = field(default_factory=Catalog)
     as_of: date | None = None
     today: date = field(default_factory=date.today)
     spell: Callable[[str], str] = str
     progress: Callable[[str, float], None] | None = None  # stage and share done
-    lookups: LookupCache | None = None  # what earlier questions looked up, kept by whoever answers many
-    wants_remedies: bool = True  # whether all of an answer is wanted, remedies for GPUs nobody named among it
+    lookups: LookupCache | None = None  # Lookups shared by several requests.
+    wants_remedies: bool = True  # Whether `fit` computes remedies for GPUs the request does not name.
 
     def lookups_for(self, own_measurements: bool) -> LookupCache:
         """Return the cache of models and GPUs; `own_measurements` says whether the user's records count."""

@@ -50,11 +50,11 @@ def accuracy_note(known: Iterable[Accuracy], models: Iterable[Model], model: str
     measured = {id for row in rows for id in row.models}
     wanted = model_key(model)
     ids = {row.id for row in models if row.id in measured and wanted in map(model_key, row.names)}
-    found = sorted((row for row in rows if ids & set(row.models)), key=lambda row: -row.loss_percent)
-    if not found:
+    comparisons = sorted((row for row in rows if ids & set(row.models)), key=lambda row: -row.loss_percent)
+    if not comparisons:
         return None
-    sources = tuple(dict.fromkeys(id for row in found for id in row.sources))
-    figures = tuple(_figure(row) for row in found)
+    sources = tuple(dict.fromkeys(id for row in comparisons for id in row.sources))
+    figures = tuple(_figure(row) for row in comparisons)
     return AccuracyNote(msg("warning.accuracy", precision=precision, model=model, figures=figures, sources=sources), sources)
 
 

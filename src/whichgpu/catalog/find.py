@@ -39,8 +39,8 @@ def find_gpus(catalog: Catalog, name: str) -> tuple[Gpu, ...]:
     count, bare = split_count(name)
     if count == 0 or name.lstrip().startswith("-"):
         raise UsageError("bad-count", msg("error.bad-count", name=name), msg("hint.bad-count"))
-    if found := gpus_named(catalog, name):
-        return found
+    if matches := gpus_named(catalog, name):
+        return matches
     if machines := exact_instances(catalog.instances, bare):
         return tuple({machine.gpu: catalog.gpu_in(machine) for machine in machines}.values())
     known = [gpu.name for gpu in catalog.gpus] + [gpu.family for gpu in catalog.gpus]
@@ -52,8 +52,8 @@ def gpus_named(catalog: Catalog, name: str, loosely: bool = True) -> tuple[Gpu, 
     attempts = (_exact_gpus, _family_gpus, _group_gpus, _series_gpus)[: 4 if loosely else 2]
     for text in (name, split_count(name)[1]):  # The whole name comes first: 5700XT is not 5,700 GPUs.
         for attempt in attempts:
-            if found := attempt(catalog.gpus, text):
-                return found
+            if matches := attempt(catalog.gpus, text):
+                return matches
     return ()
 
 
@@ -77,19 +77,19 @@ def join_names(words: Sequence[str], known: Callable[[str], object]) -> tuple[st
 
 def find_gpu(catalog: Catalog, name: str) -> Gpu:
     """The variant that a name means; several matches raise an error that lists them."""
-    found = find_gpus(catalog, name)
-    if len(found) > 1:
-        choices = tuple(gpu.name for gpu in found)
+    matches = find_gpus(catalog, name)
+    if len(matches) > 1:
+        choices = tuple(gpu.name for gpu in matches)
         raise AmbiguousName("ambiguous-gpu", msg("error.ambiguous-gpu", name=name), msg("hint.choices", choices=choices), choices)
-    return found[0]
+    return matches[0]
 
 
 def find_instances(catalog: Catalog, name: str) -> tuple[Instance, ...]:
     """Instances of that name (`aws/p3.2xlarge` names the provider too), or all whose name begins with it (`p3`)."""
     provider, slash, bare = name.rpartition("/")
     rows = [row for row in catalog.instances if not slash or squash(row.provider) == squash(provider)]
-    if found := exact_instances(rows, bare) or _begins(rows, bare, lambda row: (row.instance, *row.aliases)):
-        return found
+    if matches := exact_instances(rows, bare) or _begins(rows, bare, lambda row: (row.instance, *row.aliases)):
+        return matches
     raise _unknown("instance", bare, [row.instance for row in catalog.instances])
 
 
@@ -99,10 +99,10 @@ def find_cpus(catalog: Catalog, name: str) -> tuple[Cpu, ...]:
     def names(cpu: Cpu) -> tuple[str, ...]:
         return (cpu.id, cpu.name, *cpu.aliases)
 
-    if found := exact_matches(catalog.cpus, name, names):
-        return found
-    if found := _with_words(catalog.cpus, name, lambda cpu: (*names(cpu), cpu.vendor)) or _begins(catalog.cpus, name, names):
-        return found
+    if matches := exact_matches(catalog.cpus, name, names):
+        return matches
+    if matches := _with_words(catalog.cpus, name, lambda cpu: (*names(cpu), cpu.vendor)) or _begins(catalog.cpus, name, names):
+        return matches
     raise _unknown("cpu", name, [cpu.name for cpu in catalog.cpus])
 
 
@@ -119,10 +119,10 @@ def find_regions(catalog: Catalog, name: str) -> tuple[Region, ...]:
     inside = countries_named(name)
     if there := tuple(region for region in catalog.regions if region.country in inside or (inside and region in called)):
         return there
-    if found := called or (() if inside else _begins(catalog.regions, name, names)):
-        return found
-    if not inside and (found := _with_words(catalog.regions, name, names)):
-        return found
+    if matches := called or (() if inside else _begins(catalog.regions, name, names)):
+        return matches
+    if not inside and (matches := _with_words(catalog.regions, name, names)):
+        return matches
     if city := find_city((region.city for region in catalog.regions if region.city), name):
         return tuple(region for region in catalog.regions if region.city == city)
     known = [text for region in catalog.regions for text in (region.region, region.city or region.region)]
@@ -178,8 +178,8 @@ def _series_gpus(gpus: Iterable[Gpu], name: str) -> tuple[Gpu, ...]:
         rest = squash(text).removeprefix(joined)
         return rest != squash(text) and not (joined[-1].isdigit() and rest[:1].isdigit())
 
-    found = tuple(gpu for gpu in gpus if continues(gpu.family) or continues(gpu.name))
-    return found or tuple(gpu for gpu in gpus if any(joined in words(alias) for alias in gpu.aliases))
+    matches = tuple(gpu for gpu in gpus if continues(gpu.family) or continues(gpu.name))
+    return matches or tuple(gpu for gpu in gpus if any(joined in words(alias) for alias in gpu.aliases))
 
 
 def _group_gpus(gpus: Iterable[Gpu], name: str) -> tuple[Gpu, ...]:
@@ -190,15 +190,15 @@ def _group_gpus(gpus: Iterable[Gpu], name: str) -> tuple[Gpu, ...]:
 
 @lru_cache(maxsize=4096)
 def _gpu_words(name: str) -> frozenset[str]:
-    found: list[str] = []
+    parts: list[str] = []
     for word in distinctive_words(name):
-        if word in ("gb", "gib", "g") and found and found[-1].isdigit():
-            found[-1] += "gb"
+        if word in ("gb", "gib", "g") and parts and parts[-1].isdigit():
+            parts[-1] += "gb"
         elif match := _GIGABYTES.fullmatch(word):
-            found.append(f"{match[1]}gb")
+            parts.append(f"{match[1]}gb")
         else:
-            found.append("sxm" if _SXM.fullmatch(word) else word)
-    return frozenset(found)
+            parts.append("sxm" if _SXM.fullmatch(word) else word)
+    return frozenset(parts)
 
 
 def exact_instances(rows: Iterable[Instance], name: str) -> tuple[Instance, ...]:

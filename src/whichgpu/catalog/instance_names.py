@@ -40,11 +40,11 @@ def explain_name(catalog: Catalog, row: Instance) -> tuple[NamePart, ...]:
     match = pattern.fullmatch(row.instance) if pattern else None
     if match is None:
         return ()
-    found = match.groupdict()
-    series = (found["series"] or "") + (found.get("generation") or "")
+    parts_by_kind = match.groupdict()
+    series = (parts_by_kind["series"] or "") + (parts_by_kind.get("generation") or "")
     parts: list[NamePart] = []
-    for kind in sorted((kind for kind in found if found[kind]), key=match.start):
-        pieces = found[kind] if kind == "letters" else (found[kind],)
+    for kind in sorted((kind for kind in parts_by_kind if parts_by_kind[kind]), key=match.start):
+        pieces = parts_by_kind[kind] if kind == "letters" else (parts_by_kind[kind],)
         parts += [_explained(catalog, row.provider, _KINDS.get(kind, "word"), kind, piece, series) for piece in pieces]
     return tuple(parts)
 

@@ -122,23 +122,23 @@ def term_lines(one: Candidate, market: Market) -> tuple[TermLine, ...]:
     return tuple(sorted(lines, key=lambda line: line.price.amount))
 
 
-def build_candidate(at: int, found: Candidates, question: EvaluatedQuestion) -> Candidate:
+def build_candidate(at: int, candidates: Candidates, question: EvaluatedQuestion) -> Candidate:
     """Return the candidate at an index as it is shown; reasons and purchase are added later."""
     request, work, market = question.request, question.work, question.selection.market
     workload, currency = request.workload, question.selection.constraints.currency
-    group, one = group_at(at, found, question)
-    offer = int(found.offer[at])
+    group, one = group_at(at, candidates, question)
+    offer = int(candidates.offer[at])
     row = int(market.rows[offer])
-    table, copies = market.table, int(found.copies[at])
+    table, copies = market.table, int(candidates.copies[at])
     evidence = time_range(request, group, one)
     generates = workload.serving and one.kind == "generate"
     ttft, tpot = expected_latency(workload, one)
     today = market.day.toordinal()
     observed = min(int(table.days[1][row]), today)
-    break_even = float(found.run_cost.break_even[at])
+    break_even = float(candidates.run_cost.break_even[at])
     trip = float(market.round_trip[offer])
     return Candidate(
-        gpu=group.gpu.id, gpu_name=group.gpu.name, gpus=_whole(float(found.gpus[at])), copies=copies,
+        gpu=group.gpu.id, gpu_name=group.gpu.name, gpus=_whole(float(candidates.gpus[at])), copies=copies,
         machines=group.machines * copies,
         instance=table.word("instance", row), provider=table.word("provider", row), region=table.word("region", row),
         term=table.word("term", row), payment=table.word("payment", row) or None, precision=one.precision, parallel=one.parallel,
@@ -149,8 +149,8 @@ def build_candidate(at: int, found: Candidates, question: EvaluatedQuestion) -> 
         capacity=_capacity(one, copies, evidence),
         simulated=one.simulation.requests if one.simulation else None,
         memory=Figure(float(one.need), one.need * 0.95, one.need * 1.05, "byte", "modelled"), usable=one.usable, fits=one.fits,
-        bound=one.bound, run_time=_run_time(found, at, evidence, work), reruns=round(float(found.run_cost.reruns[at]), 3),
-        **_costs(found, at, evidence, work, currency),
+        bound=one.bound, run_time=_run_time(candidates, at, evidence, work),
+        reruns=round(float(candidates.run_cost.reruns[at]), 3), **_costs(candidates, at, evidence, work, currency),
         break_even_hours=round(break_even, 1) if break_even == break_even else None,
         round_trip=trip if trip == trip else None, price=money(float(market.price[offer]), currency),
         purchase=None, price_observed_at=date.fromordinal(observed).isoformat(), price_age_days=today - observed,
@@ -159,9 +159,9 @@ def build_candidate(at: int, found: Candidates, question: EvaluatedQuestion) -> 
     )  # fmt: skip
 
 
-def group_at(at: int, found: Candidates, question: EvaluatedQuestion) -> tuple[Group, Configuration]:
+def group_at(at: int, candidates: Candidates, question: EvaluatedQuestion) -> tuple[Group, Configuration]:
     """Return the group and the configuration of the candidate at an index."""
-    return question.groups.groups[int(found.group[at])], found.configuration_at(at)
+    return question.groups.groups[int(candidates.group[at])], candidates.configuration_at(at)
 
 
 def _whole(count: float) -> int | float:
@@ -203,25 +203,25 @@ def _throughput(workload: Workload, one: Configuration, copies: int, evidence: T
     return Figure(value, low * tokens, value, one.unit, evidence.basis, evidence.sources)
 
 
-def _run_time(found: Candidates, at: int, evidence: TimeRange, work: Work) -> Figure:
-    seconds = float(found.run_cost.hours[at]) * 3600.0
+def _run_time(candidates: Candidates, at: int, evidence: TimeRange, work: Work) -> Figure:
+    seconds = float(candidates.run_cost.hours[at]) * 3600.0
     if work.hours is not None:
         return Figure.exact(seconds, "s", "modelled")
-    low, high = found.stretched(at, (evidence.low, evidence.high)).hours.tolist()
+    low, high = candidates.stretched(at, (evidence.low, evidence.high)).hours.tolist()
     return Figure(seconds, low * 3600.0, high * 3600.0, "s", evidence.basis, evidence.sources)
 
 
-def _costs(found: Candidates, at: int, evidence: TimeRange, work: Work, currency: str) -> dict[str, Any]:
+def _costs(candidates: Candidates, at: int, evidence: TimeRange, work: Work, currency: str) -> dict[str, Any]:
     """The fields of a candidate that are money."""
-    run = found.run_cost
+    run = candidates.run_cost
     total = float(run.cost[at])
     service = work.hours is not None  # A service costs the same however fast its GPUs are.
     low, high = 1.0, 1.0
     if not service and total > 0:  # as billed at either end of the time's range
-        low, high = (found.stretched(at, (evidence.low, evidence.high)).cost / total).tolist()
+        low, high = (candidates.stretched(at, (evidence.low, evidence.high)).cost / total).tolist()
     lines = {name: float(getattr(run, name)[at]) for name in ("machine", "host", "disk", "egress")}
-    per_hour = float(found.per_hour[at])
-    unit = float(found.per_unit[at]) if service else total / (work.amount or 1.0)
+    per_hour = float(candidates.per_hour[at])
+    unit = float(candidates.per_unit[at]) if service else total / (work.amount or 1.0)
 
     def cost(value: float) -> Cost:
         return Cost(_decimal(value), _decimal(value * low), _decimal(value * high), currency)

@@ -87,7 +87,7 @@ class Candidates:
         return one
 
 
-def candidates(
+def join_candidates(
     workload: Workload, work: Work, constraints: Constraints, market: Market, groups: Groups, results: Sequence[GroupResult],
     offer_terms: OfferTerms,
 ) -> Candidates:  # fmt: skip
@@ -125,23 +125,12 @@ def candidates(
         if count := int(lost.sum()):
             rejected[name] += count
     return Candidates(
-        configurations=configurations,
-        group=group,
-        offer=offer,
-        copies=replicas,
-        gpus=gpus,
-        work_hours=hours,
-        run_cost=run,
-        pace=by_group(partial(_answer_seconds, workload)) if serving else run.hours,
-        per_hour=per_hour,
-        per_unit=per_hour / (done * 3600.0),
-        missed=missed,
-        rejected=rejected,
-        considered=len(groups.group_of) + groups.left + sum(market.rejected.values()),
-        terms=terms,
-        run_settings=constraints.run_settings,
-        spent=spent,
-    )
+        configurations=configurations, group=group, offer=offer, copies=replicas, gpus=gpus, work_hours=hours, run_cost=run,
+        pace=by_group(partial(_answer_seconds, workload)) if serving else run.hours, per_hour=per_hour,
+        per_unit=per_hour / (done * 3600.0), missed=missed, rejected=rejected,
+        considered=len(groups.group_of) + groups.left + sum(market.rejected.values()), terms=terms,
+        run_settings=constraints.run_settings, spent=spent,
+    )  # fmt: skip
 
 
 def _by_group(configurations: Sequence[Configuration | None], group: Ints, value_of: Callable[[Configuration], float]) -> Floats:
@@ -203,12 +192,12 @@ def _more_than_owned(constraints: Constraints, market: Market, offer: Ints, gpus
     return over
 
 
-def pareto(found: Candidates, order: Ints) -> list[int]:
+def pareto(candidates: Candidates, order: Ints) -> list[int]:
     """Return those of an order that nothing beats in both cost and time, cheapest first, up to the fastest.
 
     Each group of GPUs appears once: a term that costs more only to be interrupted less is no alternative.
     """
-    cost, hours = found.run_cost.cost, found.pace
+    cost, hours = candidates.run_cost.cost, candidates.pace
     best, front = np.inf, []
     for at in order[np.lexsort((hours[order], cost[order]))].tolist():
         if hours[at] < best * (1 - 1e-9):
@@ -216,5 +205,5 @@ def pareto(found: Candidates, order: Ints) -> list[int]:
             front.append(at)
     first: dict[tuple[int, float], int] = {}
     for at in front:
-        first.setdefault((int(found.group[at]), float(found.copies[at])), at)
+        first.setdefault((int(candidates.group[at]), float(candidates.copies[at])), at)
     return [at for at in front if at in first.values() or at == front[-1]]

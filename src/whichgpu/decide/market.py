@@ -225,12 +225,12 @@ def _machine_and_region(table: PriceTable) -> Ints:
     return (table.column("provider") * size + table.column("instance")) * size + table.column("region")
 
 
-def terms_of(found: Market) -> OfferTerms:
+def terms_of(market: Market) -> OfferTerms:
     """Return the billing terms of each offer, which the cost of a run depends on."""
-    table, words = found.table.taken(found.rows), found.table.words
+    table, words = market.table.taken(market.rows), market.table.words
     column = table.column("provider")
     providers = {code: words[code] for code in np.unique(column).tolist()}
-    billing = {code: billing_on(name, found.day) for code, name in providers.items()}
+    billing = {code: billing_on(name, market.day) for code, name in providers.items()}
     charges = {code: extras(name) for code, name in providers.items()}  # US dollars
 
     def by_provider(values: Mapping[int, float]) -> Floats:
@@ -244,24 +244,19 @@ def terms_of(found: Market) -> OfferTerms:
     for code, provider in providers.items():
         for prefix in billing_prefixes(provider):
             own = [at for at in np.unique(table.column("instance")[column == code]).tolist() if words[at].startswith(prefix)]
-            apart, one = (column == code) & np.isin(table.column("instance"), own), billing_on(provider, found.day, prefix)
+            apart, one = (column == code) & np.isin(table.column("instance"), own), billing_on(provider, market.day, prefix)
             granularity, minimum = np.where(apart, one.granularity, granularity), np.where(apart, one.minimum, minimum)
-    names = found.terms
-    host = by_provider({code: host_price_per_gpu(one) * found.rate for code, one in charges.items()})
+    names = market.terms
+    host = by_provider({code: host_price_per_gpu(one) * market.rate for code, one in charges.items()})
     return OfferTerms(
-        price=found.price,
-        machines=np.ones(len(table)),
-        spot=names == "spot",
-        years=np.array([committed_years(name) for name in names.tolist()], dtype=float),
-        granularity=granularity,
-        minimum=minimum,
-        on_demand=_on_demand(table, names, found.price),
+        price=market.price, machines=np.ones(len(table)), spot=names == "spot",
+        years=np.array([committed_years(name) for name in names.tolist()], dtype=float), granularity=granularity, minimum=minimum,
+        on_demand=_on_demand(table, names, market.price),
         host=np.where(table.named("includes", ("gpu",)), host * table.gpus, 0.0),
-        disk=by_provider({code: one.get("disk", 0.0) * found.rate for code, one in charges.items()}),
-        egress=by_provider({code: one.get("egress", 0.0) * found.rate for code, one in charges.items()}),
-        steps=found.steps,
-        step_of=found.step_of,
-    )
+        disk=by_provider({code: one.get("disk", 0.0) * market.rate for code, one in charges.items()}),
+        egress=by_provider({code: one.get("egress", 0.0) * market.rate for code, one in charges.items()}),
+        steps=market.steps, step_of=market.step_of,
+    )  # fmt: skip
 
 
 def host_price_per_gpu(charged: Mapping[str, float]) -> float:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
-from whichgpu.decide.candidates import Candidates, candidates
+from whichgpu.decide.candidates import Candidates, join_candidates
 from whichgpu.decide.configurations.configuration import Configuration, GroupResult, WorkloadRequest
 from whichgpu.decide.configurations.evaluate import best_configurations
 from whichgpu.decide.configurations.groups import Group, Groups, groups_of
@@ -41,7 +41,7 @@ class EvaluatedQuestion:
 
     def join(self, results: Sequence[GroupResult]) -> Candidates:
         """Return every offer with the result of its group."""
-        return candidates(
+        return join_candidates(
             self.request.workload, self.work, self.selection.constraints, self.selection.market, self.groups, results, self.terms
         )
 

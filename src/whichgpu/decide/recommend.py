@@ -37,17 +37,17 @@ def rank_candidates(
     refiners make one pass over the rows `listed`; the one of services makes a second over all rows `shown`.
     """
     refiner = refiner_for(screened)
-    for results, leaders in refiner.passes(listed, shown):
+    for starting, leaders in refiner.passes(listed, shown):
+        results = starting
         while True:
-            found = screened.join(results)
-            order = sort(found)
+            candidates = screened.join(results)
+            order = sort(candidates)
             if len(order):
-                wanted = dict.fromkeys(int(found.group[at]) for at in leaders(found, order))
+                wanted = dict.fromkeys(int(candidates.group[at]) for at in leaders(candidates, order))
             else:
-                wanted = dict.fromkeys(refiner.nearest(found))
-            refined = refiner.refine(wanted, found.group[order])
-            if not refined:
+                wanted = dict.fromkeys(refiner.nearest(candidates))
+            refined = refiner.refine(wanted, candidates.group[order])
+            if not refined:  # Every leader is refined: the shortlist no longer changes.
                 break
-            for group, result in refined.items():
-                results[group] = result
-    return RankedCandidates(found, refiner.comparable(found, order), results)
+            results = [refined.get(group, result) for group, result in enumerate(results)]
+    return RankedCandidates(candidates, refiner.comparable(candidates, order), results)

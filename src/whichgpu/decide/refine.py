@@ -58,7 +58,7 @@ class Refiner:
         """Yield the results to start from and the rows whose groups are refined, for each pass."""
         yield list(self.screened.results), listed
 
-    def nearest(self, found: Candidates) -> Iterable[int]:
+    def nearest(self, candidates: Candidates) -> Iterable[int]:
         """Return the groups to refine if no candidate passes."""
         return ()
 
@@ -66,7 +66,7 @@ class Refiner:
         """Return better results of groups, none once those wanted are refined; `order` has the groups of all candidates."""
         return {}
 
-    def comparable(self, found: Candidates, order: Ints) -> Ints:
+    def comparable(self, candidates: Candidates, order: Ints) -> Ints:
         """Return the part of an order whose candidates may be shown side by side."""
         return order
 
@@ -79,9 +79,9 @@ class Refiner:
 class TrainingRefiner(Refiner):
     """Counts the memory and times the step of training, whose screen interpolates both."""
 
-    def nearest(self, found: Candidates) -> Iterable[int]:
+    def nearest(self, candidates: Candidates) -> Iterable[int]:
         """Return the groups on which the proposed changes of budget and deadline rest."""
-        return groups_nearest(found, self.screened.selection.constraints)
+        return groups_nearest(candidates, self.screened.selection.constraints)
 
     def refine(self, wanted: Iterable[int], order: Ints) -> dict[int, GroupResult]:
         """Return the exact step of each group wanted."""
@@ -153,10 +153,10 @@ class ServingRefiner(Refiner):
         self.done |= simulated
         return simulated
 
-    def comparable(self, found: Candidates, order: Ints) -> Ints:
+    def comparable(self, candidates: Candidates, order: Ints) -> Ints:
         """Return the candidates whose groups were simulated."""
         done = np.array([at in self.done for at in range(len(self.groups))], dtype=bool)
-        simulated: Ints = order[done[found.group[order]]]
+        simulated: Ints = order[done[candidates.group[order]]]
         return simulated
 
 
@@ -195,13 +195,13 @@ def exact_training(request: WorkloadRequest, group: Group, one: Configuration) -
     if "batch" not in request.given or one.parallel.pp == 1:
         workload = with_training_defaults(workload, shape, gpu, request.given, lambda it: estimate_memory(it, shape, gpu))
     need = required_memory(estimate_memory(workload, shape, gpu), workload)
-    found = fit(need, workload, gpu)
-    if found.fits == "no":
-        return Infeasibility("memory", need.value / found.usable - 1.0)
+    fitted = fit(need, workload, gpu)
+    if fitted.fits == "no":
+        return Infeasibility("memory", need.value / fitted.usable - 1.0)
     seconds, bound, floor = step_time(request, group, workload)
     done, _ = work_per_step(workload, shape)
     return replace(
-        one, seconds=seconds, rate=done / seconds, need=int(need.value), fits=found.fits, bound=bound, floor=floor,
+        one, seconds=seconds, rate=done / seconds, need=int(need.value), fits=fitted.fits, bound=bound, floor=floor,
         checkpointing=workload.checkpointing, micro_batch=workload.local_batch, accumulation=workload.accumulation,
     )  # fmt: skip
 

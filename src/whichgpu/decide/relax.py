@@ -21,20 +21,20 @@ WAIVABLE_LIMITS = ("commitment", "spot-service")  # either kept or not
 MONEY_AND_TIME = ("budget", "deadline")
 
 
-def groups_nearest(found: Candidates, constraints: Constraints) -> set[int]:
+def groups_nearest(candidates: Candidates, constraints: Constraints) -> set[int]:
     """Return the groups of GPUs on which the smallest changes of budget and deadline rest."""
-    orders = [nearest_first(name, constraints)(found) for name in MONEY_AND_TIME if name in found.missed]
-    nearest = {int(found.group[order[0]]) for order in orders if len(order)}
-    if nearest or not set(MONEY_AND_TIME) <= set(found.missed) or constraints.budget is None or constraints.deadline is None:
+    orders = [nearest_first(name, constraints)(candidates) for name in MONEY_AND_TIME if name in candidates.missed]
+    nearest = {int(candidates.group[order[0]]) for order in orders if len(order)}
+    if nearest or not set(MONEY_AND_TIME) <= set(candidates.missed) or constraints.budget is None or constraints.deadline is None:
         return nearest
-    return {int(found.group[at]) for at in nearest_both_first(constraints)(found)[:1]}
+    return {int(candidates.group[at]) for at in nearest_both_first(constraints)(candidates)[:1]}
 
 
 def nearest_first(name: str, constraints: Constraints) -> Order:
     """Return the order in which candidates come to pass as one limit is moved."""
 
-    def order(found: Candidates) -> Ints:
-        return _smallest_first(_limited(name, found, constraints), _pass_all_but((name,), found))
+    def order(candidates: Candidates) -> Ints:
+        return _smallest_first(_limited(name, candidates, constraints), _pass_all_but((name,), candidates))
 
     return order
 
@@ -45,26 +45,26 @@ def nearest_both_first(constraints: Constraints) -> Order:
     assert constraints.deadline is not None
     money, seconds = max(float(constraints.budget.amount), 1e-9), max(constraints.deadline, 1e-9)
 
-    def order(found: Candidates) -> Ints:
-        over_budget = np.log(np.maximum(found.spent, 1e-12) / money).clip(0.0)
-        over_deadline = np.log(found.run_cost.hours * 3600.0 / seconds).clip(0.0)
-        return _smallest_first(over_budget + over_deadline, _pass_all_but(MONEY_AND_TIME, found))
+    def order(candidates: Candidates) -> Ints:
+        over_budget = np.log(np.maximum(candidates.spent, 1e-12) / money).clip(0.0)
+        over_deadline = np.log(candidates.run_cost.hours * 3600.0 / seconds).clip(0.0)
+        return _smallest_first(over_budget + over_deadline, _pass_all_but(MONEY_AND_TIME, candidates))
 
     return order
 
 
-def _limited(name: str, found: Candidates, constraints: Constraints) -> Floats:
+def _limited(name: str, candidates: Candidates, constraints: Constraints) -> Floats:
     """What a limit applies to, of every candidate; smaller is nearer to passing."""
     if name != "gpus-in-all" or constraints.gpus is None:
-        return {"deadline": found.run_cost.hours, "copies": found.copies}.get(name, found.spent)
+        return {"deadline": candidates.run_cost.hours, "copies": candidates.copies}.get(name, candidates.spent)
     low, high = constraints.gpus
-    return np.maximum(found.gpus / max(high, 1e-9), low / np.maximum(found.gpus, 1e-9))
+    return np.maximum(candidates.gpus / max(high, 1e-9), low / np.maximum(candidates.gpus, 1e-9))
 
 
-def _pass_all_but(names: Collection[str], found: Candidates) -> Bools:
+def _pass_all_but(names: Collection[str], candidates: Candidates) -> Bools:
     """Candidates that keep every limit but, maybe, these."""
-    others = [lost for name, lost in found.missed.items() if name not in names]
-    return ~np.any(others, axis=0) if others else np.ones(len(found.group), dtype=bool)
+    others = [lost for name, lost in candidates.missed.items() if name not in names]
+    return ~np.any(others, axis=0) if others else np.ones(len(candidates.group), dtype=bool)
 
 
 def _smallest_first(values: Floats, allowed: Bools) -> Ints:
@@ -75,30 +75,32 @@ def _smallest_first(values: Floats, allowed: Bools) -> Ints:
 
 def smallest_change(name: str, constraints: Constraints, rate: float | None, rank: Rank) -> Message | None:
     """Return the smallest change of a limit, from refined candidates; None if no candidate would pass."""
-    found, order = rank(nearest_first(name, constraints))
+    candidates, order = rank(nearest_first(name, constraints))
     if not len(order):
         return None
     if name in WAIVABLE_LIMITS:
         return msg(f"relax.{name}")
     best = int(order[0])
     if name == "copies":
-        return msg("relax.copies", rate=f"{round_down((rate or 0.0) * MAX_REPLICAS / float(found.copies[best]))}/s")
+        return msg("relax.copies", rate=f"{round_down((rate or 0.0) * MAX_REPLICAS / float(candidates.copies[best]))}/s")
     if name == "gpus-in-all":
         low, high = constraints.gpus or constraints.span
-        count = float(found.gpus[best])
+        count = float(candidates.gpus[best])
         return msg("relax.gpus", value=f"{low:g}..{count:g}" if count > high else f"{count:g}..{high:g}")
-    return budget_change(float(found.spent[best]), constraints) if name == "budget" else _deadline_change(found, best)
+    return budget_change(float(candidates.spent[best]), constraints) if name == "budget" else _deadline_change(candidates, best)
 
 
 def smallest_change_of_both(constraints: Constraints, rank: Rank) -> Message | None:
     """Return the smallest change of budget and deadline together; None without both or if no candidate would pass."""
     if constraints.budget is None or constraints.deadline is None:
         return None
-    found, order = rank(nearest_both_first(constraints))
+    candidates, order = rank(nearest_both_first(constraints))
     if not len(order):
         return None
     best = int(order[0])
-    return msg("relax.both", one=budget_change(float(found.spent[best]), constraints), other=_deadline_change(found, best))
+    return msg(
+        "relax.both", one=budget_change(float(candidates.spent[best]), constraints), other=_deadline_change(candidates, best)
+    )
 
 
 def budget_change(money: float, constraints: Constraints) -> Message:
@@ -107,8 +109,8 @@ def budget_change(money: float, constraints: Constraints) -> Message:
     return msg("relax.budget", value=f"{round_up(money)}{constraints.currency.lower()}{unit}")
 
 
-def _deadline_change(found: Candidates, at: int) -> Message:
-    return msg("relax.deadline", value=f"{round_up(float(found.run_cost.hours[at]))}h")
+def _deadline_change(candidates: Candidates, at: int) -> Message:
+    return msg("relax.deadline", value=f"{round_up(float(candidates.run_cost.hours[at]))}h")
 
 
 def smallest_shortfall(results: Sequence[GroupResult], reason: str) -> float | None:

@@ -54,17 +54,17 @@ def no_answer(question: Question, screened: EvaluatedQuestion, ranked: RankedCan
     return NoAnswer("nothing-fits", message, msg("hint.relax", ways=tuple(changes)) if changes else msg("hint.relax-filters"))
 
 
-def _rejected_by_default_objective(screened: EvaluatedQuestion, found: Candidates) -> bool:
+def _rejected_by_default_objective(screened: EvaluatedQuestion, candidates: Candidates) -> bool:
     workload, given = screened.request.workload, screened.request.given
     assumed = workload.serving and workload.tpot_max is not None and not set(OBJECTIVES) & given
-    return assumed and any(found.rejected[name] for name in LATENCY_REASONS)
+    return assumed and any(candidates.rejected[name] for name in LATENCY_REASONS)
 
 
 def has_answer(question: Question) -> bool:
     """Return whether a candidate passes every constraint."""
     try:
         screened = question.evaluated()
-        return bool(len(_rank(screened, lambda found: found.order("cost", screened.selection.market))[1]))
+        return bool(len(_rank(screened, lambda candidates: candidates.order("cost", screened.selection.market))[1]))
     except WhichGpuError:
         return False
 
@@ -77,7 +77,7 @@ class Relaxations:
     """Changes of one question, each of them tried."""
 
     def __init__(self, question: Question, screened: EvaluatedQuestion, ranked: RankedCandidates) -> None:
-        self.question, self.screened, self.found, self.results = question, screened, ranked.candidates, ranked.results
+        self.question, self.screened, self.candidates, self.results = question, screened, ranked.candidates, ranked.results
 
     def all(self) -> list[Message]:
         """Return limits moved and filters dropped, one at a time; if none suffices, two changes together."""
@@ -97,7 +97,7 @@ class Relaxations:
     def _limits(self) -> Iterator[Message]:
         constraints, workload = self.screened.selection.constraints, self.screened.request.workload
         for name in (*NUMERIC_LIMITS, *WAIVABLE_LIMITS):
-            if name in self.found.missed and self.found.missed[name].any():
+            if name in self.candidates.missed and self.candidates.missed[name].any():
                 change = smallest_change(name, constraints, workload.rate, self._rank)
                 if change is not None:
                     yield change
@@ -134,7 +134,7 @@ class Relaxations:
 
     def _filters(self) -> Iterator[Change]:
         """Yield the question without one of its filters."""
-        spelled, rejected = self.question.spelled, self.found.rejected
+        spelled, rejected = self.question.spelled, self.candidates.rejected
         for name in FILTERS:
             if getattr(self.question.query, name):
                 yield self._with(**{name: DEFAULTS[name]}), msg("relax.without", flag=f"--{name.replace('_', '-')}")

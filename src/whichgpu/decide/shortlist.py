@@ -33,43 +33,43 @@ class Shortlist:
 
 
 def shortlist(
-    found: Candidates, order: Ints, groups: Groups, market: Market, limit: int, compared_gpus: Iterable[str] = ()
+    candidates: Candidates, order: Ints, groups: Groups, market: Market, limit: int, compared_gpus: Iterable[str] = ()
 ) -> Shortlist:
     """Return the rows of an order that has at least one candidate; `compared_gpus` are ids the user asks about."""
     passing = set(order.tolist())
-    cheapest, fastest = (next(at for at in found.order(rank, market).tolist() if at in passing) for rank in RANKS[:2])
-    terms = market.terms[found.offer[order]]
+    cheapest, fastest = (next(at for at in candidates.order(rank, market).tolist() if at in passing) for rank in RANKS[:2])
+    terms = market.terms[candidates.offer[order]]
     without_spot = order[terms != "spot"]
-    best = (best_of(gpu, found, groups, order) for gpu in compared_gpus)
+    best = (best_of(gpu, candidates, groups, order) for gpu in compared_gpus)
     return Shortlist(
-        listed=tuple(distinct(found, order, groups, limit)),
+        listed=tuple(distinct(candidates, order, groups, limit)),
         cheapest=cheapest,
         fastest=fastest,
-        front=tuple(pareto(found, order)),
+        front=tuple(pareto(candidates, order)),
         without_spot=int(without_spot[0]) if terms[0] == "spot" and len(without_spot) else None,
-        with_cuda=_with_cuda(found, order, groups),
+        with_cuda=_with_cuda(candidates, order, groups),
         compared=tuple(at for at in best if at is not None),
     )
 
 
-def distinct(found: Candidates, order: Ints, groups: Groups, limit: int) -> list[int]:
+def distinct(candidates: Candidates, order: Ints, groups: Groups, limit: int) -> list[int]:
     """Return the best candidate of each GPU and count."""
     best: dict[tuple[str, float], int] = {}
     for at in order.tolist():
-        best.setdefault((groups.groups[int(found.group[at])].gpu.id, float(found.gpus[at])), at)
+        best.setdefault((groups.groups[int(candidates.group[at])].gpu.id, float(candidates.gpus[at])), at)
         if len(best) >= limit:
             break
     return list(best.values())
 
 
-def best_of(gpu: str, found: Candidates, groups: Groups, order: Ints) -> int | None:
+def best_of(gpu: str, candidates: Candidates, groups: Groups, order: Ints) -> int | None:
     """Return the best candidate of a GPU."""
-    return next((at for at in order.tolist() if groups.groups[int(found.group[at])].gpu.id == gpu), None)
+    return next((at for at in order.tolist() if groups.groups[int(candidates.group[at])].gpu.id == gpu), None)
 
 
-def _with_cuda(found: Candidates, order: Ints, groups: Groups) -> int | None:
+def _with_cuda(candidates: Candidates, order: Ints, groups: Groups) -> int | None:
     """The best candidate with CUDA, if the first has none."""
     cuda = [CUDA in group.gpu.supports for group in groups.groups]
-    if cuda[int(found.group[order[0]])]:
+    if cuda[int(candidates.group[order[0]])]:
         return None
-    return next((at for at in order.tolist() if cuda[int(found.group[at])]), None)
+    return next((at for at in order.tolist() if cuda[int(candidates.group[at])]), None)

@@ -1,6 +1,6 @@
-"""Does it fit: a verdict for a GPU, the headroom, and the largest batch and context that still fit.
+"""Fit of a workload on a GPU: verdict, headroom, and the largest batch and context that fit.
 
-Pure functions over a `memory(workload)` that someone hands in.
+Pure functions of a `memory(workload)` that the caller provides.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from whichgpu.workload.workload import Workload
 Verdict = Literal["fits", "tight", "no"]
 MemoryOf = Callable[[Workload], MemoryEstimate]
 Field = Literal["batch", "context"]
-MAX_SIZES = {"batch": 1 << 20, "context": 1 << 24}  # no one runs more; the search stops there
-BLOCK = 16  # tokens: the smallest step of a context, since caches are made of blocks
-ROUNDING_MARGIN = 0.02  # share of one batch or token: how near the limit a point is computed rather than read off a line
-SPAN_ERROR = 0.02  # Of a span of sizes, by which a list of all GPUs may understate the largest one (chosen for its speed).
+MAX_SIZES = {"batch": 1 << 20, "context": 1 << 24}  # upper limits of the search (assumed)
+BLOCK = 16  # tokens: the smallest step of a context, a block of the KV cache
+ROUNDING_MARGIN = 0.02  # share of one step: closer to a whole number a point is computed rather than interpolated
+SPAN_ERROR = 0.02  # share of a span by which a list of all GPUs may understate the largest size (chosen for speed)
 
 
 @dataclass(frozen=True, slots=True)
 class FitResult:
-    """What one GPU says to one workload. Bytes; a negative headroom is what is missing."""
+    """Fit of a workload on a GPU, in bytes; a negative headroom is missing memory."""
 
     fits: Verdict
     usable: int
@@ -42,18 +42,18 @@ class FitResult:
 
 
 def required_memory(found: MemoryEstimate, workload: Workload) -> Figure:
-    """What a device must have room for. Engines that fill the GPU at start show more: there the parts are added up."""
+    """Memory a device must have. Engines that reserve memory at start use more, so their parts are added up."""
     if workload.training or engine_of(workload).memory.reservation == "none":
         return found.device
     parts = found.parts.values()
     value = sum(part.value for part in parts)
-    below = sqrt(sum((part.value - part.low) ** 2 for part in parts))  # parts err independently
+    below = sqrt(sum((part.value - part.low) ** 2 for part in parts))  # Parts err independently.
     above = sqrt(sum((part.high - part.value) ** 2 for part in parts))
     return Figure(value, value - below, value + above, "byte", found.device.basis, found.device.sources)
 
 
 def device_usage(need: Figure, device: Figure, usable: int, workload: Workload) -> Figure:
-    """What the device shows of an engine that was allowed a share of it: all of that is taken at start, and what it needs."""
+    """Device memory in use: an engine with a share of the GPU reserves all of it at start."""
     if workload.training or not engine_of(workload).memory.capped:
         return device
     value, low, high = (max(float(usable), bound) for bound in (need.value, need.low, need.high))
@@ -73,7 +73,7 @@ def verdict(need: Figure, usable: int) -> Verdict:
 
 
 def fit(need: Figure, workload: Workload, gpu: Gpu, allowed: float | None = None) -> FitResult:
-    """The verdict of a GPU on a need (bytes the device has to show); `allowed` is the share of it an engine was given."""
+    """Fit of required memory (bytes) on a GPU; `allowed` is the share of it that an engine may use."""
     usable, fast = usable_bytes(gpu, workload, allowed), fast_bytes(gpu)
     found = verdict(need, usable)
     warnings = []
@@ -88,9 +88,9 @@ def fit(need: Figure, workload: Workload, gpu: Gpu, allowed: float | None = None
 
 
 def adapts_by_default(workload: Workload, given: Collection[str]) -> bool:
-    """Whether a training request is made to fit its GPU: the user gave no micro-batch, accumulation or checkpointing.
+    """Whether a training request is adapted to its GPU: the user set no micro-batch, accumulation or checkpointing.
 
-    The batch of fine-tuning counts samples of a whole step. A batch given for training from scratch is run at once, as a training
+    The batch of fine-tuning is that of a whole step. A batch given for training from scratch is one micro-batch, as in a training
     loop without accumulation does and as it is measured.
     """
     if not workload.training or {"micro_batch", "accumulation", "checkpointing"} & set(given):
@@ -99,9 +99,9 @@ def adapts_by_default(workload: Workload, given: Collection[str]) -> bool:
 
 
 def with_training_defaults(workload: Workload, shape: Shape, gpu: Gpu, given: Collection[str], memory: MemoryOf) -> Workload:
-    """A training request made to fit a GPU, with activation checkpointing and smaller micro-batches where it takes them.
+    """Adapt a training request to a GPU, with activation checkpointing and smaller micro-batches if needed.
 
-    A request with a micro-batch, accumulation or checkpointing of its own is left as it is.
+    A request with its own micro-batch, accumulation or checkpointing is unchanged.
     """
     if not adapts_by_default(workload, given):
         return workload
@@ -113,18 +113,18 @@ def with_training_defaults(workload: Workload, shape: Shape, gpu: Gpu, given: Co
 
 
 def unsupported_dtype(gpu: Gpu, workload: Workload) -> str | None:
-    """The dtype a workload computes in that a GPU has no units for, if any."""
+    """The dtype a workload computes in if the GPU has no units for it, else None."""
     dtype = PRECISION_BY_NAME[workload.precision or "fp32"].wanted_peak
     return dtype if dtype in ("bf16", "fp8", "fp4") and dtype not in gpu.supports else None
 
 
 class MemoryCurve:
-    """The need as one field grows, each point computed once however many GPUs ask."""
+    """Required memory by batch or context; each point is computed once for all GPUs."""
 
     def __init__(
         self, workload: Workload, shape: Shape, field: Field, memory: MemoryOf, most: int | None = None, exact: bool = True
     ) -> None:
-        """`most` is the largest size tried; a curve that is not `exact` may find a size up to `SPAN_ERROR` too small."""
+        """`most` is the largest size tried; without `exact` a result may be up to `SPAN_ERROR` too small."""
         self._workload = workload
         self._exact = exact
         self._field = field
@@ -139,21 +139,21 @@ class MemoryCurve:
             self._most = most or MAX_SIZES["batch"]
 
     def at(self, size: int) -> Workload:
-        """The workload with the field at that size: one GPU's share of the batch, or blocks of tokens, the answer's included."""
+        """The workload at a size: samples per GPU, or blocks of input and output tokens."""
         if self._field == "batch":
             return replace(self._workload, batch=size * self._step, micro_batch=None)
         answer = 0 if self._workload.training else self._workload.seq_out or 0
         return replace(self._workload, seq_in=max(1, size * BLOCK - answer))
 
     def need(self, size: int) -> float:
-        """Bytes at the upper end of the range."""
+        """Upper end of the required bytes at a size."""
         if size not in self._points:
             workload = self.at(size)
             self._points[size] = required_memory(self._memory(workload), workload).high
         return self._points[size]
 
     def largest(self, usable: int) -> int:
-        """The largest size that fits: doubling to find a span, then narrowing it; 0 where not even 1 fits."""
+        """Largest size that fits, by doubling and then narrowing; 0 if not even 1 fits."""
         if self.need(1) > usable:
             return 0
         low = 1
@@ -168,17 +168,17 @@ class MemoryCurve:
                 return int(place)
             if not self._exact and self._deviation(low, high) <= SPAN_ERROR * (high - low):
                 return max(low, int(place - 2 * self._deviation(low, high)))
-            edge = max(1, (high - low) // 64)  # kept off the ends, so that the span shrinks from both sides
+            edge = max(1, (high - low) // 64)  # Keeps the middle off the ends, so that the span shrinks from both sides.
             middle = min(max(int(place), low + edge), high - edge)
             low, high = (middle, high) if self.need(middle) <= usable else (low, middle)
         return low
 
-    def told(self, size: int) -> int:
-        """The size as users count it: the global batch; tokens of prompt and answer together."""
+    def to_user_units(self, size: int) -> int:
+        """A size in the user's units: the global batch, or input and output tokens together."""
         return size * self._step
 
     def _deviation(self, low: int, high: int) -> float:
-        """How far the need strays from a line between two points, as a size; small where it can be read off that line."""
+        """Deviation of the curve from a line between two points, as a size; small if interpolation is accurate."""
         if (low, high) not in self._deviations:
             start, slope = self.need(low), (self.need(high) - self.need(low)) / (high - low)
             between = {low + (high - low) * part // 3 for part in (1, 2)} if high - low > 8 else ()
@@ -188,6 +188,6 @@ class MemoryCurve:
 
 
 def largest_fitting(workload: Workload, shape: Shape, usable: int, field: Field, memory: MemoryOf) -> int:
-    """Largest global batch, or context (prompt and answer, in blocks), that fits in so many bytes; 0 where none does."""
+    """Largest global batch, or context (input and output tokens, in blocks), that fits in `usable` bytes; 0 if none does."""
     curve = MemoryCurve(workload, shape, field, memory)
-    return curve.told(curve.largest(usable))
+    return curve.to_user_units(curve.largest(usable))

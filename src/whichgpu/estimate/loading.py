@@ -1,7 +1,7 @@
-"""Feeding a GPU that trains on images: samples a second one hardware thread can read, decode and augment.
+"""Image loading for training: samples per second that one hardware thread can read, decode and augment.
 
 Published figures, all for ImageNet as it comes (JPEG of about 110 kB): decode, random crop to 224 pixels, flip, normalise.
-Text already cut into tokens never bounds a step; raw video and audio are left out, since nothing general is published.
+Tokenised text never bounds a step; video and audio are not covered, since no general figures are published.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Literal
 from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Message, msg
 
-Verdict = Literal["feeds", "tight", "starves"]
+LoadingVerdict = Literal["feeds", "tight", "starves"]
 
 UNIT = "samples/s per vCPU"
 THREADS_A_CORE = 2  # a vCPU is a hardware thread on nearly every cloud
@@ -26,16 +26,16 @@ FFCV_JPEG, FFCV_VCPUS = 31278.0, 96  # images/s from 512-pixel JPEG on a p3dn.24
 
 @dataclass(frozen=True, slots=True)
 class Loader:
-    """A way to feed a GPU, and what one hardware thread of the host yields with it."""
+    """A data loader, and its samples per second per hardware thread."""
 
     id: str
     per_vcpu: Figure
 
 
 def _loader(id: str, gain: float, sources: tuple[str, ...]) -> Loader:
-    """A loader `gain` times as fast as torchvision's on the same threads.
+    """Return a loader `gain` times as fast as torchvision's.
 
-    Its middle lies between two hosts five years apart; the low end is the older without Pillow-SIMD, the high end the newer
+    The value is the mean of two hosts five years apart; the low end is the older one without Pillow-SIMD, the high end the newer
     with it and a whole core to each worker.
     """
     old, new = PILLOW_SIMD / V100_HOST_VCPUS, PILLOW_PLAIN / A100_WORKERS
@@ -56,17 +56,17 @@ LOADERS = {
 
 @dataclass(frozen=True, slots=True)
 class Loading:
-    """What it takes to keep a GPU busy: hardware threads and cores, and whether a host has them."""
+    """Hardware threads and cores that keep a GPU busy, and whether a host has them."""
 
     loader: str
     vcpus: Figure
     cores: Figure
-    feeds: Verdict | None  # None where the host is not known
-    fed: Figure | None  # samples a second this host can feed
+    feeds: LoadingVerdict | None  # None if the host is unknown
+    fed: Figure | None  # samples per second of this host
 
 
 def loading(samples_per_second: float, vcpus: float | None = None, loader: str = "torchvision") -> Loading:
-    """Threads a host needs to feed so many samples a second, and whether it has them.
+    """Threads a host needs to load `samples_per_second`, and whether it has them.
 
     >>> round(loading(1154).cores.value, 1)  # ResNet-50 on a V100 in mixed precision
     4.4
@@ -95,7 +95,7 @@ def loading(samples_per_second: float, vcpus: float | None = None, loader: str =
 
 
 def loading_remark(samples_per_second: float, vcpus: float | None = None) -> Message:
-    """What feeding a GPU at that rate takes of its host, in words; with the host's threads, whether it has them."""
+    """Message on the threads that loading at a rate needs, and on whether the host has them."""
     plain, dali = loading(samples_per_second, vcpus), loading(samples_per_second, vcpus, "dali-gpu")
     values = {
         "vcpus": _whole(plain.vcpus.value),

@@ -1,4 +1,4 @@
-"""The concurrency of offline inference where the user gave none: of what fits in memory, the one with the highest throughput."""
+"""Default concurrency of offline inference: the one with the highest throughput that fits in memory."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from whichgpu.workload.workload import Workload
 
 Floats = np.ndarray
 SecondsOf = Callable[[Floats], Floats]  # seconds of a step at each concurrency of one replica
-# Concurrency tried on one replica; the largest that fits is tried besides.
+# Concurrencies tried on one replica, besides the largest that fits.
 CONCURRENCY = np.array(
     [1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192], dtype=float
 )
 MAX_CONCURRENCY = int(CONCURRENCY[-1])
-# Samples tried on one GPU for models that write no text.
+# Batches tried on one GPU for models that do not generate text.
 SAMPLES = np.array([1 << power for power in range(MAX_CONCURRENCY.bit_length())], dtype=float)
 
 
 def default_sequences(workload: Workload, shape: Shape, gpu: Gpu) -> int | None:
-    """Sequences an engine runs at once on one replica unless told otherwise (vLLM: max_num_seqs); None where it has no limit."""
+    """Engine's default limit of running sequences on one replica (vLLM: max_num_seqs); None if it has none."""
     engine = engine_of(workload)
     return (
         default_max_sequences(engine, gpu) if engine.serve.max_sequences and workload.generating and shape.is_generative else None
@@ -38,9 +38,9 @@ def default_sequences(workload: Workload, shape: Shape, gpu: Gpu) -> int | None:
 
 
 def offline_batch(workload: Workload, shape: Shape, gpu: Gpu, memory: MemoryOf, seconds_of: SecondsOf | None) -> int:
-    """The batch over all replicas with the highest throughput that fits; one on each where nothing fits.
+    """Batch over all replicas with the highest throughput that fits; one per replica if none fits.
 
-    Without `seconds_of` (a GPU whose rates are not known) the largest that fits.
+    Without `seconds_of` (a GPU of unknown speed) the largest that fits.
     """
     sizes = _fitting(workload, shape, gpu, memory)
     at = len(sizes) - 1 if seconds_of is None else int(np.argmax(sizes / seconds_of(sizes)))
@@ -48,7 +48,7 @@ def offline_batch(workload: Workload, shape: Shape, gpu: Gpu, memory: MemoryOf, 
 
 
 def _fitting(workload: Workload, shape: Shape, gpu: Gpu, memory: MemoryOf) -> Floats:
-    """Concurrencies of one replica that fit, ascending; 1 where none does."""
+    """Concurrencies of one replica that fit, ascending; 1 if none does."""
     usable = usable_bytes(gpu, workload)
     if workload.generating and shape.is_generative:
         largest = MemoryCurve(workload, shape, "batch", memory, most=MAX_CONCURRENCY).largest(usable)
@@ -66,7 +66,7 @@ def _fitting(workload: Workload, shape: Shape, gpu: Gpu, memory: MemoryOf) -> Fl
 
 
 def single_replica(workload: Workload) -> Workload:
-    """One replica of a request: its GPUs, without data parallelism."""
+    """Return a request for one replica, without data parallelism."""
     layout = workload.parallel
     gpus = max(1, workload.gpus // layout.dp)
     nodes = max(1, workload.nodes * gpus // workload.gpus)
@@ -76,7 +76,7 @@ def single_replica(workload: Workload) -> Workload:
 def replica_seconds(
     workload: Workload, shape: Shape, gpu: Gpu, fabric: Callable[[], Fabric], calibration: Calibration
 ) -> SecondsOf:
-    """Step times of one replica at each concurrency; `fabric` joins its GPUs where it has several."""
+    """Return a function of step seconds of one replica by concurrency; `fabric` connects its GPUs if it has several."""
     one = single_replica(workload)
 
     def seconds(sizes: Floats) -> Floats:

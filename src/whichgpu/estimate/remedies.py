@@ -1,4 +1,4 @@
-"""What to do where it does not fit, in order of pain, each with what it saves and the verdict it brings."""
+"""Remedies for a workload that does not fit, least painful first, with the bytes saved and the new verdict."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from whichgpu.workload.workload import KINDS, Parallel, Workload
 FP32_WEIGHT_PRECISIONS = ("fp32", "fp32-default", "tf32", "amp-bf16", "amp-fp16")
 FULL_PRECISIONS = ("bf16", "fp16", "f16", "f32")
 LORA_RANK = 16
-SAME_SIZE_RATIO = 1.03  # memories within 3% are one class
+SAME_SIZE_RATIO = 1.03  # memory sizes within 3% count as equal
 GPU_MULTIPLES = (2, 4, 8, 16, 32, 64, 128)
-MIN_CONTEXT = 512  # tokens; a context cut below this helps nobody
+MIN_CONTEXT = 512  # tokens; shorter contexts are not suggested
 
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """One way to make it fit: the fields to change, bytes saved on the fullest GPU, verdicts alone and after those before it."""
+    """One remedy: fields to change, bytes saved on the fullest GPU, verdicts alone and with all remedies before it."""
 
     id: str
     what: Message
@@ -37,7 +37,7 @@ class Remedy:
 
 @dataclass(frozen=True, slots=True)
 class FitProblem:
-    """What a remedy is looked for: a workload that does not fit so many bytes. The curves are those of the workload."""
+    """A workload that does not fit `usable` bytes, with its memory curves."""
 
     workload: Workload
     shape: Shape
@@ -47,12 +47,12 @@ class FitProblem:
     context: MemoryCurve
 
     def need(self, workload: Workload) -> Figure:
-        """What a changed workload asks of the device."""
+        """Memory required by a changed workload."""
         return required_memory(self.memory(workload), workload)
 
 
 def remedies(problem: FitProblem, gpu: Gpu, able: Sequence[Gpu] = ()) -> tuple[Remedy, ...]:
-    """Every remedy that applies and saves something; `able` are GPUs it does fit, the smallest first (`fitting`)."""
+    """Every remedy that applies and saves memory; `able` are GPUs it fits, the smallest first (`gpus_that_fit`)."""
     found: list[Remedy] = []
     before = problem.need(problem.workload).value
     running = problem.workload
@@ -72,7 +72,7 @@ def remedies(problem: FitProblem, gpu: Gpu, able: Sequence[Gpu] = ()) -> tuple[R
 
 
 def _tried(step: Callable[[FitProblem], Iterator[Workload]], problem: FitProblem) -> list[Workload]:
-    """A remedy the estimate has no answer for is none."""
+    """Changed workloads of a remedy; none if they cannot be estimated."""
     try:
         return [changed for changed in step(problem) if problem.memory(changed)]
     except WhichGpuError:
@@ -96,7 +96,7 @@ def _shorter_context(problem: FitProblem) -> Iterator[Workload]:
     if not problem.shape.is_transformer or not workload.seq_in:
         return
     answer = 0 if workload.training else workload.seq_out or 0
-    room = (problem.context.told(problem.context.largest(problem.usable)) - answer) // 128 * 128
+    room = (problem.context.to_user_units(problem.context.largest(problem.usable)) - answer) // 128 * 128
     if MIN_CONTEXT <= room < workload.seq_in:
         yield replace(workload, seq_in=room)
 
@@ -147,9 +147,9 @@ def _quantise(problem: FitProblem) -> Iterator[Workload]:
 
 
 def _more_gpus(problem: FitProblem) -> Iterator[Workload]:
-    """Twice as many GPUs, or as often doubled as it takes: shards of the weights, of everything when training.
+    """Doubled GPUs until it fits: tensor parallelism for inference, ZeRO 3 for training.
 
-    Where no number of them fits, the smallest on which it is tight.
+    If no number fits, the smallest on which it is tight.
     """
     workload, layout = problem.workload, problem.workload.parallel
     tried = tight = None
@@ -170,7 +170,7 @@ def _more_gpus(problem: FitProblem) -> Iterator[Workload]:
         yield nearest
 
 
-# In order of pain: first what costs only time, then what costs quality, then what costs money.
+# Least painful first: what costs time, then quality, then money.
 STEPS: tuple[tuple[str, Callable[[FitProblem], Iterator[Workload]]], ...] = (
     ("smaller-batch", _smaller_batch),
     ("checkpointing", _checkpointing),
@@ -186,7 +186,7 @@ STEPS: tuple[tuple[str, Callable[[FitProblem], Iterator[Workload]]], ...] = (
 
 
 def gpus_that_fit(need: Figure, workload: Workload, gpus: Sequence[Gpu]) -> tuple[Gpu, ...]:
-    """GPUs that fit with nothing to warn of, the smallest first; of those alike (24 GB cards differ by a little) the newest."""
+    """GPUs that fit without warnings, the smallest first; of nearly equal sizes the newest."""
     sizes: dict[str, int] = {}
     for gpu in gpus:
         answer = fit(need, workload, gpu)
@@ -196,7 +196,7 @@ def gpus_that_fit(need: Figure, workload: Workload, gpus: Sequence[Gpu]) -> tupl
 
 
 def smallest_first(gpus: Sequence[Gpu], sizes: Mapping[str, int]) -> tuple[Gpu, ...]:
-    """Those GPUs that have a size in bytes, the smallest first; of those alike the newest."""
+    """GPUs with a size in bytes, the smallest first; of nearly equal sizes the newest."""
     able = sorted((gpu for gpu in gpus if gpu.id in sizes), key=lambda gpu: sizes[gpu.id])
     classes: list[list[Gpu]] = []
     for gpu in able:
@@ -208,7 +208,7 @@ def smallest_first(gpus: Sequence[Gpu], sizes: Mapping[str, int]) -> tuple[Gpu, 
 
 
 def _next_gpu(gpu: Gpu, able: Sequence[Gpu]) -> tuple[Remedy, ...]:
-    """The smallest GPU of the same maker and trade that will do; of the same maker, or of any, where there is none such."""
+    """The smallest GPU that fits, of the same vendor and segment if possible, else of the vendor, else of any."""
     kin: tuple[Callable[[Gpu], bool], ...] = (
         lambda other: other.vendor == gpu.vendor and other.segment == gpu.segment,
         lambda other: other.vendor == gpu.vendor,
@@ -229,7 +229,7 @@ def _difference(before: Workload, after: Workload) -> dict[str, Any]:
 
 
 def _words(id: str, change: dict[str, Any], workload: Workload) -> Message:
-    """A remedy as a sentence, from the fields it changes."""
+    """Message of a remedy, from the fields it changes."""
     if id == "smaller-batch" and workload.training:
         return msg("remedy.smaller-micro-batch", micro_batch=change["micro_batch"], accumulation=change["accumulation"])
     if id == "smaller-batch":

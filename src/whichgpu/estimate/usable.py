@@ -1,4 +1,4 @@
-"""How much of a GPU's memory a program gets: less than the label, less than the driver's total, less where it is shared."""
+"""Usable memory of a GPU: less than the marketed size and than the driver's total, and less if it is shared."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.memory.engine_memory import budget_bytes
 from whichgpu.workload.workload import Workload
 
-# Of the total nvidia-smi prints, the driver keeps 1 to 1.5% for itself: PyTorch names 15.78 of 16 GiB on a V100, 23.69 of 24 on
+# The driver reserves 1 to 1.5% of the total that nvidia-smi prints: PyTorch reports 15.78 of 16 GiB on a V100, 23.69 of 24 on
 # an RTX 3090, 79.15 of 80 on an A100. Where only the marketed size is known, part of it may serve ECC as well.
-REPORTED, MARKETED = 0.985, 0.97
-# Metal's recommendedMaxWorkingSetSize: two thirds up to 36 GB, three quarters above; elsewhere the system keeps a tenth.
+USABLE_OF_REPORTED, USABLE_OF_MARKETED = 0.985, 0.97
+# Metal's recommendedMaxWorkingSetSize: two thirds up to 36 GB, three quarters above; other systems reserve a tenth (assumed).
 APPLE_SMALL, APPLE_LARGE, APPLE_STEP, SHARED = 2 / 3, 0.75, 37 * GIB, 0.9
 FAST_970 = 7 * GIB // 2  # the quirk `gtx-970-3.5gb`
 
 
 def usable_bytes(gpu: Gpu, workload: Workload | None = None, allowed: float | None = None) -> int:
-    """Bytes a process can fill, at the engine's own limit where it has one, or at the share of the GPU it is `allowed`."""
-    share = REPORTED if gpu.memory_basis == "reported" else MARKETED
+    """Bytes a process can use, within the engine's limit or the share of the GPU it is `allowed`."""
+    share = USABLE_OF_REPORTED if gpu.memory_basis == "reported" else USABLE_OF_MARKETED
     if "apple-shared-memory" in gpu.quirk_ids:
         share = APPLE_LARGE if gpu.memory_bytes >= APPLE_STEP else APPLE_SMALL
     elif "unified-memory" in gpu.quirk_ids:
@@ -27,5 +27,5 @@ def usable_bytes(gpu: Gpu, workload: Workload | None = None, allowed: float | No
 
 
 def fast_bytes(gpu: Gpu) -> int | None:
-    """Where part of the memory is slow: how much of it is not."""
+    """Bytes of fast memory of a GPU with a slow part; None for others."""
     return FAST_970 if "gtx-970-3.5gb" in gpu.quirk_ids else None

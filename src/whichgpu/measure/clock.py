@@ -1,4 +1,4 @@
-"""The machine's clock, which also hears the Enter key where someone sits at the terminal."""
+"""The system clock, with pauses that the Enter key ends at a terminal."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from datetime import UTC, datetime
 
 
 class SystemClock:
-    """Time as it passes. With `listening`, Enter cuts a pause short."""
+    """System time. With `listening`, Enter ends a pause."""
 
     def __init__(self, listening: bool = False) -> None:
         self._keyboard = _keyboard() if listening else None
 
     def now(self) -> float:
-        """Seconds that only ever go forward."""
+        """Monotonic seconds."""
         return time.monotonic()
 
     def date(self) -> datetime:
-        """The time of day, in UTC, since readings of several machines are compared."""
+        """Date and time in UTC, since readings of several machines are compared."""
         return datetime.now(UTC)
 
     def pause(self, seconds: float) -> bool:
-        """Wait; True where Enter was pressed."""
+        """Wait; return whether Enter was pressed."""
         if self._keyboard is None or not _in_front(self._keyboard):
             time.sleep(max(0.0, seconds))
             return False
@@ -34,7 +34,7 @@ class SystemClock:
             return False
         if os.read(self._keyboard, 4096):
             return True
-        self._keyboard = None  # the terminal went away
+        self._keyboard = None  # The terminal was closed.
         return False
 
 
@@ -45,7 +45,7 @@ def _keyboard() -> int | None:
 
 
 def _in_front(descriptor: int) -> bool:
-    """Whether this process may read the terminal: one in the background would be stopped for trying."""
+    """Whether this process may read the terminal; one in the background would be stopped."""
     try:
         return os.tcgetpgrp(descriptor) == os.getpgrp()
     except (OSError, AttributeError):

@@ -1,4 +1,4 @@
-"""Small files of the system and small programs of its makers: read whole, briefly, and never trusted to be there."""
+"""Small system files and vendor tools, which may be missing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PAIR = re.compile(r"^(\w+)[ \t:]+(-?\d+)\b", re.MULTILINE)
 
 
 def read_text(path: Path, most: int = MOST_BYTES) -> str | None:
-    """The text of a file without the blanks around it; None where it cannot be read."""
+    """Text of a file without surrounding whitespace; None if it is unreadable."""
     try:
         with open(path, "rb") as file:
             return file.read(most).decode("utf-8", "replace").strip()
@@ -24,7 +24,7 @@ def read_text(path: Path, most: int = MOST_BYTES) -> str | None:
 
 
 def read_number(path: Path) -> int | None:
-    """The whole number a file holds."""
+    """Integer in a file, or None."""
     text = read_text(path)
     try:
         return None if text is None else int(text)
@@ -33,7 +33,7 @@ def read_number(path: Path) -> int | None:
 
 
 def named_numbers(text: str) -> dict[str, int]:
-    """Numbers of lines such as `MemTotal:  1024 kB`.
+    """Numbers by name from lines such as `MemTotal:  1024 kB`.
 
     >>> named_numbers("MemTotal:   1024 kB\\ngfx_target_version 90402\\n")
     {'MemTotal': 1024, 'gfx_target_version': 90402}
@@ -42,7 +42,7 @@ def named_numbers(text: str) -> dict[str, int]:
 
 
 def run_tool(command: Sequence[str]) -> str | None:
-    """What a program writes; None where it is not there or fails."""
+    """Standard output of a program; None if it is missing or fails."""
     try:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, timeout=TOOL_SECONDS, check=False, start_new_session=True

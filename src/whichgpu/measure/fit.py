@@ -1,4 +1,4 @@
-"""From a record's steps to corrections of this one GPU: ridge regression around the shipped calibration.
+"""Corrections of one GPU from a record's steps: ridge regression around the shipped calibration.
 
 Every multiplier has a Gaussian prior around 1; residuals are weighted as Student's t, so that a strange case does not pull.
 Ranges come from predicting each case by a fit without it.
@@ -30,20 +30,20 @@ from whichgpu.workload.spelling import fill_defaults, from_object
 if TYPE_CHECKING:
     Array = np.ndarray
 
-# Widths of the priors, in log. A host differs from the one measured with by more than a chip from its kin.
+# Standard deviations of the priors, in log (assumed): hosts differ more than chips of one variant.
 DEVICE_WIDTH, HOST_WIDTH = 0.15, 0.35
-EVERYTHING_SHARE = 0.7  # what all engines have in common differs less than what one of them does
-# Of a measured step against the best model there could be; it begins wide, so that no case is given up as strange too early.
+EVERYTHING_SHARE = 0.7  # Prior width of the correction shared by all engines, relative to that of one engine.
+# Scale of the residuals in log, annealed from wide to narrow so that no case is treated as an outlier too early.
 ROW_SPREADS = (0.4, 0.1, 0.04)
-FREEDOM = 4.0  # of Student's t
-ROUNDS = 25  # at each spread
-LONGEST_STEP = 0.5  # in log, of one round
+FREEDOM = 4.0  # degrees of freedom of Student's t
+ROUNDS = 25  # iterations at each scale
+LONGEST_STEP = 0.5  # largest change in log of one iteration
 # A step that takes more than this many times the shipped estimate is not used. The estimate of a GPU of which nothing was
 # measured is within 2.7 times in nine cases of ten, and power limits, thermal throttling or a slow host take a factor of two to
 # three more (assumed). Beyond their product something else was running on the GPU, or the record is wrong.
 SLOWEST_RATIO = 10.0
-FASTEST_FLOOR_SHARE = 0.95  # of the least time by FLOPs and bytes: clocks may go a little beyond those that peaks are stated at
-FEW = 4  # cases of a kind under which its range is that of all
+FASTEST_FLOOR_SHARE = 0.95  # of the roofline minimum: clocks may exceed those of the stated peaks
+FEW = 4  # a kind with fewer cases has the range of all kinds
 NINETY = 1.645
 
 
@@ -59,7 +59,7 @@ class Example:
 
 
 def example(step: StepResult, gpu: Gpu, catalog: Catalog) -> Example:
-    """A step of a record; refuses what is no request."""
+    """Build an example from a record's step; raise if it is not a valid request."""
     spelled = from_object({**step.request, "gpu": gpu.id})
     shape = _known_shape(spelled.workload.model, catalog)
     workload = fill_defaults(spelled.workload, shape)
@@ -73,26 +73,26 @@ def example(step: StepResult, gpu: Gpu, catalog: Catalog) -> Example:
 
 
 def _known_shape(model: str | Mapping[str, Any], catalog: Catalog) -> Shape:
-    """Records come from others: they name built-in models or write a config out, never a file, a repository or code."""
+    """Shape of a model in a record, which may name a built-in model or contain a config, but no file, repository or code."""
     if isinstance(model, str) and not model.startswith("mlp:") and built_in(model, catalog) is None:
         raise unknown_model(model, catalog)
     return find_model(model, catalog, None)
 
 
 def shipped_seconds(one: Example, calibration: Calibration) -> float:
-    """Seconds that the shipped calibration estimates for a step, without corrections of its own."""
-    design = _Design([replace(one, seconds=1.0)], calibration)  # what was measured takes no part, and may have no logarithm
+    """Seconds of a step by the shipped calibration, without own corrections."""
+    design = _Design([replace(one, seconds=1.0)], calibration)  # The measured time is not used and may be zero.
     return float(np.exp(design.predict(np.zeros(len(design.places)))[0][0]))
 
 
 def is_plausible(one: Example, calibration: Calibration) -> bool:
-    """Whether a measured step lies between the least time physics allows and the most that any state of the GPU explains."""
+    """Whether a measured time is above the roofline minimum and below the slowest plausible multiple of the estimate."""
     least, most = FASTEST_FLOOR_SHARE * float(one.floors.sum()), SLOWEST_RATIO * shipped_seconds(one, calibration)
     return one.seconds > 0 and least <= one.seconds <= most
 
 
 def fit_steps(steps: Sequence[Example], calibration: Calibration) -> FittedCorrections:
-    """The most probable multipliers, and ranges from leaving out each case in turn; implausible steps are left out of both."""
+    """Fit the most probable multipliers, with ranges from leave-one-out fits; implausible steps are excluded."""
     examples = [one for one in steps if is_plausible(one, calibration)]
     if not examples:
         return FittedCorrections(calibration_version(calibration), (), {}, {})
@@ -107,7 +107,7 @@ def fit_steps(steps: Sequence[Example], calibration: Calibration) -> FittedCorre
 
 
 class _Design:
-    """Cases with the shipped corrections put in, and where each multiplier acts."""
+    """Regression design: cases with the shipped corrections applied, and the terms each multiplier scales."""
 
     def __init__(self, examples: Sequence[Example], calibration: Calibration) -> None:
         shipped = calibration.factors([one.setting for one in examples]).T
@@ -124,7 +124,7 @@ class _Design:
                     continue
                 for group in correction_groups(one.setting.engine, one.setting.task):
                     if group == ALL_STEPS and term not in DEVICE_TERMS:
-                        continue  # how one engine launches says nothing of another
+                        continue  # Launch overhead of one engine says nothing about another.
                     entries.append((row, column, self.places.setdefault((group, term), len(self.places))))
         self.acts = np.zeros((len(examples), len(TERMS), len(self.places)))
         for row, column, place in entries:
@@ -132,7 +132,7 @@ class _Design:
         self.widths = np.array([_width(group, term) for group, term in self.places])
 
     def predict(self, theta: Array) -> tuple[Array, Array]:
-        """Log seconds, and their slopes by each multiplier."""
+        """Log seconds, and their derivatives by each multiplier."""
         count = len(DEVICE_TERMS)
         corrected = self.terms * np.exp(self.acts @ theta)
         free = np.ones_like(corrected)
@@ -151,7 +151,7 @@ class _Design:
         return np.log(total), np.einsum("rt,rtp->rp", slopes / total[:, None], self.acts)
 
     def fit(self, weights: Array) -> Array:
-        """Gauss-Newton, step by step no further than the model can be trusted."""
+        """Fit by Gauss-Newton with limited step lengths."""
         theta = np.zeros(len(self.places))
         for spread in ROW_SPREADS:
             for _ in range(ROUNDS):
@@ -170,7 +170,7 @@ class _Design:
         return np.asarray(move * min(1.0, LONGEST_STEP / max(float(np.abs(move).max()), 1e-12)))
 
     def spreads(self) -> dict[str, float]:
-        """Half-widths of 90% ranges in log, by kind and of all, from fits that did not see the case."""
+        """Half-widths of 90% ranges in log, by kind and for all, from leave-one-out errors."""
         off = np.array([self._left_out(row) for row in range(len(self.actual))])
         found = {ANY_STEP: _spread(off)}
         for kind in sorted(set(self.kinds)):
@@ -186,7 +186,7 @@ class _Design:
 
 
 def _spread(off: Array) -> float:
-    """Widened for how few they are: the largest of n lies near the 90% point only from ten on."""
+    """Half-width of the 90% range of errors, widened for fewer than ten of them."""
     few = 1.0 + 2.0 / max(1, len(off))
     return round(max(MIN_LOG_HALF_WIDTH, NINETY * few * float(np.sqrt(np.mean(off**2)))), 4)
 

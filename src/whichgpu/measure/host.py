@@ -1,4 +1,4 @@
-"""The machine around the GPUs: processor, memory, limits set for this container, system. Nothing that names it."""
+"""The host: processor, memory, container limits and system, without anything that identifies it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _KERNEL = re.compile(r"[0-9]+(?:\.[0-9]+)*")
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """Facts about the machine; None where it does not say."""
+    """Properties of the machine; None if unknown."""
 
     system: str
     kernel: str | None
@@ -41,7 +41,7 @@ class Host:
 
 
 def read_host(root: Path = Path("/"), environ: Mapping[str, str] | None = None, run: Run = run_tool) -> Host:
-    """The host as its own files tell."""
+    """Read the host's properties from its system files."""
     environ = os.environ if environ is None else environ
     cpu, cores, threads = _processor(root, run)
     memory = named_numbers(read_text(root / "proc/meminfo") or "")
@@ -69,7 +69,7 @@ def read_host(root: Path = Path("/"), environ: Mapping[str, str] | None = None, 
 
 
 def usable_cores(host: Host) -> float | None:
-    """How many threads this process really gets."""
+    """Number of threads that this process can use."""
     known = [number for number in (host.threads_allowed, host.cpu_limit, host.threads) if number]
     return min(known, default=None)
 
@@ -96,14 +96,14 @@ def _darwin_number(run: Run, name: str) -> int | None:
 
 
 def _system(root: Path) -> str:
-    told = re.search(r'^PRETTY_NAME="?([^"\n]+)"?$', read_text(root / "etc/os-release") or "", re.MULTILINE)
-    if told:
-        return told[1]
+    named = re.search(r'^PRETTY_NAME="?([^"\n]+)"?$', read_text(root / "etc/os-release") or "", re.MULTILINE)
+    if named:
+        return named[1]
     return f"macOS {platform.mac_ver()[0]}" if sys.platform == "darwin" else platform.system()
 
 
 def _groups(root: Path, controller: str) -> list[Path]:
-    """Folders of the control groups this process is in, innermost first, in either layout."""
+    """Folders of this process's control groups (v1 or v2), innermost first."""
     found: list[Path] = []
     for line in (read_text(root / "proc/self/cgroup") or "0::/").splitlines():
         _, _, rest = line.partition(":")
@@ -138,10 +138,10 @@ def _ram_limit(root: Path, total: int | None) -> int | None:
 
 def _size(path: Path) -> int | None:
     try:
-        told = os.statvfs(path)
+        status = os.statvfs(path)
     except (OSError, AttributeError):
         return None
-    return told.f_frsize * told.f_blocks or None
+    return status.f_frsize * status.f_blocks or None
 
 
 def _container(root: Path, environ: Mapping[str, str]) -> str | None:
@@ -153,9 +153,9 @@ def _container(root: Path, environ: Mapping[str, str]) -> str | None:
         return "podman"
     if "APPTAINER_CONTAINER" in environ or "SINGULARITY_CONTAINER" in environ:
         return "apptainer"
-    told = (environ.get("container") or "").lower()
-    if told in ("docker", "podman", "lxc", "systemd-nspawn", "oci"):
-        return told
+    runtime = (environ.get("container") or "").lower()
+    if runtime in ("docker", "podman", "lxc", "systemd-nspawn", "oci"):
+        return runtime
     found = _CONTAINER.search(read_text(root / "proc/1/cgroup") or "")
     return {"libpod": "podman", "kubepods": "kubernetes"}.get(found[0], found[0].strip("/")) if found else None
 

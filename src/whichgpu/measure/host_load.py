@@ -1,6 +1,6 @@
-"""How busy the host is, and the processes that drive the GPUs: the other half of the question what holds a job back.
+"""Load of the host and of the processes that use the GPUs.
 
-Read from /proc between two calls. Process ids are followed and never shown.
+Computed from /proc between two readings. Process ids are never displayed.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from pathlib import Path
 
 from whichgpu.measure.files import read_text
 
-MOST_THREADS = 512
-LOOK_AGAIN = 10  # readings between two searches for the processes
-DRIVING = ("/dev/nvidia-uvm", "/dev/kfd", "/dev/dxg")  # a program that computes holds one of these; a meter does not
+MAX_THREADS = 512
+READINGS_PER_SEARCH = 10  # readings between two searches for the processes
+COMPUTE_DEVICES = ("/dev/nvidia-uvm", "/dev/kfd", "/dev/dxg")  # opened by programs that compute, not by monitors
 
 
 @dataclass(frozen=True, slots=True)
 class HostLoad:
-    """Between two readings: cores' worth of work. None where it could not be seen."""
+    """Load between two readings, in cores; None if unknown."""
 
     cores: float
     busy_cores: float
-    waiting_share: float  # of the processors' time, for disks
-    busiest_thread: float | None = None  # of the GPUs' programs: 1.0 is a whole core
-    worker_cores: float | None = None  # taken by the children of those programs: data loaders
+    waiting_share: float  # share of processor time waiting for disks
+    busiest_thread: float | None = None  # of the programs on the GPUs; 1.0 is a full core
+    worker_cores: float | None = None  # of the child processes of those programs: data loaders
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +38,19 @@ class _Counts:
 
 
 class LoadReader:
-    """Reads the counters and tells what happened since the last reading."""
+    """Reads the counters and computes the load since the last reading."""
 
-    def __init__(self, cores: float, told: Callable[[], Iterable[int]], now: Callable[[], float], root: Path = Path("/")) -> None:
-        self._cores, self._told, self._now, self._proc = cores, told, now, root / "proc"
+    def __init__(
+        self, cores: float, driver_processes: Callable[[], Iterable[int]], now: Callable[[], float], root: Path = Path("/")
+    ) -> None:
+        self._cores, self._driver_processes, self._now, self._proc = cores, driver_processes, now, root / "proc"
         self._last: _Counts | None = None
         self._programs: tuple[str, ...] = ()
         self._readings = 0
         self._tick = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 
     def read(self) -> HostLoad | None:
-        """The load since the last call; None at the first, and where there is no /proc."""
+        """Load since the last call; None at the first one and without /proc."""
         last, self._last = self._last, self._counts()
         if last is None or self._last is None or self._last.at <= last.at:
             return None
@@ -69,23 +71,23 @@ class LoadReader:
         if first[:1] != ["cpu"] or len(first) < 6:
             return None
         ticks = [int(cell) for cell in first[1:] if cell.isdigit()]
-        if self._readings % LOOK_AGAIN == 0:
+        if self._readings % READINGS_PER_SEARCH == 0:
             self._programs = tuple(self._find_programs())
         self._readings += 1
         threads = {
-            name: used for program in self._programs for name, used in self._ticks(self._proc / program / "task", MOST_THREADS)
+            name: used for program in self._programs for name, used in self._ticks(self._proc / program / "task", MAX_THREADS)
         }
         workers = dict(self._children()) if self._programs else {}
         return _Counts(self._now(), sum(ticks[:3]) + sum(ticks[5:7]), ticks[4], threads, workers)
 
     def _find_programs(self) -> Iterator[str]:
-        """Programs on the GPUs: those the driver names, where they are its; else whoever holds its device files."""
-        named = [str(id) for id in self._told() if id != os.getpid()]
+        """Programs on the GPUs: those the driver lists, else those with its device files open."""
+        named = [str(id) for id in self._driver_processes() if id != os.getpid()]
         found = [id for id in named if self._drives(id) is not False and (self._proc / id).exists()]
         if not found:
             found = [id for id in self._ids() if id != str(os.getpid()) and self._drives(id)]
         parents = {id: self._stat(self._proc / id)[1] for id in found}
-        yield from (id for id in found if parents[id] not in parents)  # a forked data loader holds its parent's files
+        yield from (id for id in found if parents[id] not in parents)  # A forked data loader inherits its parent's files.
 
     def _ids(self) -> list[str]:
         try:
@@ -94,25 +96,25 @@ class LoadReader:
             return []
 
     def _drives(self, id: str) -> bool | None:
-        """Whether a process computes on a GPU; None where its files may not be looked at."""
+        """Whether a process computes on a GPU; None if its files are not readable."""
         try:
             with os.scandir(self._proc / id / "fd") as entries:
-                return any(_target(entry.path).startswith(DRIVING) for entry in entries)
+                return any(_target(entry.path).startswith(COMPUTE_DEVICES) for entry in entries)
         except PermissionError:
             return None
         except OSError:
             return False
 
     def _children(self) -> Iterator[tuple[str, int]]:
-        """All processes below the programs, with their ticks."""
-        told = {id: self._stat(self._proc / id) for id in self._ids()}
+        """Descendants of the programs, with their ticks."""
+        stats = {id: self._stat(self._proc / id) for id in self._ids()}
         below: dict[str, list[str]] = {}
-        for id, (_, parent) in told.items():
+        for id, (_, parent) in stats.items():
             below.setdefault(parent, []).append(id)
         left = [child for program in self._programs for child in below.get(program, ())]
         while left:
             id = left.pop()
-            yield id, told[id][0]
+            yield id, stats[id][0]
             left += below.pop(id, ())
 
     def _ticks(self, folder: Path, most: int) -> Iterator[tuple[str, int]]:
@@ -124,7 +126,7 @@ class LoadReader:
             yield f"{folder.parent.name}/{name}", self._stat(folder / name)[0]
 
     def _stat(self, folder: Path) -> tuple[int, str]:
-        """Ticks used and the parent's id; the name before them may hold blanks and brackets."""
+        """Ticks used and the parent's id; the process name before them may contain spaces and brackets."""
         cells = (read_text(folder / "stat") or "").rpartition(")")[2].split()
         if len(cells) < 13 or not (cells[11].isdigit() and cells[12].isdigit()):
             return 0, ""

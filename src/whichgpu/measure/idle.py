@@ -1,4 +1,4 @@
-"""The idle rule: warn after so long, then, where a command was given, count down and let it run. A state and one step.
+"""The idle rule: warn after a limit, then count down and run a command if one is given.
 
 Time counts toward the limit only between readings that show all GPUs waiting. A reading that shows one at work starts
 the count anew and stops a countdown; a reading that failed does neither, and nothing is ever run upon it.
@@ -23,7 +23,7 @@ class IdleRule:
 
 @dataclass(frozen=True, slots=True)
 class IdleState:
-    """Where the rule stands: seconds all GPUs have waited, warnings given, seconds left of a countdown."""
+    """State of the rule: idle seconds of all GPUs, warnings given, seconds left of a countdown."""
 
     idle: float = 0.0
     warnings: int = 0
@@ -34,7 +34,7 @@ class IdleState:
 def advance_idle_rule(
     watch: IdleState, rule: IdleRule, seconds: float, idle: bool | None, cancelled: bool = False
 ) -> tuple[IdleState, tuple[IdleEvent, ...]]:
-    """The state after `seconds` and a reading, and what happened."""
+    """Return the state after `seconds` and a reading, and the events."""
     if watch.done:
         return watch, ()
     if cancelled and watch.left is not None:

@@ -1,4 +1,4 @@
-"""Which catalog variant a GPU of this machine is: by its name, then by what tells variants of one name apart."""
+"""Match of a detected GPU to a catalog variant: by name, then by instruction set and memory size."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
 from whichgpu.measure.drivers.card import Card
 
-# A driver shows less than the label: ECC on GDDR takes 1/16, reserves the rest. The sizes of one family lie further apart.
+# Memory the driver reports over the marketed size: ECC on GDDR takes 1/16, reserves more. Sizes of one family differ by more.
 MIN_MEMORY_SHARE, MAX_MEMORY_SHARE = 0.87, 1.02
-SHARED_MEMORY = "apple"  # its label is the largest size sold; the machine may have less
+SHARED_MEMORY = "apple"  # The catalog has the largest size sold; a machine may have less.
 _SLICE = re.compile(r"\s+MIG\s+\d+g\.\d+gb.*$", re.IGNORECASE)
 _VIRTUAL = re.compile(r"^(?:NVIDIA\s+)?(?:GRID\s+)?(\S+)-\d+(?:-\d+)?[QCAB]$")
 _SHOWN = re.compile(r"\b(?:VF|OAM)\b")
@@ -23,7 +23,7 @@ _SHOWN = re.compile(r"\b(?:VF|OAM)\b")
 
 @dataclass(frozen=True, slots=True)
 class VariantMatch:
-    """The variant, or those it may be; `why` where the answer is not plain."""
+    """The matched variant, or the candidates; `why` explains a doubtful match."""
 
     gpu: str | None
     name: str | None
@@ -34,7 +34,7 @@ class VariantMatch:
 
 
 def match_card(card: Card, catalog: Catalog) -> VariantMatch:
-    """The catalog's variant of a GPU."""
+    """Match a detected GPU to its catalog variant."""
     named = _by_name(card, catalog)
     if not named:
         return _by_target(card, catalog)
@@ -45,18 +45,18 @@ def match_card(card: Card, catalog: Catalog) -> VariantMatch:
         ids = tuple(gpu.id for gpu in left)
         return VariantMatch(None, None, ids, msg("match.several", name=card.name, choices=ids))
     gpu, doubt = left[0], _doubt(card, left[0])
-    if doubt is not None and not _is_part(card):  # a variant of that name which the catalog does not have
+    if doubt is not None and not _is_part(card):  # The catalog lacks the variant of that name.
         return VariantMatch(None, None, (gpu.id,), doubt)
     return VariantMatch(gpu.id, gpu.name, (gpu.id,), doubt, gpu.supports, gpu.quirks)
 
 
 def matched_gpu(match: VariantMatch, catalog: Catalog) -> Gpu | None:
-    """The matched row."""
+    """Return the catalog row of a match, or None."""
     return catalog.gpu_by_id.get(match.gpu) if match.gpu else None
 
 
 def _by_name(card: Card, catalog: Catalog) -> tuple[Gpu, ...]:
-    """Variants the driver's name fits; a name one variant bears alone still brings its siblings, for their memory to decide."""
+    """Variants with the driver's name; if the only one has another memory size, those of its family with this size."""
     name = _SHOWN.sub("", _SLICE.sub("", card.name)).strip()
     virtual = _VIRTUAL.match(name)
     found = gpus_named(catalog, virtual[1] if virtual else name, loosely=False)
@@ -68,13 +68,13 @@ def _by_name(card: Card, catalog: Catalog) -> tuple[Gpu, ...]:
 
 
 def _is_part(card: Card) -> bool:
-    """Whether what is seen is a slice of a GPU, which has a part of its memory."""
+    """Whether the device is a slice of a GPU, with part of its memory."""
     parted = card.partition is not None and not card.partition.startswith("SPX/NPS1")
     return parted or bool(_SLICE.search(card.name) or _VIRTUAL.match(card.name))
 
 
 def _by_target(card: Card, catalog: Catalog) -> VariantMatch:
-    """Where the name says nothing: the one variant of that instruction set with that much memory."""
+    """Match a GPU without a product name by instruction set and memory size."""
     size = card.now.memory_bytes
     if card.target and size and card.name.startswith("AMD GPU"):
         same = [gpu for gpu in catalog.gpus if gpu.vendor == card.vendor and gpu.target == card.target]
@@ -106,7 +106,7 @@ def _fits(size: int, gpu: Gpu) -> bool:
 
 
 def _doubt(card: Card, gpu: Gpu) -> Message | None:
-    """What does not agree although the name does."""
+    """Message if the instruction set or memory size contradicts the name."""
     tests: tuple[tuple[Callable[[Card, tuple[Gpu, ...]], tuple[Gpu, ...]], str], ...] = (
         (_same_target, "target"),
         (_same_memory, "memory"),

@@ -1,4 +1,4 @@
-"""The meter: money and energy so far, and what of it went while GPUs waited. Values in, values out; the clock is the caller's.
+"""Cost and energy so far, and the part of them spent while GPUs were idle. The caller provides the clock.
 
 The price is the whole machine's. A GPU that waits wastes its share of it, so idle money counts each GPU for itself;
 the idle time that leads to a warning counts only while all of them wait, since then the machine could be switched off.
@@ -15,13 +15,13 @@ from whichgpu.base.messages import msg
 from whichgpu.base.money import Money, parse_money
 from whichgpu.measure.drivers.card import Sample
 
-IDLE_PERCENT = 5  # at most so busy, and a GPU waits: a desktop or a monitoring tool causes blips of a few percent
-HOURS_A_MONTH = 730  # as the clouds count
+IDLE_PERCENT = 5  # utilisation up to which a GPU counts as idle: a desktop or a monitor causes a few percent
+HOURS_A_MONTH = 730  # as clouds bill
 CENT = Decimal("0.0001")
 
 
 def parse_price(text: str) -> Money:
-    """The machine's price by the hour.
+    """Parse the machine's price per hour.
 
     >>> str(parse_price("2usd/h")), str(parse_price("730 eur/month"))
     ('2 USD', '1.0000 EUR')
@@ -36,31 +36,31 @@ def parse_price(text: str) -> Money:
 
 @dataclass(frozen=True, slots=True)
 class UsageTotals:
-    """What was counted since the start."""
+    """Seconds, energy and memory counted since the start."""
 
     seconds: float = 0.0
-    idle_shares: float = 0.0  # seconds in which GPUs waited, each GPU's by its share of the machine
+    idle_shares: float = 0.0  # idle seconds, each GPU weighted by its share of the machine
     joules: float = 0.0
-    known_seconds: tuple[float, ...] = ()  # by GPU, with a reading of its load
-    busy_seconds: tuple[float, ...] = ()  # by GPU, its load in percent / 100 times the seconds
+    known_seconds: tuple[float, ...] = ()  # by GPU: seconds with a reading of its utilisation
+    busy_seconds: tuple[float, ...] = ()  # by GPU: utilisation times seconds
     peak_bytes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """A tally in money and plain figures."""
+    """Totals as cost, energy and times."""
 
     seconds: float
     money: Money | None
     idle_money: Money | None
-    idle_total_seconds: float  # of the machine: all its GPUs' idle shares together
+    idle_total_seconds: float  # of the machine: idle shares of all its GPUs
     watt_hours: float | None
     utilisation_percent: float | None
     peak_bytes: int | None
 
 
 def is_idle(sample: Sample) -> bool | None:
-    """Whether a GPU waits; None where nobody can tell: a lost GPU is not idle, nor one whose load and processes are hidden."""
+    """Whether a GPU is idle; None if it is lost or hides its utilisation and processes."""
     if sample.lost:
         return None
     if sample.utilisation_percent is not None:
@@ -69,7 +69,7 @@ def is_idle(sample: Sample) -> bool | None:
 
 
 def all_idle(samples: Sequence[Sample]) -> bool | None:
-    """Whether all wait: False as soon as one works, None where that cannot be known."""
+    """Whether all GPUs are idle: False if one works, None if that is unknown."""
     states = [is_idle(sample) for sample in samples]
     if False in states:
         return False
@@ -77,7 +77,7 @@ def all_idle(samples: Sequence[Sample]) -> bool | None:
 
 
 def add_usage(tally: UsageTotals, seconds: float, samples: Sequence[Sample], trusted: bool = True) -> UsageTotals:
-    """The tally after so many more seconds, in which the GPUs were as these samples say.
+    """Return the totals after `seconds` more in the state of these samples.
 
     Money runs by the clock. Idle time, load and energy count only where the reading is `trusted` to stand for those seconds.
     """
@@ -107,7 +107,7 @@ def add_usage(tally: UsageTotals, seconds: float, samples: Sequence[Sample], tru
 
 
 def make_bill(tally: UsageTotals, price: Money | None) -> Bill:
-    """What the tally comes to."""
+    """Return the bill for the totals."""
     known = sum(tally.known_seconds)
     return Bill(
         seconds=tally.seconds,

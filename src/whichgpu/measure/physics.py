@@ -1,4 +1,4 @@
-"""Whether a record can be true: nothing beyond a chip's peaks and bandwidth, no time that is none, no GPU nobody knows."""
+"""Plausibility of a record: no rate above the chip's peak or bandwidth, no invalid time, no unknown GPU."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from whichgpu.estimate.time.calibration import Calibration, load_calibration
 from whichgpu.measure.fit import FASTEST_FLOOR_SHARE, SLOWEST_RATIO, Example, example, shipped_seconds
 from whichgpu.measure.record import MicroResult, Record, StepResult
 
-ABOVE_PEAK = 1.05  # clocks may go a little beyond those the peak is stated at
+ABOVE_PEAK = 1.05  # clocks may exceed those of the stated peak
 # An operator slower than this many times its time at the chip's peak or bandwidth, and than the allowance for launching it, is
 # not believed: awkward shapes reach a tenth of the peak, and a throttled chip a tenth of that (assumed).
 SLOWEST_OPERATOR_RATIO = 100.0
 LAUNCH_ALLOWANCE = 1e-3  # seconds
 EARLIEST_RECORD = date(2015, 1, 1)
-MAX_SIZE = 1 << 48  # of a dimension, or of bytes
+MAX_SIZE = 1 << 48  # of a dimension, or in bytes
 MAX_CASES = 500
-MAX_STEP_SECONDS = 3600.0  # seconds one step may take
+MAX_STEP_SECONDS = 3600.0  # of one step
 MEMORY_KINDS = ("copy", "read")
 PEAK_KINDS = ("gemm", "attention", "attention_backward")
 BOUNDS = {"temperature_celsius": (-60, 150), "sm_clock_hz": (0, 20 * 10**9), "power_watts": (0, 5000)}
@@ -35,12 +35,12 @@ Ask = Callable[[StepResult, Gpu, Catalog], Example]
 def find_problems(
     record: Record, catalog: Catalog, today: date, ask: Ask = example, calibration: Calibration | None = None
 ) -> tuple[Message, ...]:
-    """All that cannot be true; empty where everything can."""
+    """Implausible entries of a record as messages; empty if there are none."""
     return tuple(_problems(record, catalog, today, ask, calibration or load_calibration()))
 
 
 def peak_share(result_kind: str, dtype: str, rate: float, gpu: Gpu) -> float | None:
-    """The rate as a share of what the chip is said to do."""
+    """Rate as a share of the chip's peak or bandwidth; None if that is unknown."""
     nominal = gpu.memory_bandwidth if result_kind in MEMORY_KINDS else None
     if result_kind in PEAK_KINDS:
         nominal = gpu.peaks.get(dtype)
@@ -115,7 +115,7 @@ def _rate(micro: MicroResult, gpu: Gpu) -> Iterator[Message]:
 
 
 def _work(micro: MicroResult) -> float | None:
-    """FLOPs or bytes, from the sizes rather than from what the record says of its rate."""
+    """FLOPs or bytes of an operator, computed from its sizes."""
     sizes = micro.sizes
     try:
         if micro.kind == "gemm":
@@ -131,10 +131,10 @@ def _work(micro: MicroResult) -> float | None:
 
 
 def _bounds(place: int, step: StepResult, gpu: Gpu, least: float, expected: float) -> Iterator[Message]:
-    """A step faster than its FLOPs and bytes allow, or slower than any state of the GPU explains."""
+    """Messages if a step is faster than the roofline or slower than any plausible state of the GPU."""
     if 0 < step.seconds < FASTEST_FLOOR_SHARE * least:
         yield msg("record.below-floor", case=step.id[:80], seconds=significant(step.seconds), least=significant(least))
     if not step.seconds <= SLOWEST_RATIO * expected:
-        told = {"seconds": significant(step.seconds), "expected": significant(expected), "gpu": gpu.name}
+        values = {"seconds": significant(step.seconds), "expected": significant(expected), "gpu": gpu.name}
         ratio = significant(step.seconds / expected)
-        yield msg("record.too-slow", place=place, case=step.id[:80], ratio=ratio, most=f"{SLOWEST_RATIO:g}", **told)
+        yield msg("record.too-slow", place=place, case=step.id[:80], ratio=ratio, most=f"{SLOWEST_RATIO:g}", **values)

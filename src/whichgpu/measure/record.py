@@ -1,4 +1,4 @@
-"""A record of measurements: what, where, with which software, when, and the numbers. Holds nothing private."""
+"""A record of measurements: cases, machine, software, date and results, without private data."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class MicroResult:
-    """An operator's time, and its rate against what the chip is said to do."""
+    """Time of an operator, and its rate as a share of the chip's peak or bandwidth."""
 
     id: str
     kind: str
@@ -38,7 +38,7 @@ class MicroResult:
 
 @dataclass(frozen=True, slots=True)
 class PredictedTime:
-    """What was said before it was measured, without own measurements."""
+    """The estimate before measuring, without own corrections."""
 
     value: float
     low: float
@@ -48,7 +48,7 @@ class PredictedTime:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """A step's time beside what was predicted."""
+    """Time of a step beside its prediction."""
 
     id: str
     request: Mapping[str, Any]
@@ -67,7 +67,7 @@ class StepResult:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredMachine:
-    """The GPU and what ran on it."""
+    """The GPU and the software of a measurement."""
 
     gpu: str  # id in the catalog
     gpus: int = 1
@@ -78,7 +78,7 @@ class MeasuredMachine:
 
 @dataclass(frozen=True, slots=True)
 class FittedCorrections:
-    """Multipliers fitted from the steps: see `estimate.time.own_corrections.Own`."""
+    """Multipliers fitted from the steps: see `estimate.time.own_corrections.OwnCorrections`."""
 
     against: str
     kinds: tuple[str, ...]
@@ -88,9 +88,9 @@ class FittedCorrections:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """All of it. `digest` is over what was measured: the fit may be made anew."""
+    """A complete record. `digest` covers the measurements but not the fit, which may be repeated."""
 
-    made: str  # a date, with the time of day in UTC where it is the user's own
+    made: str  # a date, with the UTC time of day in the user's own records
     where: MeasuredMachine
     micro: tuple[MicroResult, ...] = ()
     steps: tuple[StepResult, ...] = ()
@@ -101,28 +101,28 @@ class Record:
 
     @property
     def source(self) -> str:
-        """How figures cite it."""
+        """Source id that figures cite."""
         return f"measured-{self.where.gpu}-{self.made[:10]}-{self.digest[:8]}"
 
 
 def with_digest(record: Record) -> Record:
-    """With the digest of what it says."""
+    """Return a record with its digest filled in."""
     return replace(record, digest=digest_of(_plain(replace(record, digest=""))))
 
 
 def digest_of(document: Mapping[str, Any]) -> str:
-    """The sum over a document without its own sum and its fit."""
-    told = {name: value for name, value in document.items() if name not in ("digest", "fitted")}
-    return hashlib.sha256(json.dumps(told, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    """SHA-256 of a document without its digest and fit."""
+    content = {name: value for name, value in document.items() if name not in ("digest", "fitted")}
+    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def to_json(record: Record) -> str:
-    """The document as it is kept."""
+    """Return the JSON document of a record."""
     return json.dumps(_plain(record), indent=1, ensure_ascii=False) + "\n"
 
 
 def from_json(text: bytes, name: str) -> Record:
-    """A record of the right form whose digest agrees; whether its numbers can be true is `physics`'s question."""
+    """Parse a record and verify its digest; `physics` checks whether its numbers are plausible."""
     import msgspec
 
     try:
@@ -138,12 +138,12 @@ def from_json(text: bytes, name: str) -> Record:
 
 
 def redacted(record: Record) -> Record:
-    """For others: the day alone, no fit (they make their own), the CPU's model without the rest."""
+    """Return a record for sharing: date without time of day, no fit."""
     return with_digest(replace(record, made=record.made[:10], fitted=None))
 
 
 def micro_result(taken: Taken, case: OperatorCase, share: float | None) -> MicroResult:
-    """An operator that was run."""
+    """Return the result of an operator case."""
     time = taken.timing
     rate = case.rate(time.seconds)
     return MicroResult(
@@ -153,7 +153,7 @@ def micro_result(taken: Taken, case: OperatorCase, share: float | None) -> Micro
 
 
 def step_result(taken: Taken, case: StepCase, predicted: PredictedTime | None) -> StepResult:
-    """A step that was run."""
+    """Return the result of a step case."""
     time = taken.timing
     return StepResult(
         case.id, dict(case.request), time.seconds, time.low, time.high, time.runs, predicted, taken.conditions
@@ -161,7 +161,7 @@ def step_result(taken: Taken, case: StepCase, predicted: PredictedTime | None) -
 
 
 def stamp(moment: datetime) -> str:
-    """To the second."""
+    """UTC time to the second."""
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

@@ -1,4 +1,4 @@
-"""The user's folder of records: own ones, and those of others that were imported. Newest first; own before imported."""
+"""The user's folder of records: own and imported ones."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _ODD = re.compile(r"[^0-9A-Za-z.-]+")
 
 
 def records_folder() -> Path | None:
-    """Where records are kept; None where there is no home."""
+    """Folder of records; None if there is no home directory."""
     folder = user_folder("XDG_DATA_HOME", ".local/share")
     return folder / "whichgpu" / "records" if folder else None
 
 
 def save_record(record: Record, kind: str = OWN, folder: Path | None = None) -> Path:
-    """Write a record into the user's folder; whole or not at all."""
+    """Write a record into the user's folder, atomically."""
     folder = folder or records_folder()
     if folder is None:
         raise DataError("cannot-write", msg("error.record-no-folder"), msg("hint.data-folder"))
@@ -53,7 +53,7 @@ def write_record(record: Record, path: Path) -> Path:
 
 
 def read_record(path: Path) -> Record:
-    """A record from a file."""
+    """Read a record from a file."""
     try:
         return from_json(read_regular_file(path, MAX_RECORD_BYTES), path.name)
     except OSError as problem:
@@ -62,28 +62,28 @@ def read_record(path: Path) -> Record:
 
 
 def newest_record(gpu: str | None = None, folder: Path | None = None) -> Record:
-    """The user's newest own record, of a GPU or of any."""
-    found = [record for record in _kept(OWN, folder or records_folder()) if gpu in (None, record.where.gpu)]
-    if not found:
+    """Return the user's newest own record, of one GPU or of any."""
+    records = [record for record in _stored_records(OWN, folder or records_folder()) if gpu in (None, record.where.gpu)]
+    if not records:
         raise NoAnswer("no-record", msg("error.no-record"), msg("hint.measure-first"))
-    return max(found, key=lambda record: record.made)
+    return max(records, key=lambda record: record.made)
 
 
 def export_record(path: Path, gpu: str | None = None, folder: Path | None = None) -> Record:
-    """Write the newest own record, redacted, to a file for others."""
+    """Write the newest own record, redacted, to a file for sharing."""
     record = redacted(newest_record(gpu, folder))
     write_record(record, path)
     return record
 
 
 def import_record(path: Path, catalog: Catalog, calibration: Calibration, today: date, folder: Path | None = None) -> Record:
-    """Take in someone else's record after checking it against physics; its fit is made here, from its numbers."""
+    """Import another user's record if it is plausible, and fit its corrections."""
     from whichgpu.measure.physics import find_problems
 
     record = read_record(path)
-    found = find_problems(record, catalog, today, calibration=calibration)
-    if found:
-        message = msg("error.record-impossible", name=path.name, n=len(found), why=found[:5])
+    problems = find_problems(record, catalog, today, calibration=calibration)
+    if problems:
+        message = msg("error.record-impossible", name=path.name, n=len(problems), why=problems[:5])
         raise UsageError("record-impossible", message, msg("hint.bad-record"))
     fit = fit_record(record, catalog, calibration) if record.steps else None
     ready = with_digest(replace(record, made=record.made[:10], fitted=fit))
@@ -92,33 +92,33 @@ def import_record(path: Path, catalog: Catalog, calibration: Calibration, today:
 
 
 def own_calibrations(catalog: Catalog, calibration: Calibration, folder: Path | None = None) -> dict[str, OwnCorrections]:
-    """By GPU: the newest own record's corrections, else the newest imported one's. Files that cannot be read are passed over."""
+    """Corrections by GPU from the newest own record, else the newest imported one; unreadable files are skipped."""
     folder = folder or records_folder()
-    found: dict[str, OwnCorrections] = {}
+    corrections: dict[str, OwnCorrections] = {}
     for kind in (OWN, IMPORTED):
-        for record in sorted(_kept(kind, folder), key=lambda one: one.made, reverse=True):
-            if record.where.gpu not in found and record.steps and record.where.gpu in catalog.gpu_by_id:
+        for record in sorted(_stored_records(kind, folder), key=lambda one: one.made, reverse=True):
+            if record.where.gpu not in corrections and record.steps and record.where.gpu in catalog.gpu_by_id:
                 try:
                     current = with_current_fit(record, catalog, calibration)
-                except WhichGpuError:  # steps that this version does not know
+                except WhichGpuError:  # The record has steps that this version does not know.
                     continue
-                if current.fitted is not None and current.fitted.kinds:  # some of its steps were plausible
-                    found[record.where.gpu] = own_calibration(current, kind)
+                if current.fitted is not None and current.fitted.kinds:  # At least one step was plausible.
+                    corrections[record.where.gpu] = own_calibration(current, kind)
                 if current is not record:
-                    with suppress(UsageError, DataError):  # a folder that cannot be written only costs the fit again
+                    with suppress(UsageError, DataError):  # A read-only folder only means fitting again next time.
                         save_record(current, kind, folder)
-    return found
+    return corrections
 
 
 def with_current_fit(record: Record, catalog: Catalog, calibration: Calibration) -> Record:
-    """The record itself, or where the shipped calibration has changed since, with its fit made anew."""
+    """Return the record, fitted again if the shipped calibration has changed since."""
     if record.fitted is not None and record.fitted.against == calibration_version(calibration):
         return record
     return replace(record, fitted=fit_record(record, catalog, calibration))
 
 
 def own_calibration(record: Record, kind: str) -> OwnCorrections:
-    """A record's corrections."""
+    """Return the corrections of a fitted record."""
     fit = record.fitted
     assert fit is not None
     basis: Basis = "measured" if kind == OWN else "calibrated"
@@ -126,14 +126,14 @@ def own_calibration(record: Record, kind: str) -> OwnCorrections:
 
 
 def fit_record(record: Record, catalog: Catalog, calibration: Calibration) -> FittedCorrections:
-    """The fit of a record's steps."""
+    """Fit corrections from a record's steps."""
     from whichgpu.measure.fit import example, fit_steps
 
     gpu = catalog.gpu_by_id[record.where.gpu]
     return fit_steps([example(step, gpu, catalog) for step in record.steps], calibration)
 
 
-def _kept(kind: str, folder: Path | None) -> Iterator[Record]:
+def _stored_records(kind: str, folder: Path | None) -> Iterator[Record]:
     if folder is None:
         return
     try:

@@ -1,4 +1,4 @@
-"""Which frameworks are installed, by their own metadata: none is imported, so none can fail or take a GPU's memory."""
+"""Installed frameworks by their metadata; none is imported, since importing could fail or allocate GPU memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from whichgpu.measure.files import read_text
 
-# distributions as package indexes name them
+# Names of distributions in package indexes.
 PACKAGES = (
     "torch torchvision torchaudio pytorch-triton triton tensorflow tensorflow-macos tensorflow-metal jax jaxlib flax mxnet "
     "cupy-cuda11x cupy-cuda12x cupy-cuda13x numba numba-cuda mlx vllm sglang tensorrt tensorrt-llm llama-cpp-python onnxruntime "
@@ -20,7 +20,7 @@ PACKAGES = (
     "sentence-transformers flash-attn flash-attn-3 flashinfer-python xformers bitsandbytes transformer-engine apex ray numpy "
     "jax-cuda12-plugin jax-cuda13-plugin nvidia-cudnn-cu11 nvidia-cudnn-cu12 nvidia-cudnn-cu13 nvidia-nccl-cu12 nvidia-nccl-cu13"
 ).split()
-# what limits which GPUs a process sees; their values are nobody's business
+# Variables that limit visible GPUs; their values are private.
 VISIBILITY = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
 _ASSIGNED = re.compile(r"^(cuda|hip)\s*(?::[^=\n]+)?=\s*['\"]([0-9][0-9.]*)[^'\"]*['\"]", re.MULTILINE)
 _VERSION = re.compile(r"[0-9]+\.[0-9]+(?:\.[0-9]+)?")
@@ -44,14 +44,14 @@ def read_software(
     version: Callable[[str], str] = metadata.version,
     torch_file: Path | None = None,
 ) -> InstalledSoftware:
-    """What is installed for this Python, and the CUDA toolkit where one can be seen."""
+    """Read versions of installed packages and of the CUDA toolkit."""
     environ = os.environ if environ is None else environ
-    told = dict(_ASSIGNED.findall(read_text(torch_file or _torch_file()) or ""))
+    built_for = dict(_ASSIGNED.findall(read_text(torch_file or _torch_file()) or ""))
     limits = {name: environ[name] for name in VISIBILITY if name in environ and environ[name] != "all"}
     return InstalledSoftware(
         packages={name: found for name in PACKAGES if (found := _installed(name, version))},
-        torch_cuda=told.get("cuda"),
-        torch_rocm=told.get("hip"),
+        torch_cuda=built_for.get("cuda"),
+        torch_rocm=built_for.get("hip"),
         cuda_toolkit=_toolkit(root, environ),
         hidden_by=tuple(limits),
         hides_all=any(value.strip().lower() in ("", "-1", "none", "void", "nodevfiles") for value in limits.values()),
@@ -61,13 +61,13 @@ def read_software(
 def _installed(name: str, version: Callable[[str], str]) -> str | None:
     try:
         found = version(name)
-    except Exception:  # broken metadata is as good as none
+    except Exception:  # Broken metadata counts as not installed.
         return None
     return found if isinstance(found, str) and re.fullmatch(r"[\w.+!-]{1,64}", found) else None
 
 
 def _torch_file() -> Path:
-    """Where PyTorch writes what it was built for; finding a top-level package imports nothing."""
+    """PyTorch's version file; find_spec of a top-level package imports nothing."""
     try:
         spec = find_spec("torch")
     except (ImportError, ValueError):

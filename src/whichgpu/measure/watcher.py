@@ -1,4 +1,4 @@
-"""The loop of a meter: read, count, judge, wait. Clock and probe are the caller's, so that hours pass in a test at once."""
+"""The watch loop: read the GPUs, add up, diagnose, wait. The caller provides clock and probe."""
 
 from __future__ import annotations
 
@@ -16,30 +16,27 @@ from whichgpu.measure.idle import IdleRule, IdleState, advance_idle_rule
 from whichgpu.measure.meter import Bill, UsageTotals, add_usage, all_idle, make_bill
 from whichgpu.measure.report.diagnose import Bottleneck, find_bottlenecks
 
-WINDOW = 30  # readings a diagnosis looks back on
-LONGEST_RETRY = 30.0  # seconds between attempts while the driver is away
+WINDOW = 30  # readings that a diagnosis uses
+LONGEST_RETRY = 30.0  # most seconds between attempts while the driver does not answer
 COUNTDOWN_TICK = 1.0
 
 
 class Clock(Protocol):
-    """Time as the loop needs it."""
+    """Clock of the watch loop."""
 
     def now(self) -> float:
-        """Seconds that only ever go forward."""
-        ...
+        """Monotonic seconds."""
 
     def date(self) -> datetime:
-        """The time of day, with its zone."""
-        ...
+        """Date and time with time zone."""
 
     def pause(self, seconds: float) -> bool:
-        """Wait; True where the user asked to cancel meanwhile."""
-        ...
+        """Wait; return whether the user cancelled meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
 class WatchSettings:
-    """How to watch: every so many seconds, at a price, by which idle rule, for how long, with a diagnosis or not."""
+    """Settings of a watch: interval and duration in seconds, price, idle rule, and whether to diagnose."""
 
     every: float = 2.0
     price: Money | None = None
@@ -51,7 +48,7 @@ class WatchSettings:
 
 @dataclass(frozen=True, slots=True)
 class WatchEvent:
-    """Something worth a line: idle, countdown, cancelled-busy, cancelled-user, run, lost, back, driver-gone, driver-back."""
+    """An event of a watch: idle, countdown, cancelled-busy, cancelled-user, run, lost, back, driver-gone, driver-back."""
 
     kind: str
     gpu: int | None = None
@@ -59,7 +56,7 @@ class WatchEvent:
 
 @dataclass(frozen=True, slots=True)
 class WatchReading:
-    """One tick: the samples (the last known of a GPU that is lost), the bill so far, the idle rule's state, what happened."""
+    """One reading: samples (the last known of a lost GPU), bill so far, state of the idle rule, events."""
 
     time: str
     gpus: tuple[Sample, ...]
@@ -74,7 +71,7 @@ class WatchReading:
 def watch_gpus(
     probe: Probe, cards: Sequence[Card], clock: Clock, settings: WatchSettings, load: LoadReader | None = None
 ) -> Iterator[WatchReading]:
-    """Readings until the time is over or the idle rule is done; the caller prints them and runs what is due."""
+    """Yield readings until the time is over or the idle rule fires; the caller prints them and runs the idle command."""
     started = last = clock.now()
     known = tuple(card.now for card in cards)
     tally, idle = UsageTotals(), IdleState()
@@ -91,8 +88,8 @@ def watch_gpus(
         fresh = answering and seconds <= 3 * settings.every + LONGEST_RETRY
         tally = add_usage(tally, seconds, known, trusted=fresh)
         waits = all_idle(known) if answering else None
-        idle, told = advance_idle_rule(idle, settings.rule, seconds, waits if fresh or waits is False else None, cancelled)
-        events += [WatchEvent(kind) for kind in told]
+        idle, idle_events = advance_idle_rule(idle, settings.rule, seconds, waits if fresh or waits is False else None, cancelled)
+        events += [WatchEvent(kind) for kind in idle_events]
         verdicts = _explained(history, loads, known, cards, load) if settings.explain and answering else ()
         yield WatchReading(
             clock.date().isoformat(timespec="seconds"),
@@ -110,7 +107,7 @@ def watch_gpus(
 
 
 def _pause(settings: WatchSettings, idle: IdleState, failures: int, started: float, now: float) -> float:
-    """Until the next reading: sooner in a countdown, later while the driver is away, never past the end."""
+    """Seconds until the next reading: fewer in a countdown, more while the driver does not answer."""
     pause = min(settings.every, COUNTDOWN_TICK) if idle.left is not None else settings.every
     if failures > 1:
         pause = max(pause, min(LONGEST_RETRY, settings.every * 2 ** min(failures - 1, 10)))
@@ -122,7 +119,7 @@ def _pause(settings: WatchSettings, idle: IdleState, failures: int, started: flo
 def _read(
     probe: Probe, known: tuple[Sample, ...], traffic: bool, answering: bool
 ) -> tuple[tuple[Sample, ...] | None, list[WatchEvent]]:
-    """A reading, or None where the driver does not answer; with what changed."""
+    """A reading, or None if the driver does not answer, with the events since the last."""
     try:
         samples = probe.samples(traffic)
     except DriverUnavailable:
@@ -138,7 +135,7 @@ def _read(
 
 
 def _merged(known: tuple[Sample, ...], samples: tuple[Sample, ...]) -> tuple[Sample, ...]:
-    """New samples; a lost GPU keeps what was last known of it, marked as lost."""
+    """New samples; a lost GPU keeps its last known sample, marked as lost."""
     before = {sample.index: sample for sample in known}
     return tuple(
         replace(before[sample.index], lost=True) if sample.lost and sample.index in before else sample for sample in samples

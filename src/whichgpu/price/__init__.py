@@ -1,1 +1,1 @@
-"""What it costs: prices as of a day, terms and discounts, currencies. Knows no models."""
+"""Prices as of a day, terms and discounts, cost of a run. Knows no models."""

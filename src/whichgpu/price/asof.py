@@ -22,7 +22,7 @@ RECENT_DAYS = (90, 180, 365)  # days in which a price is looked for where all ar
 
 @dataclass(frozen=True, slots=True)
 class PriceOnDay:
-    """A price that held on a day: when it was last seen by then, how long ago that was, and how sure it is."""
+    """A price valid on a day: when it was last seen by then, how long ago, and with what confidence."""
 
     observation: Observation
     observed_at: str
@@ -31,7 +31,7 @@ class PriceOnDay:
 
     @property
     def stale(self) -> bool:
-        """Carried for so long that it must be said."""
+        """Whether it was last seen more than STALE_DAYS ago."""
         return self.confidence == "carried" and self.age_days > STALE_DAYS
 
 

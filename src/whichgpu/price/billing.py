@@ -1,4 +1,4 @@
-"""How providers count what is used: the smallest unit billed, the least, and what else they charge for. Tables with sources."""
+"""Billing rules of providers: granularity, minimum, and charges for disks, egress and hosts. Tables with sources."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Billing:
 
 
 def billing_on(provider: str, day: date, machine: str = "") -> Billing:
-    """How a provider billed a machine on a day; whole hours where nothing is known of it, which is the most it can be.
+    """Billing of a machine on a day; whole hours, the upper bound, if unknown.
 
     >>> billing_on("oci", date(2026, 1, 1), "BM.GPU.H100.8").minimum, billing_on("oci", date(2026, 1, 1), "VM.GPU3.1").minimum
     (3600.0, 60.0)
@@ -43,12 +43,12 @@ def billing_on(provider: str, day: date, machine: str = "") -> Billing:
 
 @cache
 def billing_prefixes(provider: str) -> tuple[str, ...]:
-    """How the names of machines begin that a provider bills in another way than its others."""
+    """Name prefixes of machines with billing rules of their own."""
     return tuple(row["machines"] for row in _table("billing") if row["provider"] == provider and row["machines"])
 
 
 def extras(provider: str) -> Mapping[str, float]:
-    """What a provider charges beside the machine, in US dollars: `disk` a GB and month, `egress` a GB, `host-vcpu` an hour.
+    """Charges beside the machine in US dollars: `disk` per GB and month, `egress` per GB, `host-vcpu` per hour.
 
     Where nothing could be read of it, what is usual (`*`) is taken for disks and egress.
     """
@@ -57,14 +57,14 @@ def extras(provider: str) -> Mapping[str, float]:
 
 def extras_sources(provider: str, names: Sequence[str]) -> tuple[str, ...]:
     """The documents behind some of them."""
-    told = {row["what"]: row["sources"] for name in (ANY, provider) for row in _table("extras") if row["provider"] == name}
-    return tuple(told[what] for what in names if told.get(what))
+    values = {row["what"]: row["sources"] for name in (ANY, provider) for row in _table("extras") if row["provider"] == name}
+    return tuple(values[what] for what in names if values.get(what))
 
 
 def assumed_extras(provider: str, names: Sequence[str]) -> bool:
     """Whether some of them are only what is usual."""
-    told = {row["what"]: row["basis"] for name in (ANY, provider) for row in _table("extras") if row["provider"] == name}
-    return any(told.get(what) == "assumed" for what in names)
+    values = {row["what"]: row["basis"] for name in (ANY, provider) for row in _table("extras") if row["provider"] == name}
+    return any(values.get(what) == "assumed" for what in names)
 
 
 @cache

@@ -1,4 +1,4 @@
-"""The words of a question about prices as ids: names the catalog knows, and those of the user's own lists beside them."""
+"""Resolve the words of a price query to ids of the catalog and of the user's own price lists."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OWNED = "owned"  # the provider of machines that are one's own
 
 @dataclass(frozen=True, slots=True)
 class OffersQuery:
-    """Which offers are asked for, in words as people type them, several with commas or as a list. None and () ask nothing."""
+    """Offers to list, in words as people type them: a list, or text with commas. None and () filter nothing."""
 
     gpu: Sequence[str] | str = ()  # names; `8xA100` asks for eight of them, a machine's name for that machine
     instance: Sequence[str] | str = ()
@@ -42,7 +42,7 @@ class OffersQuery:
 
 
 def offer_filter(catalog: Catalog, query: OffersQuery) -> OfferFilter:
-    """The query's words as ids."""
+    """Filter by ids for a query in words."""
     ids: set[str] = set()
     machines: set[tuple[str, str]] = set()
     counts: set[int] = set()
@@ -112,7 +112,7 @@ def _places(catalog: Catalog, name: str) -> set[tuple[str, str]]:
 
 
 def countries_meant(query: OffersQuery) -> dict[str, tuple[str, ...]]:
-    """Codes of the countries that the continents and unions asked for stand for, by the name as typed."""
+    """Country codes of the continents and unions in a query, by the name as typed."""
     return {name: countries_named(name) for name in split_names(query.region) if is_group(name)}
 
 
@@ -121,7 +121,7 @@ def _own(catalog: Catalog, what: str, name: str) -> tuple[StoredOfferName, ...]:
 
 
 def split_names(names: Sequence[str] | str | None) -> tuple[str, ...]:
-    """Names out of a list with commas; an empty text is a name nothing bears, not no wish."""
+    """Split names at commas; an empty text is kept as a name that matches nothing."""
     if not names and not isinstance(names, str):
         return ()
     text = names if isinstance(names, str) else ",".join(names or ())

@@ -59,7 +59,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class OfferFilter:
-    """What an offer must be. None and () ask nothing."""
+    """Conditions of an offer. None and () filter nothing."""
 
     gpu_ids: frozenset[str] | None = None
     instances: frozenset[tuple[str, str]] | None = None
@@ -71,7 +71,7 @@ class OfferFilter:
     max_latency: float | None = None  # seconds
 
     def wishes(self, gpus: Mapping[str, Gpu]) -> dict[str, Callable[[Offer], bool]]:
-        """Each wish by the name of its flag."""
+        """Predicate of each condition by the name of its flag."""
         low, high = self.gpus or (0.0, 0.0)
 
         def enough(offer: Offer) -> bool:
@@ -97,39 +97,42 @@ class OfferFilter:
 def build_offer(
     one: PriceOnDay, name: str, exchanger: Exchanger, currency: str | None, hours: Decimal, trip: Figure | None = None
 ) -> Offer:
-    """The offer of a standing price; in its own currency where none is asked for."""
+    """Build an offer from a price on a day; in its own currency if `currency` is None."""
     run = one.observation
     price, rate = exchanger.convert(Money(run.price, run.currency), currency or run.currency)
     listed = Money(round_significant(run.price / (1 - run.discount)) if run.discount else run.price, run.currency)
     due = upfront(run)
     month = Decimal(MONTH_HOURS) if run.term in YEARS else hours  # a commitment is paid whether the machine runs or not
+    copied = (
+        "provider",
+        "instance",
+        "region",
+        "gpu",
+        "gpus",
+        "term",
+        "payment",
+        "includes",
+        "standing",
+        "discount",
+        "note",
+        "source",
+    )
     return Offer(
-        run.provider,
-        run.instance,
-        run.region,
-        run.gpu,
-        name,
-        run.gpus,
-        run.term,
-        run.payment,
-        price,
-        Money(round_significant(price.amount / Decimal(str(run.gpus))), price.currency),
-        Money(cents(price.amount * month), price.currency),
-        None if due is None else exchanger.convert(Money(cents(due), run.currency), currency or run.currency)[0],
-        listed,
-        run.observed,
-        one.observed_at,
-        one.age_days,
-        one.confidence,
-        one.stale,
-        run.includes,
-        None if rate is None else ExchangeRate(float(round_significant(rate.value, 8)), rate.date, rate.source),
-        trip,
-        None,
-        run.standing,
-        run.discount,
-        run.note,
-        run.source,
+        **{field: getattr(run, field) for field in copied},
+        gpu_name=name,
+        price=price,
+        price_per_gpu_hour=Money(round_significant(price.amount / Decimal(str(run.gpus))), price.currency),
+        price_month=Money(cents(price.amount * month), price.currency),
+        upfront=None if due is None else exchanger.convert(Money(cents(due), run.currency), currency or run.currency)[0],
+        listed_price=listed,
+        valid_from=run.observed,
+        observed_at=one.observed_at,
+        age_days=one.age_days,
+        confidence=one.confidence,
+        stale=one.stale,
+        exchange_rate=None if rate is None else ExchangeRate(float(round_significant(rate.value, 8)), rate.date, rate.source),
+        round_trip=trip,
+        cheapest_of=None,
     )
 
 

@@ -1,6 +1,6 @@
-"""Owning instead of renting: what a machine costs to buy, to run and after some years, and from which use on it pays.
+"""Cost of owning a machine, and the use from which owning is cheaper than renting.
 
-Nothing here decides: every input is the user's or a marked default, and what comes of it is shown with how it moves.
+Every input is the user's or a marked default; answers show how the result depends on each.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LOAD, IDLE = 0.9, 0.15  # share of its rated power a GPU draws while it works an
 
 @dataclass(frozen=True, slots=True)
 class OwnershipCosts:
-    """What is put in. Money in one currency; shares between 0 and 1; watts of all GPUs together."""
+    """Inputs of the ownership cost. Money in one currency; shares between 0 and 1; watts of all GPUs together."""
 
     gpu_price: float  # of all GPUs
     watts: float
@@ -35,7 +35,7 @@ class OwnershipCosts:
 
     @property
     def price(self) -> float:
-        """What is paid at the start."""
+        """Purchase price of GPUs and host."""
         return self.gpu_price + self.host_price
 
     @property
@@ -49,18 +49,18 @@ class OwnershipCosts:
 
     @property
     def worked_hour(self) -> float:
-        """What an hour of work adds to the bill: the power it takes beyond waiting."""
+        """Cost of power in an hour of work beyond that of an idle hour."""
         return (self.power(LOAD) - self.power(IDLE)) * self.power_price
 
     @property
     def standing_hour(self) -> float:
-        """What every hour costs whether it works or not: its loss of value, upkeep and the power of waiting."""
+        """Cost of every hour, busy or idle: depreciation, upkeep and idle power."""
         lost = self.price * (1.0 - self.residual) / (self.years * YEAR_HOURS)
         return lost + self.upkeep / YEAR_HOURS + self.power(IDLE) * self.power_price
 
     @property
     def hour(self) -> float:
-        """What an hour of work costs, all in all.
+        """Total cost of an hour of work.
 
         >>> round(OwnershipCosts(2000.0, 350.0, 800.0).hour, 3)
         0.234
@@ -79,7 +79,7 @@ class RentComparison:
 
 
 def compare_with_rent(own: OwnershipCosts, rent: float) -> RentComparison:
-    """Where renting an hour and owning meet.
+    """Break-even of owning against renting at `rent` per hour.
 
     >>> round(compare_with_rent(OwnershipCosts(2000.0, 350.0, 800.0), 0.5).break_even_use, 2)
     0.22
@@ -108,7 +108,7 @@ def sensitivity(own: OwnershipCosts, rent: float) -> dict[str, tuple[float | Non
 
 
 def host_price(gpu_price: float, least: float = HOST_LEAST) -> float:
-    """What the rest of a machine is taken to cost where nobody says; in the currency of both.
+    """Assumed price of the rest of a machine, in the currency of `gpu_price`.
 
     >>> host_price(1000.0), host_price(40000.0)
     (800.0, 10000.0)

@@ -1,6 +1,6 @@
-"""What a run costs, not what an hour costs: starts, checkpoints, interruptions, idle time, steps of billing, commitments.
+"""Cost of a run: starts, checkpoints, interruptions, idle time, billing granularity, commitments.
 
-Arrays in, arrays out: one entry for each way to run it.
+Arrays in, arrays out: one entry per configuration.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ CHECKPOINT_EVERY, CHECKPOINT_TAKES = run_default("checkpoint_every"), run_defaul
 # rates an hour by size and region to its customers. Over all kinds of EC2 machines fewer than 5% are taken in a month (nOps);
 # of GPUs more are: Bamboo (NSDI 2023) is cited for 0.10 to 0.33 an hour of p3 machines. The lower end of that is taken.
 INTERRUPTIONS = run_default("interruptions")
-MOST_STARTING = 0.9  # share of the hours a service on spot may spend starting
-LONGEST = 1e9  # hours; stands for a run that never ends, so that sums stay finite
+MAX_STARTING_SHARE = 0.9  # share of the hours a service on spot may spend starting
+UNFINISHED_HOURS = 1e9  # hours; stands for a run that never ends, so that sums stay finite
 SPOT_SOURCES = ("bamboo-nsdi-2023", *run_default_sources("interruptions"))
 
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
-    """How a run is run. Seconds; shares between 0 and 1; `interruptions` an hour of one spot machine."""
+    """Settings of a run. Seconds; shares between 0 and 1; `interruptions` per hour of one spot machine."""
 
     startup: float = STARTUP
     checkpoint_every: float = CHECKPOINT_EVERY
@@ -44,7 +44,7 @@ class RunSettings:
 
 @dataclass(frozen=True, slots=True)
 class RunCost:
-    """What a run comes to on each offer. Hours are of the clock, billed hours of one machine; money in the offers' currency."""
+    """Hours and cost of a run on each offer. Wall-clock hours, billed hours of one machine; money in the offers' currency."""
 
     hours: Floats  # from the first start to the end, reruns included
     billed: Floats
@@ -57,14 +57,14 @@ class RunCost:
 
     @property
     def cost(self) -> Floats:
-        """All of it."""
+        """Total cost."""
         found: Floats = self.machine + self.host + self.disk + self.egress
         return found
 
 
 @dataclass(frozen=True, slots=True)
 class OfferTerms:
-    """What is known of each offer beside its price. Seconds of billing; `years` committed, 0 where none; dollars of extras."""
+    """Terms of each offer. Billing in seconds; `years` committed, 0 if none; extras in dollars."""
 
     price: Floats  # an hour of one machine
     machines: Floats
@@ -99,10 +99,10 @@ def run_cost(work_hours: Floats, terms: OfferTerms, run_settings: RunSettings, i
     busy = work_hours * (1.0 + saved) + start
     rate = np.where(terms.spot, run_settings.interruptions * terms.machines, 0.0)
     again = start if not interruptible else run_settings.checkpoint_every / HOUR / 2.0 + start
-    lost = np.minimum(rate * again, MOST_STARTING) if not interruptible else rate * again
+    lost = np.minimum(rate * again, MAX_STARTING_SHARE) if not interruptible else rate * again
     hours = np.where(lost < 1.0, busy / np.maximum(1.0 - lost, 1e-9), np.inf)
     done = np.isfinite(hours)
-    clock = np.where(done, hours, LONGEST) / (1.0 - run_settings.idle)
+    clock = np.where(done, hours, UNFINISHED_HOURS) / (1.0 - run_settings.idle)
     billed = np.maximum(np.ceil(clock * HOUR / terms.granularity) * terms.granularity, terms.minimum) / HOUR
     committed = terms.years * YEAR_HOURS
     due = np.where(committed > 0, _bound(billed if interruptible else work_hours, committed, terms), billed)
@@ -113,7 +113,7 @@ def run_cost(work_hours: Floats, terms: OfferTerms, run_settings: RunSettings, i
     return RunCost(
         hours=np.where(done, clock, np.inf),
         billed=billed,
-        reruns=rate * np.where(done, hours, LONGEST),
+        reruns=rate * np.where(done, hours, UNFINISHED_HOURS),
         machine=terms.price * terms.machines * paid,
         host=terms.host * terms.machines * due,
         disk=terms.disk * run_settings.disk_gb * months,

@@ -1,4 +1,4 @@
-"""All prices as columns: what stood on a day, told for every offer at once.
+"""All prices as columns, to select those valid on a day at once.
 
 `asof.standing` says the same of one offer; a recommendation looks at all of them and has no time to make an object of each.
 """
@@ -68,7 +68,7 @@ class PriceTable:
         return column == places[0] if len(places) == 1 else np.isin(column, places)
 
     def place(self, word: str) -> int | None:
-        """Where a word stands in the list; None where it does not."""
+        """Index of a word in the list; None if absent."""
         if not self.known:
             self.known.update((each, at) for at, each in enumerate(self.words))
         return self.known.get(word)
@@ -86,7 +86,7 @@ class PriceTable:
         return found
 
     def taken(self, rows: Ints) -> PriceTable:
-        """Some of the rows."""
+        """Return a table of the rows selected."""
         return PriceTable(self.words, self.places[:, rows], self.days[:, rows], self.numbers[:, rows], known=self.known)
 
 

@@ -32,7 +32,7 @@ def prices_from_rules(found: Sequence[PriceOnDay], rules: Iterable[Discount], da
 
 
 def sustained_share(steps: Sequence[Decimal], hours: Decimal) -> Decimal:
-    """What is paid of the on-demand price when a machine runs so many hours of a month of 730.
+    """Share of the on-demand price under a sustained-use discount for `hours` of a month of 730.
 
     The month is cut into as many equal parts as there are steps; hours in each part cost its share.
 
@@ -49,7 +49,7 @@ def sustained_share(steps: Sequence[Decimal], hours: Decimal) -> Decimal:
 
 
 def upfront(run: Observation) -> Decimal | None:
-    """What is due at the start; None where it is not known (partial payments) or nothing is."""
+    """Payment due at the start of a term; None if unknown (partial payments) or none."""
     if run.upfront is not None:
         return run.upfront
     if run.payment == "all-upfront" and run.term in YEARS:

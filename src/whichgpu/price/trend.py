@@ -1,4 +1,4 @@
-"""The lowest price there was, day by day: prices come and go, the least of those there is the price of the day."""
+"""Lowest price over time of offers that come and go."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What the user wants to run: a task on a model, lowered to operators, split by a layout."""
+"""Workloads: a task on a model, its shape and its layout."""

@@ -1,4 +1,4 @@
-"""Fields of a request that say two things at once, or what its model cannot do: refused, with what would work."""
+"""Validation of fields that contradict each other or the model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ADAPTERS = ("lora_rank", "qlora")
 
 
 def contradiction(workload: Workload, given: Collection[str], spell: Callable[[str], str]) -> UsageError | None:
-    """The error of fields that exclude each other; `spell` writes a field's name as the user does."""
+    """Error of fields that exclude each other, or None; `spell` writes a field's name as the user does."""
     lengths = [name for name in LENGTHS if name in given]
     if len(lengths) > 1:
         names = tuple(spell(name) for name in lengths)
@@ -26,7 +26,7 @@ def contradiction(workload: Workload, given: Collection[str], spell: Callable[[s
 
 
 def check_adapters(workload: Workload, shape: Shape) -> None:
-    """Adapters beside what has no projections of a transformer."""
+    """Raise if adapters are given for a model without a transformer's projections."""
     if workload.training and not shape.is_transformer and (workload.lora_rank or workload.qlora):
         flags = tuple("--" + name.replace("_", "-") for name in ADAPTERS if getattr(workload, name))
         message = msg("error.adapters", model=shape.name, flags=flags)
@@ -34,13 +34,13 @@ def check_adapters(workload: Workload, shape: Shape) -> None:
 
 
 def check_output_tokens(workload: Workload, shape: Shape) -> None:
-    """Answers of no token."""
+    """Raise if a generative task has no output tokens."""
     if workload.generating and shape.is_generative and workload.seq_out == 0:
         raise UsageError("bad-field", msg("error.no-output", task=workload.task), msg("hint.no-output"), ("--seq-out",))
 
 
 def check_expert_parallel(workload: Workload, shape: Shape) -> None:
-    """Expert parallelism of a model without experts, or over ranks or experts that its degree does not divide.
+    """Raise for expert parallelism of a dense model, or of a degree that divides neither ranks nor experts.
 
     Experts spread over all ranks of a stage in inference, over the data-parallel ones in training.
     """

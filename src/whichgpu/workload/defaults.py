@@ -1,4 +1,4 @@
-"""What a request means where it says nothing: every default in one place, by task and kind of model."""
+"""Defaults of a workload by task and kind of model."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ADAMW = re.compile(
 
 
 def fill_defaults(workload: Workload, shape: Shape, given: Collection[str] = ()) -> Workload:
-    """The same request with a value in every field that matters to its task; `given` are the fields the user named."""
+    """Fill in every field that matters to the task; `given` are the fields the user named."""
     workload = _laid_out(workload, shape)
     if workload.training:
         workload = with_default_batch(workload, shape, "accumulation" in given)
@@ -57,7 +57,7 @@ def chooses_batch(workload: Workload, given: Collection[str]) -> bool:
 
 
 def validate_workload(workload: Workload, shape: Shape) -> None:
-    """What cannot be: tokens of a model that says none, adapters of one without products, batches that do not divide."""
+    """Raise for an invalid workload: decoding with a model that cannot, adapters without linear layers, indivisible batches."""
     check_adapters(workload, shape)
     if workload.task == "serve":
         check_not_denoiser(shape.name, shape)
@@ -99,10 +99,10 @@ def _refuse_small_images(workload: Workload, shape: Shape) -> None:
 
 
 def echo(workload: Workload, given: Collection[str]) -> dict[str, Any]:
-    """Every field with the value it took, and under `defaults` the names of those nobody gave."""
+    """Every field with its value, and under `defaults` the names of those the user did not give."""
     values = {name: getattr(workload, name) for name in FIELDS}
-    told = {name: None if value is None else KINDS[name].write(value) for name, value in values.items()}
-    return told | {"defaults": [name for name in FIELDS if values[name] is not None and name not in given]}
+    written = {name: None if value is None else KINDS[name].write(value) for name, value in values.items()}
+    return written | {"defaults": [name for name in FIELDS if values[name] is not None and name not in given]}
 
 
 def _precision(workload: Workload, shape: Shape) -> str:

@@ -1,4 +1,4 @@
-"""Diffusion models of which one denoising step is counted, not a picture: what is said of them, and what is refused."""
+"""Diffusion models, of which one denoising step is estimated rather than an image: notes and validation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def counts_steps(workload: Workload, shape: Shape) -> bool:
 
 
 def denoiser_note(workload: Workload, shape: Shape) -> tuple[Message, ...]:
-    """What an answer about a denoiser counts and what it leaves out."""
+    """Note on what an estimate of a denoiser includes."""
     if not (kind := denoiser(shape)):
         return ()
     return (msg(f"note.denoiser-{kind}-train" if workload.training else f"note.denoiser-{kind}"),)

@@ -1,4 +1,4 @@
-"""Whether the engine of a request can do what is asked of it: an error where it cannot, a warning where it is not sure."""
+"""Engine support of a request: an error if the engine cannot run it, a warning if support is uncertain."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from whichgpu.workload.workload import Workload
 def check_engine(
     workload: Workload, shape: Shape, gpu: Gpu | None, engines: Sequence[Engine], given: Collection[str] = ()
 ) -> tuple[Message, ...]:
-    """What to say of the engine. One the user named and that cannot do it is refused; a default never is."""
+    """Warnings about the engine; raise if the user named one that cannot run the workload."""
     engine = next((engine for engine in engines if engine.id == workload.engine), None)
     if engine is None:
         return ()

@@ -80,7 +80,7 @@ class Checkpointing(Word):
 
 @dataclass(frozen=True, slots=True)
 class LoraTargets(SingleValue):
-    """Where LoRA adapters sit: all-linear, or some of the projections."""
+    """Targets of LoRA adapters: all-linear, or some of the projections."""
 
     takes_list: ClassVar[bool] = True
 

@@ -1,4 +1,4 @@
-"""What a layout leaves on one GPU: a smaller model, fewer layers, fewer tokens, a share of states.
+"""Share of a model on one GPU of a layout: fewer heads, layers, tokens and states.
 
 Tensor parallelism cuts heads, MLP widths and the vocabulary (arXiv 1909.08053); expert parallelism cuts the experts; pipeline
 parallelism cuts the layers; context parallelism cuts the sequence; ZeRO cuts optimizer states, gradients and weights over the

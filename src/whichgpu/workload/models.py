@@ -1,4 +1,4 @@
-"""From what a user calls a model to its shape: a built-in name, a file, a repository, the sizes of a perceptron."""
+"""Find the shape of a model by a built-in name, a file, a repository, or the sizes of a perceptron."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from whichgpu.base.errors import AmbiguousName, UnknownName, UsageError
 from whichgpu.base.messages import msg
@@ -17,11 +17,15 @@ from whichgpu.workload.hf.fields import printable
 from whichgpu.workload.model_files.bounded_read import read_config
 from whichgpu.workload.shapes import Mlp, Shape
 
+if TYPE_CHECKING:
+    from whichgpu.catalog.model import Model
+    from whichgpu.catalog.store import Catalog
+
 SUFFIXES = (".json", ".gguf", ".safetensors")
 INDEX = "model.safetensors.index.json"
 TRACED = ("python:", "torchvision:", "timm:")
-MOST_UNITS, MOST_SIZES = 10**7, 64
-LONGEST_NAME = 4096
+MAX_UNITS, MAX_LAYERS = 10**7, 64
+MAX_NAME_CHARACTERS = 4096
 
 _SIZES = re.compile(r"\d{1,9}(?:[x×]\d{1,9})*")
 
@@ -29,40 +33,12 @@ Tracer = Callable[[str], Shape | None]
 """Traces what `python:…`, `torchvision:…`, `timm:…` or a plain name mean where torch is installed; None where it knows none."""
 
 
-class Named(Protocol):
-    """A built-in model, as the catalog has it."""
-
-    @property
-    def id(self) -> str:
-        """Its name for programs."""
-        ...
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Every name it answers to."""
-        ...
-
-    @property
-    def config(self) -> dict[str, Any]:
-        """Its config.json."""
-        ...
-
-
-class Models(Protocol):
-    """A catalog, as far as models are concerned."""
-
-    @property
-    def models(self) -> tuple[Named, ...]:
-        """All that are built in."""
-        ...
-
-
-def find_model(model: str | Mapping[str, Any], catalog: Models, trace: Tracer | None = None) -> Shape:
-    """The shape a model's name, file, or config stands for; what is wrong with it is said with what would work."""
+def find_model(model: str | Mapping[str, Any], catalog: Catalog, trace: Tracer | None = None) -> Shape:
+    """Shape of a model by name, file or config; errors say what would work."""
     if isinstance(model, Mapping):
         return shape_from_config(model, own_name(model))
     name = model.strip()
-    if not name or len(name) > LONGEST_NAME or "\0" in name:
+    if not name or len(name) > MAX_NAME_CHARACTERS or "\0" in name:
         raise UsageError("bad-model", msg("error.bad-model", name=name[:80]), msg("hint.model"))
     if name.startswith("hf:"):
         repository = name.removeprefix("hf:")
@@ -94,21 +70,21 @@ def parse_mlp(text: str) -> Mlp:
     """
     sizes = text.removeprefix("mlp:").strip().lower()
     units = tuple(int(size) for size in re.split("[x×]", sizes)) if _SIZES.fullmatch(sizes) else ()
-    if not 2 <= len(units) <= MOST_SIZES or not all(1 <= size <= MOST_UNITS for size in units):
-        hint = msg("hint.bad-mlp", layers=MOST_SIZES, most=MOST_UNITS)
+    if not 2 <= len(units) <= MAX_LAYERS or not all(1 <= size <= MAX_UNITS for size in units):
+        hint = msg("hint.bad-mlp", layers=MAX_LAYERS, most=MAX_UNITS)
         raise UsageError("bad-mlp", msg("error.bad-mlp", text=text[:80]), hint)
     return Mlp("mlp:" + "x".join(map(str, units)), units)
 
 
 def own_name(config: Mapping[str, Any]) -> str:
-    """What to call a model given as an object: the name it carries, else its type."""
+    """Name of a model given as a config: the one it carries, else its type."""
     for key in ("_name_or_path", "name", "model_type"):
         if isinstance(config.get(key), str) and config[key]:
             return printable(config[key])
     return "config"
 
 
-def built_in(name: str, catalog: Models) -> Named | None:
+def built_in(name: str, catalog: Catalog) -> Model | None:
     """The built-in model of a name; an error where it means several."""
     wanted = model_key(name)
     exact = [model for model in catalog.models if name in model.names]
@@ -120,8 +96,8 @@ def built_in(name: str, catalog: Models) -> Named | None:
     return found[0] if found else None
 
 
-def unknown_model(name: str, catalog: Models) -> UnknownName:
-    """The error for a name no model bears, with the nearest that exist."""
+def unknown_model(name: str, catalog: Catalog) -> UnknownName:
+    """Error for an unknown model name, with the nearest known names."""
     owners = {known: model.id for model in catalog.models for known in model.names}
     near = tuple(dict.fromkeys(owners[known] for known in nearest(name, owners, max_count=8)))[:5]
     if near:

@@ -10,7 +10,7 @@ from whichgpu.workload.shapes import Dlrm, Experts, Mlp, Shape, TracedShape, Tra
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """How many there are, and where."""
+    """Parameter counts of a model by part."""
 
     total: int
     active: int  # used for one token: all but the experts it does not visit
@@ -70,7 +70,7 @@ def mlp_matrices(shape: Transformer, ffn: int) -> tuple[tuple[int, int], ...]:
 
 
 def norm_parameters(shape: Transformer) -> int:
-    """Of one normalisation over the hidden size."""
+    """Parameters of one normalisation over the hidden size."""
     if not shape.norm_affine:
         return 0
     return shape.hidden * (2 if shape.norm == "layer" and shape.norm_bias else 1)
@@ -125,7 +125,7 @@ def _attention_bias(shape: Transformer) -> int:
 
 
 def _inner_norms(shape: Transformer) -> int:
-    """Of queries and keys, or of the latents."""
+    """Parameters of the normalisations inside attention: of queries and keys, or of MLA's latents."""
     if shape.mla is not None:
         return shape.mla.q_rank + shape.mla.kv_rank
     return 2 * shape.head_dim if shape.qk_norm else 0
@@ -136,7 +136,7 @@ def _mlp_bias(shape: Transformer, ffn: int) -> int:
 
 
 def _mixture(shape: Transformer) -> tuple[int, int, int, int]:
-    """Of one mixture in place of an MLP: all of it; in the experts a token visits; in all routed ones; their matrices."""
+    """Parameters of one MoE layer's MLP: total, in a token's active experts, in all routed experts, in their matrices."""
     experts = shape.experts or Experts(0, 0, 0)
     matrices = _matrices(mlp_matrices(shape, experts.ffn))
     one = matrices + ((1 + shape.gated) * experts.ffn + shape.hidden if experts.bias else 0)

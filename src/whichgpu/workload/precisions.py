@@ -14,7 +14,7 @@ FOLDER = Path(__file__).parent / "data"
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """So many weights stored in so many bytes.
+    """A block of quantised weights and its size.
 
     >>> Block(256, 144).size(4096)
     2304
@@ -35,7 +35,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Precision:
-    """How numbers are stored and multiplied; sizes in bytes of one element unless stated otherwise."""
+    """Storage and arithmetic of a precision; sizes in bytes per element unless stated otherwise."""
 
     name: str
     unit: str  # arithmetic unit of dense products: fp32, tf32, bf16, fp16

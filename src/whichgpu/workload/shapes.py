@@ -40,7 +40,7 @@ class LatentAttention:
 
 @dataclass(frozen=True, slots=True)
 class Patches:
-    """How an image becomes tokens: squares of `size` pixels, and `extra` tokens such as a class token."""
+    """Tokens of an image: squares of `size` pixels, and `extra` tokens such as a class token."""
 
     image: int
     size: int
@@ -55,7 +55,7 @@ class Patches:
 
 
 class ModelShape:
-    """What is asked of every shape; the values here are those of models that are no transformers."""
+    """Properties of every shape; the defaults are those of models that are no transformers."""
 
     __slots__ = ()
     is_transformer: ClassVar[bool] = False

@@ -42,7 +42,7 @@ from whichgpu.base.names import unknown_word
 
 TABLES_FILE = Path(__file__).parent.parent / "catalog" / "data" / "operator_tables.bin"
 MAGIC = b"WGPUTAB2"
-MOST_KEPT = 128  # tables in memory, of which each takes a few hundred thousand bytes
+MAX_CACHED_TABLES = 128  # tables in memory, of which each takes a few hundred thousand bytes
 # A dictionary that holds two blocks of any model whole; LZMA's own header is the smallest there is.
 FILTERS = [{"id": lzma.FILTER_LZMA1, "preset": 9 | lzma.PRESET_EXTREME, "dict_size": 1 << 22}]
 
@@ -91,7 +91,7 @@ class Pass:
 
     @property
     def operators(self) -> tuple[TableOperator, ...]:
-        """What was called, without repeats."""
+        """Operators called, without repeats."""
         return tuple(_operator(raw) for raw in json.loads(self.encoded_operators))
 
 
@@ -123,14 +123,14 @@ def table_images(name: str) -> tuple[int, ...]:
 
 
 def load_table(name: str, image: int | None = None) -> OperatorTable:
-    """The table of a model at the image size nearest to the one asked for, which its `image` tells; its usual one by default."""
+    """Table of a model at the traced image size nearest to `image`; at its default size if None."""
     sizes = table_images(name)
     if not sizes:
         raise unknown_word("model", name, table_names())
     return _loaded(name, min(sizes, key=lambda size: abs(size - image)) if image else sizes[0])
 
 
-@lru_cache(maxsize=MOST_KEPT)
+@lru_cache(maxsize=MAX_CACHED_TABLES)
 def _loaded(name: str, size: int) -> OperatorTable:
     places, start = _index()
     offset, length, blocks = places[name]
@@ -173,7 +173,7 @@ def encode_tables(blocks: Mapping[str, Any], written: str, versions: Mapping[str
 
 
 def decode_blocks(content: bytes) -> dict[str, Any]:
-    """Every block of such a content by "NAME@IMAGE", as it was before it was compressed."""
+    """Every decompressed block of the file's content by "NAME@IMAGE"."""
     length = int.from_bytes(content[len(MAGIC) : len(MAGIC) + 4], "big")
     start = len(MAGIC) + 4 + length
     places = json.loads(content[len(MAGIC) + 4 : start])["models"]
@@ -185,7 +185,7 @@ def decode_blocks(content: bytes) -> dict[str, Any]:
 
 
 def decode_versions(content: bytes) -> dict[str, str]:
-    """What such a content was traced with."""
+    """Package versions the tables were traced with."""
     length = int.from_bytes(content[len(MAGIC) : len(MAGIC) + 4], "big")
     versions: dict[str, str] = json.loads(content[len(MAGIC) + 4 : len(MAGIC) + 4 + length])["versions"]
     return versions

@@ -1,4 +1,4 @@
-"""Tasks: what is done with a model, and the answers to what code asks about it. A new task is a row here."""
+"""Tasks and their properties. A new task is a row here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Step = Literal["train", "prefill", "decode", "forward"]
 
 @dataclass(frozen=True, slots=True)
 class TaskTraits:
-    """What sets a task apart."""
+    """Properties of a task."""
 
     step: Step  # kind of step that is timed, unless responses are generated as a whole
     finetuning: bool = False  # starts from trained weights

@@ -82,7 +82,7 @@ def training_options(workload: Workload, shape: Shape, batch_given: bool) -> tup
 
 
 def _in_passes(workload: Workload, micro_batch: int, passes: int) -> Workload:
-    """The same batch with each pass made of so many smaller ones."""
+    """Return the workload with each pass split into smaller micro-batches."""
     if passes == 1:
         return workload
     return replace(workload, micro_batch=micro_batch, accumulation=workload.accumulation * passes)

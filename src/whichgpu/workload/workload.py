@@ -74,13 +74,13 @@ class Workload:
     method: str | None = _declare(Word(("blog-2015",)), "NAME")  # another way to count memory
 
     def with_defaults(self, **values: Any) -> Workload:
-        """The same request with values put where none was given."""
+        """Fill in values for fields that are None."""
         wanted = {name: value for name, value in values.items() if getattr(self, name) is None}
         return replace(self, **wanted) if wanted else self
 
     @property
     def traits(self) -> TaskTraits:
-        """What sets the task apart."""
+        """Properties of the task."""
         return TASK_TRAITS[self.task]
 
     @property

@@ -180,16 +180,16 @@ def test_alike_gpus_come_newest_first_and_smaller_ones_before() -> None:
 
 def test_curves_count_in_batches_of_all_gpus_and_in_blocks_of_tokens() -> None:
     trained = MemoryCurve(work("train", batch=64, accumulation=4, parallel=Parallel(dp=2)), TINY, "batch", counted)
-    assert trained.told(3) == 24
+    assert trained.to_user_units(3) == 24
     assert trained.at(3).batch == 24
     served = MemoryCurve(work(batch=1, seq_out=40), TINY, "context", counted)
     assert served.at(10).seq_in == 10 * BLOCK - 40
     assert served.at(1).seq_in == 1
-    assert served.told(served.largest(10**9)) == 4096  # the model's own limit
+    assert served.to_user_units(served.largest(10**9)) == 4096  # the model's own limit
     assert served.largest(4000 + 41) == 2  # the answer and one token of a prompt, which two blocks stand for
     assert served.largest(4000 + 40) == 0
     endless = MemoryCurve(work(batch=1), replace(TINY, max_context=0), "context", counted)
-    assert endless.told(endless.largest(10**12)) == 1 << 24
+    assert endless.to_user_units(endless.largest(10**12)) == 1 << 24
     assert MemoryCurve(work(), TINY, "batch", counted).largest(10**12) == 1 << 20
     for usable in range(4000, 9000, 97):
         size = endless.largest(usable)

@@ -155,8 +155,8 @@ def test_errors_before_and_after_are_those_of_the_two_fits(record: Record, catal
 
 def test_other_curves_are_used_and_put_back(tmp_path: Path) -> None:
     shipped = dict(parameters())
-    file = tmp_path / "curves.json"
-    file.write_text(json.dumps({"parameters": {name: 2 * value for name, value in shipped.items()}}))
+    file = tmp_path / "curves.csv"
+    file.write_text("name,value\n" + "".join(f"{name},{2 * value}\n" for name, value in shipped.items()))
     accuracy_own.use_curves(file)
     try:
         assert all(parameters()[name] == 2 * value for name, value in shipped.items())

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.error import HTTPError
 
 import pytest
 
 from tests.model_files import gguf_bytes, safetensors_bytes, write
 from whichgpu.base.errors import AmbiguousName, UnknownName, UsageError
+from whichgpu.catalog.store import Catalog
 from whichgpu.workload.model_files import hub
 from whichgpu.workload.models import find_model, parse_mlp
 from whichgpu.workload.shapes import Mlp, TracedShape, Transformer, WeightsOnly
@@ -37,7 +38,7 @@ class Shelf:
     )
 
 
-SHELF = Shelf()
+SHELF = cast("Catalog", Shelf())
 
 
 @pytest.fixture(autouse=True)

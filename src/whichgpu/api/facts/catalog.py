@@ -45,7 +45,7 @@ Row = Gpu | Instance | Cpu | Region
 
 @dataclass(frozen=True, slots=True, repr=False)
 class GpusAnswer(Displayable):
-    """GPUs that were asked for, the documents that state their figures, and their speed against one where that was asked."""
+    """GPUs that match a request, their sources, and their relative speed if requested."""
 
     gpus: tuple[Gpu, ...]
     sources: tuple[Source, ...]
@@ -54,7 +54,7 @@ class GpusAnswer(Displayable):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class InstancesAnswer(Displayable):
-    """Machines that were asked for; `name_parts` explains the name where one machine was named."""
+    """Machines that match a request; `name_parts` explains the name of a single machine."""
 
     instances: tuple[Instance, ...]
     name_parts: tuple[NamePart, ...]
@@ -64,7 +64,7 @@ class InstancesAnswer(Displayable):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class CpusAnswer(Displayable):
-    """Processors that were asked for."""
+    """Processors that match a request."""
 
     cpus: tuple[Cpu, ...]
     sources: tuple[Source, ...]
@@ -72,7 +72,7 @@ class CpusAnswer(Displayable):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RegionsAnswer(Displayable):
-    """Regions that were asked for."""
+    """Regions that match a request."""
 
     regions: tuple[Region, ...]
     sources: tuple[Source, ...]
@@ -98,7 +98,7 @@ class Comparison(Displayable):
 
 @dataclass(frozen=True, slots=True)
 class FactReport:
-    """What a report of a wrong fact needs: the row as the catalog has it, its sources, and the catalog it came from."""
+    """Row of the catalog for a report of a wrong fact, with its sources and the catalog's digest."""
 
     kind: str
     id: str
@@ -250,7 +250,7 @@ def report_error(id: str, catalog: Catalog | None = None) -> FactReport:
 
 
 def row_id(row: Row) -> str:
-    """What names a row in reports: `a100-sxm-80gb`, `aws/p3.2xlarge`."""
+    """Id of a row in reports: `a100-sxm-80gb`, `aws/p3.2xlarge`."""
     if isinstance(row, Instance):
         return f"{row.provider}/{row.instance}"
     return f"{row.provider}/{row.region}" if isinstance(row, Region) else row.id

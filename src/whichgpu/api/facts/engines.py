@@ -42,7 +42,7 @@ class EngineRow(Engine):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class EnginesAnswer(Displayable):
-    """Engines that were asked for."""
+    """Engines that match a request."""
 
     engines: tuple[EngineRow, ...]
     sources: tuple[Source, ...]
@@ -80,7 +80,7 @@ def _named(catalog: Catalog, name: str) -> tuple[Engine, ...]:
 
 
 def _evidence() -> Mapping[str, Any]:
-    """What the calibration says it rests on, by engine; nothing where there is none yet."""
+    """Evidence behind the calibration by engine; empty if there is no calibration."""
     from whichgpu.estimate.time.calibration import load_calibration
 
     found = load_calibration().evidence.get("engines", {})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from whichgpu.api.context import Context
 from whichgpu.api.request.catalog import ModelsRequest
@@ -48,7 +49,7 @@ class ModelRow:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ModelsAnswer(Displayable):
-    """Models that were asked for."""
+    """Models that match a request."""
 
     models: tuple[ModelRow, ...]
     sources: tuple[Source, ...]
@@ -85,24 +86,14 @@ def _row(model: Model, catalog: Catalog) -> ModelRow:
 
     shape = find_model(model.id, catalog)
     text = shape if isinstance(shape, Transformer) else None
+    copied = ("id", "name", "aliases", "kind", "publisher", "license", "released", "parameters", "sources", "recorded", "checked")
+    fields: dict[str, Any] = {name: getattr(model, name) for name in copied}
+    fields |= {name: getattr(text, name, None) for name in ("hidden", "heads", "kv_heads")}
     return ModelRow(
-        id=model.id,
-        name=model.name,
-        aliases=model.aliases,
-        kind=model.kind,
+        **fields,
         denoiser=denoiser(shape) or None,
-        publisher=model.publisher,
-        license=model.license,
-        released=model.released,
-        parameters=model.parameters,
         active_parameters=count_parameters(shape).active if text and text.experts else model.parameters,
         layers=text.layers + text.encoder_layers if text else None,
-        hidden=text.hidden if text else None,
-        heads=text.heads if text else None,
-        kv_heads=text.kv_heads if text else None,
         experts=text.experts.count if text and text.experts else None,
         max_context=text.max_context or None if text else None,
-        sources=model.sources,
-        recorded=model.recorded,
-        checked=model.checked,
     )

@@ -39,7 +39,7 @@ class SourceRow:
 
 @dataclass(frozen=True, slots=True)
 class SourcesAnswer:
-    """Sources that were asked for, and the state of every table."""
+    """Sources that match a request, and the status of every table."""
 
     sources: tuple[SourceRow, ...]
     tables: tuple[TableStatus, ...]

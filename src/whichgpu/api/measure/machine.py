@@ -1,4 +1,4 @@
-"""Verbs about this machine's own GPUs: what is here, what it does and costs, what holds a job back."""
+"""Verbs `doctor` and `watch`: GPUs of this machine and what limits their jobs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Watching:
 
 
 def doctor(catalog: Catalog | None = None, running: float | None = None, clock: Clock | None = None) -> Report:
-    """What is here; with `running`, after watching for so many seconds, also what holds the running jobs back."""
+    """GPUs, driver and software of this machine; with `running`, also what limits running jobs, watched for that many seconds."""
     catalog = catalog or Catalog()
     probe, absences = open_probes()
     try:
@@ -61,8 +61,8 @@ def watch(settings: WatchSettings = WatchSettings(), catalog: Catalog | None = N
 
 def no_gpu(absences: Sequence[MissingVendor], message: str = "error.no-gpu-here") -> NoAnswer:
     """The one line for those who have no GPU here: the likeliest reason."""
-    told = next((absence for absence in absences if absence.kind not in ("other-system", "no-device")), None)
-    why = told.message if told else msg("absent.no-device")
+    likeliest = next((absence for absence in absences if absence.kind not in ("other-system", "no-device")), None)
+    why = likeliest.message if likeliest else msg("absent.no-device")
     return NoAnswer("no-gpu-here", msg(message, why=why), msg("hint.doctor"))
 
 

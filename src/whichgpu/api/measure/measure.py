@@ -1,4 +1,4 @@
-"""Verbs that run something on this machine's GPU: measure it, check a claim on it, pass records on."""
+"""Measure this machine's GPU, verify an estimate on it, share and import records."""
 
 from __future__ import annotations
 
@@ -45,8 +45,7 @@ class OpenedBench(Bench, Protocol):
 
     @property
     def name(self) -> str:
-        """As the driver names it."""
-        ...
+        """Name of the GPU as the driver reports it."""
 
 
 Opener = Callable[[], OpenedBench]
@@ -228,7 +227,7 @@ def _step(taken: Taken, lookups: LookupCache) -> Any:
 
 
 def _on_this_gpu(spelled: ParsedWorkload, here: Gpu, lookups: LookupCache) -> ParsedWorkload:
-    """With the GPU of this machine, where none was named or the name may mean it; another one cannot be checked here."""
+    """Set the GPU of this machine if the request names none or an ambiguous one; raise for another GPU."""
     name = spelled.workload.gpu
     count = None
     try:
@@ -246,7 +245,7 @@ def _on_this_gpu(spelled: ParsedWorkload, here: Gpu, lookups: LookupCache) -> Pa
 
 
 def headline(answer: MeasureAnswer) -> Message:
-    """How the measured steps compare with what was said, in a sentence."""
+    """Sentence that compares measured steps with their predictions."""
     judged = [step for step in answer.record.steps if step.inside is not None]
     inside = sum(bool(step.inside) for step in judged)
     count = len(answer.record.micro) + len(answer.record.steps)

@@ -1,4 +1,4 @@
-"""The user's own measurements, as corrections of the shipped calibration. Costs a look into a folder where there are none."""
+"""Corrections of the shipped calibration from the user's own measurements."""
 
 from __future__ import annotations
 

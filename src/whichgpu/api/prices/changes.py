@@ -11,7 +11,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 from whichgpu.api.context import Context
-from whichgpu.api.prices.history import USUAL_TERMS, asked
+from whichgpu.api.prices.history import USUAL_TERMS, asked, identity
 from whichgpu.api.prices.store import no_store, wish_of
 from whichgpu.api.request.catalog import DiffRequest
 from whichgpu.api.request.read import read
@@ -32,7 +32,7 @@ from whichgpu.price.asof import prices_on_day
 
 @dataclass(frozen=True, slots=True)
 class ChangeRow:
-    """What became of an offer: `new`, `gone`, `up` or `down`; per hour for the whole instance."""
+    """Change of an offer: `new`, `gone`, `up` or `down`; prices per hour of the whole instance."""
 
     kind: str
     provider: str
@@ -90,7 +90,7 @@ class WatchAnswer:
     compared: int
     too_old: int
     without_rate: dict[str, int]  # fresh offers that cannot be compared with the limit, by their currency
-    first: bool  # nobody looked at these before, so that there is nothing to compare with
+    first: bool  # There is no earlier snapshot to compare with.
 
 
 def diff(request: DiffRequest, context: Context) -> DiffAnswer:
@@ -181,19 +181,12 @@ def _changed(before: Observation | None, after: Observation | None, names: dict[
     ratio = float(after.price / before.price - 1) if before and after else None
     kind = "new" if before is None else "gone" if after is None else "up" if (ratio or 0) > 0 else "down"
     return ChangeRow(
-        kind,
-        run.provider,
-        run.instance,
-        run.region,
-        run.gpu,
-        names.get(run.gpu, run.gpu),
-        run.gpus,
-        run.term,
-        run.payment,
-        Money(before.price, before.currency) if before else None,
-        Money(after.price, after.currency) if after else None,
-        None if ratio is None else round(ratio, 4),
-        run.source,
+        kind=kind,
+        **identity(run, names),
+        gpus=run.gpus,
+        before=Money(before.price, before.currency) if before else None,
+        after=Money(after.price, after.currency) if after else None,
+        change=None if ratio is None else round(ratio, 4),
     )
 
 
@@ -216,26 +209,22 @@ def _told(changes: Iterable[tuple[Observation, bool]], names: dict[str, str]) ->
 
 
 def _watched(run: Observation, names: dict[str, str], day: date) -> WatchRow:
+    fields = identity(run, names)
+    del fields["payment"]
     return WatchRow(
-        run.provider,
-        run.instance,
-        run.region,
-        run.gpu,
-        names.get(run.gpu, run.gpu),
-        run.gpus,
-        run.term,
-        Money(run.price, run.currency),
-        Money(round_significant(run.price_per_gpu), run.currency),
-        run.last_observed,
-        (day - first_day(run.last_observed)).days,
-        run.note,
-        run.standing,
-        run.source,
+        **fields,
+        gpus=run.gpus,
+        price=Money(run.price, run.currency),
+        price_per_gpu_hour=Money(round_significant(run.price_per_gpu), run.currency),
+        observed_at=run.last_observed,
+        age_days=(day - first_day(run.last_observed)).days,
+        availability=run.note,
+        standing=run.standing,
     )
 
 
 def _fits(run: Observation, wish: OfferQuery) -> bool:
-    """Whether a contract or an owned machine is one of those asked for; discounts fall on offers that are."""
+    """Whether an observation matches the query; only contracts and owned machines can fail to."""
     own = run.standing in ("contract", "owned")
     asked_for = (wish.gpus is None or run.gpu in wish.gpus) and wish.provider in (None, run.provider)
     return not own or (asked_for and wish.region in (None, run.region) and run.term in (wish.terms or (run.term,)))
@@ -250,7 +239,7 @@ def _look_name(*words: object) -> str:
 
 
 def _remember(name: str, batch: int, folder: Path | None) -> None:
-    """Where the next look goes on from; a store that cannot be written is only read, and tells the same again."""
+    """Remember the snapshot the next watch compares with; a read-only store reports the same changes again."""
     try:
         with open_for_writing(folder) as connection, transaction(connection):
             connection.execute("INSERT OR REPLACE INTO look(name, batch) VALUES (?, ?)", (name, batch))

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
+from typing import Any
 
 from whichgpu.api.context import Context
 from whichgpu.api.prices.store import wish_of
@@ -87,7 +88,7 @@ def history(request: HistoryRequest, context: Context) -> HistoryAnswer:
 
 
 def _trends(rows: tuple[HistoryRow, ...]) -> Iterator[Trend]:
-    """Prices that nobody saw for a month before the newest sighting of their term are no prices of now."""
+    """Price trend per term; a price last seen a month before the term's newest observation does not count as current."""
     for term in dict.fromkeys(row.term for row in rows):
         own = [row for row in rows if row.term == term]
         newest = last_day(max(row.last_observed for row in own))
@@ -115,7 +116,7 @@ def _all_runs(catalog: Catalog, wish: OfferQuery) -> Iterator[Observation]:
 
 
 def _until(run: Observation, day: date | None) -> Observation | None:
-    """A run as it stood at the end of a day; None where it had not begun."""
+    """Observation as known at the end of a day; None if it began later."""
     if day is None or (last_day(run.last_observed) <= day and (run.ended is None or first_day(run.ended) <= day)):
         return run
     if first_day(run.observed) > day:
@@ -170,21 +171,23 @@ def _history(
     ended: str | None = None,
 ) -> HistoryRow:
     each = Money(dollars, DOLLAR) if dollars is not None else Money(round_significant(run.price_per_gpu), run.currency)
-    place = (run.provider, run.instance, run.region, run.term, run.payment)
     first = observed or run.observed
     last = max(first, run.last_observed) if ended is None else max(first, min(run.last_observed, ended))
     shown = None if change is None else round(change, 4)
     return HistoryRow(
-        run.gpu,
-        names.get(run.gpu, run.gpu),
-        *place,
-        each,
-        shown,
-        first,
-        last,
-        ended if dollars is not None else run.ended,
-        run.source,
+        **identity(run, names),
+        price_per_gpu_hour=each,
+        change=shown,
+        observed=first,
+        last_observed=last,
+        ended=ended if dollars is not None else run.ended,
     )
+
+
+def identity(run: Observation, names: dict[str, str]) -> dict[str, Any]:
+    """Fields that say which offer a row is about."""
+    copied = ("gpu", "provider", "instance", "region", "term", "payment", "source")
+    return {name: getattr(run, name) for name in copied} | {"gpu_name": names.get(run.gpu, run.gpu)}
 
 
 class _Dollars:

@@ -143,7 +143,7 @@ def list_offers(
 
 
 def _standing(catalog: Catalog, day: date, filter: OfferFilter, hours: Decimal) -> list[PriceOnDay]:
-    """What stood on the day, of the GPUs and providers asked for; rules applied."""
+    """Prices on the day for the GPUs of a filter, with those derived from discount rules."""
     gpus = filter.gpu_ids
     seen: list[Observation] = [run for row in catalog.prices(gpus) for run in row.observations()]
     if catalog.folder == DATA_DIR:
@@ -153,7 +153,7 @@ def _standing(catalog: Catalog, day: date, filter: OfferFilter, hours: Decimal) 
 
 
 def _laid_over(found: list[PriceOnDay], catalog: Catalog, day: date, overlay: Path | None) -> list[PriceOnDay]:
-    """The same as the user's own file makes of it."""
+    """Apply the user's own file of discounts, contracts and owned machines."""
     terms = read_overlay(overlay, catalog, day) if overlay_path(overlay) else None
     if terms is None:
         return found

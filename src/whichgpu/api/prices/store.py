@@ -1,4 +1,4 @@
-"""Verbs about the user's own prices: bring them in, take them out, see how they went, be told when they fall."""
+"""The user's own price store: refresh, import, export, status; and the verb `status`."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class SnapshotRow:
 
 @dataclass(frozen=True, slots=True)
 class PriceImportAnswer:
-    """What came of a refresh or an import."""
+    """Result of a refresh or an import."""
 
     store: str
     snapshots: tuple[SnapshotRow, ...]
@@ -224,7 +224,7 @@ def catalog_export(
 
 
 def _to_file(offers: Iterable[Observation], path: Path, form: str) -> int:
-    """Beside the file first, then in its place, so that half an export never stands where a whole one stood."""
+    """Write to a temporary file and rename it, so that a failed export never replaces a complete one."""
     fresh = path.with_name(f".{path.name}.part")
     try:
         if form == ".parquet":
@@ -240,7 +240,7 @@ def _to_file(offers: Iterable[Observation], path: Path, form: str) -> int:
 
 
 def live_status(today: date | None = None, folder: Path | None = None) -> LiveStatus:
-    """How old what the store knows is."""
+    """Age of every series in the user's price store."""
     path = store_path(folder)
     with open_for_reading(folder) as connection:
         rows = () if connection is None else tuple(series_status(connection, today or date.today()))

@@ -55,13 +55,13 @@ def recommend_spelled(
     limit = query.limit or DEFAULT_ROWS
     compared = [gpu.id for name in split_names(query.why_not or ()) for gpu in find_gpus(lookups.catalog, name)]
 
-    def rows_listed(found: Candidates, order: Ints) -> list[int]:
-        return distinct(found, order, groups, limit)
+    def rows_listed(candidates: Candidates, order: Ints) -> list[int]:
+        return distinct(candidates, order, groups, limit)
 
-    def rows_shown(found: Candidates, order: Ints) -> tuple[int, ...]:
-        return shortlist(found, order, groups, market, limit, compared).all
+    def rows_shown(candidates: Candidates, order: Ints) -> tuple[int, ...]:
+        return shortlist(candidates, order, groups, market, limit, compared).all
 
-    ranked = rank_candidates(screened, lambda found: found.order(rank, market), rows_listed, rows_shown)
+    ranked = rank_candidates(screened, lambda candidates: candidates.order(rank, market), rows_listed, rows_shown)
     if not len(ranked.order):
         from whichgpu.decide.relaxations import no_answer
 

@@ -20,7 +20,7 @@ class Field:
     help: str = ""  # message id
     example: str = ""
     aliases: tuple[str, ...] = ()  # other names of the same field that are no names in Python; see `Alias` for those that are
-    argument: bool = False  # stands without a flag on the command line
+    argument: bool = False  # positional on the command line
     required: bool = False
     repeated: bool = False  # the flag may come again and again
     has_negative: bool = False  # the command line has a --no- flag for it, too

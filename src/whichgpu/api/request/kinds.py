@@ -1,4 +1,4 @@
-"""How fields beyond a workload's are read: words of a list, names, amounts with units, spans, tables of pairs, paths."""
+"""Kinds of request fields beyond a workload's: words of a list, names, quantities, spans, pairs, paths."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ class Share(SingleValue):
 
 
 class Plain(SingleValue):
-    """A text as it is; dates and money as they are written."""
+    """Unchanged text; dates and money as they are written."""
 
     def read(self, value: Any) -> str:
         return _text(value)
@@ -209,7 +209,7 @@ def _number(value: float | Decimal) -> str:
 
 
 def python_number(value: Any) -> Any:
-    """A number of whatever kind as Python's own: NumPy's scalars and arrays of one, fractions, decimals; all else as it is.
+    """Convert NumPy scalars, fractions and decimals to Python numbers; other values are unchanged.
 
     >>> from fractions import Fraction
     >>> python_number(Fraction(5, 2)), python_number(Decimal("0.05")), python_number(Decimal(5)), python_number("5/s")
@@ -229,7 +229,7 @@ def python_number(value: Any) -> Any:
 
 
 def _in_json(value: Any) -> Any:
-    """What JSON has no word for: a number of another kind, or an error."""
+    """Convert a number that JSON does not know; raise TypeError for anything else."""
     found = python_number(value)
     if found is value:
         raise TypeError(type(value).__name__)

@@ -1,4 +1,4 @@
-"""What stands beside the speed of a workload: whether its engine can do it, what its precision costs, what its host must feed."""
+"""Warnings beside the speed of a workload: engine support, accuracy of its precision, data loading on the host."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Advice:
 def advice(
     workload: Workload, shape: Shape, gpu: Gpu | None, throughput: Figure | None, catalog: Catalog, given: Collection[str]
 ) -> Advice:
-    """All of it. Refuses an engine the user named where it cannot do what is asked."""
+    """Warnings and sources for a workload; raise if the user named an engine that cannot run it."""
     warnings = [*check_engine(workload, shape, gpu, catalog.engines, given)]
     sources: list[str] = []
     if not workload.training and (note := accuracy_note(catalog.accuracy, catalog.models, shape.name, workload.precision or "")):

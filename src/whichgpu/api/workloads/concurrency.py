@@ -24,7 +24,7 @@ def can_be_timed(shape: Shape, gpu: Gpu) -> bool:
 
 
 def with_offline_batch(workload: Workload, shape: Shape, gpu: Gpu, given: Collection[str], lookups: LookupCache) -> Workload:
-    """A request of offline inference at the highest throughput that fits the GPU; any other request as it is."""
+    """Set the batch of highest throughput that fits the GPU for offline inference; other requests are unchanged."""
     if not chooses_batch(workload, given):
         return workload
     from whichgpu.estimate.group.fabric import fabric_of

@@ -36,7 +36,7 @@ from whichgpu.workload.spelling import ParsedWorkload, echo, fill_defaults, from
 from whichgpu.workload.training_defaults import training_options
 from whichgpu.workload.workload import FIELDS, Workload
 
-FEW = 8  # GPUs up to which each is computed for itself
+FEW_GPUS = 8  # GPUs up to which each is computed for itself
 ANY_GPU = GpuFilter()
 
 
@@ -61,7 +61,7 @@ class FitRow:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class FitAnswer(Displayable):
-    """What a workload needs and which GPUs have it; `smallest` is the smallest of the catalog that does.
+    """Memory a workload needs and which GPUs have it; `smallest` is the smallest such GPU of the catalog.
 
     `needed` is what a device must have room for: `memory_device`, save for engines that take more than they need. Where defaults
     are chosen for each GPU (training, offline batches), `request` and memory are those of the smallest GPU that holds it.
@@ -82,7 +82,7 @@ class FitAnswer(Displayable):
 
 @dataclass(frozen=True, slots=True)
 class GpuNeed:
-    """What a workload takes on one GPU, part by part, and whether that fits. Bytes."""
+    """Memory of a workload on one GPU by part, and whether it fits. Bytes."""
 
     gpu: str
     gpu_name: str
@@ -101,7 +101,7 @@ class NeedsAnswer:
 
 
 def needs(spelled: ParsedWorkload, names: Sequence[str], lookups: LookupCache | None = None) -> NeedsAnswer:
-    """What a request takes on each of some GPUs."""
+    """Memory of a request on each GPU named."""
     lookups = lookups or lookup_cache()
     shape = lookups.shape_for(spelled.workload)
     check_adapters(spelled.workload, shape)
@@ -153,7 +153,7 @@ def fit_workload(
     catalog: Catalog | None = None,
     helpful: bool = True,
 ) -> FitAnswer:
-    """`fit` of a request already read; remedies are looked for unless nobody will read them."""
+    """Memory verdicts of a parsed request; remedies are computed if `helpful`."""
     lookups = lookup_cache(catalog)
     catalog = lookups.catalog
     names = join_names(names, lambda text: gpus_named(catalog, text))
@@ -169,15 +169,15 @@ def fit_workload(
     filled = fill_defaults(spelled.workload, shape, spelled.given)
     known = [gpu for gpu in catalog.gpus if filter.matches(gpu)]
     able = _able(filled, shape, known, spelled.given)
-    told = tuple(_rows(filled, shape, asked, able, spelled.given, lookups, helpful))
+    fit_rows = tuple(_rows(filled, shape, asked, able, spelled.given, lookups, helpful))
     adapted = fitting.adapts_by_default(filled, spelled.given) or chooses_batch(filled, spelled.given)
-    least = next(iter(able if names else _holding(told, asked, () if adapted else able)), None)
+    least = next(iter(able if names else _holding(fit_rows, asked, () if adapted else able)), None)
     only = asked[0] if len(asked) == 1 else None
-    shown_on = only or (_reference(told, asked, least) if adapted else None)
+    shown_on = only or (_reference(fit_rows, asked, least) if adapted else None)
     workload = filled
     if shown_on:
         workload = fitting.with_training_defaults(filled, shape, shown_on, spelled.given, _remembered(shape, shown_on))
-        workload = replace(workload, batch=next(row.batch for row in told if row.gpu == shown_on.id))
+        workload = replace(workload, batch=next(row.batch for row in fit_rows if row.gpu == shown_on.id))
     shown = estimate_memory(workload, shape, shown_on)
     need = fitting.required_memory(shown, workload)
     noted = workload if only else filled  # of several GPUs the notes name those that differ
@@ -187,14 +187,14 @@ def fit_workload(
         memory_device=shown.device,
         memory_parts=shown.parts,
         needed=need,
-        gpus=told,
+        gpus=fit_rows,
         smallest=least.id if least else None,
         smallest_name=least.name if least else None,
         warnings=(
             *shown.warnings,
-            *_batches(told, noted, shape, only, spelled.given),
+            *_batches(fit_rows, noted, shape, only, spelled.given),
             *remarks(noted, shape, spelled.given),
-            *_adapted_rows(told, noted),
+            *_adapted_rows(fit_rows, noted),
         ),
         basis=shown.device.basis,
         sources=shown.device.sources,
@@ -207,7 +207,7 @@ def _batches(
     """A note on the batch each GPU was given where offline inference names none."""
     if only or not chooses_batch(workload, given):
         return concurrency_note(workload, shape, only, given)
-    if len(rows) > FEW:
+    if len(rows) > FEW_GPUS:
         return (msg("note.batch-many"),)
     return (msg("note.batch-each", what=tuple(f"{row.gpu_name} {row.batch}" for row in rows)),)
 
@@ -239,7 +239,7 @@ def _adapted_rows(rows: Sequence[FitRow], workload: Workload) -> tuple[Message, 
     if smaller:
         notes.append(msg("note.accumulated-some", n=len(smaller), most=len(rows), batch=workload.batch or 1))
     names = tuple(row.gpu_name for row in rows if row.checkpointing not in (None, workload.checkpointing))
-    if len(names) > FEW:
+    if len(names) > FEW_GPUS:
         notes.append(msg("note.checkpointing-many", n=len(names)))
     elif names:
         notes.append(msg("note.checkpointing-some", gpus=names))
@@ -280,7 +280,7 @@ def _rows(
 ) -> Iterator[FitRow]:
     """A row a GPU. Where many are asked, one curve serves all, moved by what each GPU's own context and chunks add."""
     common: dict[tuple[str, int], _Sizes] = {}
-    many = len(asked) > FEW
+    many = len(asked) > FEW_GPUS
     # Steps whose micro-batch and checkpointing are chosen per GPU need several curves, which exact ones would make slow.
     exact = not fitting.adapts_by_default(filled, given)
     for gpu in asked:
@@ -309,8 +309,8 @@ def _rows(
             checkpointing=workload.checkpointing if workload.training else None,
             batch=workload.batch or 1,
             micro_batch=workload.local_batch if workload.training else None,
-            largest_batch=None if _fixed_batch(shape) else sizes.batch.told(largest),
-            largest_context=sizes.context.told(sizes.context.largest(room)) if shape.is_language_model else None,
+            largest_batch=None if _fixed_batch(shape) else sizes.batch.to_user_units(largest),
+            largest_context=sizes.context.to_user_units(sizes.context.largest(room)) if shape.is_language_model else None,
             remedies=remedies(problem, gpu, able) if helpful and answer.fits != "fits" else (),
             warnings=answer.warnings,
         )

@@ -1,4 +1,4 @@
-"""What the verbs about workloads share: how long a line may be, counts in names, remarks on the request itself."""
+"""Notes on a workload request, and limits its verbs share."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_LINE_BYTES = 1 << 20  # bytes of one request: a config.json is a few thousan
 
 
 def counted(spelled: ParsedWorkload, count: int | None) -> ParsedWorkload:
-    """With the count a GPU's name brings, where none was given."""
+    """Set the number of GPUs from a name such as `8xA100` if the request gives none."""
     if count is None or "gpus" in spelled.given:
         return spelled
     return ParsedWorkload(replace(spelled.workload, gpus=count), spelled.given | {"gpus"})
@@ -40,7 +40,7 @@ def made_to_fit(workload: Workload, shape: Shape, given: Collection[str]) -> tup
 
 
 def remarks(workload: Workload, shape: Shape, given: Collection[str]) -> tuple[Message, ...]:
-    """What a user should know of the request itself."""
+    """Notes and warnings about the request itself."""
     found = [*denoiser_note(workload, shape), *unused(workload, shape, given)]
     found += made_to_fit(workload, shape, given)
     if workload.training:  # of answers, their memory's estimate says it

@@ -1,4 +1,4 @@
-"""How long a whole run takes on the GPUs of an estimate, and what it costs where they are cheapest on demand."""
+"""Duration of a whole run on the GPUs of an estimate, and its cost at the cheapest on-demand offer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TERM = "on-demand"
 
 @dataclass(frozen=True, slots=True)
 class RunPrice:
-    """The offer a run is reckoned at."""
+    """Offer used for the cost of a run."""
 
     provider: str
     instance: str

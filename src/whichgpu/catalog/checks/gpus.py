@@ -143,16 +143,16 @@ def _plausible(row: Row) -> Iterator[Fault]:
 def names(tables: Tables) -> list[Finding]:
     """Names and aliases of two variants, or of another product's family."""
     owners: dict[str, str] = {}
-    found = []
+    findings = []
     families = {squash(row["family"] or ""): row["family"] for row in tables["gpus"].rows}
     for row in tables["gpus"].rows:
         for alias in row["aliases"]:
             family = families.get(squash(alias), row["family"])
             if family != row["family"]:
                 detail = msg("finding.shared-name", name=alias, other=family)
-                found.append(Finding("gpus", row["id"] or "", "shared-name", "aliases", detail))
+                findings.append(Finding("gpus", row["id"] or "", "shared-name", "aliases", detail))
         for name in {squash(text) for text in (row["id"] or "", row["name"] or "", *row["aliases"])}:
             if owners.setdefault(name, row["id"]) != row["id"]:
                 detail = msg("finding.shared-name", name=name, other=owners[name])
-                found.append(Finding("gpus", row["id"], "shared-name", "aliases", detail))
-    return found
+                findings.append(Finding("gpus", row["id"], "shared-name", "aliases", detail))
+    return findings

@@ -26,13 +26,13 @@ def models(tables: Tables) -> list[Finding]:
 def names(tables: Tables) -> list[Finding]:
     """Ids, names and aliases that mean two models."""
     owners: dict[str, str] = {}
-    found = []
+    findings = []
     for row in tables["models"].rows:
         for name in sorted({model_key(text) for text in model_names(row["id"] or "", row["name"] or "", row["aliases"])}):
             if owners.setdefault(name, row["id"]) != row["id"]:
                 detail = msg("finding.shared-name", name=name, other=owners[name])
-                found.append(Finding("models", row["id"], "shared-name", "aliases", detail))
-    return found
+                findings.append(Finding("models", row["id"], "shared-name", "aliases", detail))
+    return findings
 
 
 def _faults(row: Row) -> Iterator[Fault]:

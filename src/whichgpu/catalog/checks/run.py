@@ -83,24 +83,24 @@ def _checked(folder: Path, today: date) -> CheckReport:
             unreadable.append(Finding(name, "", "unreadable", "", error.message))
     if unreadable:  # The other checks compare tables and would only repeat this.
         return CheckReport({name: len(table.rows) for name, table in tables.items()}, tuple(unreadable), ())
-    found = [finding for table in tables.values() for finding in table.findings]
-    found += structure.dates(tables, today)
+    findings = [finding for table in tables.values() for finding in table.findings]
+    findings += structure.dates(tables, today)
     for check in CHECKS:
         try:
-            found += check(tables)
+            findings += check(tables)
         except (ArithmeticError, ValueError, TypeError, AttributeError, KeyError) as problem:
             # Other findings name the values on which arithmetic fails, but the check must never count as passed.
             detail = msg("finding.check-failed", why=f"{type(problem).__name__}: {problem}")
-            found.append(Finding("catalog", "", "check-failed", check.__name__, detail))
-    return _report(found, tables)
+            findings.append(Finding("catalog", "", "check-failed", check.__name__, detail))
+    return _report(findings, tables)
 
 
-def _report(found: list[Finding], tables: Tables) -> CheckReport:
+def _report(findings: list[Finding], tables: Tables) -> CheckReport:
     reasons = tables["explained"].rows
     used: set[int] = set()
     open_findings: list[Finding] = []
     explained: list[tuple[Finding, str]] = []
-    for finding in found:
+    for finding in findings:
         index = next((i for i, reason in enumerate(reasons) if _explains(reason, finding)), None)
         if index is None:
             open_findings.append(finding)

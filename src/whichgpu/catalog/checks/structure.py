@@ -16,15 +16,15 @@ Ranges = Mapping[str, tuple[int, int]]  # lowest and highest plausible value by 
 
 def keys(tables: Tables) -> list[Finding]:
     """Rows of a table with the same key."""
-    found = []
+    findings = []
     for table in tables.values():
         seen: set[str] = set()
         for row in table.rows:
             key = row_key(table.name, row)
             if key in seen:
-                found.append(Finding(table.name, key, "duplicate-key", "", msg("finding.duplicate-key")))
+                findings.append(Finding(table.name, key, "duplicate-key", "", msg("finding.duplicate-key")))
             seen.add(key)
-    return found
+    return findings
 
 
 def references(tables: Tables) -> list[Finding]:

@@ -35,10 +35,10 @@ def read_record(path: Path) -> tuple[RecordLine, ...]:
 
 def read_records(folder: Path) -> dict[str, tuple[RecordLine, ...]]:
     """All records by engine, in display order; raise if there is none."""
-    found = {path.stem: read_record(path) for path in record_files(folder)}
-    if not found:
+    records = {path.stem: read_record(path) for path in record_files(folder)}
+    if not records:
         read_cells(folder / FOLDER)  # This raises with the reason.
-    return dict(sorted(found.items(), key=lambda item: (len(value_of(item[1], "order")), value_of(item[1], "order"))))
+    return dict(sorted(records.items(), key=lambda item: (len(value_of(item[1], "order")), value_of(item[1], "order"))))
 
 
 def engine_cells(folder: Path, columns: Collection[str]) -> tuple[list[str], list[Line]]:

@@ -72,9 +72,9 @@ def import_prices(
 def day_of(path: Path) -> date | None:
     """Day that a path names, its last part first: prices_2026-08-22/aws.csv."""
     for part in reversed(path.absolute().parts):
-        for found in _DAY.finditer(part):
+        for match in _DAY.finditer(part):
             try:
-                return date(int(found[1]), int(found[2]), int(found[3]))
+                return date(int(match[1]), int(match[2]), int(match[3]))
             except ValueError:
                 continue
     return None

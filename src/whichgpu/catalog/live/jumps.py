@@ -28,8 +28,8 @@ def mark_jumps(connection: sqlite3.Connection, series: int, seen: date, resolver
     connection.execute(_EARLIER, {"series": series, "jump": JUMP, "spot": WIDE_JUMP})
     last = connection.execute("SELECT coalesce(max(id), -1) FROM temp.kind").fetchone()[0]
     for start in range(0, last + 1, CHUNK_OFFERS):
-        found = list(_bundled(connection, start, resolver))
-        connection.executemany("INSERT INTO temp.reference VALUES (?, ?, ?, ?, ?)", found)
+        ranges = list(_bundled(connection, start, resolver))
+        connection.executemany("INSERT INTO temp.reference VALUES (?, ?, ?, ?, ?)", ranges)
     connection.execute(_JUMP, {"series": series, "seen": seen.toordinal()})
 
 
@@ -44,9 +44,9 @@ def _bundled(connection: sqlite3.Connection, start: int, resolver: Resolver) -> 
         machine = resolver.machine_of(provider, instance)  # The store has the name as the source spells it.
         name = instance if machine is None else machine.instance
         alias = name.lower() != instance.lower()
-        found = resolver.references.find(provider, name, region, term, includes, gpu, alias)
-        if found is not None:
-            yield kind, found.low * gpus, found.high * gpus, found.least * gpus, found.most * gpus
+        prices = resolver.references.find(provider, name, region, term, includes, gpu, alias)
+        if prices is not None:
+            yield kind, prices.low * gpus, prices.high * gpus, prices.least * gpus, prices.most * gpus
 
 
 _EARLIER = """

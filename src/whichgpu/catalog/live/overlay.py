@@ -143,7 +143,8 @@ def _check_price(offer: Observation, catalog: Catalog, rates: DollarRates, today
 
 def _contract(row: Mapping[str, Any], catalog: Catalog, today: date) -> Observation:
     provider, instance = find_provider(catalog, str(_required(row, "provider"))), str(row.get("instance", ""))
-    machines = [found for found in exact_instances(catalog.instances, instance) if found.provider == provider] if instance else []
+    named = exact_instances(catalog.instances, instance) if instance else ()
+    machines = [machine for machine in named if machine.provider == provider]
     gpu = find_gpu(catalog, str(row["gpu"])).id if "gpu" in row else machines[0].gpu if machines else None
     if gpu is None:
         raise _invalid("contract", msg("error.overlay-lacks", key="gpu"))
@@ -201,21 +202,21 @@ def _offer(
 
 
 def _table(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    found = document.get(key, {})
-    if not isinstance(found, Mapping):
+    table = document.get(key, {})
+    if not isinstance(table, Mapping):
         raise _invalid(key, msg("error.overlay-table", key=key))
-    return found
+    return table
 
 
 def _rows(document: Mapping[str, Any], key: str, known: tuple[str, ...]) -> list[Mapping[str, Any]]:
-    found = document.get(key, [])
-    if not isinstance(found, list) or not all(isinstance(row, Mapping) for row in found):
+    rows = document.get(key, [])
+    if not isinstance(rows, list) or not all(isinstance(row, Mapping) for row in rows):
         raise _invalid(key, msg("error.overlay-rows", key=key))
-    for row in found:
+    for row in rows:
         for name in row:
             if name not in known:
                 raise unknown_word("key", f"{key}.{name}", known)
-    return found
+    return rows
 
 
 def _share(name: str, value: object) -> Decimal:
@@ -232,12 +233,12 @@ def _hourly(text: str) -> Money:
 
 def _count(value: object) -> float:
     try:
-        found = float(str(value))
+        count = float(str(value))
     except ValueError:
-        found = 0.0
-    if not 0 < found <= 100_000:
+        count = 0.0
+    if not 0 < count <= 100_000:
         raise _invalid("gpus", msg("error.bad-count", name=str(value)))
-    return found
+    return count
 
 
 def _day(row: Mapping[str, Any], key: str) -> str | None:

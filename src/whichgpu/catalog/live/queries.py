@@ -98,8 +98,8 @@ def snapshot_horizon(connection: sqlite3.Connection, known: date | int | None) -
         return NO_BATCH
     if isinstance(known, int):
         return known
-    found = connection.execute("SELECT max(id) FROM batch WHERE recorded <= ?", (known.toordinal(),)).fetchone()[0]
-    return int(found or 0)
+    newest = connection.execute("SELECT max(id) FROM batch WHERE recorded <= ?", (known.toordinal(),)).fetchone()[0]
+    return int(newest or 0)
 
 
 def offers_on(
@@ -142,13 +142,13 @@ def price_history(connection: sqlite3.Connection, query: OfferQuery, known: date
 
 def snapshot_observations(connection: sqlite3.Connection, number: int) -> list[Observation] | None:
     """Observations of one snapshot; None if there is none of that number."""
-    found = connection.execute("SELECT series FROM batch WHERE id = ?", (number,)).fetchone()
-    if found is None:
+    series = connection.execute("SELECT series FROM batch WHERE id = ?", (number,)).fetchone()
+    if series is None:
         return None
     snapshots = _Snapshots(connection, number)
     query = f"""SELECT {_OFFER}, {_PRICE}, '' FROM price p JOIN offer o ON o.id = p.offer
     WHERE p.series = :series AND p.batch <= :h AND (p.end_batch IS NULL OR p.end_batch > :h OR p.end_batch = p.batch)"""
-    return list(map(snapshots.observation, connection.execute(query, {"series": found[0], "h": number})))
+    return list(map(snapshots.observation, connection.execute(query, {"series": series[0], "h": number})))
 
 
 def changes_since(connection: sqlite3.Connection, number: int, query: OfferQuery) -> Iterator[tuple[Observation, bool]]:
@@ -184,8 +184,8 @@ def quarantined_rows(connection: sqlite3.Connection, source: str | None = None) 
     query = """SELECT s.source, s.scope, q.reason, q.detail, q.provider, q.instance, q.region, q.accelerator, q.term, q.price,
         q.currency FROM quarantine q JOIN batch b ON b.id = q.batch JOIN series s ON s.id = b.series
         WHERE :source IS NULL OR s.source = :source ORDER BY s.source, s.scope, q.reason, q.id"""
-    found = connection.execute(query, {"source": source})
-    return [dict(zip(names, ("" if cell is None else str(cell) for cell in row), strict=True)) for row in found]
+    rows = connection.execute(query, {"source": source})
+    return [dict(zip(names, ("" if cell is None else str(cell) for cell in row), strict=True)) for row in rows]
 
 
 def _status(connection: sqlite3.Connection, row: Row, today: date) -> SeriesStatus:

@@ -77,8 +77,8 @@ class ReferencePrices:
             own = wide if alias else (1.0 / JUMP, JUMP)
         offer, floor = (provider, instance, includes, term), self._gpu_floor(gpu, terms)
         for key, (least, most) in (((*offer, region), own), (offer, own), other, ((gpu, terms), wide)):
-            if (found := self._ranges.get(key)) is not None:
-                return PriceRange(found.low, found.high, max(found.low * least, floor), found.high * most)
+            if (extremes := self._ranges.get(key)) is not None:
+                return PriceRange(extremes.low, extremes.high, max(extremes.low * least, floor), extremes.high * most)
         return None
 
     def _gpu_floor(self, gpu: str, terms: str) -> float:

@@ -72,12 +72,12 @@ class _Stopped(Exception):
 def select_sources(names: Sequence[str], keys: Mapping[str, str]) -> tuple[PriceSource, ...]:
     """Sources of these names; without names, all that are not heavy and need no key or have theirs."""
     if names:
-        found = tuple(find_source(name) for name in dict.fromkeys(names))
-        for source in found:
+        sources = tuple(find_source(name) for name in dict.fromkeys(names))
+        for source in sources:
             if source.key and not keys.get(source.key):
                 message = msg("error.needs-key", name=source.name, key=source.key)
                 raise UsageError("needs-key", message, msg("hint.needs-key", key=source.key))
-        return found
+        return sources
     return tuple(_default_sources(keys))
 
 

@@ -61,12 +61,12 @@ class Resolver:
         key = (row.provider, row.instance if by_instance else "", row.accelerator, row.count, row.memory_mib, row.names)
         if row.count is not None and not MIN_GPUS <= row.count <= MAX_GPUS:  # This also rejects NaN.
             return Rejection("gpus", f"{row.count:g}")
-        found = self._known.get(key)
-        if found is None:
+        resolved = self._known.get(key)
+        if resolved is None:
             if len(self._known) >= MAX_CACHED:
                 self._known.clear()
-            found = self._known[key] = self._with_plausible_count(self._resolve_uncached(row))
-        return found
+            resolved = self._known[key] = self._with_plausible_count(self._resolve_uncached(row))
+        return resolved
 
     @cached_property
     def rates(self) -> DollarRates:
@@ -86,16 +86,16 @@ class Resolver:
         machine = self._machines.get((row.provider, row.instance.lower())) or self._resold(row)
         if machine is not None:
             return self._from_machine(row, machine)
-        found = self._by_rule(row) or self._by_name(row, (*row.names, row.accelerator))
-        if found is None:
+        resolved = self._by_rule(row) or self._by_name(row, (*row.names, row.accelerator))
+        if resolved is None:
             return Rejection("unknown-gpu", row.accelerator or row.instance)
-        return self._with_matching_memory(row, found)
+        return self._with_matching_memory(row, resolved)
 
     def _from_machine(self, row: OfferRow, machine: Instance) -> ResolvedGpu | Rejection:
-        found = ResolvedGpu(self._catalog.gpu_in(machine), machine.gpus)
-        if found.gpus >= 1 and row.count is not None and abs(row.count - found.gpus) > 0.001:
-            return Rejection("count", f"{row.instance}: {row.count:g} / {found.gpus:g}")
-        return self._with_matching_memory(row, found)
+        resolved = ResolvedGpu(self._catalog.gpu_in(machine), machine.gpus)
+        if resolved.gpus >= 1 and row.count is not None and abs(row.count - resolved.gpus) > 0.001:
+            return Rejection("count", f"{row.instance}: {row.count:g} / {resolved.gpus:g}")
+        return self._with_matching_memory(row, resolved)
 
     def _resold(self, row: OfferRow) -> Instance | None:
         """Instance of another provider that a marketplace lists as `prefix…instance` or by a further name."""
@@ -120,9 +120,9 @@ class Resolver:
                 continue
             groups = {**(word.groupdict() if word else {}), **(place.groupdict() if place else {})}
             if rule.gpu == "=":
-                found = self._by_name_in_instance(row, groups["name"], count)
-                if found is not None:
-                    return found
+                resolved = self._by_name_in_instance(row, groups["name"], count)
+                if resolved is not None:
+                    return resolved
             else:
                 scale = {"n": int(groups.get("n") or 0), "n/2": int(groups.get("n") or 0) / 2}.get(rule.gpus)
                 return ResolvedGpu(self._catalog.gpu_by_id[rule.gpu], count * (float(rule.gpus or 1) if scale is None else scale))
@@ -138,11 +138,11 @@ class Resolver:
 
     def _by_name(self, row: OfferRow, names: tuple[str, ...]) -> ResolvedGpu | None:
         for name in names:
-            found = self._candidates(name)
-            if len(found) > 1 and row.memory_mib:
-                found = tuple(gpu for gpu in found if _fits(row.memory_mib, gpu.memory_marketed_bytes / MIB))
-            if len(found) == 1:
-                return ResolvedGpu(found[0], 1.0 if row.count is None else row.count)
+            candidates = self._candidates(name)
+            if len(candidates) > 1 and row.memory_mib:
+                candidates = tuple(gpu for gpu in candidates if _fits(row.memory_mib, gpu.memory_marketed_bytes / MIB))
+            if len(candidates) == 1:
+                return ResolvedGpu(candidates[0], 1.0 if row.count is None else row.count)
         return None
 
     def _candidates(self, name: str) -> tuple[Gpu, ...]:
@@ -151,29 +151,29 @@ class Resolver:
         return self._named[name]
 
     @staticmethod
-    def _with_plausible_count(found: ResolvedGpu | Rejection) -> ResolvedGpu | Rejection:
+    def _with_plausible_count(resolved: ResolvedGpu | Rejection) -> ResolvedGpu | Rejection:
         """Reject an implausible count, since a name may multiply it: `TPU v4-8` is four chips."""
-        if isinstance(found, ResolvedGpu) and not MIN_GPUS <= found.gpus <= MAX_GPUS:
-            return Rejection("gpus", f"{found.gpus:g}")
-        return found
+        if isinstance(resolved, ResolvedGpu) and not MIN_GPUS <= resolved.gpus <= MAX_GPUS:
+            return Rejection("gpus", f"{resolved.gpus:g}")
+        return resolved
 
-    def _with_matching_memory(self, row: OfferRow, found: ResolvedGpu) -> ResolvedGpu | Rejection:
+    def _with_matching_memory(self, row: OfferRow, resolved: ResolvedGpu) -> ResolvedGpu | Rejection:
         """Reject the row if the stated memory contradicts the matched variant."""
         if not row.memory_mib:
-            return found
-        whole = found.gpu.memory_marketed_bytes / MIB
-        if any(_fits(row.memory_mib, size) for size in _expected_memory_mib(row, found, whole)):
-            return found
+            return resolved
+        whole = resolved.gpu.memory_marketed_bytes / MIB
+        if any(_fits(row.memory_mib, size) for size in _expected_memory_mib(row, resolved, whole)):
+            return resolved
         return Rejection("memory", f"{row.accelerator or row.instance}: {row.memory_mib:g} / {whole:g} MiB")
 
 
-def _expected_memory_mib(row: OfferRow, found: ResolvedGpu, whole: float) -> Iterator[float]:
+def _expected_memory_mib(row: OfferRow, resolved: ResolvedGpu, whole: float) -> Iterator[float]:
     yield whole
     units = row.count or 1.0
-    if found.gpus < units:  # A slice has its share of the memory.
-        yield whole * found.gpus / units
-    if found.gpus < 1:
-        yield whole * found.gpus
+    if resolved.gpus < units:  # A slice has its share of the memory.
+        yield whole * resolved.gpus / units
+    if resolved.gpus < 1:
+        yield whole * resolved.gpus
 
 
 def _memory_sizes_gib(row: OfferRow) -> tuple[int, ...]:

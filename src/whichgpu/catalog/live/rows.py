@@ -173,9 +173,9 @@ def parse_discount(value: object) -> Decimal:
         return Decimal(0)
     text = str(value).strip()
     try:
-        found = Decimal(text[:-1]) / 100 if text.endswith("%") else Decimal(text)
+        share = Decimal(text[:-1]) / 100 if text.endswith("%") else Decimal(text)
     except InvalidOperation as problem:
         raise ValueError(text) from problem
-    if not (found.is_finite() and 0 <= found < 1):
+    if not (share.is_finite() and 0 <= share < 1):
         raise ValueError(text)
-    return found
+    return share

@@ -61,10 +61,10 @@ def save_batch(
 
 def _series(connection: sqlite3.Connection, batch: PriceBatch, seen: date) -> _Series:
     """Series that a batch continues; a snapshot older than the last gets its own series."""
-    found = _series_id(connection, batch.source, batch.scope)
-    newest = connection.execute("SELECT max(seen) FROM batch WHERE series = ?", (found,)).fetchone()[0]
+    series = _series_id(connection, batch.source, batch.scope)
+    newest = connection.execute("SELECT max(seen) FROM batch WHERE series = ?", (series,)).fetchone()[0]
     if not batch.complete or newest is None or seen.toordinal() >= newest:
-        return _Series(found, newest, None)
+        return _Series(series, newest, None)
     later = connection.execute(
         """SELECT min(seen) FROM batch WHERE seen > :seen AND series IN (
             SELECT id FROM series WHERE source = :source AND (scope = :scope OR scope GLOB :scope || '@*'))""",
@@ -76,9 +76,9 @@ def _series(connection: sqlite3.Connection, batch: PriceBatch, seen: date) -> _S
 
 def _series_id(connection: sqlite3.Connection, source: str, scope: str) -> int:
     connection.execute("INSERT OR IGNORE INTO series(source, scope) VALUES (?, ?)", (source, scope))
-    found = connection.execute("SELECT id FROM series WHERE source = ? AND scope = ?", (source, scope)).fetchone()[0]
-    assert isinstance(found, int)
-    return found
+    id = connection.execute("SELECT id FROM series WHERE source = ? AND scope = ?", (source, scope)).fetchone()[0]
+    assert isinstance(id, int)
+    return id
 
 
 _MATCH_OFFERS = f"""
@@ -105,9 +105,9 @@ def _match(connection: sqlite3.Connection, dated: bool) -> int:
     )
     connection.execute("CREATE INDEX temp.matched_offer ON matched(offer, day)")
     what = "DISTINCT offer" if dated else "*"
-    found = connection.execute(f"SELECT count({what}) FROM temp.matched").fetchone()[0]
-    assert isinstance(found, int)
-    return found
+    count = connection.execute(f"SELECT count({what}) FROM temp.matched").fetchone()[0]
+    assert isinstance(count, int)
+    return count
 
 
 def _reject_shrunk(connection: sqlite3.Connection, series: int, offers: int, batch: PriceBatch) -> None:

@@ -78,17 +78,17 @@ class _Sorter:
         if isinstance(row, RejectedRow):
             self.bad.append((row.reason, row.row[:500], *[None] * 8))
             return
-        found = self.resolver.resolve(row)
-        if isinstance(found, Rejection):
-            self.bad.append((found.reason, found.detail, *_named(row)))
+        resolved = self.resolver.resolve(row)
+        if isinstance(resolved, Rejection):
+            self.bad.append((resolved.reason, resolved.detail, *_named(row)))
             return
         day = row.seen or self.batch.seen
         dollars = self.resolver.rates.dollars(row.price, row.currency, day)
-        doubt = row_rejection(self.batch.source, row, found, day, self.today, dollars)
-        if doubt is not None:
-            self.bad.append((*doubt, *_named(row)))
+        rejection = row_rejection(self.batch.source, row, resolved, day, self.today, dollars)
+        if rejection is not None:
+            self.bad.append((*rejection, *_named(row)))
             return
-        place = (found.gpu.id, row.provider, row.instance, row.region, found.gpus, row.includes, row.currency)
+        place = (resolved.gpu.id, row.provider, row.instance, row.region, resolved.gpus, row.includes, row.currency)
         terms = (row.term, row.payment or "")
         digest = _digest(place, terms)
         kind = self.kinds.get(digest)

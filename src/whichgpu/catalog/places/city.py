@@ -15,9 +15,9 @@ def find_city(cities: Iterable[str], typed: str) -> str | None:
     ('São Paulo', 'Seoul', None)
     """
     known = tuple(cities)
-    plain, said = squash(unaccented(typed)), normalized_name(typed)
-    found = next((name for name in known if squash(unaccented(name)) == plain), None) if plain else None
-    if found or said.isascii():
-        return found
+    plain, normalized = squash(unaccented(typed)), normalized_name(typed)
+    match = next((name for name in known if squash(unaccented(name)) == plain), None) if plain else None
+    if match or normalized.isascii():
+        return match
     others = [language(code) for code in languages() if code != SOURCE_LANGUAGE]
-    return next((name for name in known if any(normalized_name(other.fact(name)) == said for other in others)), None)
+    return next((name for name in known if any(normalized_name(other.fact(name)) == normalized for other in others)), None)

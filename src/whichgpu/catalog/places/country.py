@@ -38,16 +38,16 @@ def countries_named(name: str) -> tuple[str, ...]:
     >>> countries_named("한국"), countries_named("美国"), countries_named("Mỹ")
     (('KR',), ('US',), ('US',))
     """
-    said = normalized_name(name)
-    found = () if said.isascii() else _by_spoken_name().get(said, ())
-    return found or _by_name().get(squash(name), ())
+    normalized = normalized_name(name)
+    codes = () if normalized.isascii() else _by_spoken_name().get(normalized, ())
+    return codes or _by_name().get(squash(name), ())
 
 
 def is_group(name: str) -> bool:
     """Whether a name means a continent or a union, so that an answer should list its countries."""
-    said = normalized_name(name)
-    if not said.isascii():
-        return any(said in _spoken(group) for group in groups())
+    normalized = normalized_name(name)
+    if not normalized.isascii():
+        return any(normalized in _spoken(group) for group in groups())
     return squash(name) in {squash(group) for group in groups()}
 
 

@@ -53,15 +53,15 @@ class AnswerBuilder:
 
     def answer(self, compared_gpus: Sequence[str], limit: int) -> RecommendAnswer:
         """Return the answer with up to `limit` rows; `compared_gpus` are ids of which it says why they are not the answer."""
-        found, order, _ = self.ranked
+        candidates, order, _ = self.ranked
         screened, request, market, modelled = self.screened, self.screened.request, self.screened.selection.market, self._modelled
-        picked = shortlist(found, order, screened.groups, market, limit, compared_gpus)
+        picked = shortlist(candidates, order, screened.groups, market, limit, compared_gpus)
         first, *others = picked.listed
         rows = {at: self._row(at) for at in picked.all}
         best, second = rows[first], rows[others[0]] if others else None
         rows = {at: self._explained(at, one, second if one is best else best) for at, one in rows.items()}
         best = rows[first]
-        group, configuration = group_at(first, found, screened)
+        group, configuration = group_at(first, candidates, screened)
         catalog = self.question.lookups.catalog
         engine = next((one for one in catalog.engines if one.id == request.workload.engine), None)
         verify, verify_note = self._verify(best)
@@ -73,9 +73,9 @@ class AnswerBuilder:
             candidates=tuple(rows[at] for at in picked.listed), pareto=tuple(rows[at] for at in picked.front),
             fallback=None if picked.without_spot is None else rows[picked.without_spot],
             with_cuda=None if picked.with_cuda is None else rows[picked.with_cuda],
-            shares=spot_shares(first, best, found, screened.terms),
+            shares=spot_shares(first, best, candidates, screened.terms),
             engines=other_engines(request, group, configuration, catalog.engines) if modelled else (),
-            considered=found.considered, rejected=Rejected(dict(found.rejected.most_common()), ()),
+            considered=candidates.considered, rejected=Rejected(dict(candidates.rejected.most_common()), ()),
             why_not=self._why_not(compared_gpus, best, rows), host=self._host(first, best), lacks=missing,
             assumptions=(*assumptions(best, group.gpu, screened, self.rank, modelled), *screened.selection.assumptions),
             warnings=(*warnings(best, group.gpu, engine, request.workload), *self._remarks(best)),
@@ -125,12 +125,12 @@ class AnswerBuilder:
         return None if given else self.question.lookups.catalog.gpu_by_id[one.gpu].launch_date
 
     def _why_not(self, gpus: Sequence[str], best: Candidate, rows: Mapping[int, Candidate]) -> dict[str, tuple[Message, ...]]:
-        found, order, results = self.ranked
+        candidates, order, results = self.ranked
         why = {}
         for gpu in (self.question.lookups.catalog.gpu_by_id[id] for id in gpus):
-            at = best_of(gpu.id, found, self.screened.groups, order)
+            at = best_of(gpu.id, candidates, self.screened.groups, order)
             row = None if at is None else rows[at]
-            why[gpu.id] = explain.why_not(gpu.id, gpu.name, found, self.screened.groups, results, best, row, self._serving)
+            why[gpu.id] = explain.why_not(gpu.id, gpu.name, candidates, self.screened.groups, results, best, row, self._serving)
         return why
 
     def _sentence(self, at: int, best: Candidate) -> Message:

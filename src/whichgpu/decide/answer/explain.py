@@ -31,12 +31,12 @@ def gpu_count_label(gpus: int | float) -> str:
     return f"{gpus}x" if isinstance(gpus, int) else str(Fraction(gpus).limit_denominator(MAX_SLICES))
 
 
-def billed_reason(at: int, found: Candidates) -> Message | None:
+def billed_reason(at: int, candidates: Candidates) -> Message | None:
     """Return the hours of a candidate that are billed if notably more than are used, not counting commitments."""
-    paid, used = float(found.run_cost.billed[at]), float(found.run_cost.hours[at])
-    if paid <= used * NOTABLE or found.terms.years[at] > 0:
+    paid, used = float(candidates.run_cost.billed[at]), float(candidates.run_cost.hours[at])
+    if paid <= used * NOTABLE or candidates.terms.years[at] > 0:
         return None
-    id = "because.billed" if found.terms.granularity[at] >= HOUR else "because.billed-least"
+    id = "because.billed" if candidates.terms.granularity[at] >= HOUR else "because.billed-least"
     return msg(id, billed=significant(paid), hours=significant(used))
 
 
@@ -108,7 +108,7 @@ def _ratios(one: Candidate, base: Candidate) -> tuple[str, str]:
 
 
 def why_not(
-    gpu: str, name: str, found: Candidates, groups: Groups, results: Sequence[GroupResult], best: Candidate,
+    gpu: str, name: str, candidates: Candidates, groups: Groups, results: Sequence[GroupResult], best: Candidate,
     one: Candidate | None, serving: bool,
 ) -> tuple[Message, ...]:  # fmt: skip
     """Return why a GPU is not the answer: how its best candidate `one` compares, or what removed all of them."""
@@ -121,8 +121,8 @@ def why_not(
         if isinstance(result, Infeasibility):
             reasons[result.reason] += 1
             continue
-        for reason, lost in found.missed.items():
-            reasons[reason] += int(((found.group == at) & lost).any())
+        for reason, lost in candidates.missed.items():
+            reasons[reason] += int(((candidates.group == at) & lost).any())
     if not reasons:
         return (msg("why-not.no-offer", gpu=name),)
     plural = 2  # The verb of a message agrees with "its candidates".

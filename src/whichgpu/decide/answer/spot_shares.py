@@ -21,13 +21,13 @@ class SpotShare:
     cost: Money
 
 
-def spot_shares(at: int, best: Candidate, found: Candidates, terms: OfferTerms) -> tuple[SpotShare, ...]:
+def spot_shares(at: int, best: Candidate, candidates: Candidates, terms: OfferTerms) -> tuple[SpotShare, ...]:
     """Return the cost of each mix; none if the answer is not spot or its machine is not offered on demand."""
-    offer = int(found.offer[at])
+    offer = int(candidates.offer[at])
     on_demand, spot = float(terms.on_demand[offer]), float(terms.price[offer])
     if best.term != "spot" or isnan(on_demand) or spot <= 0:
         return ()
-    machine = float(found.run_cost.machine[at])
-    rest = float(found.run_cost.cost[at]) - machine
+    machine = float(candidates.run_cost.machine[at])
+    rest = float(candidates.run_cost.cost[at]) - machine
     costs = {share: machine * (1 - share + share * on_demand / spot) + rest for share in ON_DEMAND_SHARES}
     return tuple(SpotShare(share, money(cost, best.cost.currency)) for share, cost in costs.items())

@@ -168,11 +168,11 @@ def _best(
         if not fitting.any():
             continue
         dp = group.gpus // replica.gpus
-        found = _of_replica(request, workload, replica, device, dp, usable, sizes, fitting)
-        if isinstance(found, Infeasibility):
-            reason = found if best is None else reason
-        elif found is not None and (best is None or _better(found, best, workload)):
-            best = found
+        result = _of_replica(request, workload, replica, device, dp, usable, sizes, fitting)
+        if isinstance(result, Infeasibility):
+            reason = result if best is None else reason
+        elif result is not None and (best is None or _better(result, best, workload)):
+            best = result
     return best or reason
 
 

@@ -52,9 +52,9 @@ def mix_results(task: str, day: date, groups: Sequence[Group], catalog: Catalog,
     log_speeds = np.zeros(len(groups))
     shortages: list[list[Infeasibility | None]] = []
     for item in items:
-        found = _item_results(item, groups, catalog, calibration)
-        log_speeds += item.weight / len(names) * np.array([speed for speed, _ in found])
-        shortages.append([short for _, short in found])
+        item_results = _item_results(item, groups, catalog, calibration)
+        log_speeds += item.weight / len(names) * np.array([speed for speed, _ in item_results])
+        shortages.append([short for _, short in item_results])
     needs: dict[str, tuple[Workload, Figure]] = {}  # workload and memory of the mix's first item, by precision
     results: list[GroupResult] = []
     for at, group in enumerate(groups):

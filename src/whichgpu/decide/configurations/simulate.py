@@ -30,7 +30,6 @@ from whichgpu.decide.configurations.ranges import time_range
 from whichgpu.estimate.group.engine_steps import EngineSteps
 from whichgpu.estimate.group.step import Devices
 from whichgpu.estimate.serving.curve import OBJECTIVE_MARGIN, Objectives
-from whichgpu.estimate.serving.equal_requests import simulate_equal_requests
 from whichgpu.estimate.serving.load import Lengths, Load
 from whichgpu.estimate.serving.scheduler_limits import SchedulerLimits, batch_limits, scheduler_limits
 from whichgpu.estimate.serving.server import Server
@@ -104,17 +103,17 @@ class Simulator:
         replicas = None if least is None else _fewest(least, most, lambda count: simulation(count) is not None)
         if replicas is None:
             return Infeasibility("latency", 0.0)
-        found = simulation(replicas)
-        assert found is not None
+        latencies = simulation(replicas)
+        assert latencies is not None
         evidence = time_range(self._request, group, one)
-        waits = found.ttft, found.tpot
+        waits = latencies.ttft, latencies.tpot
         fast, slow = (
-            scaled_waits(times, found.rate, self._workload.percentile, waits, factor, REQUESTS)
+            scaled_waits(times, latencies.rate, self._workload.percentile, waits, factor, REQUESTS)
             for factor in (evidence.low, evidence.high)
         )
         max_rate = self._max_rate(one, server, times, replicas)
-        found = replace(found, fast=fast, slow=slow)
-        return replace(self._with_replicas(one, replicas), simulation=found, max_rate=max_rate)
+        latencies = replace(latencies, fast=fast, slow=slow)
+        return replace(self._with_replicas(one, replicas), simulation=latencies, max_rate=max_rate)
 
     def _max_rate(self, one: Configuration, server: Server, times: ServiceTimes, replicas: int) -> float:
         """Requests a second one replica sustains: by formulas, and by simulation if there is an objective of TTFT."""
@@ -169,15 +168,15 @@ def _fewest(fewest: int, most: int, holds: Callable[[int], bool]) -> int | None:
     >>> _fewest(2, 26, lambda count: count >= 4), _fewest(3, 7, lambda count: count >= 7), _fewest(1, 4, lambda count: False)
     (4, 7, None)
     """
-    failed, found, stride = fewest - 1, fewest, 1
-    while not holds(found):
-        if found >= most:
+    failed, count, stride = fewest - 1, fewest, 1
+    while not holds(count):
+        if count >= most:
             return None
-        failed, found, stride = found, min(found + stride, most), stride * 2
-    while found - failed > 1:
-        middle = (failed + found) // 2
-        failed, found = (failed, middle) if holds(middle) else (middle, found)
-    return found
+        failed, count, stride = count, min(count + stride, most), stride * 2
+    while count - failed > 1:
+        middle = (failed + count) // 2
+        failed, count = (failed, middle) if holds(middle) else (middle, count)
+    return count
 
 
 def highest_rate(rate: float, may_hold: Callable[[float], bool], holds: Callable[[float], bool]) -> float:
@@ -235,18 +234,14 @@ def _simulate(workload: Workload, server: Server, times: ServiceTimes, rate: flo
     inputs, outputs = (Lengths(mean, 0.0) for mean in _lengths(workload))
     load = Load(rate=rate, prompts=inputs, outputs=outputs, requests=REQUESTS, burstiness=1.0, seed=TYPICAL, trace=None)
     goals = Objectives(workload.ttft_max, workload.tpot_max, workload.percentile).with_margin
-    outcome = None
-    if server.stages == 1:
-        lengths = round(inputs.mean), round(outputs.mean)
-        outcome = simulate_equal_requests(load.times().tolist(), *lengths, server.steps, server.batch_limits)
-    outcome = outcome or server.run(load.arrivals())
+    outcome = server.run(load.arrivals())
     if outcome.refused:
         return None
-    found = summarise(outcome, load, goals.ttft_max, goals.tpot_max, (goals.percentile,), bands=False)
-    if found.growing or (goals.any and not goals.hold(found)):
+    summary = summarise(outcome, load, goals.ttft_max, goals.tpot_max, (goals.percentile,), bands=False)
+    if summary.growing or (goals.any and not goals.hold(summary)):
         return None
-    tpot = max(found.tpot.at[0], tpot_tail(times, load.rate, goals.percentile))
-    return ReplicaSimulation(load.rate, found.ttft.at[0], tpot, found.requests)
+    tpot = max(summary.tpot.at[0], tpot_tail(times, load.rate, goals.percentile))
+    return ReplicaSimulation(load.rate, summary.ttft.at[0], tpot, summary.requests)
 
 
 def _replica_key(group: Group, one: Configuration) -> Hashable:

@@ -85,10 +85,10 @@ def _of_precision(request: WorkloadRequest, workload: Workload, groups: Sequence
 def _all_micro_batches(batch: int, sizes: Iterable[int]) -> Floats:
     """Every micro-batch that some number of data-parallel replicas on so many GPUs may have."""
     replicas = {gpus // part for gpus in sizes for part in range(1, gpus + 1) if gpus % part == 0}
-    found: Floats = np.unique(
+    micro_batches: Floats = np.unique(
         np.concatenate([micro_batch_sizes(batch // dp) for dp in replicas if batch >= dp and batch % dp == 0])
     )
-    return found
+    return micro_batches
 
 
 def _steps(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 import numpy as np
@@ -44,7 +45,7 @@ def _without_one(formulation: Formulation, counts: Ints) -> Iterator[tuple[str, 
     problem = formulation.problem
     for p in sorted({int(problem.pool_of[j]) for j in np.flatnonzero(counts)}):
         gpu_pool, size, start = formulation.gpu_pools[p], problem.pools[p].size, 0
-        on_machine: dict[int, dict[int, int]] = {}  # by machine: replicas of each column on it
+        on_machine: dict[int, Counter[int]] = defaultdict(Counter)  # by machine: replicas of each column on it
         for j in np.flatnonzero((problem.pool_of == p) & (counts > 0)).tolist():
             uses = int(problem.uses[j])
             if gpu_pool.owned:
@@ -52,7 +53,7 @@ def _without_one(formulation: Formulation, counts: Ints) -> Iterator[tuple[str, 
                 continue
             for _ in range(int(counts[j])):
                 for machine in range(start // size, -(-(start + uses) // size)):
-                    on_machine.setdefault(machine, {})[j] = on_machine.setdefault(machine, {}).get(j, 0) + 1
+                    on_machine[machine][j] += 1
                 start += uses
         for lost in {tuple(sorted(one.items())) for one in on_machine.values()}:
             yield f"{size}x {gpu_pool.gpu.name}", _less(counts, dict(lost))

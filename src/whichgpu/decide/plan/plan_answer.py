@@ -24,54 +24,54 @@ class Serves:
     rate: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRow:
     """Replicas of one model on one kind of machine at the busiest level. `batch` is the most sequences of one replica."""
 
-    model: str
+    model: str = ""
     gpu: str
     gpu_name: str
     gpus: int
     copies: int
     gpus_per_copy: int
     machines: int
-    provider: str
-    instance: str
-    region: str
-    term: str
-    precision: str
+    provider: str = ""
+    instance: str = ""
+    region: str = ""
+    term: str = "on-demand"
+    precision: str = ""
     parallel: Parallel
-    batch: int
+    batch: int = 0
     rate: float  # requests per second
     capacity: Figure  # requests per second, of these lengths
     utilisation: float
     cost_per_hour: Cost
     serves: tuple[Serves, ...]
     copies_by_level: tuple[int, ...]
-    because: tuple[Message, ...]
+    because: tuple[Message, ...] = ()
     role: str = "both"
     price_observed_at: str = ""  # day its price was last seen; empty if owned
     gpus_per_machine: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BillRow:
     """Machines of one offer: how many at each level of load, and their cost per average hour."""
 
-    provider: str
-    instance: str
-    region: str
+    provider: str = ""
+    instance: str = ""
+    region: str = ""
     gpu: str
     gpu_name: str
     gpus_per_machine: int
-    term: str
+    term: str = "on-demand"
     machines: int
     machines_by_level: tuple[int, ...]
     price: Money  # per machine and hour
     cost_per_hour: Money
     cost_per_month: Money
-    price_observed_at: str
-    source: str
+    price_observed_at: str = ""
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,34 +98,25 @@ def _groups(problem: Problem, solution: Solution) -> tuple[GroupRow, ...]:
         )
         rows.append(
             GroupRow(
-                model="",
                 gpu=pool.gpu,
                 gpu_name=pool.name,
                 gpus=count,
                 copies=count,
                 gpus_per_copy=1,
                 machines=count,
-                provider="",
-                instance="",
-                region="",
-                term="on-demand",
-                precision="",
                 parallel=Parallel(dp=count),
-                batch=0,
                 rate=float(rates.sum()),
                 capacity=Figure.exact(float(rates.sum() / work[j]) if work[j] > 0 else 0.0, "requests/s", "measured"),
                 utilisation=float(work[j]),
                 cost_per_hour=_exact_cost(pool.options[0].price * count),
                 serves=serves,
                 copies_by_level=(count,),
-                because=(),
             )
         )
     return tuple(rows)
 
 
 def _bill(problem: Problem, solution: Solution) -> tuple[BillRow, ...]:
-    facts: dict[str, Any] = dict.fromkeys(("provider", "instance", "region", "price_observed_at", "source"), "")
     rows = []
     for (_, p, w), n in solution.machines.items():
         pool, price = problem.pools[p], problem.pools[p].options[w].price
@@ -134,13 +125,11 @@ def _bill(problem: Problem, solution: Solution) -> tuple[BillRow, ...]:
                 gpu=pool.gpu,
                 gpu_name=pool.name,
                 gpus_per_machine=1,
-                term="on-demand",
                 machines=n,
                 machines_by_level=(n,),
                 price=money(price, CURRENCY),
                 cost_per_hour=money(price * n, CURRENCY),
                 cost_per_month=money(price * n * MONTH_HOURS, CURRENCY),
-                **facts,
             )
         )
     return tuple(rows)

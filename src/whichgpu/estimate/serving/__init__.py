@@ -1,1 +1,1 @@
-"""Serving under load. `queueing` and `load_screen` give formulas; `simulator` simulates continuous batching step by step."""
+"""Serving under load: `load_screen` gives queueing formulas, `simulator` simulates continuous batching step by step."""

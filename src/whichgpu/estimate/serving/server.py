@@ -32,11 +32,7 @@ class Server:
         return self.replicas * self.stages
 
     def run(
-        self,
-        arrivals: Iterable[Arrival],
-        concurrency: int | None = None,
-        hash_tokens: int = 0,
-        routing: RoutingPolicy = "least",
+        self, arrivals: Iterable[Arrival], concurrency: int | None = None, hash_tokens: int = 0, routing: RoutingPolicy = "least"
     ) -> SimulationOutcome:
         """Simulate serving these arrivals."""
         return simulate(arrivals, self.steps, self.batch_limits, self.replicas, self.stages, routing, concurrency, hash_tokens)

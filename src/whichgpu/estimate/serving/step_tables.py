@@ -7,7 +7,7 @@ adds them up in the same way for engines with CUDA graphs; the tables hold the t
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -186,21 +186,6 @@ class StepTables:
         below = _interpolate(self._reaches, self._ahead[index], reach)
         above = _interpolate(self._reaches, self._ahead[index + 1], reach)
         return seconds + below + (above - below) * share
-
-    def prompt_lookup(self, tokens: int) -> Callable[[int, float], float]:
-        """Function of batch and context that gives `mixed` of one whole prompt of so many tokens, faster for many calls."""
-        index, share = _locate(self._chunks, tokens)
-        rows, low, high = self._rows, self._beside[index], self._beside[index + 1]
-        contexts, attention = self._contexts, self._attention
-
-        def seconds(batch: int, context: float) -> float:
-            if not batch:
-                return rows[tokens]
-            below = low[batch]
-            beside = below + (high[batch] - below) * share
-            return rows[tokens + batch] + (beside + _interpolate(contexts, attention[batch], context))
-
-        return seconds
 
 
 def batch_grid(largest: int) -> Array:

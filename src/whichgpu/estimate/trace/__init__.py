@@ -3,6 +3,6 @@
 from whichgpu.estimate.trace.factory import trace_factory
 from whichgpu.estimate.trace.prepare import images, tokens
 from whichgpu.estimate.trace.run import trace
-from whichgpu.estimate.trace.trace_log import LABELS, ModuleTrace, TracedOperator
+from whichgpu.estimate.trace.trace_log import ModuleTrace, TracedOperator
 
-__all__ = ["LABELS", "ModuleTrace", "TracedOperator", "images", "tokens", "trace", "trace_factory"]
+__all__ = ["ModuleTrace", "TracedOperator", "images", "tokens", "trace", "trace_factory"]

@@ -1,7 +1,7 @@
-"""Autocast as CUDA does it, for tensors on the cpu.
+"""CUDA's autocast rules for tensors on the CPU.
 
-The cpu's own lists are shorter: they leave normalisation, softmax, powers and the loss in low precision where CUDA makes them
-fp32, and so save half the bytes. The lists are those of `ATen/autocast_mode.h` (AT_FORALL_FP32, AT_FORALL_FP32_SET_OPT_DTYPE).
+The CPU's own lists are shorter: they leave normalisation, softmax, powers and the loss in low precision where CUDA casts to
+fp32, which doubles the bytes. The lists are those of `ATen/autocast_mode.h` (AT_FORALL_FP32, AT_FORALL_FP32_SET_OPT_DTYPE).
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ IN_FP32 = (
     "upsample_linear1d upsample_bilinear2d _upsample_bilinear2d_aa upsample_trilinear3d upsample_bicubic2d "
     "_upsample_bicubic2d_aa"
 ).split()
-# Computed in fp32 inside the kernel: the result is fp32, but no fp32 copy of the argument is made.
+# Computed in fp32 inside the kernel: the result is fp32, without an fp32 copy of the argument.
 TO_FP32 = "prod prod.dim_int cumprod cumsum linalg_vector_norm linalg_matrix_norm sum sum.dim_IntList".split()
-# The cpu makes these fp32; CUDA leaves them alone.
-AS_THEY_COME = (
+# The CPU casts these to fp32; CUDA does not.
+UNCHANGED = (
     "cross_entropy_loss max_pool3d avg_pool3d adaptive_avg_pool3d adaptive_max_pool3d reflection_pad1d reflection_pad2d "
     "replication_pad1d replication_pad2d replication_pad3d"
 ).split()
@@ -30,26 +30,26 @@ SOFTMAX = {"softmax.int": "_softmax", "log_softmax.int": "_log_softmax"}
 
 
 def register(torch: Any, library: Any) -> None:
-    """Put CUDA's rules under the cpu's autocast key, for as long as the library lives."""
+    """Register CUDA's rules under the CPU's autocast key, for the lifetime of the library object."""
     for name in IN_FP32:
-        _put(torch, library, name, _in_fp32)
+        _register(torch, library, name, _in_fp32)
     for name in TO_FP32:
-        _put(torch, library, name, _to_fp32)
+        _register(torch, library, name, _to_fp32)
     for name in SOFTMAX:
-        _put(torch, library, name, _softmax)
-    for name in AS_THEY_COME:
-        _put(torch, library, name, _as_it_comes)
+        _register(torch, library, name, _softmax)
+    for name in UNCHANGED:
+        _register(torch, library, name, _unchanged)
 
 
-def _put(torch: Any, library: Any, name: str, rule: Callable[[Any, Any], Callable[..., Any]]) -> None:
+def _register(torch: Any, library: Any, name: str, rule: Callable[[Any, Any], Callable[..., Any]]) -> None:
     base, _, overload = name.partition(".")
     packet = getattr(torch.ops.aten, base, None)
     if packet is None or (overload or "default") not in packet.overloads():
-        return  # another version of torch
+        return  # This version of torch lacks the operator.
     kernel = rule(torch, getattr(packet, overload or "default"))
     try:
         library.impl(name, kernel, "AutocastCPU", allow_override=True)
-    except TypeError:  # before that argument existed, overriding was allowed
+    except TypeError:  # Older versions lack the argument and allow overriding.
         library.impl(name, kernel, "AutocastCPU")
 
 
@@ -91,7 +91,7 @@ def _to_fp32(torch: Any, operator: Any) -> Callable[..., Any]:
 
 
 def _softmax(torch: Any, operator: Any) -> Callable[..., Any]:
-    # CUDA's kernel reads low precision, writes fp32, and its gradient is of low precision again.
+    # CUDA's kernel reads low precision and writes fp32; its gradient has low precision.
     inner = getattr(torch.ops.aten, SOFTMAX[operator._schema.name.removeprefix("aten::") + ".int"])
 
     def kernel(tensor: Any, dim: int, dtype: Any = None) -> Any:
@@ -102,7 +102,7 @@ def _softmax(torch: Any, operator: Any) -> Callable[..., Any]:
     return _outside_autocast(torch, kernel)
 
 
-def _as_it_comes(torch: Any, operator: Any) -> Callable[..., Any]:
+def _unchanged(torch: Any, operator: Any) -> Callable[..., Any]:
     if not torch._C._dispatch_has_kernel_for_dispatch_key(operator.name(), "CompositeImplicitAutograd"):
         return _outside_autocast(torch, operator)
-    return lambda *args, **named: operator.decompose(*args, **named)  # what it is made of is cast by its own rules
+    return lambda *args, **named: operator.decompose(*args, **named)  # Its parts are cast by their own rules.

@@ -17,7 +17,7 @@ from whichgpu.estimate.trace.trace_log import ModuleTrace
 
 
 def trace_factory(name: str, inputs: InputFactory | None = None, **options: Any) -> ModuleTrace:
-    """Trace what `MODULE:FACTORY` makes: a module, or a module and its example inputs. Options are those of `trace`."""
+    """Trace the result of `MODULE:FACTORY`: a module, or a module and its example inputs. Options are those of `trace`."""
     load_torch()
     factory = find_factory(name)
     try:
@@ -30,7 +30,7 @@ def trace_factory(name: str, inputs: InputFactory | None = None, **options: Any)
 
 
 def find_factory(name: str) -> Callable[[], Any]:
-    """Import the user's module, with the working directory on the path for as long as that takes."""
+    """Import the user's factory, with the working directory temporarily on the path."""
     module_name, _, factory_name = name.partition(":")
     if not module_name or not factory_name:
         raise UsageError("bad-value", msg("error.factory_spelling", name=name), msg("hint.factory_spelling"))
@@ -45,8 +45,8 @@ def find_factory(name: str) -> Callable[[], Any]:
         sys.path.remove(here)
     if not callable(factory):
         raise UsageError("bad-value", msg("error.factory_result"), msg("hint.factory_result"))
-    made: Callable[[], Any] = factory
-    return made
+    typed: Callable[[], Any] = factory
+    return typed
 
 
 def _imported(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Torch, when it is there, told to behave without a GPU as it would on one."""
+"""Torch with GPU kernels' behaviour on a machine without a GPU."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from whichgpu.estimate.trace import autocast
 
 
 def load_torch() -> Any:
-    """The torch module; a UsageError where it is not installed."""
+    """Import torch; raise UsageError if it is not installed."""
     if find_spec("torch") is None:
         raise UsageError("needs-torch", msg("error.needs_torch"), msg("hint.install_trace"))
     return import_module("torch")
 
 
-_KEPT: list[Any] = []
+_LIBRARIES: list[Any] = []
 
 
 def load_torchvision() -> Any:
-    """The torchvision module, also beside a CPU-only torch that cannot load its compiled operators; timm imports it too."""
+    """Import torchvision, also with a CPU-only torch that cannot load its compiled operators."""
     torch = load_torch()
     try:
         return import_module("torchvision")
     except RuntimeError as error:
         if "torchvision::" not in str(error):
             raise
-    # It registers fake kernels for operators that its compiled library would have defined: names without a kernel are enough.
+    # torchvision registers fake kernels for operators of its compiled library: declaring their names is enough.
     library = torch.library.Library("torchvision", "FRAGMENT")
-    _KEPT.append(library)
+    _LIBRARIES.append(library)
     for name in ("nms", "qnms"):
         library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:

@@ -1,4 +1,4 @@
-"""What a few operators return where torch's own shape functions would fail, or differ from the GPU's kernels."""
+"""Shape functions of operators for which torch's own fail or differ from the GPU's kernels."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 
 def replacement_kernels(torch: Any) -> dict[Any, Callable[..., Any]]:
-    """Operators to replace, by overload."""
+    """Replacement functions by operator overload."""
     aten = torch.ops.aten
 
     def number(tensor: Any) -> float | int | bool:
-        # The answer depends on data nobody has: a plain number lets control flow go on.
+        # The value depends on data that does not exist; a constant lets control flow continue.
         if tensor.dtype.is_floating_point:
             return 1.0
         return True if tensor.dtype is torch.bool else 1
@@ -20,17 +20,17 @@ def replacement_kernels(torch: Any) -> dict[Any, Callable[..., Any]]:
         return True
 
     def nonzero(tensor: Any) -> Any:
-        return tensor.new_empty((tensor.numel(), tensor.dim()), dtype=torch.int64)  # as if none were zero
+        return tensor.new_empty((tensor.numel(), tensor.dim()), dtype=torch.int64)  # assumes that no element is zero
 
     def masked_select(tensor: Any, _: Any) -> Any:
         return tensor.new_empty((tensor.numel(),))
 
     def softmax(tensor: Any, _: int, wide: bool) -> Any:
-        # The cpu refuses to widen bfloat16 in one kernel; CUDA does it.
+        # Unlike CUDA, the CPU cannot convert bfloat16 to fp32 in the kernel.
         return torch.empty_like(tensor, dtype=torch.float32 if wide else None, memory_format=torch.contiguous_format)
 
     def convolution_backward(gradient: Any, input: Any, weight: Any, bias_sizes: Any, *rest: Any) -> tuple[Any, Any, Any]:
-        # The library writes gradients in the layout of what they belong to; torch's shape function makes them contiguous.
+        # cuDNN writes gradients in the layout of their tensors; torch's shape function makes them contiguous.
         wanted = rest[-1]
         return (
             torch.empty_like(input) if wanted[0] else None,
@@ -50,9 +50,9 @@ def replacement_kernels(torch: Any) -> dict[Any, Callable[..., Any]]:
 
 
 def is_gradient_accumulation(torch: Any, args: Any, kwargs: Any) -> bool:
-    """Whether this addition is autograd adding up a gradient that nobody else holds.
+    """Whether this addition is autograd accumulating a gradient without other references.
 
-    It does so in place (`torch/csrc/autograd/input_buffer.cpp`), except while a dispatch mode watches.
+    Autograd does so in place (`torch/csrc/autograd/input_buffer.cpp`), except under a dispatch mode.
     """
     if torch.is_grad_enabled() or kwargs or len(args) != 2 or not isinstance(args[1], torch.Tensor):
         return False
@@ -61,4 +61,4 @@ def is_gradient_accumulation(torch: Any, args: Any, kwargs: Any) -> bool:
         return False
     storage = total.untyped_storage()
     owners: int = torch._C._storage_Use_Count(storage._cdata)
-    return bool(storage.nbytes() == total.numel() * total.itemsize and owners <= 2)  # the gradient, and this function
+    return bool(storage.nbytes() == total.numel() * total.itemsize and owners <= 2)  # the gradient and this function

@@ -1,4 +1,4 @@
-"""A module and its inputs made ready for a trace: shapes without bytes, on the device and in the layout that it needs."""
+"""Module and inputs of a trace as tensors with shapes but no data, on the required device and in the required layout."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 from whichgpu.estimate.trace.framework import load_torch
 
-InputFactory = Callable[[], Any]  # makes the arguments of one call: a tensor, a tuple of them or a mapping by name
+InputFactory = Callable[[], Any]  # returns the arguments of one call: a tensor, a tuple or a mapping by name
 
 
 def images(batch: int, size: int, channels: int = 3) -> InputFactory:
-    """Pictures as a vision model takes them."""
+    """Image inputs of a vision model."""
 
     def make() -> Any:
         torch = load_torch()
@@ -23,7 +23,7 @@ def images(batch: int, size: int, channels: int = 3) -> InputFactory:
 
 
 def tokens(batch: int, length: int, *, labels: bool = False) -> InputFactory:
-    """Token ids as a transformers model takes them; with labels (the same ids) it computes its own loss."""
+    """Token-id inputs of a `transformers` model; with labels (the same ids) it computes its own loss."""
 
     def make() -> Any:
         torch = load_torch()
@@ -34,8 +34,8 @@ def tokens(batch: int, length: int, *, labels: bool = False) -> InputFactory:
 
 
 def move_to_cpu(torch: Any, module: Any, example: Any) -> Any:
-    """Give the module and its inputs, made on meta, the cpu's device, which autocast knows; the inputs come back."""
-    known: dict[int, tuple[Any, Any]] = {}  # the old tensor too: while it lives, nothing else has its id
+    """Move a module in place and its inputs from meta to fake CPU tensors, which autocast supports; return the inputs."""
+    known: dict[int, tuple[Any, Any]] = {}  # The old tensor is stored so that its id() stays unique.
 
     def moved(tensor: Any) -> Any:
         if id(tensor) not in known:
@@ -54,7 +54,7 @@ def move_to_cpu(torch: Any, module: Any, example: Any) -> Any:
 
 
 def _each(torch: Any, value: Any, change: Callable[[Any], Any]) -> Any:
-    """The same structure with every tensor changed."""
+    """Apply a function to every tensor of a nested structure."""
     if isinstance(value, torch.Tensor):
         return change(value)
     if isinstance(value, Mapping):
@@ -65,7 +65,7 @@ def _each(torch: Any, value: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def build_module(torch: Any, factory: Callable[[], Any], inputs: InputFactory | None) -> tuple[Any, Any]:
-    """The module and its example inputs."""
+    """Call the factory; return the module and its example inputs."""
     made = factory()
     module, example = made if isinstance(made, tuple) else (made, None)
     if inputs is not None:
@@ -76,8 +76,8 @@ def build_module(torch: Any, factory: Callable[[], Any], inputs: InputFactory | 
 
 
 def to_meta(torch: Any, example: Any, dtype: Any, channels_last: bool) -> Any:
-    """Inputs without bytes, in the precision and memory format of the run."""
-    known: dict[int, Any] = {}  # the same tensor under two names stays one
+    """Return inputs on meta, in the precision and memory format of the run."""
+    known: dict[int, Any] = {}  # A tensor used twice stays one.
 
     def change(tensor: Any) -> Any:
         if id(tensor) not in known:

@@ -1,4 +1,4 @@
-"""Watches every operator torch dispatches, and every storage it makes, until nobody holds it any more."""
+"""Records every operator that torch dispatches, and every storage from allocation to free."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _ATTRIBUTES = {
 
 
 class StorageTracker:
-    """Follows untyped storages by identity; each is known from its first sight to its death."""
+    """Tracks untyped storages by identity until they are freed."""
 
     def __init__(self, ledger: TraceLog) -> None:
         self._ledger = ledger
         self._known: dict[int, tuple[int, Any]] = {}
 
     def see(self, tensor: Any, maker: str, label: str = "temporary") -> int | None:
-        """The id of a tensor's storage, new or not; None where it takes no memory."""
+        """Id of a tensor's storage, logged if it is new; None if it is empty."""
         storage = tensor.untyped_storage()
         key = storage._cdata
         if key in self._known:
@@ -49,13 +49,13 @@ class StorageTracker:
         return id
 
     def label(self, tensors: Iterable[Any], label: str) -> None:
-        """Say what these tensors are for."""
+        """Set the label of tensors' storages."""
         ids = {self.see(tensor, label, label) for tensor in tensors}
         self._ledger.relabel({id for id in ids if id is not None}, label)
 
 
 def recorder(torch: Any, ledger: TraceLog, storages: StorageTracker) -> Any:
-    """A dispatch mode that writes into the ledger."""
+    """Return a dispatch mode that writes into the log."""
     base: Any = import_module("torch.utils._python_dispatch").TorchDispatchMode
     aten = torch.ops.aten
     known = replacement_kernels(torch)

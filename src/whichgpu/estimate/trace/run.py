@@ -1,4 +1,4 @@
-"""Run a module on tensors that have shapes but no bytes, and write down what a GPU would have to hold."""
+"""Traces of a module on tensors with shapes but no data: the allocations a GPU would make."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def trace(
     channels_last: bool = False,
     steps: int = 2,
 ) -> ModuleTrace:
-    """Trace `steps` steps of the module that `factory` makes: the second has optimizer states from its start.
+    """Trace `steps` steps of the module that `factory` returns; the second starts with optimizer states.
 
-    `factory` returns a module, or a module and its example inputs; it is called where new tensors have no bytes. Mixed precision
-    runs on fake tensors, since autocast knows no meta device; everything else on meta tensors.
+    `factory` returns a module, or a module and its example inputs; it is called on the meta device. Mixed precision
+    runs on fake tensors, since autocast does not support meta; everything else on meta tensors.
     """
     torch = load_torch()
     if precision not in PRECISIONS:
@@ -77,16 +77,16 @@ def trace(
         )
 
 
-class _Nobody:
-    """No tensor is one."""
+class _NoTensor:
+    """Stands in for the class of fake tensors; no tensor is an instance."""
 
 
 @contextmanager
 def _shapes_only(torch: Any, *, fake: bool) -> Iterator[None]:
     if fake:
         mode = import_module("torch._subclasses.fake_tensor").FakeTensorMode(allow_non_fake_inputs=True)
-        # Code that asks whether it is being compiled (transformers does, and then builds masks) has to behave as if it ran.
-        with mode, patch.object(torch._subclasses, "FakeTensor", _Nobody):
+        # Code that checks for compilation (transformers then builds masks) must behave as in a normal run.
+        with mode, patch.object(torch._subclasses, "FakeTensor", _NoTensor):
             yield
     else:
         with torch.device("meta"):
@@ -117,7 +117,7 @@ def _train(
         with cast():
             output = _call(module, example)
             value = loss(output) if loss else default_loss(torch, output)
-        del output  # a loop that keeps logits while it goes backward needs more
+        del output  # A loop that keeps the logits during backward needs more.
         ledger.begin("backward", step)
         value.backward()
         del value

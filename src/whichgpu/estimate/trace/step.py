@@ -1,4 +1,4 @@
-"""One training or forward step of a module, phase by phase, as a plain PyTorch loop runs it."""
+"""Optimizer and loss of a plain PyTorch training loop."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class TracedOptimizer:
                 if self.fused:
                     self.states.append(torch.zeros((), dtype=torch.float32, device=p.device))
         if not self.fused:
-            # denom = sqrt(exp_avg_sq): one copy of the parameters (torch/optim/adam.py, _multi_tensor_adam)
+            # denom = sqrt(exp_avg_sq) is one copy of the parameters (torch/optim/adam.py, _multi_tensor_adam)
             roots = [torch.empty_like(p) for p in known]
             del roots
 
 
 def default_loss(torch: Any, output: Any) -> Any:
-    """What a plain example would do: the model's own loss, cross-entropy over classes, else a mean."""
+    """Default loss of an output: the model's own, else cross-entropy over classes, else a mean."""
     own = getattr(output, "loss", None)
     if own is not None:
         return own

@@ -1,4 +1,4 @@
-"""What a trace writes down: storages as they come and go, and the operators that ran. Knows nothing of torch."""
+"""The log of a trace: allocations and frees of storages, and operators; independent of torch."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from whichgpu.estimate.allocation_sequence import replay_events
 from whichgpu.estimate.allocator import Event, Replay
 
 TracePhase = Literal["setup", "forward", "backward", "optimizer"]
-LABELS = ("weights", "gradients", "optimizer", "input", "activations", "temporary")
 
 
 @dataclass(frozen=True, slots=True)
 class TracedOperator:
-    """One call: its name (aten.mm.default), the shapes it read and wrote, and what else decides its cost."""
+    """One operator call: its name (aten.mm.default), input and output shapes, and attributes that decide its cost."""
 
     name: str
     inputs: tuple[tuple[int, ...], ...]
@@ -24,23 +23,23 @@ class TracedOperator:
     phase: TracePhase
     attributes: Mapping[str, Any] = field(default_factory=dict)
     step: int = 0
-    event: int = 0  # how many events came before its own
+    event: int = 0  # number of events before its own
 
 
 @dataclass(frozen=True, slots=True)
 class ModuleTrace:
-    """A run without a GPU: births and deaths of storages in order, what each was for, and the operators of the last step."""
+    """A run without a GPU: allocations and frees of storages in order, their labels, and the operators of the last step."""
 
     events: tuple[Event, ...]
     labels: Mapping[int, str]
-    makers: Mapping[int, str]  # the operator that made each storage
+    makers: Mapping[int, str]  # the operator that allocated each storage
     operators: tuple[TracedOperator, ...]
     parameters: int
     trainable: int
-    marks: Mapping[str, int] = field(default_factory=dict)  # phase and step to the number of events before it
+    marks: Mapping[str, int] = field(default_factory=dict)  # number of events before each phase and step
 
     def replay(self) -> Replay:
-        """Peaks of the caching allocator over this trace, with the holdings of each label at the peak."""
+        """Replay the trace through the caching allocator, with bytes by label at the peak."""
         return replay_events(self.events, self.labels)
 
 
@@ -58,14 +57,14 @@ class TraceLog:
         self._alive: dict[int, int] = {}
 
     def begin(self, phase: TracePhase, step: int) -> None:
-        """From here on everything belongs to this phase of this step."""
+        """Begin a phase of a step."""
         if phase == "backward" and self.phase == "forward":
             self.relabel({id for id in self._alive if self.labels[id] == "temporary"}, "activations")
         self.phase, self.step = phase, step
         self.marks[f"{phase} {step}"] = len(self.events)
 
     def birth(self, size: int, maker: str, label: str = "temporary") -> int:
-        """A new storage; its id."""
+        """Log the allocation of a storage; return its id."""
         id = len(self.makers)
         self.makers[id] = maker
         self.labels[id] = label
@@ -74,12 +73,12 @@ class TraceLog:
         return id
 
     def death(self, id: int) -> None:
-        """A storage nobody refers to any more."""
+        """Log the free of a storage."""
         size = self._alive.pop(id, None)
         if size is not None:
             self.events.append((id, -size))
 
     def relabel(self, ids: set[int], label: str) -> None:
-        """Say what storages turned out to be for."""
+        """Change the label of storages."""
         for id in ids:
             self.labels[id] = label

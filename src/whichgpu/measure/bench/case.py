@@ -1,4 +1,4 @@
-"""What is measured and what comes of it, without a word of torch: cases, timings, and the seam to what runs them."""
+"""Cases to measure, their timings, and the interface to what runs them; independent of torch."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from whichgpu.base.messages import Message
 from whichgpu.workload.shapes import Shape
 from whichgpu.workload.workload import Workload
 
-BusyCallback = Callable[[], None]  # called while the GPU is busy with the case
+BusyCallback = Callable[[], None]  # called while the GPU runs the case
 
 
 class CannotRun(Exception):
-    """A case that this GPU, its memory or its software cannot run, and why."""
+    """A case that this GPU, its memory or its software cannot run; `why` says the reason."""
 
     def __init__(self, why: Message) -> None:
         super().__init__(why.id)
@@ -24,7 +24,7 @@ class CannotRun(Exception):
 
 @dataclass(frozen=True, slots=True)
 class OperatorCase:
-    """One operator: what it computes or moves, and the memory it takes."""
+    """One operator: its FLOPs, bytes moved and memory in bytes."""
 
     id: str
     kind: str  # gemm, copy, read, attention, attention_backward, launch, upload, download, all_reduce
@@ -36,17 +36,17 @@ class OperatorCase:
 
     @property
     def unit(self) -> str:
-        """Of its rate."""
+        """Unit of its rate."""
         return "FLOP/s" if self.flops else "B/s" if self.bytes else "1/s"
 
     def rate(self, seconds: float) -> float:
-        """What it gets done in a second."""
+        """FLOPs, bytes or runs per second."""
         return (self.flops or self.bytes or 1.0) / seconds
 
 
 @dataclass(frozen=True, slots=True)
 class StepCase:
-    """A whole step as a request for `estimate`."""
+    """A whole step as a request of `estimate`."""
 
     id: str
     request: Mapping[str, Any]
@@ -54,7 +54,7 @@ class StepCase:
 
 @dataclass(frozen=True, slots=True)
 class PreparedStep:
-    """A step made ready: its defaults filled in, its model's shape known."""
+    """A step with its defaults filled in and its model's shape."""
 
     workload: Workload
     shape: Shape
@@ -62,7 +62,7 @@ class PreparedStep:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds: the median of the runs, and the range that 80% of them lie in."""
+    """Seconds: the median of the runs, and the range of 80% of them."""
 
     seconds: float
     low: float
@@ -72,7 +72,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """The GPU while it ran."""
+    """State of the GPU during a case."""
 
     sm_clock_hz: int | None = None
     temperature_celsius: int | None = None
@@ -81,27 +81,23 @@ class Conditions:
 
 
 class Bench(Protocol):
-    """What runs cases on the GPU. Raises `CannotRun`; anything else it raises ends the case, not the measurement."""
+    """Runs cases on the GPU. Raises `CannotRun`; any other exception ends the case, not the measurement."""
 
     def about(self) -> Mapping[str, str]:
         """Versions of the software: torch, cuda."""
-        ...
 
     def free_bytes(self) -> int:
-        """Memory that may be used now."""
-        ...
+        """Bytes of memory available now."""
 
     def micro(self, case: OperatorCase, watch: BusyCallback) -> Timing:
         """Time an operator."""
-        ...
 
     def step(self, plan: PreparedStep, watch: BusyCallback) -> Timing:
         """Time a step, pass or token."""
-        ...
 
 
 def summarise_runs(seconds: Sequence[float]) -> Timing:
-    """Of the runs' seconds.
+    """Return median and 80% range of the runs' seconds.
 
     >>> summarise_runs([3.0, 1.0, 2.0])
     Timing(seconds=2.0, low=1.0, high=3.0, runs=3)

@@ -1,4 +1,4 @@
-"""Transformers in plain torch, operator by operator as the `transformers` library runs them, with random weights."""
+"""Transformers in plain torch with the operators of the `transformers` library and random weights."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ POST_NORM = ("bert", "roberta", "xlm-roberta", "camembert", "electra")
 
 
 def transformer(torch: Any, shape: Transformer, checkpointing: bool = False) -> Any:
-    """A module that maps token ids to logits."""
+    """Build a module that maps token ids to logits."""
     nn, functional = torch.nn, torch.nn.functional
     module: Any = nn.Module
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim

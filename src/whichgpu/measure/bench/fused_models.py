@@ -1,4 +1,4 @@
-"""Decoder language models as serving code runs them in plain torch: joined products, one function a block, a cache in place."""
+"""Decoder models as serving code runs them, in plain torch: fused GEMMs, one function per block, a preallocated KV cache."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Block = Callable[..., Any]
 
 
 class Decoder:
-    """Random weights and a cache for `batch` sequences of up to `context` tokens."""
+    """A decoder with random weights and a KV cache for `batch` sequences of up to `context` tokens."""
 
     def __init__(self, torch: Any, shape: Transformer, batch: int, context: int, dtype: Any, device: str = "cuda") -> None:
         self._torch, self._shape = torch, shape
@@ -47,15 +47,15 @@ class Decoder:
         self.block: Block = block_of(torch, shape)
 
     def compiled(self) -> None:
-        """The block by TorchInductor, for one shape."""
+        """Compile the block with TorchInductor for one shape."""
         self.block = self._torch.compile(self.block, dynamic=False, fullgraph=True)
 
     def prefill(self, ids: Any) -> Any:
-        """The next token of each sequence after a prompt."""
+        """Return the next token of each sequence after a prompt."""
         return self._tokens(self._through(ids, 0, ids.shape[1]))
 
     def decode(self, ids: Any) -> Any:
-        """The next token after the one at the cache's last place."""
+        """Return the next token after the last one in the cache."""
         context = self.caches[0][0].shape[2]
         return self._tokens(self._through(ids, context - 1, context))
 
@@ -87,12 +87,12 @@ class _Maker:
         return self._torch.zeros(size, **self._settings) if wanted else None
 
     def norm(self, shape: Transformer) -> Any:
-        """A weight, and under it a bias."""
+        """A weight and its bias."""
         return self.ones(2, shape.hidden)
 
 
 def block_of(torch: Any, shape: Transformer) -> Block:
-    """One layer as a function: many keys in the cache and one token, or a prompt of its own."""
+    """Return one layer as a function, for decode of one token with the cache or for prefill."""
     functional = torch.nn.functional
     heads, kv_heads, dim = shape.heads, shape.kv_heads, shape.head_dim
     grouped = {"enable_gqa": True} if kv_heads < heads else {}

@@ -1,4 +1,4 @@
-"""Timing on the GPU: warm-up, events around each run, a captured graph where launching would be what is measured."""
+"""Timing on the GPU: warm-up, CUDA events around each run, and CUDA graphs for launch-bound operators."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from whichgpu.measure.bench.case import BusyCallback, Timing, summarise_runs
 Run = Callable[[], Any]
 WARM_UPS = 3
 MIN_RUNS, MAX_RUNS = 5, 40
-STEP_SECONDS = 0.8  # of timed runs of one step
+STEP_SECONDS = 0.8  # time for the runs of one step
 MICRO_SECONDS = 0.15
-BLOCK_SECONDS = 0.008  # of launches between two events: long against the events' own time
+BLOCK_SECONDS = 0.008  # launches between two events: long compared with the events' overhead
 MAX_LAUNCHES = 200
-BUSY_SECONDS = 0.15  # for which the GPU is kept busy while it is looked at
+BUSY_SECONDS = 0.15  # the GPU is kept busy while its clocks are read
 
 
 class GpuTimer:
@@ -25,25 +25,25 @@ class GpuTimer:
         self._torch, self._watch = torch, watch
 
     def step(self, run: Run) -> Timing:
-        """Each run by itself, from an idle GPU to an idle GPU."""
+        """Time each run on its own, from an idle GPU to an idle GPU."""
         self._warm(run)
         found = summarise_runs(self._runs(run, 1, STEP_SECONDS))
-        self._look(run, found.seconds)
+        self._read_conditions(run, found.seconds)
         return found
 
     def block(self, run: Run, captured: bool = True) -> Timing:
-        """Many runs on end, for operators: what one of them takes."""
+        """Time of one run among many in a row, for operators."""
         self._warm(run)
         once = max(min(self._runs(run, 1, 0.0)), 1e-7)
         launches = max(1, min(MAX_LAUNCHES, round(BLOCK_SECONDS / once)))
         many = self.graph(run, launches) if captured else lambda: [run() for _ in range(launches)]
         many()
         found = summarise_runs([seconds / launches for seconds in self._runs(many, 1, MICRO_SECONDS)])
-        self._look(many, found.seconds * launches)
+        self._read_conditions(many, found.seconds * launches)
         return found
 
     def host(self, run: Run, launches: int) -> Timing:
-        """What a launch costs the host."""
+        """Host time of one launch."""
         self._warm(run)
         found = []
         for _ in range(MIN_RUNS):
@@ -57,7 +57,7 @@ class GpuTimer:
         return summarise_runs(found)
 
     def graph(self, run: Run, launches: int = 1) -> Run:
-        """The runs as one captured graph."""
+        """Capture the runs as one CUDA graph."""
         torch = self._torch
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
@@ -78,7 +78,7 @@ class GpuTimer:
         self._torch.cuda.synchronize()
 
     def _runs(self, run: Run, least: int, seconds: float) -> list[float]:
-        """Seconds of each run, until there are enough of them or the time is up."""
+        """Seconds of each run, until there are enough runs or the time is over."""
         torch, found = self._torch, list[float]()
         began = perf_counter()
         while len(found) < max(least, MIN_RUNS) or (len(found) < MAX_RUNS and perf_counter() - began < seconds):
@@ -90,8 +90,8 @@ class GpuTimer:
             found.append(start.elapsed_time(end) / 1e3)
         return found
 
-    def _look(self, run: Run, seconds: float) -> None:
-        """Read clocks and temperature while the GPU works."""
+    def _read_conditions(self, run: Run, seconds: float) -> None:
+        """Read clocks and temperature while the GPU is busy."""
         for _ in range(max(1, min(100, round(BUSY_SECONDS / max(seconds, 1e-6))))):
             run()
         self._watch()

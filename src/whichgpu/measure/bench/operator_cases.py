@@ -1,4 +1,4 @@
-"""Single operators to measure, by what the GPU can do and the memory that is free."""
+"""Single operators to measure, by the GPU's units and free memory."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.time.units import UNITS
 from whichgpu.measure.bench.case import OperatorCase
 
-SQUARES = (2048, 4096, 8192)  # layers of small models; the peak before power limits it; what is held for long
-DECODING = ((1, 8192, 8192), (16, 8192, 8192), (64, 4096, 14336))  # m, k, n: a few tokens against a whole matrix
+SQUARES = (2048, 4096, 8192)  # layers of small models; the peak before the power limit; the sustained rate
+DECODING = ((1, 8192, 8192), (16, 8192, 8192), (64, 4096, 14336))  # m, k, n of decode: a few tokens times a whole matrix
 LARGEST_COPY, SMALLEST_COPY = 4 * GIB, 64 * MIB
 ATTENTION = ((4, 16, 2048, 128), (16, 12, 512, 64), (1, 32, 8192, 128))  # batch, heads, tokens, dim
 
 
 def operator_cases(gpu: Gpu, free_bytes: int, several: bool) -> Iterator[OperatorCase]:
-    """What is worth measuring here, in order of importance."""
+    """Operators to measure, the most important first."""
     yield from _copies(free_bytes)
     for dtype in _dtypes(gpu.peaks):
         for side in SQUARES:
@@ -42,7 +42,7 @@ def gemm(dtype: str, m: int, n: int, k: int) -> OperatorCase:
 
 
 def _copies(free_bytes: int) -> Iterator[OperatorCase]:
-    """Half of it read, half written; and a sum, which only reads. Far beyond any cache."""
+    """Copies (half read, half written) and sums (read only) far larger than any cache."""
     size = LARGEST_COPY
     while size > SMALLEST_COPY and 3 * size > free_bytes:
         size //= 2
@@ -55,7 +55,7 @@ def _dtypes(peaks: Mapping[str, float]) -> list[str]:
 
 
 def _attention(dtype: str, batch: int, heads: int, tokens: int, dim: int) -> Iterator[OperatorCase]:
-    """Causal: half of the pairs."""
+    """Causal attention, which computes half of the pairs."""
     sizes = {"batch": batch, "heads": heads, "tokens": tokens, "dim": dim}
     flops = 2.0 * batch * heads * tokens * tokens * dim
     held = 4 * batch * heads * tokens * dim * 2

@@ -1,4 +1,4 @@
-"""Single operators in torch: products by dtype, copies, attention, launches, the way to the host."""
+"""Single operators in torch: GEMMs by dtype, copies, attention, launches, transfers to the host."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DTYPES = {"fp32": "float32", "tf32": "float32", "bf16": "bfloat16", "fp16": "flo
 
 
 def time_operator(torch: Any, case: OperatorCase, clock: GpuTimer, device: str = "cuda") -> Timing:
-    """Time one."""
+    """Time one operator."""
     return RUNS[case.kind](torch, case, clock, device)
 
 
@@ -39,7 +39,7 @@ def _gemm(torch: Any, case: OperatorCase, clock: GpuTimer, device: str) -> Timin
 def _copy(torch: Any, case: OperatorCase, clock: GpuTimer, device: str) -> Timing:
     source = torch.randn(case.sizes["bytes"] // 4, device=device)
     target = torch.empty_like(source)
-    # Launched one by one: inside a captured graph a copy is done by the copy engine, at two thirds of what a kernel reaches.
+    # Not captured: in a CUDA graph the copy engine does a copy, at two thirds of a kernel's bandwidth.
     return clock.block(lambda: target.copy_(source), captured=False)
 
 
@@ -67,7 +67,7 @@ def _launch(torch: Any, case: OperatorCase, clock: GpuTimer, device: str) -> Tim
 
 
 def _transfer(torch: Any, case: OperatorCase, clock: GpuTimer, device: str) -> Timing:
-    """Through pinned memory, which is what data loaders use."""
+    """Transfers through pinned memory, as data loaders do."""
     here = torch.empty(case.sizes["bytes"], dtype=torch.uint8, pin_memory=True)
     there = torch.empty(case.sizes["bytes"], dtype=torch.uint8, device=device)
     source, target = (here, there) if case.kind == "upload" else (there, here)

@@ -1,4 +1,4 @@
-"""Running cases within a time: what each took, under which conditions, and why some were left out."""
+"""Runs cases within a time limit: their timings and conditions, and why some were skipped."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_memory
 from whichgpu.measure.bench.case import Bench, BusyCallback, CannotRun, Conditions, OperatorCase, PreparedStep, StepCase, Timing
 
-MEMORY_SHARE = 0.9  # of what is free: never more
-MICRO_SHARE = 0.25  # of the time
-FIRST_SHARE = 0.05  # of the time, that a case is taken to need before one of its kind has run
+MEMORY_SHARE = 0.9  # largest share of the free memory to use
+MICRO_SHARE = 0.25  # of the time, for single operators
+FIRST_SHARE = 0.05  # of the time: assumed need of a case before one of its kind has run
 
 Now = Callable[[], float]
 Reading = Callable[[], Conditions]
@@ -21,7 +21,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A step made ready, and what it is said to need."""
+    """A prepared step with its estimated memory and time."""
 
     plan: PreparedStep
     memory_bytes: int
@@ -29,7 +29,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A case that was run."""
+    """A case that was measured."""
 
     case: OperatorCase | StepCase
     timing: Timing
@@ -38,29 +38,29 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A case that was not, and why."""
+    """A case that was skipped, and why."""
 
     id: str
     why: Message
 
 
 class Runner:
-    """Runs cases one after another until the time is used up."""
+    """Runs cases one after another until the time is over."""
 
     def __init__(self, bench: Bench, seconds: float, now: Now, reading: Reading, progress: Progress = lambda _: None) -> None:
         self._bench, self._now, self._reading, self._progress = bench, now, reading, progress
         self._start, self._seconds = now(), seconds
         self.taken: list[Taken] = []
         self.left_out: list[LeftOut] = []
-        self._took: dict[str, float] = {}  # by kind, what the last one took
+        self._took: dict[str, float] = {}  # seconds of the last case by kind
 
     def micros(self, cases: Iterable[OperatorCase]) -> None:
-        """Operators, in a part of the time."""
+        """Measure operators, in a share of the time."""
         for case in cases:
             self._one(case, case.kind, case.memory, MICRO_SHARE, partial(self._bench.micro, case))
 
     def steps(self, cases: Iterable[StepCase], claim: Callable[[StepCase], Claim]) -> None:
-        """Steps, in what is left."""
+        """Measure steps in the remaining time."""
         for case in cases:
             try:
                 ready = claim(case)
@@ -73,7 +73,7 @@ class Runner:
     def _one(
         self, case: OperatorCase | StepCase, kind: str, memory: int, share: float, run: Callable[[BusyCallback], Timing]
     ) -> None:
-        """One case, unless the last of its kind took longer than the time that is left."""
+        """Run one case, unless the last of its kind took longer than the remaining time."""
         before, id = self._now(), case.id
         if before - self._start + self._took.get(kind, FIRST_SHARE * share * self._seconds) > share * self._seconds:
             self.left_out.append(LeftOut(id, msg("measure.no-time")))
@@ -89,7 +89,7 @@ class Runner:
             timing = run(lambda: seen.append(self._reading()))
         except CannotRun as problem:
             self.left_out.append(LeftOut(id, problem.why))
-        except Exception as problem:  # one case that fails must not cost the others
+        except Exception as problem:  # A failing case must not stop the others.
             self.left_out.append(LeftOut(id, msg("measure.failed", why=f"{type(problem).__name__}: {str(problem)[:200]}")))
         else:
             self.taken.append(Taken(case, timing, seen[-1] if seen else Conditions()))

@@ -15,7 +15,7 @@ TINY = {
     "model_type": "llama", "hidden_size": 512, "num_hidden_layers": 8, "num_attention_heads": 8, "num_key_value_heads": 4,
     "intermediate_size": 1536, "vocab_size": 32000, "max_position_embeddings": 2048, "tie_word_embeddings": True,
 }  # fmt: skip
-# The most telling first: where time runs out, the last are left out.
+# The most informative first: the last are skipped if time runs out.
 TRAINING: tuple[dict[str, Any], ...] = (
     {"model": "resnet34", "precision": "amp-bf16", "batch": 128, "optimizer": "sgd-momentum"},
     {"model": "opt-125m", "precision": "amp-bf16", "batch": 16, "seq_in": 512},
@@ -58,11 +58,11 @@ PREFILL: tuple[dict[str, Any], ...] = (
     {"model": "llama-2-13b", "precision": "bf16", "batch": 2, "seq_in": 3072},
     {"model": "yi-6b", "precision": "bf16", "batch": 1, "seq_in": 256},
 )
-INSTEAD = {"bf16": "fp16", "amp-bf16": "amp-fp16", "tf32": "fp32"}  # where a GPU lacks the units
+FALLBACK_PRECISIONS = {"bf16": "fp16", "amp-bf16": "amp-fp16", "tf32": "fp32"}  # precisions for GPUs without the units
 
 
 def step_cases(gpu: Gpu) -> Iterator[StepCase]:
-    """Requests for this GPU, each kind taking turns."""
+    """Requests for this GPU, alternating between kinds."""
     kinds = [
         [_step("train", "pytorch", one, gpu) for one in TRAINING],
         [_step("decode", "cuda-graphs", one, gpu) for one in DECODING],
@@ -77,14 +77,14 @@ def step_cases(gpu: Gpu) -> Iterator[StepCase]:
             del kind[:count]
 
 
-def _step(task: str, engine: str, told: dict[str, Any], gpu: Gpu) -> StepCase:
-    precision = told["precision"]
+def _step(task: str, engine: str, settings: dict[str, Any], gpu: Gpu) -> StepCase:
+    precision = settings["precision"]
     wanted = precision.removeprefix("amp-")
     if wanted in ("bf16", "tf32") and wanted not in gpu.peaks:
-        precision = INSTEAD[precision]
-    if task == "train" and precision == "fp16":  # gradients would vanish
+        precision = FALLBACK_PRECISIONS[precision]
+    if task == "train" and precision == "fp16":  # Gradients would underflow.
         precision = "amp-fp16"
-    request = {"task": task, "engine": engine, **told, "precision": precision, "gpu": gpu.id}
-    name = told["model"] if isinstance(told["model"], str) else "tiny-llama"
-    length = f"-{told['seq_in']}" if "seq_in" in told else ""
-    return StepCase(f"{task}-{engine}-{name}-{precision}-{told['batch']}{length}".replace(":", "-"), request)
+    request = {"task": task, "engine": engine, **settings, "precision": precision, "gpu": gpu.id}
+    name = settings["model"] if isinstance(settings["model"], str) else "tiny-llama"
+    length = f"-{settings['seq_in']}" if "seq_in" in settings else ""
+    return StepCase(f"{task}-{engine}-{name}-{precision}-{settings['batch']}{length}".replace(":", "-"), request)

@@ -1,4 +1,4 @@
-"""Cases run with PyTorch on one GPU. Never takes more memory than is free, and gives all of it back after each case."""
+"""Cases run with PyTorch on one GPU, within the free memory, which is released after each case."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from whichgpu.measure.bench.vision_models import vision_model
 from whichgpu.workload.shapes import Mlp, TracedShape, Transformer, as_transformer
 from whichgpu.workload.workload import Workload
 
-FREE_SHARE = 0.95  # of the memory that is free when it begins
+FREE_SHARE = 0.95  # of the memory free at the start
 HALVES = {"bf16": "bfloat16", "fp16": "float16"}
 Run = Callable[[], Any]
 
 
 def open_bench() -> TorchBench:
-    """PyTorch on the first GPU it sees, or why that cannot be."""
-    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")  # numbered as the driver does
+    """Open PyTorch on the first visible GPU; raise NoAnswer if that is not possible."""
+    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")  # numbers GPUs as the driver does
     try:
         torch = import_module("torch")
-    except Exception as problem:  # not there, or its libraries are not
+    except Exception as problem:  # torch or its libraries are missing
         raise NoAnswer("no-torch", msg("error.measure-no-torch"), msg("hint.measure-torch")) from problem
     if not torch.cuda.is_available() or torch.cuda.device_count() < 1:
         raise NoAnswer("no-gpu-here", msg("error.measure-torch-no-gpu", version=torch.__version__), msg("hint.doctor"))
@@ -53,7 +53,7 @@ class TorchBench:
 
     @property
     def name(self) -> str:
-        """The GPU's name as the driver gives it."""
+        """The GPU's name from the driver."""
         return str(self._torch.cuda.get_device_name(0))
 
     def about(self) -> Mapping[str, str]:
@@ -64,7 +64,7 @@ class TorchBench:
         return {name: str(value) for name, value in {**found, "cudnn": cudnn}.items() if value}
 
     def free_bytes(self) -> int:
-        """What the device has free and what our allocator holds unused."""
+        """Free bytes of the device and unused bytes of our allocator."""
         cuda = self._torch.cuda
         return int(FREE_SHARE * cuda.mem_get_info()[0]) + int(cuda.memory_reserved() - cuda.memory_allocated())
 
@@ -82,14 +82,14 @@ class TorchBench:
             return self._timed(plan, GpuTimer(self._torch, watch))
 
     def _timed(self, plan: PreparedStep, clock: GpuTimer) -> Timing:
-        """A function of its own, so that the model is let go of before memory is given back."""
+        """Time a step in its own scope, so that the model is freed before the cache is emptied."""
         self._numerics(plan.workload)
         run = self._training(plan) if plan.workload.training else self._inference(plan, clock)
         return clock.step(run)
 
     @contextlib.contextmanager
     def _case(self) -> Iterator[None]:
-        """Out of memory is no failure of the whole, and nothing is left behind."""
+        """Turn out-of-memory into CannotRun, and free everything afterwards."""
         torch = self._torch
         try:
             yield
@@ -97,7 +97,7 @@ class TorchBench:
             raise CannotRun(msg("measure.out-of-memory")) from None
         finally:
             torch.cuda.synchronize()
-            dynamo = sys.modules.get("torch._dynamo")  # asking torch for it would load it
+            dynamo = sys.modules.get("torch._dynamo")  # accessing it through torch would import it
             if dynamo is not None:
                 dynamo.reset()
             gc.collect()
@@ -160,7 +160,7 @@ class TorchBench:
         return clock.graph(forward) if engine_record(workload.engine).captures_graphs else forward
 
     def _generating(self, plan: PreparedStep, clock: GpuTimer) -> Run:
-        """Joined products, each block compiled; decoding from a captured graph."""
+        """Prefill or decode with fused GEMMs and compiled blocks, captured as a CUDA graph if the engine does."""
         torch, workload, shape = self._torch, plan.workload, as_transformer(plan.shape)
         batch, length = workload.local_batch, workload.seq_in or 1
         decoder = Decoder(torch, shape, batch, length, self._dtype(workload), self._device)
@@ -195,7 +195,7 @@ class TorchBench:
 
     @contextlib.contextmanager
     def _default_dtype(self, workload: Workload) -> Iterator[None]:
-        """Weights are made in the width they are used in: no more memory is taken than the step needs."""
+        """Create weights in the precision of the step, so that no more memory is used than it needs."""
         before = self._torch.get_default_dtype()
         self._torch.set_default_dtype(self._dtype(workload))
         try:

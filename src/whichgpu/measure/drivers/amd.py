@@ -1,4 +1,4 @@
-"""AMD GPUs through what the amdgpu driver writes under /sys; names from its own files or from amd-smi and rocm-smi."""
+"""AMD GPUs through the amdgpu driver's files under /sys, with names from there or from amd-smi and rocm-smi."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SPEED = re.compile(r"(\d+(?:\.\d+)?)")
 
 
 def open_amd(root: Path = Path("/"), run: Run = run_tool) -> AmdProbe:
-    """A probe of the AMD GPUs there are, or why there are none."""
+    """Open a probe of the AMD GPUs; raise VendorUnavailable if there are none."""
     folders = [path / "device" for path in sorted((root / "sys/class/drm").glob("card*")) if path.name[4:].isdigit()]
     found = [folder for folder in folders if read_text(folder / "vendor") == VENDOR]
     if not found:
@@ -38,11 +38,11 @@ class _Device:
     folder: Path
     monitor: Path | None
 
-    def told(self, name: str) -> int | None:
+    def number(self, name: str) -> int | None:
         """A number from the device's own files."""
         return read_number(self.folder / name)
 
-    def metered(self, name: str) -> int | None:
+    def sensor(self, name: str) -> int | None:
         """A number from its sensors."""
         return None if self.monitor is None else read_number(self.monitor / name)
 
@@ -56,10 +56,10 @@ class AmdProbe:
         self._run = run
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to release."""
 
     def processes(self) -> tuple[tuple[int, ...], ...]:
-        """Not told by GPU."""
+        """The driver does not report processes."""
         return tuple(() for _ in self._devices)
 
     def samples(self, traffic: bool = False) -> tuple[Sample, ...]:
@@ -72,31 +72,31 @@ class AmdProbe:
         return tuple(self._card(index, device, by_tool) for index, device in enumerate(self._devices))
 
     def _card(self, index: int, device: _Device, by_tool: Sequence[str]) -> Card:
-        sample, sieve = _sample(index, device), PlausibilityFilter()
+        sample, plausible = _sample(index, device), PlausibilityFilter()
         target = self._target(device)
         tool = by_tool[index] if len(by_tool) == len(self._devices) else None
-        name = sieve.words("name", self._own_name(device) or tool) or f"AMD GPU {target or ''}".strip()
+        name = plausible.words("name", self._own_name(device) or tool) or f"AMD GPU {target or ''}".strip()
         parts = [read_text(device.folder / f"current_{kind}_partition") for kind in ("compute", "memory")]
         return Card(
             index=index,
             vendor="amd",
             name=name,
             now=sample,
-            driver=sieve.words("driver", read_text(self._root / "sys/module/amdgpu/version")),
+            driver=plausible.words("driver", read_text(self._root / "sys/module/amdgpu/version")),
             api_version=_rocm_version(self._root),
             target=target,
             memory_clock_hz=_clocks(device.folder / "pp_dpm_mclk")[0],
             memory_clock_max_hz=_clocks(device.folder / "pp_dpm_mclk")[1],
-            power_default_watts=_watts(sieve, "power_default_watts", device.metered("power1_cap_default")),
-            power_max_watts=_watts(sieve, "power_max_watts", device.metered("power1_cap_max")),
-            slowdown_celsius=_degrees(sieve, "slowdown_celsius", device.metered("temp1_crit")),
+            power_default_watts=_watts(plausible, "power_default_watts", device.sensor("power1_cap_default")),
+            power_max_watts=_watts(plausible, "power_max_watts", device.sensor("power1_cap_max")),
+            slowdown_celsius=_degrees(plausible, "slowdown_celsius", device.sensor("temp1_crit")),
             partition="/".join(part for part in parts if part) or None,
-            pcie=_pcie(device, sieve),
-            odd=tuple(dict.fromkeys((*sieve.odd, *sample.odd))),
+            pcie=_pcie(device, plausible),
+            odd=tuple(dict.fromkeys((*plausible.odd, *sample.odd))),
         )
 
     def _own_name(self, device: _Device) -> str | None:
-        """The name the board carries, else the one libdrm's list has for its id."""
+        """The board's name, else that of libdrm's list for its id."""
         if name := read_text(device.folder / "product_name"):
             return name
         id, revision = (read_text(device.folder / name) or "" for name in ("device", "revision"))
@@ -115,7 +115,7 @@ class AmdProbe:
         return ()
 
     def _target(self, device: _Device) -> str | None:
-        """The instruction set the compute driver names for it: 90402 is gfx942."""
+        """Instruction set from the compute driver: 90402 is gfx942."""
         minors = {path.name.removeprefix("renderD") for path in device.folder.glob("drm/renderD*")}
         for node in sorted((self._root / "sys/class/kfd/kfd/topology/nodes").glob("*/properties")):
             told = named_numbers(read_text(node, most=1 << 16) or "")
@@ -125,7 +125,7 @@ class AmdProbe:
 
 
 def product_names(text: str) -> tuple[str, ...]:
-    """Product names in what amd-smi or rocm-smi write as JSON, by GPU; their layouts differ from release to release."""
+    """Product names by GPU in the JSON of amd-smi or rocm-smi, whose layouts differ between releases."""
     try:
         told = json.loads(text)
     except ValueError:
@@ -148,48 +148,49 @@ def _named(entry: Any) -> str | None:
 
 
 def _sample(index: int, device: _Device) -> Sample:
-    total = device.told("mem_info_vram_total")
+    total = device.number("mem_info_vram_total")
     if total is None and not device.folder.exists():
         return Sample(index, lost=True)
-    sieve = PlausibilityFilter()
-    used = device.told("mem_info_vram_used")
-    size, taken = sieve.memory("memory_bytes", total, None if total is None or used is None else total - used)
-    power = device.metered("power1_average") or device.metered("power1_input")
+    plausible = PlausibilityFilter()
+    used = device.number("mem_info_vram_used")
+    size, taken = plausible.memory("memory_bytes", total, None if total is None or used is None else total - used)
+    power = device.sensor("power1_average") or device.sensor("power1_input")
     clock, highest = _clocks(device.folder / "pp_dpm_sclk")
     return Sample(
         index=index,
-        utilisation_percent=sieve.number("utilisation_percent", device.told("gpu_busy_percent"), "percent"),
-        memory_utilisation_percent=sieve.number("memory_utilisation_percent", device.told("mem_busy_percent"), "percent"),
+        utilisation_percent=plausible.number("utilisation_percent", device.number("gpu_busy_percent"), "percent"),
+        memory_utilisation_percent=plausible.number("memory_utilisation_percent", device.number("mem_busy_percent"), "percent"),
         memory_used_bytes=taken,
         memory_bytes=size,
-        power_watts=_watts(sieve, "power_watts", power),
-        power_limit_watts=_watts(sieve, "power_limit_watts", device.metered("power1_cap")),
-        temperature_celsius=_degrees(sieve, "temperature_celsius", device.metered("temp1_input")),
+        power_watts=_watts(plausible, "power_watts", power),
+        power_limit_watts=_watts(plausible, "power_limit_watts", device.sensor("power1_cap")),
+        temperature_celsius=_degrees(plausible, "temperature_celsius", device.sensor("temp1_input")),
         sm_clock_hz=clock,
         sm_clock_max_hz=highest,
-        odd=sieve.odd,
+        odd=plausible.odd,
     )
 
 
-def _watts(sieve: PlausibilityFilter, name: str, microwatts: int | None) -> float | None:
-    return sieve.watts(name, None if microwatts is None else microwatts / 1000)
+def _watts(plausible: PlausibilityFilter, name: str, microwatts: int | None) -> float | None:
+    return plausible.watts(name, None if microwatts is None else microwatts / 1000)
 
 
-def _degrees(sieve: PlausibilityFilter, name: str, thousandths: int | None) -> int | None:
-    return sieve.number(name, None if thousandths is None else thousandths / 1000, "celsius")
+def _degrees(plausible: PlausibilityFilter, name: str, thousandths: int | None) -> int | None:
+    return plausible.number(name, None if thousandths is None else thousandths / 1000, "celsius")
 
 
 def _clocks(path: Path) -> tuple[int | None, int | None]:
-    """The clock now (the line with a star) and the highest, in hertz."""
+    """Current (the line with a star) and highest clock in hertz."""
     lines = [line for line in (read_text(path) or "").splitlines() if _CLOCK.search(line)]
     rates = [int(_CLOCK.findall(line)[0]) * 10**6 for line in lines]
     now = next((rate for rate, line in zip(rates, lines, strict=True) if "*" in line), None)
     return now, max(rates, default=None)
 
 
-def _pcie(device: _Device, sieve: PlausibilityFilter) -> PcieLink | None:
-    speeds = [_generation(read_text(device.folder / f"{which}_link_speed")) for which in ("current", "max")]
-    widths = [sieve.number("pcie.width", device.told(f"{which}_link_width") or None, "width") for which in ("current", "max")]
+def _pcie(device: _Device, plausible: PlausibilityFilter) -> PcieLink | None:
+    states = ("current", "max")
+    speeds = [_generation(read_text(device.folder / f"{state}_link_speed")) for state in states]
+    widths = [plausible.number("pcie.width", device.number(f"{state}_link_width") or None, "width") for state in states]
     if not any([*speeds, *widths]):
         return None
     return PcieLink(speeds[0], widths[0], speeds[1], widths[1])

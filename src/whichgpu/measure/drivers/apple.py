@@ -1,4 +1,4 @@
-"""Apple's GPUs through the system's own tools; their memory is the machine's."""
+"""Apple GPUs through the system's tools; their memory is the machine's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STATISTICS = ("ioreg", "-r", "-d", "1", "-w", "0", "-c", "IOAccelerator", "-a")
 
 
 def open_apple(platform: str = sys.platform, run: Run = run_tool) -> AppleProbe:
-    """A probe of this Mac's GPU, or why there is none."""
+    """Open a probe of this Mac's GPU; raise VendorUnavailable if there is none."""
     if platform != "darwin":
         raise VendorUnavailable("apple", "other-system", msg("absent.other-system"))
     found = [entry for entry in _displays(run(DISPLAYS)) if "apple" in str(entry.get("sppci_model", "")).lower()]
@@ -38,34 +38,34 @@ class AppleProbe:
         self._run = run
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to release."""
 
     def processes(self) -> tuple[tuple[int, ...], ...]:
-        """Not told."""
+        """The system does not report processes."""
         return ((),)
 
     def cards(self) -> tuple[Card, ...]:
         """The one GPU."""
-        sieve = PlausibilityFilter()
+        plausible = PlausibilityFilter()
         cores = str(self._display.get("sppci_cores", ""))
         return (
             Card(
                 index=0,
                 vendor="apple",
-                name=sieve.words("name", self._display.get("sppci_model")) or "?",
+                name=plausible.words("name", self._display.get("sppci_model")) or "?",
                 now=self.samples()[0],
                 cores=int(cores) if cores.isdigit() else None,
-                odd=sieve.odd,
+                odd=plausible.odd,
             ),
         )
 
     def samples(self, traffic: bool = False) -> tuple[Sample, ...]:
-        """Its load and the memory it has taken."""
-        told, sieve = _statistics(self._run(STATISTICS)), PlausibilityFilter()
-        size = sieve.number("memory_bytes", self._memory_bytes, "bytes")
-        used = sieve.number("memory_used_bytes", told.get("In use system memory"), "bytes")
-        busy = sieve.number("utilisation_percent", told.get("Device Utilization %"), "percent")
-        return (Sample(0, utilisation_percent=busy, memory_used_bytes=used, memory_bytes=size, odd=sieve.odd),)
+        """Utilisation and memory in use."""
+        told, plausible = _statistics(self._run(STATISTICS)), PlausibilityFilter()
+        size = plausible.number("memory_bytes", self._memory_bytes, "bytes")
+        used = plausible.number("memory_used_bytes", told.get("In use system memory"), "bytes")
+        busy = plausible.number("utilisation_percent", told.get("Device Utilization %"), "percent")
+        return (Sample(0, utilisation_percent=busy, memory_used_bytes=used, memory_bytes=size, odd=plausible.odd),)
 
 
 def _displays(text: str | None) -> list[dict[str, Any]]:
@@ -78,10 +78,10 @@ def _displays(text: str | None) -> list[dict[str, Any]]:
 
 
 def _statistics(text: str | None) -> dict[str, Any]:
-    """The accelerator's own counters."""
+    """The accelerator's counters."""
     try:
         told = plistlib.loads((text or "").encode())
-    except Exception:  # not a property list: plistlib raises what its parsers raise
+    except Exception:  # plistlib raises whatever its parsers raise.
         return {}
     for entry in told if isinstance(told, list) else [told]:
         found = entry.get("PerformanceStatistics") if isinstance(entry, dict) else None

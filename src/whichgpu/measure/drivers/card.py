@@ -1,6 +1,6 @@
-"""A GPU of this machine as its driver describes it: what stays (`Card`) and what changes (`Sample`).
+"""A GPU as its driver describes it: constant properties (`Card`) and readings (`Sample`).
 
-Nothing that names the machine or its owner is kept: no serial number, no UUID, no bus address, no process names.
+Nothing that identifies the machine or its owner is stored: no serial number, UUID, bus address or process name.
 None means that the driver does not say.
 """
 
@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One reading of what changes; `lost` when the driver has no answer from this GPU any more."""
+    """One reading; `lost` if the GPU no longer answers its driver."""
 
     index: int
     utilisation_percent: int | None = None
-    memory_utilisation_percent: int | None = None  # share of the time in which memory was read or written
+    memory_utilisation_percent: int | None = None  # share of the time with memory reads or writes
     memory_used_bytes: int | None = None
     memory_bytes: int | None = None
     power_watts: float | None = None
@@ -25,15 +25,15 @@ class Sample:
     sm_clock_max_hz: int | None = None
     throttle: tuple[str, ...] | None = None
     processes: int | None = None
-    pcie_rx_bandwidth: int | None = None  # bytes a second into the GPU
+    pcie_rx_bandwidth: int | None = None  # bytes per second into the GPU
     pcie_tx_bandwidth: int | None = None
     lost: bool = False
-    odd: tuple[str, ...] = ()  # fields whose answers could not be true and were dropped
+    odd: tuple[str, ...] = ()  # fields dropped because their values were implausible
 
 
 @dataclass(frozen=True, slots=True)
 class PcieLink:
-    """The link to the host: as it is now, the best this slot gives, the best the GPU could."""
+    """PCIe link to the host: now, at best in this slot, and at best for this GPU."""
 
     generation: int | None
     width: int | None
@@ -44,7 +44,7 @@ class PcieLink:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """How another GPU of this machine is reached, best way first: nvlink, board, switch, switches, bridge, node, system."""
+    """Path to another GPU of this machine, fastest first: nvlink, board, switch, switches, bridge, node, system."""
 
     index: int
     path: str
@@ -62,7 +62,7 @@ class MigSlice:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A GPU with all its driver tells of it."""
+    """A GPU with everything its driver reports."""
 
     index: int
     vendor: str
@@ -71,7 +71,7 @@ class Card:
     driver: str | None = None
     api_version: str | None = None  # the newest CUDA the driver runs, or the ROCm installed
     compute_capability: str | None = None
-    target: str | None = None  # sm_90, gfx942: as the catalog's targets
+    target: str | None = None  # sm_90, gfx942: a target of the catalog
     cores: int | None = None
     memory_clock_hz: int | None = None
     memory_clock_max_hz: int | None = None
@@ -80,7 +80,7 @@ class Card:
     slowdown_celsius: int | None = None
     ecc: bool | None = None
     ecc_pending: bool | None = None
-    ecc_errors: int | None = None  # uncorrected, since the driver was loaded
+    ecc_errors: int | None = None  # uncorrected errors since the driver was loaded
     mig: bool | None = None
     slices: tuple[MigSlice, ...] = ()
     partition: str | None = None  # AMD: compute and memory partition

@@ -16,15 +16,15 @@ from whichgpu.measure.drivers.throttle import reasons
 
 MHZ = 10**6
 SM, MEMORY = 1, 2  # clocks
-MOST_LINKS, MOST_GPUS = 36, 64
-NVLINK = 2  # what of a peer's capabilities is asked
+MAX_LINKS, MAX_GPUS = 36, 64
+NVLINK = 2  # the peer-to-peer capability to query
 UNCORRECTED, VOLATILE = 1, 0
 PATHS = {0: "board", 10: "switch", 20: "switches", 30: "bridge", 40: "node", 50: "system"}
 COMPUTE_MODES = {0: "shared", 1: "exclusive", 2: "prohibited", 3: "exclusive"}
 
 
 def open_nvidia(nvml: Nvml | None = None) -> NvidiaProbe:
-    """A probe of the NVIDIA GPUs there are, or why there are none."""
+    """Open a probe of the NVIDIA GPUs; raise VendorUnavailable if there are none."""
     nvml = nvml or open_nvml()
     probe = NvidiaProbe(nvml)
     if not probe.count():
@@ -35,7 +35,7 @@ def open_nvidia(nvml: Nvml | None = None) -> NvidiaProbe:
 
 @dataclass(frozen=True, slots=True)
 class _Fixed:
-    """What a reading needs and does not change while it is watched."""
+    """Properties of a GPU that do not change between readings."""
 
     handle: Any
     power_limit_watts: float | None
@@ -43,21 +43,21 @@ class _Fixed:
 
 
 class NvidiaProbe:
-    """NVIDIA's GPUs. Readings use counters of the driver: nothing runs on a GPU, no context is made on it."""
+    """NVIDIA GPUs. Readings use driver counters: nothing runs on a GPU and no context is created."""
 
     def __init__(self, nvml: Nvml) -> None:
         self._nvml = nvml
-        self._uuids: list[str | None] = []  # to find a GPU again after the driver was restarted; never shown
+        self._uuids: list[str | None] = []  # Identify a GPU after a driver restart; never displayed.
         self._fixed: list[_Fixed | None] = []
         self._broken = False
 
     def count(self) -> int:
-        """How many GPUs there are."""
-        found = self._nvml.ask("nvmlDeviceGetCount")
-        return min(found, MOST_GPUS) if isinstance(found, int) else 0
+        """Number of GPUs."""
+        count = self._nvml.ask("nvmlDeviceGetCount")
+        return min(count, MAX_GPUS) if isinstance(count, int) else 0
 
     def close(self) -> None:
-        """Let go of the driver."""
+        """Release the driver."""
         self._nvml.stop()
 
     def samples(self, traffic: bool = False) -> tuple[Sample, ...]:
@@ -67,16 +67,16 @@ class NvidiaProbe:
             self._fixed = [None] * len(self._uuids)
         try:
             fixed = self._devices()
-            found = tuple(self._sample(index, device, traffic) for index, device in enumerate(fixed))
+            samples = tuple(self._sample(index, device, traffic) for index, device in enumerate(fixed))
         except DriverUnavailable:
-            self._broken = True  # the next call begins anew
+            self._broken = True  # The next call reopens the driver.
             raise
         self._broken = False
-        self._fixed = [None if sample.lost else device for sample, device in zip(found, fixed, strict=True)]
-        return found
+        self._fixed = [None if sample.lost else device for sample, device in zip(samples, fixed, strict=True)]
+        return samples
 
     def processes(self) -> tuple[tuple[int, ...], ...]:
-        """Process ids by GPU; in a container they may be none, or those of another namespace."""
+        """Process ids by GPU; in a container there may be none, or those of another namespace."""
         return tuple(self._process_ids(device) for device in self._devices())
 
     def cards(self) -> tuple[Card, ...]:
@@ -85,7 +85,7 @@ class NvidiaProbe:
         return tuple(self._card(index, devices) for index in range(len(devices)))
 
     def _devices(self) -> list[_Fixed | None]:
-        """Handles, looked up once; those of lost GPUs are tried again each time."""
+        """Handles, looked up once; those of lost GPUs are looked up at every reading."""
         if not self._uuids:
             self._uuids = [None] * self.count()
             self._fixed = [None] * len(self._uuids)
@@ -93,7 +93,7 @@ class NvidiaProbe:
         return self._fixed
 
     def _open(self, index: int) -> _Fixed | None:
-        sieve = PlausibilityFilter()
+        plausible = PlausibilityFilter()
         try:
             handle = self._handle(index)
             if handle is None:
@@ -102,11 +102,11 @@ class NvidiaProbe:
             clock = self._nvml.ask("nvmlDeviceGetMaxClockInfo", handle, SM)
         except GpuLost:
             return None
-        limit_watts = sieve.watts("power_limit_watts", limit)
-        return _Fixed(handle, limit_watts or None, sieve.scaled("sm_clock_max_hz", clock, "megahertz", MHZ) or None)
+        limit_watts = plausible.watts("power_limit_watts", limit)
+        return _Fixed(handle, limit_watts or None, plausible.scaled("sm_clock_max_hz", clock, "megahertz", MHZ) or None)
 
     def _handle(self, index: int) -> Any:
-        """By its place the first time, by its own id after that: a driver that lost a GPU counts the others anew."""
+        """Look up a GPU by index first and by UUID later, since a driver that lost a GPU renumbers the others."""
         if (uuid := self._uuids[index]) is not None:
             return self._nvml.ask("nvmlDeviceGetHandleByUUID", uuid)
         handle = self._nvml.ask("nvmlDeviceGetHandleByIndex", index)
@@ -127,10 +127,10 @@ class NvidiaProbe:
         return sample
 
     def _read(self, index: int, device: _Fixed, traffic: bool) -> Sample:
-        ask, handle, sieve = self._nvml.ask, device.handle, PlausibilityFilter()
+        ask, handle, plausible = self._nvml.ask, device.handle, PlausibilityFilter()
         used = ask("nvmlDeviceGetUtilizationRates", handle)
         memory = ask("nvmlDeviceGetMemoryInfo", handle)
-        total, taken = sieve.memory("memory_bytes", getattr(memory, "total", None), getattr(memory, "free", None))
+        total, taken = plausible.memory("memory_bytes", getattr(memory, "total", None), getattr(memory, "free", None))
         power = ask("nvmlDeviceGetPowerUsage", handle)
         events = ask("nvmlDeviceGetCurrentClocksEventReasons", handle)
         if events is None:  # before driver 535
@@ -140,37 +140,37 @@ class NvidiaProbe:
         sent = ask("nvmlDeviceGetPcieThroughput", handle, 0) if traffic else None
         return Sample(
             index=index,
-            utilisation_percent=sieve.number("utilisation_percent", getattr(used, "gpu", None), "percent"),
-            memory_utilisation_percent=sieve.number("memory_utilisation_percent", getattr(used, "memory", None), "percent"),
+            utilisation_percent=plausible.number("utilisation_percent", getattr(used, "gpu", None), "percent"),
+            memory_utilisation_percent=plausible.number("memory_utilisation_percent", getattr(used, "memory", None), "percent"),
             memory_used_bytes=taken,
             memory_bytes=total,
-            power_watts=sieve.watts("power_watts", power),
+            power_watts=plausible.watts("power_watts", power),
             power_limit_watts=device.power_limit_watts,
-            temperature_celsius=sieve.number("temperature_celsius", ask("nvmlDeviceGetTemperature", handle, 0), "celsius"),
-            sm_clock_hz=sieve.scaled("sm_clock_hz", ask("nvmlDeviceGetClockInfo", handle, SM), "megahertz", MHZ),
+            temperature_celsius=plausible.number("temperature_celsius", ask("nvmlDeviceGetTemperature", handle, 0), "celsius"),
+            sm_clock_hz=plausible.scaled("sm_clock_hz", ask("nvmlDeviceGetClockInfo", handle, SM), "megahertz", MHZ),
             sm_clock_max_hz=device.sm_clock_max_hz,
             throttle=reasons(events),
             processes=len(running) if isinstance(running, Sequence) else None,
-            pcie_rx_bandwidth=sieve.scaled("pcie_rx_bandwidth", received, "kilobytes_per_second", 1000),
-            pcie_tx_bandwidth=sieve.scaled("pcie_tx_bandwidth", sent, "kilobytes_per_second", 1000),
-            odd=sieve.odd,
+            pcie_rx_bandwidth=plausible.scaled("pcie_rx_bandwidth", received, "kilobytes_per_second", 1000),
+            pcie_tx_bandwidth=plausible.scaled("pcie_tx_bandwidth", sent, "kilobytes_per_second", 1000),
+            odd=plausible.odd,
         )
 
     def _card(self, index: int, devices: Sequence[_Fixed | None]) -> Card:
-        device, sieve = devices[index], PlausibilityFilter()
+        device, plausible = devices[index], PlausibilityFilter()
         sample = self._sample(index, device, traffic=True)
         name = None
         try:
             if device is not None:
-                name = sieve.words("name", self._nvml.ask("nvmlDeviceGetName", device.handle))
+                name = plausible.words("name", self._nvml.ask("nvmlDeviceGetName", device.handle))
             if device is None or sample.lost:
                 return Card(index, "nvidia", name or "?", Sample(index, lost=True))
-            return self._described(index, devices, name or "?", sample, sieve)
+            return self._described(index, devices, name or "?", sample, plausible)
         except GpuLost:
             return Card(index, "nvidia", name or "?", Sample(index, lost=True))
 
     def _described(
-        self, index: int, devices: Sequence[_Fixed | None], name: str, sample: Sample, sieve: PlausibilityFilter
+        self, index: int, devices: Sequence[_Fixed | None], name: str, sample: Sample, plausible: PlausibilityFilter
     ) -> Card:
         device = devices[index]
         assert device is not None
@@ -184,52 +184,52 @@ class NvidiaProbe:
             vendor="nvidia",
             name=name,
             now=sample,
-            driver=sieve.words("driver", ask("nvmlSystemGetDriverVersion")),
+            driver=plausible.words("driver", ask("nvmlSystemGetDriverVersion")),
             api_version=_cuda_version(ask("nvmlSystemGetCudaDriverVersion")),
             compute_capability=f"{capability[0]}.{capability[1]}" if capability else None,
             target=f"sm_{capability[0]}{capability[1]}" if capability else None,
-            cores=sieve.number("cores", ask("nvmlDeviceGetNumGpuCores", handle), "count") or None,
-            memory_clock_hz=sieve.scaled("memory_clock_hz", ask("nvmlDeviceGetClockInfo", handle, MEMORY), "megahertz", MHZ),
-            memory_clock_max_hz=sieve.scaled(
+            cores=plausible.number("cores", ask("nvmlDeviceGetNumGpuCores", handle), "count") or None,
+            memory_clock_hz=plausible.scaled("memory_clock_hz", ask("nvmlDeviceGetClockInfo", handle, MEMORY), "megahertz", MHZ),
+            memory_clock_max_hz=plausible.scaled(
                 "memory_clock_max_hz", ask("nvmlDeviceGetMaxClockInfo", handle, MEMORY), "megahertz", MHZ
             ),
-            power_default_watts=sieve.watts(
+            power_default_watts=plausible.watts(
                 "power_default_watts", ask("nvmlDeviceGetPowerManagementDefaultLimit", handle) or None
             ),
-            power_max_watts=sieve.watts("power_max_watts", limits[1] if limits else None),
-            slowdown_celsius=sieve.number("slowdown_celsius", ask("nvmlDeviceGetTemperatureThreshold", handle, 1), "celsius"),
+            power_max_watts=plausible.watts("power_max_watts", limits[1] if limits else None),
+            slowdown_celsius=plausible.number("slowdown_celsius", ask("nvmlDeviceGetTemperatureThreshold", handle, 1), "celsius"),
             ecc=bool(ecc[0]) if ecc else None,
             ecc_pending=bool(ecc[1]) if ecc else None,
-            ecc_errors=sieve.number("ecc_errors", ask("nvmlDeviceGetTotalEccErrors", handle, UNCORRECTED, VOLATILE), "count"),
+            ecc_errors=plausible.number("ecc_errors", ask("nvmlDeviceGetTotalEccErrors", handle, UNCORRECTED, VOLATILE), "count"),
             mig=bool(mig[0]) if mig else None,
             slices=self._slices(handle) if mig and mig[0] else (),
-            pcie=self._pcie(handle, sieve),
+            pcie=self._pcie(handle, plausible),
             nvlinks=None if links is None else len(links),
             nvlinks_active=None if links is None else sum(links),
             peers=self._peers(index, devices),
             persistence=_switch(ask("nvmlDeviceGetPersistenceMode", handle)),
             compute_mode=COMPUTE_MODES.get(ask("nvmlDeviceGetComputeMode", handle)),
-            odd=tuple(dict.fromkeys((*sieve.odd, *sample.odd))),
+            odd=tuple(dict.fromkeys((*plausible.odd, *sample.odd))),
         )
 
-    def _pcie(self, handle: Any, sieve: PlausibilityFilter) -> PcieLink | None:
-        def told(name: str, function: str, kind: str) -> int | None:
-            return sieve.number(name, self._nvml.ask(function, handle), kind)
+    def _pcie(self, handle: Any, plausible: PlausibilityFilter) -> PcieLink | None:
+        def number(name: str, function: str, kind: str) -> int | None:
+            return plausible.number(name, self._nvml.ask(function, handle), kind)
 
         link = PcieLink(
-            generation=told("pcie.generation", "nvmlDeviceGetCurrPcieLinkGeneration", "generation"),
-            width=told("pcie.width", "nvmlDeviceGetCurrPcieLinkWidth", "width"),
-            generation_max=told("pcie.generation_max", "nvmlDeviceGetMaxPcieLinkGeneration", "generation"),
-            width_max=told("pcie.width_max", "nvmlDeviceGetMaxPcieLinkWidth", "width"),
-            generation_gpu=told("pcie.generation_gpu", "nvmlDeviceGetGpuMaxPcieLinkGeneration", "generation"),
+            generation=number("pcie.generation", "nvmlDeviceGetCurrPcieLinkGeneration", "generation"),
+            width=number("pcie.width", "nvmlDeviceGetCurrPcieLinkWidth", "width"),
+            generation_max=number("pcie.generation_max", "nvmlDeviceGetMaxPcieLinkGeneration", "generation"),
+            width_max=number("pcie.width_max", "nvmlDeviceGetMaxPcieLinkWidth", "width"),
+            generation_gpu=number("pcie.generation_gpu", "nvmlDeviceGetGpuMaxPcieLinkGeneration", "generation"),
         )
         known = (link.generation, link.width, link.generation_max, link.width_max, link.generation_gpu)
         return link if any(value is not None for value in known) else None
 
     def _links(self, handle: Any) -> list[bool] | None:
-        """The state of each NVLink; None where there are none."""
+        """State of each NVLink; None if there are none."""
         states = []
-        for link in range(MOST_LINKS):
+        for link in range(MAX_LINKS):
             state = self._nvml.ask("nvmlDeviceGetNvLinkState", handle, link)
             if state is None:
                 break
@@ -239,34 +239,34 @@ class NvidiaProbe:
     def _peers(self, index: int, devices: Sequence[_Fixed | None]) -> tuple[Peer, ...]:
         own = devices[index]
         assert own is not None
-        found = []
+        peers = []
         for other, device in enumerate(devices):
             if device is None or other == index:
                 continue
             linked = self._nvml.ask("nvmlDeviceGetP2PStatus", own.handle, device.handle, NVLINK) == 0
             level = self._nvml.ask("nvmlDeviceGetTopologyCommonAncestor", own.handle, device.handle)
             path = "nvlink" if linked else PATHS.get(level) if isinstance(level, int) else None
-            found.append(Peer(other, path or "unknown"))
-        return tuple(found)
+            peers.append(Peer(other, path or "unknown"))
+        return tuple(peers)
 
     def _slices(self, handle: Any) -> tuple[MigSlice, ...]:
         most = self._nvml.ask("nvmlDeviceGetMaxMigDeviceCount", handle)
-        found = []
+        slices = []
         for place in range(min(most, 16) if isinstance(most, int) else 0):
             part = self._nvml.ask("nvmlDeviceGetMigDeviceHandleByIndex", handle, place)
             if part is not None:
-                found.append(self._slice(part))
-        return tuple(found)
+                slices.append(self._slice(part))
+        return tuple(slices)
 
     def _slice(self, part: Any) -> MigSlice:
-        sieve = PlausibilityFilter()
+        plausible = PlausibilityFilter()
         memory = self._nvml.ask("nvmlDeviceGetMemoryInfo", part)
-        total, used = sieve.memory("memory_bytes", getattr(memory, "total", None), getattr(memory, "free", None))
+        total, used = plausible.memory("memory_bytes", getattr(memory, "total", None), getattr(memory, "free", None))
         attributes = self._nvml.ask("nvmlDeviceGetAttributes", part)
-        sms = sieve.number("sms", getattr(attributes, "multiprocessorCount", None), "count")
+        sms = plausible.number("sms", getattr(attributes, "multiprocessorCount", None), "count")
         if total is None:
-            total = sieve.scaled("memory_bytes", getattr(attributes, "memorySizeMB", None), "count", MIB)
-        name = sieve.words("profile", self._nvml.ask("nvmlDeviceGetName", part)) or ""
+            total = plausible.scaled("memory_bytes", getattr(attributes, "memorySizeMB", None), "count", MIB)
+        name = plausible.words("profile", self._nvml.ask("nvmlDeviceGetName", part)) or ""
         return MigSlice(name.rpartition("MIG ")[2] or "?", total, used, sms)
 
     def _process_ids(self, device: _Fixed | None) -> tuple[int, ...]:
@@ -281,7 +281,7 @@ class NvidiaProbe:
 
 
 def _pair(value: Any) -> tuple[int, int] | None:
-    """Two whole numbers, as NVML gives modes (now, after a reset) and versions."""
+    """Two integers, as NVML returns modes (now, after a reset) and versions."""
     if isinstance(value, Sequence) and len(value) == 2 and all(isinstance(part, int) and 0 <= part < 10**7 for part in value):
         return int(value[0]), int(value[1])
     return None

@@ -1,4 +1,4 @@
-"""NVIDIA's management library, with its ways of failing sorted: cannot say, GPU lost, driver gone."""
+"""NVIDIA's management library (NVML), with its errors classified: value unavailable, GPU lost, driver gone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ UNINITIALISED, NO_PERMISSION, DRIVER_NOT_LOADED, TIMEOUT, LIBRARY_NOT_FOUND = 1,
 GPU_IS_LOST, RESET_REQUIRED, OPERATING_SYSTEM, VERSION_MISMATCH, GPU_NOT_FOUND, UNKNOWN = 15, 16, 17, 18, 28, 999
 LOST = frozenset({GPU_IS_LOST, RESET_REQUIRED, GPU_NOT_FOUND})
 GONE = frozenset({UNINITIALISED, DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND, VERSION_MISMATCH})
-PASSING = frozenset({TIMEOUT, OPERATING_SYSTEM, UNKNOWN})
+TRANSIENT = frozenset({TIMEOUT, OPERATING_SYSTEM, UNKNOWN})
 ABSENT = {
     LIBRARY_NOT_FOUND: "no-library",
     DRIVER_NOT_LOADED: "no-driver",
@@ -24,18 +24,18 @@ ABSENT = {
 
 
 class GpuLost(Exception):
-    """The driver knows the GPU but has no answer from it: fallen off the bus, or in need of a reset."""
+    """The GPU does not answer its driver: it fell off the bus or needs a reset."""
 
 
 class Nvml:
-    """The library, initialised. `library` is the module pynvml or whatever answers as it does."""
+    """NVML; `library` is the module pynvml or a replacement with its functions."""
 
     def __init__(self, library: Any) -> None:
         self._library = library
-        self.failures = 0  # passing failures so far: time-outs and errors without a name
+        self.failures = 0  # transient failures so far: timeouts and unknown errors
 
     def start(self) -> None:
-        """Initialise, or say why that cannot be."""
+        """Initialise NVML; raise VendorUnavailable if that fails."""
         try:
             self._library.nvmlInit()
         except Exception as problem:
@@ -43,7 +43,7 @@ class Nvml:
             raise VendorUnavailable("nvidia", kind, msg(f"absent.{kind}", why=_words(problem))) from problem
 
     def restart(self) -> None:
-        """Begin anew after the driver went away."""
+        """Initialise again after the driver went away."""
         self.stop()
         try:
             self.start()
@@ -51,12 +51,12 @@ class Nvml:
             raise DriverUnavailable from why
 
     def stop(self) -> None:
-        """Let go of the library, whatever state it is in."""
+        """Shut NVML down, in whatever state it is."""
         with contextlib.suppress(Exception):
             self._library.nvmlShutdown()
 
     def ask(self, function: str, *arguments: Any) -> Any:
-        """An answer, or None where this driver or this GPU has none."""
+        """Call a function; None if this driver or GPU does not support it."""
         try:
             return getattr(self._library, function)(*arguments)
         except AttributeError:  # an older nvidia-ml-py
@@ -67,12 +67,12 @@ class Nvml:
                 raise GpuLost from problem
             if code in GONE:
                 raise DriverUnavailable from problem
-            self.failures += code in PASSING
+            self.failures += code in TRANSIENT
             return None
 
 
 def open_nvml() -> Nvml:
-    """The library of this machine."""
+    """Load and initialise NVML."""
     try:
         library = import_module("pynvml")
     except ImportError as problem:

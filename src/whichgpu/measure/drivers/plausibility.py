@@ -1,4 +1,4 @@
-"""Answers of drivers that cannot be true are dropped and named: a percentage over 100, a GPU of 9 kW, 2^63 bytes."""
+"""Plausibility of driver values: a percentage over 100, a GPU of 9 kW or 2^63 bytes are dropped."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from whichgpu.base.units import MIB
 
 MAX_NAME_LENGTH = 96
 
-# what an answer may be, in the unit the drivers give it in
+# Limits of values, in the drivers' units.
 BOUNDS: dict[str, tuple[float, float]] = {
     "percent": (0, 100),
     "milliwatts": (0, 5_000_000),
@@ -23,7 +23,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
 
 
 class PlausibilityFilter:
-    """Lets values through that can be true and remembers the names of the others."""
+    """Passes plausible values and collects the names of the others."""
 
     def __init__(self) -> None:
         self._odd: dict[str, None] = {}
@@ -34,7 +34,7 @@ class PlausibilityFilter:
         return tuple(self._odd)
 
     def number(self, name: str, value: Any, kind: str) -> int | None:
-        """A whole number within its bounds."""
+        """Return an integer within the limits of its kind, else None."""
         if value is None:
             return None
         low, high = BOUNDS[kind]
@@ -44,17 +44,17 @@ class PlausibilityFilter:
         return int(value)
 
     def scaled(self, name: str, value: Any, kind: str, scale: int) -> int | None:
-        """The same in base units."""
-        found = self.number(name, value, kind)
-        return None if found is None else found * scale
+        """Return a plausible number in base units, else None."""
+        number = self.number(name, value, kind)
+        return None if number is None else number * scale
 
     def watts(self, name: str, value: Any) -> float | None:
-        """Watts of milliwatts."""
-        found = self.number(name, value, "milliwatts")
-        return None if found is None else found / 1000
+        """Convert plausible milliwatts to watts."""
+        number = self.number(name, value, "milliwatts")
+        return None if number is None else number / 1000
 
     def memory(self, name: str, total: Any, free: Any) -> tuple[int | None, int | None]:
-        """Total and used bytes; both unknown where they contradict each other."""
+        """Total and used bytes; both None if they contradict each other."""
         size, left = self.number(name, total, "bytes"), self.number(name, free, "bytes")
         if size is not None and (size < MIB or (left is not None and left > size)):
             self._odd[name] = None
@@ -62,10 +62,10 @@ class PlausibilityFilter:
         return size, None if size is None or left is None else size - left
 
     def words(self, name: str, value: Any) -> str | None:
-        """A printable text of bearable length."""
+        """Return a printable text of limited length, else None."""
         if value is None:
             return None
-        shown = "".join(mark for mark in str(value) if mark.isprintable()).strip()
-        if not shown or len(shown) > MAX_NAME_LENGTH:
+        text = "".join(mark for mark in str(value) if mark.isprintable()).strip()
+        if not text or len(text) > MAX_NAME_LENGTH:
             self._odd[name] = None
-        return shown[:MAX_NAME_LENGTH] or None
+        return text[:MAX_NAME_LENGTH] or None

@@ -1,4 +1,4 @@
-"""The seam between a driver and the rest: all that is known of GPUs comes through a `Probe`, so that answers can be replayed."""
+"""Interface between drivers and the rest: all readings come through a `Probe`, so that tests can replay them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from whichgpu.measure.drivers.card import Card, Sample
 
 
 class VendorUnavailable(Exception):
-    """A vendor's GPUs cannot be asked here; `kind` for programs, `message` for people."""
+    """A vendor's GPUs cannot be read on this machine; `kind` for programs, `message` for people."""
 
     def __init__(self, vendor: str, kind: str, message: Message) -> None:
         super().__init__(vendor, kind)
@@ -21,7 +21,7 @@ class VendorUnavailable(Exception):
 
 
 class DriverUnavailable(Exception):
-    """The driver did not answer this time; it may the next."""
+    """The driver did not answer this time; it may answer the next."""
 
 
 class Probe(Protocol):
@@ -29,24 +29,20 @@ class Probe(Protocol):
 
     def cards(self) -> tuple[Card, ...]:
         """Everything about every GPU."""
-        ...
 
     def samples(self, traffic: bool = False) -> tuple[Sample, ...]:
-        """What changes, of every GPU; with the PCIe traffic where asked, which takes longer. May raise `Hiccup`."""
-        ...
+        """One reading of every GPU, with PCIe traffic on request, which takes longer. May raise DriverUnavailable."""
 
     def processes(self) -> tuple[tuple[int, ...], ...]:
-        """Ids of the processes on each GPU, as far as they can be seen from here. Never shown, only followed in /proc."""
-        ...
+        """Ids of visible processes on each GPU; never displayed, only read in /proc."""
 
     def close(self) -> None:
-        """Let go of the driver."""
-        ...
+        """Release the driver."""
 
 
 @dataclass(frozen=True, slots=True)
 class MissingVendor:
-    """Why a vendor's GPUs are not in the report."""
+    """The reason why a vendor's GPUs are not in the report."""
 
     vendor: str
     kind: str
@@ -54,7 +50,7 @@ class MissingVendor:
 
 
 class CombinedProbe:
-    """Several probes as one, their GPUs numbered through."""
+    """Several probes as one, with their GPUs numbered consecutively."""
 
     def __init__(self, probes: Sequence[Probe]) -> None:
         self._probes = tuple(probes)
@@ -70,7 +66,7 @@ class CombinedProbe:
         return tuple(found)
 
     def samples(self, traffic: bool = False) -> tuple[Sample, ...]:
-        """All readings; a probe that fails leaves its GPUs lost, and only if all fail it is a hiccup."""
+        """One reading of all GPUs; those of a failing probe are lost. Raise DriverUnavailable if all probes fail."""
         found: list[Sample] = []
         failures = 0
         for place, probe in enumerate(self._probes):

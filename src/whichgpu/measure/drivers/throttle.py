@@ -1,4 +1,4 @@
-"""Why a GPU's clock is below its highest, as words. The bits are NVML's (nvmlClocksEventReasons)."""
+"""Reasons for clocks below the maximum, from NVML's bits (nvmlClocksEventReasons)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ REASONS = {
     0x400: "reliability",
 }
 THERMAL = frozenset({"software-thermal", "hardware-thermal"})
-POWER = frozenset({"power-cap", "board-limit"})
 SUPPLY = frozenset({"power-brake"})
 
 
 def reasons(bits: object) -> tuple[str, ...] | None:
-    """The reasons in a mask of bits; None where there is no mask.
+    """Reasons in a bit mask; None if there is no mask.
 
     >>> reasons(0x24), reasons(0), reasons(None), reasons(0x8000)
     (('power-cap', 'software-thermal'), (), None, ('bit-15',))

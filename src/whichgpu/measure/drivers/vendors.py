@@ -1,4 +1,4 @@
-"""The probes of this machine's GPUs: every vendor is asked."""
+"""Probes of this machine's GPUs of all vendors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from whichgpu.measure.drivers.probe import CombinedProbe, DriverUnavailable, Mis
 
 
 def open_probes(openers: Sequence[Callable[[], Probe]] | None = None) -> tuple[Probe | None, tuple[MissingVendor, ...]]:
-    """What can be asked here, as one probe, and why the rest cannot."""
+    """Open one probe of all GPUs, and list the vendors without one."""
     if openers is None:
         openers = usual_openers()
     found: list[Probe] = []
@@ -27,7 +27,7 @@ def open_probes(openers: Sequence[Callable[[], Probe]] | None = None) -> tuple[P
             OSError,
             ValueError,
             TypeError,
-        ) as why:  # a driver in a state nobody foresaw is no reason to fail
+        ) as why:  # An unforeseen driver state must not fail the command.
             missing.append(MissingVendor("?", "no-answer", msg("absent.no-answer", why=type(why).__name__)))
     if not found:
         return None, tuple(missing)
@@ -35,5 +35,5 @@ def open_probes(openers: Sequence[Callable[[], Probe]] | None = None) -> tuple[P
 
 
 def usual_openers() -> tuple[Callable[[], Probe], ...]:
-    """The vendors this tool can ask."""
+    """Functions that open the supported vendors' probes."""
     return (open_nvidia, open_amd, open_apple)

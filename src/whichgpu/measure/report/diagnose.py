@@ -1,4 +1,4 @@
-"""What holds a running job back, from readings of a GPU and of the host: rules over samples, nothing else.
+"""Bottlenecks of a running job, by rules over readings of a GPU and of the host.
 
 Utilisation only says that some kernel ran; the rules read it together with the memory controller, clocks, power, the
 reasons for slow clocks, PCIe traffic and the processors' side. The first verdict is the main one.
@@ -17,7 +17,7 @@ from whichgpu.measure.drivers.throttle import SUPPLY, THERMAL
 from whichgpu.measure.host_load import HostLoad
 from whichgpu.measure.meter import IDLE_PERCENT
 
-LEAST_SAMPLES = 3
+MIN_SAMPLES = 3
 WAITS_BELOW = 70  # percent of load
 MEMORY_BUSY = 60  # percent of the time the memory was read or written
 MEMORY_QUIET = 30
@@ -31,7 +31,7 @@ OFTEN, MOSTLY = 0.2, 0.5  # share of the samples
 
 @dataclass(frozen=True, slots=True)
 class Bottleneck:
-    """One thing that holds the job back; `sure` where the signs leave little else."""
+    """One bottleneck of a job; `sure` if the signs leave little doubt."""
 
     id: str
     gpu: int
@@ -43,7 +43,7 @@ class Bottleneck:
 
 @dataclass(frozen=True, slots=True)
 class _Signs:
-    """Averages over the window; None where no reading tells."""
+    """Averages over the window; None without readings."""
 
     load: float | None
     memory: float | None
@@ -62,9 +62,9 @@ class _Signs:
 
 
 def find_bottlenecks(samples: Sequence[Sample], loads: Sequence[HostLoad], card: Card) -> tuple[Bottleneck, ...]:
-    """Verdicts on one GPU from readings a few seconds apart; none where there are too few."""
+    """Bottlenecks of one GPU from readings a few seconds apart; none if there are too few readings."""
     alive = [sample for sample in samples if not sample.lost]
-    if len(alive) < LEAST_SAMPLES:
+    if len(alive) < MIN_SAMPLES:
         return ()
     signs = _signs(alive, loads, card)
     return tuple(_verdict(id, sure, card.index, signs) for id, sure in _rules(signs))
@@ -78,7 +78,7 @@ def _rules(signs: _Signs) -> Iterator[tuple[str, bool]]:
         if not signs.processes and signs.thread is None:
             yield "idle", True
             return
-        if (signs.workers or 0) < 1:  # busy data loaders are no stall: the GPU waits for them
+        if (signs.workers or 0) < 1:  # With busy data loaders the GPU waits for them instead.
             yield "stalled", True
         yield from _waiting(signs)
         return
@@ -96,7 +96,7 @@ def _rules(signs: _Signs) -> Iterator[tuple[str, bool]]:
 
 
 def _waiting(signs: _Signs) -> Iterator[tuple[str, bool]]:
-    """The GPU waits for something; who is busy meanwhile is the suspect."""
+    """Bottlenecks of a waiting GPU, by what is busy meanwhile."""
     if (signs.host or 0) >= FULL_HOST:
         yield "input-processor", True
     elif (signs.disk or 0) >= DISK_WAIT:
@@ -112,7 +112,7 @@ def _waiting(signs: _Signs) -> Iterator[tuple[str, bool]]:
 
 
 def _working(signs: _Signs) -> Iterator[tuple[str, bool]]:
-    """Kernels run nearly all the time; what they do tells what bounds them."""
+    """Bottlenecks of a GPU that runs kernels nearly all the time."""
     power = signs.power
     if (signs.memory or 0) >= MEMORY_BUSY:
         yield "memory", True
@@ -135,9 +135,9 @@ def _signs(samples: Sequence[Sample], loads: Sequence[HostLoad], card: Card) -> 
         memory=_mean(sample.memory_utilisation_percent for sample in samples),
         clock=_mean(_ratio(sample.sm_clock_hz, sample.sm_clock_max_hz) for sample in samples),
         power=_mean(_ratio(sample.power_watts, sample.power_limit_watts) for sample in samples),
-        thermal=_share(reasons, lambda told: bool(told & THERMAL)),
-        supply=_share(reasons, lambda told: bool(told & SUPPLY) or ("hardware-slowdown" in told and not told & THERMAL)),
-        capped=_share(reasons, lambda told: "power-cap" in told),
+        thermal=_share(reasons, lambda active: bool(active & THERMAL)),
+        supply=_share(reasons, lambda active: bool(active & SUPPLY) or ("hardware-slowdown" in active and not active & THERMAL)),
+        capped=_share(reasons, lambda active: "power-cap" in active),
         link=_mean(_ratio(traffic, carries) for traffic in busiest),
         narrow=(width, best) if width and best and width < best else None,
         thread=_mean(load.busiest_thread for load in loads),
@@ -168,7 +168,7 @@ def _verdict(id: str, sure: bool, gpu: int, signs: _Signs) -> Bottleneck:
 
 
 def _link_bandwidth(card: Card) -> int | None:
-    """Bytes a second one way over the link at work: its speed drops while a GPU rests, its width does not."""
+    """Bytes per second one way over the PCIe link at full speed, which drops while a GPU is idle."""
     link = card.pcie
     generation = (link.generation_max or link.generation) if link else None
     lane = PCIE_LANE_BYTES.get(generation) if generation else None
@@ -176,8 +176,8 @@ def _link_bandwidth(card: Card) -> int | None:
 
 
 def _busiest(sample: Sample) -> int | None:
-    told = [rate for rate in (sample.pcie_rx_bandwidth, sample.pcie_tx_bandwidth) if rate is not None]
-    return max(told, default=None)
+    rates = [rate for rate in (sample.pcie_rx_bandwidth, sample.pcie_tx_bandwidth) if rate is not None]
+    return max(rates, default=None)
 
 
 def _mean(values: Iterator[float | None] | Iterator[float] | Iterator[int | None]) -> float | None:
@@ -189,8 +189,8 @@ def _ratio(value: float | None, whole: float | None) -> float | None:
     return value / whole if value is not None and whole else None
 
 
-def _share(told: Sequence[set[str]], test: Callable[[set[str]], bool]) -> float:
-    return sum(test(one) for one in told) / len(told) if told else 0.0
+def _share(reasons: Sequence[set[str]], test: Callable[[set[str]], bool]) -> float:
+    return sum(test(active) for active in reasons) / len(reasons) if reasons else 0.0
 
 
 def _percent(value: float | None, scale: int) -> str | None:

@@ -1,4 +1,4 @@
-"""The whole report: machine, software, GPUs with their catalog variants, and what to look at."""
+"""The report of `doctor`: machine, software, GPUs with their catalog variants, and findings."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class DetectedGpu:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Report(Displayable):
-    """What is here, with nothing private in it."""
+    """Machine, software, GPUs and findings, without private data."""
 
     whichgpu: str
     host: Host
@@ -37,13 +37,13 @@ class Report(Displayable):
     gpus: tuple[DetectedGpu, ...]
     absent: tuple[MissingVendor, ...]
     findings: tuple[DoctorFinding, ...]
-    running: tuple[Bottleneck, ...] | None = None  # what holds the jobs back, where that was asked
+    running: tuple[Bottleneck, ...] | None = None  # bottlenecks of running jobs, on request
 
 
 def build_report(
     probe: Probe | None, absences: tuple[MissingVendor, ...], host: Host, software: InstalledSoftware, catalog: Catalog
 ) -> Report:
-    """The report of what the probe sees."""
+    """Build the report of a machine."""
     cards = _cards(probe)
     seen = tuple(DetectedGpu(card, match_card(card, catalog)) for card in cards)
     known = [_software(one, catalog) for one in seen]
@@ -56,11 +56,11 @@ def build_report(
 def _cards(probe: Probe | None) -> tuple[Card, ...]:
     try:
         return probe.cards() if probe else ()
-    except DriverUnavailable:  # the driver went away between the opening and the question
+    except DriverUnavailable:  # The driver went away after it was opened.
         return ()
 
 
 def _software(one: DetectedGpu, catalog: Catalog) -> Known | None:
-    """What runs on it: the same for every GPU of its instruction set, so a variant the catalog lacks has its kin's."""
+    """Software that supports a GPU; one without a catalog variant has that of its instruction set."""
     found = matched_gpu(one.match, catalog) or next((gpu for gpu in catalog.gpus if gpu.target == one.card.target), None)
     return found.software if found and one.card.target in (None, found.target) else None

@@ -1,4 +1,4 @@
-"""What doctor points out: one observation, how grave it is, and what to do about it."""
+"""Findings of `doctor`: an observation, its severity, and advice."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ class DoctorFinding:
 
 
 def finding(id: str, level: Level, gpu: int | None = None, **values: object) -> DoctorFinding:
-    """A finding whose sentences are found by its id."""
+    """Return a finding with the messages of its id."""
     return DoctorFinding(id, level, gpu, msg(f"doctor.found.{id}", **values), msg(f"doctor.advice.{id}", **values))
 
 
 def by_severity(findings: Iterable[DoctorFinding]) -> tuple[DoctorFinding, ...]:
-    """The gravest first; the machine's before its GPUs'."""
+    """Findings by severity; the machine's before its GPUs'."""
     return tuple(sorted(findings, key=lambda one: (LEVELS.index(one.level), -1 if one.gpu is None else one.gpu)))
 
 
 def version_numbers(text: str | None) -> tuple[int, ...] | None:
-    """Numbers of a version, to compare; None where there are none.
+    """Numbers of a version for comparison; None if there are none.
 
     >>> version_numbers("12.8"), version_numbers("2.11.0+cu130"), version_numbers("current"), version_numbers(None)
     ((12, 8), (2, 11, 0), None, None)

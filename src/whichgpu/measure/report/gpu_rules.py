@@ -1,4 +1,4 @@
-"""Rules about one GPU: each looks at a card, and at the catalog's variant of it, and says what it finds."""
+"""Rules about one GPU, from its driver's data and the catalog variant."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from whichgpu.measure.host import Host
 from whichgpu.measure.match import VariantMatch
 from whichgpu.measure.report.finding import DoctorFinding, Level, finding, version_numbers
 
-LITTLE_FREE = 0.2  # of the memory
-HELD = 0.05  # of the memory, by nobody that can be seen
+LITTLE_FREE = 0.2  # share of the memory that is free
+UNEXPLAINED_USE = 0.05  # share of the memory used without a visible process
 BUSY_PERCENT = 50
 NEAR_CELSIUS = 4
 LIMIT_SHARE = 0.98
@@ -22,7 +22,7 @@ LIMIT_SHARE = 0.98
 def card_findings(
     card: Card, match: VariantMatch, gpu: Gpu | None, software: Software | None, host: Host, several: bool
 ) -> Iterator[DoctorFinding]:
-    """All that is worth saying of one GPU; `gpu` is its variant, `software` what its instruction set is known to run."""
+    """Findings about one GPU; `gpu` is its variant, `software` what supports its instruction set."""
     if card.now.lost:
         yield finding("lost", "problem", card.index)
         return
@@ -66,11 +66,11 @@ def _power(card: Card) -> Iterator[DoctorFinding]:
 
 
 def _pcie(card: Card, gpu: Gpu | None, host: Host) -> Iterator[DoctorFinding]:
-    """A narrow link is a fault; a slow one may only be resting, unless the GPU works."""
+    """A narrow PCIe link is a fault; a slow one only if the GPU is busy, since idle links slow down."""
     link = card.pcie
     if link is None:
         return
-    level: Level = "note" if host.virtual == "vm" else "warning"  # what a virtual machine shows need not be the real slot
+    level: Level = "note" if host.virtual == "vm" else "warning"  # A virtual machine may not report the real slot.
     lanes = gpu.pcie.lanes if gpu and gpu.pcie else None
     best = max((width for width in (link.width_max, lanes) if width), default=None)
     if link.width and best and link.width < best:
@@ -86,7 +86,7 @@ def _memory(card: Card, gpu: Gpu | None) -> Iterator[DoctorFinding]:
     total, used = card.now.memory_bytes, card.now.memory_used_bytes
     if total and used is not None:
         sizes = {"free": format_memory(total - used), "total": format_memory(total), "n": card.now.processes or 0}
-        if card.now.processes == 0 and used > max(HELD * total, 2 * GIB) and not card.mig:
+        if card.now.processes == 0 and used > max(UNEXPLAINED_USE * total, 2 * GIB) and not card.mig:
             yield finding("memory-held", "warning", card.index, used=format_memory(used), **sizes)
         elif total - used < LITTLE_FREE * total:
             yield finding("memory-little", "warning", card.index, **sizes)

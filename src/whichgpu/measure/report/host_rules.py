@@ -1,4 +1,4 @@
-"""Rules about what is around the GPUs: access to them, the host's memory and processors, frameworks and their builds."""
+"""Rules about the host: access to the GPUs, memory, processors, frameworks and their builds."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from whichgpu.measure.host import Host, usable_cores
 from whichgpu.measure.report.finding import DoctorFinding, finding, version_numbers
 from whichgpu.measure.software import InstalledSoftware
 
-LEAST_SHARED = GIB  # of /dev/shm: Docker's 64 MiB stop PyTorch's data loaders
-LEAST_CORES = 4  # for each GPU, to feed it
+MIN_SHARED_MEMORY = GIB  # of /dev/shm: PyTorch's data loaders fail with Docker's 64 MiB
+MIN_CORES_PER_GPU = 4  # to feed it (assumed)
 
 Seen = tuple[Card, Known | None]  # a GPU, and what the catalog knows to run on its instruction set
 
@@ -21,7 +21,7 @@ Seen = tuple[Card, Known | None]  # a GPU, and what the catalog knows to run on 
 def host_findings(
     host: Host, software: InstalledSoftware, seen: Sequence[Seen], absences: Sequence[MissingVendor]
 ) -> Iterator[DoctorFinding]:
-    """All that is worth saying of the machine."""
+    """Findings about the machine."""
     if not seen:
         yield _no_gpu(host, absences)
     yield from _visibility(software, bool(seen))
@@ -51,20 +51,20 @@ def _visibility(software: InstalledSoftware, found: bool) -> Iterator[DoctorFind
 
 
 def _supply(host: Host, cards: Sequence[Card]) -> Iterator[DoctorFinding]:
-    """Cores, memory and shared memory that the GPUs have to be fed with."""
+    """Findings about cores, memory and shared memory."""
     cores = usable_cores(host)
-    if cores is not None and cores < LEAST_CORES * len(cards):
+    if cores is not None and cores < MIN_CORES_PER_GPU * len(cards):
         yield finding("few-cores", "note", cores=significant(cores), n=len(cards))
     ram = min((size for size in (host.ram_bytes, host.ram_limit_bytes) if size), default=None)
     largest = max((card.now.memory_bytes or 0 for card in cards if card.vendor != "apple"), default=0)
     if ram is not None and ram < largest:
         yield finding("little-ram", "note", ram=format_memory(ram), memory=format_memory(largest))
-    if host.shared_memory_bytes is not None and host.shared_memory_bytes < LEAST_SHARED:
+    if host.shared_memory_bytes is not None and host.shared_memory_bytes < MIN_SHARED_MEMORY:
         yield finding("little-shared", "warning", size=format_memory(host.shared_memory_bytes))
 
 
 def _torch(software: InstalledSoftware, seen: Sequence[Seen]) -> Iterator[DoctorFinding]:
-    """Whether the PyTorch that is installed has code for each GPU, and a driver that runs it."""
+    """Findings about PyTorch: whether it has code for each GPU and a driver that runs it."""
     installed = software.packages.get("torch")
     vendors = {card.vendor for card, _ in seen}
     if installed is None:
@@ -84,7 +84,7 @@ def _torch(software: InstalledSoftware, seen: Sequence[Seen]) -> Iterator[Doctor
 
 def _torch_on(card: Card, known: Known | None, installed: str, built: str | None) -> Iterator[DoctorFinding]:
     cuda, driver = version_numbers(built), version_numbers(card.api_version)
-    if cuda and driver and cuda[0] > driver[0]:  # within a major version newer minor ones run on older drivers
+    if cuda and driver and cuda[0] > driver[0]:  # Within a major version newer minor versions run on older drivers.
         yield finding("torch-driver", "problem", card.index, version=installed, built=built, driver=card.api_version)
     if known is None or cuda is None:
         return

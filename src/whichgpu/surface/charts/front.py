@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from whichgpu.base.messages import Language
 from whichgpu.base.units import format_amount
-from whichgpu.decide.answer.explain import gpu_count_label
 from whichgpu.decide.answer.recommend_answer import RecommendAnswer
 from whichgpu.decide.candidate import Candidate
 from whichgpu.surface.candidate_cells import user_wait
@@ -33,55 +32,13 @@ POINT = ("name", "machine", "time", "cost")
 def front_chart(answer: RecommendAnswer, language: Language) -> Spec:
     """Chart of `recommend --plot`: candidates, then terms and batch sizes where there are several."""
     text = language.text
-    panels = [(text("chart.front"), _front(answer, language))]
+    panels = [(text("chart.front"), front_picture(answer, language))]
     if answer.terms:
         machine = f"{answer.answer.provider} {answer.answer.instance}"
         panels.append((text("chart.terms", machine=machine), terms_picture(answer, language)))
     if len(answer.curve) > 1:
         panels.append((text("chart.curve"), _batch_curve(answer, language)))
     return file_chart(*panels)
-
-
-def _front(answer: RecommendAnswer, language: Language) -> Spec:
-    """All candidates shown, a line through the Pareto front; a service's time is that of a whole answer."""
-    text, is_service = language.text, answer.kind == "service"
-    shown = [_file_point(one, answer) for one in (*answer.candidates, *answer.pareto)]
-    points = list({(one["name"], one["machine"]): one for one in shown}.values())
-    front = [_file_point(one, answer) for one in answer.pareto]
-    best = _file_point(answer.answer, answer)
-    cost = text("chart.cost-month" if is_service else "chart.cost", currency=answer.answer.cost.currency)
-    place = {
-        "x": quantity("time", text("chart.answer-seconds" if is_service else "chart.hours"), log=True, axis={"format": "~g"}),
-        "y": quantity("cost", cost, log=True, axis={"format": "~s"}),
-    }
-    dot = {"type": "point", "filled": True, "size": 60, "color": COLOURS[0], "opacity": 0.6}
-    labelled = list({one["name"]: one for one in (*front, best)}.values())  # Labels of all would overlap.
-    layers = [
-        {"data": {"values": front}, "mark": {"type": "line", "color": COLOURS[0]}, "encoding": place},
-        {"data": {"values": points}, "mark": dot, "encoding": {**place, "tooltip": [{"field": name} for name in POINT]}},
-        {"data": {"values": labelled}, "mark": {"type": "text", "dy": -11, "align": "left"},
-         "encoding": {**place, "text": {"field": "name"}}},
-        {"data": {"values": [best]}, "mark": {"type": "point", "size": 260, "color": COLOURS[5]}, "encoding": place},
-    ]  # fmt: skip
-    return {"width": 640, "height": 420, "layer": layers}
-
-
-def _file_point(one: Candidate, answer: RecommendAnswer) -> Spec:
-    is_service = answer.kind == "service"
-    time = _answer_seconds(one, answer) if is_service else one.run_time.value / 3600.0
-    return {
-        "name": f"{gpu_count_label(one.gpus)} {one.gpu_name}",
-        "machine": f"{one.provider} {one.instance}, {one.region}, {one.term}",
-        "time": round(time, 4),
-        "cost": float((one.cost_per_month if is_service else one.cost).amount),
-    }
-
-
-def _answer_seconds(one: Candidate, answer: RecommendAnswer) -> float:
-    """Seconds from a request to the end of its answer."""
-    first = one.ttft.value if one.ttft else one.time.value
-    tokens = max(1, int(answer.request.get("seq_out") or 1)) - 1
-    return first + tokens * one.tpot.value if one.tpot else first
 
 
 def _batch_curve(answer: RecommendAnswer, language: Language) -> Spec:
@@ -99,10 +56,10 @@ def _batch_curve(answer: RecommendAnswer, language: Language) -> Spec:
 def front_picture(answer: RecommendAnswer, language: Language) -> Spec:
     """Cost against run time, or against the wait for tokens of a service; the recommended candidate is marked."""
     text, is_service = language.text, answer.kind == "service"
-    shown = {id(one): one for one in (*answer.candidates, *answer.pareto)}.values()
-    points = list({(one.gpu, one.gpus, one.instance): _page_point(one, is_service, language) for one in shown}.values())
+    candidates = {id(one): one for one in (*answer.candidates, *answer.pareto)}.values()
+    points = list({(one.gpu, one.gpus, one.instance): _point(one, is_service, language) for one in candidates}.values())
     front = _pareto_front(points)
-    best = _page_point(answer.answer, is_service, language)
+    best = _point(answer.answer, is_service, language)
     kinds = [text("web.kind-answer"), text("web.kind-front"), text("web.kind-other")]
     for point in points:
         point["kind"] = kinds[0] if _same(point, best) else kinds[1] if any(_same(point, one) for one in front) else kinds[2]
@@ -113,6 +70,7 @@ def front_picture(answer: RecommendAnswer, language: Language) -> Spec:
     y = quantity("cost", cost, log=True, axis={"format": "~s"})
     kind = {"field": "kind", "type": "nominal", "title": text("field.kind"), "sort": kinds, "legend": {"title": None}}
     marks = {
+        "data": {"values": points},
         "mark": {"type": "point", "filled": True, "opacity": 1, "stroke": CARD, "strokeWidth": 1},
         "encoding": {
             "x": x, "y": y,
@@ -131,16 +89,16 @@ def front_picture(answer: RecommendAnswer, language: Language) -> Spec:
     }
     place_labels(points, kinds[:2], HEIGHT)
     names = {
+        "data": {"values": [point for point in points if "align" in point]},
         "mark": {"type": "text", "fontSize": LABEL_SIZE, "color": INK, **{key: {"expr": f"datum.{key}"} for key in LABEL_PLACE}},
-        "transform": [{"filter": "isValid(datum.align)"}],
         "encoding": {"x": x, "y": y, "text": {"condition": {"test": NARROW_CHART_TEST, "value": ""}, "field": "name"}},
     }
     cheapest = format_amount(answer.answer.cost.amount)
     description = text("web.described-front", n=len(points), name=best["name"], cost=cheapest, currency=currency)
-    return picture(description, HEIGHT, data={"values": points}, layer=[line, marks, names])
+    return picture(description, HEIGHT, layer=[line, marks, names])
 
 
-def _page_point(one: Candidate, is_service: bool, language: Language) -> Spec:
+def _point(one: Candidate, is_service: bool, language: Language) -> Spec:
     return {
         "name": f"{one.gpus}× {one.gpu_name}",
         "machine": language.listed(filter(None, (one.provider, one.instance, one.region, language.text(f"term.{one.term}")))),

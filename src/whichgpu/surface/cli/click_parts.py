@@ -142,10 +142,7 @@ def option(*names: str, **settings: Any) -> Callable[[Any], Any]:
 
 
 def command(
-    name: str,
-    epilog: bool = False,
-    id: str | None = None,
-    undated: str | None = None,
+    name: str, epilog: bool = False, id: str | None = None, undated: str | None = None
 ) -> Callable[[Callable[..., Any]], Command]:
     """Declare a command that only the command line has; its function takes the session first.
 

@@ -21,29 +21,12 @@ from whichgpu.surface.cli.settings import config_path, early_option, read_config
 from whichgpu.surface.commands.render.output import CannotWrite, Output, ReaderGone, silence, write_error
 from whichgpu.surface.commands.session import Session, language_code
 
-# Module of this package with each command, in the order of the help; empty for one declared by its request.
-COMMANDS = {
-    "gpus": "",
-    "instances": "",
-    "cpus": "",
-    "regions": "",
-    "offers": "",
-    "compare": "",
-    "models": "",
-    "engines": "",
-    "fit": "",
-    "estimate": "",
-    "recommend": "",
-    "plan": "",
-    "buy": "",
-    "web": "web",
-    "doctor": "",
-    "measure": "",
-    "watch": "watch",
-    "catalog": "catalog",
-    "report-error": "report",
-    "completion": "completion",
-}
+# Commands in the order of the help, and the modules of this package for those without a declared request.
+COMMANDS = (
+    "gpus", "instances", "cpus", "regions", "offers", "compare", "models", "engines", "fit", "estimate", "recommend", "plan",
+    "buy", "web", "doctor", "measure", "watch", "catalog", "report-error", "completion",
+)  # fmt: skip
+MODULES = {"web": "web", "watch": "watch", "catalog": "catalog", "report-error": "report", "completion": "completion"}
 # Other words for commands.
 SYNONYMS = {"price": "offers", "prices": "offers", "pricing": "offers", "cost": "offers", "history": "catalog history"}
 COMPLETION_VARIABLE = "_WHICHGPU_COMPLETE"
@@ -58,9 +41,9 @@ class Root(Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        if not COMMANDS[name]:
+        if name not in MODULES:
             return click_command(name)
-        module = importlib.import_module(f"whichgpu.surface.cli.{COMMANDS[name]}")
+        module = importlib.import_module(f"whichgpu.surface.cli.{MODULES[name]}")
         command = getattr(module, name.replace("-", "_"))
         assert isinstance(command, click.Command)
         return command
@@ -83,13 +66,13 @@ class Root(Group):
         from whichgpu.catalog.find import exact_instances, gpus_named
         from whichgpu.catalog.store import Catalog
 
-        meant, rest = SYNONYMS.get(word.lower()), "--help"
-        if meant is None:
+        command, rest = SYNONYMS.get(word.lower()), "--help"
+        if command is None:
             catalog, rest = Catalog(), word
-            meant = "gpus" if gpus_named(catalog, word) else "instances" if exact_instances(catalog.instances, word) else None
-        if meant:
-            hint = msg("hint.try", command=f"whichgpu {meant} {rest}")
-            raise UnknownName("unknown-command", msg("error.unknown-command", name=word), hint, (meant,))
+            command = "gpus" if gpus_named(catalog, word) else "instances" if exact_instances(catalog.instances, word) else None
+        if command:
+            hint = msg("hint.try", command=f"whichgpu {command} {rest}")
+            raise UnknownName("unknown-command", msg("error.unknown-command", name=word), hint, (command,))
 
     def _defaults(self, ctx: click.Context, session: Session) -> dict[str, object]:
         """Defaults from the config file for every command and subcommand."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from whichgpu.base.codec import to_json_line
 from whichgpu.base.messages import Message, msg, printable
@@ -21,28 +21,31 @@ from whichgpu.surface.meter_text import block_lines, duration_text, money_text, 
 
 COLUMNS = "time index name utilisation_percent memory_used_bytes power_watts temperature_celsius throttle idle_seconds".split()
 PRICE_COLUMNS = ["money.amount", "idle_money.amount", "money.currency"]
-LAST_SECONDS, REPORT_SECONDS = 5, 10  # of a countdown: each of the last few, and every so many before
+LAST_SECONDS, REPORT_SECONDS = 5, 10  # of a countdown: every one of the last, every tenth before
 
 
-class Printer(Protocol):
+class Printer:
     """Prints readings as they come, and a summary at the end."""
+
+    def __init__(self, session: Session, reporter: EventReporter) -> None:
+        self._session, self._reporter = session, reporter
 
     def show(self, reading: WatchReading) -> None:
         """Print one reading."""
-        ...
+        raise NotImplementedError
 
     def end(self, last: WatchReading) -> None:
         """Print the summary."""
-        ...
+        self._reporter.say_summary(last.bill)
 
 
 def printer_of(
     session: Session, names: Sequence[str], ids: Sequence[str | None], one_line: bool, settings: WatchSettings, then: str | None
 ) -> Printer:
     """Printer for the session's format."""
+    reporter = EventReporter(session, then)
     if session.format == "json":
-        return JsonPrinter(session, names, ids)
-    reporter = EventReporter(session, settings, then)
+        return JsonPrinter(session, reporter, names, ids)
     terminal = session.out.isatty() and os.environ.get("TERM") != "dumb"
     if one_line:
         return StatusLinePrinter(session, reporter, overwriting=terminal and not settings.once)
@@ -51,24 +54,25 @@ def printer_of(
     return RowPrinter(session, reporter, names, settings)
 
 
-class JsonPrinter:
+class JsonPrinter(Printer):
     """One JSON object a reading, and one for the summary."""
 
-    def __init__(self, session: Session, names: Sequence[str], ids: Sequence[str | None]) -> None:
-        self._session, self._names, self._ids = session, names, ids
+    def __init__(self, session: Session, reporter: EventReporter, names: Sequence[str], ids: Sequence[str | None]) -> None:
+        super().__init__(session, reporter)
+        self._names, self._ids = names, ids
 
     def show(self, reading: WatchReading) -> None:
         """Print every field."""
         reply: dict[str, Any] = document(reading, self._session.language)
         bill = reply.pop("bill")
-        reply["gpus"] = [self._named(gpu) for gpu in reply["gpus"]]
+        reply["gpus"] = [self._with_name(gpu) for gpu in reply["gpus"]]
         self._write({**reply, **{name: bill[name] for name in ("seconds", "money", "idle_money")}})
 
     def end(self, last: WatchReading) -> None:
         """Print the bill."""
         self._write({"summary": document(last.bill, self._session.language)})
 
-    def _named(self, gpu: dict[str, Any]) -> dict[str, Any]:
+    def _with_name(self, gpu: dict[str, Any]) -> dict[str, Any]:
         place = gpu["index"]
         known = place < len(self._names)
         return {"gpu": self._ids[place] if known else None, "name": self._names[place] if known else None, **gpu}
@@ -81,8 +85,8 @@ class JsonPrinter:
 class EventReporter:
     """Reports events on stderr, each once: idle or lost GPUs, changed verdicts, the countdown."""
 
-    def __init__(self, session: Session, settings: WatchSettings, then: str | None) -> None:
-        self._session, self._settings, self._then = session, settings, then
+    def __init__(self, session: Session, then: str | None) -> None:
+        self._session, self._then = session, then
         self._verdicts: dict[int, str] = {}
         self._reported_seconds: int | None = None
 
@@ -134,11 +138,12 @@ class EventReporter:
         return msg(f"watch.event.{event.kind}") if event.kind not in ("countdown", "run") else None
 
 
-class RowPrinter:
+class RowPrinter(Printer):
     """A growing table as TSV, CSV or Markdown, one row per GPU and reading."""
 
     def __init__(self, session: Session, reporter: EventReporter, names: Sequence[str], settings: WatchSettings) -> None:
-        self._session, self._reporter, self._names = session, reporter, names
+        super().__init__(session, reporter)
+        self._names = names
         self._default_columns = [*COLUMNS, *(PRICE_COLUMNS if settings.price else ())]
         self._columns: list[str] | None = None
 
@@ -162,10 +167,6 @@ class RowPrinter:
         session.out.flush()
         self._reporter.report(reading)
 
-    def end(self, last: WatchReading) -> None:
-        """Print the summary."""
-        self._reporter.say_summary(last.bill)
-
     def _write(self, header: Sequence[str] | None, rows: list[list[Any]]) -> None:
         out, form = self._session.out, self._session.format
         if form == "markdown":
@@ -179,11 +180,12 @@ class RowPrinter:
         write(out, lines[0], lines[1:])
 
 
-class StatusLinePrinter:
+class StatusLinePrinter(Printer):
     """One line a reading; on a terminal it overwrites the last."""
 
     def __init__(self, session: Session, reporter: EventReporter, overwriting: bool) -> None:
-        self._session, self._reporter, self._overwriting = session, reporter, overwriting
+        super().__init__(session, reporter)
+        self._overwriting = overwriting
 
     def show(self, reading: WatchReading) -> None:
         """Print the line."""
@@ -206,14 +208,15 @@ class StatusLinePrinter:
         if self._overwriting:
             self._session.out.write("\n")
             self._session.out.flush()
-        self._reporter.say_summary(last.bill)
+        super().end(last)
 
 
-class BlockPrinter:
+class BlockPrinter(Printer):
     """Lines redrawn at each reading; events are printed above them and stay."""
 
     def __init__(self, session: Session, reporter: EventReporter, names: Sequence[str], settings: WatchSettings) -> None:
-        self._session, self._reporter, self._names, self._settings = session, reporter, names, settings
+        super().__init__(session, reporter)
+        self._names, self._settings = names, settings
         self._line_count = 0
 
     def show(self, reading: WatchReading) -> None:
@@ -232,7 +235,3 @@ class BlockPrinter:
         out.write("\n".join(lines) + "\n")
         out.flush()
         self._line_count = len(lines)
-
-    def end(self, last: WatchReading) -> None:
-        """Print the summary below."""
-        self._reporter.say_summary(last.bill)

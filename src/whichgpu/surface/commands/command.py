@@ -27,29 +27,11 @@ Ask = Callable[[Session, Request], Any]
 Show = Callable[[Session, Any], "int | None"]
 ShowFunction = TypeVar("ShowFunction", bound=Show)
 DATA = tuple(DataRequest.__annotations__)  # fields every request has
-# Module of this package that declares each command.
+# Module of this package that declares a command, where it has another name.
 MODULES = {
-    "gpus": "gpus",
-    "instances": "instances",
-    "cpus": "hosts",
-    "regions": "hosts",
-    "offers": "offers",
-    "compare": "compare",
-    "models": "models",
-    "engines": "engines",
-    "fit": "fit",
-    "estimate": "estimate",
-    "recommend": "recommend",
-    "plan": "plan",
-    "buy": "buy",
-    "doctor": "doctor",
-    "measure": "measure",
-    "catalog status": "catalog",
-    "catalog check": "catalog",
-    "catalog sources": "catalog",
-    "catalog history": "price_history",
-    "catalog diff": "price_history",
-}
+    "cpus": "hosts", "regions": "hosts", "catalog status": "catalog", "catalog check": "catalog", "catalog sources": "catalog",
+    "catalog history": "price_history", "catalog diff": "price_history",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -144,7 +126,7 @@ def command(
 @cache
 def command_named(name: str) -> Command:
     """Return the command of that name, loading its module on first use."""
-    importlib.import_module(f"whichgpu.surface.commands.{MODULES[name]}")
+    importlib.import_module(f"whichgpu.surface.commands.{MODULES.get(name, name)}")
     return _DECLARED[name]
 
 

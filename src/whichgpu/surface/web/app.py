@@ -58,7 +58,7 @@ def application(service: Service, rules: AccessRules) -> ASGIApp:
 
 async def first(request: Request) -> Response:
     """The first page."""
-    return await _page(request, next(iter(PAGES)), "html")
+    return await _page(request, PAGES[0], "html")
 
 
 async def page(request: Request, name: str) -> Response:

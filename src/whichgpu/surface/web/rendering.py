@@ -23,6 +23,7 @@ from whichgpu.base.version import __version__
 from whichgpu.surface import tables
 from whichgpu.surface.cells import heading
 from whichgpu.surface.commands.command import command_line
+from whichgpu.surface.web.command_replies import CONTENT_TYPES as COMMAND_TYPES
 from whichgpu.surface.web.command_replies import HttpReply, client_error, command_reply, error_reply, status_of
 from whichgpu.surface.web.page import Page, PageContent, address, read_state, unknown_parameters, view_named, without_invalid
 from whichgpu.surface.web.reader_language import language_choices, language_in, with_language
@@ -30,17 +31,11 @@ from whichgpu.surface.web.views import PAGES
 from whichgpu.surface.web.views.single_file import single_file
 
 HERE = Path(__file__).parent
-CONTENT_TYPES = {
-    "html": "text/html; charset=utf-8",
-    "json": "application/json",
-    "csv": "text/csv; charset=utf-8",
-    "md": "text/markdown; charset=utf-8",
-    "part": "application/json",
-    "svg": "image/svg+xml",
-    "file": "text/html; charset=utf-8",
-}
-FRAME = '{% extends "base.html" %}{% block title %}{{ title }}{% endblock %}{% block answer %}{{ inside }}{% endblock %}'
+HTML = "text/html; charset=utf-8"
 FORMATS = {"json": "json", "csv": "csv", "md": "markdown"}  # formats of commands by ending
+CONTENT_TYPES = {ending: COMMAND_TYPES[format] for ending, format in FORMATS.items()}
+CONTENT_TYPES |= {"html": HTML, "file": HTML, "part": COMMAND_TYPES["json"], "svg": "image/svg+xml"}
+FRAME = '{% extends "base.html" %}{% block title %}{{ title }}{% endblock %}{% block answer %}{{ inside }}{% endblock %}'
 
 
 def render_page(name: str, ending: str, query: str, language: Language, chart: str | None = None) -> HttpReply:
@@ -74,7 +69,7 @@ def _ways_on(name: str | None, query: str, choices: Sequence[str]) -> dict[str, 
     view = view_named(name) if name else None
     valid = without_invalid(view, query) if view else None
     if name is None or view is None or valid is None:
-        return {"again": f"/{name or next(iter(PAGES))}", "choices": [(choice, "") for choice in choices]}
+        return {"again": f"/{name or PAGES[0]}", "choices": [(choice, "") for choice in choices]}
     parameter, state = valid
     is_single = not isinstance(state.get(parameter, ()), tuple)
     urls = [(choice, address(name, view, state | {parameter: choice}, parameter) if is_single else "") for choice in choices]

@@ -13,7 +13,7 @@ from whichgpu.workload.shapes import Transformer
 
 @dataclass(frozen=True, slots=True)
 class EncoderFamily:
-    """What sets an encoder apart from BERT."""
+    """Differences of an encoder from BERT."""
 
     token_types: int = 2
     position_offset: int = 0
@@ -110,16 +110,8 @@ def _disentangled(fields: Fields, shape: Transformer, model_type: str) -> Transf
 def _modern(fields: Fields) -> Transformer:
     """ModernBERT (arXiv 2412.13663): rotary, gated, no biases, every third layer sees everything."""
     hidden = fields.size("hidden_size")
-    heads = fields.heads(hidden, "num_attention_heads")
     return Transformer(
-        name=fields.name,
-        model_type="modernbert",
-        hidden=hidden,
-        layers=fields.layers("num_hidden_layers"),
-        heads=heads,
-        kv_heads=heads,
-        head_dim=hidden // heads,
-        ffn=fields.size("intermediate_size"),
+        **encoder_sizes(fields, "modernbert", hidden, fields.size("intermediate_size")),
         vocab=fields.size("vocab_size", high=10**8),
         gated=True,
         norm="layer",
@@ -137,6 +129,21 @@ def _modern(fields: Fields) -> Transformer:
         norm_bias=fields.flag("norm_bias", default=False),
         other=-hidden,  # the first layer reads the embedding's normalisation and has none of its own before attention
     )
+
+
+def encoder_sizes(fields: Fields, model_type: str, hidden: int, ffn: int) -> dict[str, Any]:
+    """Fields of a shape that encoders state under the same keys."""
+    heads = fields.heads(hidden, "num_attention_heads")
+    return {
+        "name": fields.name,
+        "model_type": model_type,
+        "hidden": hidden,
+        "layers": fields.layers("num_hidden_layers"),
+        "heads": heads,
+        "kv_heads": heads,
+        "head_dim": hidden // heads,
+        "ffn": ffn,
+    }
 
 
 def bare(shape: Transformer, model_type: str) -> Transformer:

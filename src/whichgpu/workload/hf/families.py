@@ -1,4 +1,4 @@
-"""What sets each family of decoders apart from Llama, beyond the numbers its config.json states.
+"""Differences of each decoder family from Llama beyond the numbers its config.json states.
 
 Facts of the published architectures; every row is checked against the parameter counts of the reference implementations.
 """
@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """How a decoder is built where its config does not say. The defaults are Llama's."""
+    """Architecture of a decoder where its config is silent. The defaults are Llama's."""
 
     norm: Literal["rms", "layer"] = "rms"
     gated: bool = True

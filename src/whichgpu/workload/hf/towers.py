@@ -1,4 +1,4 @@
-"""What stands beside the language model in a multimodal one: the vision tower and its projector, counted."""
+"""Parameters of the vision tower and projector of a multimodal model."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _qwen2_5(fields: Fields, hidden: int) -> int:
 
 
 def _qwen3(fields: Fields, hidden: int) -> int:
-    """As Qwen2's, with learned positions, and further mergers that feed the language model's first layers."""
+    """Qwen2's tower with learned positions and further mergers that feed the language model's first layers."""
     inner = _inner(fields)
     width, ffn = inner.size("hidden_size", default=1152), inner.size("intermediate_size", default=4304)
     layer = 4 * width * (width + 1) + 2 * width * ffn + ffn + width + 4 * width

@@ -8,6 +8,7 @@ from typing import Any
 
 from whichgpu.base.messages import msg
 from whichgpu.workload.hf.decoder import activation
+from whichgpu.workload.hf.encoder import encoder_sizes
 from whichgpu.workload.hf.fields import Fields
 from whichgpu.workload.parameters import count_parameters
 from whichgpu.workload.shapes import Patches, Transformer
@@ -46,7 +47,7 @@ def vision_encoder(fields: Fields, model_type: str) -> Transformer:
     ratio = fields.size("mlp_ratio", default=4, high=64)
     ffn = hidden * ratio if model_type == "dinov2" else fields.size("intermediate_size")
     shape = Transformer(
-        **_sizes(fields, model_type, hidden, (ffn * 2 // 3 + 7) // 8 * 8 if swiglu else ffn),
+        **encoder_sizes(fields, model_type, hidden, (ffn * 2 // 3 + 7) // 8 * 8 if swiglu else ffn),
         vocab=0,
         gated=swiglu,
         norm="layer",
@@ -80,7 +81,7 @@ def text_tower(fields: Fields, model_type: str) -> Transformer:
     context = fields.size("max_position_embeddings")
     projection = fields.size("projection_size", default=hidden)
     return Transformer(
-        **_sizes(fields, model_type, hidden, fields.size("intermediate_size")),
+        **encoder_sizes(fields, model_type, hidden, fields.size("intermediate_size")),
         vocab=fields.size("vocab_size", high=10**8),
         gated=False,
         norm="layer",
@@ -120,20 +121,6 @@ def square(fields: Fields, key: str) -> int:
     if isinstance(value, list | tuple) and value:
         return Fields({key: value[0]}, fields.name, fields.prefix).size(key, high=100_000)
     return fields.size(key, high=100_000)
-
-
-def _sizes(fields: Fields, model_type: str, hidden: int, ffn: int) -> dict[str, Any]:
-    heads = fields.heads(hidden, "num_attention_heads")
-    return {
-        "name": fields.name,
-        "model_type": model_type,
-        "hidden": hidden,
-        "layers": fields.layers("num_hidden_layers"),
-        "heads": heads,
-        "kv_heads": heads,
-        "head_dim": hidden // heads,
-        "ffn": ffn,
-    }
 
 
 def _pooling_head(shape: Transformer) -> int:

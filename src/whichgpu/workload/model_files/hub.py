@@ -10,7 +10,7 @@ from typing import Any
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import Message, msg
-from whichgpu.workload.model_files.bounded_read import MOST_CONFIG, parse_config, read_config
+from whichgpu.workload.model_files.bounded_read import MAX_CONFIG_BYTES, parse_config, read_config
 
 HOST = "huggingface.co"
 TIMEOUT = 10.0  # seconds
@@ -40,7 +40,7 @@ def hub_config(repository: str) -> dict[str, Any]:
 
 
 def fetch(url: str, token: str | None) -> bytes:
-    """What lies there, one byte more than the limit at most; the token goes to that host alone. OSError if it fails."""
+    """Content of a URL, at most one byte more than the limit; the token goes to that host alone. Raises OSError."""
     import http.client
     from urllib.parse import urlsplit
     from urllib.request import HTTPRedirectHandler, Request, build_opener
@@ -60,7 +60,7 @@ def fetch(url: str, token: str | None) -> bytes:
     try:
         request = allow(Request(url, headers={"User-Agent": "whichgpu"}))
         with build_opener(Redirects).open(request, timeout=TIMEOUT) as answer:
-            return bytes(answer.read(MOST_CONFIG + 1))
+            return bytes(answer.read(MAX_CONFIG_BYTES + 1))
     except http.client.HTTPException as problem:
         raise OSError(str(problem) or type(problem).__name__) from problem
 

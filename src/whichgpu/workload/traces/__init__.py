@@ -1,1 +1,1 @@
-"""Traces of requests, as others publish them."""
+"""Request traces."""

@@ -1,6 +1,6 @@
-"""Many lines of a trace at once: whole columns, or None where any line needs the closer look of the line-by-line reader.
+"""Read many lines of a trace at once into columns; None if any line needs the line-by-line reader.
 
-Nothing is decided here: what is not plainly right goes the slow way, so that both ways read every trace alike.
+Anything unusual is left to the slow reader, so that both read every trace alike.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ def _seconds(dates: NDArray[np.bytes_]) -> Floats | None:
         return None
     if np.isnat(found).any():
         return None
-    told: Floats = found.astype(np.int64) / 1e6
-    return told
+    seconds: Floats = found.astype(np.int64) / 1e6
+    return seconds
 
 
 def json_batches(time: str, prompt: str, output: str, hashes: str) -> Callable[[Sequence[str]], Batch | None]:

@@ -77,7 +77,7 @@ def test_the_largest_size_fits_and_the_next_does_not(usable: int, task: Any, dp:
         size = curve.largest(usable)
         if size:
             assert simple(curve.at(size)).device.high <= usable
-        assert simple(curve.at(size + 1)).device.high > usable or curve.told(size) in (131072, dp << 20)
+        assert simple(curve.at(size + 1)).device.high > usable or curve.to_user_units(size) in (131072, dp << 20)
 
 
 def test_one_curve_serves_many_limits_with_few_computations() -> None:

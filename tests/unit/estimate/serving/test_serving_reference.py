@@ -11,7 +11,6 @@ import pytest
 from numpy.typing import ArrayLike
 
 from tests.serving_cases import PLAIN
-from whichgpu.estimate.serving.equal_requests import simulate_equal_requests
 from whichgpu.estimate.serving.scheduler_limits import SchedulerLimits
 from whichgpu.estimate.serving.simulator import SimulationOutcome, _ServerLoop, simulate
 from whichgpu.estimate.serving.step_tables import StepTables, TableSizes
@@ -202,39 +201,6 @@ def test_runs_of_steps_taken_together_are_steps_taken_one_by_one(case: str, seed
     assert np.allclose(told.first, first, rtol=1e-9)
     assert np.allclose(told.finished, finished, rtol=1e-9)
     assert ("tight" not in case) or engine.preempted > 0  # else it tests less than it says
-
-
-@pytest.mark.parametrize("case", [case for case in CASES if "tight" not in case])
-def test_requests_of_one_length_take_a_shorter_way_to_the_same(case: str) -> None:
-    limits = replace(PLAIN, **CASES[case])  # type: ignore[arg-type]
-    times = np.cumsum(np.random.default_rng(3).exponential(0.015, 60)).tolist()
-    tables = StepTables(STEPS, TableSizes(limits.max_sequences, limits.max_batched_tokens, 4096))
-    for prompt, output in ((90, 40), (16, 17), (33, 1)):
-        engine, first, finished = one_by_one([(time, prompt, output) for time in times], limits)
-        told = simulate_equal_requests(times, prompt, output, tables, limits)
-        assert told is not None
-        assert told.read == engine.read
-        assert np.allclose(told.first, first, rtol=1e-9)
-        assert np.allclose(told.finished, finished, rtol=1e-9)
-        assert told.peak_cache == engine.peak / (limits.cache_tokens // limits.block_tokens)
-
-
-@pytest.mark.parametrize("changed", [{}, {"max_batched_tokens": 64}, {"mixed_steps": False}, {"block_tokens": 4}], ids=str)
-def test_the_shorter_way_is_given_up_where_somebody_is_thrown_out_and_only_there(changed: dict[str, Any]) -> None:
-    times = np.cumsum(np.random.default_rng(5).exponential(0.015, 40)).tolist()
-    given_up = 0
-    for blocks in range(12, 100, 8):
-        limits = replace(PLAIN, **({"cache_tokens": 16 * blocks} | changed))
-        tables = StepTables(STEPS, TableSizes(limits.max_sequences, limits.max_batched_tokens, 4096))
-        engine, first, finished = one_by_one([(time, 50, 45) for time in times], limits)
-        told = simulate_equal_requests(times, 50, 45, tables, limits)
-        assert (told is None) is (engine.preempted > 0)
-        given_up += told is None
-        if told is not None:
-            assert np.allclose(told.first, first, rtol=1e-9)
-            assert np.allclose(told.finished, finished, rtol=1e-9)
-            assert told.peak_cache == engine.peak / (limits.cache_tokens // limits.block_tokens)
-    assert 0 < given_up < 11
 
 
 def test_requests_go_to_who_has_the_least_to_do_of_equals_in_turn() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.serving_cases import PLAIN, linear, real, small
 from whichgpu.estimate.serving.load import Lengths, Load
-from whichgpu.estimate.serving.queueing import erlang_c, mean_wait
+from whichgpu.estimate.serving.load_screen import erlang_c, mean_wait
 from whichgpu.estimate.serving.simulator import Arrival, SimulationOutcome
 
 STEP = 1e-3

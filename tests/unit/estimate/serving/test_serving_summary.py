@@ -10,8 +10,7 @@ import pytest
 
 from tests.serving_cases import linear, small
 from whichgpu.estimate.serving.load import Lengths, Load, longest_request, mean_lengths
-from whichgpu.estimate.serving.load_screen import screen_load
-from whichgpu.estimate.serving.queueing import erlang_c, mean_wait
+from whichgpu.estimate.serving.load_screen import erlang_c, mean_wait, screen_load
 from whichgpu.estimate.serving.service_times import max_running
 from whichgpu.estimate.serving.simulator import SimulationOutcome
 from whichgpu.estimate.serving.summary import batch_size_bands, enough_requests, summarise

@@ -137,7 +137,9 @@ def test_traced_products() -> None:
     assert (op.flops, op.count, op.role, op.unit) == (2 * 12 * 128 * 64, 2.0, "forward", "bf16")
     (batched,) = traced.matmul(call("bmm", ((3.0, 12.0, 128.0), (3.0, 128.0, 64.0))), LoweringOptions())
     assert batched.flops == 3 * 2 * 12 * 128 * 64
-    (narrow,) = traced.matmul(call("mm", ((12.0, 128.0), (128.0, 64.0))), LoweringOptions(narrow="int8", narrow_width=1.0))
+    (narrow,) = traced.matmul(
+        call("mm", ((12.0, 128.0), (128.0, 64.0))), LoweringOptions(quantised_unit="int8", quantised_width=1.0)
+    )
     assert (narrow.unit, narrow.read) == ("int8", 12 * 128 + 128 * 64)
     (weights,) = traced.matmul(call("mm", ((64.0, 512.0), (512.0, 128.0)), "backward"), LoweringOptions())
     assert weights.role == "wgrad"

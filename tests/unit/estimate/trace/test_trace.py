@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from benchmarks.trace.convolution_workspace import convolution_workspace
 from whichgpu.base.errors import UsageError
 from whichgpu.estimate.trace import ModuleTrace, images, trace, trace_factory
-from whichgpu.estimate.trace.workspace import convolution_workspace
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed")
 nn = torch.nn

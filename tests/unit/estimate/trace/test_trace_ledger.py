@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from benchmarks.trace.convolution_workspace import convolution_workspace
 from whichgpu.base.errors import UsageError
 from whichgpu.estimate.trace.factory import find_factory
 from whichgpu.estimate.trace.trace_log import ModuleTrace, TracedOperator, TraceLog
-from whichgpu.estimate.trace.workspace import convolution_workspace
 
 IMAGE, WEIGHT, MADE = (2, 16, 8, 8), (32, 16, 3, 3), (2, 32, 4, 4)
 SIZE = 2 * 16 * 64 + 32 * 16 * 9 + 2 * 32 * 16

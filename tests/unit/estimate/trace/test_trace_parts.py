@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.trace.convolution_workspace import convolution_workspace
 from whichgpu.base.errors import UsageError
 from whichgpu.base.units import MIB
 from whichgpu.catalog.store import Catalog
@@ -24,7 +25,6 @@ from whichgpu.estimate.trace.framework import load_torch, load_torchvision
 from whichgpu.estimate.trace.recorder import tensors_of
 from whichgpu.estimate.trace.step import OPTIMIZERS, TracedOptimizer
 from whichgpu.estimate.trace.trace_log import TraceLog
-from whichgpu.estimate.trace.workspace import convolution_workspace
 from whichgpu.workload.shapes import TracedShape
 from whichgpu.workload.workload import Workload
 

@@ -32,8 +32,8 @@ def find_source(name: str) -> PriceSource:
     """Source of a name; a plug-in cannot replace a bundled one."""
     if name in OURS:
         module, _, kind = OURS[name].partition(":")
-        found: PriceSource = getattr(import_module(f"{__name__}.{module}"), kind)()
-        return found
+        source: PriceSource = getattr(import_module(f"{__name__}.{module}"), kind)()
+        return source
     plugins = _plugins()
     if name not in plugins:
         raise unknown_word("source", name, source_names())

@@ -56,9 +56,9 @@ class GpuHunt:
 
 def version_day(text: str) -> date | None:
     """Day of a version such as 20261114; None if it names none."""
-    found = re.match(r"(\d{4})(\d{2})(\d{2})(?!\d)", text)
+    match = re.match(r"(\d{4})(\d{2})(\d{2})(?!\d)", text)
     try:
-        return date(int(found[1]), int(found[2]), int(found[3])) if found else None
+        return date(int(match[1]), int(match[2]), int(match[3])) if match else None
     except ValueError:
         return None
 

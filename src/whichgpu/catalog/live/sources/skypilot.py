@@ -74,10 +74,10 @@ class SkyPilot:
         commits = COMMITS if base == BASE else f"{base}/commits"
         try:
             reply = request.client.get(f"{commits}?path=catalogs/v8/{cloud}/vms.csv&per_page=1", conditional=False)
-            found = msgspec.json.decode(reply.bytes(), type=list[_Commit])
+            latest = msgspec.json.decode(reply.bytes(), type=list[_Commit])
         except (DataError, msgspec.DecodeError, msgspec.ValidationError):
             return None
-        return found[0].commit.committer.date.date() if found else None
+        return latest[0].commit.committer.date.date() if latest else None
 
 
 def _failing(problem: DataError) -> Iterator[OfferRow]:
@@ -88,9 +88,9 @@ def _failing(problem: DataError) -> Iterator[OfferRow]:
 def digest_of(body: IO[bytes]) -> str:
     """SHA-256 of a body, which is rewound."""
     body.seek(0)
-    found = hashlib.file_digest(body, "sha256").hexdigest()  # type: ignore[arg-type]  # any readable file will do
+    digest = hashlib.file_digest(body, "sha256").hexdigest()  # type: ignore[arg-type]  # any readable file will do
     body.seek(0)
-    return found
+    return digest
 
 
 def known_content() -> dict[str, date]:

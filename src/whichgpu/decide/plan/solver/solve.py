@@ -293,14 +293,5 @@ def _of_all_columns(problem: Problem, chosen: Ints, found: ProgramSolution, boun
     counts = np.zeros((problem.levels, len(problem.columns)), dtype=np.int64)
     shares = np.zeros((problem.levels, len(problem.columns), problem.demand.shape[1]))
     counts[:, chosen], shares[:, chosen] = found.counts, found.shares
-    return Solution(
-        found.cost,
-        max(0.0, min(bound, found.cost)),
-        counts,
-        shares,
-        found.machines,
-        found.jobs,
-        len(chosen),
-        seconds,
-        found.change,
-    )
+    proven = max(0.0, min(bound, found.cost))
+    return Solution(found.cost, proven, counts, shares, found.machines, found.jobs, len(chosen), seconds, found.change)

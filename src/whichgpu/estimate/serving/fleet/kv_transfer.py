@@ -29,12 +29,7 @@ class Port:
 
 
 def port_of(
-    workload: Workload,
-    shape: Transformer,
-    gpu: Gpu,
-    gpus: int,
-    instance: Instance | None = None,
-    same_machine: bool = False,
+    workload: Workload, shape: Transformer, gpu: Gpu, gpus: int, instance: Instance | None = None, same_machine: bool = False
 ) -> Port:
     """Port of a replica of so many GPUs: their shares of the machine's network, or their links within the same machine."""
     fabric = fabric_of(gpu, instance, workload.interconnect, workload.network_gbps, workload.network)

@@ -110,24 +110,24 @@ class Fleet:
 
 
 def _problems(fleet: Fleet) -> list[Message]:
-    pools, found = fleet.pools, []
+    pools, problems = fleet.pools, []
     if not pools:
         return [msg("fleet.none")]
     for one in pools:
         if one.role not in ROLES:
-            found.append(msg("fleet.role", name=one.name, role=one.role, known=ROLES))
+            problems.append(msg("fleet.role", name=one.name, role=one.role, known=ROLES))
         if not 1 <= one.replicas <= MAX_REPLICAS or one.gpus < 1:
-            found.append(msg("fleet.copies", name=one.name, copies=one.replicas, most=f"{MAX_REPLICAS:,}"))
+            problems.append(msg("fleet.copies", name=one.name, copies=one.replicas, most=f"{MAX_REPLICAS:,}"))
         if not 0 <= one.spot <= one.replicas:
-            found.append(msg("fleet.spot", name=one.name, spot=one.spot, copies=one.replicas))
+            problems.append(msg("fleet.spot", name=one.name, spot=one.spot, copies=one.replicas))
         if not (isfinite(one.weight) and one.weight > 0):
-            found.append(msg("fleet.weight", name=one.name, weight=one.weight))
+            problems.append(msg("fleet.weight", name=one.name, weight=one.weight))
     for cache in sorted({one.cache for one in pools}):
         roles = {one.role for one in pools if one.cache == cache} - {"both"}
         if len(roles) == 1:
             there = roles.pop()
-            found.append(msg("fleet.half", there=there, missing="decode" if there == "prefill" else "prefill"))
-    return [*found, *_routing_problems(fleet), *_interruption_problems(fleet.interruptions)]
+            problems.append(msg("fleet.half", there=there, missing="decode" if there == "prefill" else "prefill"))
+    return [*problems, *_routing_problems(fleet), *_interruption_problems(fleet.interruptions)]
 
 
 def _routing_problems(fleet: Fleet) -> list[Message]:
@@ -153,11 +153,11 @@ def _routing_problems(fleet: Fleet) -> list[Message]:
 
 def _interruption_problems(one: Interruptions) -> list[Message]:
     numbers = {"rate": one.rate, "notice": one.notice, "warm-up": one.warm_up, "outage": one.outage}
-    found = [
+    problems = [
         msg("fleet.number", name=name, value=value) for name, value in numbers.items() if not (isfinite(value) and value >= 0)
     ]
     if one.rate > MAX_INTERRUPTION_RATE:
-        found.append(msg("fleet.too-often", rate=f"{one.rate:g}", most=f"{MAX_INTERRUPTION_RATE:g}"))
+        problems.append(msg("fleet.too-often", rate=f"{one.rate:g}", most=f"{MAX_INTERRUPTION_RATE:g}"))
     if one.retries < 0:
-        found.append(msg("fleet.number", name="retries", value=one.retries))
-    return found
+        problems.append(msg("fleet.number", name="retries", value=one.retries))
+    return problems

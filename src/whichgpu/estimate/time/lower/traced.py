@@ -74,8 +74,8 @@ def lowering_options(workload: Workload) -> LoweringOptions:
         nhwc=_channels_last(workload),
         amp=precision.startswith("amp"),
         training=workload.training,
-        narrow=record.operand_unit,
-        narrow_width=record.operand_bytes,
+        quantised_unit=record.operand_unit,
+        quantised_width=record.operand_bytes,
     )
 
 

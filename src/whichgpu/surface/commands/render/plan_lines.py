@@ -2,57 +2,38 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 from whichgpu.base.messages import Message, msg
+from whichgpu.base.money import Money
 from whichgpu.base.numerals import Numeral
 from whichgpu.base.units import format_seconds, significant
+from whichgpu.decide.candidate import Cost
 from whichgpu.decide.interrupted import PoliciesAnswer
-from whichgpu.decide.plan.plan_answer import BillRow, JobRow, PlanAnswer, format_range
+from whichgpu.decide.plan.plan_answer import BillRow, CheckRow, JobRow, PlanAnswer, format_range
 from whichgpu.decide.roles.roles_answer import DesignsAnswer, RolesAnswer
 
 
 def plan_lines(answer: PlanAnswer) -> list[Message]:
     """Everything under the table, in reading order."""
-    currency = answer.bound.currency
+    currency, hourly = answer.bound.currency, answer.cost_per_hour
+    bill = {"hour": _cost(hourly), "low": significant(float(hourly.low)), "high": significant(float(hourly.high))}
+    bill |= {"month": _cost(answer.cost_per_month), "whole": _cost(answer.cost), "hours": f"{answer.horizon_hours:,.0f}"}
+    bound = {"bound": _exact(answer.bound.amount), "cost": _exact(hourly.amount), "gap": f"{answer.gap:.2%}"}
+    search = {"offers": f"{answer.offers:,}", "columns": answer.columns, "program": answer.program}
+    bound_id = "plan.bound" if answer.offers else "plan.bound-owned"
     lines = [
-        msg(
-            "plan.bill",
-            hour=significant(float(answer.cost_per_hour.amount)),
-            low=significant(float(answer.cost_per_hour.low)),
-            high=significant(float(answer.cost_per_hour.high)),
-            month=significant(float(answer.cost_per_month.amount)),
-            whole=significant(float(answer.cost.amount)),
-            hours=f"{answer.horizon_hours:,.0f}",
-            currency=currency,
-        ),
-        msg(
-            "plan.bound" if answer.offers else "plan.bound-owned",
-            bound=_exact(float(answer.bound.amount)),
-            cost=_exact(float(answer.cost_per_hour.amount)),
-            gap=f"{answer.gap:.2%}",
-            free=f"{answer.headroom:.0%}",
-            currency=currency,
-            offers=f"{answer.offers:,}",
-            columns=answer.columns,
-            program=answer.program,
-        ),
+        msg("plan.bill", currency=currency, **bill),
+        msg(bound_id, free=f"{answer.headroom:.0%}", currency=currency, **bound, **search),
     ]
     if len(answer.levels) > 1:
         for level in answer.levels:
-            rate = significant(sum(level.rates.values()))
-            lines.append(
-                msg(
-                    "plan.level",
-                    share=f"{level.share:.0%}",
-                    rate=rate,
-                    gpus=level.gpus,
-                    cost=significant(float(level.cost_per_hour.amount)),
-                    currency=currency,
-                )
-            )
+            values = {"share": f"{level.share:.0%}", "rate": significant(sum(level.rates.values())), "gpus": level.gpus}
+            lines.append(msg("plan.level", cost=_cost(level.cost_per_hour), currency=currency, **values))
         lines += [_bill(row, currency) for row in answer.bill]
     lines += [msg("recommend.because", what=one) for one in dict.fromkeys(one for row in answer.groups for one in row.because)]
     alone = tuple(
-        msg("plan.alone", gpu=row.gpu_name, n=row.gpus or 0, cost=_exact(float(row.cost_per_hour.amount)), currency=currency)
+        msg("plan.alone", gpu=row.gpu_name, n=row.gpus or 0, cost=_exact(row.cost_per_hour.amount), currency=currency)
         if row.cost_per_hour
         else msg("plan.alone-none", gpu=row.gpu_name)
         for row in answer.alone
@@ -61,21 +42,7 @@ def plan_lines(answer: PlanAnswer) -> list[Message]:
     lines += [_job(row, currency, answer.horizon_hours) for row in answer.jobs]
     for row in answer.owned:
         lines.append(msg("plan.owned", gpu=row.gpu_name, used=row.used, n=row.gpus, what=(*row.roles, *row.reasons)))
-    for check in answer.simulation:
-        id = "plan.simulated-free" if check.met is None else "plan.simulated" if check.holds else "plan.simulated-fails"
-        met = {} if check.met is None else {"met": f"{check.met:.1%}"}
-        lines.append(
-            msg(
-                id,
-                model=check.model,
-                n=check.requests,
-                percentile=f"{check.percentile:g}",
-                ttft=format_range(check.ttft),
-                tpot=format_range(check.tpot),
-                latency=format_range(check.latency),
-                **met,
-            )
-        )
+    lines += [_simulation(check) for check in answer.simulation]
     lines += [msg("plan.breaks", what=one) for one in answer.breaks_first]
     if answer.curve:
         lines.append(_curve(answer, currency))
@@ -95,15 +62,20 @@ def plan_lines(answer: PlanAnswer) -> list[Message]:
     return lines
 
 
+def _simulation(check: CheckRow) -> Message:
+    id = "plan.simulated-free" if check.met is None else "plan.simulated" if check.holds else "plan.simulated-fails"
+    values = {"model": check.model, "n": check.requests, "percentile": f"{check.percentile:g}"}
+    values |= {name: format_range(getattr(check, name)) for name in ("ttft", "tpot", "latency")}
+    return msg(id, **values, **({} if check.met is None else {"met": f"{check.met:.1%}"}))
+
+
 def _curve(answer: PlanAnswer, currency: str) -> Message:
     name = answer.curve[0].objective
     points: list[Message] = []
     for one in answer.curve:
         at = Numeral(f"{significant(one.value)}/s") if name == "rate" else format_seconds(one.value)
         cost = one.cost_per_hour
-        points.append(
-            msg("plan.curve-point", at=at, cost=significant(float(cost.amount))) if cost else msg("plan.curve-none", at=at)
-        )
+        points.append(msg("plan.curve-point", at=at, cost=_cost(cost)) if cost else msg("plan.curve-none", at=at))
     return msg("plan.curve", goal=msg(f"plan.goal-{name}"), currency=currency, points=tuple(points))
 
 
@@ -122,7 +94,7 @@ def _designs(comparison: DesignsAnswer) -> list[Message]:
     lines = [msg("plan.roles", what=comparison.sentence)]
     for one in comparison.designs:
         gpus = tuple(f"{n}x {gpu}" for gpu, n in one.gpus)
-        cost, rate = significant(float(one.cost.amount)), significant(one.bears.value)
+        cost, rate = _cost(one.cost), significant(one.bears.value)
         lines.append(msg("plan.design", name=one.name, gpus=gpus, cost=cost, currency=one.cost.currency, rate=rate))
     return lines
 
@@ -131,7 +103,7 @@ def _policies(comparison: PoliciesAnswer) -> list[Message]:
     """Cost and share of requests within the objectives by policy."""
     lines = [msg("plan.policies", what=comparison.sentence)]
     for one in comparison.policies:
-        values = {"cost": significant(float(one.cost.amount)), "currency": one.cost.currency, "met": f"{one.met:.1%}"}
+        values = {"cost": _cost(one.cost), "currency": one.cost.currency, "met": f"{one.met:.1%}"}
         lines.append(msg("plan.policy", name=one.policy, more=one.more, lost=f"{one.lost:.2%}", **values))
     return lines
 
@@ -143,7 +115,7 @@ def _bill(row: BillRow, currency: str) -> Message:
         gpus=f"{row.gpus_per_machine}x {row.gpu_name}",
         where=_where(row),
         counts=tuple(map(str, row.machines_by_level)),
-        cost=significant(float(row.cost_per_hour.amount)),
+        cost=_cost(row.cost_per_hour),
         currency=currency,
     )
 
@@ -159,7 +131,7 @@ def _job(row: JobRow, currency: str, horizon: float) -> Message:
         where=_where(row),
         hours=significant(row.hours),
         deadline=significant(row.deadline_hours),
-        cost=significant(float(row.cost.amount)),
+        cost=_cost(row.cost),
         hourly=significant(float(row.cost.amount) / horizon),
         currency=currency,
     )
@@ -171,6 +143,10 @@ def _where(row: BillRow | JobRow) -> tuple[Message | str, ...]:
     return (*((row.region,) if row.region else ()), msg(f"term.{row.term}"), *seen)
 
 
-def _exact(value: float) -> Numeral:
+def _cost(cost: Money | Cost) -> str:
+    return significant(float(cost.amount))
+
+
+def _exact(amount: Decimal) -> Numeral:
     """Write money to the cent; amounts below one to three digits."""
-    return Numeral(f"{value:,.2f}") if value >= 1 else significant(value)
+    return Numeral(f"{amount:,.2f}") if amount >= 1 else significant(float(amount))

@@ -56,7 +56,7 @@ def document(language: Language) -> dict[str, Any]:
 
 
 def _path(endpoint: Endpoint, language: Language, answers: AnswerSchemas) -> dict[str, Any]:
-    text, found = language.text, fields(endpoint)
+    text, known = language.text, fields(endpoint)
     word = endpoint.command.rpartition(" ")[2]
     about = {
         "summary": text(f"command.{word}.short"),
@@ -65,11 +65,11 @@ def _path(endpoint: Endpoint, language: Language, answers: AnswerSchemas) -> dic
     }
     id = endpoint.path.replace("/", "-")
     answer = answers.of(command_of(endpoint))
-    query = [_parameter(name, field, endpoint, language) for name, field in found.items()]
+    query = [_parameter(name, field, endpoint, language) for name, field in known.items()]
     get = about | {"operationId": id, "parameters": query, "responses": _responses(language, answer=answer)}
-    names = {name: _schema(field, body=True) | {"description": _help(field, language)} for name, field in found.items()}
+    names = {name: _schema(field, body=True) | {"description": _help(field, language)} for name, field in known.items()}
     body = {"type": "object", "properties": names, "additionalProperties": False}
-    if required := [name for name, field in found.items() if field.required]:
+    if required := [name for name, field in known.items() if field.required]:
         body["required"] = required
     content = {JSON: {"schema": body, "example": endpoint.example}}
     post = about | {
@@ -144,38 +144,26 @@ def _jobs(language: Language) -> dict[str, Any]:
     example = {"command": "estimate", "task": "serve", "model": "llama-3.1-8b", "gpu": "H100 SXM", "rate": "5/s"}
     body = {"type": "object", "properties": {"command": {"type": "string"}, "trace": {"type": "string"}}, "required": ["command"]}
     events = {"description": text("web.events"), "content": {"text/event-stream": {"schema": {"type": "object"}}}}
-    problem = _responses(language)
+    job, problem = _responses(language, schema="Job"), _responses(language)
     del problem["200"], problem["304"]
+
+    def operation(id: str, parameters: list[Any], responses: Any, content: dict[str, Any] | None = None) -> dict[str, Any]:
+        about = {"summary": text(f"web.{id}"), "operationId": id, "tags": ["jobs"], "parameters": parameters}
+        received = {"requestBody": {"required": True, "content": content}} if content else {}
+        return about | received | {"responses": responses}
+
+    new_job = {JSON: {"schema": body, "example": example}}
+    upload = {"text/csv": {"schema": {"type": "string"}}}
     return {
-        f"{PREFIX}/jobs": {
-            "post": {
-                "summary": text("web.job-new"), "operationId": "job-new", "tags": ["jobs"], "parameters": [header],
-                "requestBody": {"required": True, "content": {JSON: {"schema": body, "example": example}}},
-                "responses": _responses(language, "202", "Job"),
-            },
-        },
+        f"{PREFIX}/jobs": {"post": operation("job-new", [header], _responses(language, "202", "Job"), new_job)},
         f"{PREFIX}/jobs/{{id}}": {
-            "get": {"summary": text("web.job-state"), "operationId": "job-state", "tags": ["jobs"], "parameters": [id],
-                    "responses": _responses(language, schema="Job")},
-            "delete": {"summary": text("web.job-cancel"), "operationId": "job-cancel", "tags": ["jobs"],
-                       "parameters": [id, header], "responses": _responses(language, schema="Job")},
+            "get": operation("job-state", [id], job),
+            "delete": operation("job-cancel", [id, header], job),
         },
-        f"{PREFIX}/jobs/{{id}}/events": {
-            "get": {"summary": text("web.job-events"), "operationId": "job-events", "tags": ["jobs"], "parameters": [id],
-                    "responses": {"200": events} | problem},
-        },
-        f"{PREFIX}/jobs/{{id}}/result": {
-            "get": {"summary": text("web.job-result"), "operationId": "job-result", "tags": ["jobs"], "parameters": [id],
-                    "responses": _responses(language)},
-        },
-        f"{PREFIX}/uploads": {
-            "post": {
-                "summary": text("web.upload"), "operationId": "upload", "tags": ["jobs"], "parameters": [header],
-                "requestBody": {"required": True, "content": {"text/csv": {"schema": {"type": "string"}}}},
-                "responses": _responses(language, "201", "Upload"),
-            },
-        },
-    }  # fmt: skip
+        f"{PREFIX}/jobs/{{id}}/events": {"get": operation("job-events", [id], {"200": events} | problem)},
+        f"{PREFIX}/jobs/{{id}}/result": {"get": operation("job-result", [id], _responses(language))},
+        f"{PREFIX}/uploads": {"post": operation("upload", [header], _responses(language, "201", "Upload"), upload)},
+    }
 
 
 def _ref(name: str) -> dict[str, str]:
@@ -184,16 +172,9 @@ def _ref(name: str) -> dict[str, str]:
 
 def _schemas() -> dict[str, Any]:
     words: dict[str, Any] = {"type": "string"}
-    error = {
-        "type": "object",
-        "required": ["kind", "message", "hint", "choices"],
-        "properties": {
-            "kind": words,
-            "message": words,
-            "hint": {"type": ["string", "null"]},
-            "choices": {"type": "array", "items": words},
-        },
-    }
+    choices = {"type": "array", "items": words}
+    values = {"kind": words, "message": words, "hint": {"type": ["string", "null"]}, "choices": choices}
+    error = {"type": "object", "required": list(values), "properties": values}
     number = {"type": "number"}
     figure = {"value": number, "low": number, "high": number, "unit": words, "basis": words, "sources": {"type": "array"}}
     return {

@@ -19,6 +19,7 @@ from whichgpu.surface.web.server.gate import check_change_header
 from whichgpu.surface.web.server.jobs import COMMANDS, FILES, FINISHED_STATES, Job
 from whichgpu.surface.web.server.service import Service, client_of
 
+METHODS = ["GET", "POST"]
 EVENTS = "text/event-stream"
 MAX_REQUESTS = 20_000
 FAILURE_STATUSES = {"too-long": 422, "job-cancelled": 409}  # of jobs without an answer
@@ -28,10 +29,7 @@ def api_routes() -> list[Route]:
     """Every route under /api."""
     jobs = f"{PREFIX}/jobs"
     return [
-        *(
-            Route(f"{PREFIX}/{path}", _endpoint(ALIASES.get(path, path)), methods=["GET", "POST"])
-            for path in (*BY_PATH, *ALIASES)
-        ),
+        *(Route(f"{PREFIX}/{path}", _endpoint(ALIASES.get(path, path)), methods=METHODS) for path in (*BY_PATH, *ALIASES)),
         Route(f"{PREFIX}/openapi.json", endpoint(schema)),
         Route("/api/docs", endpoint(reference)),
         Route(f"{PREFIX}/uploads", endpoint(upload), methods=["POST"]),
@@ -45,12 +43,8 @@ def api_routes() -> list[Route]:
 
 def _endpoint(path: str) -> Endpoint:
     async def respond(request: Request) -> Response:
-        question: dict[str, Any] = {
-            "kind": "rest",
-            "endpoint": path,
-            "query": request.url.query,
-            "lang": language_of(request).code,
-        }
+        code = language_of(request).code
+        question: dict[str, Any] = {"kind": "rest", "endpoint": path, "query": request.url.query, "lang": code}
         if request.method == "POST":
             limits = service_of(request).limits
             question["body"] = await json_body(request, limits.body_bytes, limits.body_seconds)
@@ -66,9 +60,8 @@ async def schema(request: Request) -> Response:
 
 async def reference(request: Request) -> Response:
     """The page that lists the endpoints."""
-    return answer_response(
-        request, await ask_worker(request, {"kind": "reference", "query": request.url.query, "lang": language_of(request).code})
-    )
+    question = {"kind": "reference", "query": request.url.query, "lang": language_of(request).code}
+    return answer_response(request, await ask_worker(request, question))
 
 
 async def upload(request: Request) -> Response:
@@ -130,12 +123,8 @@ async def job_result(request: Request, id: str) -> Response:
         return answer_response(request, job.answer)
     if job.state not in FINISHED_STATES:
         raise Refusal(404, "job-unfinished", {"Retry-After": "1"})
-    raise Refusal(
-        FAILURE_STATUSES.get(job.problem or "", 500),
-        job.problem or "lost",
-        None,
-        seconds=f"{service_of(request).limits.job_seconds:g}",
-    )
+    seconds = f"{service_of(request).limits.job_seconds:g}"
+    raise Refusal(FAILURE_STATUSES.get(job.problem or "", 500), job.problem or "lost", None, seconds=seconds)
 
 
 async def follow_job(request: Request, id: str) -> Response:

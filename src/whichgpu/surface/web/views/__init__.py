@@ -1,14 +1,5 @@
-"""The pages, in the order of the navigation; each module declares one with `@view`."""
+"""The pages, in the order of the navigation; the module of each name declares it with `@view`. The first is also "/"."""
 
 from __future__ import annotations
 
-# Module of this package that declares each page; the first page is also "/".
-PAGES = {
-    "recommend": "recommend",
-    "fit": "fit",
-    "gpus": "gpus",
-    "prices": "prices",
-    "plan": "plan",
-    "accuracy": "accuracy",
-    "sources": "sources",
-}
+PAGES = ("recommend", "fit", "gpus", "prices", "plan", "accuracy", "sources")

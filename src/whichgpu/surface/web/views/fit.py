@@ -39,14 +39,12 @@ def fit(page: Page) -> PageContent:
     names = page.state["gpu"] or DEFAULT_GPUS
     request = page.request(FitRequest) | {"gpu": names}
     command = "fit", request
-    context: dict[str, Any] = {
-        "form": _form(page), **page_words(page.language), "answer": None, "error": None, "needs": (), "bars": "",
-    }  # fmt: skip
+    context: dict[str, Any] = {"form": _form(page), **page_words(page.language), "answer": None, "error": None}
     try:
         question = workload(request, str, without=("gpu",))
         needs = verbs.needs(question, names, lookup_cache())
         charts = {"memory": _chart(needs.gpus[:MAX_BARS], page.language)}
-        context |= {"needs": _cells(needs.gpus, page.language), "request": needs.request}
+        context["request"] = needs.request
         if page.state["quick"]:
             return PageContent("fit_bars.html", context, command, charts)
         answer = verbs.fit_workload(question, names, catalog=catalog())
@@ -83,19 +81,6 @@ def _content(answer: FitAnswer, language: Language) -> dict[str, Any]:
 
 def _signed(headroom: int) -> str:
     return ("−" if headroom < 0 else "") + format_memory(abs(headroom))
-
-
-def _cells(needs: Sequence[GpuNeed], language: Language) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": one.gpu_name,
-            "fits": one.fits,
-            "word": language.text(f"verdict.{one.fits}"),
-            "needed": format_memory(int(one.needed.value)),
-            "usable": format_memory(one.usable),
-        }
-        for one in needs
-    ]
 
 
 def _form(page: Page) -> dict[str, Any]:

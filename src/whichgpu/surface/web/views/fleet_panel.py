@@ -36,7 +36,6 @@ def fleet_content(answer: PlanAnswer, language: Language) -> dict[str, Any]:
         "warnings": answer.warnings,
         "owned_rows": answer.owned,
         "sources": answer.sources,
-        "verify": answer.verify,
     }
 
 
@@ -62,7 +61,7 @@ def _groups(answer: PlanAnswer, language: Language) -> list[dict[str, Any]]:
             "gpus": f"{row.gpus}× {row.gpu_name}", "machine": f"{row.machines}× {row.provider} {row.instance}".strip(),
             "where": language.listed(filter(None, (row.region, language.text(f"term.{row.term}")))), "copies": row.copies,
             "each": row.gpus_per_copy, "batch": row.batch, "rate": significant(row.rate), "use": f"{row.utilisation:.0%}",
-            "cost": significant(float(row.cost_per_hour.amount)), "currency": row.cost_per_hour.currency, "because": row.because,
+            "cost": significant(float(row.cost_per_hour.amount)), "currency": row.cost_per_hour.currency,
             "seen": row.price_observed_at,
         }
         for row in answer.groups

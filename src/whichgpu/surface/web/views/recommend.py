@@ -27,12 +27,7 @@ TASK_FIELDS = {
 WORK_FIELDS = tuple(dict.fromkeys(name for names in TASK_FIELDS.values() for name in names))
 
 
-@view(
-    "recommend",
-    RecommendRequest,
-    extra={"any_model": Field(Flag())},
-    defaults={"task": "serve", "model": "llama-3.1-8b"},
-)
+@view("recommend", RecommendRequest, extra={"any_model": Field(Flag())}, defaults={"task": "serve", "model": "llama-3.1-8b"})
 def recommend(page: Page) -> PageContent:
     """The answer, or why there is none, beside the form."""
     task, language = page.state["task"], page.language

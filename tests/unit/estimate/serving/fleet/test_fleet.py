@@ -18,7 +18,7 @@ from whichgpu.estimate.serving.fleet.fleet_outcome import FleetOutcome
 from whichgpu.estimate.serving.fleet.kv_transfer import Port, port_of
 from whichgpu.estimate.serving.fleet.pools import Fleet, FleetRouting, Interruptions, ReplicaPool, Role  # fmt: skip
 from whichgpu.estimate.serving.load import Lengths, Load
-from whichgpu.estimate.serving.queueing import mean_wait
+from whichgpu.estimate.serving.load_screen import mean_wait
 from whichgpu.estimate.serving.simulator import Arrival
 
 STEP = 1e-3

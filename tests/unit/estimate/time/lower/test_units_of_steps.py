@@ -45,14 +45,15 @@ def told(**fields: Any) -> Any:
 
 def test_units_of_traced_networks() -> None:
     plain = told(precision="fp32")
-    assert (plain.gemm32, plain.conv32, plain.amp, plain.narrow) == ("fp32", "fp32", False, "")
+    assert (plain.gemm32, plain.conv32, plain.amp, plain.quantised_unit) == ("fp32", "fp32", False, "")
     assert (told(precision="tf32").gemm32, told(precision="tf32").conv32) == ("tf32", "tf32")
     by_year = {year: told(precision="fp32-default", year=year).gemm32 for year in (2019, 2020, 2021, 2022, None)}
     assert by_year == {2019: "fp32", 2020: "tf32", 2021: "tf32", 2022: "fp32", None: "fp32"}
     assert told(precision="fp32-default").conv32 == "tf32"
     assert [told(precision=name).half for name in ("bf16", "fp16", "amp-fp16", "amp-bf16")] == ["bf16", "fp16", "fp16", "bf16"]
     assert told(precision="bf16", engine="tensorrt").half == "fp16"
-    assert [(told(precision=name).narrow, told(precision=name).narrow_width) for name in ("fp8", "int8", "nvfp4", "bf16")] == [
+    options = [told(precision=name) for name in ("fp8", "int8", "nvfp4", "bf16")]
+    assert [(one.quantised_unit, one.quantised_width) for one in options] == [
         ("fp8", 1.0), ("int8", 1.0), ("fp4", 0.5625), ("", 1.0),
     ]  # fmt: skip
     assert told(precision="amp-bf16").amp

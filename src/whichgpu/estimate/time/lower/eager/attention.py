@@ -8,14 +8,14 @@ from whichgpu.estimate.time.lower.eager.functional import PHASES, dropout, scale
 from whichgpu.estimate.time.lower.eager.kernels import STRIDED, KernelWriter, Tensor
 from whichgpu.estimate.time.operators import Number, Op, gemm
 
-# Products of the backward kernel for each of the forward one: it makes the scores again, then four gradients (arXiv 2307.08691).
+# FLOPs of the backward kernel over forward: it recomputes the scores, then four gradients (FlashAttention-2, arXiv 2307.08691).
 BACKWARD_FLOPS_RATIO = 2.5
-DEBERTA_DISTANCES = 512.0  # distances that DeBERTa tells apart: both ways, 256 buckets
+DEBERTA_DISTANCES = 512.0  # relative distances in DeBERTa: 256 buckets each way
 
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """Who attends to whom: `batch` sequences of `queries` rows over `keys` rows."""
+    """Shape of an attention operator: `batch` sequences of `queries` rows over `keys` rows."""
 
     batch: Number
     heads: float
@@ -29,18 +29,18 @@ class Attention:
 
     @property
     def pairs(self) -> Number:
-        """Pairs of a query and a key it sees, of one head and sequence."""
+        """Query-key pairs of one head and sequence that the mask leaves."""
         import numpy as np
 
         seen = np.minimum(self.keys, self.window) if self.window else self.keys
         if not self.causal:
             return self.queries * seen * 1.0
-        ends = np.minimum(seen, self.queries)  # the first queries see fewer
+        ends = np.minimum(seen, self.queries)  # The first queries see fewer keys.
         return self.queries * seen - ends * ends / 2.0
 
     @property
     def sizes(self) -> dict[str, Number]:
-        """As the curves name them."""
+        """Sizes as the curves name them."""
         return {
             "batch": self.batch,
             "heads": self.heads,
@@ -52,25 +52,27 @@ class Attention:
         }
 
     def op(self, unit: str, width: float, kind: str = "attention", kv_width: float | None = None, role: str = "") -> Op:
-        """The fused kernel; the backward one reads the output and its gradient besides, and writes three gradients."""
+        """Return the fused kernel; the backward one also reads the output and its gradient, and writes three gradients."""
         both = self.dim + self.value_dim
         flops = 2.0 * self.batch * self.heads * self.pairs * both
         cached = self.batch * self.kv_heads * self.keys * both * (width if kv_width is None else kv_width)
-        asked = self.batch * self.heads * self.queries * self.dim * width
-        given = self.batch * self.heads * self.queries * self.value_dim * width
+        query = self.batch * self.heads * self.queries * self.dim * width
+        output = self.batch * self.heads * self.queries * self.value_dim * width
         if kind == "attention_backward":
-            return Op(kind, unit, BACKWARD_FLOPS_RATIO * flops, asked + cached + 2 * given, asked + cached, self.sizes, role=role)
-        return Op(kind, unit, flops, asked + cached, given, self.sizes, role=role)
+            return Op(
+                kind, unit, BACKWARD_FLOPS_RATIO * flops, query + cached + 2 * output, query + cached, self.sizes, role=role
+            )
+        return Op(kind, unit, flops, query + cached, output, self.sizes, role=role)
 
 
 def flash_attention(
     write: KernelWriter, over: Attention, q: Tensor, k: Tensor, v: Tensor, share: float = 0.0, decoding: bool = False
 ) -> Tensor:
-    """SDPA's kernel. With fewer heads of keys, their gradients come for every query head and are summed."""
+    """SDPA's fused kernel. Under GQA the gradients of keys and values come for every query head and are summed."""
     width = write.compute
     for part in (q, k, v):
         write.cast(part, width)
-    unit = "fp32" if width >= 4 else write.numerics.unit  # the fused kernel knows no TF32
+    unit = "fp32" if width >= 4 else write.numerics.unit  # The fused kernel has no TF32.
     if decoding:
         write.put(over.op(unit, width, "decode_attention", role="whole"))
         return q.like(over.heads * over.value_dim, width)
@@ -85,9 +87,9 @@ def flash_attention(
 
 
 def math_attention(write: KernelWriter, over: Attention, q: Tensor, k: Tensor, v: Tensor, share: float = 0.0) -> Tensor:
-    """SDPA without a fused kernel: scores in fp32, in memory, checked for rows that see nothing.
+    """SDPA's math backend: fp32 scores in memory, checked for fully masked rows.
 
-    PyTorch comes to this where the bias of positions is trained, or where keys have fewer heads and elements are fp32.
+    PyTorch uses it if the position bias is trained, or under GQA in fp32.
     """
     half = write.compute < 4
     whole = tuple(Tensor(part.rows, over.heads * over.dim, part.width) for part in (q, k, v))
@@ -96,87 +98,90 @@ def math_attention(write: KernelWriter, over: Attention, q: Tensor, k: Tensor, v
         scale(write, wide)
         write.transpose(wide)
     scores = score_gemms(write, over, 4, "fp32" if half else write.numerics.unit)
-    write.elementwise(scores, 8, 4, role=STRIDED)  # the mask, or the positions' bias, whose gradient is summed over sequences
+    write.elementwise(scores, 8, 4, role=STRIDED)  # mask or position bias, whose gradient is summed over sequences
     write.reduce(scores, "backward")
     softmax(write, scores)
     write.elementwise(scores, 4, 1)
     write.move("reduce", scores.elements, scores.rows, width=2, sizes=scores.sizes)
     write.elementwise(scores, 4, 4, role=STRIDED)
     dropout(write, scores, share)
-    made = q.like(over.heads * over.value_dim, write.compute)
     if half:
         write.copy(scores.elements, 4, 2)
-        write.cast(made.like(width=4), 2)
-    write.transpose(made)
-    write.transpose(made, "backward")
-    return made
+        write.cast(q.like(over.heads * over.value_dim, 4), 2)
+    return _merge_heads(write, over, q, write.compute)
 
 
 def eager_attention(write: KernelWriter, over: Attention, q: Tensor, k: Tensor, v: Tensor, share: float = 0.0) -> Tensor:
-    """softmax(q k' + bias) v, operator by operator, with the scores in memory."""
+    """softmax(q k' + bias) v operator by operator, with the scores in memory."""
     width = write.compute
     for part in (q, k, v):
         write.transpose(write.cast(part, width).like(over.heads * over.dim))
     scores = score_gemms(write, over, width)
     scale(write, scores)
-    write.elementwise(scores, 2 * width, width, role=STRIDED)  # the mask or the positions' bias
+    write.elementwise(scores, 2 * width, width, role=STRIDED)  # mask or position bias
     wide = write.cast(scores, 4)
     dropout(write, write.cast(softmax(write, wide), width), share)
-    made = q.like(over.heads * over.value_dim, width)
-    write.transpose(made)  # heads beside one another again
-    write.transpose(made, "backward")
-    return made
+    return _merge_heads(write, over, q, width)
 
 
 def disentangled_attention(write: KernelWriter, over: Attention, q: Tensor, k: Tensor, v: Tensor, share: float = 0.0) -> Tensor:
-    """DeBERTa's (arXiv 2006.03654): scores of contents, of contents with positions, and of positions with contents."""
-    width, unit, pairs = write.compute, write.numerics.unit, over.batch * over.heads
+    """DeBERTa's attention (arXiv 2006.03654): content-content, content-position and position-content scores."""
+    width = write.compute
     for part in (q, k, v):
         write.transpose(write.cast(part, width))
         write.transpose(part, "backward")
     scores = score_gemms(write, over, width)
     for _ in range(2):
-        write.put(gemm(over.queries, DEBERTA_DISTANCES, over.dim, unit, width, batch=pairs))
-        write.put(gemm(over.queries, over.dim, DEBERTA_DISTANCES, unit, width, batch=pairs, role="dgrad"), "backward")
-        write.put(gemm(over.dim, DEBERTA_DISTANCES, over.queries, unit, width, batch=pairs, role="wgrad"), "backward")
-        write.elementwise(scores, width, width, role=STRIDED)  # each pair's distance looked up
+        _batched_gemm(write, over, over.dim, DEBERTA_DISTANCES, width, write.numerics.unit)
+        write.elementwise(scores, width, width, role=STRIDED)  # gathers by relative distance
         write.backward(Tensor(scores.rows, DEBERTA_DISTANCES, width), 0, width)
         write.backward(scores, 2 * width, width, role="scatter")
         scale(write, scores)
-    for role in ("", STRIDED, ""):  # the three added
+    for role in ("", STRIDED, ""):  # sums of the three scores
         write.elementwise(scores, 2 * width, width, role=role)
-    for phase in PHASES:  # the mask, in a copy
+    for phase in PHASES:  # masked copy
         write.copy(scores.elements, width, width, phase)
         write.elementwise(scores, width, width, phase=phase, role=STRIDED)
     dropout(write, softmax(write, scores), share)
-    made = q.like(over.heads * over.value_dim, width)
-    write.transpose(made)
-    write.transpose(made, "backward")
-    return made
+    return _merge_heads(write, over, q, width)
 
 
 def fused_softmax_attention(write: KernelWriter, over: Attention, q: Tensor, share: float = 0.0) -> Tensor:
-    """The same where scale, mask, softmax and dropout are one kernel; the shares it drops are kept as a byte each."""
+    """Attention with scale, mask, softmax and dropout in one kernel, which saves a byte of mask per score."""
     scores = score_gemms(write, over, write.compute)
-    kept = scores.elements if share and write.training else 0.0
+    mask = scores.elements if share and write.training else 0.0
     size, sizes = scores.bytes, scores.sizes
-    write.move("softmax", size, size + kept, width=scores.width, sizes=sizes, role="fused")
-    write.move("softmax_backward", 2 * size + kept, size, width=scores.width, sizes=sizes, phase="backward", role="fused")
+    write.move("softmax", size, size + mask, width=scores.width, sizes=sizes, role="fused")
+    write.move("softmax_backward", 2 * size + mask, size, width=scores.width, sizes=sizes, phase="backward", role="fused")
     return q.like(over.heads * over.value_dim, write.compute)
 
 
 def score_gemms(write: KernelWriter, over: Attention, width: float, unit: str = "") -> Tensor:
-    """The two batched products of attention with their gradients; gives the scores."""
-    unit, pairs = unit or write.numerics.unit, over.batch * over.heads
-    for inner, outer in ((over.dim, over.keys), (over.keys, over.value_dim)):
-        write.put(gemm(over.queries, outer, inner, unit, width, batch=pairs))
-        write.put(gemm(over.queries, inner, outer, unit, width, batch=pairs, role="dgrad"), "backward")
-        write.put(gemm(inner, outer, over.queries, unit, width, batch=pairs, role="wgrad"), "backward")
-    return Tensor(pairs * over.queries, over.keys, width)
+    """Append the two batched GEMMs of attention with their gradients; return the scores."""
+    unit = unit or write.numerics.unit
+    _batched_gemm(write, over, over.dim, over.keys, width, unit)
+    _batched_gemm(write, over, over.keys, over.value_dim, width, unit)
+    return Tensor(over.batch * over.heads * over.queries, over.keys, width)
+
+
+def _batched_gemm(write: KernelWriter, over: Attention, k: Number, n: Number, width: float, unit: str) -> None:
+    """Append one [queries, k] @ [k, n] per head and sequence with its gradients."""
+    pairs = over.batch * over.heads
+    write.put(gemm(over.queries, n, k, unit, width, batch=pairs))
+    write.put(gemm(over.queries, k, n, unit, width, batch=pairs, role="dgrad"), "backward")
+    write.put(gemm(k, n, over.queries, unit, width, batch=pairs, role="wgrad"), "backward")
+
+
+def _merge_heads(write: KernelWriter, over: Attention, q: Tensor, width: float) -> Tensor:
+    """Append the copies that put the heads side by side again, forward and backward; return attention's output."""
+    merged = q.like(over.heads * over.value_dim, width)
+    write.transpose(merged)
+    write.transpose(merged, "backward")
+    return merged
 
 
 def softmax(write: KernelWriter, x: Tensor) -> Tensor:
-    """Softmax or log-softmax over the columns."""
+    """Append softmax or log-softmax over the columns."""
     write.move("softmax", x.bytes, x.bytes, width=x.width, sizes=x.sizes)
     write.move("softmax_backward", 2 * x.bytes, x.bytes, width=x.width, sizes=x.sizes, phase="backward")
     return x

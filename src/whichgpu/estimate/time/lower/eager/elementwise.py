@@ -1,4 +1,4 @@
-"""Elementwise kernels, copies and casts of PyTorch: vectorised, or several times slower where an operand does not let them."""
+"""Rules for elementwise kernels, copies and casts of PyTorch: vectorised, or several times slower if an operand prevents it."""
 
 from __future__ import annotations
 
@@ -10,78 +10,78 @@ from whichgpu.estimate.time.lower.eager.call import IMAGE_AXES, Call, LoweringOp
 from whichgpu.estimate.time.operators import Number, Op
 
 Rule = Callable[[Call, LoweringOptions], list[Op]]
+INDEX_PUT_KERNELS = 8.0  # PyTorch sorts the indices first, in several small kernels
 
 
 def elementwise(call: Call, options: LoweringOptions) -> list[Op]:
     """One kernel that reads every input and writes every output."""
-    read = sum(elements(shape) for shape in call.inputs) * call.width
-    written = sum(elements(shape) for shape in call.outputs) * call.width
-    slow = _broadcast(call)
-    if _mixed(call, options):
+    read, written = _input_and_output_bytes(call)
+    slow = _is_broadcast(call)
+    if _mixes_widths(call, options):
         read, slow = read * (0.75 if call.alike else 0.5), True
     return [memory_op(call, options, "pointwise", read, written, "strided" if slow else None)]
 
 
-def _mixed(call: Call, options: LoweringOptions) -> bool:
-    """Whether one operand is of 16 bits and the result of fp32: a layer's result added to the residual, or scaled by a parameter.
+def _input_and_output_bytes(call: Call) -> tuple[Number, Number]:
+    read, written = (sum(elements(shape) for shape in side) * call.width for side in (call.inputs, call.outputs))
+    return read, written
 
-    PyTorch's kernel for that is not vectorised.
-    """
+
+def _mixes_widths(call: Call, options: LoweringOptions) -> bool:
+    """Whether a 16-bit operand meets an fp32 result (residual sum, layer scale), which PyTorch does not vectorise."""
     if not options.amp or call.phase != "forward" or call.dtype != "float32":
         return False
     return call.alike if call.name == "add" else call.name == "mul" and len(call.inputs[0]) == 3 < len(call.inputs[-1])
 
 
-def _broadcast(call: Call) -> bool:
-    """Whether one operand is smaller than the result, a scalar apart: then the kernel is not vectorised."""
+def _is_broadcast(call: Call) -> bool:
+    """Whether one operand, not a scalar, is smaller than the result, which PyTorch does not vectorise."""
     return len(call.inputs) == 2 and not call.alike and bool(call.inputs[0] and call.inputs[1])
 
 
 def strided_elementwise(call: Call, options: LoweringOptions) -> list[Op]:
-    """An elementwise kernel on part of something larger."""
-    read, written = (sum(elements(shape) for shape in side) * call.width for side in (call.inputs, call.outputs))
-    return [memory_op(call, options, "pointwise", read, written, "strided")]
+    """An elementwise kernel on a slice of a larger tensor."""
+    return [memory_op(call, options, "pointwise", *_input_and_output_bytes(call), "strided")]
 
 
 def memory_op(
     call: Call, options: LoweringOptions, kind: str, read: Number, written: Number, role: str | None = None, **sizes: Number
 ) -> Op:
-    """A kernel by the bytes it moves; its role is its name unless another is given."""
+    """Return a kernel by the bytes it moves; its role is the call's name unless given."""
     if "elements" not in sizes:
-        whole = [elements(shape) for shape in (*call.inputs[:1], call.outputs[0])]
-        sizes["elements"] = maximum(whole[0], whole[-1])
-    sizes["resident"] = _resident(call, options, read, written)
-    return call.op(
-        kind, call.unit(options), read, written, sizes=sizes, role=call.name.removesuffix("_") if role is None else role
-    )
+        counts = [elements(shape) for shape in (*call.inputs[:1], call.outputs[0])]
+        sizes["elements"] = maximum(counts[0], counts[-1])
+    sizes["resident"] = _resident_share(call, options, read, written)
+    role = call.name.removesuffix("_") if role is None else role
+    return call.op(kind, call.unit(options), read, written, sizes=sizes, role=role)
 
 
-def _resident(call: Call, options: LoweringOptions, read: Number, written: Number) -> Number:
-    """The share of a kernel's bytes that the cache may still hold.
+def _resident_share(call: Call, options: LoweringOptions, read: Number, written: Number) -> Number:
+    """Share of a kernel's bytes that the L2 may still hold.
 
-    Without gradients the same few buffers are used again and again. In training results are kept, so only the first input has
-    just been written by the kernel before; in place the result is where that was.
+    Without gradients the same few buffers are reused. In training results are saved, so only the first input has just been
+    written by the kernel before; an in-place result overwrites it.
     """
     if not call.grown or not call.grown[0]:
-        return 0.0  # weights: read and written once a step
+        return 0.0  # Weights are read and written once per step.
     if not options.training:
         return 1.0
-    fresh = elements(call.inputs[0]) * call.width if call.inputs else 0.0
+    recent = elements(call.inputs[0]) * call.width if call.inputs else 0.0
     if call.name.endswith("_"):
-        fresh = fresh + written
-    share = fresh / maximum(read + written, 1.0)
+        recent = recent + written
+    share = recent / maximum(read + written, 1.0)
     return min(share, 1.0) if isinstance(share, float) else np.minimum(share, 1.0)
 
 
 def maximum(one: Number, other: Number) -> Number:
-    """Of two numbers or arrays; numbers alone are compared in Python, which takes a tenth of the time."""
+    """Return the larger number; floats are compared in Python, which takes a tenth of the time."""
     if isinstance(one, float) and isinstance(other, float):
         return max(one, other)
     return np.maximum(one, other)
 
 
 def copy_rule(kind: str, role: str | None = None) -> Rule:
-    """A kernel that moves its first input into its first output."""
+    """Return the rule of a kernel that copies its first input to its first output."""
 
     def rule(call: Call, options: LoweringOptions) -> list[Op]:
         read = elements(call.inputs[0]) * call.width if call.inputs else 0.0
@@ -90,60 +90,50 @@ def copy_rule(kind: str, role: str | None = None) -> Rule:
     return rule
 
 
+def result_rule(kind: str, role: str | None = None, reads: int = 1, mask_read: int = 0, mask_written: int = 0) -> Rule:
+    """Return the rule of a kernel sized by its result: `reads` tensors read, one written, and bytes of a mask per element."""
+
+    def rule(call: Call, options: LoweringOptions) -> list[Op]:
+        size = elements(call.outputs[0])
+        read, written = size * (reads * call.width + mask_read), size * (call.width + mask_written)
+        return [memory_op(call, options, kind, read, written, role)]
+
+    return rule
+
+
+clone = result_rule("copy", "strided")  # of a transposed tensor or a slice; whole rows stay together
+fill = result_rule("pointwise", reads=0)
+broadcast_gradient = result_rule("pointwise", "strided", reads=0)  # of a mean: one value for many
+dropout = result_rule("dropout", mask_written=1)
+dropout_backward = result_rule("pointwise", mask_read=1)
+
+
 def cast(call: Call, options: LoweringOptions) -> list[Op]:
     """A cast between fp32 and 16 bits, or a copy between devices or layouts."""
     size = elements(call.outputs[0])
-    widening = options.amp and call.dtype == "float32"
-    given = (2 if widening else 4) if options.amp else call.width
-    return [memory_op(call, options, "copy", size * given, size * call.width, "widen" if widening else "")]
-
-
-def clone(call: Call, options: LoweringOptions) -> list[Op]:
-    """A copy of something that was turned around, or is part of something larger; whole rows stay together."""
-    size = elements(call.outputs[0]) * call.width
-    return [memory_op(call, options, "copy", size, size, "strided")]
+    upcast = options.amp and call.dtype == "float32"
+    source_width = (2 if upcast else 4) if options.amp else call.width
+    return [memory_op(call, options, "copy", size * source_width, size * call.width, "widen" if upcast else "")]
 
 
 def concatenate(call: Call, options: LoweringOptions) -> list[Op]:
-    """Inputs written one after another into each row of the result; whole planes of pixels are copied as they are."""
+    """Inputs written side by side into each row of the result; NCHW images are copied whole."""
     size = elements(call.outputs[0]) * call.width
     if not options.nhwc and len(call.outputs[0]) == IMAGE_AXES:
         return [memory_op(call, options, "copy", size, size, "")]
     return [memory_op(call, options, "transpose", size, size, "join")]
 
 
-def fill(call: Call, options: LoweringOptions) -> list[Op]:
-    """A kernel that only writes."""
-    return [memory_op(call, options, "pointwise", 0.0, elements(call.outputs[0]) * call.width)]
-
-
 def scatter(call: Call, options: LoweringOptions) -> list[Op]:
-    """Zeros, then a part of them written: gradients of slices and selections."""
-    given, whole = elements(call.inputs[0]) * call.width, elements(call.outputs[0]) * call.width
-    zeros = memory_op(call, options, "pointwise", 0.0, whole)
-    copied = call.op("copy", call.unit(options), given, given, sizes={"elements": elements(call.inputs[0])})
+    """Gradients of slices and selections: zeros, then a part of them written."""
+    count = elements(call.inputs[0])
+    zeros = memory_op(call, options, "pointwise", 0.0, elements(call.outputs[0]) * call.width)
+    copied = call.op("copy", call.unit(options), count * call.width, count * call.width, sizes={"elements": count})
     return [zeros, copied]
 
 
-def dropout(call: Call, options: LoweringOptions) -> list[Op]:
-    """Random numbers, the result, and a mask of a byte an element."""
-    size = elements(call.outputs[0])
-    return [memory_op(call, options, "dropout", size * call.width, size * (call.width + 1))]
-
-
-def dropout_backward(call: Call, options: LoweringOptions) -> list[Op]:
-    """The gradient where the mask lets it through."""
-    size = elements(call.outputs[0])
-    return [memory_op(call, options, "pointwise", size * (call.width + 1), size * call.width)]
-
-
-def broadcast_gradient(call: Call, options: LoweringOptions) -> list[Op]:
-    """The gradient of a mean: one value for many, divided by their number, so next to nothing is read."""
-    return [memory_op(call, options, "pointwise", 0.0, elements(call.outputs[0]) * call.width, "strided")]
-
-
 def index_put(call: Call, options: LoweringOptions) -> list[Op]:
-    """Adding rows at given places: PyTorch sorts the places first, in several small kernels."""
-    size = elements(call.inputs[-1]) * call.width
-    op = call.op("pointwise", call.unit(options), size, size, sizes={"elements": elements(call.inputs[-1])})
-    return [op.times(8.0)]
+    """Rows added at given indices."""
+    count = elements(call.inputs[-1])
+    op = call.op("pointwise", call.unit(options), count * call.width, count * call.width, sizes={"elements": count})
+    return [op.times(INDEX_PUT_KERNELS)]

@@ -1,4 +1,4 @@
-"""The ends of a model in PyTorch eager: embedding, output head and loss."""
+"""Embedding, output head and loss in PyTorch eager."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from whichgpu.workload.shapes import Patches, Transformer
 
 
 def embedding(write: KernelWriter, shape: Transformer, tokens: Number) -> Tensor:
-    """Tables looked up and added, normed and dropped out as the family does."""
+    """Append embedding lookups and their sum, with the model's norm and dropout."""
     width = shape.embedding or shape.hidden
     x = Tensor(tokens, width, write.stream)
     if shape.patches:
@@ -35,7 +35,7 @@ def embedding(write: KernelWriter, shape: Transformer, tokens: Number) -> Tensor
 
 
 def _patches(write: KernelWriter, shape: Transformer, patches: Patches, tokens: Number) -> None:
-    """Squares of pixels through a convolution as large as they are; a class token joined; positions added."""
+    """Append the patch convolution and the class token's concatenation."""
     images = tokens / patches.tokens
     side = float(patches.image // patches.size)
     pixels = Tensor(images * side * side, shape.hidden, write.compute)
@@ -45,7 +45,7 @@ def _patches(write: KernelWriter, shape: Transformer, patches: Patches, tokens: 
 
 
 def audio_stem(write: KernelWriter, shape: Transformer, batch: Number) -> None:
-    """Whisper's two convolutions over 30 s of sound; the second takes every other place."""
+    """Append Whisper's two convolutions over 30 s of audio, the second with stride 2."""
     hidden, length = float(shape.hidden), float(shape.encoder_context)
     mels = (shape.other - length * hidden - 2 * hidden) / (3 * hidden) - hidden
     for cin, places, stride in ((mels, 2 * length, 1.0), (hidden, length, 2.0)):
@@ -58,22 +58,22 @@ def audio_stem(write: KernelWriter, shape: Transformer, batch: Number) -> None:
 def convolution(
     write: KernelWriter, made: Tensor, batch: Number, height: float, width: float, cin: float, taps: float, stride: float
 ) -> None:
-    """A convolution in PyTorch's own layout, then its bias; of its input no gradient is asked."""
+    """Append an NCHW convolution and its bias; the input needs no gradient."""
     sizes: dict[str, Number] = {
         "batch": batch, "height": height, "width": width, "cin": cin, "cout": made.columns, "kernel": taps,
         "stride": stride, "groups": 1.0, "nhwc": 0.0,
     }  # fmt: skip
-    entering = batch * height * width * stride ** (1 if height == 1 else 2) * cin * made.width
+    image = batch * height * width * stride ** (1 if height == 1 else 2) * cin * made.width
     weight = cin * taps * made.columns * made.width
-    op = Op("conv", write.numerics.unit, 2.0 * made.elements * cin * taps, entering + weight, made.bytes, sizes, role="forward")
+    op = Op("conv", write.numerics.unit, 2.0 * made.elements * cin * taps, image + weight, made.bytes, sizes, role="forward")
     write.put(op)
     write.elementwise(made, made.width, made.width, role=STRIDED)
-    write.put(replace(op, kind="conv_wgrad", read=entering + made.bytes, write=weight, role="wgrad"), "backward")
+    write.put(replace(op, kind="conv_wgrad", read=image + made.bytes, write=weight, role="wgrad"), "backward")
     write.reduce_columns(made)
 
 
 def embedding_lookup(write: KernelWriter, x: Tensor, rows: float) -> None:
-    """Rows of a table; the gradient is dense: zeros for the whole table, then the rows added."""
+    """Append rows of a table; the gradient is dense: zeros for the whole table, then the rows added."""
     sizes = {**x.sizes, "table": float(rows)}
     write.move("embedding", x.bytes, x.bytes, width=x.width, sizes=sizes)
     if not write.frozen:
@@ -82,7 +82,7 @@ def embedding_lookup(write: KernelWriter, x: Tensor, rows: float) -> None:
 
 
 def output_head(write: KernelWriter, shape: Transformer, rows: Number) -> Tensor:
-    """Final norm, what stands before the output, and the logits of so many tokens."""
+    """Append final norm, transforms before the output, and the logits of `rows` tokens."""
     x = Tensor(rows, shape.hidden, write.stream)
     if shape.final_norm and (shape.causal or shape.norm == "rms"):
         x = rms_norm(write, x, shape.model_type.startswith("gemma")) if shape.norm == "rms" else layer_norm(write, x)
@@ -93,18 +93,18 @@ def output_head(write: KernelWriter, shape: Transformer, rows: Number) -> Tensor
     logits = linear(write, x, shape.vocab, shape.head_bias)
     if shape.model_type in SOFT_CAPPED:
         logits = scale(write, pointwise(write, scale(write, logits)))
-    if shape.tied and shape.vocab and not write.frozen and not write.lora_rank:  # the table's two gradients are added
+    if shape.tied and shape.vocab and write.trains_weights:  # adds the table's two gradients
         table = Tensor(shape.vocab, shape.embedding or shape.hidden, write.numerics.widths.parameter)
         write.backward(table, 2 * table.width, table.width)
     return logits
 
 
 def cross_entropy(write: KernelWriter, shape: Transformer, logits: Tensor) -> None:
-    """Cross entropy over the vocabulary. Causal models widen the logits before the softmax; others, under autocast, after it."""
+    """Append cross entropy. Causal models cast the logits to fp32 before the softmax; others, under autocast, after it."""
     if shape.model_type in OWN_WIDTH:
-        told = write.cast(softmax(write, logits), 4.0 if write.mixed else logits.width)
+        losses = write.cast(softmax(write, logits), 4.0 if write.mixed else logits.width)
     else:
-        told = softmax(write, write.cast(logits, 4))
+        losses = softmax(write, write.cast(logits, 4))
     write.tiny_kernels(3)
-    write.backward(told, 0, told.width)  # zeros, in which the labels' gradients are put
+    write.backward(losses, 0, losses.width)  # zeros for the labels' gradients
     write.tiny_kernels(3, "backward")

@@ -1,4 +1,4 @@
-"""Operators of language models as PyTorch runs them eagerly, with what autograd runs for each on the way back.
+"""Operators of language models as PyTorch runs them eagerly, with what autograd runs for each in the backward pass.
 
 The kernels follow from autograd's formulas (PyTorch's tools/autograd/derivatives.yaml), from autocast's lists (PyTorch
 documentation, Automatic Mixed Precision) and from profiles of the `transformers` library's models.
@@ -14,7 +14,7 @@ PHASES: tuple[Phase, Phase] = ("forward", "backward")
 
 
 def linear(write: KernelWriter, x: Tensor, out: Number, bias: bool = False, role: str = "") -> Tensor:
-    """x @ W, the bias in the product's own kernel; autocast casts weights once a step and their gradients back."""
+    """Linear layer, its bias in the GEMM's epilogue; autocast casts weights once per step and their gradients back."""
     x = write.cast(x, write.compute)
     adapted = bool(write.lora_rank) and (not write.targets or role in write.targets)
     gemm_with_gradients(write, x, out, frozen=write.frozen or bool(write.lora_rank))
@@ -23,13 +23,13 @@ def linear(write: KernelWriter, x: Tensor, out: Number, bias: bool = False, role
         cast_weight(write, x.columns * out)
         if bias:
             cast_weight(write, out)
-    if bias and not write.frozen and not write.lora_rank:
+    if bias and write.trains_weights:
         write.reduce_columns(made)
     return adapter(write, x, made) if adapted else made
 
 
 def gemm_with_gradients(write: KernelWriter, x: Tensor, out: Number, frozen: bool = False) -> None:
-    """The product and those of its gradients: of the input, and of a weight that is trained."""
+    """Append a GEMM and those of its gradients: of the input, and of a weight that is trained."""
     unit, width = write.numerics.unit, x.width
     if frozen and write.quantised:
         for phase in PHASES:
@@ -43,14 +43,14 @@ def gemm_with_gradients(write: KernelWriter, x: Tensor, out: Number, frozen: boo
 
 
 def cast_weight(write: KernelWriter, elements: Number) -> None:
-    """Autocast's copy of a weight, and its gradient back to the parameter's width."""
+    """Append autocast's copy of a weight, and its gradient back to the parameter's width."""
     write.copy(elements, write.numerics.widths.parameter, write.compute)
-    if not write.frozen and not write.lora_rank:
+    if write.trains_weights:
         write.copy(elements, write.compute, write.numerics.widths.parameter, "backward")
 
 
 def adapter(write: KernelWriter, x: Tensor, made: Tensor) -> Tensor:
-    """A low-rank adapter beside a frozen layer (arXiv 2106.09685): base(x) + scale * B(A(x))."""
+    """LoRA adapter beside a frozen layer (arXiv 2106.09685): base(x) + scale * B(A(x))."""
     rank = float(write.lora_rank)
     gemm_with_gradients(write, x, rank)
     gemm_with_gradients(write, x.like(rank), made.columns)
@@ -59,25 +59,25 @@ def adapter(write: KernelWriter, x: Tensor, made: Tensor) -> Tensor:
         write.copy((x.columns + made.columns) * rank, write.compute, 4, "backward")
     scale(write, made)
     write.elementwise(made, 2 * made.width, made.width)
-    write.fan_out(x, 2)
+    write.sum_gradients(x, 2)
     return made
 
 
 def scale(write: KernelWriter, x: Tensor) -> Tensor:
-    """Times a constant."""
+    """Multiplication by a constant."""
     write.elementwise(x, x.width, x.width)
     write.backward(x, x.width, x.width)
     return x
 
 
 def shift(write: KernelWriter, x: Tensor) -> Tensor:
-    """Plus a constant: the gradient passes."""
+    """Addition of a constant, whose gradient needs no kernel."""
     write.elementwise(x, x.width, x.width)
     return x
 
 
 def add(write: KernelWriter, x: Tensor, y: Tensor) -> Tensor:
-    """A sum; its gradient goes to both as it is, in the narrower one's width where they differ."""
+    """Sum of two tensors; its gradient goes to both, cast if their widths differ."""
     width = max(x.width, y.width)
     write.elementwise(x, x.width + y.width, width, role="" if x.width == y.width else STRIDED)
     for part in (x, y):
@@ -87,7 +87,7 @@ def add(write: KernelWriter, x: Tensor, y: Tensor) -> Tensor:
 
 
 def multiply(write: KernelWriter, x: Tensor, y: Tensor) -> Tensor:
-    """A product of two tensors; two products on the way back."""
+    """Elementwise product of two tensors; two products in the backward pass."""
     width = max(x.width, y.width)
     role = "" if x.width == y.width else STRIDED
     write.elementwise(x, x.width + y.width, width, role=role)
@@ -99,36 +99,36 @@ def multiply(write: KernelWriter, x: Tensor, y: Tensor) -> Tensor:
 
 
 def pointwise(write: KernelWriter, x: Tensor, role: str = "") -> Tensor:
-    """silu, gelu, relu, tanh: one kernel each way, the gradient's with one more tensor to read."""
+    """Activation (silu, gelu, relu, tanh): one kernel each way, the gradient's with one more tensor to read."""
     write.elementwise(x, x.width, x.width, role=role)
     write.backward(x, 2 * x.width, x.width, role=f"{role}_backward" if role else "")
     return x
 
 
 def activation(write: KernelWriter, name: str, x: Tensor) -> Tensor:
-    """An activation by its name in a shape."""
+    """Activation by its name in a model's shape."""
     if name == "gelu_tanh":
         return gelu_tanh(write, x)
     if name == "gelu_bloom":
         return gelu_bloom(write, x)
     if name == "quick_gelu":  # x * sigmoid(1.702 x)
-        write.fan_out(x, 2)
+        write.sum_gradients(x, 2)
         return multiply(write, x, pointwise(write, scale(write, x)))
     return pointwise(write, x, name)
 
 
 def gelu_tanh(write: KernelWriter, x: Tensor) -> Tensor:
-    """0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) written out; `pow` turns fp32 under autocast."""
+    """0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) operator by operator; autocast runs `pow` in fp32."""
     half = scale(write, x)
     base = write.cast(x, 4) if write.mixed else x
     cubed = scale(write, power(write, base))
-    bent = shift(write, pointwise(write, scale(write, add(write, x, cubed))))
-    write.fan_out(x, 3)
-    return multiply(write, half, bent)
+    gate = shift(write, pointwise(write, scale(write, add(write, x, cubed))))
+    write.sum_gradients(x, 3)
+    return multiply(write, half, gate)
 
 
 def gelu_bloom(write: KernelWriter, x: Tensor) -> Tensor:
-    """x/2 (1 + tanh(0.79788456 x (1 + 0.044715 x^2))), forward and backward written out in one autograd function."""
+    """x/2 (1 + tanh(0.79788456 x (1 + 0.044715 x^2))), operator by operator in one autograd function."""
     for reads in (1, 1, 1, 2, 1, 2, 1, 1, 2):
         write.elementwise(x, reads * x.width, x.width)
     for reads in (1, 1, 2, 1, 2, 1, 1, 2, 1, 1, 2, 1, 2, 2, 1, 1, 2, 2):
@@ -137,7 +137,7 @@ def gelu_bloom(write: KernelWriter, x: Tensor) -> Tensor:
 
 
 def power(write: KernelWriter, x: Tensor) -> Tensor:
-    """x^n: backward it is grad * (n * x^(n-1))."""
+    """x^n; the gradient is grad * (n * x^(n-1))."""
     write.elementwise(x, x.width, x.width)
     for reads in (1, 1, 2):
         write.backward(x, reads * x.width, x.width)
@@ -145,7 +145,7 @@ def power(write: KernelWriter, x: Tensor) -> Tensor:
 
 
 def dropout(write: KernelWriter, x: Tensor, share: float) -> Tensor:
-    """A fused kernel that writes a mask of a byte an element; none where nothing is trained or dropped."""
+    """Fused dropout that writes a mask of one byte per element; nothing outside training."""
     if share > 0 and write.training:
         write.elementwise(x, x.width, x.width + 1, kind="dropout")
         write.backward(x, x.width + 1, x.width)
@@ -153,7 +153,7 @@ def dropout(write: KernelWriter, x: Tensor, share: float) -> Tensor:
 
 
 def rms_norm(write: KernelWriter, x: Tensor, wide_weight: bool = False) -> Tensor:
-    """Written out: an fp32 copy squared, averaged, scaled, cast back, times the weight.
+    """RMS norm operator by operator: an fp32 copy squared, averaged, scaled, cast back, times the weight.
 
     With `wide_weight` (Gemma) the weight is applied in fp32, as 1 + weight, and the cast comes last.
     """
@@ -161,13 +161,13 @@ def rms_norm(write: KernelWriter, x: Tensor, wide_weight: bool = False) -> Tenso
     power(write, wide)
     write.reduce(wide)
     write.tiny_kernels(2)  # + epsilon, rsqrt
-    write.elementwise(wide, 4, 4, role=STRIDED)  # times a number a row
-    write.backward(wide, 4, 4, role=STRIDED)  # its gradient to x
-    write.backward(wide, 8, 4)  # and to that number
+    write.elementwise(wide, 4, 4, role=STRIDED)  # times one number per row
+    write.backward(wide, 4, 4, role=STRIDED)  # gradient to x
+    write.backward(wide, 8, 4)  # gradient to that number
     write.reduce(wide, "backward")
     write.tiny_kernels(3, "backward")  # rsqrt's gradient
     write.backward(wide, 0, 4, role=STRIDED)  # the mean's gradient, spread over the row
-    write.fan_out(wide, 2)
+    write.sum_gradients(wide, 2)
     if wide_weight:
         write.tiny_kernels(2)
         return write.cast(column_weight(write, wide), x.width)
@@ -175,17 +175,17 @@ def rms_norm(write: KernelWriter, x: Tensor, wide_weight: bool = False) -> Tenso
 
 
 def column_weight(write: KernelWriter, x: Tensor) -> Tensor:
-    """Times a weight a column, whose gradient is a product summed over the rows."""
+    """Multiplication by a weight per column, whose gradient is a product summed over the rows."""
     write.elementwise(x, x.width, x.width, role=STRIDED)
     write.backward(x, x.width, x.width, role=STRIDED)
-    if not write.frozen and not write.lora_rank:
+    if write.trains_weights:
         write.backward(x, 2 * x.width, x.width)
         write.reduce_columns(x)
     return x
 
 
 def layer_norm(write: KernelWriter, x: Tensor) -> Tensor:
-    """One kernel; autocast runs it in fp32."""
+    """Layer norm in one kernel; autocast runs it in fp32."""
     if write.mixed:
         x = write.cast(x, 4)
     write.move("norm", x.bytes, x.bytes, width=x.width, sizes=x.sizes)
@@ -194,9 +194,9 @@ def layer_norm(write: KernelWriter, x: Tensor) -> Tensor:
 
 
 def rotary(write: KernelWriter, x: Tensor, share: float = 1.0) -> Tensor:
-    """x * cos + rotate(x) * sin, where rotate joins the negated second half and the first; on a `share` of each head.
+    """Rotary embedding x * cos + rotate(x) * sin on a `share` of each head; rotate joins the negated second half and the first.
 
-    cos and sin are of the stream's width, a row a position, and need no gradient. What is not turned is joined to it again.
+    cos and sin have the stream's width, one row per position, and no gradient. The rest of the head is concatenated again.
     """
     whole, x = x, x.like(x.columns * share)
     width = max(x.width, write.stream)
@@ -216,13 +216,13 @@ def rotary(write: KernelWriter, x: Tensor, share: float = 1.0) -> Tensor:
     if share < 1:
         write.concat(whole.like(width=width))
         _split_gradient(write, whole)
-    write.transpose(whole, "backward")  # heads beside one another again
+    write.transpose(whole, "backward")  # heads side by side again
     return whole.like(width=width)
 
 
 def _split_gradient(write: KernelWriter, x: Tensor) -> None:
-    """The gradient of a tensor cut in two: each part lies in zeros, and both are added."""
+    """Append the gradient of a split tensor: each part is padded with zeros, and both are added."""
     for _ in range(2):
         write.backward(x, 0, x.width)
         write.transpose(x.like(x.columns / 2), "backward")
-    write.fan_out(x, 2)
+    write.sum_gradients(x, 2)

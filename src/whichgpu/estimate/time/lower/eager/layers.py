@@ -28,19 +28,19 @@ from whichgpu.estimate.time.lower.eager.moe import moe_block
 from whichgpu.estimate.time.operators import Number
 from whichgpu.workload.shapes import LatentAttention, Transformer
 
-# Families with one product for queries, keys and values.
+# Model types with one GEMM for queries, keys and values.
 FUSED_QKV = ("gpt2", "gpt_bigcode", "gpt_neox", "bloom", "falcon", "phi3", "mpt", "codegen", "dbrx", "modernbert")
-FUSED_GATE_UP = ("phi3", "glm", "glm4", "modernbert")  # one product for gate and up
-# Families whose attention is written out in torch operators, and those that SDPA has no fused kernel for.
+FUSED_GATE_UP = ("phi3", "glm", "glm4", "modernbert")  # one GEMM for gate and up
+# Model types with attention in separate torch operators, and those without a fused SDPA kernel.
 ONLY_EAGER_ATTENTION = ("bloom", "gptj")
 NO_FUSED_SDPA = ("t5", "mt5", "umt5", "falcon")
-# The share of each head that rotary positions turn, where it is not all of it (as the published configs have it).
+# Share of each head that rotary embedding covers, if not all of it (from the published configs).
 ROTARY_SHARE = {"gpt_neox": 0.25, "phi": 0.4, "gptj": 0.25, "stablelm": 0.25, "glm": 0.5, "glm4": 0.5}
 
 
 @dataclass(frozen=True, slots=True)
 class LayerPass:
-    """How a layer is run: `batch` sequences of `sequence` new tokens; `context` counts those in the cache besides."""
+    """Size and options of a layer's pass: `batch` sequences of `sequence` new tokens, `context` more in the KV cache."""
 
     batch: Number
     sequence: Number
@@ -49,9 +49,9 @@ class LayerPass:
     window: int = 0
     mixture: bool = False
     context: Number = 0.0
-    cached: bool = False  # keys and values are kept in a cache that is made anew, longer, at every step
-    decoding: bool = False  # one token of each sequence
-    crossing: bool = False  # attention to the encoder's tokens
+    cached: bool = False  # keys and values are concatenated to a KV cache at every step
+    decoding: bool = False  # one new token per sequence
+    crossing: bool = False  # cross-attention to the encoder's tokens
     source: Number | None = None  # encoder tokens a decoder layer attends to
 
     @property
@@ -61,36 +61,36 @@ class LayerPass:
 
 
 def eager_layer(write: KernelWriter, shape: Transformer, run: LayerPass) -> Tensor:
-    """One layer."""
+    """Append one layer."""
     x = Tensor(run.tokens, shape.hidden, write.stream)
     return (_post_norm if shape.model_type in POST_NORM else _pre_norm)(write, shape, x, run)
 
 
 def norm(write: KernelWriter, shape: Transformer, x: Tensor) -> Tensor:
-    """The family's normalisation."""
+    """Append the model's normalisation."""
     return rms_norm(write, x, shape.model_type.startswith("gemma")) if shape.norm == "rms" else layer_norm(write, x)
 
 
 def _pre_norm(write: KernelWriter, shape: Transformer, x: Tensor, run: LayerPass) -> Tensor:
-    write.fan_out(x, 2)
+    write.sum_gradients(x, 2)
     normed = norm(write, shape, x)
     attended = dropout(write, _self_attention(write, shape, normed, run), shape.dropout)
     if shape.parallel_block:
         if shape.norms > 1:
-            write.fan_out(x, 2)
+            write.sum_gradients(x, 2)
             normed = norm(write, shape, x)
         else:
-            write.fan_out(normed, 2)
+            write.sum_gradients(normed, 2)
         wide = dropout(write, _mlp(write, shape, normed), shape.dropout)
         return add(write, x, add(write, wide, attended))
-    if shape.norms > 2:  # Gemma 2 and 3 norm what each half gives, too
+    if shape.norms > 2:  # Gemma 2 and 3 also norm the output of each sublayer.
         attended = norm(write, shape, attended)
     x = add(write, x, attended)
-    write.fan_out(x, 2)
+    write.sum_gradients(x, 2)
     if run.source is not None:
-        crossed = _cross_attention(write, shape, norm(write, shape, x), run, run.source)
-        x = add(write, x, dropout(write, crossed, shape.dropout))
-        write.fan_out(x, 2)
+        cross = _cross_attention(write, shape, norm(write, shape, x), run, run.source)
+        x = add(write, x, dropout(write, cross, shape.dropout))
+        write.sum_gradients(x, 2)
     normed = norm(write, shape, x)
     wide = moe_block(write, shape, normed, _mlp) if run.mixture else _mlp(write, shape, normed)
     wide = dropout(write, wide, shape.dropout)
@@ -100,14 +100,14 @@ def _pre_norm(write: KernelWriter, shape: Transformer, x: Tensor, run: LayerPass
 
 
 def _post_norm(write: KernelWriter, shape: Transformer, x: Tensor, run: LayerPass) -> Tensor:
-    write.fan_out(x, 2)
+    write.sum_gradients(x, 2)
     attended = dropout(write, _self_attention(write, shape, x, run), shape.dropout)
     x = layer_norm(write, add(write, x, attended))
     if run.source is not None:
-        write.fan_out(x, 2)
-        crossed = dropout(write, _cross_attention(write, shape, x, run, run.source), shape.dropout)
-        x = layer_norm(write, add(write, x, crossed))
-    write.fan_out(x, 2)
+        write.sum_gradients(x, 2)
+        cross = dropout(write, _cross_attention(write, shape, x, run, run.source), shape.dropout)
+        x = layer_norm(write, add(write, x, cross))
+    write.sum_gradients(x, 2)
     wide = dropout(write, _mlp(write, shape, x), shape.dropout)
     return layer_norm(write, add(write, x, wide))
 
@@ -121,7 +121,7 @@ def _self_attention(write: KernelWriter, shape: Transformer, x: Tensor, run: Lay
         q, k, v = (joined.like(size) for size in (queries, keys, keys))
         write.concat(joined, "backward")  # three gradients
     else:
-        write.fan_out(x, 3)
+        write.sum_gradients(x, 3)
         q = linear(write, x, queries, shape.qkv_bias, "q")
         k = linear(write, x, keys, shape.qkv_bias and shape.key_bias, "k")
         v = linear(write, x, keys, shape.qkv_bias, "v")
@@ -133,23 +133,23 @@ def _self_attention(write: KernelWriter, shape: Transformer, x: Tensor, run: Lay
         share = ROTARY_SHARE.get(shape.model_type, 1.0)
         q, k = rotary(write, q, share), rotary(write, k, share)
     if run.cached:
-        k, v = (_cached(write, part, run) for part in (k, v))
+        k, v = (_append_to_cache(write, part, run) for part in (k, v))
     seen = run.sequence + run.context
     over = Attention(
         run.batch, shape.heads, shape.kv_heads, run.sequence, seen, shape.head_dim, shape.head_dim, run.causal, run.window
     )
-    out = _attend(write, shape, over, (q, k, v), run)
+    out = _attention_kernels(write, shape, over, (q, k, v), run)
     return linear(write, out, shape.hidden, shape.out_bias, "o")
 
 
-def _cached(write: KernelWriter, part: Tensor, run: LayerPass) -> Tensor:
-    """transformers' cache: old and new tokens joined into a new tensor."""
+def _append_to_cache(write: KernelWriter, part: Tensor, run: LayerPass) -> Tensor:
+    """Append the concatenation of old and new tokens, as transformers' KV cache does."""
     whole = Tensor(part.rows / run.sequence * (run.sequence + run.context), part.columns, part.width)
     write.concat(whole)
     return whole
 
 
-def _attend(
+def _attention_kernels(
     write: KernelWriter, shape: Transformer, over: Attention, parts: tuple[Tensor, Tensor, Tensor], run: LayerPass
 ) -> Tensor:
     if shape.model_type in ("deberta", "deberta-v2"):
@@ -159,36 +159,36 @@ def _attend(
     grouped = over.kv_heads < over.heads and write.compute >= 4
     if (shape.model_type in NO_FUSED_SDPA and not run.crossing) or grouped:
         return math_attention(write, over, *parts, shape.dropout)
-    turned = shape.model_type == "whisper"  # which scales its queries and copies all three head by head
-    if turned:
+    whisper = shape.model_type == "whisper"  # It scales its queries and copies all three head by head.
+    if whisper:
         scale(write, parts[0])
         for part in parts:
             write.transpose(part)
             write.transpose(part, "backward")
     out = flash_attention(write, over, *parts, shape.dropout, run.decoding)
-    if turned or shape.model_type in ROTARY_SHARE:  # joined queries lie head by head, and so does what comes out
+    if whisper or shape.model_type in ROTARY_SHARE:  # Fused queries lie head by head, and so does the output.
         write.transpose(out)
     return out
 
 
 def _cross_attention(write: KernelWriter, shape: Transformer, x: Tensor, run: LayerPass, source: Number) -> Tensor:
-    """Queries from the decoder, keys and values from the encoder's output."""
+    """Append attention of the decoder's queries to the encoder's output."""
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     encoded = Tensor(run.batch * source, shape.hidden, write.stream)
-    write.fan_out(encoded, 3)
+    write.sum_gradients(encoded, 3)
     q = linear(write, x, queries, shape.qkv_bias, "q")
     k = linear(write, encoded, keys, shape.qkv_bias and shape.key_bias, "k")
     v = linear(write, encoded, keys, shape.qkv_bias, "v")
     over = Attention(run.batch, shape.heads, shape.kv_heads, run.sequence, source, shape.head_dim, shape.head_dim, False)
-    out = _attend(write, shape, over, (q, k, v), replace(run, crossing=True))
+    out = _attention_kernels(write, shape, over, (q, k, v), replace(run, crossing=True))
     return linear(write, out, shape.hidden, shape.out_bias, "o")
 
 
 def _latent_attention(write: KernelWriter, shape: Transformer, mla: LatentAttention, x: Tensor, run: LayerPass) -> Tensor:
-    """DeepSeek's: low-rank queries and keys-values, a rotary part beside them, joined into full heads (arXiv 2405.04434)."""
+    """Append MLA (DeepSeek, arXiv 2405.04434): low-rank queries and keys-values, a rotary part, joined into full heads."""
     heads = shape.heads
     whole = heads * (mla.nope_dim + mla.rope_dim)
-    write.fan_out(x, 2)
+    write.sum_gradients(x, 2)
     q = linear(write, x, mla.q_rank or whole)
     if mla.q_rank:
         q = linear(write, rms_norm(write, q), whole)
@@ -196,17 +196,17 @@ def _latent_attention(write: KernelWriter, shape: Transformer, mla: LatentAttent
     both = linear(write, rms_norm(write, low.like(mla.kv_rank)), heads * (mla.nope_dim + mla.value_dim))
     rotary(write, q.like(heads * mla.rope_dim))
     rotary(write, low.like(mla.rope_dim))
-    for part in (q, q.like(whole)):  # queries and keys joined from their halves
+    for part in (q, q.like(whole)):  # queries and keys concatenated from their two parts
         write.concat(part)
         write.concat(part, "backward")
         write.transpose(part, "backward")
     v = both.like(heads * mla.value_dim)
-    write.concat(both, "backward")  # keys and values came together
+    write.concat(both, "backward")  # keys and values share a GEMM
     dim = mla.nope_dim + mla.rope_dim
     over = Attention(
         run.batch, heads, heads, run.sequence, run.sequence + run.context, dim, mla.value_dim, run.causal, run.window
     )
-    out = _attend(write, shape, over, (q, q.like(whole), v), run)
+    out = _attention_kernels(write, shape, over, (q, q.like(whole), v), run)
     return linear(write, out, shape.hidden, shape.out_bias, "o")
 
 
@@ -218,7 +218,7 @@ def _mlp(write: KernelWriter, shape: Transformer, x: Tensor, ffn: float = 0) -> 
             gate, up = joined.like(ffn), joined.like(ffn)
             write.concat(joined, "backward")
         else:
-            write.fan_out(x, 2)
+            write.sum_gradients(x, 2)
             gate, up = (linear(write, x, ffn, shape.mlp_bias, role) for role in ("gate", "up"))
         inner = multiply(write, activation(write, shape.activation, gate), up)
     else:

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 def perceptron_step(workload: Workload, shape: Mlp, batch: Number) -> list[Op]:
-    """A training step, or a pass where nothing is trained: linear layers with an activation between, and a loss."""
+    """Return a training step or a forward pass: linear layers with activations between, and a loss."""
     write = _writer(workload)
-    x = _tower(write, Tensor(batch, shape.units[0], write.stream), shape.units[1:], inputs=True)
+    x = _mlp(write, Tensor(batch, shape.units[0], write.stream), shape.units[1:], inputs=True)
     if not workload.training:
         return write.ops
     softmax(write, write.cast(x, 4))
@@ -32,10 +32,10 @@ def perceptron_step(workload: Workload, shape: Mlp, batch: Number) -> list[Op]:
 
 
 def recommendation_pass(workload: Workload, shape: Dlrm, batch: Number) -> list[Op]:
-    """DLRM (arXiv 1906.00091): one row of each table, dense features through a perceptron, all pairs multiplied, another one."""
+    """Return DLRM (arXiv 1906.00091): a row of each table, dense features through an MLP, all pairwise products, another MLP."""
     write = _writer(workload)
     dim, vectors = shape.embedding_dim, len(shape.tables) + 1
-    _tower(write, Tensor(batch, shape.bottom[0], write.stream), shape.bottom[1:], inputs=True)
+    _mlp(write, Tensor(batch, shape.bottom[0], write.stream), shape.bottom[1:], inputs=True)
     row = batch * dim * write.stream
     for rows in shape.tables:
         sizes = {"rows": batch, "width": float(dim), "table": float(rows)}
@@ -45,7 +45,7 @@ def recommendation_pass(workload: Workload, shape: Dlrm, batch: Number) -> list[
     write.put(gemm(vectors, vectors, dim, write.numerics.unit, write.compute, batch=batch))
     pairs = Tensor(batch, shape.interaction, write.stream)
     write.elementwise(pairs, pairs.width, pairs.width, kind="copy")
-    _tower(write, pairs, shape.top)
+    _mlp(write, pairs, shape.top)
     return write.ops
 
 
@@ -53,8 +53,8 @@ def _writer(workload: Workload) -> KernelWriter:
     return KernelWriter(numerics(workload.precision or "fp32", workload.year), workload.training)
 
 
-def _tower(write: KernelWriter, x: Tensor, units: Sequence[int], inputs: bool = False) -> Tensor:
-    """Layers of so many units; the gradient of the model's inputs is nobody's business."""
+def _mlp(write: KernelWriter, x: Tensor, units: Sequence[int], inputs: bool = False) -> Tensor:
+    """Append layers of these units; the model's inputs need no gradient."""
     first, last = len(write.ops), len(units) - 1
     for index, out in enumerate(units):
         x = linear(write, x, out, bias=True)

@@ -1,4 +1,4 @@
-"""Mixtures of experts as the `transformers` library runs them in PyTorch eager."""
+"""MoE layers as the `transformers` library runs them in PyTorch eager."""
 
 from __future__ import annotations
 
@@ -12,38 +12,38 @@ from whichgpu.estimate.time.lower.fused.layers import distinct_experts, routed_r
 from whichgpu.estimate.time.operators import Number, Op
 from whichgpu.workload.shapes import Transformer
 
-ROUTING_KERNELS = 25  # small kernels that choose experts, sort tokens to them and count
+ROUTING_KERNELS = 25  # small kernels that choose experts, sort tokens by expert and count
 MlpWriter = Callable[[KernelWriter, Transformer, Tensor, float], Tensor]
 
 
 def moe_block(write: KernelWriter, shape: Transformer, x: Tensor, mlp: MlpWriter) -> Tensor:
-    """Router, rows sorted to experts, two grouped products with an activation between, rows weighted and added back.
+    """Append router, rows sorted by expert, two grouped GEMMs around an activation, and the weighted sum of rows.
 
-    Rows of experts on other GPUs are blanked out before and after every product, whether there are any or not.
+    Rows of experts on other GPUs are masked before and after every GEMM, whether there are any or not.
     """
     experts = shape.experts
     assert experts is not None
-    write.fan_out(x, 2)
+    write.sum_gradients(x, 2)
     router = linear(write, x, experts.count)
     softmax(write, write.cast(router, 4))
     write.tiny_kernels(ROUTING_KERNELS)
     write.tiny_kernels(ROUTING_KERNELS, "backward")
     routed = Tensor(routed_rows(experts, x.rows), x.columns, write.compute)
-    visited = distinct_experts(experts, x.rows)
+    touched = distinct_experts(experts, x.rows)
     _gather_rows(write, x, routed)
     _mask_foreign_rows(write, routed)
     ups = 2 if shape.gated else 1
-    inner = grouped_gemm(write, routed, ups * experts.ffn, visited, experts.count)
+    inner = grouped_gemm(write, routed, ups * experts.ffn, touched, experts.count)
     _mask_foreign_rows(write, inner, copied=True)
     inner = _gated_activation(write, shape, inner.like(experts.ffn))
-    out = grouped_gemm(write, inner, shape.hidden, visited, experts.count)
+    out = grouped_gemm(write, inner, shape.hidden, touched, experts.count)
     _mask_foreign_rows(write, out, copied=True)
     summed = _weighted_sum(write, x, out)
     return add(write, summed, mlp(write, shape, x, experts.shared_ffn)) if experts.shared_ffn else summed
 
 
 def _gather_rows(write: KernelWriter, x: Tensor, routed: Tensor) -> None:
-    """Rows copied to where their expert's are; their gradients are sorted and added."""
+    """Append the gather of rows by expert; their gradients are sorted and added."""
     write.move("embedding", routed.bytes, routed.bytes, width=routed.width, sizes=routed.sizes)
     write.backward(x, 0, x.width)
     write.tiny_kernels(ROUTING_KERNELS, "backward")
@@ -51,7 +51,7 @@ def _gather_rows(write: KernelWriter, x: Tensor, routed: Tensor) -> None:
 
 
 def _mask_foreign_rows(write: KernelWriter, x: Tensor, copied: bool = False) -> None:
-    """Rows of no expert here set to zero: in place, or in a copy."""
+    """Append zeroing the rows of other GPUs' experts: in place, or in a copy."""
     for phase in PHASES:
         if copied or phase == "backward":
             write.copy(x.elements, x.width, x.width, phase)
@@ -59,7 +59,7 @@ def _mask_foreign_rows(write: KernelWriter, x: Tensor, copied: bool = False) -> 
 
 
 def _gated_activation(write: KernelWriter, shape: Transformer, x: Tensor) -> Tensor:
-    """The activation, and its product with the other half of a joined tensor."""
+    """Append the activation and its product with the other half of a fused gate-up tensor."""
     if not shape.gated:
         return activation(write, shape.activation, x)
     write.elementwise(x, x.width, x.width, role=STRIDED)
@@ -72,13 +72,13 @@ def _gated_activation(write: KernelWriter, shape: Transformer, x: Tensor) -> Ten
 
 
 def _weighted_sum(write: KernelWriter, x: Tensor, out: Tensor) -> Tensor:
-    """Rows times their share in fp32, put back in order and summed over a token's experts."""
+    """Append rows times their router weight in fp32, reordered and summed over a token's experts."""
     wide = out.like(width=4)
     write.elementwise(out, out.width, 4, role=STRIDED)
     write.move("embedding", wide.bytes, wide.bytes, width=4, sizes=wide.sizes)
     sizes = {"elements": x.elements}
-    write.move("pointwise", wide.bytes, x.elements * 4.0, width=4, sizes=sizes)  # a token's experts summed
-    told = write.cast(x.like(width=4), write.compute)
+    write.move("pointwise", wide.bytes, x.elements * 4.0, width=4, sizes=sizes)  # sums a token's experts
+    summed = write.cast(x.like(width=4), write.compute)
     write.transpose(wide, "backward")
     write.backward(wide, 0, 4)
     write.backward(wide, 4, 4, role=STRIDED)
@@ -86,19 +86,19 @@ def _weighted_sum(write: KernelWriter, x: Tensor, out: Tensor) -> Tensor:
     write.backward(wide, 4, 4, role=STRIDED)
     write.copy(out.elements, 4, out.width, "backward")
     write.reduce(wide, "backward")
-    return told
+    return summed
 
 
-def grouped_gemm(write: KernelWriter, x: Tensor, out: float, visited: Number, count: int) -> Tensor:
-    """One product for each expert visited, in one kernel; weights' gradients come for every expert."""
+def grouped_gemm(write: KernelWriter, x: Tensor, out: float, touched: Number, count: int) -> Tensor:
+    """Append one GEMM per expert touched, in one kernel; weight gradients come for every expert."""
     unit, width, k = write.numerics.unit, x.width, x.columns
     flops = 2.0 * x.rows * k * out
-    weights = visited * k * out * width
+    weights = touched * k * out * width
     made = x.like(out)
-    op = Op("grouped_gemm", unit, flops, x.bytes + weights, made.bytes, _sizes(x.rows, out, k, visited), role="framework")
+    op = Op("grouped_gemm", unit, flops, x.bytes + weights, made.bytes, _sizes(x.rows, out, k, touched), role="framework")
     write.put(op)
-    write.put(replace(op, read=made.bytes + weights, write=x.bytes, sizes=_sizes(x.rows, k, out, visited)), "backward")
-    if not write.frozen and not write.lora_rank:
+    write.put(replace(op, read=made.bytes + weights, write=x.bytes, sizes=_sizes(x.rows, k, out, touched)), "backward")
+    if write.trains_weights:
         whole = count * k * out * width
         sizes = _sizes(count * out, k, x.rows / count, float(count))
         write.put(replace(op, read=x.bytes + made.bytes, write=whole, sizes=sizes), "backward")

@@ -1,4 +1,4 @@
-"""The optimizer's step: kernels over all parameters at once, so bytes a parameter decide."""
+"""Optimizer steps and gradient accumulation: kernels over all parameters, so bytes per parameter decide."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from whichgpu.workload.workload import Workload
 
 @dataclass(frozen=True, slots=True)
 class OptimizerTraffic:
-    """How often a step reads and writes something as large as the parameters, and in how many kernels."""
+    """Tensors as large as the parameters that a step reads and writes, and its kernels."""
 
     reads: float
     writes: float
     kernels: int = 1
-    state: float = 0.0  # bytes a parameter besides, of states held narrow
+    state: float = 0.0  # further bytes per parameter, of 8-bit states
 
 
-# As torch.optim runs them. Fused: one kernel reads parameter, gradient and states and writes parameter and states. Foreach (SGD
-# has no fused default): one kernel for each line of the update, each reading and writing whole tensors.
+# As torch.optim runs them. Fused: one kernel reads parameter, gradient and states and writes parameter and states. Foreach (the
+# default of SGD): one kernel for each line of the update, each reading and writing whole tensors.
 FUSED = {"adamw": OptimizerTraffic(4, 3), "adam": OptimizerTraffic(4, 3)}
 FOREACH = {
     "sgd": OptimizerTraffic(2, 1),
@@ -29,33 +29,33 @@ FOREACH = {
     "adafactor": OptimizerTraffic(9, 4, 12),
     "adamw-8bit": OptimizerTraffic(2, 1, 1, 4.0),
 }
-# Framework calls of a step for each parameter tensor: fused and foreach both sort the tensors into lists.
+# Framework calls per parameter tensor (measured): fused and foreach both sort the tensors into lists.
 CALLS_PER_TENSOR = 0.27
 
 
 def optimizer_ops(workload: Workload, parameters: float, tensors: float, width: float) -> list[Op]:
-    """One step over so many parameters of `width` bytes in so many tensors."""
+    """Return one step over these parameters of `width` bytes; nothing if the request leaves the optimizer out."""
     if not workload.include_optimizer_step:
         return []
     name = workload.optimizer or "sgd-momentum"
-    known = FUSED if workload.optimizer_fused and name in FUSED else FOREACH
-    passes = known.get(name, FUSED["adamw"])
+    traffic_by_name = FUSED if workload.optimizer_fused and name in FUSED else FOREACH
+    traffic = traffic_by_name.get(name, FUSED["adamw"])
     op = Op(
         "optimizer",
         "fp32" if width == 4 else "bf16",
-        read=parameters * (passes.reads * width + passes.state / 2) / passes.kernels,
-        write=parameters * (passes.writes * width + passes.state / 2) / passes.kernels,
+        read=parameters * (traffic.reads * width + traffic.state / 2) / traffic.kernels,
+        write=parameters * (traffic.writes * width + traffic.state / 2) / traffic.kernels,
         sizes={"elements": parameters, "resident": 0.0},
-        count=float(passes.kernels),
+        count=float(traffic.kernels),
         phase="optimizer",
-        calls=tensors * CALLS_PER_TENSOR / passes.kernels,
+        calls=tensors * CALLS_PER_TENSOR / traffic.kernels,
         role=name,
     )
     return [op]
 
 
 def accumulation_op(parameters: float, tensors: float, width: float) -> Op:
-    """Gradients of a further micro-batch added to those there are, tensor by tensor."""
+    """Return the addition of a further micro-batch's gradients, tensor by tensor."""
     each = parameters / tensors
     return Op(
         "pointwise",

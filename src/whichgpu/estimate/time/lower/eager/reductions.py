@@ -1,139 +1,120 @@
-"""Normalisations, softmax, sums and pools."""
+"""Rules for normalisations, softmax, sums and pooling of PyTorch."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from whichgpu.estimate.time.lower.eager.call import IMAGE_AXES, Call, LoweringOptions, elements
+from whichgpu.estimate.time.lower.eager.call import IMAGE_AXES, Call, LoweringOptions, Sizes, elements
 from whichgpu.estimate.time.lower.eager.elementwise import Rule, memory_op
 from whichgpu.estimate.time.operators import Number, Op
 
-if TYPE_CHECKING:
-    from whichgpu.estimate.time.lower.eager.call import Sizes
-
 
 def batch_norm(call: Call, options: LoweringOptions) -> list[Op]:
-    """Over a batch in training: statistics, then the result, so the input is read twice. Otherwise elementwise."""
-    image = call.inputs[0]
-    size = elements(image) * call.width
-    if not options.training:
-        return _evaluated_norm(call, options, size)
-    return [memory_op(call, options, "batch_norm", 2 * size, size, role=_norm_kernel(call, options), **_image_sizes(image))]
-
-
-def _evaluated_norm(call: Call, options: LoweringOptions, size: Number) -> list[Op]:
-    """With statistics from training. Where weights are of 16 bits too, two small kernels make them ready each time."""
+    """Batch norm: in training statistics, then the result, so the input is read twice; in inference elementwise."""
+    size = elements(call.inputs[0]) * call.width
+    if options.training:
+        return [_training_batch_norm(call, options, "batch_norm", 2)]
     ops = [memory_op(call, options, "pointwise", size, size, "normalise" if call.width == 2 else "strided")]
-    if call.width == 2 and not options.amp:
+    if call.width == 2 and not options.amp:  # Two small kernels convert 16-bit weights each time.
         channels = call.inputs[0][1]
         ops += 2 * [call.op("pointwise", "fp32", 4 * channels, 4 * channels, sizes={"elements": channels})]
     return ops
 
 
 def batch_norm_backward(call: Call, options: LoweringOptions) -> list[Op]:
-    """Two sums over gradient and input, then the gradient of the input from both."""
+    """Batch norm backward: two sums over gradient and input, then the gradient of the input from both."""
+    return [_training_batch_norm(call, options, "batch_norm_backward", 4)]
+
+
+def _training_batch_norm(call: Call, options: LoweringOptions, kind: str, reads: int) -> Op:
     image = call.inputs[0]
-    size = elements(image) * call.width
-    return [
-        memory_op(call, options, "batch_norm_backward", 4 * size, size, role=_norm_kernel(call, options), **_image_sizes(image))
-    ]
+    size, pixels = elements(image) * call.width, elements(image[2:])
+    sizes = {"batch": image[0], "channels": image[1], "pixels": pixels, "rows": image[0] * pixels, "width": image[1]}
+    return memory_op(call, options, kind, reads * size, size, role=_batch_norm_kernel(call, options), **sizes)
 
 
-def _norm_kernel(call: Call, options: LoweringOptions) -> str:
-    """Whose kernel: cuDNN's where input or weights are of fp32 (not in bf16), else PyTorch's own; one for each layout."""
-    planes = _is_nchw(call, options)
+def _batch_norm_kernel(call: Call, options: LoweringOptions) -> str:
+    """Role of the kernel: cuDNN's if input or weights are fp32 (not with bf16), else PyTorch's own; one per memory format."""
+    nchw = not options.nhwc and len(call.inputs[0]) >= IMAGE_AXES
     if call.width == 4 or (options.amp and options.half == "fp16"):
-        return "cudnn_planes" if planes else "cudnn"
-    return "channels_first" if planes else ""
+        return "cudnn_planes" if nchw else "cudnn"
+    return "channels_first" if nchw else ""
 
 
-def _is_nchw(call: Call, options: LoweringOptions) -> bool:
-    """Whether images lie in planes of pixels."""
-    return not options.nhwc and len(call.inputs[0]) >= IMAGE_AXES
+def layer_norm_rule(kind: str, reads: int) -> Rule:
+    """Return the rule of layer norm: one kernel over rows; backward, the weights' gradients are part of the curve."""
+
+    def rule(call: Call, options: LoweringOptions) -> list[Op]:
+        rows = call.inputs[0]
+        size = elements(rows) * call.width
+        return [memory_op(call, options, kind, reads * size, size, "", rows=elements(rows[:-1]), width=rows[-1])]
+
+    return rule
 
 
-def _image_sizes(image: Sizes) -> dict[str, Number]:
-    pixels = elements(image[2:])
-    return {"batch": image[0], "channels": image[1], "pixels": pixels, "rows": image[0] * pixels, "width": image[1]}
-
-
-def layer_norm(call: Call, options: LoweringOptions) -> list[Op]:
-    """One kernel, a row of it at a time."""
-    image = call.inputs[0]
-    size = elements(image) * call.width
-    return [memory_op(call, options, "norm", size, size, "", rows=elements(image[:-1]), width=image[-1])]
-
-
-def layer_norm_backward(call: Call, options: LoweringOptions) -> list[Op]:
-    """The gradient of the input, and those of weight and bias in a second kernel over all rows."""
-    image = call.inputs[0]
-    size = elements(image) * call.width
-    return [memory_op(call, options, "norm_backward", 2 * size, size, "", rows=elements(image[:-1]), width=image[-1])]
+layer_norm, layer_norm_backward = layer_norm_rule("norm", 1), layer_norm_rule("norm_backward", 2)
 
 
 def group_norm(call: Call, options: LoweringOptions) -> list[Op]:
-    """Statistics first, then the result."""
-    image, groups = call.inputs[0], call.outputs[1][-1]
-    size = elements(image) * call.width
-    rows = image[0] * groups
-    return [memory_op(call, options, "norm", 2 * size, size, rows=rows, width=elements(image) / rows)]
+    """Group norm: statistics first, then the result."""
+    return [_group_norm(call, options, "norm", 2, call.outputs[1])]
 
 
 def group_norm_backward(call: Call, options: LoweringOptions) -> list[Op]:
-    """Sums over gradient and input, then the gradient of the input."""
-    image, groups = call.inputs[0], call.inputs[2][-1]
-    size = elements(image) * call.width
-    rows = image[0] * groups
-    return [memory_op(call, options, "norm_backward", 4 * size, size, rows=rows, width=elements(image) / rows)]
+    """Group norm backward: sums over gradient and input, then the gradient of the input."""
+    return [_group_norm(call, options, "norm_backward", 4, call.inputs[2])]
 
 
-def softmax_rule(kind: str, reads: float, over: int = -1) -> Rule:
-    """A softmax or its backward over one of the sizes; of the loss over classes, which come second."""
+def _group_norm(call: Call, options: LoweringOptions, kind: str, reads: int, statistics: Sizes) -> Op:
+    image = call.inputs[0]
+    size, rows = elements(image) * call.width, image[0] * statistics[-1]
+    return memory_op(call, options, kind, reads * size, size, rows=rows, width=elements(image) / rows)
+
+
+def softmax_rule(kind: str, reads: float, axis: int = -1) -> Rule:
+    """Return the rule of softmax or its backward over one axis; in the loss over classes, the second axis."""
 
     def rule(call: Call, options: LoweringOptions) -> list[Op]:
         scores = call.outputs[0]
-        width = scores[over]
-        whole = elements(scores)
-        size = whole * call.width
-        return [memory_op(call, options, kind, reads * size, size, rows=whole / width, width=width)]
+        count, width = elements(scores), scores[axis]
+        size = count * call.width
+        return [memory_op(call, options, kind, reads * size, size, rows=count / width, width=width)]
 
     return rule
 
 
 def reduce(call: Call, options: LoweringOptions) -> list[Op]:
-    """Sums and means: over pixels like a pool, over the last sizes a `reduce`, over the first (biases) a `reduce_columns`."""
-    whole, left = elements(call.inputs[0]), elements(call.outputs[0])
-    kept_first = call.grown[0] if call.growing else len(call.outputs[0]) > 1 and call.outputs[0][0] == call.inputs[0][0]
-    if kept_first and len(call.inputs[0]) == 4 and len(call.outputs[0]) == 4:
-        return [memory_op(call, options, "pool", whole * call.width, left * call.width, "_adaptive_avg_pool2d")]
-    sizes = {"rows": left, "width": whole / left} if kept_first else {"rows": whole / left, "width": left}
-    kind = "reduce" if kept_first else "reduce_columns"
-    return [memory_op(call, options, kind, whole * call.width, left * call.width, role="", **sizes)]
+    """Sums and means: over pixels like pooling, over the last axes a `reduce`, over the first (biases) a `reduce_columns`."""
+    given, left = elements(call.inputs[0]), elements(call.outputs[0])
+    keeps_batch = call.grown[0] if call.growing else len(call.outputs[0]) > 1 and call.outputs[0][0] == call.inputs[0][0]
+    if keeps_batch and len(call.inputs[0]) == IMAGE_AXES and len(call.outputs[0]) == IMAGE_AXES:
+        return [memory_op(call, options, "pool", given * call.width, left * call.width, "_adaptive_avg_pool2d")]
+    sizes = {"rows": left, "width": given / left} if keeps_batch else {"rows": given / left, "width": left}
+    kind = "reduce" if keeps_batch else "reduce_columns"
+    return [memory_op(call, options, kind, given * call.width, left * call.width, role="", **sizes)]
 
 
-def max_pool(call: Call, options: LoweringOptions) -> list[Op]:
-    """Maxima and where they were, which are 8 bytes each."""
-    made = elements(call.outputs[0])
-    return [memory_op(call, options, "pool", elements(call.inputs[0]) * call.width, made * (call.width + 8), elements=4 * made)]
+def pool_rule(index_bytes: int) -> Rule:
+    """Return the rule of pooling, which runs at the rate of its results; maxima also write their positions."""
+
+    def rule(call: Call, options: LoweringOptions) -> list[Op]:
+        given, made = elements(call.inputs[0]) * call.width, elements(call.outputs[0])
+        return [memory_op(call, options, "pool", given, made * (call.width + index_bytes), elements=4 * made)]
+
+    return rule
 
 
-def max_pool_backward(call: Call, options: LoweringOptions) -> list[Op]:
-    """Every pixel asks each window that holds it, so that windows close together cost more."""
-    gradient, written = elements(call.inputs[0]), elements(call.outputs[0])
-    asked = 2 * np.sqrt(gradient * written)
-    return [memory_op(call, options, "pool_backward", gradient * (call.width + 8), written * call.width, elements=asked)]
+def pool_backward_rule(index_bytes: int, cost: int) -> Rule:
+    """Return the rule of pooling backward: every pixel visits each window that holds it, so close windows cost more."""
+
+    def rule(call: Call, options: LoweringOptions) -> list[Op]:
+        gradient, written = elements(call.inputs[0]), elements(call.outputs[0])
+        visits: Number = cost * np.sqrt(gradient * written)
+        read = gradient * (call.width + index_bytes)
+        return [memory_op(call, options, "pool_backward", read, written * call.width, elements=visits)]
+
+    return rule
 
 
-def average_pool(call: Call, options: LoweringOptions) -> list[Op]:
-    """Its kernel's pace follows the results, however large the windows; one of four pixels is the usual."""
-    given, made = elements(call.inputs[0]), elements(call.outputs[0])
-    return [memory_op(call, options, "pool", given * call.width, made * call.width, elements=4 * made)]
-
-
-def average_pool_backward(call: Call, options: LoweringOptions) -> list[Op]:
-    """Like that of maxima, but every window is divided anew."""
-    gradient, written = elements(call.inputs[0]), elements(call.outputs[0])
-    asked = 4 * np.sqrt(gradient * written)
-    return [memory_op(call, options, "pool_backward", gradient * call.width, written * call.width, elements=asked)]
+max_pool, max_pool_backward = pool_rule(index_bytes=8), pool_backward_rule(index_bytes=8, cost=2)
+average_pool, average_pool_backward = pool_rule(index_bytes=0), pool_backward_rule(index_bytes=0, cost=4)

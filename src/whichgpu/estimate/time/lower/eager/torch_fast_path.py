@@ -1,4 +1,4 @@
-"""What a whole pass tells about single calls: layouts that no shape shows, and kernels that PyTorch chooses for several calls."""
+"""Layouts and kernels of traced calls that only the whole pass reveals, such as MultiheadAttention's fast path."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from dataclasses import replace
 
 from whichgpu.workload.tables import Dims, TableOperator
 
-# In evaluation `MultiheadAttention` takes a path of its own, in C++; the views of the other one are then not made.
+# Share of the traced views left (assumed) when `MultiheadAttention` takes its C++ fast path in inference.
 FAST_PATH_VIEWS = 0.4
 NORM, NORM_BACKWARD = "aten.native_layer_norm.default", "aten.native_layer_norm_backward.default"
 
 
 def as_run_on_gpu(operators: Sequence[TableOperator], training: bool, amp: bool) -> tuple[TableOperator, ...]:
-    """The operators of a pass as they run on a GPU."""
-    kept: Iterable[TableOperator] = operators
+    """Return the operators of a pass as they run on a GPU."""
+    adapted: Iterable[TableOperator] = operators
     packed = _packed_attention(operators)
     if packed and not training and not amp:
-        kept = _fast_path(operators, packed)
+        adapted = _fast_path(operators, packed)
     elif packed and training:
-        kept = _sequence_first(operators)
-    return tuple(_with_layouts(kept, operators))
+        adapted = _sequence_first(operators)
+    return tuple(_with_layouts(adapted, operators))
 
 
 def short_name(operator: TableOperator) -> str:
-    """The name without namespace and overload.
+    """Return the name without namespace and overload.
 
     >>> short_name(TableOperator("forward", "aten.relu_.default", "float32", 1))
     'relu_'
@@ -32,25 +32,25 @@ def short_name(operator: TableOperator) -> str:
     return operator.name.removeprefix("aten.").partition(".")[0]
 
 
-def _with_layouts(kept: Iterable[TableOperator], operators: Sequence[TableOperator]) -> Iterable[TableOperator]:
-    """Clones before an operator in place keep the layout; gradients of joined tensors are slices of a larger one."""
+def _with_layouts(adapted: Iterable[TableOperator], operators: Sequence[TableOperator]) -> Iterable[TableOperator]:
+    """Mark clones before an in-place operator as plain copies, and gradients of concatenated tensors as strided."""
     forward = [operator for operator in operators if operator.phase == "forward" and operator.outputs]
     in_place = {operator.outputs[0] for operator in forward if short_name(operator).endswith("_")}
-    joined = {shape for operator in forward if short_name(operator) == "cat" for shape in operator.inputs if len(shape) == 4}
-    for operator in kept:
+    cat_inputs = {shape for operator in forward if short_name(operator) == "cat" for shape in operator.inputs if len(shape) == 4}
+    for operator in adapted:
         name = short_name(operator)
         if name == "clone" and operator.phase == "forward" and operator.outputs[0] in in_place:
             yield replace(operator, name="aten.copy_.default")
-        elif name in ("add", "threshold_backward") and operator.phase == "backward" and operator.outputs[0] in joined:
+        elif name in ("add", "threshold_backward") and operator.phase == "backward" and operator.outputs[0] in cat_inputs:
             yield replace(operator, name=f"aten.{name}_strided.default")
-        elif operator.name == "aten.div.Scalar" and operator.phase == "backward":  # the gradient of a mean
+        elif operator.name == "aten.div.Scalar" and operator.phase == "backward":  # gradient of a mean
             yield replace(operator, name="aten.expanded.default")
         else:
             yield operator
 
 
 def _packed_attention(operators: Sequence[TableOperator]) -> Dims | None:
-    """The shape [3, tokens, batch, hidden] in which torch's MultiheadAttention turns queries, keys and values around."""
+    """Return the shape [3, tokens, batch, hidden] in which MultiheadAttention transposes queries, keys and values, if any."""
     for operator in operators:
         if short_name(operator) == "clone" and operator.phase == "forward" and len(operator.outputs[0]) == 4:
             three, tokens, batch, hidden = operator.outputs[0]
@@ -60,13 +60,13 @@ def _packed_attention(operators: Sequence[TableOperator]) -> Dims | None:
 
 
 def _fast_path(operators: Sequence[TableOperator], packed: Dims) -> Iterable[TableOperator]:
-    """Without gradients and autocast: the bias is part of the product, and nothing is turned around."""
+    """Yield the fast path without gradients and autocast: the bias is part of the GEMM, and nothing is transposed."""
     _, tokens, batch, hidden = packed
-    turned = {packed, (tokens, batch, hidden)}
+    transposed = {packed, (tokens, batch, hidden)}
     biased = (tokens, batch, (3 * hidden[0], 0))
     for operator in operators:
         name = short_name(operator)
-        if name == "clone" and operator.outputs[0] in turned:
+        if name == "clone" and operator.outputs[0] in transposed:
             continue
         if name == "add" and operator.outputs[0] == biased:
             continue
@@ -77,8 +77,8 @@ def _fast_path(operators: Sequence[TableOperator], packed: Dims) -> Iterable[Tab
 
 
 def _sequence_first(operators: Sequence[TableOperator]) -> Iterable[TableOperator]:
-    """With gradients its result lies sequence first, and so do sums with it: each layer norm but the first copies its input,
-    and on the way back its input and, every other time, its gradient too."""
+    """Yield copies for the sequence-first layout in training: each layer norm but the first copies its input; backward copies its
+    input and, every other time, its gradient."""
     for operator in operators:
         yield operator
         if operator.name in (NORM, NORM_BACKWARD) and operator.count > 1:

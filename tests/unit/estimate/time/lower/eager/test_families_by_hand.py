@@ -71,7 +71,7 @@ def summed(write: KernelWriter) -> None:
 
 def shared(uses: int, columns: float = H) -> Run:
     """Gradients of something used so many times."""
-    return lambda write: write.fan_out(rows(columns), uses)
+    return lambda write: write.sum_gradients(rows(columns), uses)
 
 
 def gate(write: KernelWriter) -> None:

@@ -226,7 +226,7 @@ def test_bytes_and_units_of_a_convolution() -> None:
     (still,) = conv((IMAGE, weight), (made,), LoweringOptions(training=False))
     assert still.sizes["resident"] == pytest.approx(3 * PIXELS / (3 * PIXELS + 32 * 16 * 9))
     assert still.sizes["stride"] == 1.0
-    (narrow,) = conv((IMAGE, weight), (made,), LoweringOptions(narrow="int8"))
+    (narrow,) = conv((IMAGE, weight), (made,), LoweringOptions(quantised_unit="int8"))
     assert (narrow.unit, narrow.read) == ("int8", PIXELS + 32 * 16 * 9)
     biased = conv((IMAGE, weight, (32.0,)), (made,))
     assert [(one.role, float(one.read), float(one.write)) for one in biased[1:]] == [("strided", 4 * PIXELS, 4 * PIXELS)]

@@ -57,7 +57,7 @@ PER_ELEMENT: list[tuple[Callable[[KernelWriter], Any], tuple[float, float, float
     (lambda write: write.concat(x()), (1, 2, 2), (0, 0, 0)),
     (lambda write: write.cast(x(), 4.0), (1, 2, 4), (1, 4, 2)),
     (lambda write: write.cast(x(), 2.0), (0, 0, 0), (0, 0, 0)),
-    (lambda write: write.fan_out(x(), 3), (0, 0, 0), (2, 8, 4)),
+    (lambda write: write.sum_gradients(x(), 3), (0, 0, 0), (2, 8, 4)),
 ]
 
 
@@ -254,7 +254,7 @@ def test_rows_and_widths_of_what_is_reduced() -> None:
     assert sizes(reductions.layer_norm_backward, (IMAGE,), (IMAGE,)) == (256, 8)
     assert sizes(reductions.group_norm, (IMAGE,), (IMAGE, (2.0, 4.0))) == (8, 256)
     assert sizes(reductions.group_norm_backward, (IMAGE, IMAGE, (2.0, 4.0)), (IMAGE,)) == (8, 256)
-    assert sizes(reductions.softmax_rule("softmax", 1, over=1), (IMAGE,), (IMAGE,)) == (128, 16)
+    assert sizes(reductions.softmax_rule("softmax", 1, axis=1), (IMAGE,), (IMAGE,)) == (128, 16)
     assert sizes(reductions.reduce, (IMAGE,), ((2.0, 16.0),)) == (32, 64)
     assert sizes(reductions.reduce, (IMAGE,), ((16.0,),)) == (128, 16)
     (pooled,) = reductions.reduce(call("mean", (IMAGE,), ((2.0, 16.0, 1.0, 1.0),)), LoweringOptions())

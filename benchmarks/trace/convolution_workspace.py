@@ -1,4 +1,4 @@
-"""Scratch memory of the convolution library, which a trace cannot see, put back among the events of a trace.
+"""Workspace of convolutions, which a trace cannot see, inserted into the events of a trace.
 
 Tensor-core convolutions work in channels-last order; given tensors in channels-first order, cuDNN transposes its operands and its
 result in a workspace as large as all three, for as long as the call lasts.
@@ -15,25 +15,25 @@ BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
 def convolution_workspace(trace: ModuleTrace) -> tuple[Event, ...]:
-    """The events with a birth and a death of the workspace around each convolution of the last step."""
-    asked: dict[int, list[int]] = {}
+    """Events of a trace with the workspace of each convolution of the last step allocated and freed."""
+    requests: dict[int, list[int]] = {}
     for operator in trace.operators:
         for at, size in _requests(operator):
-            asked.setdefault(at, []).append(size)
-    if not asked:
+            requests.setdefault(at, []).append(size)
+    if not requests:
         return trace.events
     id = len(trace.makers)
     events: list[Event] = []
     for index, event in enumerate(trace.events):
         events.append(event)
-        for size in asked.get(index, ()):
+        for size in requests.get(index, ()):
             events += [(id, size), (id, -size)]
             id += 1
     return tuple(events)
 
 
 def _requests(operator: TracedOperator) -> list[tuple[int, int]]:
-    """Workspaces of one call: the index of the event that each follows, and its bytes."""
+    """Workspaces of one call: the index of the event before each, and its bytes."""
     width = BYTES.get(operator.dtype, 4)
     if operator.name == "aten.convolution.default":
         input, weight = operator.inputs[:2]
@@ -45,7 +45,7 @@ def _requests(operator: TracedOperator) -> list[tuple[int, int]]:
         if _depthwise(operator, input, weight):
             return []
         size = width * (prod(input) + prod(weight) + prod(gradient))
-        # One for the gradient of the input, then one for that of the weight; each follows the birth of its result.
+        # One for the input's gradient, then one for the weight's; each follows the allocation of its result.
         return [(operator.event + n, size) for n in range(min(2, len(operator.outputs)))]
     return []
 
