@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.live.desk import TODAY, Desk
 from tests.live.server import Server
+from tests.live.source_harness import TODAY, SourceHarness
 from whichgpu.catalog.live.http import Client
 from whichgpu.catalog.live.resolve import Resolver
 from whichgpu.catalog.live.rows import SourceRequest
@@ -52,8 +52,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def desk(catalog: Catalog, folder: Path, server: Server, never_waits: None) -> Desk:
-    return Desk(catalog, folder, server)
+def harness(catalog: Catalog, folder: Path, server: Server, never_waits: None) -> SourceHarness:
+    return SourceHarness(catalog, folder, server)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 
 @dataclass(frozen=True)
-class Asked:
+class ReceivedRequest:
     """One request as it came."""
 
     method: str
@@ -36,7 +36,7 @@ class Answer:
     drip: float = 0.0
 
 
-Route = Callable[[Asked], Answer]
+Route = Callable[[ReceivedRequest], Answer]
 
 
 class Server:
@@ -44,7 +44,7 @@ class Server:
 
     def __init__(self) -> None:
         self.routes: dict[str, Route] = {}
-        self.asked: list[Asked] = []
+        self.asked: list[ReceivedRequest] = []
         self.otherwise: Route = lambda _: Answer(404, b"not here")
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
@@ -79,7 +79,7 @@ class Server:
             def _reply(self) -> None:
                 parts = urlsplit(self.path)
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                asked = Asked(self.command, parts.path, parts.query, dict(self.headers), body)
+                asked = ReceivedRequest(self.command, parts.path, parts.query, dict(self.headers), body)
                 server.asked.append(asked)
                 answer = server.routes.get(parts.path, server.otherwise)(asked)
                 try:
@@ -130,7 +130,7 @@ def busy_then(times: int, answer: Answer, status: int = 429, after: str | None =
     """So many refusals, then the answer."""
     left = [times]
 
-    def route(_: Asked) -> Answer:
+    def route(_: ReceivedRequest) -> Answer:
         if left[0]:
             left[0] -= 1
             return Answer(status, b"later", {"Retry-After": after} if after is not None else {})
@@ -142,7 +142,7 @@ def busy_then(times: int, answer: Answer, status: int = 429, after: str | None =
 def conditional(body: bytes, etag: str = '"v1"') -> Route:
     """304 for those who have it already."""
 
-    def route(asked: Asked) -> Answer:
+    def route(asked: ReceivedRequest) -> Answer:
         if asked.headers.get("If-None-Match") == etag:
             return Answer(304, b"", {"ETag": etag})
         return Answer(200, body, {"ETag": etag})

@@ -9,8 +9,8 @@ from decimal import Decimal
 import pytest
 
 from tests.live import answers
-from tests.live.desk import NO_ANSWERS, Desk, good, kinds, only
-from tests.live.server import Answer, Asked, Server
+from tests.live.server import Answer, ReceivedRequest, Server
+from tests.live.source_harness import NO_ANSWERS, SourceHarness, good, kinds, only
 from whichgpu.base.errors import UsageError
 from whichgpu.catalog.live.refresh import select_sources
 
@@ -22,7 +22,7 @@ def serve_aws(server: Server, *lines: list[object]) -> None:
     server.on("/aws/offers/v1.0/aws/AmazonEC2/20261113184423/us-east-1/index.csv", answers.aws_file(*lines))
 
 
-def test_aws_on_demand_and_reserved_by_payment(desk: Desk, server: Server) -> None:
+def test_aws_on_demand_and_reserved_by_payment(harness: SourceHarness, server: Server) -> None:
     lease = {"TermType": "Reserved", "LeaseContractLength": "1yr", "OfferingClass": "standard"}
     serve_aws(
         server,
@@ -43,9 +43,9 @@ def test_aws_on_demand_and_reserved_by_payment(desk: Desk, server: Server) -> No
         ["cut", "off"],
         answers.aws_line(PricePerUnit="seven"),
     )
-    (outcome,) = desk.refresh("aws", regions=("us-east-1",))
+    (outcome,) = harness.refresh("aws", regions=("us-east-1",))
     assert good(outcome)
-    found = {(offer.instance, offer.term, offer.payment): (offer.price, offer.upfront) for offer in desk.offers()}
+    found = {(offer.instance, offer.term, offer.payment): (offer.price, offer.upfront) for offer in harness.offers()}
     assert found == {
         ("p5.48xlarge", "on-demand", None): (Decimal("55.04"), None),
         ("p5.48xlarge", "reserved-1y", "no-upfront"): (Decimal("32.5"), None),
@@ -53,46 +53,46 @@ def test_aws_on_demand_and_reserved_by_payment(desk: Desk, server: Server) -> No
         ("p5.48xlarge", "reserved-1y", "all-upfront"): (Decimal(30), Decimal(262800)),
         ("g6f.large", "on-demand", None): (Decimal("0.2"), None),
     }
-    assert only(desk, instance="g6f.large").gpus == 0.125
-    assert desk.refused() == {"malformed": 2, "unknown-gpu": 1}
+    assert only(harness, instance="g6f.large").gpus == 0.125
+    assert harness.refused() == {"malformed": 2, "unknown-gpu": 1}
     assert outcome.taken[0].content == date(2026, 11, 13)
 
 
-def test_aws_is_asked_only_when_named(desk: Desk) -> None:
-    assert "aws" not in {source.name for source in select_sources((), desk.keys)}
+def test_aws_is_asked_only_when_named(harness: SourceHarness) -> None:
+    assert "aws" not in {source.name for source in select_sources((), harness.keys)}
 
 
-def test_aws_of_an_unknown_region_names_those_there_are(desk: Desk, server: Server) -> None:
+def test_aws_of_an_unknown_region_names_those_there_are(harness: SourceHarness, server: Server) -> None:
     serve_aws(server)
-    (outcome,) = desk.refresh("aws", regions=("us-eest-1",))
+    (outcome,) = harness.refresh("aws", regions=("us-eest-1",))
     assert kinds(outcome) == {"unknown-region"}
 
 
-def test_aws_without_a_column_it_needs_is_refused(desk: Desk, server: Server) -> None:
+def test_aws_without_a_column_it_needs_is_refused(harness: SourceHarness, server: Server) -> None:
     serve_aws(server)
     spoilt = answers.aws_file(answers.aws_line()).replace(b"TermType", b"Term Type")
     server.on("/aws/offers/v1.0/aws/AmazonEC2/20261113184423/us-east-1/index.csv", spoilt)
-    (outcome,) = desk.refresh("aws", regions=("us-east-1",))
+    (outcome,) = harness.refresh("aws", regions=("us-east-1",))
     assert kinds(outcome) == {"http-malformed"}
 
 
-def test_what_aws_had_stays_whatever_comes_for_its_file(desk: Desk, server: Server) -> None:
+def test_what_aws_had_stays_whatever_comes_for_its_file(harness: SourceHarness, server: Server) -> None:
     serve_aws(server, answers.aws_line())
-    desk.refresh("aws", regions=("us-east-1",), day=date(2026, 11, 1))
-    before = desk.offers()
+    harness.refresh("aws", regions=("us-east-1",), day=date(2026, 11, 1))
+    before = harness.offers()
     assert before
     for kind, answer in NO_ANSWERS.items():
         server.on("/aws/offers/v1.0/aws/AmazonEC2/20261113184423/us-east-1/index.csv", answer)
-        (outcome,) = desk.refresh("aws", regions=("us-east-1",))
+        (outcome,) = harness.refresh("aws", regions=("us-east-1",))
         assert outcome.problems, kind
         assert outcome.taken == (), kind
-        assert desk.offers() == before, kind
+        assert harness.offers() == before, kind
 
 
 # GCP
 
 
-def test_gcp_sums_parts_and_keeps_attached_gpus_by_themselves(desk: Desk, server: Server) -> None:
+def test_gcp_sums_parts_and_keeps_attached_gpus_by_themselves(harness: SourceHarness, server: Server) -> None:
     page = [
         answers.sku("A2 Instance Core running in Americas", "0", 31611000),
         answers.sku("A2 Instance Ram running in Americas", "0", 4237000, group="RAM"),
@@ -109,42 +109,42 @@ def test_gcp_sums_parts_and_keeps_attached_gpus_by_themselves(desk: Desk, server
         {"description": "broken"},
     ]
 
-    def route(asked: Asked) -> Answer:
+    def route(asked: ReceivedRequest) -> Answer:
         if "pageToken=two" in asked.query:
             return Answer(body=answers.dumped({"skus": page[5:], "nextPageToken": ""}))
         return Answer(body=answers.dumped({"skus": page[:5], "nextPageToken": "two"}))
 
     server.on("/gcp/services/6F81-5844-456A/skus", route)
-    (outcome,) = desk.refresh("gcp")
+    (outcome,) = harness.refresh("gcp")
     assert good(outcome)
-    whole = only(desk, instance="a2-highgpu-1g", term="on-demand")
+    whole = only(harness, instance="a2-highgpu-1g", term="on-demand")
     assert whole.price == Decimal("3.673385")  # 12 x 0.031611 + 85 x 0.004237 + 2.933908
-    assert only(desk, instance="a2-highgpu-1g", term="spot").price == Decimal("1.10171")
-    alone = only(desk, instance="n1+1xt4", term="on-demand")
+    assert only(harness, instance="a2-highgpu-1g", term="spot").price == Decimal("1.10171")
+    alone = only(harness, instance="n1+1xt4", term="on-demand")
     assert (alone.includes, alone.price) == ("gpu", Decimal("0.35"))
-    assert only(desk, instance="n1+4xt4", term="committed-1y").price == Decimal("0.88")
-    assert desk.refused() == {"malformed": 1, "unknown-gpu": 1}
+    assert only(harness, instance="n1+4xt4", term="committed-1y").price == Decimal("0.88")
+    assert harness.refused() == {"malformed": 1, "unknown-gpu": 1}
     assert {asked.headers["X-Goog-Api-Key"] for asked in server.asked} == {"google-key"}
     assert not any("google-key" in asked.query for asked in server.asked)
 
 
-def test_gcp_without_a_key_says_which_variable(desk: Desk) -> None:
+def test_gcp_without_a_key_says_which_variable(harness: SourceHarness) -> None:
     with pytest.raises(UsageError) as caught:
         select_sources(("gcp",), {})
     assert caught.value.kind == "needs-key"
     assert "GOOGLE_API_KEY" in str(caught.value.hint)
 
 
-def test_gcp_that_never_ends_is_refused(desk: Desk, server: Server) -> None:
+def test_gcp_that_never_ends_is_refused(harness: SourceHarness, server: Server) -> None:
     server.on("/gcp/services/6F81-5844-456A/skus", {"skus": [], "nextPageToken": "again"})
-    (outcome,) = desk.refresh("gcp")
+    (outcome,) = harness.refresh("gcp")
     assert kinds(outcome) == {"endless-pages"}
 
 
 # RunPod, Vast, Lambda
 
 
-def test_runpod_prices_by_cloud_term_and_count(desk: Desk, server: Server) -> None:
+def test_runpod_prices_by_cloud_term_and_count(harness: SourceHarness, server: Server) -> None:
     types = [
         answers.runpod_type(),
         answers.runpod_type(id="x", displayName="RTX 9999", memoryInGb=99, communityPrice=None, communitySpotPrice=None),
@@ -152,24 +152,24 @@ def test_runpod_prices_by_cloud_term_and_count(desk: Desk, server: Server) -> No
         answers.runpod_type(memoryInGb="eighty"),
     ]
     server.on("/runpod", {"data": {"gpuTypes": types}})
-    (outcome,) = desk.refresh("runpod")
+    (outcome,) = harness.refresh("runpod")
     assert good(outcome)
-    eight = only(desk, instance="8x_H100-SXM_SECURE", term="on-demand")
+    eight = only(harness, instance="8x_H100-SXM_SECURE", term="on-demand")
     assert (eight.gpu, eight.gpus, eight.price, eight.region) == ("h100-sxm", 8, Decimal("21.52"), "any")
     assert eight.note == "stock: Low"
-    assert only(desk, instance="1x_H100-SXM_COMMUNITY", term="spot").price == Decimal("1.5")
+    assert only(harness, instance="1x_H100-SXM_COMMUNITY", term="spot").price == Decimal("1.5")
     assert outcome.taken[0].unknown_names == {"RTX 9999": 8}
-    assert desk.refused()["malformed"] == 1
+    assert harness.refused()["malformed"] == 1
 
 
 @pytest.mark.parametrize("answer", [{"errors": [{"message": "Unauthorized"}]}, {"data": None}, {"data": {"gpuTypes": {}}}, []])
-def test_runpod_errors_are_errors(desk: Desk, server: Server, answer: dict[str, object]) -> None:
+def test_runpod_errors_are_errors(harness: SourceHarness, server: Server, answer: dict[str, object]) -> None:
     server.on("/runpod", answer)
-    (outcome,) = desk.refresh("runpod")
+    (outcome,) = harness.refresh("runpod")
     assert kinds(outcome) == {"http-malformed"}
 
 
-def test_vast_keeps_the_cheapest_of_a_kind_with_how_many(desk: Desk, server: Server) -> None:
+def test_vast_keeps_the_cheapest_of_a_kind_with_how_many(harness: SourceHarness, server: Server) -> None:
     offers = [
         answers.vast_offer(),
         answers.vast_offer(dph_total=0.65, min_bid=None),
@@ -181,17 +181,17 @@ def test_vast_keeps_the_cheapest_of_a_kind_with_how_many(desk: Desk, server: Ser
         answers.vast_offer(num_gpus="two"),
     ]
     server.on("/vast/bundles/", {"offers": offers})
-    (outcome,) = desk.refresh("vast")
+    (outcome,) = harness.refresh("vast")
     assert good(outcome)
-    cheapest = only(desk, gpu="rtx-4090", region="US", term="on-demand")
+    cheapest = only(harness, gpu="rtx-4090", region="US", term="on-demand")
     assert (cheapest.price, cheapest.gpus, cheapest.note) == (Decimal("0.65"), 2, "listed now: 3")
-    assert {offer.gpu for offer in desk.offers()} == {"rtx-4090", "a100-sxm-80gb", "a100-sxm-40gb"}
-    assert only(desk, region="unknown", term="spot").price == Decimal("0.4")
-    assert desk.refused() == {"memory": 2, "malformed": 1}
+    assert {offer.gpu for offer in harness.offers()} == {"rtx-4090", "a100-sxm-80gb", "a100-sxm-40gb"}
+    assert only(harness, region="unknown", term="spot").price == Decimal("0.4")
+    assert harness.refused() == {"memory": 2, "malformed": 1}
     assert json.loads(server.asked[0].body)["verified"] == {"eq": True}
 
 
-def test_lambda_tells_capacity_and_promises_nothing(desk: Desk, server: Server) -> None:
+def test_lambda_tells_capacity_and_promises_nothing(harness: SourceHarness, server: Server) -> None:
     sold_out = answers.lambda_entry(
         name="gpu_1x_a10", gpu_description="A10 (24 GB PCIe)", price_cents_per_hour=75, specs={"gpus": 1}
     )
@@ -204,17 +204,17 @@ def test_lambda_tells_capacity_and_promises_nothing(desk: Desk, server: Server) 
         "odd": answers.lambda_entry(price_cents_per_hour="a lot"),
     }
     server.on("/lambda/instance-types", {"data": data})
-    (outcome,) = desk.refresh("lambda")
+    (outcome,) = harness.refresh("lambda")
     assert good(outcome)
-    assert only(desk, instance="gpu_8x_h100_sxm5").note == "capacity now: us-west-3"
-    assert only(desk, instance="gpu_1x_a10").note == "no capacity now"
-    assert only(desk, instance="gpu_8x_new").gpu == "h100-sxm"
+    assert only(harness, instance="gpu_8x_h100_sxm5").note == "capacity now: us-west-3"
+    assert only(harness, instance="gpu_1x_a10").note == "no capacity now"
+    assert only(harness, instance="gpu_8x_new").gpu == "h100-sxm"
     assert server.asked[0].headers["Authorization"] == "Bearer lambda-key"
-    assert desk.refused() == {"malformed": 1}
+    assert harness.refused() == {"malformed": 1}
 
 
-def test_a_wrong_key_is_an_error_that_does_not_show_it(desk: Desk, server: Server) -> None:
+def test_a_wrong_key_is_an_error_that_does_not_show_it(harness: SourceHarness, server: Server) -> None:
     server.on("/lambda/instance-types", Answer(401, b'{"error": {"code": "global/invalid-api-key"}}'))
-    (outcome,) = desk.refresh("lambda")
+    (outcome,) = harness.refresh("lambda")
     assert kinds(outcome) == {"http-status"}
     assert "lambda-key" not in str(outcome)

@@ -9,7 +9,7 @@ from email.utils import format_datetime
 
 import pytest
 
-from tests.live.server import Answer, Asked, Server, busy_then, conditional
+from tests.live.server import Answer, ReceivedRequest, Server, busy_then, conditional
 from whichgpu.base.errors import DataError
 from whichgpu.catalog.live.http import Client
 from whichgpu.catalog.live.rows import Validators
@@ -195,9 +195,9 @@ def test_a_host_that_answers_busy_is_asked_again(server: Server, client: Client)
 
 def test_a_proxy_of_the_environment_is_used(server: Server, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", server.url)
-    seen: list[Asked] = []
+    seen: list[ReceivedRequest] = []
 
-    def answer(asked: Asked) -> Answer:
+    def answer(asked: ReceivedRequest) -> Answer:
         seen.append(asked)
         return Answer(body=b"by proxy")
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.live import answers
-from tests.live.desk import TODAY
+from tests.live.source_harness import TODAY
 from whichgpu.api.prices.store import PriceImportAnswer, catalog_export, catalog_import
 from whichgpu.base.errors import DataError, UsageError, WhichGpuError
 from whichgpu.catalog.live.import_files import day_of

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.desk import TODAY
+from tests.live.source_harness import TODAY
 from whichgpu.base.errors import DataError
 from whichgpu.catalog.live.plausibility import REASONS
 from whichgpu.catalog.live.price_store import open_for_reading, open_for_writing

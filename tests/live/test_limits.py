@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.desk import TODAY
+from tests.live.source_harness import TODAY
 from tests.live.test_overlay import LISTED
 from whichgpu.base.errors import DataError, UsageError
 from whichgpu.catalog.live import import_files, overlay, price_store

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.desk import TODAY
+from tests.live.source_harness import TODAY
 from whichgpu.base.errors import UsageError
 from whichgpu.catalog.live.overlay import apply_overlay, read_overlay
 from whichgpu.catalog.offer import Observation

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.desk import TODAY
+from tests.live.source_harness import TODAY
 from whichgpu.api.prices.store import PriceImportAnswer, catalog_import
 from whichgpu.catalog.live.price_store import open_for_reading
 from whichgpu.catalog.live.queries import OfferQuery, offers_on, quarantined_rows

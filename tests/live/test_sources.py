@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from tests.live import answers
-from tests.live.desk import NO_ANSWERS, TODAY, Desk, good, kinds, only, serve_azure
-from tests.live.server import Answer, Asked, Server, busy_then, conditional
+from tests.live.server import Answer, ReceivedRequest, Server, busy_then, conditional
+from tests.live.source_harness import NO_ANSWERS, TODAY, SourceHarness, good, kinds, only, serve_azure
 from whichgpu.base.errors import DataError, UnknownName
 from whichgpu.catalog.live import sources as registry
 from whichgpu.catalog.live.http import Client
@@ -34,46 +34,46 @@ def serve_skypilot(server: Server, clouds: dict[str, bytes]) -> None:
         server.on(f"/skypilot/{cloud}/vms.csv", clouds.get(cloud, empty))
 
 
-def test_skypilot_gives_every_cloud_its_batch(desk: Desk, server: Server) -> None:
+def test_skypilot_gives_every_cloud_its_batch(harness: SourceHarness, server: Server) -> None:
     serve_skypilot(server, {"aws": answers.skypilot(answers.p5(), answers.p5(zone="use1-az2", spot="16.2"))})
     server.on("/skypilot/commits", [{"sha": "1", "commit": {"committer": {"date": "2026-11-10T03:04:05Z"}}}])
-    (outcome,) = desk.refresh("skypilot")
+    (outcome,) = harness.refresh("skypilot")
     assert good(outcome)
     assert len(outcome.taken) == 24
-    demand, spot = only(desk, term="on-demand"), only(desk, term="spot")
+    demand, spot = only(harness, term="on-demand"), only(harness, term="spot")
     assert (demand.gpu, demand.gpus, demand.price, demand.source) == ("h100-sxm", 8, Decimal("55.04"), "skypilot")
     assert spot.price == Decimal("16.2")  # the lowest zone
     assert demand.observed == "2026-11-10"  # the day the content changed, not the day of the look
 
 
-def test_skypilot_is_asked_conditionally_the_second_time(desk: Desk, server: Server) -> None:
+def test_skypilot_is_asked_conditionally_the_second_time(harness: SourceHarness, server: Server) -> None:
     serve_skypilot(server, {})
     server.on("/skypilot/aws/vms.csv", conditional(answers.skypilot(answers.p5())))
-    desk.refresh("skypilot", day=date(2026, 11, 14))
-    (outcome,) = desk.refresh("skypilot")
+    harness.refresh("skypilot", day=date(2026, 11, 14))
+    (outcome,) = harness.refresh("skypilot")
     aws = next(taken for taken in outcome.taken if taken.scope == "aws")
     assert (aws.unchanged, aws.prices, aws.kept) == (True, 2, 2)
-    assert only(desk, term="on-demand").last_observed == TODAY.isoformat()
+    assert only(harness, term="on-demand").last_observed == TODAY.isoformat()
 
 
-def test_one_cloud_that_fails_holds_back_no_other(desk: Desk, server: Server) -> None:
+def test_one_cloud_that_fails_holds_back_no_other(harness: SourceHarness, server: Server) -> None:
     serve_skypilot(server, {"aws": answers.skypilot(answers.p5()), "azure": b"<html>rate limited</html>"})
     server.on("/skypilot/gcp/vms.csv", Answer(404))
     server.on("/skypilot/oci/vms.csv", Answer(body=b"InstanceType", length=5000))
-    (outcome,) = desk.refresh("skypilot")
+    (outcome,) = harness.refresh("skypilot")
     assert {(problem.scope, problem.kind) for problem in outcome.problems} == {
         ("azure", "not-a-catalog"),
         ("gcp", "http-status"),
         ("oci", "http-unreachable"),
     }
     assert {taken.scope for taken in outcome.taken} >= {"aws", "yotta"}
-    assert len(desk.offers()) == 2
+    assert len(harness.offers()) == 2
 
 
 # gpuhunt
 
 
-def test_gpuhunt_reads_the_zip_of_the_version(desk: Desk, server: Server) -> None:
+def test_gpuhunt_reads_the_zip_of_the_version(harness: SourceHarness, server: Server) -> None:
     server.on("/gpuhunt/version", b"20261114\n")
     aws: list[object] = ["p5.48xlarge", "us-east-1", "55.04", "192", "2048.0", "nvidia", "8", "H100", "80.0", "False", "", ""]
     gcp: list[object] = ["n1-standard-8", "us-central1-a", "2.86", "8", "30.0", "nvidia", "1", "V100", "16.0", "True", "", ""]
@@ -82,28 +82,28 @@ def test_gpuhunt_reads_the_zip_of_the_version(desk: Desk, server: Server) -> Non
     server.on(
         "/gpuhunt/20261114/catalog.zip", Answer(body=answers.gpuhunt_zip(aws=[aws, cpu, odd], gcp=[gcp]), headers={"ETag": "x"})
     )
-    (outcome,) = desk.refresh("gpuhunt")
+    (outcome,) = harness.refresh("gpuhunt")
     assert good(outcome)
-    assert only(desk, provider="aws").observed == "2026-11-14"
-    assert only(desk, provider="gcp").instance == "n1-standard-8+1xv100"
-    assert only(desk, provider="gcp").region == "us-central1"
-    assert desk.refused() == {"malformed": 1}
+    assert only(harness, provider="aws").observed == "2026-11-14"
+    assert only(harness, provider="gcp").instance == "n1-standard-8+1xv100"
+    assert only(harness, provider="gcp").region == "us-central1"
+    assert harness.refused() == {"malformed": 1}
     assert next(taken for taken in outcome.taken if taken.scope == "aws").aside == 1
 
 
 @pytest.mark.parametrize("version", [b"<html>", b"", b"99999999", b"2026"])
-def test_gpuhunt_with_no_version_is_refused(desk: Desk, server: Server, version: bytes) -> None:
+def test_gpuhunt_with_no_version_is_refused(harness: SourceHarness, server: Server, version: bytes) -> None:
     server.on("/gpuhunt/version", version)
-    (outcome,) = desk.refresh("gpuhunt")
+    (outcome,) = harness.refresh("gpuhunt")
     assert kinds(outcome) == {"not-a-catalog"}
 
 
-def test_gpuhunt_with_a_broken_zip_is_refused(desk: Desk, server: Server) -> None:
+def test_gpuhunt_with_a_broken_zip_is_refused(harness: SourceHarness, server: Server) -> None:
     server.on("/gpuhunt/version", b"20261114")
     packed = answers.gpuhunt_zip(aws=[["p5.48xlarge", "us-east-1", "55", "1", "1", "", "8", "H100", "80", "False", "", ""]] * 50)
     for body in (b"no zip", packed[:-40], packed[:60] + b"\0" * 30 + packed[90:]):
         server.on("/gpuhunt/20261114/catalog.zip", body)
-        (outcome,) = desk.refresh("gpuhunt")
+        (outcome,) = harness.refresh("gpuhunt")
         assert outcome.problems
         assert outcome.taken == ()
 
@@ -111,7 +111,7 @@ def test_gpuhunt_with_a_broken_zip_is_refused(desk: Desk, server: Server) -> Non
 # Azure
 
 
-def test_azure_pages_terms_and_what_is_left_aside(desk: Desk, server: Server) -> None:
+def test_azure_pages_terms_and_what_is_left_aside(harness: SourceHarness, server: Server) -> None:
     year = {"type": "Reservation", "reservationTerm": "1 Year", "retailPrice": 551880.0}
     serve_azure(
         server,
@@ -124,43 +124,43 @@ def test_azure_pages_terms_and_what_is_left_aside(desk: Desk, server: Server) ->
             answers.azure_item(armSkuName="Standard_NX9_H900_v9"),
         ],
     )
-    (outcome,) = desk.refresh("azure")
+    (outcome,) = harness.refresh("azure")
     assert good(outcome)
-    prices = {offer.term: offer.price for offer in desk.offers()}
+    prices = {offer.term: offer.price for offer in harness.offers()}
     assert prices == {
         "on-demand": Decimal("98.32"),
         "spot": Decimal("29.5"),
         "reserved-1y": Decimal(63),
         "reserved-3y": Decimal(40),
     }
-    assert only(desk, term="reserved-1y").payment == "no-upfront"
+    assert only(harness, term="reserved-1y").payment == "no-upfront"
     assert outcome.taken[0].aside == 2
     assert outcome.taken[0].unknown_names == {"Standard_NX9_H900_v9": 1}
 
 
-def test_azure_in_another_currency_is_kept_in_it(desk: Desk, server: Server) -> None:
+def test_azure_in_another_currency_is_kept_in_it(harness: SourceHarness, server: Server) -> None:
     serve_azure(server, [answers.azure_item(currencyCode="KRW", retailPrice=136_000.5)])
-    desk.refresh("azure", currency="KRW")
-    assert (only(desk).currency, only(desk).price) == ("KRW", Decimal("136000.5"))
+    harness.refresh("azure", currency="KRW")
+    assert (only(harness).currency, only(harness).price) == ("KRW", Decimal("136000.5"))
     assert "currencyCode='KRW'" in server.asked[0].query
 
 
-def test_azure_by_region_leaves_the_others_alone(desk: Desk, server: Server) -> None:
-    def route(asked: Asked) -> Answer:
+def test_azure_by_region_leaves_the_others_alone(harness: SourceHarness, server: Server) -> None:
+    def route(asked: ReceivedRequest) -> Answer:
         regions = [name for name in ("eastus", "westus", "koreacentral") if f"eq%20%27{name}%27" in asked.query]
         items = [answers.azure_item(armRegionName=name) for name in regions or ("eastus", "westus", "koreacentral")]
         return Answer(body=answers.dumped(answers.azure_page(*items)))
 
     server.on("/azure", route)
-    desk.refresh("azure")
-    (outcome,) = desk.refresh("azure", regions=("eastus", "koreacentral"))
+    harness.refresh("azure")
+    (outcome,) = harness.refresh("azure", regions=("eastus", "koreacentral"))
     assert [(taken.scope, taken.offers) for taken in outcome.taken] == [("USD/eastus", 1), ("USD/koreacentral", 1)]
-    assert {offer.region for offer in desk.offers()} == {"eastus", "westus", "koreacentral"}
-    (outcome,) = desk.refresh("azure", regions=("east' or 1 eq 1",))
+    assert {offer.region for offer in harness.offers()} == {"eastus", "westus", "koreacentral"}
+    (outcome,) = harness.refresh("azure", regions=("east' or 1 eq 1",))
     assert kinds(outcome) == {"unknown-region"}
 
 
-def test_azure_items_of_wrong_types_are_quarantined_one_by_one(desk: Desk, server: Server) -> None:
+def test_azure_items_of_wrong_types_are_quarantined_one_by_one(harness: SourceHarness, server: Server) -> None:
     wrong = [
         answers.azure_item(retailPrice="free"),
         answers.azure_item(armRegionName=None),
@@ -173,43 +173,43 @@ def test_azure_items_of_wrong_types_are_quarantined_one_by_one(desk: Desk, serve
         answers.azure_item(retailPrice=1e300),
     ]
     serve_azure(server, [*wrong, answers.azure_item()])
-    (outcome,) = desk.refresh("azure")
+    (outcome,) = harness.refresh("azure")
     assert good(outcome)
-    assert len(desk.offers()) == 1
-    assert desk.refused() == {"malformed": 7, "price-zero": 1, "price-negative": 1}
+    assert len(harness.offers()) == 1
+    assert harness.refused() == {"malformed": 7, "price-zero": 1, "price-negative": 1}
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"Items": 3}', b'{"Items": null}', b"<html>", b'{"NextPageLink": null}'])
-def test_azure_pages_that_are_none_are_refused(desk: Desk, server: Server, body: bytes) -> None:
+def test_azure_pages_that_are_none_are_refused(harness: SourceHarness, server: Server, body: bytes) -> None:
     server.on("/azure", body)
-    (outcome,) = desk.refresh("azure")
+    (outcome,) = harness.refresh("azure")
     assert kinds(outcome) == {"http-malformed"}
     assert outcome.taken == ()
 
 
-def test_azure_that_leads_in_circles_or_away_is_refused(desk: Desk, server: Server) -> None:
+def test_azure_that_leads_in_circles_or_away_is_refused(harness: SourceHarness, server: Server) -> None:
     for link in (f"{server.url}/azure?skip=0", "https://evil.example/prices"):
         server.on("/azure", answers.azure_page(answers.azure_item(), next=link))
-        (outcome,) = desk.refresh("azure")
+        (outcome,) = harness.refresh("azure")
         assert kinds(outcome) <= {"endless-pages", "http-redirect"}
         assert outcome.taken == ()
 
 
-def test_a_page_that_fails_leaves_what_was_there(desk: Desk, server: Server) -> None:
+def test_a_page_that_fails_leaves_what_was_there(harness: SourceHarness, server: Server) -> None:
     serve_azure(server, [answers.azure_item()], [answers.azure_item(armRegionName="westus")])
-    desk.refresh("azure", day=date(2026, 11, 1))
-    before = desk.offers()
+    harness.refresh("azure", day=date(2026, 11, 1))
+    before = harness.offers()
     more = answers.dumped(answers.azure_page(answers.azure_item(retailPrice=1.0), next=f"{server.url}/azure2"))
     server.on("/azure", Answer(body=more))
     server.on("/azure2", Answer(500))
-    (outcome,) = desk.refresh("azure")
+    (outcome,) = harness.refresh("azure")
     assert kinds(outcome) == {"http-status"}
-    assert desk.offers() == before
+    assert harness.offers() == before
 
 
-def test_a_rate_limit_is_waited_out(desk: Desk, server: Server) -> None:
+def test_a_rate_limit_is_waited_out(harness: SourceHarness, server: Server) -> None:
     server.on("/azure", busy_then(2, Answer(body=answers.dumped(answers.azure_page(answers.azure_item())))))
-    (outcome,) = desk.refresh("azure")
+    (outcome,) = harness.refresh("azure")
     assert good(outcome)
     assert len(server.asked) == 3
 
@@ -228,24 +228,24 @@ SLOW = ("skypilot", "endless")  # it has two dozen files, each of which is read 
         for name in source_names()
     ],
 )
-def test_nothing_is_believed_of_an_answer_that_is_none(desk: Desk, server: Server, name: str, answer: Answer) -> None:
+def test_nothing_is_believed_of_an_answer_that_is_none(harness: SourceHarness, server: Server, name: str, answer: Answer) -> None:
     server.otherwise = lambda _: answer
-    (outcome,) = desk.refresh(name)
+    (outcome,) = harness.refresh(name)
     assert outcome.problems
     assert outcome.taken == ()
-    with open_for_reading(desk.folder) as connection:
+    with open_for_reading(harness.folder) as connection:
         assert connection is None
 
 
-def test_sources_are_asked_together_and_each_stands_for_itself(desk: Desk, server: Server) -> None:
+def test_sources_are_asked_together_and_each_stands_for_itself(harness: SourceHarness, server: Server) -> None:
     serve_azure(server, [answers.azure_item()])
     server.on("/runpod", Answer(500))
     server.on("/vast/bundles/", {"offers": [answers.vast_offer()]})
-    outcomes = {outcome.source: outcome for outcome in desk.refresh("azure", "runpod", "vast")}
+    outcomes = {outcome.source: outcome for outcome in harness.refresh("azure", "runpod", "vast")}
     assert not outcomes["azure"].problems
     assert not outcomes["vast"].problems
     assert outcomes["runpod"].problems
-    assert {offer.provider for offer in desk.offers()} == {"azure", "vast"}
+    assert {offer.provider for offer in harness.offers()} == {"azure", "vast"}
 
 
 class Cloudy:
@@ -271,12 +271,12 @@ def plugin(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("plugin")
-def test_a_plug_in_adds_a_cloud_and_is_checked_like_ours(desk: Desk) -> None:
+def test_a_plug_in_adds_a_cloud_and_is_checked_like_ours(harness: SourceHarness) -> None:
     assert "cloudy" in source_names()
-    (outcome,) = desk.refresh("cloudy")
+    (outcome,) = harness.refresh("cloudy")
     assert good(outcome)
-    assert only(desk).gpu == "l4"
-    assert desk.refused() == {"price-zero": 1}
+    assert only(harness).gpu == "l4"
+    assert harness.refused() == {"price-zero": 1}
 
 
 @pytest.mark.usefixtures("plugin")
@@ -294,7 +294,9 @@ def test_an_unknown_source_is_answered_with_the_nearest() -> None:
     assert caught.value.choices[0] == "azure"
 
 
-def test_a_refresh_that_is_interrupted_stops_waiting(desk: Desk, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refresh_that_is_interrupted_stops_waiting(
+    harness: SourceHarness, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import whichgpu.catalog.live.refresh as module
 
     server.on("/azure", Answer(503, b"", {"Retry-After": "100"}))
@@ -323,5 +325,5 @@ def test_a_refresh_that_is_interrupted_stops_waiting(desk: Desk, server: Server,
     monkeypatch.setattr(module, "ThreadPoolExecutor", Pool)
     began = time.monotonic()
     with pytest.raises(Interrupted):
-        desk.refresh("azure")
+        harness.refresh("azure")
     assert time.monotonic() - began < 20

@@ -19,8 +19,8 @@ from typing import Any
 import httpx  # noqa: F401 - loaded while we may still read where it lies
 import pytest
 
-from tests.live.desk import TODAY
-from tests.live.server import Answer, Asked, Server
+from tests.live.server import Answer, ReceivedRequest, Server
+from tests.live.source_harness import TODAY
 from tests.live.workers import OFFERS, Flip
 from tests.surface.cli import ROOT
 from whichgpu.base.errors import DataError
@@ -39,7 +39,7 @@ def flipping(server: Server) -> str:
     """An address that names another price each time."""
     prices = itertools.cycle([b"0.50", b"0.60", b"0.70"])
 
-    def route(_: Asked) -> Answer:
+    def route(_: ReceivedRequest) -> Answer:
         return Answer(body=next(prices))
 
     server.on("/price", route)

@@ -123,13 +123,13 @@ def test_every_task_is_answered(tmp_path: Path, task: str) -> None:
 @pytest.mark.parametrize(
     ("source", "bound", "reason"),
     [
-        ("/dev/zero", "PASSED_OVER", "line 1 of /dev/zero does not end"),
-        ("/dev/urandom", "IN_VAIN", "none of the first 100 lines"),
+        ("/dev/zero", "MAX_SKIPPED_BYTES", "line 1 of /dev/zero does not end"),
+        ("/dev/urandom", "MAX_INVALID_LINES", "none of the first 100 lines"),
     ],
 )
 def test_what_never_ends_is_given_up_with_a_reason(source: str, bound: str, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A line without end, and lines without end of which none is a request."""
-    monkeypatch.setattr(lines, bound, {"PASSED_OVER": 4 * MAX_LINE_BYTES, "IN_VAIN": 100}[bound])
+    monkeypatch.setattr(lines, bound, {"MAX_SKIPPED_BYTES": 4 * MAX_LINE_BYTES, "MAX_INVALID_LINES": 100}[bound])
     reply = call("estimate", "--requests", source)
     assert reply.code == 2
     assert f"error: {reason}" in reply.err
@@ -138,7 +138,7 @@ def test_what_never_ends_is_given_up_with_a_reason(source: str, bound: str, reas
 
 
 def test_bad_lines_of_a_file_never_make_it_give_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "IN_VAIN", 10)
+    monkeypatch.setattr(lines, "MAX_INVALID_LINES", 10)
     code, replies = asked(tmp_path, *["nonsense"] * 100, GOOD)
     assert code == 0
     assert len(replies) == 101
@@ -183,7 +183,7 @@ def test_a_long_file_on_several_processes_is_answered_to_the_bit_as_on_one(
 ) -> None:
     path, lines_asked = a_long_file(tmp_path)
     alone = call("--lang", "ko", "estimate", "--requests", str(path))
-    monkeypatch.setattr(many, "FEW", 10)
+    monkeypatch.setattr(many, "MIN_POOL_LINES", 10)
     monkeypatch.setattr(many, "cores", lambda: 2)
     given: list[int] = []
     run = process_pool.ProcessPool.run

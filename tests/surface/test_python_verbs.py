@@ -24,7 +24,7 @@ from whichgpu.api.request.plan import PlanRequest
 from whichgpu.api.request.read import read_field
 from whichgpu.api.request.recommend import RecommendRequest
 from whichgpu.surface.cli.click_parts import SHARED_OPTIONS, click_command
-from whichgpu.surface.commands.command import DATA, MODULES, command_named
+from whichgpu.surface.commands.command import DATA, command_named
 from whichgpu.surface.python import answer_display as showing
 from whichgpu.surface.python.recording_session import RecordedTable
 
@@ -184,7 +184,10 @@ def test_what_has_no_chart_says_which_have(answers: dict[str, Any]) -> None:
         answer_of("gpus", answers).chart()
 
 
-@pytest.mark.parametrize("name", MODULES)
+DECLARED = sorted({*showing.COMMANDS.values(), "catalog sources"})
+
+
+@pytest.mark.parametrize("name", DECLARED)
 def test_flags_are_the_fields_of_the_request(name: str) -> None:
     """One declaration: every field is a flag or argument of the command line, and nothing else is."""
     declared = fields_of(command_named(name).request)
@@ -195,7 +198,7 @@ def test_flags_are_the_fields_of_the_request(name: str) -> None:
 def test_every_field_with_a_unit_takes_a_bare_number() -> None:
     """A bare number is in the base unit wherever the command wants a duration, a size or a rate."""
     wanted = {"TIME", "DURATION", "SIZE", "RATE", "N/s"}
-    for name in MODULES:
+    for name in DECLARED:
         for field in command_named(name).fields.values():
             if field.metavar in wanted:
                 assert getattr(field.kind, "unit", ""), (name, field.name)

@@ -57,14 +57,14 @@ def extras(provider: str) -> Mapping[str, float]:
 
 def extras_sources(provider: str, names: Sequence[str]) -> tuple[str, ...]:
     """The documents behind some of them."""
-    told = {row["what"]: row["sources"] for name in (ANY, provider) for row in _table("extras") if row["provider"] == name}
-    return tuple(told[what] for what in names if told.get(what))
+    values = {row["what"]: row["sources"] for name in (ANY, provider) for row in _table("extras") if row["provider"] == name}
+    return tuple(values[what] for what in names if values.get(what))
 
 
 def assumed_extras(provider: str, names: Sequence[str]) -> bool:
     """Whether some of them are only what is usual."""
-    told = {row["what"]: row["basis"] for name in (ANY, provider) for row in _table("extras") if row["provider"] == name}
-    return any(told.get(what) == "assumed" for what in names)
+    values = {row["what"]: row["basis"] for name in (ANY, provider) for row in _table("extras") if row["provider"] == name}
+    return any(values.get(what) == "assumed" for what in names)
 
 
 @cache

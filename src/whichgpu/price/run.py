@@ -24,8 +24,8 @@ CHECKPOINT_EVERY, CHECKPOINT_TAKES = run_default("checkpoint_every"), run_defaul
 # rates an hour by size and region to its customers. Over all kinds of EC2 machines fewer than 5% are taken in a month (nOps);
 # of GPUs more are: Bamboo (NSDI 2023) is cited for 0.10 to 0.33 an hour of p3 machines. The lower end of that is taken.
 INTERRUPTIONS = run_default("interruptions")
-MOST_STARTING = 0.9  # share of the hours a service on spot may spend starting
-LONGEST = 1e9  # hours; stands for a run that never ends, so that sums stay finite
+MAX_STARTING_SHARE = 0.9  # share of the hours a service on spot may spend starting
+UNFINISHED_HOURS = 1e9  # hours; stands for a run that never ends, so that sums stay finite
 SPOT_SOURCES = ("bamboo-nsdi-2023", *run_default_sources("interruptions"))
 
 
@@ -99,10 +99,10 @@ def run_cost(work_hours: Floats, terms: OfferTerms, run_settings: RunSettings, i
     busy = work_hours * (1.0 + saved) + start
     rate = np.where(terms.spot, run_settings.interruptions * terms.machines, 0.0)
     again = start if not interruptible else run_settings.checkpoint_every / HOUR / 2.0 + start
-    lost = np.minimum(rate * again, MOST_STARTING) if not interruptible else rate * again
+    lost = np.minimum(rate * again, MAX_STARTING_SHARE) if not interruptible else rate * again
     hours = np.where(lost < 1.0, busy / np.maximum(1.0 - lost, 1e-9), np.inf)
     done = np.isfinite(hours)
-    clock = np.where(done, hours, LONGEST) / (1.0 - run_settings.idle)
+    clock = np.where(done, hours, UNFINISHED_HOURS) / (1.0 - run_settings.idle)
     billed = np.maximum(np.ceil(clock * HOUR / terms.granularity) * terms.granularity, terms.minimum) / HOUR
     committed = terms.years * YEAR_HOURS
     due = np.where(committed > 0, _bound(billed if interruptible else work_hours, committed, terms), billed)
@@ -113,7 +113,7 @@ def run_cost(work_hours: Floats, terms: OfferTerms, run_settings: RunSettings, i
     return RunCost(
         hours=np.where(done, clock, np.inf),
         billed=billed,
-        reruns=rate * np.where(done, hours, LONGEST),
+        reruns=rate * np.where(done, hours, UNFINISHED_HOURS),
         machine=terms.price * terms.machines * paid,
         host=terms.host * terms.machines * due,
         disk=terms.disk * run_settings.disk_gb * months,

@@ -1,1 +1,1 @@
-"""What people and programs see. Nothing is computed here: answers come from `whichgpu.api`."""
+"""Command line, Python functions, pages, REST and charts. Nothing is computed here: answers come from `whichgpu.api`."""

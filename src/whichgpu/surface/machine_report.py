@@ -54,9 +54,9 @@ def host_facts(report: Report, language: Language) -> list[Fact]:
     return [(text(f"doctor.label.{name}"), value) for name, value in facts.items() if value]
 
 
-def card_facts(seen: DetectedGpu, language: Language) -> list[Fact]:
+def card_facts(detected: DetectedGpu, language: Language) -> list[Fact]:
     """Labelled facts of one GPU."""
-    card, match, now, text = seen.card, seen.match, seen.card.now, language.text
+    card, match, now, text = detected.card, detected.match, detected.card.now, language.text
     supports = language.listed(word for word in match.supports if word in SHOWN_FEATURES)
     api = "ROCm" if card.vendor == "amd" else "CUDA"
     facts = {

@@ -21,14 +21,14 @@ def duration_text(seconds: float) -> str:
     >>> duration_text(45), duration_text(754), duration_text(3600 * 3 + 300), duration_text(200000)
     ('45 s', '12 min', '3 h 05 min', '2 d 7 h')
     """
-    whole = int(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min"
-    if whole < 86400:
-        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
-    return f"{whole // 86400} d {whole % 86400 // 3600} h"
+    rounded = int(seconds)
+    if rounded < 60:
+        return f"{rounded} s"
+    if rounded < 3600:
+        return f"{rounded // 60} min"
+    if rounded < 86400:
+        return f"{rounded // 3600} h {rounded % 3600 // 60:02d} min"
+    return f"{rounded // 86400} d {rounded % 86400 // 3600} h"
 
 
 def money_text(money: Money) -> str:
@@ -148,7 +148,7 @@ def _gib(size: int) -> str:
     return significant(size / GIB) if size >= GIB // 100 else "0"
 
 
-def _of(value: float | None, most: float | None, unit: str) -> str:
+def _of(value: float | None, limit: float | None, unit: str) -> str:
     if value is None:
         return "–"
-    return f"{value:.0f}/{most:.0f} {unit}" if most else f"{value:.0f} {unit}"
+    return f"{value:.0f}/{limit:.0f} {unit}" if limit else f"{value:.0f} {unit}"

@@ -101,8 +101,8 @@ def _refuse_small_images(workload: Workload, shape: Shape) -> None:
 def echo(workload: Workload, given: Collection[str]) -> dict[str, Any]:
     """Every field with its value, and under `defaults` the names of those the user did not give."""
     values = {name: getattr(workload, name) for name in FIELDS}
-    told = {name: None if value is None else KINDS[name].write(value) for name, value in values.items()}
-    return told | {"defaults": [name for name in FIELDS if values[name] is not None and name not in given]}
+    written = {name: None if value is None else KINDS[name].write(value) for name, value in values.items()}
+    return written | {"defaults": [name for name in FIELDS if values[name] is not None and name not in given]}
 
 
 def _precision(workload: Workload, shape: Shape) -> str:

@@ -42,7 +42,7 @@ from whichgpu.base.names import unknown_word
 
 TABLES_FILE = Path(__file__).parent.parent / "catalog" / "data" / "operator_tables.bin"
 MAGIC = b"WGPUTAB2"
-MOST_KEPT = 128  # tables in memory, of which each takes a few hundred thousand bytes
+MAX_CACHED_TABLES = 128  # tables in memory, of which each takes a few hundred thousand bytes
 # A dictionary that holds two blocks of any model whole; LZMA's own header is the smallest there is.
 FILTERS = [{"id": lzma.FILTER_LZMA1, "preset": 9 | lzma.PRESET_EXTREME, "dict_size": 1 << 22}]
 
@@ -130,7 +130,7 @@ def load_table(name: str, image: int | None = None) -> OperatorTable:
     return _loaded(name, min(sizes, key=lambda size: abs(size - image)) if image else sizes[0])
 
 
-@lru_cache(maxsize=MOST_KEPT)
+@lru_cache(maxsize=MAX_CACHED_TABLES)
 def _loaded(name: str, size: int) -> OperatorTable:
     places, start = _index()
     offset, length, blocks = places[name]

@@ -13,20 +13,20 @@ from whichgpu.workload.workload import Workload
 ADAPTERS = ("lora_rank", "lora_targets", "qlora")
 TRAINING = ("optimizer", "optimizer_fused", "include_optimizer_step", "checkpointing", "accumulation", *ADAPTERS)
 SERVING = ("rate", "ttft_max", "tpot_max", "percentile")
-USUAL = {field.name: field.default for field in fields(Workload)}
+DEFAULTS = {field.name: field.default for field in fields(Workload)}
 
 
 def unused(workload: Workload, shape: Shape, given: Collection[str]) -> tuple[Message, ...]:
     """Warnings about fields the user gave that do not affect the answer; explicit defaults are ignored."""
-    asked = {name for name in given if getattr(workload, name) not in (None, USUAL[name])}
-    by_task = asked & set(_foreign_to_task(workload))
-    by_model = asked & set(_foreign_to_model(shape)) - by_task
-    told = []
+    changed = {name for name in given if getattr(workload, name) not in (None, DEFAULTS[name])}
+    by_task = changed & set(_foreign_to_task(workload))
+    by_model = changed & set(_foreign_to_model(shape)) - by_task
+    warnings = []
     if by_task:
-        told.append(msg("warning.unused-task", options=_flags(by_task), task=workload.task))
+        warnings.append(msg("warning.unused-task", options=_flags(by_task), task=workload.task))
     if by_model:
-        told.append(msg("warning.unused-model", options=_flags(by_model), model=shape.name))
-    return tuple(told)
+        warnings.append(msg("warning.unused-model", options=_flags(by_model), model=shape.name))
+    return tuple(warnings)
 
 
 def _foreign_to_task(workload: Workload) -> Iterator[str]:
@@ -55,4 +55,4 @@ def _foreign_to_model(shape: Shape) -> Iterator[str]:
 
 
 def _flags(names: Collection[str]) -> tuple[str, ...]:
-    return tuple("--" + name.replace("_", "-") for name in USUAL if name in names)
+    return tuple("--" + name.replace("_", "-") for name in DEFAULTS if name in names)

@@ -21,12 +21,12 @@ from whichgpu.surface.commands.request_lines import reply_document
 from whichgpu.workload.parallel import LAYOUT_FIELDS
 from whichgpu.workload.precisions import PRECISIONS
 from whichgpu.workload.tasks import TASKS
-from whichgpu.workload.traces.reader import ALSO, SHAPES, read_trace
+from whichgpu.workload.traces.reader import COLUMN_ALIASES, SHAPES, read_trace
 from whichgpu.workload.workload import KINDS
 
 COLUMNS = sorted(
     {name for shape in SHAPES for name in (shape.time, shape.prompt, shape.output, shape.hashes) if name}
-    | {name for names in ALSO.values() for name in names}
+    | {name for names in COLUMN_ALIASES.values() for name in names}
 )
 GOOD = {"task": "decode", "model": "llama-3.1-8b", "gpu": "H200 SXM", "batch": 4, "seq_in": 2048}
 

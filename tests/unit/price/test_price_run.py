@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from whichgpu.price.run import LONGEST, OfferTerms, RunSettings, committed_years, run_cost, sustained
+from whichgpu.price.run import UNFINISHED_HOURS, OfferTerms, RunSettings, committed_years, run_cost, sustained
 
 HABITS = RunSettings(startup=1800.0, checkpoint_every=3600.0, checkpoint_takes=360.0, interruptions=0.2)
 QUARTERS = (1.0, 0.8, 0.6, 0.4)
@@ -46,8 +46,8 @@ def test_every_spot_machine_may_be_taken_and_takes_the_others_with_it() -> None:
 def test_a_run_that_is_taken_faster_than_it_gets_on_never_ends_and_costs_a_finite_fortune(machines: float) -> None:
     never = told(10.0, spot=True, machines=machines)
     assert never["hours"] == np.inf
-    assert never["machine"] == pytest.approx(machines * LONGEST)
-    assert never["reruns"] == pytest.approx(0.2 * machines * LONGEST)
+    assert never["machine"] == pytest.approx(machines * UNFINISHED_HOURS)
+    assert never["reruns"] == pytest.approx(0.2 * machines * UNFINISHED_HOURS)
     nearly = told(10.0, spot=True, machines=4.99)
     assert nearly["hours"] == pytest.approx(11.5 / 0.002)
 

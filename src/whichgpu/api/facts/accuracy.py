@@ -17,7 +17,7 @@ from whichgpu.estimate.time.accuracy_pairs import AccuracyPair, accuracy_pairs
 from whichgpu.estimate.time.calibration import load_calibration
 
 KEYS = ("gpu", "task", "source", "engine", "precision", "field")
-WORST = 15
+WORST_ROWS = 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def accuracy(
     task: Sequence[str] = (),
     source: Sequence[str] = (),
     by: str = "gpu",
-    worst: int = WORST,
+    worst: int = WORST_ROWS,
     catalog: Catalog | None = None,
 ) -> AccuracyAnswer:
     """Pairs of the GPUs, tasks and sources named, or all; grouped by one of KEYS, most rows first."""
@@ -81,16 +81,16 @@ def accuracy(
     )
 
 
-def _words(key: str, asked: Iterable[str], known: Sequence[AccuracyPair]) -> set[str]:
+def _words(key: str, words: Iterable[str], known: Sequence[AccuracyPair]) -> set[str]:
     values = sorted({getattr(pair, key) for pair in known})
-    for word in asked:
+    for word in words:
         if word not in values:
             raise unknown_word(f"measured-{key}", word, values)
-    return set(asked)
+    return set(words)
 
 
 def _score(name: str, rows: Sequence[AccuracyPair]) -> Score:
     errors = [abs(pair.error) for pair in rows]
     late = quantiles(errors, n=10, method="inclusive")[-1] if len(errors) > 1 else errors[0]
-    told = (fmean(errors), median(errors), late, median(pair.error for pair in rows), fmean(pair.inside for pair in rows))
-    return Score(name, len(rows), *(round(number, 4) for number in told))
+    figures = (fmean(errors), median(errors), late, median(pair.error for pair in rows), fmean(pair.inside for pair in rows))
+    return Score(name, len(rows), *(round(number, 4) for number in figures))

@@ -18,8 +18,8 @@ from whichgpu.estimate.time.time_estimate import CALIBRATION_SOURCE
 from whichgpu.workload.models import find_model
 from whichgpu.workload.spelling import fill_defaults, from_object
 
-AGAINST = "V100 SXM 16GB"
-NEAR = ("gpu", "generation")  # tiers of evidence that make a figure calibrated
+DEFAULT_BASE = "V100 SXM 16GB"
+CALIBRATED_TIERS = ("gpu", "generation")  # tiers of evidence that make a figure calibrated
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +50,11 @@ class Timed:
     near: bool
 
 
-def relative(names: Sequence[str] | str = (), against: str = AGAINST, catalog: Catalog | None = None) -> RelativeAnswer:
+def relative(names: Sequence[str] | str = (), against: str = DEFAULT_BASE, catalog: Catalog | None = None) -> RelativeAnswer:
     """Speed of GPUs (all of them, where none is named) against one, by index of the reference mix."""
     catalog = catalog or Catalog()
-    asked = (names,) if isinstance(names, str) else tuple(names)
-    gpus = list({gpu.id: gpu for name in asked for gpu in find_gpus(catalog, name)}.values()) if asked else list(catalog.gpus)
+    listed = (names,) if isinstance(names, str) else tuple(names)
+    gpus = list({gpu.id: gpu for name in listed for gpu in find_gpus(catalog, name)}.values()) if listed else list(catalog.gpus)
     return relative_to(gpus, find_gpu(catalog, against), catalog)
 
 
@@ -87,7 +87,7 @@ def times(item: MixItem, gpus: Sequence[Gpu], catalog: Catalog) -> dict[str, Tim
             seconds, tier = float(grid.seconds.wall[place, 0]), calibration.tier(grid.engine, gpu, grid.kind, precision)
             low, high = calibration.log_range(tier, grid.kind, engine=grid.engine)
             if isfinite(seconds) and seconds > 0:
-                found[gpu.id] = Timed(log(seconds), (high - low) / 2, tier in NEAR)
+                found[gpu.id] = Timed(log(seconds), (high - low) / 2, tier in CALIBRATED_TIERS)
     return found
 
 

@@ -61,8 +61,8 @@ def watch(settings: WatchSettings = WatchSettings(), catalog: Catalog | None = N
 
 def no_gpu(absences: Sequence[MissingVendor], message: str = "error.no-gpu-here") -> NoAnswer:
     """The one line for those who have no GPU here: the likeliest reason."""
-    told = next((absence for absence in absences if absence.kind not in ("other-system", "no-device")), None)
-    why = told.message if told else msg("absent.no-device")
+    likeliest = next((absence for absence in absences if absence.kind not in ("other-system", "no-device")), None)
+    why = likeliest.message if likeliest else msg("absent.no-device")
     return NoAnswer("no-gpu-here", msg(message, why=why), msg("hint.doctor"))
 
 

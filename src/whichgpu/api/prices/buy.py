@@ -49,11 +49,12 @@ from whichgpu.price.own import (
 )
 from whichgpu.price.terms import YEAR_HOURS
 
-FAR = 20.0  # times the use: how far sensitivity is told
-MOST_GPUS = 100_000
-ABOVE = "wants.number"  # above the least, not at it
+MAX_INPUT = 20.0  # Upper bound of PUE and of years owned (assumed).
+MAX_GPUS = 100_000
+ABOVE_LOW = "wants.number"  # The lower bound itself is invalid.
 SPANS = {
-    "residual": (0.0, 1.0, "wants.between"), "use": (0.0, 1.0, ABOVE), "pue": (1.0, FAR, "wants.pue"), "years": (0.0, FAR, ABOVE),
+    "residual": (0.0, 1.0, "wants.between"), "use": (0.0, 1.0, ABOVE_LOW),
+    "pue": (1.0, MAX_INPUT, "wants.pue"), "years": (0.0, MAX_INPUT, ABOVE_LOW),
 }  # fmt: skip
 RENTED = ("on-demand",)
 
@@ -122,17 +123,17 @@ def buy(request: BuyRequest, context: Context) -> BuyAnswer:
     day = context.as_of or catalog.as_known or date.today()
     exchanger = Exchanger(day, catalog.exchange)
     currency = exchanger.check(inputs.currency) if inputs.currency else DOLLAR
-    asked = [split_count(name) for name in names]
-    if not asked:
+    counted_names = [split_count(name) for name in names]
+    if not counted_names:
         raise UsageError(
             "missing-argument", msg("error.missing-argument", name="GPU"), msg("hint.see-help", command="whichgpu buy")
         )
-    for count in (inputs.gpus, *(count for count, _ in asked)):
-        if count is not None and not 1 <= count <= MOST_GPUS:
-            raise invalid_value("gpus", count, msg("wants.whole", low=1, high=f"{MOST_GPUS:,}"))
+    for count in (inputs.gpus, *(count for count, _ in counted_names)):
+        if count is not None and not 1 <= count <= MAX_GPUS:
+            raise invalid_value("gpus", count, msg("wants.whole", low=1, high=f"{MAX_GPUS:,}"))
     rows = tuple(
         _row(find_gpu(catalog, bare), count or inputs.gpus or 1, inputs, day, catalog, exchanger, currency, overlay)
-        for count, bare in asked
+        for count, bare in counted_names
     )
     filled, defaults = _filled(inputs)
     cited = [row.rent.source for row in rows if row.rent]
@@ -218,7 +219,7 @@ def _filled(inputs: BuyInputs) -> tuple[dict[str, str | float], tuple[str, ...]]
     }  # fmt: skip
     for name, (low, high, wants) in SPANS.items():
         value = getattr(inputs, name)
-        if value is not None and not (low < value <= high or (value == low and wants != ABOVE)):
+        if value is not None and not (low < value <= high or (value == low and wants != ABOVE_LOW)):
             raise invalid_value(name, f"{value:g}", msg(wants, low=f"{low:g}", high=f"{high:g}"))
     told = {name: getattr(inputs, name) for name in usual}
     unsaid = (*(name for name in usual if told[name] is None), *(("host_price",) if inputs.host_price is None else ()))

@@ -69,7 +69,7 @@ class EstimateAnswer(Displayable):
 
 # Fields of a time estimate that the answer repeats; None without a time.
 TIME_FIELDS = ("time", "time_device", "time_host", "throughput", "ttft", "tpot", "bound", "tier", "calibrated")
-NO_ROOM = ("error.no-cache-room", "serving.refused")  # for the cache of a single request
+NO_KV_CACHE = ("error.no-cache-room", "serving.refused")  # for the cache of a single request
 Loading = Callable[[Workload, Shape, Gpu, Catalog, Figure], "tuple[ServingAnswer | None, tuple[Message, ...]]"]
 
 
@@ -137,31 +137,31 @@ def resolve_workload(spelled: ParsedWorkload, lookups: LookupCache) -> ResolvedW
 
 
 def build_estimate(
-    asked: ResolvedWorkload,
+    resolved: ResolvedWorkload,
     lookups: LookupCache,
     known: TimeEstimate | None = None,
     loading: Loading | None = None,
     allowed: float | None = None,
 ) -> EstimateAnswer:
     """Build the answer; `known` is its time if already computed."""
-    workload, shape, gpu = asked.workload, asked.shape, asked.gpu
+    workload, shape, gpu = resolved.workload, resolved.shape, resolved.gpu
     found = estimate_memory(workload, shape, gpu)
     need = fitting.required_memory(found, workload)
     fits = fitting.fit(need, workload, gpu, allowed) if gpu else None
-    timed, group = (known, None) if known else _time(asked, lookups)
-    serving, said = _serving(asked, lookups, timed, loading)
+    timed, group = (known, None) if known else _time(resolved, lookups)
+    serving, serving_notes = _serving(resolved, lookups, timed, loading)
     if (
-        fits and serving is None and any(one.id in NO_ROOM for one in said)
+        fits and serving is None and any(one.id in NO_KV_CACHE for one in serving_notes)
     ):  # Weights fit, but no KV cache is left for a single request.
         fits = replace(fits, fits="no")
     timed = _loaded(timed, serving)
-    warnings = (*found.warnings, *_lacks(fits, timed), *asked.timeless, *(timed.warnings if timed else ()), *said)
-    chosen = concurrency_note(workload, shape, gpu, asked.given)
-    beside = advice(workload, shape, gpu, timed.throughput if timed else None, lookups.catalog, asked.given)
+    warnings = (*found.warnings, *_lacks(fits, timed), *resolved.timeless, *(timed.warnings if timed else ()), *serving_notes)
+    chosen = concurrency_note(workload, shape, gpu, resolved.given)
+    beside = advice(workload, shape, gpu, timed.throughput if timed else None, lookups.catalog, resolved.given)
     copied: dict[str, Any] = {name: getattr(timed, name, None) for name in TIME_FIELDS}
     copied |= {name: getattr(fits, name, None) for name in ("fits", "usable", "headroom")}
     return EstimateAnswer(
-        request=echo(workload, asked.given),
+        request=echo(workload, resolved.given),
         **copied,
         memory=found.allocated,
         memory_device=found.device
@@ -169,19 +169,19 @@ def build_estimate(
         else fitting.device_usage(need, found.device, fits.usable, workload),
         memory_parts=found.parts,
         group=group,
-        run=_run(asked, lookups, timed),
+        run=_run(resolved, lookups, timed),
         serving=serving,
         checked=gpu.checked if gpu else None,
-        warnings=tuple(dict.fromkeys((*warnings, *beside.warnings, *chosen, *remarks(workload, shape, asked.given)))),
+        warnings=tuple(dict.fromkeys((*warnings, *beside.warnings, *chosen, *remarks(workload, shape, resolved.given)))),
         basis=timed.time.basis if timed else found.device.basis,
         sources=tuple(dict.fromkeys((*(timed.time.sources if timed else ()), *found.device.sources, *beside.sources))),
     )
 
 
-def _time(asked: ResolvedWorkload, lookups: LookupCache) -> tuple[TimeEstimate | None, GroupTime | None]:
+def _time(resolved: ResolvedWorkload, lookups: LookupCache) -> tuple[TimeEstimate | None, GroupTime | None]:
     """Time estimate, and its breakdown for several GPUs."""
-    workload, shape, gpu = asked.workload, asked.shape, asked.gpu
-    if gpu is None or not asked.timed:
+    workload, shape, gpu = resolved.workload, resolved.shape, resolved.gpu
+    if gpu is None or not resolved.timed:
         return None, None
     if workload.gpus > 1:
         from whichgpu.estimate.group.group_answer import group_time_of
@@ -192,26 +192,26 @@ def _time(asked: ResolvedWorkload, lookups: LookupCache) -> tuple[TimeEstimate |
     return estimate_time(workload, shape, gpu, lookups.calibration), None
 
 
-def _run(asked: ResolvedWorkload, lookups: LookupCache, timed: TimeEstimate | None) -> Run | None:
+def _run(resolved: ResolvedWorkload, lookups: LookupCache, timed: TimeEstimate | None) -> Run | None:
     """Duration and cost of the whole run, if its length was given."""
-    if timed is None or asked.gpu is None or not asked.given & {"epochs", "steps", "tokens", "samples"}:
+    if timed is None or resolved.gpu is None or not resolved.given & {"epochs", "steps", "tokens", "samples"}:
         return None
     from whichgpu.api.workloads.runs import run_of
 
     day = lookups.as_of or lookups.catalog.as_known or date.today()
-    return run_of(asked.workload, asked.shape, timed.throughput, asked.gpu, day, lookups.catalog, asked.given)
+    return run_of(resolved.workload, resolved.shape, timed.throughput, resolved.gpu, day, lookups.catalog, resolved.given)
 
 
 def _serving(
-    asked: ResolvedWorkload, lookups: LookupCache, timed: TimeEstimate | None, loading: Loading | None
+    resolved: ResolvedWorkload, lookups: LookupCache, timed: TimeEstimate | None, loading: Loading | None
 ) -> tuple[ServingAnswer | None, tuple[Message, ...]]:
     """Simulated serving, if a rate is given."""
-    workload, gpu = asked.workload, asked.gpu
+    workload, gpu = resolved.workload, resolved.gpu
     if not workload.serving or workload.rate is None or gpu is None or timed is None:
         return None, ()
     from whichgpu.api.workloads.load import under_load
 
-    return (loading or under_load)(workload, asked.shape, gpu, lookups.catalog, timed.time)
+    return (loading or under_load)(workload, resolved.shape, gpu, lookups.catalog, timed.time)
 
 
 def _lacks(fits: fitting.FitResult | None, timed: TimeEstimate | None) -> tuple[Message, ...]:

@@ -36,7 +36,7 @@ from whichgpu.workload.spelling import ParsedWorkload, echo, fill_defaults, from
 from whichgpu.workload.training_defaults import training_options
 from whichgpu.workload.workload import FIELDS, Workload
 
-FEW = 8  # GPUs up to which each is computed for itself
+FEW_GPUS = 8  # GPUs up to which each is computed for itself
 ANY_GPU = GpuFilter()
 
 
@@ -169,15 +169,15 @@ def fit_workload(
     filled = fill_defaults(spelled.workload, shape, spelled.given)
     known = [gpu for gpu in catalog.gpus if filter.matches(gpu)]
     able = _able(filled, shape, known, spelled.given)
-    told = tuple(_rows(filled, shape, asked, able, spelled.given, lookups, helpful))
+    fit_rows = tuple(_rows(filled, shape, asked, able, spelled.given, lookups, helpful))
     adapted = fitting.adapts_by_default(filled, spelled.given) or chooses_batch(filled, spelled.given)
-    least = next(iter(able if names else _holding(told, asked, () if adapted else able)), None)
+    least = next(iter(able if names else _holding(fit_rows, asked, () if adapted else able)), None)
     only = asked[0] if len(asked) == 1 else None
-    shown_on = only or (_reference(told, asked, least) if adapted else None)
+    shown_on = only or (_reference(fit_rows, asked, least) if adapted else None)
     workload = filled
     if shown_on:
         workload = fitting.with_training_defaults(filled, shape, shown_on, spelled.given, _remembered(shape, shown_on))
-        workload = replace(workload, batch=next(row.batch for row in told if row.gpu == shown_on.id))
+        workload = replace(workload, batch=next(row.batch for row in fit_rows if row.gpu == shown_on.id))
     shown = estimate_memory(workload, shape, shown_on)
     need = fitting.required_memory(shown, workload)
     noted = workload if only else filled  # of several GPUs the notes name those that differ
@@ -187,14 +187,14 @@ def fit_workload(
         memory_device=shown.device,
         memory_parts=shown.parts,
         needed=need,
-        gpus=told,
+        gpus=fit_rows,
         smallest=least.id if least else None,
         smallest_name=least.name if least else None,
         warnings=(
             *shown.warnings,
-            *_batches(told, noted, shape, only, spelled.given),
+            *_batches(fit_rows, noted, shape, only, spelled.given),
             *remarks(noted, shape, spelled.given),
-            *_adapted_rows(told, noted),
+            *_adapted_rows(fit_rows, noted),
         ),
         basis=shown.device.basis,
         sources=shown.device.sources,
@@ -207,7 +207,7 @@ def _batches(
     """A note on the batch each GPU was given where offline inference names none."""
     if only or not chooses_batch(workload, given):
         return concurrency_note(workload, shape, only, given)
-    if len(rows) > FEW:
+    if len(rows) > FEW_GPUS:
         return (msg("note.batch-many"),)
     return (msg("note.batch-each", what=tuple(f"{row.gpu_name} {row.batch}" for row in rows)),)
 
@@ -239,7 +239,7 @@ def _adapted_rows(rows: Sequence[FitRow], workload: Workload) -> tuple[Message, 
     if smaller:
         notes.append(msg("note.accumulated-some", n=len(smaller), most=len(rows), batch=workload.batch or 1))
     names = tuple(row.gpu_name for row in rows if row.checkpointing not in (None, workload.checkpointing))
-    if len(names) > FEW:
+    if len(names) > FEW_GPUS:
         notes.append(msg("note.checkpointing-many", n=len(names)))
     elif names:
         notes.append(msg("note.checkpointing-some", gpus=names))
@@ -280,7 +280,7 @@ def _rows(
 ) -> Iterator[FitRow]:
     """A row a GPU. Where many are asked, one curve serves all, moved by what each GPU's own context and chunks add."""
     common: dict[tuple[str, int], _Sizes] = {}
-    many = len(asked) > FEW
+    many = len(asked) > FEW_GPUS
     # Steps whose micro-batch and checkpointing are chosen per GPU need several curves, which exact ones would make slow.
     exact = not fitting.adapts_by_default(filled, given)
     for gpu in asked:

@@ -37,18 +37,18 @@ def layouts(
 ) -> tuple[LayoutRow, ...]:
     """The fastest layouts of so many GPUs that fit; `fields` are those of a request."""
     lookups = lookup_cache(catalog)
-    asked = resolve_workload(from_object({"task": task, "model": model, "gpu": gpu, "gpus": gpus, **fields}), lookups)
-    return layout_rows(asked, lookups)
+    resolved = resolve_workload(from_object({"task": task, "model": model, "gpu": gpu, "gpus": gpus, **fields}), lookups)
+    return layout_rows(resolved, lookups)
 
 
-def layout_rows(asked: ResolvedWorkload, lookups: LookupCache) -> tuple[LayoutRow, ...]:
+def layout_rows(resolved: ResolvedWorkload, lookups: LookupCache) -> tuple[LayoutRow, ...]:
     """Layouts of a resolved request that fit, the fastest first."""
     from whichgpu.estimate.group.fabric import fabric_of
     from whichgpu.estimate.group.group_answer import layout_words
     from whichgpu.estimate.group.layout_search import screen_layouts, time_best_layouts
     from whichgpu.estimate.group.step import Devices
 
-    workload, shape, gpu = asked.workload, asked.shape, asked.gpu
+    workload, shape, gpu = resolved.workload, resolved.shape, resolved.gpu
     if gpu is None:
         return ()
     machine = machine_of(workload, gpu, lookups.catalog)
@@ -66,16 +66,16 @@ def layout_rows(asked: ResolvedWorkload, lookups: LookupCache) -> tuple[LayoutRo
 
 def with_best_layout(spelled: ParsedWorkload, lookups: LookupCache) -> ParsedWorkload:
     """The request with the fastest layout that fits in place of its own; an error where none does."""
-    asked = resolve_workload(spelled, lookups)
-    workload = asked.workload
-    if asked.gpu is None or workload.gpus < 2:
+    resolved = resolve_workload(spelled, lookups)
+    workload = resolved.workload
+    if resolved.gpu is None or workload.gpus < 2:
         return spelled
-    rows = layout_rows(asked, lookups)
+    rows = layout_rows(resolved, lookups)
     if not rows:
-        raise NoAnswer("no-layout", msg("error.no-layout", gpus=workload.gpus, gpu=asked.gpu.name), msg("hint.no-layout"))
+        raise NoAnswer("no-layout", msg("error.no-layout", gpus=workload.gpus, gpu=resolved.gpu.name), msg("hint.no-layout"))
     best = rows[0]
     chosen = replace(
         spelled.workload, parallel=best.parallel, accumulation=best.accumulation, checkpointing=best.checkpointing,
         micro_batch=best.micro_batch if workload.training else None, batch=workload.batch, gpus=workload.gpus,
     )  # fmt: skip
-    return ParsedWorkload(chosen, asked.given)
+    return ParsedWorkload(chosen, resolved.given)

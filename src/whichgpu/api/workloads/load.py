@@ -29,9 +29,12 @@ from whichgpu.workload.spelling import ParsedWorkload
 from whichgpu.workload.traces.reader import Trace
 from whichgpu.workload.workload import Workload
 
-LEAST, MOST = 2000, 40_000  # requests drawn where nobody says how many: enough for p99, and to fill the batch often
-STAYS = 20  # times the requests at work
-Told = Callable[[float], None]
+MIN_REQUESTS, MAX_REQUESTS = (
+    2000,
+    40_000,
+)  # Bounds of the requests simulated by default: enough for p99 and to fill the batch often (assumed).
+BATCH_FILLS = 20  # Requests simulated per running sequence (assumed).
+SimulationProgress = Callable[[float], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,38 +54,38 @@ class LoadOptions:
 
 
 def under_load(
-    workload: Workload, shape: Shape, gpu: Gpu, catalog: Catalog, like: Figure, asked: LoadOptions | None = None,
-    trace: Trace | None = None, progress: Told | None = None,
+    workload: Workload, shape: Shape, gpu: Gpu, catalog: Catalog, like: Figure, options: LoadOptions | None = None,
+    trace: Trace | None = None, progress: SimulationProgress | None = None,
 ) -> tuple[ServingAnswer | None, tuple[Message, ...]]:  # fmt: skip
     """Simulated load on these GPUs, or why there is none; `like` is a time whose range applies to all steps."""
     if not isinstance(shape, Transformer) or not shape.is_generative or not workload.rate:
         return None, (msg("serving.no-tokens", model=shape.name),)
-    asked = asked or LoadOptions(curve=False)
-    load = load_of(workload, asked, trace)
+    options = options or LoadOptions(curve=False)
+    load = load_of(workload, options, trace)
     prompt, output = mean_lengths(load)
     sized = replace(workload, seq_in=max(1, round(prompt)), seq_out=max(1, round(output)))
     goals = Objectives(workload.ttft_max, workload.tpot_max, workload.percentile)
     try:
-        server = server_of(sized, shape, gpu, machine_of(workload, gpu, catalog), asked.limits, longest_request(load))
-        if trace is None and asked.requests is None:
+        server = server_of(sized, shape, gpu, machine_of(workload, gpu, catalog), options.limits, longest_request(load))
+        if trace is None and options.requests is None:
             load = load.at(load.rate, _drawn(server, load, goals))
         _refuse_beyond(load, goals)
-        found = simulated(server, load, goals, like, asked.curve, progress)
+        found = simulated(server, load, goals, like, options.curve, progress)
     except NoAnswer as none:  # The estimate is valid without a load.
         return None, (none.message,)
     return found, found.warnings
 
 
-def load_of(workload: Workload, asked: LoadOptions, trace: Trace | None) -> Load:
+def load_of(workload: Workload, options: LoadOptions, trace: Trace | None) -> Load:
     """The load a request describes."""
     assert workload.rate is not None
     return Load(
         rate=workload.rate,
-        prompts=_lengths(workload.seq_in or 1, asked.in_spread, asked.in_histogram),
-        outputs=_lengths(workload.seq_out or 1, asked.out_spread, asked.out_histogram),
-        requests=asked.requests or (len(trace) if trace else LEAST),
-        burstiness=asked.burstiness,
-        seed=asked.seed,
+        prompts=_lengths(workload.seq_in or 1, options.in_spread, options.in_histogram),
+        outputs=_lengths(workload.seq_out or 1, options.out_spread, options.out_histogram),
+        requests=options.requests or (len(trace) if trace else MIN_REQUESTS),
+        burstiness=options.burstiness,
+        seed=options.seed,
         trace=trace,
     )
 
@@ -93,9 +96,9 @@ def _lengths(mean: int, spread: float, histogram: Mapping[float, float]) -> Leng
 
 def _drawn(server: Server, load: Load, goals: Objectives) -> int:
     """Requests to simulate: enough to fill the batch often and to have some beyond the percentile of the objectives."""
-    told = screen_load(server, load)
-    wanted = wanted_for(goals.percentile) if goals.any else LEAST
-    return int(min(MOST, max(LEAST, wanted, STAYS * told.batch * server.replicas * server.stages)))
+    screen = screen_load(server, load)
+    wanted = wanted_for(goals.percentile) if goals.any else MIN_REQUESTS
+    return int(min(MAX_REQUESTS, max(MIN_REQUESTS, wanted, BATCH_FILLS * screen.batch * server.replicas * server.stages)))
 
 
 def wanted_for(percentile: float) -> int:
@@ -119,20 +122,20 @@ def _refuse_beyond(load: Load, goals: Objectives) -> None:
     raise UsageError("bad-field", msg("error.percentile-beyond", **values), msg(id, **values, count=count), ("--percentile",))
 
 
-def rated(spelled: ParsedWorkload, trace: Trace | None, asked: LoadOptions | None = None) -> ParsedWorkload:
+def with_rate_and_lengths(spelled: ParsedWorkload, trace: Trace | None, options: LoadOptions | None = None) -> ParsedWorkload:
     """Fill in mean lengths from the trace or histograms, and the trace's rate if none was given."""
     if trace is None:
         if spelled.workload.rate is None:
             raise UsageError("no-rate", msg("error.no-rate"), msg("hint.no-rate"))
-        return _with_means(spelled, asked or LoadOptions())
+        return _with_means(spelled, options or LoadOptions())
     if spelled.workload.rate is None and trace.rate is None:
         raise UsageError("no-rate", msg("error.trace-no-rate", name=trace.name), msg("hint.no-rate"))
     lengths: dict[str, Any] = {"seq_in": round(fmean(trace.prompts)), "seq_out": round(fmean(trace.outputs))}
     return ParsedWorkload(replace(spelled.workload, rate=spelled.workload.rate or trace.rate, **lengths), spelled.given)
 
 
-def _with_means(spelled: ParsedWorkload, asked: LoadOptions) -> ParsedWorkload:
-    histograms = {"seq_in": asked.in_histogram, "seq_out": asked.out_histogram}
+def _with_means(spelled: ParsedWorkload, options: LoadOptions) -> ParsedWorkload:
+    histograms = {"seq_in": options.in_histogram, "seq_out": options.out_histogram}
     lengths: dict[str, Any] = {
         name: max(1, round(_lengths(1, 0.0, values).mean)) for name, values in histograms.items() if values
     }

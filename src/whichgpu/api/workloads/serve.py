@@ -7,7 +7,7 @@ from typing import Any
 
 from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.api.workloads.estimate import EstimateAnswer, estimate_workload
-from whichgpu.api.workloads.load import LoadOptions, Told, rated, under_load
+from whichgpu.api.workloads.load import LoadOptions, SimulationProgress, under_load, with_rate_and_lengths
 from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Message
 from whichgpu.catalog.gpu import Gpu
@@ -21,23 +21,26 @@ from whichgpu.workload.workload import Workload
 
 
 def serve(
-    model: str | Mapping[str, Any], asked: LoadOptions | None = None, catalog: Catalog | None = None, **fields: Any
+    model: str | Mapping[str, Any], options: LoadOptions | None = None, catalog: Catalog | None = None, **fields: Any
 ) -> EstimateAnswer:
     """`estimate serve` under a load; `fields` are those of a request, `rate` among them unless a trace brings its own."""
-    return serve_workload(from_object({"task": "serve", "model": model, **fields}), lookup_cache(catalog), asked)
+    return serve_workload(from_object({"task": "serve", "model": model, **fields}), lookup_cache(catalog), options)
 
 
 def serve_workload(
-    spelled: ParsedWorkload, lookups: LookupCache | None = None, asked: LoadOptions | None = None, progress: Told | None = None
+    spelled: ParsedWorkload,
+    lookups: LookupCache | None = None,
+    options: LoadOptions | None = None,
+    progress: SimulationProgress | None = None,
 ) -> EstimateAnswer:
     """Estimate of a parsed request under a load."""
-    asked = asked or LoadOptions()
-    trace = read_trace(asked.trace) if asked.trace else None
-    spelled = rated(spelled, trace, asked)
+    options = options or LoadOptions()
+    trace = read_trace(options.trace) if options.trace else None
+    spelled = with_rate_and_lengths(spelled, trace, options)
 
     def loading(
         workload: Workload, shape: Shape, gpu: Gpu, catalog: Catalog, like: Figure
     ) -> tuple[ServingAnswer | None, tuple[Message, ...]]:
-        return under_load(workload, shape, gpu, catalog, like, asked, trace, progress)
+        return under_load(workload, shape, gpu, catalog, like, options, trace, progress)
 
-    return estimate_workload(spelled, lookups, loading, asked.limits.memory_share)
+    return estimate_workload(spelled, lookups, loading, options.limits.memory_share)

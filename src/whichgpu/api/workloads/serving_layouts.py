@@ -7,7 +7,7 @@ from dataclasses import replace
 from whichgpu.api.workloads.advice import machine_of
 from whichgpu.api.workloads.estimate import resolve_workload
 from whichgpu.api.workloads.layouts import with_best_layout
-from whichgpu.api.workloads.load import LoadOptions, load_of, rated
+from whichgpu.api.workloads.load import LoadOptions, load_of, with_rate_and_lengths
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.messages import msg
 from whichgpu.catalog.gpu import Gpu
@@ -22,33 +22,33 @@ from whichgpu.workload.spelling import ParsedWorkload
 from whichgpu.workload.traces.reader import read_trace
 from whichgpu.workload.workload import Parallel, Workload
 
-BEARS = 0.8  # of what saturates a server, up to which waiting is short
+MAX_UTILISATION = 0.8  # Share of the saturation rate up to which queueing is short (assumed).
 
 
-def with_best_serving_layout(spelled: ParsedWorkload, lookups: LookupCache, asked: LoadOptions | None = None) -> ParsedWorkload:
+def with_best_serving_layout(spelled: ParsedWorkload, lookups: LookupCache, options: LoadOptions | None = None) -> ParsedWorkload:
     """The request with the lowest-TPOT layout that sustains the load, or the one with the highest capacity if none does."""
-    asked = asked or LoadOptions()
-    trace = read_trace(asked.trace) if asked.trace else None
-    known = resolve_workload(rated(spelled, trace), lookups)
+    options = options or LoadOptions()
+    trace = read_trace(options.trace) if options.trace else None
+    known = resolve_workload(with_rate_and_lengths(spelled, trace), lookups)
     workload, shape, gpu = known.workload, known.shape, known.gpu
     if gpu is None or workload.gpus < 2 or not isinstance(shape, Transformer) or not shape.causal or not workload.rate:
         return with_best_layout(spelled, lookups)
-    load = load_of(workload, asked, trace)
-    found = screened_layouts(workload, shape, gpu, lookups.catalog, load, asked)
+    load = load_of(workload, options, trace)
+    found = screened_layouts(workload, shape, gpu, lookups.catalog, load, options)
     if not found:
         raise NoAnswer("no-layout", msg("error.no-layout", gpus=workload.gpus, gpu=gpu.name), msg("hint.no-layout"))
-    bearing = [(told.tpot, layout) for told, layout in found if told.utilisation <= BEARS]
+    sustaining = [(screen.tpot, layout) for screen, layout in found if screen.utilisation <= MAX_UTILISATION]
     _, best = (
-        min(bearing, key=lambda one: one[0])
-        if bearing
-        else max(((told.saturation, layout) for told, layout in found), key=lambda one: one[0])
+        min(sustaining, key=lambda one: one[0])
+        if sustaining
+        else max(((screen.saturation, layout) for screen, layout in found), key=lambda one: one[0])
     )
     chosen = replace(spelled.workload, parallel=best, batch=max(best.dp, workload.batch or 1), gpus=workload.gpus)
     return ParsedWorkload(chosen, known.given)
 
 
 def screened_layouts(
-    workload: Workload, shape: Transformer, gpu: Gpu, catalog: Catalog, load: Load, asked: LoadOptions
+    workload: Workload, shape: Transformer, gpu: Gpu, catalog: Catalog, load: Load, options: LoadOptions
 ) -> list[tuple[LoadScreen, Parallel]]:
     """Closed-form estimates for every layout whose memory suffices."""
     prompt, output = mean_lengths(load)
@@ -57,7 +57,7 @@ def screened_layouts(
     for layout in legal_layouts(workload, shape, workload.gpus, workload.nodes):
         laid = replace(sized, parallel=layout, batch=layout.dp, micro_batch=None)
         try:
-            server = server_of(laid, shape, gpu, machine, asked.limits, longest_request(load))
+            server = server_of(laid, shape, gpu, machine, options.limits, longest_request(load))
         except NoAnswer:  # no room for keys and values
             continue
         found.append((screen_load(server, load), layout))

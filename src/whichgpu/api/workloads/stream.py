@@ -37,7 +37,7 @@ class Reply:
 class _Line:
     number: int
     id: Any = None
-    asked: ResolvedWorkload | None = None
+    resolved: ResolvedWorkload | None = None
     error: WhichGpuError | None = None
 
 
@@ -62,7 +62,7 @@ def untrusted_cache(catalog: Catalog | None = None, own: bool = True) -> LookupC
 def replies(group: Sequence[Numbered], lookups: LookupCache) -> Iterator[Reply]:
     """One reply for each of these lines, which share what they can."""
     read = [_understood(number, line, lookups) for number, line in group]
-    times = _times([line.asked for line in read if line.asked], lookups) if len(read) > 1 else {}
+    times = _times([line.resolved for line in read if line.resolved], lookups) if len(read) > 1 else {}
     for line in read:
         yield _reply(line, lookups, times)
 
@@ -87,18 +87,18 @@ def _understood(number: int, line: bytes, lookups: LookupCache) -> _Line:
     try:
         request = _request(line)
         found.id = request.get("id")
-        found.asked = resolve_workload(from_object(request), lookups)
+        found.resolved = resolve_workload(from_object(request), lookups)
     except Exception as problem:  # a fault of ours must not cost the lines after it
         found.error = _error(problem)
     return found
 
 
-def _times(asked: Sequence[ResolvedWorkload], lookups: LookupCache) -> dict[int, TimeEstimate]:
+def _times(resolved: Sequence[ResolvedWorkload], lookups: LookupCache) -> dict[int, TimeEstimate]:
     """Times by the request's identity: those that differ in the GPU alone are evaluated in one call."""
     from whichgpu.estimate.time.time_estimate import estimate_times
 
     alike: dict[object, list[tuple[ResolvedWorkload, Gpu]]] = {}
-    for one in asked:
+    for one in resolved:
         if one.timed and one.gpu and one.workload.gpus == 1 and isinstance(one.workload.model, str):
             alike.setdefault((replace(one.workload, gpu=None), one.shape), []).append((one, one.gpu))
     found: dict[int, TimeEstimate] = {}
@@ -116,10 +116,10 @@ def _times(asked: Sequence[ResolvedWorkload], lookups: LookupCache) -> dict[int,
 
 
 def _reply(line: _Line, lookups: LookupCache, times: dict[int, TimeEstimate]) -> Reply:
-    if line.asked is None:
+    if line.resolved is None:
         return Reply(line.number, line.id, error=line.error)
     try:
-        return Reply(line.number, line.id, build_estimate(line.asked, lookups, times.get(id(line.asked))))
+        return Reply(line.number, line.id, build_estimate(line.resolved, lookups, times.get(id(line.resolved))))
     except Exception as problem:
         return Reply(line.number, line.id, error=_error(problem))
 

@@ -55,7 +55,7 @@ YEARLY_LEVELS = ("era", "year")  # between their groups, a year that was not mea
 
 @dataclass(frozen=True, slots=True)
 class CorrectionKey:
-    """What decides which corrections apply to a step on a GPU."""
+    """Facts that select the corrections of a step on a GPU."""
 
     engine: str
     year: int
@@ -70,7 +70,7 @@ class CorrectionKey:
 
     @property
     def style(self) -> str:
-        """How the engine launches and fuses kernels."""
+        """The engine's style of launching and fusing kernels: framework, compiled, serving."""
         return engine_record(self.engine).style
 
     def group(self, level: str) -> str:

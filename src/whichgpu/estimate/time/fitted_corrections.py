@@ -29,8 +29,8 @@ class CorrectionTables:
 
     def engine_evidence(self, engine: str) -> Mapping[str, Any]:
         """Return what was measured under an engine: its `gpus`, `generations`, `bits`, `tasks` and `sources`."""
-        found: Mapping[str, Any] = self.evidence.get("engines", {}).get(engine, {})
-        return found
+        measured: Mapping[str, Any] = self.evidence.get("engines", {}).get(engine, {})
+        return measured
 
     def nearness(self, engine: str, gpu: Gpu) -> Nearness:
         """Return how close the measurements are: this GPU and engine; its generation or another engine; neither."""

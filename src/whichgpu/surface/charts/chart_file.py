@@ -28,8 +28,8 @@ def check_chart_file(path: str) -> None:
 
 def _target(path: str) -> Path:
     """The file a path names, links followed."""
-    whole = Path(path).expanduser()
-    return Path(os.path.realpath(whole)) if whole.is_symlink() else whole
+    target = Path(path).expanduser()
+    return Path(os.path.realpath(target)) if target.is_symlink() else target
 
 
 def write_chart(spec: dict[str, Any], path: str) -> None:

@@ -56,8 +56,8 @@ def _batch_curve(answer: RecommendAnswer, language: Language) -> Spec:
 def front_picture(answer: RecommendAnswer, language: Language) -> Spec:
     """Cost against run time, or against the wait for tokens of a service; the recommended candidate is marked."""
     text, is_service = language.text, answer.kind == "service"
-    shown = {id(one): one for one in (*answer.candidates, *answer.pareto)}.values()
-    points = list({(one.gpu, one.gpus, one.instance): _point(one, is_service, language) for one in shown}.values())
+    candidates = {id(one): one for one in (*answer.candidates, *answer.pareto)}.values()
+    points = list({(one.gpu, one.gpus, one.instance): _point(one, is_service, language) for one in candidates}.values())
     front = _pareto_front(points)
     best = _point(answer.answer, is_service, language)
     kinds = [text("web.kind-answer"), text("web.kind-front"), text("web.kind-other")]

@@ -55,8 +55,8 @@ def file_chart(*pictures: tuple[str, Spec]) -> Spec:
     """Spec of a file with titled charts below each other, in fixed colours."""
     left_out = ("$schema", "autosize", "config", "description")
     panels = [{"title": title, **{name: part for name, part in spec.items() if name not in left_out}} for title, spec in pictures]
-    whole = panels[0] if len(panels) == 1 else {"vconcat": panels}
-    fixed: Spec = _fixed_colours({"$schema": FILE_SCHEMA, **whole, "config": FILE_CONFIG})
+    content = panels[0] if len(panels) == 1 else {"vconcat": panels}
+    fixed: Spec = _fixed_colours({"$schema": FILE_SCHEMA, **content, "config": FILE_CONFIG})
     return fixed
 
 
@@ -72,14 +72,15 @@ def _titled(spec: Spec) -> Spec:
     """Give untitled channels the titles of their fields in tooltips: a mark's label would use the names of the data."""
     views = [one for one in (spec, *spec.get("layer", ())) if "encoding" in one]
     titles = {tip["field"]: tip["title"] for one in views for tip in one["encoding"].get("tooltip", ())}
-    named = {
-        id(one): {**one, "encoding": {name: _named(name, to, titles) for name, to in one["encoding"].items()}} for one in views
+    titled = {
+        id(one): {**one, "encoding": {name: _with_title(name, to, titles) for name, to in one["encoding"].items()}}
+        for one in views
     }
-    whole = named.get(id(spec), spec)
-    return whole | ({"layer": [named.get(id(one), one) for one in spec["layer"]]} if "layer" in spec else {})
+    base = titled.get(id(spec), spec)
+    return base | ({"layer": [titled.get(id(one), one) for one in spec["layer"]]} if "layer" in spec else {})
 
 
-def _named(channel: str, to: Any, titles: dict[str, str]) -> Any:
+def _with_title(channel: str, to: Any, titles: dict[str, str]) -> Any:
     """A channel with the title of its field; its axis or legend stays untitled."""
     is_untitled = isinstance(to, dict) and to.get("title", None if channel == "text" else "") is None
     if not is_untitled or not titles.get(to.get("field", "")):

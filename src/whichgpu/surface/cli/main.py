@@ -66,13 +66,13 @@ class Root(Group):
         from whichgpu.catalog.find import exact_instances, gpus_named
         from whichgpu.catalog.store import Catalog
 
-        meant, rest = SYNONYMS.get(word.lower()), "--help"
-        if meant is None:
+        command, rest = SYNONYMS.get(word.lower()), "--help"
+        if command is None:
             catalog, rest = Catalog(), word
-            meant = "gpus" if gpus_named(catalog, word) else "instances" if exact_instances(catalog.instances, word) else None
-        if meant:
-            hint = msg("hint.try", command=f"whichgpu {meant} {rest}")
-            raise UnknownName("unknown-command", msg("error.unknown-command", name=word), hint, (meant,))
+            command = "gpus" if gpus_named(catalog, word) else "instances" if exact_instances(catalog.instances, word) else None
+        if command:
+            hint = msg("hint.try", command=f"whichgpu {command} {rest}")
+            raise UnknownName("unknown-command", msg("error.unknown-command", name=word), hint, (command,))
 
     def _defaults(self, ctx: click.Context, session: Session) -> dict[str, object]:
         """Defaults from the config file for every command and subcommand."""

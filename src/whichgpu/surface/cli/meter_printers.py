@@ -21,7 +21,7 @@ from whichgpu.surface.meter_text import block_lines, duration_text, money_text, 
 
 COLUMNS = "time index name utilisation_percent memory_used_bytes power_watts temperature_celsius throttle idle_seconds".split()
 PRICE_COLUMNS = ["money.amount", "idle_money.amount", "money.currency"]
-LAST_SECONDS, REPORT_SECONDS = 5, 10  # of a countdown: each of the last few, and every so many before
+LAST_SECONDS, REPORT_SECONDS = 5, 10  # of a countdown: every one of the last, every tenth before
 
 
 class Printer:
@@ -65,14 +65,14 @@ class JsonPrinter(Printer):
         """Print every field."""
         reply: dict[str, Any] = document(reading, self._session.language)
         bill = reply.pop("bill")
-        reply["gpus"] = [self._named(gpu) for gpu in reply["gpus"]]
+        reply["gpus"] = [self._with_name(gpu) for gpu in reply["gpus"]]
         self._write({**reply, **{name: bill[name] for name in ("seconds", "money", "idle_money")}})
 
     def end(self, last: WatchReading) -> None:
         """Print the bill."""
         self._write({"summary": document(last.bill, self._session.language)})
 
-    def _named(self, gpu: dict[str, Any]) -> dict[str, Any]:
+    def _with_name(self, gpu: dict[str, Any]) -> dict[str, Any]:
         place = gpu["index"]
         known = place < len(self._names)
         return {"gpu": self._ids[place] if known else None, "name": self._names[place] if known else None, **gpu}

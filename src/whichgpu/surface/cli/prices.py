@@ -54,8 +54,8 @@ def import_(session: Session, path: str, date: str | None, trust: bool) -> int:
     """Import prices from files into the store."""
     from whichgpu.api.prices.store import catalog_import
 
-    seen = None if date is None else parse_as_of(date, session.today)
-    answer = catalog_import(user_path(path), seen=seen, catalog=session.catalog, today=session.today, trusting=trust)
+    day = None if date is None else parse_as_of(date, session.today)
+    answer = catalog_import(user_path(path), seen=day, catalog=session.catalog, today=session.today, trusting=trust)
     return _show_summary(session, answer)
 
 

@@ -1,4 +1,4 @@
-"""Where defaults come from: a flag, else a WHICHGPU_* variable, else the config file, else ours."""
+"""Settings: a flag wins over a WHICHGPU_* variable, which wins over the config file."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def early_option(argv: Sequence[str], environ: Mapping[str, str], flag: str) -> 
     return environ.get(f"WHICHGPU_{flag.upper()}") or None
 
 
-def config_path(named: str | None) -> Path | None:
+def config_path(name: str | None) -> Path | None:
     """Path of the config file: the one named, else the user's own where it exists."""
-    if named:
-        return user_path(named)
+    if name:
+        return user_path(name)
     from platformdirs import user_config_path
 
     try:

@@ -64,8 +64,8 @@ def watch(
         watching = verbs.watch(settings, session.catalog, clock)
     except NoAnswer as none:  # People get one line, programs the hint too.
         raise none if session.format == "json" else NoAnswer(none.kind, none.message) from none
-    names = [seen.match.name or seen.card.name for seen in watching.gpus]
-    ids = [seen.match.gpu for seen in watching.gpus]
+    names = [detected.match.name or detected.card.name for detected in watching.gpus]
+    ids = [detected.match.gpu for detected in watching.gpus]
     printer = printer_of(session, names, ids, line, settings, then)
     if then is not None and not once:
         session.say(msg("watch.then", command=then, idle=duration_text(idle), countdown=duration_text(countdown)))
@@ -74,9 +74,10 @@ def watch(
 
 
 def _check(every: float, idle: float, then: str | None, countdown: float) -> None:
-    for flag, value, least in (("every", every, MIN_INTERVAL), ("idle", idle, MIN_IDLE), ("countdown", countdown, MIN_COUNTDOWN)):
-        if value < least:
-            raise UsageError("too-short", msg("error.too-short", flag=flag, least=f"{least:g} s"), msg("hint.bad-duration"))
+    limits = (("every", every, MIN_INTERVAL), ("idle", idle, MIN_IDLE), ("countdown", countdown, MIN_COUNTDOWN))
+    for flag, value, low in limits:
+        if value < low:
+            raise UsageError("too-short", msg("error.too-short", flag=flag, least=f"{low:g} s"), msg("hint.bad-duration"))
     if then is not None and not then.strip():
         raise UsageError("missing-value", msg("error.missing-value", name="--then"), msg("hint.then"))
 

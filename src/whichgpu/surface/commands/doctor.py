@@ -41,9 +41,9 @@ def show(session: Session, report: Report) -> None:
         return
     text = session.language.text
     rows = [(text("doctor.machine"), *fact) for fact in host_facts(report, session.language)]
-    for seen in report.gpus:
-        name = gpu_label([seen.card.index], session.language)
-        rows += [(name, *fact) for fact in card_facts(seen, session.language)]
+    for detected in report.gpus:
+        name = gpu_label([detected.card.index], session.language)
+        rows += [(name, *fact) for fact in card_facts(detected, session.language)]
     rows += _closing_rows(report, session.language)
     session.table([text(f"doctor.column.{name}") for name in ("part", "fact", "value")], [_printable(row) for row in rows])
 
@@ -52,7 +52,7 @@ def headline(report: Report) -> Message:
     """Count the GPUs by name and the findings that need attention."""
     if not report.gpus:
         return msg("doctor.none")
-    names = [seen.match.name or seen.card.name for seen in report.gpus]
+    names = [detected.match.name or detected.card.name for detected in report.gpus]
     counts = tuple(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
     return msg("doctor.headline", gpus=counts, n=sum(finding.level != "note" for finding in report.findings))
 
@@ -72,9 +72,9 @@ def _write_markdown(session: Session, report: Report) -> None:
     header = [text("column.fact"), text("column.value")]
     out.write(f"### whichgpu {report.whichgpu} doctor\n\n")
     write_markdown(out, header, [_printable(row) for row in host_facts(report, language)])
-    for seen in report.gpus:
-        out.write(f"\n#### {gpu_label([seen.card.index], language)}\n\n")
-        write_markdown(out, header, [_printable(row) for row in card_facts(seen, language)])
+    for detected in report.gpus:
+        out.write(f"\n#### {gpu_label([detected.card.index], language)}\n\n")
+        write_markdown(out, header, [_printable(row) for row in card_facts(detected, language)])
     if closing := _closing_rows(report, language):
         out.write(f"\n#### {text('doctor.findings')}\n\n")
         for where, level, words in closing:
@@ -87,7 +87,7 @@ def _printable(row: tuple[str, ...]) -> tuple[str, ...]:
 
 def _document(report: Report, language: Language) -> dict[str, Any]:
     reply: dict[str, Any] = document(report, language)
-    reply["gpus"] = [{**seen["card"], "match": seen["match"]} for seen in reply["gpus"]]
+    reply["gpus"] = [{**detected["card"], "match": detected["match"]} for detected in reply["gpus"]]
     if report.running is None:
         del reply["running"]
     return reply

@@ -84,9 +84,9 @@ def _figures(answer: EstimateAnswer) -> list[tuple[str, Figure]]:
     """Every figure of the answer by name, in the order shown."""
     first = serving.has_single_token_answers(answer.serving)
     timed = ((name, getattr(answer, name)) for name in TIME_FIGURES if not (first and name == "time"))
-    shown = [(name, figure) for name, figure in timed if figure is not None]
+    figures = [(name, figure) for name, figure in timed if figure is not None]
     return [
-        *shown,
+        *figures,
         *serving.figures(answer),
         *answer.memory_parts.items(),
         ("allocated", answer.memory),

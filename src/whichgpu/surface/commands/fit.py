@@ -64,8 +64,8 @@ def _ordered(session: Session, answer: FitAnswer) -> tuple[Sequence[FitRow], int
     if answer.request["gpu"] or session.format == "csv":
         return answer.gpus, 0
     rows = sorted(answer.gpus, key=lambda row: VERDICTS.index(row.fits))
-    shown = rows[:MAX_TERMINAL_ROWS] if session.is_terminal_table else rows
-    return shown, len(rows) - len(shown)
+    first = rows[:MAX_TERMINAL_ROWS] if session.is_terminal_table else rows
+    return first, len(rows) - len(first)
 
 
 def _warnings(answer: FitAnswer, row: FitRow) -> tuple[Message, ...]:

@@ -65,7 +65,7 @@ def trailing_columns(answer: OffersAnswer, language: Language) -> list[Column]:
     columns: list[Column] = [("round-trip", lambda offer: round_trip_text(offer, language))] if answer.near else []
     if any(offer.cheapest_of for offer in answer.offers):
         columns.append(("cheapest-of", lambda offer: str(offer.cheapest_of or "")))
-    columns.append(("seen", lambda offer: _seen(offer, language)))
+    columns.append(("seen", lambda offer: _seen_text(offer, language)))
     return [*columns, ("source", lambda offer: offer.source)]
 
 
@@ -96,7 +96,7 @@ def round_trip_text(offer: Offer, language: Language) -> str:
     return language.text(f"offers.trip-{kind}", ms=significant(offer.round_trip.value * 1000))
 
 
-def _seen(offer: Offer, language: Language) -> str:
+def _seen_text(offer: Offer, language: Language) -> str:
     return language.text(f"offers.seen-{offer.confidence}", day=offer.observed_at, n=offer.age_days)
 
 

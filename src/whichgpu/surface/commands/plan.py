@@ -61,16 +61,16 @@ def show(session: Session, answer: PlanAnswer) -> int:
 
 def missed_objectives(answer: PlanAnswer) -> NoAnswer | None:
     """Error for a plan whose simulation misses its objectives; None where they hold."""
-    late = [one for one in answer.simulation if not one.holds]
-    if not late:
+    missed = [one for one in answer.simulation if not one.holds]
+    if not missed:
         return None
     reachable = tuple(
         msg("plan.keeps", model=one.model, percentile=f"{one.percentile:g}", **{n: _limit(getattr(one, n)) for n in OBJECTIVES})
-        for one in late
+        for one in missed
         if math.isfinite(one.latency.value)
     )
-    hint = msg("hint.plan-misses", kept=reachable) if len(reachable) == len(late) else msg("hint.plan-misses-lost")
-    return NoAnswer("plan-misses", msg("error.plan-misses", models=tuple(one.model for one in late)), hint)
+    hint = msg("hint.plan-misses", kept=reachable) if len(reachable) == len(missed) else msg("hint.plan-misses-lost")
+    return NoAnswer("plan-misses", msg("error.plan-misses", models=tuple(one.model for one in missed)), hint)
 
 
 def _limit(figure: Figure) -> str:

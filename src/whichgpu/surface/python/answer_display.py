@@ -74,7 +74,7 @@ def text(answer: object) -> str:
     recorded = _record(answer, "table", None)
     table = next((part for part in recorded.parts if isinstance(part, RecordedTable)), None)
     sentence = next((part for part in recorded.parts if isinstance(part, str)), "")
-    return f"{sentence}\n{_drawn(table, recorded.language)}" if table else sentence
+    return f"{sentence}\n{_terminal_table(table, recorded.language)}" if table else sentence
 
 
 def html(answer: object) -> str:
@@ -119,7 +119,7 @@ def _aligned(right: bool) -> str:
     return f' style="text-align:{"right" if right else "left"}"'
 
 
-def _drawn(table: RecordedTable, language: Language) -> str:
+def _terminal_table(table: RecordedTable, language: Language) -> str:
     text = tables.text_of(tables.write_terminal, table.header, table.rows[:MAX_ROWS])
     return text.rstrip("\n") + _left_out(table, language, "\n{}")
 

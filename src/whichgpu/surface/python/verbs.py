@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from whichgpu.decide.plan.plan_answer import PlanAnswer
     from whichgpu.measure.report.doctor import Report
 
-Named = str | Sequence[str]
+NameList = str | Sequence[str]
 
 
-def gpus(*named: Named, **options: Unpack[catalog.GpusRequest]) -> GpusAnswer:
+def gpus(*arguments: NameList, **options: Unpack[catalog.GpusRequest]) -> GpusAnswer:
     """GPUs by name (a family's name means all its variants), filtered and sorted; all GPUs where none is named.
 
     >>> import whichgpu as wg
@@ -51,62 +51,62 @@ def gpus(*named: Named, **options: Unpack[catalog.GpusRequest]) -> GpusAnswer:
     >>> [gpu.name for gpu in wg.gpus(vendor="nvidia", min_memory="180GB", form_factor="sxm", sort="memory").gpus][:1]
     ['B200']
     """
-    answer: GpusAnswer = call("gpus", named, options)
+    answer: GpusAnswer = call("gpus", arguments, options)
     return answer
 
 
-def instances(*named: Named, **options: Unpack[catalog.InstancesRequest]) -> InstancesAnswer:
+def instances(*arguments: NameList, **options: Unpack[catalog.InstancesRequest]) -> InstancesAnswer:
     """Cloud machines and servers, by name or by the beginning of one.
 
     >>> import whichgpu as wg
     >>> wg.instances("p3.2xlarge").headline()
     'p3.2xlarge (aws): 1 x V100 SXM 16GB, 8 vCPUs, 61 GiB of RAM.'
     """
-    answer: InstancesAnswer = call("instances", named, options)
+    answer: InstancesAnswer = call("instances", arguments, options)
     return answer
 
 
-def cpus(*named: Named, **options: Unpack[catalog.CpusRequest]) -> CpusAnswer:
+def cpus(*arguments: NameList, **options: Unpack[catalog.CpusRequest]) -> CpusAnswer:
     """Host processors, by name or by words of it.
 
     >>> import whichgpu as wg
     >>> len(wg.cpus().cpus) > 10
     True
     """
-    answer: CpusAnswer = call("cpus", named, options)
+    answer: CpusAnswer = call("cpus", arguments, options)
     return answer
 
 
-def regions(*named: Named, **options: Unpack[catalog.RegionsRequest]) -> RegionsAnswer:
+def regions(*arguments: NameList, **options: Unpack[catalog.RegionsRequest]) -> RegionsAnswer:
     """Cloud regions by name, city or country.
 
     >>> import whichgpu as wg
     >>> {region.city for region in wg.regions("us-east-1", provider="aws").regions}
     {'Northern Virginia'}
     """
-    answer: RegionsAnswer = call("regions", named, options)
+    answer: RegionsAnswer = call("regions", arguments, options)
     return answer
 
 
-def models(*named: Named, **options: Unpack[catalog.ModelsRequest]) -> ModelsAnswer:
+def models(*arguments: NameList, **options: Unpack[catalog.ModelsRequest]) -> ModelsAnswer:
     """Built-in models and their sizes.
 
     >>> import whichgpu as wg
     >>> wg.models("llama-3.1-8b").models[0].parameters
     8030261248
     """
-    answer: ModelsAnswer = call("models", named, options)
+    answer: ModelsAnswer = call("models", arguments, options)
     return answer
 
 
-def engines(*named: Named, **options: Unpack[catalog.EnginesRequest]) -> EnginesAnswer:
+def engines(*arguments: NameList, **options: Unpack[catalog.EnginesRequest]) -> EnginesAnswer:
     """Engines (inference and training software), and the evidence for each.
 
     >>> import whichgpu as wg
     >>> wg.engines("vllm").engines[0].name
     'vLLM'
     """
-    answer: EnginesAnswer = call("engines", named, options)
+    answer: EnginesAnswer = call("engines", arguments, options)
     return answer
 
 
@@ -122,7 +122,7 @@ def offers(**options: Unpack[prices.OffersRequest]) -> OffersAnswer:
     return answer
 
 
-def compare(*named: Named, **options: Unpack[load.CompareRequest]) -> Comparison:
+def compare(*arguments: NameList, **options: Unpack[load.CompareRequest]) -> Comparison:
     """GPUs and machines side by side; with a task and a model their speed too.
 
     >>> import whichgpu as wg
@@ -132,7 +132,7 @@ def compare(*named: Named, **options: Unpack[load.CompareRequest]) -> Comparison
     >>> found.speed[1].relative > 0.8
     True
     """
-    answer: Comparison = call("compare", named, options)
+    answer: Comparison = call("compare", arguments, options)
     return answer
 
 
@@ -205,15 +205,15 @@ def plan(*models: of.ModelName | Sequence[of.ModelName], **options: Unpack[PlanR
     return answer
 
 
-def buy(*named: Named, **options: Unpack[prices.BuyRequest]) -> BuyAnswer:
-    """What GPUs cost to own, against renting the same.
+def buy(*arguments: NameList, **options: Unpack[prices.BuyRequest]) -> BuyAnswer:
+    """Cost of owning GPUs, against renting the same.
 
     >>> import whichgpu as wg
     >>> row = wg.buy("RTX 4090", price={"RTX 4090": "1800usd"}, as_of="2025-06-01").rows[0]
     >>> 0 < row.break_even_use < 1
     True
     """
-    answer: BuyAnswer = call("buy", named, options)
+    answer: BuyAnswer = call("buy", arguments, options)
     return answer
 
 
@@ -252,8 +252,8 @@ def verify(claim: str, no_own_measurements: bool = False, catalog: of.FilePath |
     ...     print(refused)
     not a command of estimate: make me a sandwich
     """
-    given = {"verify": claim, "no_own_measurements": no_own_measurements, "catalog": catalog}
-    answer: VerifyAnswer = call("measure", (), given)
+    options = {"verify": claim, "no_own_measurements": no_own_measurements, "catalog": catalog}
+    answer: VerifyAnswer = call("measure", (), options)
     return answer
 
 
@@ -280,7 +280,7 @@ def catalog_check(**options: Unpack[catalog.DataRequest]) -> CheckReport:
 
 
 def catalog_history(gpu: str | None = None, /, **options: Unpack[catalog.HistoryRequest]) -> HistoryAnswer:
-    """How the price of a GPU went.
+    """Price history of a GPU.
 
     >>> import whichgpu as wg
     >>> found = wg.catalog_history("A100 SXM 80GB", provider="aws")
@@ -292,7 +292,7 @@ def catalog_history(gpu: str | None = None, /, **options: Unpack[catalog.History
 
 
 def catalog_diff(a: of.Day | None = None, b: of.Day | None = None, /, **options: Unpack[catalog.DiffRequest]) -> DiffAnswer:
-    """What changed in your own price store between two days or snapshots.
+    """Changes in your own price store between two days or snapshots.
 
     >>> import whichgpu as wg
     >>> try:
@@ -309,9 +309,11 @@ def _spelled_out(verb: Any, request: type) -> inspect.Signature:
     """Signature of a verb with every keyword by name, for completion and help."""
     signature = inspect.signature(verb)
     *places, _ = signature.parameters.values()
-    named = [place.name for place in places]
+    positional = [place.name for place in places]
     words = sorted(
-        name for name, field in names_of(request).items() if name not in named and not field.is_display and not iskeyword(name)
+        name
+        for name, field in names_of(request).items()
+        if name not in positional and not field.is_display and not iskeyword(name)
     )
     keywords = [inspect.Parameter(word, inspect.Parameter.KEYWORD_ONLY, default=None) for word in words]
     return signature.replace(parameters=[*places, *keywords])

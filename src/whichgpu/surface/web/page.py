@@ -1,4 +1,4 @@
-"""What a page is made of: its state (all of it in the URL), the command with the same answer, and what its template shows.
+"""Parts of a page: its state (all of it in the URL), the command with the same answer, and the values of its template.
 
     @view("gpus", GpusRequest, extra={"dtype": Field(Plain())}, defaults={"dtype": "bf16"})
     def gpus(page: Page) -> PageContent: ...
@@ -93,7 +93,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class PageContent:
-    """What a view returns.
+    """Content of a page.
 
     `command` is the command with the same answer, and its request: it is shown as a line to copy, and answers the .json, .csv and
     .md formats. A page without such a command has a `document` and a `table` (header, rows) instead.
@@ -146,7 +146,7 @@ def page_fields(request: type) -> Mapping[str, Field]:
 def read_state(view: View, query: str) -> State:
     """State that the query of a URL describes."""
     state = dict(view.defaults)
-    for name, texts in _given(query).items():
+    for name, texts in _texts_by_name(query).items():
         if name in view.fields and (texts := [text for text in texts if text.strip()]):
             state[name] = _read(name, view.fields[name], texts)
             if name == "model":
@@ -156,13 +156,13 @@ def read_state(view: View, query: str) -> State:
 
 def unknown_parameters(view: View, query: str) -> tuple[str, ...]:
     """Parameters of a query that the page does not have, each once."""
-    return tuple(name[:80] for name in _given(query) if name not in view.fields and name != PARAMETER)
+    return tuple(name[:80] for name in _texts_by_name(query) if name not in view.fields and name != PARAMETER)
 
 
 def without_invalid(view: View, query: str) -> tuple[str, State] | None:
     """Name of the one parameter without which a query can be read, and the state without it; None if there is none."""
     try:
-        given = _given(query)
+        given = _texts_by_name(query)
     except UsageError:
         return None
     for name in given:
@@ -188,7 +188,7 @@ def error_content(template: str, context: Mapping[str, Any], error: WhichGpuErro
     return PageContent(template, {**context, "error": body}, document=document, status=status_of(error), **content)
 
 
-def _given(query: str) -> dict[str, list[str]]:
+def _texts_by_name(query: str) -> dict[str, list[str]]:
     """Texts of each parameter, other names replaced by those of their fields."""
     given: dict[str, list[str]] = {}
     for name, value in query_pairs(query):

@@ -1,4 +1,4 @@
-"""What all routes share: refusals become responses, and work for a client who has disconnected is cancelled."""
+"""Code shared by all routes: refusals become responses, and work for a client who has disconnected is cancelled."""
 
 from __future__ import annotations
 

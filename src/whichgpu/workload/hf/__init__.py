@@ -24,7 +24,7 @@ READERS: Mapping[str, Reader] = {
 }
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {**families.DEFAULTS, **vision.DEFAULTS}
 LANGUAGE_MODEL = ("text_config", "llm_config", "language_config", "thinker_config")  # where multimodal configs keep it
-DEEPEST = 3  # configs within configs
+MAX_NESTING = 3  # configs within configs
 
 
 def shape_from_config(config: Mapping[str, Any], name: str) -> Transformer | TracedShape | Dlrm:
@@ -46,13 +46,13 @@ def shape_from_config(config: Mapping[str, Any], name: str) -> Transformer | Tra
 
 def _native(config: Mapping[str, Any]) -> str:
     """The precision published weights have by their `quantization_config`; empty: 16 bit, or one we do not know."""
-    told = config.get("quantization_config")
-    if not isinstance(told, Mapping):
+    quantization = config.get("quantization_config")
+    if not isinstance(quantization, Mapping):
         return ""
-    method, bits = str(told.get("quant_method", "")).lower(), told.get("bits")
-    if told.get("load_in_4bit") is True or (bits == 4 and method in ("gptq", "awq", "auto-round", "autoround")):
+    method, bits = str(quantization.get("quant_method", "")).lower(), quantization.get("bits")
+    if quantization.get("load_in_4bit") is True or (bits == 4 and method in ("gptq", "awq", "auto-round", "autoround")):
         return "int4"
-    if told.get("load_in_8bit") is True or bits == 8:
+    if quantization.get("load_in_8bit") is True or bits == 8:
         return "int8"
     return {"fp8": "fp8", "fbgemm_fp8": "fp8", "mxfp4": "mxfp4"}.get(method, "")
 
@@ -69,7 +69,7 @@ def _transformer(config: Mapping[str, Any], name: str, prefix: str = "", outer: 
     if model_type in READERS:
         return _headed(fields, READERS[model_type](fields, model_type), model_type)
     for key in LANGUAGE_MODEL:
-        if outer is None or (key == "text_config" and prefix.count(".") < DEEPEST):
+        if outer is None or (key == "text_config" and prefix.count(".") < MAX_NESTING):
             inner = config.get(key)
             if isinstance(inner, Mapping) and (key != "thinker_config" or "text_config" in inner):
                 return _multimodal(fields, _transformer(inner, name, f"{prefix}{key}.", fields), model_type)

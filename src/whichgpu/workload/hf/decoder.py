@@ -24,7 +24,7 @@ ACTIVATIONS = {
     "relu2": "relu",
     "quick_gelu": "quick_gelu",
 }
-LONGEST = 10**9  # tokens
+MAX_CONTEXT_TOKENS = 10**9  # tokens
 CONTEXT = 2048  # where a config does not say what it was made for
 STRETCHED = ("linear", "dynamic", "yarn")  # kinds of rope scaling whose factor is not yet in max_position_embeddings
 
@@ -153,20 +153,22 @@ def _ffn(fields: Fields, name: str, hidden: int) -> int:
 
 def _context(fields: Fields, name: str) -> int:
     keys = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length", "max_sequence_length")
-    stated = fields.size(*keys, default=CONTEXT, high=LONGEST)
+    stated = fields.size(*keys, default=CONTEXT, high=MAX_CONTEXT_TOKENS)
     scaling = fields.nested("rope_scaling") or fields.nested("rope_parameters")
     if scaling is None or name == "gemma3" or scaling.word("rope_type", "type") not in STRETCHED:
         return stated
     factor = scaling.get("factor")
     if not isinstance(factor, int | float) or not 1 <= factor <= 10_000:
         return stated
-    stretched = int(factor * scaling.size("original_max_position_embeddings", default=stated, high=LONGEST))
-    return min(max(stated, stretched), LONGEST)
+    stretched = int(factor * scaling.size("original_max_position_embeddings", default=stated, high=MAX_CONTEXT_TOKENS))
+    return min(max(stated, stretched), MAX_CONTEXT_TOKENS)
 
 
 def _window(fields: Fields, family: Family, layers: int, context: int) -> tuple[int, int]:
     """Tokens of sliding-window or chunked attention, and every how many layers one sees all."""
-    window = fields.size("sliding_window", "attention_chunk_size", "window_size", default=family.window, low=0, high=LONGEST)
+    window = fields.size(
+        "sliding_window", "attention_chunk_size", "window_size", default=family.window, low=0, high=MAX_CONTEXT_TOKENS
+    )
     kinds = fields.words("layer_types") or fields.words("attention_layers")
     if not window or not fields.flag("use_sliding_window", default=family.windowed or bool(kinds)) or (window >= context > 0):
         return 0, 0

@@ -8,9 +8,9 @@ from typing import Any
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import Message, msg
 
-MOST = 10**7  # of widths and counts; no published model has a width near it
-MOST_LAYERS = 10_000
-SHOWN = 40  # characters of a wrong value that are repeated to the user
+MAX_SIZE = 10**7  # of widths and counts; no published model has a width near it
+MAX_LAYERS = 10_000
+MAX_VALUE_CHARACTERS = 40  # characters of a wrong value that are repeated to the user
 
 
 def printable(text: str) -> str:
@@ -38,7 +38,7 @@ class Fields:
                     return source[key]
         return None
 
-    def size(self, *keys: str, default: int | None = None, low: int = 1, high: int = MOST) -> int:
+    def size(self, *keys: str, default: int | None = None, low: int = 1, high: int = MAX_SIZE) -> int:
         """A whole number under any of these spellings; without a default it has to be there."""
         value = self.get(*keys)
         if value is None:
@@ -49,9 +49,9 @@ class Fields:
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if not isinstance(value, int) or isinstance(value, bool):
-            raise self.error(key, msg("config.not-whole", value=_shown(value)))
+            raise self.error(key, msg("config.not-whole", value=_shorten(value)))
         if not low <= value <= high:
-            raise self.error(key, msg("config.range", value=_shown(value), low=low, high=high))
+            raise self.error(key, msg("config.range", value=_shorten(value), low=low, high=high))
         return value
 
     def heads(self, hidden: int, *keys: str, whole: str = "hidden_size") -> int:
@@ -63,9 +63,9 @@ class Fields:
 
     def layers(self, *keys: str, default: int | None = None, low: int = 1) -> int:
         """A number of layers."""
-        return self.size(*keys, default=default, low=low, high=MOST_LAYERS)
+        return self.size(*keys, default=default, low=low, high=MAX_LAYERS)
 
-    def sizes(self, key: str, low: int = 1, high: int = MOST, fewest: int = 1, most: int = MOST_LAYERS) -> tuple[int, ...]:
+    def sizes(self, key: str, low: int = 1, high: int = MAX_SIZE, fewest: int = 1, most: int = MAX_LAYERS) -> tuple[int, ...]:
         """A list of whole numbers."""
         found = self.get(key)
         if found is None:
@@ -80,7 +80,7 @@ class Fields:
         if value is None:
             return default
         if not isinstance(value, bool | int):
-            raise self.error(self._spelled(*keys), msg("config.not-flag", value=_shown(value)))
+            raise self.error(self._spelled(*keys), msg("config.not-flag", value=_shorten(value)))
         return bool(value)
 
     def word(self, *keys: str, default: str = "") -> str:
@@ -94,13 +94,13 @@ class Fields:
         if value is None:
             return default
         if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= 1:
-            raise self.error(self._spelled(*keys), msg("config.range", value=_shown(value), low=0, high=1))
+            raise self.error(self._spelled(*keys), msg("config.range", value=_shorten(value), low=0, high=1))
         return float(value)
 
     def words(self, key: str) -> tuple[str, ...]:
         """A list of short texts, () where there is none."""
         found = self.get(key)
-        if not isinstance(found, list | tuple) or len(found) > MOST_LAYERS:
+        if not isinstance(found, list | tuple) or len(found) > MAX_LAYERS:
             return ()
         return tuple(printable(item) for item in found if isinstance(item, str))
 
@@ -124,9 +124,9 @@ class Fields:
         return keys[0]
 
 
-def _shown(value: object) -> str:
+def _shorten(value: object) -> str:
     try:
         text = repr(value)
     except (ValueError, RecursionError):  # an integer of thousands of digits, a list nested without end
         return "…"
-    return text if len(text) <= SHOWN else text[:SHOWN] + "…"
+    return text if len(text) <= MAX_VALUE_CHARACTERS else text[:MAX_VALUE_CHARACTERS] + "…"

@@ -9,14 +9,14 @@ from typing import Any
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 
-MOST_CONFIG = 2_000_000  # bytes; the largest published config.json files are some 100 kB
+MAX_CONFIG_BYTES = 2_000_000  # bytes; the largest published config.json files are some 100 kB
 
 
 def read_config(path: Path) -> dict[str, Any]:
     """The JSON object in a file."""
     try:
         with path.open("rb") as file:
-            data = file.read(MOST_CONFIG + 1)
+            data = file.read(MAX_CONFIG_BYTES + 1)
     except (OSError, ValueError) as problem:
         raise unreadable(path, problem) from problem
     return parse_config(data, str(path))
@@ -24,8 +24,8 @@ def read_config(path: Path) -> dict[str, Any]:
 
 def parse_config(data: bytes, where: str) -> dict[str, Any]:
     """The JSON object in these bytes."""
-    if len(data) > MOST_CONFIG:
-        message = msg("error.config-too-long", path=where, most=MOST_CONFIG)
+    if len(data) > MAX_CONFIG_BYTES:
+        message = msg("error.config-too-long", path=where, most=MAX_CONFIG_BYTES)
         raise UsageError("bad-config", message, msg("hint.bad-config"))
     try:
         found = json.loads(data.decode("utf-8-sig"))

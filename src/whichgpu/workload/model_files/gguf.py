@@ -11,14 +11,14 @@ from typing import Any
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 from whichgpu.workload.hf import shape_from_config
-from whichgpu.workload.hf.decoder import LONGEST
+from whichgpu.workload.hf.decoder import MAX_CONTEXT_TOKENS
 from whichgpu.workload.hf.fields import Fields
 from whichgpu.workload.model_files.gguf_header import Header, Tensor, read_header
 from whichgpu.workload.shapes import Dlrm, TracedShape, Transformer
 
 Size = Callable[..., int]  # a number of the metadata by its key, with bounds
 
-MOST_PARTS = 1000
+MAX_PARTS = 1000
 _PART = re.compile(r"(.*-)(\d{5})-of-(\d{5})\.gguf", re.DOTALL)
 
 # GGUF's name of an architecture, where it is not config.json's.
@@ -65,7 +65,7 @@ def _all_tensors(path: Path, header: Header) -> tuple[Tensor, ...]:
     if not isinstance(parts, int) or parts <= 1:
         return header.tensors
     named = _PART.fullmatch(path.name)
-    if not named or int(named[3]) != parts or parts > MOST_PARTS:
+    if not named or int(named[3]) != parts or parts > MAX_PARTS:
         message = msg("error.bad-gguf", path=str(path), why=msg("gguf.part-name", n=parts))
         raise UsageError("bad-gguf", message, msg("hint.gguf-parts"))
     others = [path.with_name(f"{named[1]}{part:05}-of-{parts:05}.gguf") for part in range(1, parts + 1) if part != int(named[2])]
@@ -115,9 +115,9 @@ def _config(fields: Fields, architecture: str, header: Header, tensors: Mapping[
         "new_decoder_architecture": size("attention.head_count_kv", default=1, high=100_000) > 1,
         "multi_query": size("attention.head_count_kv", default=heads, high=100_000) == 1,
         "vocab_size": vocabulary,
-        "max_position_embeddings": size("context_length", default=2048, high=LONGEST),
+        "max_position_embeddings": size("context_length", default=2048, high=MAX_CONTEXT_TOKENS),
         "tie_word_embeddings": "output.weight" not in tensors,
-        "sliding_window": size("attention.sliding_window", default=0, low=0, high=LONGEST),
+        "sliding_window": size("attention.sliding_window", default=0, low=0, high=MAX_CONTEXT_TOKENS),
         "use_sliding_window": True,
     }
     width = size("feed_forward_length", default=0, low=0) or size("expert_feed_forward_length")

@@ -20,13 +20,13 @@ from whichgpu.workload.precisions import TensorType, tensor_types
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
-MOST_KEYS = 100_000
-MOST_TENSORS = 1_000_000
-MOST_ITEMS = 10_000_000  # of one array; the largest vocabularies have some 300,000
-LONGEST_NAME = 65_535  # bytes, as the format says
-KEPT_TEXT = 4096  # bytes; longer texts (chat templates) are passed over
-KEPT_ITEMS = 10_000  # of an array of numbers: one a layer is wanted, one a token is not
-DEEPEST = 4  # arrays in arrays
+MAX_KEYS = 100_000
+MAX_TENSORS = 1_000_000
+MAX_ITEMS = 10_000_000  # of one array; the largest vocabularies have some 300,000
+MAX_NAME_BYTES = 65_535  # bytes, as the format says
+MAX_TEXT_BYTES = 4096  # bytes; longer texts (chat templates) are passed over
+MAX_ARRAY_ITEMS = 10_000  # of an array of numbers: one a layer is wanted, one a token is not
+MAX_NESTING = 4  # arrays in arrays
 CHUNK = 1 << 20
 
 # Value types by number: their size and how they are unpacked. 8 is a text, 9 an array.
@@ -97,8 +97,8 @@ class _Reader:
         version = self._unpack(_NUMBER, msg("gguf.version"))
         if version not in VERSIONS:
             raise self._error(msg("gguf.bad-version", version=version, versions=VERSIONS))
-        tensors = self._count(msg("gguf.tensor-count"), MOST_TENSORS, 24)
-        keys = self._count(msg("gguf.key-count"), MOST_KEYS, 13)
+        tensors = self._count(msg("gguf.tensor-count"), MAX_TENSORS, 24)
+        keys = self._count(msg("gguf.key-count"), MAX_KEYS, 13)
         metadata: dict[str, Value] = {}
         lengths: dict[str, int] = {}
         for _ in range(keys):
@@ -115,7 +115,7 @@ class _Reader:
         kind = int(self._unpack(_NUMBER, what))
         if kind == TEXT:
             length = self._count(what, self._size, 1)
-            if length > KEPT_TEXT:
+            if length > MAX_TEXT_BYTES:
                 self._skip(length, what)
                 return None
             return self._take(length, what).decode("utf-8", "replace")
@@ -126,7 +126,7 @@ class _Reader:
     def _array(self, key: str, what: Message, lengths: dict[str, int]) -> Value | None:
         kind, count = self._array_head(what)
         lengths[key] = count
-        if kind in SCALARS and count <= KEPT_ITEMS:
+        if kind in SCALARS and count <= MAX_ARRAY_ITEMS:
             return tuple(self._scalar(kind, what) for _ in range(count))
         self._skip_items(kind, count, what, 1)
         return None
@@ -134,14 +134,14 @@ class _Reader:
     def _array_head(self, what: Message) -> tuple[int, int]:
         kind = int(self._unpack(_NUMBER, what))
         least = SCALARS[kind].size if kind in SCALARS else 8
-        return kind, self._count(what, MOST_ITEMS, least)
+        return kind, self._count(what, MAX_ITEMS, least)
 
     def _skip_items(self, kind: int, count: int, what: Message, depth: int) -> None:
         if kind in SCALARS:
             self._skip(count * SCALARS[kind].size, what)
         elif kind == TEXT:
             self._skip_texts(count, what)
-        elif kind == ARRAY and depth < DEEPEST:
+        elif kind == ARRAY and depth < MAX_NESTING:
             for _ in range(count):
                 self._skip_items(*self._array_head(what), what, depth + 1)
         else:
@@ -199,7 +199,7 @@ class _Reader:
             raise self._error(msg("gguf.cut", what=msg("gguf.data", name=printable(last.name)), size=self._size, wanted=end))
 
     def _name(self, what: Message) -> str:
-        return self._take(self._count(what, LONGEST_NAME, 1), what).decode("utf-8", "replace")
+        return self._take(self._count(what, MAX_NAME_BYTES, 1), what).decode("utf-8", "replace")
 
     def _count(self, what: Message, most: int, least_bytes: int) -> int:
         """A count of things of at least so many bytes each: no more than the rest of the file can hold."""

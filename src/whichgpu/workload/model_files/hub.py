@@ -10,7 +10,7 @@ from typing import Any
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import Message, msg
-from whichgpu.workload.model_files.bounded_read import MOST_CONFIG, parse_config, read_config
+from whichgpu.workload.model_files.bounded_read import MAX_CONFIG_BYTES, parse_config, read_config
 
 HOST = "huggingface.co"
 TIMEOUT = 10.0  # seconds
@@ -60,7 +60,7 @@ def fetch(url: str, token: str | None) -> bytes:
     try:
         request = allow(Request(url, headers={"User-Agent": "whichgpu"}))
         with build_opener(Redirects).open(request, timeout=TIMEOUT) as answer:
-            return bytes(answer.read(MOST_CONFIG + 1))
+            return bytes(answer.read(MAX_CONFIG_BYTES + 1))
     except http.client.HTTPException as problem:
         raise OSError(str(problem) or type(problem).__name__) from problem
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-DEEPEST = 64  # a config.json nests three or four levels
+MAX_NESTING = 64  # a config.json nests three or four levels
 
 
 def read_object(text: str) -> dict[str, Any]:
@@ -16,7 +16,7 @@ def read_object(text: str) -> dict[str, Any]:
         raise ValueError("nested too deeply") from problem
     if not isinstance(found, dict):
         raise ValueError(f"an object is wanted, not {type(found).__name__}")
-    if _depth(found) > DEEPEST:
+    if _depth(found) > MAX_NESTING:
         raise ValueError("nested too deeply")
     return found
 
@@ -38,7 +38,7 @@ def _depth(value: Any) -> int:
     level, deepest = [value], 0
     while level := [inner for item in level if isinstance(item, dict | list) for inner in _inside(item)]:
         deepest += 1
-        if deepest > DEEPEST:
+        if deepest > MAX_NESTING:
             break
     return deepest
 

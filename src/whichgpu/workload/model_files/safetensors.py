@@ -13,9 +13,9 @@ from whichgpu.workload.hf.fields import printable
 from whichgpu.workload.model_files.bounded_read import unreadable
 from whichgpu.workload.shapes import WeightsOnly
 
-MOST_HEADER = 100_000_000  # bytes, the format's own limit
-MOST_TENSORS = 10_000_000
-MOST_SHARDS = 10_000
+MAX_HEADER_BYTES = 100_000_000  # bytes, the format's own limit
+MAX_TENSORS = 10_000_000
+MAX_SHARDS = 10_000
 
 # Bits an element.
 DTYPES: Mapping[str, int] = {
@@ -36,8 +36,8 @@ def read_safetensors(path: Path) -> WeightsOnly:
 
 
 def _shards(path: Path) -> tuple[Path, ...]:
-    if (size := _size(path)) > MOST_HEADER:
-        raise _error(path, msg("safetensors.bad-length", length=size, most=MOST_HEADER))
+    if (size := _size(path)) > MAX_HEADER_BYTES:
+        raise _error(path, msg("safetensors.bad-length", length=size, most=MAX_HEADER_BYTES))
     index = _object(path, _read(path, 0, size))
     named = index.get("weight_map")
     if not isinstance(named, dict) or not named:
@@ -46,8 +46,8 @@ def _shards(path: Path) -> tuple[Path, ...]:
         if not isinstance(file, str) or Path(file).name != file or not file.endswith(".safetensors"):
             raise _error(path, msg("safetensors.bad-shard", name=printable(str(file))))
     files = dict.fromkeys(named.values())
-    if len(files) > MOST_SHARDS:
-        raise _error(path, msg("safetensors.bad-count", count=len(files), most=MOST_SHARDS))
+    if len(files) > MAX_SHARDS:
+        raise _error(path, msg("safetensors.bad-count", count=len(files), most=MAX_SHARDS))
     return tuple(path.with_name(file) for file in files)
 
 
@@ -57,14 +57,14 @@ def _count(path: Path) -> tuple[int, int]:
     if len(head) < 8:
         raise _error(path, msg("safetensors.cut", what=msg("safetensors.length"), size=len(head), wanted=8))
     length, size = int.from_bytes(head, "little"), _size(path)
-    if length > MOST_HEADER:
-        raise _error(path, msg("safetensors.bad-length", length=length, most=MOST_HEADER))
+    if length > MAX_HEADER_BYTES:
+        raise _error(path, msg("safetensors.bad-length", length=length, most=MAX_HEADER_BYTES))
     if 8 + length > size:
         raise _error(path, msg("safetensors.cut", what=msg("safetensors.header"), size=size, wanted=8 + length))
     entries = _object(path, _read(path, 8, length))
     entries.pop("__metadata__", None)
-    if len(entries) > MOST_TENSORS:
-        raise _error(path, msg("safetensors.bad-count", count=len(entries), most=MOST_TENSORS))
+    if len(entries) > MAX_TENSORS:
+        raise _error(path, msg("safetensors.bad-count", count=len(entries), most=MAX_TENSORS))
     weights, end = 0, 0
     for name, entry in entries.items():
         elements, last = _tensor(path, name, entry)

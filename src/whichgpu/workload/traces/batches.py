@@ -84,8 +84,8 @@ def _seconds(dates: NDArray[np.bytes_]) -> Floats | None:
         return None
     if np.isnat(found).any():
         return None
-    told: Floats = found.astype(np.int64) / 1e6
-    return told
+    seconds: Floats = found.astype(np.int64) / 1e6
+    return seconds
 
 
 def json_batches(time: str, prompt: str, output: str, hashes: str) -> Callable[[Sequence[str]], Batch | None]:

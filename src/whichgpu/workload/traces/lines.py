@@ -14,8 +14,8 @@ from typing import Any, Literal
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import Message, msg
 
-MOST_TOKENS = 10_000_000  # of one prompt or answer: nobody means more
-MOST_SECONDS = 100 * 365.25 * 86400.0
+MAX_TOKENS = 10_000_000  # of one prompt or answer: nobody means more
+MAX_SECONDS = 100 * 365.25 * 86400.0
 
 Clock = Literal["date", "milliseconds", "seconds", "any", "none"]  # any: dates, or numbers of seconds
 
@@ -83,8 +83,8 @@ def time_of(name: str, number: int, shape: Columns, row: Mapping[str, Any]) -> f
     seconds = _number(name, number, shape.time, value) / (1000.0 if shape.clock == "milliseconds" else 1.0)
     if seconds < 0:
         raise wrong(name, number, msg("trace.negative", column=shape.time, value=_shown(value)))
-    if seconds > MOST_SECONDS:
-        raise wrong(name, number, msg("trace.too-large", column=shape.time, value=_shown(value), most=f"{MOST_SECONDS:.3g} s"))
+    if seconds > MAX_SECONDS:
+        raise wrong(name, number, msg("trace.too-large", column=shape.time, value=_shown(value), most=f"{MAX_SECONDS:.3g} s"))
     return seconds
 
 
@@ -94,8 +94,8 @@ def tokens_of(name: str, number: int, column: str, row: Mapping[str, Any], least
     found = _number(name, number, column, value)
     if found < 0:
         raise wrong(name, number, msg("trace.negative", column=column, value=_shown(value)))
-    if found > MOST_TOKENS:
-        raise wrong(name, number, msg("trace.too-large", column=column, value=_shown(value), most=f"{MOST_TOKENS:,}"))
+    if found > MAX_TOKENS:
+        raise wrong(name, number, msg("trace.too-large", column=column, value=_shown(value), most=f"{MAX_TOKENS:,}"))
     if found != int(found) or found < least:
         raise wrong(name, number, msg("trace.not-tokens", column=column, value=_shown(value), least=least))
     return int(found)

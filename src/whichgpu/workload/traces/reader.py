@@ -6,7 +6,7 @@ Three shapes are known by their columns (`SHAPES`), as CSV with a header or as J
     timestamp, input_length, output_length, hash_ids     Mooncake's; milliseconds, blocks of 512 tokens known by number
     num_prefill_tokens, num_decode_tokens                lengths alone, as Vidur keeps them; times come from a rate
 
-and the plain `time, prompt, output` (seconds). Columns may also be called as others usually call them (`ALSO`), such as
+and the plain `time, prompt, output` (seconds). Columns may also be called as others usually call them (`COLUMN_ALIASES`), such as
 `prompt_tokens, output_tokens`, with or without a time. Only numbers are kept, a few bytes a request.
 """
 
@@ -27,8 +27,8 @@ from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 from whichgpu.workload.traces.batches import Batch, csv_batches, in_order, json_batches, whole_tokens
 from whichgpu.workload.traces.lines import (
-    MOST_SECONDS,
-    MOST_TOKENS,
+    MAX_SECONDS,
+    MAX_TOKENS,
     Columns,
     cells_of,
     check_once,
@@ -40,12 +40,12 @@ from whichgpu.workload.traces.lines import (
     wrong,
 )
 
-MOST_REQUESTS = 5_000_000  # about 150 MB
-LONGEST_LINE = 1 << 20
+MAX_REQUESTS = 5_000_000  # about 150 MB
+MAX_LINE_CHARACTERS = 1 << 20
 CHUNK = 1 << 21  # characters read at a time
-PIECE, GIVEN_UP = 512, 8  # lines looked at again together; such pieces after which the rest of a chunk goes one by one
-FIRST = 1 << 16  # characters looked at before anything else is done
-MOST_KEPT = 16  # traces, of no more requests in all than one may have
+RETRY_LINES, MAX_RETRIES = 512, 8  # lines looked at again together; such pieces after which the rest of a chunk goes one by one
+CHECKED_CHARACTERS = 1 << 16  # characters looked at before anything else is done
+MAX_CACHED_TRACES = 16  # traces, of no more requests in all than one may have
 TraceProgress = Callable[[float], None]
 
 SHAPES: tuple[Columns, ...] = (
@@ -56,7 +56,7 @@ SHAPES: tuple[Columns, ...] = (
     Columns("arrived_at", "num_prefill_tokens", "num_decode_tokens", "seconds"),
 )
 # Other names of the plain shape's columns; a time that is called a timestamp is a date or seconds, as its values say.
-ALSO: dict[str, tuple[str, ...]] = {
+COLUMN_ALIASES: dict[str, tuple[str, ...]] = {
     "time": ("time", "arrival_time", "arrived_at", "time_s", "seconds", "timestamp"),
     "prompt": ("prompt", "prompt_tokens", "input_tokens", "prompt_length", "input_length", "prompt_len", "input_len"),
     "output": (
@@ -97,39 +97,39 @@ class Trace:
         return len(self.times) / self.span if self.span > 0 else None
 
 
-def read_trace(path: Path, heard: TraceProgress | None = None) -> Trace:
-    """Read a trace file; errors name the line. `heard` is called with the share read."""
+def read_trace(path: Path, progress: TraceProgress | None = None) -> Trace:
+    """Read a trace file; errors name the line. `progress` is called with the share read."""
     try:
         with _opened(path) as stream:
             size = max(1, os.fstat(stream.fileno()).st_size)
-            return _read(path.name, _chunks(path.name, stream, size, heard))
+            return _read(path.name, _chunks(path.name, stream, size, progress))
     except OSError as problem:
         raise _unreadable(path, problem) from problem
 
 
-_KEPT: dict[tuple[str, int, int], Trace] = {}  # the last few, for those who ask again: points of a sweep, models of a plan
+_CACHE: dict[tuple[str, int, int], Trace] = {}  # the last few, for those who ask again: points of a sweep, models of a plan
 
 
-def cached_trace(path: Path, heard: TraceProgress | None = None) -> Trace:
+def cached_trace(path: Path, progress: TraceProgress | None = None) -> Trace:
     """Read a trace file, cached while the file is unchanged; the result must not be modified."""
     try:
         found = path.stat()
     except OSError as problem:
         raise _unreadable(path, problem) from problem
     key = (str(path.resolve()), found.st_mtime_ns, found.st_size)
-    if key not in _KEPT:
-        while len(_KEPT) >= MOST_KEPT or (_KEPT and sum(map(len, _KEPT.values())) > MOST_REQUESTS):
-            del _KEPT[next(iter(_KEPT))]
-        _KEPT[key] = read_trace(path, heard)
-    return _KEPT[key]
+    if key not in _CACHE:
+        while len(_CACHE) >= MAX_CACHED_TRACES or (_CACHE and sum(map(len, _CACHE.values())) > MAX_REQUESTS):
+            del _CACHE[next(iter(_CACHE))]
+        _CACHE[key] = read_trace(path, progress)
+    return _CACHE[key]
 
 
 def check_trace(path: Path) -> None:
     """Refuse at once a file that is none, or whose first lines are wrong."""
     try:
         with _opened(path) as stream:
-            text = stream.read(FIRST)
-            whole = len(text) < FIRST
+            text = stream.read(CHECKED_CHARACTERS)
+            whole = len(text) < CHECKED_CHARACTERS
     except OSError as problem:
         raise _unreadable(path, problem) from problem
     if whole or "\n" in text:
@@ -153,19 +153,19 @@ def _unreadable(path: Path, problem: OSError) -> UsageError:
     return UsageError("trace-unreadable", message, msg("hint.trace-file"))
 
 
-def _chunks(name: str, stream: TextIO, size: int, heard: TraceProgress | None) -> Iterator[tuple[int, list[str]]]:
+def _chunks(name: str, stream: TextIO, size: int, progress: TraceProgress | None) -> Iterator[tuple[int, list[str]]]:
     """Whole lines by the thousand, with the number of the first; never more of them in memory."""
     number, rest = 1, ""
     while text := stream.read(CHUNK):
         *lines, rest = (rest + text).split("\n")
-        if len(rest) > LONGEST_LINE or (lines and max(map(len, lines)) > LONGEST_LINE):
-            place = next((at for at, line in enumerate(lines) if len(line) > LONGEST_LINE), len(lines))
-            raise wrong(name, number + place, msg("trace.long-line", most=f"{LONGEST_LINE:,}"))
+        if len(rest) > MAX_LINE_CHARACTERS or (lines and max(map(len, lines)) > MAX_LINE_CHARACTERS):
+            place = next((at for at, line in enumerate(lines) if len(line) > MAX_LINE_CHARACTERS), len(lines))
+            raise wrong(name, number + place, msg("trace.long-line", most=f"{MAX_LINE_CHARACTERS:,}"))
         if lines:
             yield number, lines
         number += len(lines)
-        if heard:
-            heard(min(1.0, os.lseek(stream.fileno(), 0, os.SEEK_CUR) / size))
+        if progress:
+            progress(min(1.0, os.lseek(stream.fileno(), 0, os.SEEK_CUR) / size))
     if rest:
         yield number, [rest]
 
@@ -223,18 +223,18 @@ class _Reader:
         """The next lines: all together, in pieces where some need a closer look, one by one in such a piece."""
         if self._together(lines):
             return
-        odd = 0
-        for start in range(0, len(lines), PIECE):
-            piece = lines[start : start + PIECE]
-            if odd >= GIVEN_UP or not self._together(piece):
-                odd += 1
+        failed_pieces = 0
+        for start in range(0, len(lines), RETRY_LINES):
+            piece = lines[start : start + RETRY_LINES]
+            if failed_pieces >= MAX_RETRIES or not self._together(piece):
+                failed_pieces += 1
                 for at, line in enumerate(piece, number + start):
                     if line.strip():
                         self._one(at, line)
 
     def _together(self, lines: list[str]) -> bool:
         """Whether these lines are plainly right and taken; none of them otherwise."""
-        if not lines or len(self.trace) + len(lines) > MOST_REQUESTS or (self.headed and self.trace.hash_tokens):
+        if not lines or len(self.trace) + len(lines) > MAX_REQUESTS or (self.headed and self.trace.hash_tokens):
             return False
         for read, dated in zip(self.batches, self.dates, strict=False):
             batch = read(lines)
@@ -244,11 +244,11 @@ class _Reader:
 
     def _grown(self, batch: Batch, dated: bool) -> bool:
         trace = self.trace
-        if not whole_tokens(batch.prompts, 1, MOST_TOKENS) or not whole_tokens(batch.outputs, 0, MOST_TOKENS):
+        if not whole_tokens(batch.prompts, 1, MAX_TOKENS) or not whole_tokens(batch.outputs, 0, MAX_TOKENS):
             return False
         if batch.times is not None:
             times = batch.times / (1000.0 if self.shape.clock == "milliseconds" else 1.0)
-            least, most = (-np.inf, np.inf) if dated else (0.0, MOST_SECONDS)
+            least, most = (-np.inf, np.inf) if dated else (0.0, MAX_SECONDS)
             if not in_order(times, self.before if len(trace) else None, least, most):
                 return False
             if not len(trace):
@@ -264,8 +264,8 @@ class _Reader:
         """A line by itself: what is wrong with it is said."""
         name, shape, trace = self.name, self.shape, self.trace
         row = csv_row(name, number, line, self.header) if self.headed else json_row(name, number, line)
-        if len(trace) >= MOST_REQUESTS:
-            message = msg("error.bad-trace", name=name, line=number, what=msg("trace.too-many", most=f"{MOST_REQUESTS:,}"))
+        if len(trace) >= MAX_REQUESTS:
+            message = msg("error.bad-trace", name=name, line=number, what=msg("trace.too-many", most=f"{MAX_REQUESTS:,}"))
             raise UsageError("bad-trace", message, msg("hint.trace-too-many"))
         if shape.clock != "none":
             time = time_of(name, number, shape, row)
@@ -294,7 +294,7 @@ def _shape(name: str, number: int, row: Mapping[str, Any]) -> Columns:
 def _usual(row: Mapping[str, Any]) -> list[Columns]:
     """The plain shape under other usual names, in whatever letters; without a time where there is none."""
     called = {column.strip().lower(): column for column in map(str, row)}
-    found = {part: next((called[other] for other in others if other in called), "") for part, others in ALSO.items()}
+    found = {part: next((called[other] for other in others if other in called), "") for part, others in COLUMN_ALIASES.items()}
     if not found["prompt"] or not found["output"]:
         return []
     return [Columns(found["time"], found["prompt"], found["output"], "any" if found["time"] else "none")]

@@ -14,8 +14,8 @@ import pytest
 from tests.live.server import Answer, Server
 from whichgpu.base.errors import UsageError
 from whichgpu.workload.model_files import hub
-from whichgpu.workload.model_files.bounded_read import MOST_CONFIG, parse_config, read_config
-from whichgpu.workload.model_files.json_text import DEEPEST, read_object
+from whichgpu.workload.model_files.bounded_read import MAX_CONFIG_BYTES, parse_config, read_config
+from whichgpu.workload.model_files.json_text import MAX_NESTING, read_object
 
 TINY = json.dumps({"model_type": "llama", "hidden_size": 64}).encode()
 
@@ -69,7 +69,7 @@ def test_a_redirect_to_a_safe_one_is_followed(server: Server) -> None:
 def test_no_more_is_read_than_shows_that_it_is_too_much(server: Server) -> None:
     server.on("/config.json", Answer(endless=True))
     found = hub.fetch(f"{server.url}/config.json", None)
-    assert len(found) == MOST_CONFIG + 1
+    assert len(found) == MAX_CONFIG_BYTES + 1
     with pytest.raises(UsageError) as refused:
         parse_config(found, "there")
     assert refused.value.message.id == "error.config-too-long"
@@ -147,7 +147,7 @@ def test_a_cache_that_cannot_be_written_costs_a_fetch_and_no_more(monkeypatch: p
         ('{"a": NaN}', "NaN is no number"),
         ('{"a": -Infinity}', "-Infinity is no number"),
         ("[1]", "an object is wanted, not list"),
-        ('{"a":' + "[" * DEEPEST + "1" + "]" * DEEPEST + "}", "nested too deeply"),
+        ('{"a":' + "[" * MAX_NESTING + "1" + "]" * MAX_NESTING + "}", "nested too deeply"),
         ('{"a":' + "[" * 200_000, "nested too deeply"),
     ],
 )
@@ -157,7 +157,7 @@ def test_json_that_means_two_things_or_nothing_is_refused_in_words(text: str, wh
 
 
 def test_json_as_deep_as_is_allowed_is_read() -> None:
-    deepest = '{"a":' + "[" * (DEEPEST - 1) + "1" + "]" * (DEEPEST - 1) + "}"
+    deepest = '{"a":' + "[" * (MAX_NESTING - 1) + "1" + "]" * (MAX_NESTING - 1) + "}"
     assert list(read_object(deepest)) == ["a"]
 
 

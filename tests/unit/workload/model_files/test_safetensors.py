@@ -12,7 +12,7 @@ import pytest
 from tests.model_files import safetensors_bytes, write
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import Message
-from whichgpu.workload.model_files.safetensors import MOST_HEADER, read_safetensors
+from whichgpu.workload.model_files.safetensors import MAX_HEADER_BYTES, read_safetensors
 from whichgpu.workload.shapes import WeightsOnly
 
 
@@ -49,7 +49,7 @@ def test_a_file_cut_at_any_byte_says_what_it_lacks(tmp_path: Path) -> None:
 
 
 def test_a_header_beyond_the_limit_is_not_read(tmp_path: Path) -> None:
-    data = struct.pack("<Q", MOST_HEADER + 1) + b"{}"
+    data = struct.pack("<Q", MAX_HEADER_BYTES + 1) + b"{}"
     assert _why(write(tmp_path / "m.safetensors", data)).id == "safetensors.bad-length"
 
 

@@ -130,7 +130,7 @@ def test_a_pipe_or_a_device_is_refused_and_not_waited_for(tmp_path: Path) -> Non
 
 
 def test_more_requests_than_are_kept_is_an_error_that_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "MOST_REQUESTS", 1000)
+    monkeypatch.setattr(reader, "MAX_REQUESTS", 1000)
     path = written(tmp_path, "time,prompt,output\n" + "1,5,5\n" * 1001)
     with pytest.raises(UsageError, match="line 1002: more than 1,000 requests") as caught:
         read_trace(path)
@@ -216,7 +216,7 @@ def test_a_trace_asked_for_again_is_read_once_until_it_changes(tmp_path: Path, m
     assert reader.cached_trace(tmp_path / "." / "trace.csv") is first
     written(tmp_path, "time,prompt,output\n1,5,5\n2,6,6\n")
     assert len(reader.cached_trace(path)) == 2
-    monkeypatch.setattr(reader, "MOST_KEPT", 2)
+    monkeypatch.setattr(reader, "MAX_CACHED_TRACES", 2)
     for place in range(4):
         reader.cached_trace(written(tmp_path, "time,prompt,output\n1,5,5\n", f"{place}.csv"))
-    assert len(reader._KEPT) <= 2
+    assert len(reader._CACHE) <= 2

@@ -13,7 +13,7 @@ TF32_MATMUL_YEARS = range(2020, 2022)
 
 @dataclass(frozen=True, slots=True)
 class Numerics:
-    """How a pass computes: `unit` of its GEMMs, `widths` of its tensors, `half` the 16-bit type beside fp32."""
+    """Number formats of a pass: `unit` of its GEMMs, `widths` of its tensors, `half` the 16-bit type beside fp32."""
 
     unit: str
     widths: ElementWidths

@@ -35,9 +35,9 @@ def has_single_token_answers(serving: ServingAnswer | None) -> bool:
 
 def overload(answer: EstimateAnswer, serving: ServingAnswer) -> Message:
     """State that the request rate exceeds the capacity."""
-    most = significant(serving.sustainable_rate.value)
+    capacity = significant(serving.sustainable_rate.value)
     values = {"gpus": answer.request["gpus"], "gpu": answer.request["gpu"], "rate": significant(serving.load.rate)}
-    return msg("web.saturated", most=most, **values)
+    return msg("web.saturated", most=capacity, **values)
 
 
 def say_load(session: Session, answer: EstimateAnswer) -> None:

@@ -139,10 +139,10 @@ def _same(given: str, token: str) -> bool:
 
 def _cookie(request: Request) -> str:
     try:
-        found = SimpleCookie(request.headers.get("cookie", "")).get(COOKIE)
+        cookie = SimpleCookie(request.headers.get("cookie", "")).get(COOKIE)
     except CookieError:
         return ""
-    return found.value if found else ""
+    return cookie.value if cookie else ""
 
 
 def _host(text: str) -> str:

@@ -49,7 +49,7 @@ class WorkerKilled(WorkerLost):
 
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
-    """How workers are started: questions asked before they are ready, and their limits."""
+    """Settings of workers: questions asked before they are ready, and their limits."""
 
     warm: Sequence[Question] = ()
     address_bytes: int | None = None

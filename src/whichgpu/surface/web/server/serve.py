@@ -37,12 +37,12 @@ def is_loopback(host: str) -> bool:
 
 def listening_socket(host: str, port: int) -> socket.socket:
     """Socket bound to an address; every failure is a usage error."""
-    bare = host.strip("[]")
-    family = socket.AF_INET6 if ":" in bare else socket.AF_INET
+    address = host.strip("[]")
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((bare, port))
+        listener.bind((address, port))
         listener.listen(4096)
     except (OSError, UnicodeError) as problem:
         listener.close()

@@ -121,7 +121,7 @@ def _words(field: str) -> list[str]:
 
 def _form(page: Page) -> dict[str, Any]:
     form, state = Form(page), page.state
-    shown = ("name", *state["columns"]) if state["columns"] else COLUMNS
+    current = ("name", *state["columns"]) if state["columns"] else COLUMNS
     return {
         "name": form.field("name"),
         "filters": [
@@ -133,6 +133,6 @@ def _form(page: Page) -> dict[str, Any]:
         "supports": form.field("supports"),
         "dtype": form.field("dtype", choices=DTYPES),
         "columns": [
-            (name, heading(name, page.language), name in shown, name in COLUMNS) for name in columns_of(Gpu) if name != "name"
+            (name, heading(name, page.language), name in current, name in COLUMNS) for name in columns_of(Gpu) if name != "name"
         ],
     }

@@ -19,22 +19,22 @@ def cards(answer: RecommendAnswer, language: Language) -> list[Card]:
     def title(name: str) -> str:
         return text(f"web.card-{name}")
 
-    shown = [card(title("hour"), significant(float(best.cost_per_hour.amount)), currency)]
+    all_cards = [card(title("hour"), significant(float(best.cost_per_hour.amount)), currency)]
     if answer.kind == "service":
-        shown.append(card(title("month"), significant(float(best.cost_per_month.amount)), currency))
+        all_cards.append(card(title("month"), significant(float(best.cost_per_month.amount)), currency))
     else:
         run_time = figure_card(title("run-time"), best.run_time, format_duration, language)
-        shown += [_cost_card(title("cost"), best.cost, language), run_time]
+        all_cards += [_cost_card(title("cost"), best.cost, language), run_time]
     for name, cost in (("tokens", best.cost_per_million_tokens), ("epoch", best.cost_per_epoch)):
-        shown += [_cost_card(title(name), cost, language)] if cost is not None else []
+        all_cards += [_cost_card(title(name), cost, language)] if cost is not None else []
     if best.throughput.value:
-        shown.append(figure_card(title("throughput"), best.throughput, significant, language, best.throughput.unit))
+        all_cards.append(figure_card(title("throughput"), best.throughput, significant, language, best.throughput.unit))
     for name, figure in (("ttft", best.ttft), ("tpot", best.tpot)):
-        shown += [figure_card(title(name), figure, format_seconds, language)] if figure is not None else []
+        all_cards += [figure_card(title(name), figure, format_seconds, language)] if figure is not None else []
     share = round(100 * best.memory.value / best.usable)
     detail = text("web.of-usable", usable=format_memory(best.usable), share=share)
     memory = format_memory(int(best.memory.value))
-    return [*shown, card(title("memory"), memory, "", detail, best.memory.basis, min(share, 100))]
+    return [*all_cards, card(title("memory"), memory, "", detail, best.memory.basis, min(share, 100))]
 
 
 def _cost_card(title: str, cost: Cost, language: Language) -> Card:

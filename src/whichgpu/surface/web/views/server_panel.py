@@ -16,8 +16,8 @@ from whichgpu.surface.web.views.cards import Card, figure_card
 
 def server_charts(serving: ServingAnswer, language: Language) -> dict[str, Spec]:
     """Time to first token and between tokens against the request rate."""
-    drawn = [metric for metric in _metrics(serving) if metric != "latency"] if len(serving.curve) > 1 else []
-    return {metric: curve_picture(serving, metric, language) for metric in drawn}
+    charted = [metric for metric in _metrics(serving) if metric != "latency"] if len(serving.curve) > 1 else []
+    return {metric: curve_picture(serving, metric, language) for metric in charted}
 
 
 def server_content(serving: ServingAnswer, language: Language) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What pages share: one catalog and its models, read once by a worker; words and lists of names; sort orders."""
+"""Code shared by pages: one catalog and its models per worker, words and lists of names, sort orders."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ IMAGE_AXES = 4  # batch, channels, height, width
 
 @dataclass(frozen=True, slots=True)
 class LoweringOptions:
-    """How a model is run: units, memory format, autocast."""
+    """Units, memory format and autocast of a run."""
 
     half: str = "bf16"  # unit of 16-bit GEMMs: bf16 or fp16
     gemm32: str = "fp32"  # unit of fp32 GEMMs: fp32 or tf32

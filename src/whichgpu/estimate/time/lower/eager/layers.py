@@ -40,7 +40,7 @@ ROTARY_SHARE = {"gpt_neox": 0.25, "phi": 0.4, "gptj": 0.25, "stablelm": 0.25, "g
 
 @dataclass(frozen=True, slots=True)
 class LayerPass:
-    """How a layer runs: `batch` sequences of `sequence` new tokens; `context` counts those already in the KV cache."""
+    """Size and options of a layer's pass: `batch` sequences of `sequence` new tokens, `context` more in the KV cache."""
 
     batch: Number
     sequence: Number

@@ -91,21 +91,19 @@ def _cross_attention(kernels: FusedKernels, shape: Transformer, step: InferenceP
 def _mla(kernels: FusedKernels, shape: Transformer, mla: LatentAttention, step: InferencePass) -> None:
     """Append MLA (DeepSeek, arXiv 2405.04434): decode attends to the latents with absorbed matrices, prefill expands them."""
     rows, hidden, heads = step.rows, float(shape.hidden), float(shape.heads)
-    whole, kept = heads * (mla.nope_dim + mla.rope_dim), float(mla.kv_rank + mla.rope_dim)
-    kernels.linear(rows, hidden, float(mla.q_rank or whole) + kept, "latent_down")
+    whole, latent = heads * (mla.nope_dim + mla.rope_dim), float(mla.kv_rank + mla.rope_dim)
+    kernels.linear(rows, hidden, float(mla.q_rank or whole) + latent, "latent_down")
     kernels.norm(rows, float(mla.q_rank + mla.kv_rank), 2.0)
     if mla.q_rank:
         kernels.linear(rows, float(mla.q_rank), whole, "latent_up")
-    _positions(kernels, shape, step, whole, kept)
+    _positions(kernels, shape, step, whole, latent)
     if step.decoding:
         rank, unit, width = float(mla.kv_rank), kernels.stored.unit, kernels.width
         kernels.put(gemm(rows, rank, mla.nope_dim, unit, width, batch=heads, calls=kernels.calls))
-        over = Attention(step.batch, heads, 1.0, step.queries, step.keys, kept, rank, step.causal)
+        over = Attention(step.batch, heads, 1.0, step.queries, step.keys, latent, rank, step.causal)
         op = over.op(unit, width, "decode_attention", step.cache_width, "split")
-        once = step.batch * step.keys * kept * step.cache_width  # values are part of the keys
-        kernels.put(
-            Op(op.kind, unit, op.flops, rows * heads * kept * width + once, op.write, op.sizes, calls=kernels.calls, role=op.role)
-        )
+        cache = step.batch * step.keys * latent * step.cache_width  # Values are part of the keys and not read again.
+        kernels.put(replace(op, read=rows * heads * latent * width + cache, calls=kernels.calls))
         kernels.put(gemm(rows, mla.value_dim, rank, unit, width, batch=heads, calls=kernels.calls))
     else:
         kernels.linear(step.batch * step.keys, float(mla.kv_rank), heads * (mla.nope_dim + mla.value_dim), "latent_up")

@@ -1,4 +1,4 @@
-"""How a model's weights are stored in inference, and which GEMMs multiply them."""
+"""Storage of a model's weights in inference, which decides the GEMMs that multiply them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store, and how tests ask sources into it."""
+"""Test harness: a price store and requests of sources to it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import date
 from pathlib import Path
 
 from tests.live import answers
-from tests.live.server import Answer, Asked, Server
+from tests.live.server import Answer, ReceivedRequest, Server
 from whichgpu.catalog.live.price_store import open_for_reading
 from whichgpu.catalog.live.queries import OfferQuery, offers_on, quarantined_rows
 from whichgpu.catalog.live.refresh import RefreshOutcome, refresh, select_sources
@@ -31,8 +31,8 @@ NO_ANSWERS = {
 }
 
 
-class Desk:
-    """A store, and how tests ask sources into it."""
+class SourceHarness:
+    """A price store, and requests of sources to it."""
 
     def __init__(self, catalog: Catalog, folder: Path, server: Server) -> None:
         self.catalog, self.folder, self.server = catalog, folder, server
@@ -54,8 +54,8 @@ class Desk:
         return {reason: sum(row["reason"] == reason for row in rows) for reason in {row["reason"] for row in rows}}
 
 
-def only(desk: Desk, **wanted: object) -> Observation:
-    found = [offer for offer in desk.offers() if all(getattr(offer, name) == value for name, value in wanted.items())]
+def only(harness: SourceHarness, **wanted: object) -> Observation:
+    found = [offer for offer in harness.offers() if all(getattr(offer, name) == value for name, value in wanted.items())]
     assert len(found) == 1, found
     return found[0]
 
@@ -71,7 +71,7 @@ def kinds(outcome: RefreshOutcome) -> set[str]:
 
 
 def serve_azure(server: Server, *pages: list[object]) -> None:
-    def route(asked: Asked) -> Answer:
+    def route(asked: ReceivedRequest) -> Answer:
         number = int(asked.query.partition("skip=")[2] or 0)
         more = f"{server.url}/azure?skip={number + 1}" if number + 1 < len(pages) else None
         return Answer(body=answers.dumped(answers.azure_page(*pages[number], next=more)))
