@@ -393,5 +393,5 @@ def test_excluded_providers_are_left_out_of_offers_and_recommendations() -> None
     assert kept == providers - {"aws", "runpod"}
     answer = call("recommend", "train", "resnet50", "--exclude-provider", "aws", "--json").json()
     assert answer["answer"]["provider"] != "aws"
-    assert answer["rejected"]["exclude-provider"] > 0
+    assert answer["rejected"]["reasons"]["exclude-provider"] > 0
     assert_refused(call("offers", "--gpu", "H100", "--exclude-provider", "nosuch"), 2)
