@@ -11,8 +11,7 @@ import pytest
 
 from tests.live.server import Answer, ReceivedRequest, Server, busy_then, conditional
 from whichgpu.base.errors import DataError
-from whichgpu.catalog.live.http import Client
-from whichgpu.catalog.live.rows import Validators
+from whichgpu.catalog.live.http import Client, Validators
 
 
 def body(client: Client, url: str, **settings: object) -> bytes:

@@ -152,6 +152,8 @@ def _tests(
     own = table.named("provider", ("owned",))  # The user's own machines pass filters of provider, place and term.
     if constraints.providers:
         yield "provider", table.named("provider", constraints.providers) | own
+    if constraints.excluded_providers:
+        yield "exclude-provider", ~table.named("provider", constraints.excluded_providers) | own
     if constraints.regions is not None:
         yield "region", by_pair("region", constraints.regions) | own
     if constraints.terms:

@@ -80,7 +80,13 @@ def _constraints(query: Requirements, day: date, catalog: Catalog, exchanger: Ex
     filter = offer_filter(
         catalog,
         OffersQuery(
-            gpu=query.gpu, instance=query.instance, provider=query.provider, region=query.region, term=query.term, gpus=query.gpus
+            gpu=query.gpu,
+            instance=query.instance,
+            provider=query.provider,
+            exclude_provider=query.exclude_provider,
+            region=query.region,
+            term=query.term,
+            gpus=query.gpus,
         ),
     )
     budget, per = parse_money(query.budget) if query.budget else (None, None)
@@ -91,7 +97,8 @@ def _constraints(query: Requirements, day: date, catalog: Catalog, exchanger: Ex
         budget = Money(exchanger.convert(budget, currency)[0].amount, currency)
     memory = query.min_memory
     return Constraints(
-        day=day, gpu_ids=filter.gpu_ids, machines=filter.instances, providers=filter.providers, regions=filter.regions,
+        day=day, gpu_ids=filter.gpu_ids, machines=filter.instances, providers=filter.providers,
+        excluded_providers=filter.excluded_providers, regions=filter.regions,
         terms=filter.terms, needs=check_supports(split_names(query.needs), catalog.gpus), gpus=filter.gpus,
         min_memory=parse_bytes(memory) if isinstance(memory, str) else memory,
         max_latency=_seconds(query.max_latency), budget=budget, budget_per=per, deadline=_seconds(query.deadline),

@@ -28,6 +28,7 @@ class Requirements:
     gpu: Sequence[str] | str = ()
     instance: Sequence[str] | str = ()
     provider: Sequence[str] | str = ()
+    exclude_provider: Sequence[str] | str = ()
     region: Sequence[str] | str = ()
     term: Sequence[str] | str = ()
     needs: Sequence[str] | str = ()

@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 from whichgpu.api.context import Context
 from whichgpu.api.request.catalog import CpusRequest, GpusRequest, InstancesRequest, RegionsRequest, StatusRequest
-from whichgpu.api.request.load import CompareRequest
-from whichgpu.api.request.read import read, workload
+from whichgpu.api.request.read import read
 from whichgpu.base.display import Displayable
-from whichgpu.base.errors import AmbiguousName, NoAnswer, UnknownName, UsageError
+from whichgpu.base.errors import AmbiguousName, NoAnswer, UnknownName
 from whichgpu.base.messages import msg
 from whichgpu.base.names import nearest
 from whichgpu.base.version import __version__
 from whichgpu.catalog.checks import CheckReport, check_catalog
 from whichgpu.catalog.find import (
-    exact_instances,
     find_cpus,
     find_gpus,
     find_instances,
@@ -36,7 +34,6 @@ from whichgpu.catalog.store import Catalog
 
 if TYPE_CHECKING:
     from whichgpu.api.facts.relative_speed import RelativeAnswer
-    from whichgpu.api.workloads.side_by_side import ComparedSpeed
 
 RELATIVE = "relative."  # Prefix of sort fields that compare speeds.
 T = TypeVar("T")
@@ -76,24 +73,6 @@ class RegionsAnswer(Displayable):
 
     regions: tuple[Region, ...]
     sources: tuple[Source, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """One column of a comparison: a GPU, or a machine with the GPU it holds."""
-
-    name: str
-    gpu: Gpu
-    instance: Instance | None = None
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Comparison(Displayable):
-    """GPUs and machines side by side; with `speed`, one workload on each of them."""
-
-    compared: tuple[Compared, ...]
-    sources: tuple[Source, ...]
-    speed: tuple[ComparedSpeed, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,37 +169,6 @@ def regions(request: RegionsRequest, context: Context) -> RegionsAnswer:
 def check(request: StatusRequest, context: Context) -> CheckReport:  # noqa: ARG001
     """Result of every integrity check on the catalog."""
     return check_catalog(context.catalog.folder, context.today)
-
-
-def compare(request: CompareRequest, context: Context) -> Comparison:
-    """GPUs and machines side by side, with the speed of a workload on each if the request has a task and a model."""
-    answer = compare_hardware(read(CompareRequest, request, context.spell, ("names",))["names"], context.catalog)
-    fields = request.keys() - {"names"}
-    if {"task", "model"} <= fields:
-        from whichgpu.api.workloads.side_by_side import compare_speed
-
-        speeds = compare_speed(answer.compared, workload(request, context.spell), context.catalog)
-        return replace(answer, speed=speeds)
-    if fields:
-        raise UsageError("usage", msg("error.compare-needs-both"), msg("hint.compare-needs-both"))
-    return answer
-
-
-def compare_hardware(names: Sequence[str], catalog: Catalog) -> Comparison:
-    """GPUs and machines side by side; a family name selects all its variants."""
-    columns: dict[str, Compared] = {}
-    for name in join_names(names, cache(lambda text: gpus_named(catalog, text, loosely=False))):
-        for column in _compared(catalog, name):
-            columns.setdefault(column.name, column)
-    cited = (source for column in columns.values() for source in (column.gpu.sources, (column.instance or column.gpu).sources))
-    return Comparison(tuple(columns.values()), catalog.cited_sources(*cited))
-
-
-def _compared(catalog: Catalog, name: str) -> list[Compared]:
-    machines = () if gpus_named(catalog, name) else exact_instances(catalog.instances, name)
-    if machines:
-        return [Compared(row.instance, catalog.gpu_in(row), row) for row in machines]
-    return [Compared(gpu.name, gpu) for gpu in find_gpus(catalog, name)]
 
 
 def report_error(id: str, catalog: Catalog | None = None) -> FactReport:

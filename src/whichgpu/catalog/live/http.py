@@ -22,7 +22,6 @@ from whichgpu.base.errors import DataError
 from whichgpu.base.messages import msg
 from whichgpu.base.units import parse_whole_number
 from whichgpu.base.version import __version__
-from whichgpu.catalog.live.rows import Validators
 
 if TYPE_CHECKING:
     import httpx
@@ -39,6 +38,15 @@ MAX_BODY_SECONDS = 900.0
 RETRY_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
 REDIRECT_STATUS = frozenset({301, 302, 303, 307, 308})
 Headers = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Validators:
+    """HTTP validators for the next conditional request of a URL."""
+
+    url: str
+    etag: str | None
+    modified: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from threading import Event
 from whichgpu.base.errors import DataError, UsageError, WhichGpuError
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.version import __version__
-from whichgpu.catalog.live.http import Client
+from whichgpu.catalog.live.http import Client, Validators
 from whichgpu.catalog.live.price_store import (
     check_writable,
     open_for_reading,
@@ -24,7 +24,7 @@ from whichgpu.catalog.live.price_store import (
     translate_sqlite_errors,
 )
 from whichgpu.catalog.live.resolve import Resolver
-from whichgpu.catalog.live.rows import PriceBatch, PriceSource, SourceRequest, Validators
+from whichgpu.catalog.live.rows import PriceBatch, PriceSource, SourceRequest
 from whichgpu.catalog.live.save import save_batch
 from whichgpu.catalog.live.source_tables import FOLDER
 from whichgpu.catalog.live.sources import find_source, source_names

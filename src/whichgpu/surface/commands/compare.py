@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from whichgpu.api.facts import catalog as verbs
 from whichgpu.api.request.load import CompareRequest
+from whichgpu.api.workloads import compare as verbs
 from whichgpu.base.codec import Cell
 from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Language, Message, msg
@@ -20,8 +20,7 @@ from whichgpu.surface.documents import document
 from whichgpu.workload.models import own_name
 
 if TYPE_CHECKING:
-    from whichgpu.api.facts.catalog import Comparison
-    from whichgpu.api.workloads.side_by_side import ComparedSpeed
+    from whichgpu.api.workloads.compare import ComparedSpeed, Comparison
 
 GPU_FACTS = (
     "architecture form_factor memory_bytes memory_type memory_bandwidth peaks.fp64 peaks.fp32 peaks.tf32 peaks.bf16 peaks.fp16 "

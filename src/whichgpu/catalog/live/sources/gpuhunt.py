@@ -15,9 +15,9 @@ from typing import IO
 
 from whichgpu.base.errors import DataError
 from whichgpu.base.messages import msg
-from whichgpu.catalog.live.http import MIB
+from whichgpu.catalog.live.http import MIB, Validators
 from whichgpu.catalog.live.layouts.gpuhunt import gpuhunt_rows
-from whichgpu.catalog.live.rows import InstanceLookup, PriceBatch, ReadCounts, SourceRequest, Validators
+from whichgpu.catalog.live.rows import InstanceLookup, PriceBatch, ReadCounts, SourceRequest
 from whichgpu.catalog.live.sources.endpoint import source_url
 
 BASE = "https://dstack-gpu-pricing.s3.eu-west-1.amazonaws.com/v2"

@@ -10,6 +10,7 @@ from whichgpu.api.facts import catalog as verbs
 from whichgpu.api.request.catalog import GpusRequest
 from whichgpu.api.request.field import Field
 from whichgpu.api.request.kinds import Names, Plain
+from whichgpu.api.workloads.compare import compare_hardware
 from whichgpu.base.codec import columns as columns_of
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.messages import Language
@@ -24,7 +25,7 @@ from whichgpu.surface.web.views.forms import Form
 from whichgpu.surface.web.views.shared import context_of, page_words, sort_order
 
 if TYPE_CHECKING:
-    from whichgpu.api.facts.catalog import Comparison
+    from whichgpu.api.workloads.compare import Comparison
 
 COLUMNS = (
     "name", "architecture", "memory_bytes", "memory_bandwidth", "peaks.bf16", "peaks.fp16", "peaks.fp8", "tdp_watts",
@@ -49,7 +50,7 @@ def gpus(page: Page) -> PageContent:
     context: dict[str, Any] = {"form": _form(page), **page_words(language), "rows": None, "error": None, "compared": None}
     try:
         answer = verbs.gpus(with_sort_field(page.request(GpusRequest, "as_of"), Gpu, language), context_of(page))  # type: ignore[arg-type]
-        comparison = verbs.compare_hardware(state["compare"], catalog()) if state["compare"] else None
+        comparison = compare_hardware(state["compare"], catalog()) if state["compare"] else None
         cells = flat_rows(answer.gpus)
         chosen = ",".join(("name", *state["columns"])) if state["columns"] else None
         names = chosen_columns(chosen, cells, COLUMNS, language)
