@@ -174,8 +174,8 @@ def _fresh(table: PriceTable, catalog: Catalog, constraints: Constraints) -> Boo
     moving = table.named("provider", markets)
     if "spot" not in constraints.terms:
         moving |= table.named("term", ("spot",))
-    named = bool(constraints.providers) or constraints.machines is not None or constraints.gpu_ids is not None
-    lasting = np.full(len(table), named) | (age <= LASTING_DAYS) | table.named("term", ("owned",))
+    names_offers = bool(constraints.providers) or constraints.machines is not None or constraints.gpu_ids is not None
+    lasting = np.full(len(table), names_offers) | (age <= LASTING_DAYS) | table.named("term", ("owned",))
     return np.asarray(np.where(moving, age <= MOVING_DAYS, lasting))
 
 

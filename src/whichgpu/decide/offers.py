@@ -41,7 +41,7 @@ class OfferSelection:
     spelled: dict[str, str]
     assumptions: tuple[Message, ...] = ()
     purchase: Mapping[str, Decimal] = field(default_factory=dict)
-    given: frozenset[str] = frozenset()  # GPUs whose price to buy the user gave
+    user_priced: frozenset[str] = frozenset()  # GPUs whose price to buy the user gave
 
 
 def select_offers(
@@ -69,7 +69,7 @@ def select_offers(
     offers += owned_offers(constraints.owned, catalog, day, power_price)
     discounts = {name: float(share) for name, share in own_prices.discounts.items()} if own_prices else None
     rented = market(price_table(catalog, offers), catalog, constraints, exchanger, trips, discounts, engine)
-    return OfferSelection(constraints, rented, query.spelled(), given=frozenset(card_prices))
+    return OfferSelection(constraints, rented, query.spelled(), user_priced=frozenset(card_prices))
 
 
 def _in_currency(dollars: Mapping[str, Decimal], currency: str, exchanger: Exchanger) -> dict[str, float]:
