@@ -152,6 +152,8 @@ def _tests(
     own = table.matches("provider", ("owned",))  # The user's own machines pass filters of provider, place and term.
     if constraints.providers:
         yield "provider", table.matches("provider", constraints.providers) | own
+    if constraints.excluded_providers:
+        yield "exclude-provider", ~table.matches("provider", constraints.excluded_providers) | own
     if constraints.regions is not None:
         yield "region", by_pair("region", constraints.regions) | own
     if constraints.terms:
@@ -172,8 +174,8 @@ def _fresh(table: PriceTable, catalog: Catalog, constraints: Constraints) -> Boo
     moving = table.matches("provider", markets)
     if "spot" not in constraints.terms:
         moving |= table.matches("term", ("spot",))
-    named = bool(constraints.providers) or constraints.machines is not None or constraints.gpu_ids is not None
-    lasting = np.full(len(table), named) | (age <= LASTING_DAYS) | table.matches("term", ("owned",))
+    names_offers = bool(constraints.providers) or constraints.machines is not None or constraints.gpu_ids is not None
+    lasting = np.full(len(table), names_offers) | (age <= LASTING_DAYS) | table.matches("term", ("owned",))
     return np.asarray(np.where(moving, age <= MOVING_DAYS, lasting))
 
 

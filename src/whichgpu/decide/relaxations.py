@@ -55,8 +55,8 @@ def no_answer(question: Question, screened: EvaluatedQuestion, ranked: RankedCan
 
 
 def _rejected_by_default_objective(screened: EvaluatedQuestion, candidates: Candidates) -> bool:
-    workload, given = screened.request.workload, screened.request.given
-    assumed = workload.serving and workload.tpot_max is not None and not set(OBJECTIVES) & given
+    workload, stated = screened.request.workload, screened.request.stated
+    assumed = workload.serving and workload.tpot_max is not None and not set(OBJECTIVES) & stated
     return assumed and any(candidates.rejected[name] for name in LATENCY_REASONS)
 
 
@@ -161,8 +161,8 @@ class Relaxations:
 
     def _with_workload(self, name: str, value: Any) -> Question:
         spelled = self.question.spelled
-        given = spelled.user_fields - {name} if value is None else spelled.user_fields | {name}
-        return replace(self.question, spelled=ParsedWorkload(replace(spelled.workload, **{name: value}), given))
+        stated = spelled.user_fields - {name} if value is None else spelled.user_fields | {name}
+        return replace(self.question, spelled=ParsedWorkload(replace(spelled.workload, **{name: value}), stated))
 
     def _first_count(self, counts: Iterator[float]) -> Iterator[Change]:
         """Yield the first number of GPUs with an answer."""

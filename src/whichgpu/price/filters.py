@@ -29,6 +29,7 @@ class OffersQuery:
     gpus: tuple[float, float] | None = None
     min_memory: int | None = None  # bytes of one GPU
     provider: Sequence[str] | str = ()
+    exclude_provider: Sequence[str] | str = ()
     region: Sequence[str] | str = ()
     term: Sequence[str] | str = ()
     near: str | None = None
@@ -71,6 +72,7 @@ def offer_filter(catalog: Catalog, query: OffersQuery) -> OfferFilter:
         gpus=query.gpus or ((float(only), float(only)) if only else None),
         min_memory=query.min_memory,
         providers=tuple(provider_named(catalog, name) for name in split_names(query.provider)),
+        excluded_providers=tuple(provider_named(catalog, name) for name in split_names(query.exclude_provider)),
         regions=frozenset(places) if split_names(query.region) else None,
         terms=terms,
         max_latency=query.max_latency,

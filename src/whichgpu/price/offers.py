@@ -66,6 +66,7 @@ class OfferFilter:
     gpus: tuple[float, float] | None = None
     min_memory: int | None = None  # bytes of one GPU as marketed
     providers: tuple[str, ...] = ()
+    excluded_providers: tuple[str, ...] = ()
     regions: frozenset[tuple[str, str]] | None = None
     terms: tuple[str, ...] = ()
     max_latency: float | None = None  # seconds
@@ -87,6 +88,7 @@ class OfferFilter:
             "gpus": (self.gpus, lambda offer: low <= offer.gpus <= high),
             "min_memory": (self.min_memory, has_gpus),
             "provider": (self.providers or None, lambda offer: offer.provider in self.providers),
+            "exclude_provider": (self.excluded_providers or None, lambda offer: offer.provider not in self.excluded_providers),
             "region": (self.regions, lambda offer: (offer.provider, offer.region) in (self.regions or ())),
             "term": (self.terms or None, lambda offer: offer.term in self.terms),
             "max_latency": (self.max_latency, near),

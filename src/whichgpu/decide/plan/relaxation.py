@@ -147,7 +147,7 @@ def _moved(one: Relaxation, trials: RelaxationTrials) -> tuple[Mapping[str, Any]
         case "budget":
             return values, replace(question, filters={**question.filters, "budget": values["budget"]})
         case "quota":
-            changed = replace(question, quotas={**question.quotas, **{name: float(most) for name, most in values.items()}})
+            changed = replace(question, quotas={**question.quotas, **{name: float(limit) for name, limit in values.items()}})
         case "owned":
             ids = [find_gpu(trials.sources.lookups.catalog, each.gpu).id for each in question.owned]
             owned = (replace(each, gpus=values.get(id, each.gpus)) for id, each in zip(ids, question.owned, strict=True))

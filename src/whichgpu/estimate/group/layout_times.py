@@ -25,8 +25,8 @@ from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.training_defaults import micro_batches
 from whichgpu.workload.workload import Parallel, Workload
 
-MAX_MICRO_BATCH = 256
-POWERS_OF_TWO: Array = 2.0 ** np.arange(MAX_MICRO_BATCH.bit_length(), dtype=np.float64)
+MAX_MICRO_BATCH = 256  # samples on one rank, the largest size tried (assumed)
+POWERS_OF_TWO: Array = 2.0 ** np.arange(MAX_MICRO_BATCH.bit_length(), dtype=np.float64)  # samples
 ATTENTION_SHARE = 0.2  # of the forward and backward passes, which may hide context-parallel sends (assumed)
 CommunicationSeconds = dict[str, Array]  # fields of `StepParts`
 

@@ -22,10 +22,10 @@ Phase = Literal["forward", "backward", "optimizer"]
 CLASS_BY_KIND: dict[str, OperatorClass] = {
     # batch x [m, k] @ [k, n]; `weight`: bytes of the k x n operand; role: forward, dgrad, wgrad
     "gemm": "gemm",
-    # grouped GEMM of an MoE layer: `batch` experts touched, m rows in all; role: fused (an engine's), framework
+    # grouped GEMM of an MoE layer: `batch` experts touched, m rows in all; role: fused (an engine's), eager
     "grouped_gemm": "gemm",
     # weight-only quantised GEMM, dequantised in the kernel: m, n, k; `weight`: stored bytes; role: marlin, tinygemm, gguf, mmq
-    "unpack_gemm": "gemm",
+    "weight_only_gemm": "gemm",
     # flash attention: batch (sequences), heads, kv_heads, queries, keys, dim, causal (1 or 0)
     "attention": "attention",
     "attention_backward": "attention",
@@ -37,7 +37,7 @@ CLASS_BY_KIND: dict[str, OperatorClass] = {
     "conv_dgrad": "conv",
     "conv_wgrad": "conv",
     # memory-bound: bytes in and out as often as the kernel moves them; `elements`; `rows` and `width` if it reduces
-    "pointwise": "memory",  # elementwise; role: gelu, silu and their _backward also cost arithmetic
+    "elementwise": "memory",  # role: gelu, silu and their _backward also cost arithmetic
     "copy": "memory",  # same layout; casts too
     "transpose": "memory",  # strided copies that keep innermost runs; role: matrix if they do not
     "norm": "memory",  # layer norm, RMS norm in one kernel: rows, width

@@ -22,7 +22,7 @@ def forward(call: Call, options: LoweringOptions) -> list[Op]:
         ops = _kernels(call, options, "conv", image, made, weight)
     if bias:
         size = elements(made) * call.width
-        ops.append(call.op("pointwise", call.unit(options), size, size, sizes={"elements": elements(made)}, role="strided"))
+        ops.append(call.op("elementwise", call.unit(options), size, size, sizes={"elements": elements(made)}, role="strided"))
     return ops
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from whichgpu.estimate.memory.training.embedding_and_head import OWN_WIDTH, SOFT_CAPPED
 from whichgpu.estimate.time.lower.eager.attention import softmax
-from whichgpu.estimate.time.lower.eager.functional import dropout, layer_norm, linear, pointwise, rms_norm, scale
+from whichgpu.estimate.time.lower.eager.functional import dropout, elementwise, layer_norm, linear, rms_norm, scale
 from whichgpu.estimate.time.lower.eager.kernels import STRIDED, KernelWriter, Tensor
 from whichgpu.estimate.time.operators import Number, Op
 from whichgpu.workload.shapes import Patches, Transformer
@@ -51,7 +51,7 @@ def audio_stem(write: KernelWriter, shape: Transformer, batch: Number) -> None:
     for cin, places, stride in ((mels, 2 * length, 1.0), (hidden, length, 2.0)):
         made = Tensor(batch * places, hidden, write.compute)
         convolution(write, made, batch, 1.0, places, cin, 3.0, stride)
-        pointwise(write, made, "gelu")
+        elementwise(write, made, "gelu")
     write.transpose(Tensor(batch * length, hidden, write.stream))
 
 
@@ -87,12 +87,12 @@ def output_head(write: KernelWriter, shape: Transformer, rows: Number) -> Tensor
     if shape.final_norm and (shape.causal or shape.norm == "rms"):
         x = rms_norm(write, x, shape.model_type.startswith("gemma")) if shape.norm == "rms" else layer_norm(write, x)
     if shape.lm_transform:
-        x = layer_norm(write, pointwise(write, linear(write, x, shape.hidden, shape.mlp_bias), "gelu"))
+        x = layer_norm(write, elementwise(write, linear(write, x, shape.hidden, shape.mlp_bias), "gelu"))
     if shape.embedding:
         x = linear(write, x, shape.embedding)
     logits = linear(write, x, shape.vocab, shape.head_bias)
     if shape.model_type in SOFT_CAPPED:
-        logits = scale(write, pointwise(write, scale(write, logits)))
+        logits = scale(write, elementwise(write, scale(write, logits)))
     if shape.tied and shape.vocab and write.trains_weights:  # adds the table's two gradients
         table = Tensor(shape.vocab, shape.embedding or shape.hidden, write.numerics.widths.parameter)
         write.backward(table, 2 * table.width, table.width)

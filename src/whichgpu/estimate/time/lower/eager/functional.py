@@ -98,7 +98,7 @@ def multiply(write: KernelWriter, x: Tensor, y: Tensor) -> Tensor:
     return x.like(width=width)
 
 
-def pointwise(write: KernelWriter, x: Tensor, role: str = "") -> Tensor:
+def elementwise(write: KernelWriter, x: Tensor, role: str = "") -> Tensor:
     """Activation (silu, gelu, relu, tanh): one kernel each way, the gradient's with one more tensor to read."""
     write.elementwise(x, x.width, x.width, role=role)
     write.backward(x, 2 * x.width, x.width, role=f"{role}_backward" if role else "")
@@ -113,8 +113,8 @@ def activation(write: KernelWriter, name: str, x: Tensor) -> Tensor:
         return gelu_bloom(write, x)
     if name == "quick_gelu":  # x * sigmoid(1.702 x)
         write.sum_gradients(x, 2)
-        return multiply(write, x, pointwise(write, scale(write, x)))
-    return pointwise(write, x, name)
+        return multiply(write, x, elementwise(write, scale(write, x)))
+    return elementwise(write, x, name)
 
 
 def gelu_tanh(write: KernelWriter, x: Tensor) -> Tensor:
@@ -122,7 +122,7 @@ def gelu_tanh(write: KernelWriter, x: Tensor) -> Tensor:
     half = scale(write, x)
     base = write.cast(x, 4) if write.mixed else x
     cubed = scale(write, power(write, base))
-    gate = shift(write, pointwise(write, scale(write, add(write, x, cubed))))
+    gate = shift(write, elementwise(write, scale(write, add(write, x, cubed))))
     write.sum_gradients(x, 3)
     return multiply(write, half, gate)
 

@@ -91,7 +91,7 @@ class KernelWriter:
             self.ops.append(Op(kind, self.numerics.dtype(width), 0.0, read, write, sizes, self.count, phase, 1.0, role))
 
     def elementwise(
-        self, x: Tensor, read: float, write: float, *, phase: Phase = "forward", kind: str = "pointwise", role: str = ""
+        self, x: Tensor, read: float, write: float, *, phase: Phase = "forward", kind: str = "elementwise", role: str = ""
     ) -> None:
         """Append an elementwise kernel by the bytes it reads and writes per element of `x`."""
         sizes = {"elements": x.elements}
@@ -111,11 +111,11 @@ class KernelWriter:
 
     def tiny_kernels(self, count: float = 1, phase: Phase = "forward") -> None:
         """Append kernels on a few numbers, which cost only their launch."""
-        self.put(Op("pointwise", "fp32", read=4096.0, write=4096.0, sizes={"elements": 1024.0}, count=float(count)), phase)
+        self.put(Op("elementwise", "fp32", read=4096.0, write=4096.0, sizes={"elements": 1024.0}, count=float(count)), phase)
 
     def concat(self, x: Tensor, phase: Phase = "forward") -> None:
         """Append a concatenation to a tensor of this size."""
-        self.elementwise(x, x.width, x.width, phase=phase, kind="transpose", role="join")
+        self.elementwise(x, x.width, x.width, phase=phase, kind="transpose", role="concat")
 
     def transpose(self, x: Tensor, phase: Phase = "forward") -> None:
         """Append a copy into another order of heads and tokens."""
@@ -123,7 +123,7 @@ class KernelWriter:
 
     def copy(self, elements: Number, source: float, target: float, phase: Phase = "forward") -> None:
         """Append a copy to another width; PyTorch does not vectorise upcasts."""
-        role = "widen" if target > source else ""
+        role = "upcast" if target > source else ""
         sizes = {"elements": elements}
         self.move("copy", elements * source, elements * target, width=target, sizes=sizes, phase=phase, role=role)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from whichgpu.estimate.time.lower.eager.attention import softmax
-from whichgpu.estimate.time.lower.eager.functional import linear, pointwise
+from whichgpu.estimate.time.lower.eager.functional import elementwise, linear
 from whichgpu.estimate.time.lower.eager.kernels import KernelWriter, Tensor
 from whichgpu.estimate.time.lower.eager.optimizer import optimizer_ops
 from whichgpu.estimate.time.lower.numerics import numerics
@@ -61,5 +61,5 @@ def _mlp(write: KernelWriter, x: Tensor, units: Sequence[int], inputs: bool = Fa
         if index == 0 and inputs:
             write.ops[first:] = [op for op in write.ops[first:] if op.role != "dgrad"]
         if index < last:
-            x = pointwise(write, x, "relu")
+            x = elementwise(write, x, "relu")
     return x

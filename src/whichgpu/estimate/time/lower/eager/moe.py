@@ -77,7 +77,7 @@ def _weighted_sum(write: KernelWriter, x: Tensor, out: Tensor) -> Tensor:
     write.elementwise(out, out.width, 4, role=STRIDED)
     write.move("embedding", wide.bytes, wide.bytes, width=4, sizes=wide.sizes)
     sizes = {"elements": x.elements}
-    write.move("pointwise", wide.bytes, x.elements * 4.0, width=4, sizes=sizes)  # sums a token's experts
+    write.move("elementwise", wide.bytes, x.elements * 4.0, width=4, sizes=sizes)  # sums a token's experts
     summed = write.cast(x.like(width=4), write.compute)
     write.transpose(wide, "backward")
     write.backward(wide, 0, 4)
@@ -95,7 +95,7 @@ def grouped_gemm(write: KernelWriter, x: Tensor, out: float, touched: Number, co
     flops = 2.0 * x.rows * k * out
     weights = touched * k * out * width
     made = x.like(out)
-    op = Op("grouped_gemm", unit, flops, x.bytes + weights, made.bytes, _sizes(x.rows, out, k, touched), role="framework")
+    op = Op("grouped_gemm", unit, flops, x.bytes + weights, made.bytes, _sizes(x.rows, out, k, touched), role="eager")
     write.put(op)
     write.put(replace(op, read=made.bytes + weights, write=x.bytes, sizes=_sizes(x.rows, k, out, touched)), "backward")
     if write.trains_weights:

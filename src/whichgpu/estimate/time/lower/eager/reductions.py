@@ -14,10 +14,10 @@ def batch_norm(call: Call, options: LoweringOptions) -> list[Op]:
     size = elements(call.inputs[0]) * call.width
     if options.training:
         return [_training_batch_norm(call, options, "batch_norm", 2)]
-    ops = [memory_op(call, options, "pointwise", size, size, "normalise" if call.width == 2 else "strided")]
+    ops = [memory_op(call, options, "elementwise", size, size, "batch_norm_inference" if call.width == 2 else "strided")]
     if call.width == 2 and not options.amp:  # Two small kernels convert 16-bit weights each time.
         channels = call.inputs[0][1]
-        ops += 2 * [call.op("pointwise", "fp32", 4 * channels, 4 * channels, sizes={"elements": channels})]
+        ops += 2 * [call.op("elementwise", "fp32", 4 * channels, 4 * channels, sizes={"elements": channels})]
     return ops
 
 
@@ -37,8 +37,8 @@ def _batch_norm_kernel(call: Call, options: LoweringOptions) -> str:
     """Role of the kernel: cuDNN's if input or weights are fp32 (not with bf16), else PyTorch's own; one per memory format."""
     nchw = not options.nhwc and len(call.inputs[0]) >= IMAGE_AXES
     if call.width == 4 or (options.amp and options.half == "fp16"):
-        return "cudnn_planes" if nchw else "cudnn"
-    return "channels_first" if nchw else ""
+        return "cudnn_nchw" if nchw else "cudnn"
+    return "torch_nchw" if nchw else ""
 
 
 def layer_norm_rule(kind: str, reads: int) -> Rule:

@@ -38,16 +38,16 @@ class LlamaCppKernels(FusedKernels):
             return
         size = rows * columns * SINGLE_BYTES
         if tensors > 2.0:
-            self.pointwise(2.0 * size, size)
+            self.elementwise(2.0 * size, size)
         self.move("norm", size, size, {"rows": rows, "width": columns}, role="fused")
-        self.pointwise(size, size)
+        self.elementwise(size, size)
 
-    def pointwise(self, read: Number, write: Number, count: float = 1.0, role: str = "") -> None:
+    def elementwise(self, read: Number, write: Number, count: float = 1.0, role: str = "") -> None:
         """Append an elementwise kernel; before 2025 a gated activation is two."""
         if role == "gated" and self.traits.unfused_graph:
-            FusedKernels.pointwise(self, write, write)
+            FusedKernels.elementwise(self, write, write)
             read = 2.0 * write
-        FusedKernels.pointwise(self, read, write, count, role)
+        FusedKernels.elementwise(self, read, write, count, role)
 
     def linear(self, rows: Number, k: Number, n: Number, *roles: str, after_attention: bool = False, parts: int = 1) -> None:
         """Append `parts` linear layers, which other engines multiply as one."""

@@ -125,7 +125,9 @@ def test_only_what_is_turned_pays_for_turning() -> None:
         "groups": 1.0,
     }
     planes, last = (Op("conv", "fp16", 1e9, 1e9, 0.0, sizes | {"nhwc": nhwc}) for nhwc in (0.0, 1.0))
-    plain, turned = (conv.seconds(of(planes, last), toy(), PLAIN | {"conv.turn_seconds.half": cost}) for cost in (0.0, 0.5))
+    plain, turned = (
+        conv.seconds(of(planes, last), toy(), PLAIN | {"conv.layout_conversion_seconds.16bit": cost}) for cost in (0.0, 0.5)
+    )
     assert np.allclose((turned - plain).ravel(), [0.5, 0.0])
 
 

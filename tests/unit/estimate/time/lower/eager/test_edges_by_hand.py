@@ -58,7 +58,9 @@ def test_softmax_of_a_very_wide_vocabulary_is_one_kernel() -> None:
 def test_the_share_of_small_products_grows_to_that_of_large_ones() -> None:
     ops = [gemm(64.0, 64.0, 8.0, "fp16", 2.0, batch=1e5), gemm(160.0, 64.0, 8.0, "fp16", 2.0, batch=1e5)]
     quick = toy(sustained_rates={"fp16": 1e18}, sm_rates={"fp16": 1e17})
-    found = product_curve.seconds(of(*ops), quick, PLAIN | {"gemm.small": 0.2, "gemm.bandwidth": 0.6})[0, 1, 0]
+    found = product_curve.seconds(
+        of(*ops), quick, PLAIN | {"gemm.bandwidth_share.small_batched": 0.2, "gemm.bandwidth_share": 0.6}
+    )[0, 1, 0]
     assert found == pytest.approx(float(ops[1].read + ops[1].write) / (0.4 * 1e12), rel=1e-3)
 
 

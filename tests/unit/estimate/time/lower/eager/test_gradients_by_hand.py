@@ -79,21 +79,21 @@ def test_operands_of_other_widths_are_not_vectorised(other: float) -> None:
         assert roles(written(lambda write: functional.add(write, x(one), x(two)))) == [role]  # noqa: B023
         ops = written(lambda write: functional.multiply(write, x(one), x(two)))  # noqa: B023
         assert roles(ops) == [role]
-        assert [op.role for op in ops if op.phase == "backward" and op.kind == "pointwise"] == [role] * 2
+        assert [op.role for op in ops if op.phase == "backward" and op.kind == "elementwise"] == [role] * 2
 
 
 def test_roles_that_curves_look_at() -> None:
-    gelu = written(lambda write: functional.pointwise(write, x(), "gelu"))
+    gelu = written(lambda write: functional.elementwise(write, x(), "gelu"))
     assert (roles(gelu), roles(gelu, "backward")) == (["gelu"], ["gelu_backward"])
-    plain = written(lambda write: functional.pointwise(write, x()))
+    plain = written(lambda write: functional.elementwise(write, x()))
     assert (roles(plain), roles(plain, "backward")) == ([""], [""])
     weighted = written(lambda write: functional.column_weight(write, x()))
     assert (roles(weighted), roles(weighted, "backward")) == (["strided"], ["strided", "", ""])
-    assert [op.role for op in written(lambda write: write.cast(x(), 4.0))] == ["widen", ""]
+    assert [op.role for op in written(lambda write: write.cast(x(), 4.0))] == ["upcast", ""]
     dropped = written(lambda write: functional.dropout(write, x(), 0.1))
-    assert [op.kind for op in dropped] == ["dropout", "pointwise"]
+    assert [op.kind for op in dropped] == ["dropout", "elementwise"]
     turned = written(lambda write: functional.rotary(write, x()))
-    assert roles(turned) == ["strided", "strided", "join", "strided", "strided"]
+    assert roles(turned) == ["strided", "strided", "concat", "strided", "strided"]
 
 
 def test_adapters_under_autocast_are_cast_both_ways() -> None:
@@ -328,4 +328,4 @@ def test_views_run_nothing_and_what_is_unknown_is_elementwise() -> None:
     assert aten_kernels(call("view", (IMAGE,), (IMAGE,)), LoweringOptions()) == []
     assert aten_kernels(call("sin", (IMAGE,), ()), LoweringOptions()) == []
     (op,) = aten_kernels(call("sin", (IMAGE,), (IMAGE,)), LoweringOptions())
-    assert (op.kind, op.read, op.write) == ("pointwise", 2 * PIXELS, 2 * PIXELS)
+    assert (op.kind, op.read, op.write) == ("elementwise", 2 * PIXELS, 2 * PIXELS)
