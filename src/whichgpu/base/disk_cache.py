@@ -17,8 +17,8 @@ from typing import Any
 from whichgpu.base.files import read_regular_file, user_folder
 from whichgpu.base.version import __version__
 
-FILE_FORMAT = 1
-MAX_RESULT_BYTES = 64 << 20
+FILE_FORMAT = 1  # Version of the file layout; a change makes older files misses.
+MAX_RESULT_BYTES = 64 << 20  # Larger files are not read (assumed; a result takes a few KiB).
 DAMAGED_SUFFIX = ".damaged"
 
 

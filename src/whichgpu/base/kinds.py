@@ -15,7 +15,7 @@ from whichgpu.base.messages import Message, msg
 
 MAX_COUNT = 10**9  # Assumed upper limit of batches, sequence lengths and GPU counts.
 MIN_NUMBER = 1e-9  # Assumed lower limit of rates, shares and durations.
-_WHOLE = re.compile(r"[0-9]{1,19}")
+_WHOLE_NUMBER = re.compile(r"[0-9]{1,19}")
 _NUMBER = re.compile(r"[0-9]{1,19}(?:\.[0-9]{1,40})?(?:e[+-]?[0-9]{1,3})?", re.IGNORECASE)
 _SCALES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9, "t": 10**12}
 TRUE, FALSE = ("true", "yes", "1", "on"), ("false", "no", "0", "off")
@@ -81,7 +81,7 @@ class Whole(SingleValue):
             digits, scale = digits[:-1], _SCALES[digits[-1:].lower()]
         if scale > 1 and _NUMBER.fullmatch(digits):
             return self.read(float(digits) * scale if "." in digits else int(digits) * scale)
-        if _WHOLE.fullmatch(digits) is None:
+        if _WHOLE_NUMBER.fullmatch(digits) is None:
             raise InvalidValue(msg("wants.whole", low=self.low, high=f"{self.high:,}"))
         return self.read(int(digits))
 

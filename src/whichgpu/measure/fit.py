@@ -43,8 +43,8 @@ LONGEST_STEP = 0.5  # largest change in log of one iteration
 # three more (assumed). Beyond their product something else was running on the GPU, or the record is wrong.
 SLOWEST_RATIO = 10.0
 FASTEST_FLOOR_SHARE = 0.95  # of the roofline minimum: clocks may exceed those of the stated peaks
-FEW = 4  # a kind with fewer cases has the range of all kinds
-NINETY = 1.645
+MIN_CASES_PER_KIND = 4  # a kind with fewer cases has the range of all kinds
+NINETY = 1.645  # Standard deviations that a 90% range of a normal distribution reaches on each side.
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +87,8 @@ def shipped_seconds(one: Example, calibration: Calibration) -> float:
 
 def is_plausible(one: Example, calibration: Calibration) -> bool:
     """Whether a measured time is above the roofline minimum and below the slowest plausible multiple of the estimate."""
-    least, most = FASTEST_FLOOR_SHARE * float(one.floors.sum()), SLOWEST_RATIO * shipped_seconds(one, calibration)
-    return one.seconds > 0 and least <= one.seconds <= most
+    shortest, longest = FASTEST_FLOOR_SHARE * float(one.floors.sum()), SLOWEST_RATIO * shipped_seconds(one, calibration)
+    return one.seconds > 0 and shortest <= one.seconds <= longest
 
 
 def fit_steps(steps: Sequence[Example], calibration: Calibration) -> FittedCorrections:
@@ -172,12 +172,12 @@ class _Design:
     def spreads(self) -> dict[str, float]:
         """Half-widths of 90% ranges in log, by kind and for all, from leave-one-out errors."""
         off = np.array([self._left_out(row) for row in range(len(self.actual))])
-        found = {ANY_STEP: _spread(off)}
+        half_widths = {ANY_STEP: _spread(off)}
         for kind in sorted(set(self.kinds)):
             chosen = np.array([one == kind for one in self.kinds])
-            if chosen.sum() >= FEW:
-                found[kind] = _spread(off[chosen])
-        return found
+            if chosen.sum() >= MIN_CASES_PER_KIND:
+                half_widths[kind] = _spread(off[chosen])
+        return half_widths
 
     def _left_out(self, row: int) -> float:
         weights = np.ones(len(self.actual))

@@ -19,7 +19,7 @@ from whichgpu.estimate.time.calibration import Calibration
 from whichgpu.estimate.time.own_corrections import OwnCorrections, calibration_version
 from whichgpu.measure.record import FittedCorrections, Record, from_json, redacted, to_json, with_digest
 
-MAX_RECORD_BYTES = 2 << 20
+MAX_RECORD_BYTES = 2 << 20  # Larger files are refused (assumed; a record takes under 100 KiB).
 OWN, IMPORTED = "own", "imported"
 _ODD = re.compile(r"[^0-9A-Za-z.-]+")
 

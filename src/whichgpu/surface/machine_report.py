@@ -118,11 +118,11 @@ def pcie_words(link: PcieLink | None) -> str | None:
     """Present and highest PCIe link: `4.0 x16 / 5.0 x16`."""
     if link is None:
         return None
-    now, best = _lanes(link.generation, link.width), _lanes(link.generation_max, link.width_max)
+    now, best = _link_text(link.generation, link.width), _link_text(link.generation_max, link.width_max)
     return f"{now} / {best}" if now and best else now or best
 
 
-def _lanes(generation: int | None, width: int | None) -> str | None:
+def _link_text(generation: int | None, width: int | None) -> str | None:
     parts = [f"{generation}.0" if generation else None, f"x{width}" if width else None]
     return " ".join(part for part in parts if part) or None
 

@@ -23,7 +23,7 @@ from whichgpu.measure import records
 from whichgpu.measure.bench.case import Bench, CannotRun, Conditions, OperatorCase, PreparedStep, StepCase, Timing
 from whichgpu.measure.bench.operator_cases import operator_cases
 from whichgpu.measure.bench.runnable import why_not_runnable
-from whichgpu.measure.bench.runner import Claim, LeftOut, Progress, Runner, Taken
+from whichgpu.measure.bench.runner import Claim, LeftOut, MeasuredCase, Progress, Runner
 from whichgpu.measure.bench.step_cases import step_cases
 from whichgpu.measure.clock import SystemClock
 from whichgpu.measure.drivers.card import Card
@@ -213,13 +213,13 @@ def _record(machine: _Machine, runner: Runner, lookups: LookupCache, made: str) 
     return with_digest(record)
 
 
-def _micro(taken: Taken, gpu: Gpu) -> Any:
+def _micro(taken: MeasuredCase, gpu: Gpu) -> Any:
     assert isinstance(taken.case, OperatorCase)
     share = peak_share(taken.case.kind, taken.case.dtype, taken.case.rate(taken.timing.seconds), gpu)
     return micro_result(taken, taken.case, share)
 
 
-def _step(taken: Taken, lookups: LookupCache) -> Any:
+def _step(taken: MeasuredCase, lookups: LookupCache) -> Any:
     assert isinstance(taken.case, StepCase)
     said = estimate_workload(from_object(taken.case.request), lookups).time
     predicted = PredictedTime(said.value, said.low, said.high, said.basis) if said else None

@@ -7,7 +7,7 @@ from typing import Any
 
 from whichgpu.workload.shapes import Transformer
 
-EPSILON = 1e-6
+EPSILON = 1e-6  # Added to the variance; the default of Llama and Qwen configs.
 Block = Callable[..., Any]
 
 
@@ -83,8 +83,8 @@ class _Maker:
     def ones(self, *sizes: int) -> Any:
         return self._torch.ones(*sizes, **self._settings)
 
-    def bias(self, size: int, wanted: bool) -> Any:
-        return self._torch.zeros(size, **self._settings) if wanted else None
+    def bias(self, size: int, has_bias: bool) -> Any:
+        return self._torch.zeros(size, **self._settings) if has_bias else None
 
     def norm(self, shape: Transformer) -> Any:
         """A weight and its bias."""

@@ -37,8 +37,8 @@ def gemm(dtype: str, m: int, n: int, k: int) -> OperatorCase:
     """[m, k] @ [k, n]."""
     width = int(UNITS[dtype].bytes)
     name = f"{m}" if m == n == k else f"{m}x{n}x{k}"
-    held = (m * k + k * n) * width + m * n * max(2, width)
-    return OperatorCase(f"gemm-{dtype}-{name}", "gemm", dtype, {"m": m, "n": n, "k": k}, 2.0 * m * n * k, memory=held)
+    memory_bytes = (m * k + k * n) * width + m * n * max(2, width)
+    return OperatorCase(f"gemm-{dtype}-{name}", "gemm", dtype, {"m": m, "n": n, "k": k}, 2.0 * m * n * k, memory=memory_bytes)
 
 
 def _copies(free_bytes: int) -> Iterator[OperatorCase]:
@@ -58,7 +58,7 @@ def _attention(dtype: str, batch: int, heads: int, tokens: int, dim: int) -> Ite
     """Causal attention, which computes half of the pairs."""
     sizes = {"batch": batch, "heads": heads, "tokens": tokens, "dim": dim}
     flops = 2.0 * batch * heads * tokens * tokens * dim
-    held = 4 * batch * heads * tokens * dim * 2
+    size = 4 * batch * heads * tokens * dim * 2
     name = f"{batch}x{heads}x{tokens}x{dim}"
-    yield OperatorCase(f"attention-{dtype}-{name}", "attention", dtype, sizes, flops, memory=held)
-    yield OperatorCase(f"attention-backward-{dtype}-{name}", "attention_backward", dtype, sizes, 2.5 * flops, memory=3 * held)
+    yield OperatorCase(f"attention-{dtype}-{name}", "attention", dtype, sizes, flops, memory=size)
+    yield OperatorCase(f"attention-backward-{dtype}-{name}", "attention_backward", dtype, sizes, 2.5 * flops, memory=3 * size)

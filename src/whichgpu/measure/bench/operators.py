@@ -10,7 +10,7 @@ from whichgpu.base.messages import msg
 from whichgpu.measure.bench.case import CannotRun, OperatorCase, Timing
 from whichgpu.measure.bench.gpu_timer import GpuTimer
 
-LAUNCHES = 2000
+LAUNCHES = 2000  # launches per timed loop (assumed: some 10 ms of host time)
 DTYPES = {"fp32": "float32", "tf32": "float32", "bf16": "bfloat16", "fp16": "float16", "fp8": "float8_e4m3fn"}
 
 

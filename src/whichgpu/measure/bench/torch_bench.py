@@ -59,9 +59,9 @@ class TorchBench:
     def about(self) -> Mapping[str, str]:
         """Versions."""
         built = self._torch.version
-        found = {"torch": self._torch.__version__, "cuda": built.cuda, "rocm": getattr(built, "hip", None)}
+        versions = {"torch": self._torch.__version__, "cuda": built.cuda, "rocm": getattr(built, "hip", None)}
         cudnn = self._torch.backends.cudnn.version() if self._torch.backends.cudnn.is_available() else None
-        return {name: str(value) for name, value in {**found, "cudnn": cudnn}.items() if value}
+        return {name: str(value) for name, value in {**versions, "cudnn": cudnn}.items() if value}
 
     def free_bytes(self) -> int:
         """Free bytes of the device and unused bytes of our allocator."""

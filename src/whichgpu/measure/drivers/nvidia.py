@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 from whichgpu.base.messages import msg
@@ -14,7 +14,7 @@ from whichgpu.measure.drivers.plausibility import PlausibilityFilter
 from whichgpu.measure.drivers.probe import DriverUnavailable, VendorUnavailable
 from whichgpu.measure.drivers.throttle import reasons
 
-MHZ = 10**6
+MHZ = 10**6  # hertz
 SM, MEMORY = 1, 2  # clocks
 MAX_LINKS, MAX_GPUS = 36, 64
 NVLINK = 2  # the peer-to-peer capability to query
@@ -121,8 +121,8 @@ class NvidiaProbe:
             sample = self._read(index, device, traffic)
         except GpuLost:
             return Sample(index, lost=True)
-        told = (sample.utilisation_percent, sample.memory_bytes, sample.power_watts, sample.sm_clock_hz)
-        if self._nvml.failures > failures and all(value is None for value in told):
+        readings = (sample.utilisation_percent, sample.memory_bytes, sample.power_watts, sample.sm_clock_hz)
+        if self._nvml.failures > failures and all(value is None for value in readings):
             return Sample(index, lost=True)
         return sample
 
@@ -130,7 +130,7 @@ class NvidiaProbe:
         ask, handle, plausible = self._nvml.ask, device.handle, PlausibilityFilter()
         used = ask("nvmlDeviceGetUtilizationRates", handle)
         memory = ask("nvmlDeviceGetMemoryInfo", handle)
-        total, taken = plausible.memory("memory_bytes", getattr(memory, "total", None), getattr(memory, "free", None))
+        total, used_bytes = plausible.memory("memory_bytes", getattr(memory, "total", None), getattr(memory, "free", None))
         power = ask("nvmlDeviceGetPowerUsage", handle)
         events = ask("nvmlDeviceGetCurrentClocksEventReasons", handle)
         if events is None:  # before driver 535
@@ -142,7 +142,7 @@ class NvidiaProbe:
             index=index,
             utilisation_percent=plausible.number("utilisation_percent", getattr(used, "gpu", None), "percent"),
             memory_utilisation_percent=plausible.number("memory_utilisation_percent", getattr(used, "memory", None), "percent"),
-            memory_used_bytes=taken,
+            memory_used_bytes=used_bytes,
             memory_bytes=total,
             power_watts=plausible.watts("power_watts", power),
             power_limit_watts=device.power_limit_watts,
@@ -223,8 +223,7 @@ class NvidiaProbe:
             width_max=number("pcie.width_max", "nvmlDeviceGetMaxPcieLinkWidth", "width"),
             generation_gpu=number("pcie.generation_gpu", "nvmlDeviceGetGpuMaxPcieLinkGeneration", "generation"),
         )
-        known = (link.generation, link.width, link.generation_max, link.width_max, link.generation_gpu)
-        return link if any(value is not None for value in known) else None
+        return link if any(value is not None for value in astuple(link)) else None
 
     def _links(self, handle: Any) -> list[bool] | None:
         """State of each NVLink; None if there are none."""
@@ -250,9 +249,9 @@ class NvidiaProbe:
         return tuple(peers)
 
     def _slices(self, handle: Any) -> tuple[MigSlice, ...]:
-        most = self._nvml.ask("nvmlDeviceGetMaxMigDeviceCount", handle)
+        max_slices = self._nvml.ask("nvmlDeviceGetMaxMigDeviceCount", handle)
         slices = []
-        for place in range(min(most, 16) if isinstance(most, int) else 0):
+        for place in range(min(max_slices, 16) if isinstance(max_slices, int) else 0):
             part = self._nvml.ask("nvmlDeviceGetMigDeviceHandleByIndex", handle, place)
             if part is not None:
                 slices.append(self._slice(part))

@@ -77,9 +77,9 @@ def open_nvml() -> Nvml:
         library = import_module("pynvml")
     except ImportError as problem:
         raise VendorUnavailable("nvidia", "no-package", msg("absent.no-package", name="nvidia-ml-py")) from problem
-    found = Nvml(library)
-    found.start()
-    return found
+    nvml = Nvml(library)
+    nvml.start()
+    return nvml
 
 
 def _code(problem: Exception) -> int:

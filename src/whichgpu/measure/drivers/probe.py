@@ -58,16 +58,16 @@ class CombinedProbe:
 
     def cards(self) -> tuple[Card, ...]:
         """All GPUs."""
-        found: list[Card] = []
+        cards: list[Card] = []
         for place, probe in enumerate(self._probes):
             own = probe.cards()
             self._counts[place] = len(own)
-            found += [_renumbered(card, len(found)) for card in own] if found else own
-        return tuple(found)
+            cards += [_renumbered(card, len(cards)) for card in own] if cards else own
+        return tuple(cards)
 
     def samples(self, traffic: bool = False) -> tuple[Sample, ...]:
         """One reading of all GPUs; those of a failing probe are lost. Raise DriverUnavailable if all probes fail."""
-        found: list[Sample] = []
+        samples: list[Sample] = []
         failures = 0
         for place, probe in enumerate(self._probes):
             try:
@@ -76,10 +76,10 @@ class CombinedProbe:
                 failures += 1
                 own = tuple(Sample(index, lost=True) for index in range(self._counts[place]))
             self._counts[place] = max(self._counts[place], len(own))
-            found += [replace(sample, index=sample.index + len(found)) for sample in own] if found else own
+            samples += [replace(sample, index=sample.index + len(samples)) for sample in own] if samples else own
         if failures == len(self._probes):
             raise DriverUnavailable
-        return tuple(found)
+        return tuple(samples)
 
     def processes(self) -> tuple[tuple[int, ...], ...]:
         """All process ids by GPU."""

@@ -17,14 +17,14 @@ from whichgpu.measure.drivers.throttle import SUPPLY, THERMAL
 from whichgpu.measure.host_load import HostLoad
 from whichgpu.measure.meter import IDLE_PERCENT
 
-MIN_SAMPLES = 3
+MIN_SAMPLES = 3  # readings without which nothing is diagnosed (assumed)
 WAITS_BELOW = 70  # percent of load
 MEMORY_BUSY = 60  # percent of the time the memory was read or written
-MEMORY_QUIET = 30
+MEMORY_QUIET = 30  # percent of the time, as above
 FULL_THREAD, FULL_HOST = 0.9, 0.85
-DISK_WAIT = 0.1
+DISK_WAIT = 0.1  # share of processor time spent waiting for disks
 LINK_FULL, LINK_BUSY = 0.6, 0.3  # of what the PCIe link carries
-SLOW_CLOCK = 0.8
+SLOW_CLOCK = 0.8  # of the highest clock
 HARD_WORK, LIGHT_WORK = 0.7, 0.5  # of the power limit
 OFTEN, MOSTLY = 0.2, 0.5  # share of the samples
 
@@ -149,7 +149,7 @@ def _signs(samples: Sequence[Sample], loads: Sequence[HostLoad], card: Card) -> 
 
 
 def _verdict(id: str, sure: bool, gpu: int, signs: _Signs) -> Bottleneck:
-    shown = {
+    percentages = {
         "load": _percent(signs.load, 1),
         "memory": _percent(signs.memory, 1),
         "clock": _percent(signs.clock, 100),
@@ -159,7 +159,7 @@ def _verdict(id: str, sure: bool, gpu: int, signs: _Signs) -> Bottleneck:
         "host": _percent(signs.host, 100),
         "disk": _percent(signs.disk, 100),
     }
-    because = [msg(f"diagnose.sign.{name}", value=text) for name, text in shown.items() if text is not None]
+    because = [msg(f"diagnose.sign.{name}", value=text) for name, text in percentages.items() if text is not None]
     if signs.workers:
         because.append(msg("diagnose.sign.workers", value=f"{signs.workers:.1f}"))
     if signs.narrow:
@@ -171,8 +171,8 @@ def _link_bandwidth(card: Card) -> int | None:
     """Bytes per second one way over the PCIe link at full speed, which drops while a GPU is idle."""
     link = card.pcie
     generation = (link.generation_max or link.generation) if link else None
-    lane = PCIE_LANE_BYTES.get(generation) if generation else None
-    return lane * link.width if link and lane and link.width else None
+    lane_bandwidth = PCIE_LANE_BYTES.get(generation) if generation else None
+    return lane_bandwidth * link.width if link and lane_bandwidth and link.width else None
 
 
 def _busiest(sample: Sample) -> int | None:
@@ -181,8 +181,8 @@ def _busiest(sample: Sample) -> int | None:
 
 
 def _mean(values: Iterator[float | None] | Iterator[float] | Iterator[int | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return fmean(known) if known else None
+    numbers = [value for value in values if value is not None]
+    return fmean(numbers) if numbers else None
 
 
 def _ratio(value: float | None, whole: float | None) -> float | None:

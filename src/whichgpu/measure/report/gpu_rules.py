@@ -14,9 +14,9 @@ from whichgpu.measure.report.finding import DoctorFinding, Level, finding, versi
 
 LITTLE_FREE = 0.2  # share of the memory that is free
 UNEXPLAINED_USE = 0.05  # share of the memory used without a visible process
-BUSY_PERCENT = 50
-NEAR_CELSIUS = 4
-LIMIT_SHARE = 0.98
+BUSY_PERCENT = 50  # utilisation from which the PCIe link should run at full speed (assumed)
+NEAR_CELSIUS = 4  # degrees below the slowdown temperature that count as hot (assumed)
+LIMIT_SHARE = 0.98  # of the default power limit; less counts as lowered (allows for rounding)
 
 
 def card_findings(
@@ -71,8 +71,8 @@ def _pcie(card: Card, gpu: Gpu | None, host: Host) -> Iterator[DoctorFinding]:
     if link is None:
         return
     level: Level = "note" if host.virtual == "vm" else "warning"  # A virtual machine may not report the real slot.
-    lanes = gpu.pcie.lanes if gpu and gpu.pcie else None
-    best = max((width for width in (link.width_max, lanes) if width), default=None)
+    slot_width = gpu.pcie.lanes if gpu and gpu.pcie else None
+    best = max((width for width in (link.width_max, slot_width) if width), default=None)
     if link.width and best and link.width < best:
         yield finding("pcie-width", level, card.index, width=link.width, best=best)
     busy = (card.now.utilisation_percent or 0) >= BUSY_PERCENT

@@ -12,8 +12,8 @@ from whichgpu.surface.charts.parts import (
     CHOSEN,
     COLOURS,
     INK,
-    PLAIN,
     SOFT,
+    THREE_DIGITS,
     Spec,
     coloured,
     dashed,
@@ -65,7 +65,7 @@ def front_picture(answer: RecommendAnswer, language: Language) -> Spec:
         point["kind"] = kinds[0] if _same(point, best) else kinds[1] if any(_same(point, one) for one in front) else kinds[2]
     axis = "web.axis-hours" if not is_service else "web.axis-tpot" if answer.answer.tpot else "web.axis-ms"
     currency = answer.answer.cost.currency
-    x = quantity("time", text(axis), log=True, axis={"format": PLAIN, "tickCount": 5})
+    x = quantity("time", text(axis), log=True, axis={"format": THREE_DIGITS, "tickCount": 5})
     cost = text("web.axis-month" if is_service else "web.axis-cost", currency=currency)
     y = quantity("cost", cost, log=True, axis={"format": "~s"})
     kind = {"field": "kind", "type": "nominal", "title": text("field.kind"), "sort": kinds, "legend": {"title": None}}

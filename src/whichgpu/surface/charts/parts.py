@@ -26,7 +26,7 @@ MAX_LINES = 8  # lines of one chart that can be distinguished
 PAGE_SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 FILE_SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"
 FILE_CONFIG = {"font": "sans-serif", "view": {"stroke": None}}
-PLAIN = ",.3~r"  # numbers to three digits, without prefixes
+THREE_DIGITS = ",.3~r"  # numbers to three digits, without prefixes
 SECONDS = "datum.value >= 1 ? datum.value + ' s' : datum.value >= 0.001 ? datum.value * 1000 + ' ms' : datum.value * 1e6 + ' µs'"
 _VARIABLE = re.compile(r"var\(--[a-z0-9]+, (#[0-9a-fA-F]+)\)")
 

@@ -74,8 +74,8 @@ class JsonPrinter(Printer):
 
     def _with_name(self, gpu: dict[str, Any]) -> dict[str, Any]:
         place = gpu["index"]
-        known = place < len(self._names)
-        return {"gpu": self._ids[place] if known else None, "name": self._names[place] if known else None, **gpu}
+        is_listed = place < len(self._names)
+        return {"gpu": self._ids[place] if is_listed else None, "name": self._names[place] if is_listed else None, **gpu}
 
     def _write(self, value: object) -> None:
         self._session.out.write(to_json_line(value))
@@ -159,11 +159,11 @@ class RowPrinter(Printer):
         if self._columns is None:
             self._columns = chosen_columns(session.columns, rows, () if raw else self._default_columns, session.language)
             header = self._columns if raw else [heading(name, session.language) for name in self._columns]
-        shown = [
+        row = [
             [row[name] if raw else printable(cell_text(name, row[name], session.language)) for name in self._columns]
             for row in rows
         ]
-        self._write(header, shown)
+        self._write(header, row)
         session.out.flush()
         self._reporter.report(reading)
 

@@ -137,8 +137,8 @@ def _take_data_fields(command: Command, session: Session, request: Mapping[str, 
         if command.undated is not None:
             raise UsageError("no-as-of", msg("error.no-as-of", command=command.name), msg(command.undated))
         session.as_of = parse_as_of(_day(as_of), session.today)
-    if (known := request.get("catalog_as_known")) is not None:
-        session.as_known = parse_as_known(_day(known), session.today)
+    if (as_known := request.get("catalog_as_known")) is not None:
+        session.as_known = parse_as_known(_day(as_known), session.today)
     if (folder := request.get("catalog")) is not None:
         session.catalog_folder = user_path(folder)
     session.request = rest | command.display(session, rest)

@@ -53,9 +53,9 @@ def _show_relative(session: Session, answer: GpusAnswer, speeds: RelativeAnswer)
 def _by_index(rows: Sequence[dict[str, Cell]], sort: str) -> list[dict[str, Cell]]:
     """Sort rows by a speed index, largest first with a leading minus; rows without it come last."""
     name = sort.lstrip("-")
-    known = {field for row in rows for field in row if field.startswith(RELATIVE)}
-    if name not in known:
-        raise unknown_word("field", name, sorted(known))
+    indices = {field for row in rows for field in row if field.startswith(RELATIVE)}
+    if name not in indices:
+        raise unknown_word("field", name, sorted(indices))
     sign = -1 if sort.startswith("-") else 1
 
     def key(row: dict[str, Cell]) -> tuple[bool, Any]:

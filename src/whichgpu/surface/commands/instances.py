@@ -36,9 +36,9 @@ def _name_part(language: Language, part: NamePart) -> tuple[str, str]:
 
 
 def _sentence(row: Instance) -> Message:
-    known = row.vcpus is not None and row.ram_bytes is not None
+    is_complete = row.vcpus is not None and row.ram_bytes is not None
     return msg(
-        "instances.sentence" if known else "instances.sentence-short",
+        "instances.sentence" if is_complete else "instances.sentence-short",
         instance=row.instance,
         provider=row.provider,
         count=f"{row.gpus:g}",

@@ -82,13 +82,13 @@ class Page:
 
         Commands take all of them; verbs take the day from their context instead of `as_of`.
         """
-        given = {}
+        texts = {}
         for name, declared in page_fields(kind).items():
             value = self.state[parameter_name(declared)]
             is_given = value not in (None, (), "") and (value is not False or declared.has_negative)
             if is_given and name not in without:
-                given[name] = value
-        return given
+                texts[name] = value
+        return texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,12 +162,12 @@ def unknown_parameters(view: View, query: str) -> tuple[str, ...]:
 def without_invalid(view: View, query: str) -> tuple[str, State] | None:
     """Name of the one parameter without which a query can be read, and the state without it; None if there is none."""
     try:
-        given = _texts_by_name(query)
+        texts = _texts_by_name(query)
     except UsageError:
         return None
-    for name in given:
+    for name in texts:
         try:
-            return name, read_state(view, urlencode({key: value for key, value in given.items() if key != name}, doseq=True))
+            return name, read_state(view, urlencode({key: value for key, value in texts.items() if key != name}, doseq=True))
         except WhichGpuError:
             continue
     return None
@@ -190,11 +190,11 @@ def error_content(template: str, context: Mapping[str, Any], error: WhichGpuErro
 
 def _texts_by_name(query: str) -> dict[str, list[str]]:
     """Texts of each parameter, other names replaced by those of their fields."""
-    given: dict[str, list[str]] = {}
+    texts: dict[str, list[str]] = {}
     for name, value in query_pairs(query):
         name = name.replace("-", "_")
-        given.setdefault(ALIASES.get(name, name), []).append(value)
-    return given
+        texts.setdefault(ALIASES.get(name, name), []).append(value)
+    return texts
 
 
 def _read(name: str, field: Field, texts: Sequence[str]) -> Any:

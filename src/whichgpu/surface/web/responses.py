@@ -20,7 +20,7 @@ PIECE_BYTES, PACKED_PIECE_BYTES = 1 << 16, 1 << 13  # of an answer sent at a tim
 FOREVER = "private, max-age=31536000, immutable"
 
 
-class Refusal(Exception):
+class HttpRefusal(Exception):
     """A refusal by the server itself: status, kind of error, values of its messages, and headers."""
 
     def __init__(self, status: int, kind: str, headers: Mapping[str, str] | None = None, **values: object) -> None:
@@ -74,7 +74,7 @@ class PiecewiseResponse(Response):
         yield unpacking.flush()
 
 
-def refusal_response(request: Request, refusal: Refusal) -> Response:
+def refusal_response(request: Request, refusal: HttpRefusal) -> Response:
     """Response to a refused request: a page for browsers, else JSON."""
     language = language_of(request)
     wants_page = "text/html" in request.headers.get("accept", "") and not request.url.path.startswith("/api/")

@@ -185,7 +185,7 @@ class WaitingQueue:
         return None
 
 
-class Pool:
+class WorkerPool:
     """A fixed number of workers, replaced when they die."""
 
     def __init__(

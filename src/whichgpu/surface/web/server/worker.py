@@ -19,7 +19,7 @@ from whichgpu.surface.web.model_guard import allow_models
 from whichgpu.surface.web.server.frames import pack_frame, read_frame
 
 MIN_PACKED_BYTES = 1024  # shorter answers are not compressed
-COMPRESSION_LEVEL = 5
+COMPRESSION_LEVEL = 5  # of gzip, 1 to 9 (assumed balance of time and size)
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 

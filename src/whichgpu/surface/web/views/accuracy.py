@@ -37,14 +37,14 @@ TASKS = ("train", "forward", "prefill", "decode", "generate")
 
 
 @cache
-def _known(key: str) -> tuple[str, ...]:
+def _values(key: str) -> tuple[str, ...]:
     return tuple(sorted({getattr(pair, key) for pair in accuracy_pairs()}))
 
 
 @view(
     "accuracy",
     extra={
-        "gpu": Field(Names("gpus")), "task": Field(Words("task", partial(_known, "task"), many=True)), "source": Field(Names()),
+        "gpu": Field(Names("gpus")), "task": Field(Words("task", partial(_values, "task"), many=True)), "source": Field(Names()),
         "by": Field(Words("group", KEYS)), "worst": Field(Plain(), "N"),
     },
     defaults={"by": "gpu", "worst": "15"},
@@ -166,7 +166,7 @@ def _form(page: Page) -> dict[str, Any]:
     return {
         "gpu": form.field("gpu"),
         "task": form.field("task", "checks"),
-        "source": form.field("source", known="sources"),
+        "source": form.field("source", completions="sources"),
         "by": form.field("by"),
-        "sources": _known("source"),
+        "sources": _values("source"),
     }

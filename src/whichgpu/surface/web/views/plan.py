@@ -20,7 +20,6 @@ from whichgpu.surface.web.views.shared import context_of, page_words
 
 DEFAULT_SERVER_GPU = "H100 SXM"
 SOLVER_SECONDS = 4.0  # time limit of a page's plan; the gap reached by then is shown
-HOURS = 24
 
 
 @view(
@@ -68,10 +67,10 @@ def _form(page: Page) -> dict[str, Any]:
     form = Form(page)
     return {
         "what": form.field("what"),
-        "model": form.field("model", known="models"),
-        "gpu": form.field("gpu", known="gpus"),
+        "model": form.field("model", completions="models"),
+        "gpu": form.field("gpu", completions="gpus"),
         "hourly": form.field("hourly"),
-        "hours": range(HOURS),
+        "hours": range(24),
         "work": form.fields("rate", "seq_in", "seq_out", "ttft_max", "tpot_max"),
         "fleet": form.fields("provider", "region", "budget", "owned", "as_of"),
         "term": form.field("term"),
