@@ -46,7 +46,11 @@ class ResultCache:
         import msgspec
 
         text = msgspec.json.encode(result)
-        if not self._reads_back(text, result):
+        try:
+            reads_back = msgspec.json.decode(text, type=self.kind) == result
+        except msgspec.MsgspecError:
+            reads_back = False
+        if not reads_back:
             raise ValueError(f"a result of {type(result).__name__} does not come back the same as {self.kind}")
         path = self.path(name)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -59,14 +63,6 @@ class ResultCache:
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
-
-    def _reads_back(self, text: bytes, result: Any) -> bool:
-        import msgspec
-
-        try:
-            return bool(msgspec.json.decode(text, type=self.kind) == result)
-        except msgspec.MsgspecError:
-            return False
 
     def read(self, name: str) -> tuple[bool, Any]:
         """Return whether there is a valid result, and the result; rename a damaged file."""

@@ -81,9 +81,7 @@ class Whole(SingleValue):
             digits, scale = digits[:-1], _SCALES[digits[-1:].lower()]
         if scale > 1 and _NUMBER.fullmatch(digits):
             return self.read(float(digits) * scale if "." in digits else int(digits) * scale)
-        if _WHOLE_NUMBER.fullmatch(digits) is None:
-            raise InvalidValue(msg("wants.whole", low=self.low, high=f"{self.high:,}"))
-        return self.read(int(digits))
+        return self.read(int(digits) if _WHOLE_NUMBER.fullmatch(digits) else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +130,7 @@ class Flag(SingleValue):
 
     def read_text(self, text: str) -> bool:
         word = text.strip().lower()
-        if word not in (*TRUE, *FALSE):
-            raise InvalidValue(msg("wants.flag"))
-        return word in TRUE
+        return self.read(True if word in TRUE else False if word in FALSE else None)
 
     def write_text(self, value: bool) -> str:
         return "true" if value else "false"

@@ -13,6 +13,7 @@ from whichgpu.base.units import format_bandwidth, significant
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.time.calibration import Calibration, load_calibration
+from whichgpu.measure.bench.case import PEAK_KINDS, operator_work
 from whichgpu.measure.fit import FASTEST_FLOOR_SHARE, SLOWEST_RATIO, Example, example, shipped_seconds
 from whichgpu.measure.record import MicroResult, Record, StepResult
 
@@ -26,7 +27,6 @@ MAX_SIZE = 1 << 48  # of a dimension, or in bytes
 MAX_CASES = 500  # cases of one record (assumed; a full measurement has about a hundred)
 MAX_STEP_SECONDS = 3600.0  # of one step
 MEMORY_KINDS = ("copy", "read")
-PEAK_KINDS = ("gemm", "attention", "attention_backward")
 BOUNDS = {"temperature_celsius": (-60, 150), "sm_clock_hz": (0, 20 * 10**9), "power_watts": (0, 5000)}
 
 Ask = Callable[[StepResult, Gpu, Catalog], Example]
@@ -99,8 +99,11 @@ def _rate(micro: MicroResult, gpu: Gpu) -> Iterator[Message]:
     if not all(0 < size <= MAX_SIZE for size in micro.sizes.values()):
         yield msg("record.size", case=micro.id[:80])
         return
-    work = _work(micro)
-    if work is None or micro.seconds <= 0:
+    if micro.seconds <= 0 or micro.kind not in (*MEMORY_KINDS, *PEAK_KINDS):
+        return
+    try:
+        work = operator_work(micro.kind, micro.sizes)
+    except KeyError:
         return
     if abs(micro.rate * micro.seconds / work - 1) > 0.01:
         yield msg("record.rate", case=micro.id[:80])
@@ -112,22 +115,6 @@ def _rate(micro: MicroResult, gpu: Gpu) -> Iterator[Message]:
     if share is not None and micro.seconds > max(LAUNCH_ALLOWANCE, SLOWEST_OPERATOR_RATIO * share * micro.seconds):
         max_ratio = f"{SLOWEST_OPERATOR_RATIO:g}"
         yield msg("record.slow-operator", case=micro.id[:80], ratio=significant(1 / share), gpu=gpu.name, most=max_ratio)
-
-
-def _work(micro: MicroResult) -> float | None:
-    """FLOPs or bytes of an operator, computed from its sizes."""
-    sizes = micro.sizes
-    try:
-        if micro.kind == "gemm":
-            return 2.0 * sizes["m"] * sizes["n"] * sizes["k"]
-        if micro.kind in ("attention", "attention_backward"):
-            pairs = 2.0 * sizes["batch"] * sizes["heads"] * sizes["tokens"] ** 2 * sizes["dim"]
-            return pairs * (2.5 if micro.kind == "attention_backward" else 1.0)
-        if micro.kind in MEMORY_KINDS:
-            return sizes["bytes"] * (2.0 if micro.kind == "copy" else 1.0)
-    except KeyError:
-        return None
-    return None
 
 
 def _bounds(place: int, step: StepResult, gpu: Gpu, floor: float, expected: float) -> Iterator[Message]:

@@ -168,8 +168,7 @@ def stamp(moment: datetime) -> str:
 def _plain(record: Record) -> dict[str, Any]:
     import msgspec
 
-    document: dict[str, Any] = msgspec.to_builtins(record)
-    return document
+    return dict(msgspec.to_builtins(record))
 
 
 def _bad(name: str, why: Any) -> UsageError:

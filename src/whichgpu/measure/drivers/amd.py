@@ -51,23 +51,18 @@ class AmdProbe:
     """AMD's GPUs. Reading opens small files; nothing runs on a GPU."""
 
     def __init__(self, devices: Sequence[_Device], root: Path, run: Run) -> None:
-        self._devices = devices
-        self._root = root
-        self._run = run
+        self._devices, self._root, self._run = devices, root, run
 
-    def close(self) -> None:
-        """Nothing to release."""
+    def close(self) -> None: ...
 
     def processes(self) -> tuple[tuple[int, ...], ...]:
         """The driver does not report processes."""
         return tuple(() for _ in self._devices)
 
     def samples(self, traffic: bool = False) -> tuple[Sample, ...]:
-        """One reading of every GPU."""
         return tuple(_sample(index, device) for index, device in enumerate(self._devices))
 
     def cards(self) -> tuple[Card, ...]:
-        """Everything about every GPU."""
         by_tool = self._names_by_tool() if any(not self._own_name(device) for device in self._devices) else ()
         return tuple(self._card(index, device, by_tool) for index, device in enumerate(self._devices))
 

@@ -33,19 +33,15 @@ class AppleProbe:
     """The GPU of a system on chip."""
 
     def __init__(self, display: dict[str, Any], memory_bytes: int | None, run: Run) -> None:
-        self._display = display
-        self._memory_bytes = memory_bytes
-        self._run = run
+        self._display, self._memory_bytes, self._run = display, memory_bytes, run
 
-    def close(self) -> None:
-        """Nothing to release."""
+    def close(self) -> None: ...
 
     def processes(self) -> tuple[tuple[int, ...], ...]:
         """The system does not report processes."""
         return ((),)
 
     def cards(self) -> tuple[Card, ...]:
-        """The one GPU."""
         plausible = PlausibilityFilter()
         cores = str(self._display.get("sppci_cores", ""))
         return (

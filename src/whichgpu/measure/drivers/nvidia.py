@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import astuple, dataclass
 from typing import Any
 
@@ -57,7 +58,6 @@ class NvidiaProbe:
         return min(count, MAX_GPUS) if isinstance(count, int) else 0
 
     def close(self) -> None:
-        """Release the driver."""
         self._nvml.stop()
 
     def samples(self, traffic: bool = False) -> tuple[Sample, ...]:
@@ -80,7 +80,6 @@ class NvidiaProbe:
         return tuple(self._process_ids(device) for device in self._devices())
 
     def cards(self) -> tuple[Card, ...]:
-        """Everything about every GPU."""
         devices = self._devices()
         return tuple(self._card(index, devices) for index in range(len(devices)))
 
@@ -160,27 +159,23 @@ class NvidiaProbe:
         device, plausible = devices[index], PlausibilityFilter()
         sample = self._sample(index, device, traffic=True)
         name = None
-        try:
+        with suppress(GpuLost):
             if device is not None:
                 name = plausible.words("name", self._nvml.ask("nvmlDeviceGetName", device.handle))
-            if device is None or sample.lost:
-                return Card(index, "nvidia", name or "?", Sample(index, lost=True))
-            return self._described(index, devices, name or "?", sample, plausible)
-        except GpuLost:
-            return Card(index, "nvidia", name or "?", Sample(index, lost=True))
+                if not sample.lost:
+                    return self._described(device.handle, devices, name or "?", sample, plausible)
+        return Card(index, "nvidia", name or "?", Sample(index, lost=True))
 
     def _described(
-        self, index: int, devices: Sequence[_Fixed | None], name: str, sample: Sample, plausible: PlausibilityFilter
+        self, handle: Any, devices: Sequence[_Fixed | None], name: str, sample: Sample, plausible: PlausibilityFilter
     ) -> Card:
-        device = devices[index]
-        assert device is not None
-        ask, handle = self._nvml.ask, device.handle
+        ask = self._nvml.ask
         capability = _pair(ask("nvmlDeviceGetCudaComputeCapability", handle))
         limits = _pair(ask("nvmlDeviceGetPowerManagementLimitConstraints", handle))
         ecc, mig = _pair(ask("nvmlDeviceGetEccMode", handle)), _pair(ask("nvmlDeviceGetMigMode", handle))
         links = self._links(handle)
         return Card(
-            index=index,
+            index=sample.index,
             vendor="nvidia",
             name=name,
             now=sample,
@@ -206,7 +201,7 @@ class NvidiaProbe:
             pcie=self._pcie(handle, plausible),
             nvlinks=None if links is None else len(links),
             nvlinks_active=None if links is None else sum(links),
-            peers=self._peers(index, devices),
+            peers=self._peers(sample.index, handle, devices),
             persistence=_switch(ask("nvmlDeviceGetPersistenceMode", handle)),
             compute_mode=COMPUTE_MODES.get(ask("nvmlDeviceGetComputeMode", handle)),
             odd=tuple(dict.fromkeys((*plausible.odd, *sample.odd))),
@@ -235,15 +230,13 @@ class NvidiaProbe:
             states.append(state == 1)
         return states or None
 
-    def _peers(self, index: int, devices: Sequence[_Fixed | None]) -> tuple[Peer, ...]:
-        own = devices[index]
-        assert own is not None
+    def _peers(self, index: int, handle: Any, devices: Sequence[_Fixed | None]) -> tuple[Peer, ...]:
         peers = []
         for other, device in enumerate(devices):
             if device is None or other == index:
                 continue
-            linked = self._nvml.ask("nvmlDeviceGetP2PStatus", own.handle, device.handle, NVLINK) == 0
-            level = self._nvml.ask("nvmlDeviceGetTopologyCommonAncestor", own.handle, device.handle)
+            linked = self._nvml.ask("nvmlDeviceGetP2PStatus", handle, device.handle, NVLINK) == 0
+            level = self._nvml.ask("nvmlDeviceGetTopologyCommonAncestor", handle, device.handle)
             path = "nvlink" if linked else PATHS.get(level) if isinstance(level, int) else None
             peers.append(Peer(other, path or "unknown"))
         return tuple(peers)

@@ -10,14 +10,21 @@ from whichgpu.base.messages import Message
 from whichgpu.measure.drivers.card import Card, Sample
 
 
+@dataclass(frozen=True, slots=True)
+class MissingVendor:
+    """The reason why a vendor's GPUs are not in the report: `kind` for programs, `message` for people."""
+
+    vendor: str
+    kind: str
+    message: Message
+
+
 class VendorUnavailable(Exception):
-    """A vendor's GPUs cannot be read on this machine; `kind` for programs, `message` for people."""
+    """A vendor's GPUs cannot be read on this machine; `missing` says why."""
 
     def __init__(self, vendor: str, kind: str, message: Message) -> None:
         super().__init__(vendor, kind)
-        self.vendor = vendor
-        self.kind = kind
-        self.message = message
+        self.missing = MissingVendor(vendor, kind, message)
 
 
 class DriverUnavailable(Exception):
@@ -40,15 +47,6 @@ class Probe(Protocol):
         """Release the driver."""
 
 
-@dataclass(frozen=True, slots=True)
-class MissingVendor:
-    """The reason why a vendor's GPUs are not in the report."""
-
-    vendor: str
-    kind: str
-    message: Message
-
-
 class CombinedProbe:
     """Several probes as one, with their GPUs numbered consecutively."""
 
@@ -57,7 +55,6 @@ class CombinedProbe:
         self._counts = [0] * len(self._probes)
 
     def cards(self) -> tuple[Card, ...]:
-        """All GPUs."""
         cards: list[Card] = []
         for place, probe in enumerate(self._probes):
             own = probe.cards()
@@ -82,11 +79,9 @@ class CombinedProbe:
         return tuple(samples)
 
     def processes(self) -> tuple[tuple[int, ...], ...]:
-        """All process ids by GPU."""
         return tuple(ids for probe in self._probes for ids in probe.processes())
 
     def close(self) -> None:
-        """Close all."""
         for probe in self._probes:
             probe.close()
 

@@ -13,21 +13,14 @@ from whichgpu.measure.drivers.probe import CombinedProbe, DriverUnavailable, Mis
 
 def open_probes(openers: Sequence[Callable[[], Probe]] | None = None) -> tuple[Probe | None, tuple[MissingVendor, ...]]:
     """Open one probe of all GPUs, and list the vendors without one."""
-    if openers is None:
-        openers = usual_openers()
     probes: list[Probe] = []
     missing: list[MissingVendor] = []
-    for opener in openers:
+    for opener in usual_openers() if openers is None else openers:
         try:
             probes.append(opener())
         except VendorUnavailable as why:
-            missing.append(MissingVendor(why.vendor, why.kind, why.message))
-        except (
-            DriverUnavailable,
-            OSError,
-            ValueError,
-            TypeError,
-        ) as why:  # An unforeseen driver state must not fail the command.
+            missing.append(why.missing)
+        except (DriverUnavailable, OSError, ValueError, TypeError) as why:  # An unforeseen state must not fail the command.
             missing.append(MissingVendor("?", "no-answer", msg("absent.no-answer", why=type(why).__name__)))
     if not probes:
         return None, tuple(missing)

@@ -27,6 +27,8 @@ LINK_FULL, LINK_BUSY = 0.6, 0.3  # of what the PCIe link carries
 SLOW_CLOCK = 0.8  # of the highest clock
 HARD_WORK, LIGHT_WORK = 0.7, 0.5  # of the power limit
 OFTEN, MOSTLY = 0.2, 0.5  # share of the samples
+# Factors that turn signs into percentages, in the order shown.
+PERCENT_SCALES = {"load": 1, "memory": 1, "clock": 100, "power": 100, "link": 100, "thread": 100, "host": 100, "disk": 100}
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +129,6 @@ def _working(signs: _Signs) -> Iterator[tuple[str, bool]]:
 def _signs(samples: Sequence[Sample], loads: Sequence[HostLoad], card: Card) -> _Signs:
     reasons = [set(sample.throttle) for sample in samples if sample.throttle is not None]
     carries = _link_bandwidth(card)
-    busiest = [_busiest(sample) for sample in samples]
     pcie = card.pcie
     width, best = (pcie.width, pcie.width_max) if pcie else (None, None)
     return _Signs(
@@ -138,7 +139,7 @@ def _signs(samples: Sequence[Sample], loads: Sequence[HostLoad], card: Card) -> 
         thermal=_share(reasons, lambda active: bool(active & THERMAL)),
         supply=_share(reasons, lambda active: bool(active & SUPPLY) or ("hardware-slowdown" in active and not active & THERMAL)),
         capped=_share(reasons, lambda active: "power-cap" in active),
-        link=_mean(_ratio(traffic, carries) for traffic in busiest),
+        link=_mean(_ratio(_busiest(sample), carries) for sample in samples),
         narrow=(width, best) if width and best and width < best else None,
         thread=_mean(load.busiest_thread for load in loads),
         workers=_mean(load.worker_cores for load in loads),
@@ -149,17 +150,8 @@ def _signs(samples: Sequence[Sample], loads: Sequence[HostLoad], card: Card) -> 
 
 
 def _verdict(id: str, sure: bool, gpu: int, signs: _Signs) -> Bottleneck:
-    percentages = {
-        "load": _percent(signs.load, 1),
-        "memory": _percent(signs.memory, 1),
-        "clock": _percent(signs.clock, 100),
-        "power": _percent(signs.power, 100),
-        "link": _percent(signs.link, 100),
-        "thread": _percent(signs.thread, 100),
-        "host": _percent(signs.host, 100),
-        "disk": _percent(signs.disk, 100),
-    }
-    because = [msg(f"diagnose.sign.{name}", value=text) for name, text in percentages.items() if text is not None]
+    values = ((name, getattr(signs, name), scale) for name, scale in PERCENT_SCALES.items())
+    because = [msg(f"diagnose.sign.{name}", value=f"{value * scale:.0f}%") for name, value, scale in values if value is not None]
     if signs.workers:
         because.append(msg("diagnose.sign.workers", value=f"{signs.workers:.1f}"))
     if signs.narrow:
@@ -191,7 +183,3 @@ def _ratio(value: float | None, whole: float | None) -> float | None:
 
 def _share(reasons: Sequence[set[str]], test: Callable[[set[str]], bool]) -> float:
     return sum(test(active) for active in reasons) / len(reasons) if reasons else 0.0
-
-
-def _percent(value: float | None, scale: int) -> str | None:
-    return None if value is None else f"{value * scale:.0f}%"

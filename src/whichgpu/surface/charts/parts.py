@@ -56,8 +56,7 @@ def file_chart(*pictures: tuple[str, Spec]) -> Spec:
     left_out = ("$schema", "autosize", "config", "description")
     panels = [{"title": title, **{name: part for name, part in spec.items() if name not in left_out}} for title, spec in pictures]
     content = panels[0] if len(panels) == 1 else {"vconcat": panels}
-    fixed: Spec = _fixed_colours({"$schema": FILE_SCHEMA, **content, "config": FILE_CONFIG})
-    return fixed
+    return dict(_fixed_colours({"$schema": FILE_SCHEMA, **content, "config": FILE_CONFIG}))
 
 
 def _fixed_colours(value: Any) -> Any:

@@ -159,11 +159,11 @@ class RowPrinter(Printer):
         if self._columns is None:
             self._columns = chosen_columns(session.columns, rows, () if raw else self._default_columns, session.language)
             header = self._columns if raw else [heading(name, session.language) for name in self._columns]
-        row = [
+        lines = [
             [row[name] if raw else printable(cell_text(name, row[name], session.language)) for name in self._columns]
             for row in rows
         ]
-        self._write(header, row)
+        self._write(header, lines)
         session.out.flush()
         self._reporter.report(reading)
 

@@ -77,8 +77,7 @@ class Command:
     def draw(self, answer: Any, language: Language) -> dict[str, Any]:
         """Build the Vega-Lite spec of an answer."""
         module, _, function = self.chart.partition(".")
-        spec: dict[str, Any] = getattr(importlib.import_module(f"whichgpu.surface.charts.{module}"), function)(answer, language)
-        return spec
+        return dict(getattr(importlib.import_module(f"whichgpu.surface.charts.{module}"), function)(answer, language))
 
     def display(self, session: Session, request: Mapping[str, Any]) -> Request:
         """Read the fields that say how an answer is printed."""

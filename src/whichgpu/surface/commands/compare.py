@@ -20,7 +20,6 @@ from whichgpu.surface.documents import document
 from whichgpu.workload.models import own_name
 
 if TYPE_CHECKING:
-    from whichgpu.api.facts.catalog import Comparison
     from whichgpu.api.workloads.side_by_side import ComparedSpeed
 
 GPU_FACTS = (
@@ -33,7 +32,7 @@ SPEED_FIGURES = ("time", "throughput", "memory_device")  # rows of an estimate
 
 
 @command("compare", CompareRequest, verbs.compare)
-def show(session: Session, answer: Comparison) -> None:
+def show(session: Session, answer: verbs.Comparison) -> None:
     """Print facts in rows and what is compared in columns, speeds first where a workload was given."""
     speeds = answer.speed
     rows = flat_rows([column.gpu for column in answer.compared])
@@ -86,7 +85,7 @@ def _ranked(speeds: Sequence[ComparedSpeed]) -> Message | None:
     return msg("compare.ranked", task=request["task"], model=model, batch=request["batch"], what=what)
 
 
-def _document(session: Session, answer: Comparison) -> dict[str, Any]:
+def _document(session: Session, answer: verbs.Comparison) -> dict[str, Any]:
     speed = {} if answer.speed is None else {"speed": document(answer.speed, session.language)}
     return {"compared": answer.compared, **speed, "sources": answer.sources}
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING
 
 from whichgpu.api.prices import offers as verbs
+from whichgpu.api.prices.offers import OffersAnswer
 from whichgpu.api.request.offers import OffersRequest
 from whichgpu.base.messages import Fact, Language, Message, msg
 from whichgpu.base.money import Money
@@ -18,9 +18,6 @@ from whichgpu.price.terms import MONTH_HOURS
 from whichgpu.surface.commands.command import Request, command
 from whichgpu.surface.commands.render.listing import say_sources
 from whichgpu.surface.commands.session import Session
-
-if TYPE_CHECKING:
-    from whichgpu.api.prices.offers import OffersAnswer
 
 MAX_TERMINAL_ROWS = 40  # where no limit is asked for
 MAX_NOTES = 10  # offers whose own notes are printed

@@ -11,11 +11,10 @@ from typing import Any, cast
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.messages import SOURCE_LANGUAGE, Language, current_language, language, msg
 from whichgpu.surface import tables
+from whichgpu.surface.charts.chart_file import check_chart_file, write_chart
 from whichgpu.surface.commands.command import command_named
 from whichgpu.surface.commands.session import language_code
 from whichgpu.surface.python.call import with_hint
-from whichgpu.surface.python.chart_files import bundle as bundle
-from whichgpu.surface.python.chart_files import save as save
 from whichgpu.surface.python.recording_session import RecordedTable, RecordingSession
 
 # Command that shows each type of answer.
@@ -42,6 +41,7 @@ COMMANDS = {
     "DiffAnswer": "catalog diff",
 }
 MAX_ROWS = 30  # of a table shown in a notebook
+VEGA_LITE = "application/vnd.vegalite.v5+json"
 
 
 def json_text(answer: object, lang: str | None = None) -> str:
@@ -87,6 +87,23 @@ def html(answer: object) -> str:
         lines = "".join(f"<li>{escape(line)}</li>" for line in rest)
         parts.append(f"<details><summary>{escape(recorded.language.text('notebook.more'))}</summary><ul>{lines}</ul></details>")
     return f'<div class="whichgpu">{"".join(parts)}</div>'
+
+
+def save(spec: dict[str, Any], path: str) -> None:
+    """Write a chart as the file's ending says; needs vl-convert."""
+    check_chart_file(path)
+    write_chart(spec, path)
+
+
+def bundle(spec: dict[str, Any]) -> dict[str, Any]:
+    """MIME bundle of a chart: its spec, its titles as text, and its SVG where vl-convert is installed."""
+    titles = [one["title"] for one in (spec, *spec.get("vconcat", ())) if "title" in one]
+    content: dict[str, Any] = {VEGA_LITE: spec, "text/plain": f"<Chart: {', '.join(titles)}>"}
+    try:
+        import vl_convert
+    except ModuleNotFoundError:
+        return content
+    return content | {"image/svg+xml": vl_convert.vegalite_to_svg(spec)}
 
 
 def _record(answer: object, form: str, lang: str | None) -> RecordingSession:

@@ -120,7 +120,8 @@ def view(
     fields |= {name: replace(one, name=name) for name, one in (extra or {}).items()}
 
     def declare(show: Callable[[Page], PageContent]) -> Callable[[Page], PageContent]:
-        empty = {name: _empty(one) for name, one in fields.items()}
+        switches = {name: False for name, one in fields.items() if one.is_switch and not one.has_negative}
+        empty = {name: () if one.is_list else switches.get(name) for name, one in fields.items()}
         _DECLARED[name] = View(name, requests, fields, empty | (defaults or {}), show)
         return show
 
@@ -177,7 +178,8 @@ def address(path: str, view: View, state: State, always: str = "") -> str:
     """URL of a state, with only the fields that differ from the defaults, and the one named `always`."""
     different = [name for name in view.fields if state[name] != view.defaults[name] or name == always]
     changed = {name: state[name] for name in different if state[name] is not None}
-    query = urlencode({name: _text(value) for name, value in changed.items()}, doseq=True)
+    texts = {name: str(value).lower() if isinstance(value, bool) else value for name, value in changed.items()}
+    query = urlencode(texts, doseq=True)
     return f"/{path}?{query}" if query else f"/{path}"
 
 
@@ -207,12 +209,3 @@ def _read(name: str, field: Field, texts: Sequence[str]) -> Any:
         return read_field(field, text)
     except InvalidValue as invalid:
         raise invalid_field(name, text, invalid) from invalid
-
-
-def _empty(field: Field) -> Any:
-    """Value of a field that is not given."""
-    return () if field.is_list else False if field.is_switch and not field.has_negative else None
-
-
-def _text(value: Any) -> Any:
-    return str(value).lower() if isinstance(value, bool) else value

@@ -75,7 +75,7 @@ class Uploads:
             self._folder.cleanup()
 
     def _make_room(self, client: str) -> None:
-        """Delete the client's own oldest file; `Refusal` where it has none."""
+        """Delete the client's own oldest file; `HttpRefusal` where it has none."""
         own = [name for name, one in self._known.items() if one.client == client and one.is_complete]
         if not own:
             raise HttpRefusal(503, "uploads-full", {"Retry-After": "600"})

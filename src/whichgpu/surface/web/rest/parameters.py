@@ -75,10 +75,9 @@ def _paging(name: str, endpoint: Endpoint, values: Values) -> int | None:
     if name not in values:
         return None
     try:
-        number: int = read_field(fields(endpoint)[name], values[name][-1])
+        return int(read_field(fields(endpoint)[name], values[name][-1]))
     except InvalidValue as refused:
         raise invalid_field(name, values[name][-1], refused) from refused
-    return number
 
 
 def _value(field: Field, values: Sequence[Any]) -> Any:
@@ -91,16 +90,12 @@ def _value(field: Field, values: Sequence[Any]) -> Any:
         if len(values) > 1:
             raise UsageError("given-twice", msg("error.given-twice", name=name), msg("hint.given-twice"))
         return values[0]
-    items = [part for value in values for one in _each(value) for part in _parts(one)]
+    items = [part for value in values for one in (value if isinstance(value, list) else (value,)) for part in _parts(one)]
     if any(isinstance(item, (*SEVERAL,)) for item in items):
         raise invalid_field(name, values[0], InvalidValue(msg("wants.one-value")))  # A list inside a list.
     if len(items) > max_items(field):
         raise invalid_field(name, ",".join(map(str, items[:9])), InvalidValue(msg("wants.names", most=max_items(field))))
     return items
-
-
-def _each(value: Any) -> Sequence[Any]:
-    return value if isinstance(value, list) else (value,)
 
 
 def _parts(value: Any) -> Sequence[Any]:

@@ -62,7 +62,7 @@ class Jobs:
         self._running = asyncio.Semaphore(limits.jobs_running)
 
     def add(self, question: Question, client: str) -> WebJob:
-        """Start a new job; `Refusal` where the client or the server has too many."""
+        """Start a new job; `HttpRefusal` where the client or the server has too many."""
         self._delete_expired()
         unfinished = [job for job in self._known.values() if job.state not in FINISHED_STATES]
         if sum(job.client == client for job in unfinished) >= self._limits.client_jobs:

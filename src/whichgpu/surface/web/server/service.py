@@ -95,7 +95,7 @@ class Service:
         return self.answers.get(_key({**question, "stamp": self._data_stamp()}))
 
     def add_stream(self, client: str) -> None:
-        """Count a follower of a job; `Refusal` where there are too many."""
+        """Count a follower of a job; `HttpRefusal` where there are too many."""
         if self._streams[client] >= self.limits.client_streams or self._streams.total() >= self.limits.streams:
             raise HttpRefusal(429, "many-streams", {"Retry-After": "10"})
         self._streams[client] += 1

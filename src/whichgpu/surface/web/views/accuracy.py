@@ -74,7 +74,7 @@ def accuracy(page: Page) -> PageContent:
 
 def _group_name(by: str, group: str, language: Language) -> str:
     id = f"web.{by}-{group}"
-    return language.text(f"web.{by}-{group}") if id in language else group
+    return language.text(id) if id in language else group
 
 
 def _case(pair: AccuracyPair, names: dict[str, str], language: Language) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qsl
 
 from whichgpu.api.facts import catalog as verbs
@@ -22,9 +22,6 @@ from whichgpu.surface.web.command_replies import catalog
 from whichgpu.surface.web.page import Page, PageContent, error_content, view
 from whichgpu.surface.web.views.forms import Form
 from whichgpu.surface.web.views.shared import context_of, page_words, sort_order
-
-if TYPE_CHECKING:
-    from whichgpu.api.facts.catalog import Comparison
 
 COLUMNS = (
     "name", "architecture", "memory_bytes", "memory_bandwidth", "peaks.bf16", "peaks.fp16", "peaks.fp8", "tdp_watts",
@@ -72,7 +69,7 @@ def gpus(page: Page) -> PageContent:
     return PageContent("gpus.html", context, command, charts)
 
 
-def _side_by_side(comparison: Comparison, language: Language) -> dict[str, Any]:
+def _side_by_side(comparison: verbs.Comparison, language: Language) -> dict[str, Any]:
     cells = flat_rows([one.gpu for one in comparison.compared])
     facts = [name for name in GPU_FACTS if any(row.get(name) not in (None, "") for row in cells)]
     return {

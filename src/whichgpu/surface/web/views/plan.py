@@ -32,7 +32,11 @@ SOLVER_SECONDS = 4.0  # time limit of a page's plan; the gap reached by then is 
 def plan(page: Page) -> PageContent:
     """The fleet and its bill, or the server and its latencies."""
     is_fleet = page.state["what"] != "server"
-    command = ("plan", _fleet_request(page)) if is_fleet else ("estimate", _server_request(page))
+    command = (
+        ("plan", page.request(PlanRequest, "what") | {"what": page.state["model"]})
+        if is_fleet
+        else ("estimate", _server_request(page))
+    )
     context: dict[str, Any] = {
         "form": _form(page), "answer": None, "error": None, "fleet": is_fleet, "traced": command[0], **page_words(page.language),
     }  # fmt: skip
@@ -51,10 +55,6 @@ def plan(page: Page) -> PageContent:
     except WhichGpuError as error:
         return error_content("plan.html", context, error, page, command=command)
     return PageContent("plan.html", context, command, charts)
-
-
-def _fleet_request(page: Page) -> dict[str, Any]:
-    return page.request(PlanRequest, "what") | {"what": page.state["model"]}
 
 
 def _server_request(page: Page) -> dict[str, Any]:

@@ -58,8 +58,7 @@ def sources(page: Page) -> PageContent:
 
 
 def _table_name(table: str, language: Language) -> str:
-    dashed = table.replace("_", "-")
-    return language.text(f"web.table-{dashed}")
+    return language.text(f"web.table-{table.replace('_', '-')}")
 
 
 def _safe_url(url: str) -> str:
