@@ -26,9 +26,7 @@ class InvalidValue(Exception):
 
     def __init__(self, expected: Message, choices: tuple[str, ...] = (), problem: Message | None = None) -> None:
         super().__init__(expected)
-        self.expected = expected
-        self.choices = choices
-        self.problem = problem
+        self.expected, self.choices, self.problem = expected, choices, problem
 
 
 class ValueKind(Protocol):

@@ -129,7 +129,8 @@ class _Design:
         self.acts = np.zeros((len(examples), len(TERMS), len(self.places)))
         for row, column, place in entries:
             self.acts[row, column, place] = 1.0
-        self.widths = np.array([_width(group, term) for group, term in self.places])
+        widths = [DEVICE_WIDTH if term in DEVICE_TERMS else HOST_WIDTH for _, term in self.places]
+        self.widths = np.array(widths) * [EVERYTHING_SHARE if group == ALL_STEPS else 1.0 for group, _ in self.places]
 
     def predict(self, theta: Array) -> tuple[Array, Array]:
         """Log seconds, and their derivatives by each multiplier."""
@@ -189,8 +190,3 @@ def _spread(off: Array) -> float:
     """Half-width of the 90% range of errors, widened for fewer than ten of them."""
     few = 1.0 + 2.0 / max(1, len(off))
     return round(max(MIN_LOG_HALF_WIDTH, NINETY * few * float(np.sqrt(np.mean(off**2)))), 4)
-
-
-def _width(group: str, term: str) -> float:
-    width = DEVICE_WIDTH if term in DEVICE_TERMS else HOST_WIDTH
-    return width * EVERYTHING_SHARE if group == ALL_STEPS else width

@@ -202,7 +202,7 @@ class NvidiaProbe:
             nvlinks=None if links is None else len(links),
             nvlinks_active=None if links is None else sum(links),
             peers=self._peers(sample.index, handle, devices),
-            persistence=_switch(ask("nvmlDeviceGetPersistenceMode", handle)),
+            persistence={0: False, 1: True}.get(ask("nvmlDeviceGetPersistenceMode", handle)),
             compute_mode=COMPUTE_MODES.get(ask("nvmlDeviceGetComputeMode", handle)),
             odd=tuple(dict.fromkeys((*plausible.odd, *sample.odd))),
         )
@@ -277,10 +277,6 @@ def _pair(value: Any) -> tuple[int, int] | None:
     if isinstance(value, Sequence) and len(value) == 2 and all(isinstance(part, int) and 0 <= part < 10**7 for part in value):
         return int(value[0]), int(value[1])
     return None
-
-
-def _switch(value: Any) -> bool | None:
-    return bool(value) if value in (0, 1) else None
 
 
 def _cuda_version(value: Any) -> str | None:

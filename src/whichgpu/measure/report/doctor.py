@@ -44,20 +44,16 @@ def build_report(
     probe: Probe | None, absences: tuple[MissingVendor, ...], host: Host, software: InstalledSoftware, catalog: Catalog
 ) -> Report:
     """Build the report of a machine."""
-    cards = _cards(probe)
+    try:
+        cards = probe.cards() if probe else ()
+    except DriverUnavailable:  # The driver went away after it was opened.
+        cards = ()
     gpus = tuple(DetectedGpu(card, match_card(card, catalog)) for card in cards)
     software_by_gpu = [_software(one, catalog) for one in gpus]
     findings = [*host_findings(host, software, list(zip(cards, software_by_gpu, strict=True)), absences)]
     for one, runs in zip(gpus, software_by_gpu, strict=True):
         findings += card_findings(one.card, one.match, matched_gpu(one.match, catalog), runs, host, several=len(gpus) > 1)
     return Report(__version__, host, software, gpus, absences, by_severity(findings))
-
-
-def _cards(probe: Probe | None) -> tuple[Card, ...]:
-    try:
-        return probe.cards() if probe else ()
-    except DriverUnavailable:  # The driver went away after it was opened.
-        return ()
 
 
 def _software(one: DetectedGpu, catalog: Catalog) -> Known | None:

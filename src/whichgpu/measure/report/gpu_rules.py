@@ -26,9 +26,11 @@ def card_findings(
     if card.now.lost:
         yield finding("lost", "problem", card.index)
         return
-    yield from _identity(card, match)
+    if match.why is not None:
+        yield finding("match", "note", card.index, why=match.why)
+    if card.odd:
+        yield finding("odd", "note", card.index, fields=card.odd)
     yield from _slowed(card)
-    yield from _power(card)
     yield from _pcie(card, gpu, host)
     yield from _memory(card, gpu)
     yield from _modes(card, host)
@@ -37,14 +39,8 @@ def card_findings(
         yield from _links(card, gpu)
 
 
-def _identity(card: Card, match: VariantMatch) -> Iterator[DoctorFinding]:
-    if match.why is not None:
-        yield finding("match", "note", card.index, why=match.why)
-    if card.odd:
-        yield finding("odd", "note", card.index, fields=card.odd)
-
-
 def _slowed(card: Card) -> Iterator[DoctorFinding]:
+    """Heat, power supply, power limits and fixed clocks."""
     reasons = set(card.now.throttle or ())
     temperature = card.now.temperature_celsius
     if reasons & THERMAL:
@@ -57,9 +53,6 @@ def _slowed(card: Card) -> Iterator[DoctorFinding]:
         yield finding("power-cap", "note", card.index, limit=_watts(card.now.power_limit_watts))
     if "application-clocks" in reasons:
         yield finding("application-clocks", "note", card.index)
-
-
-def _power(card: Card) -> Iterator[DoctorFinding]:
     limit, usual = card.now.power_limit_watts, card.power_default_watts
     if limit and usual and limit < LIMIT_SHARE * usual:
         yield finding("power-limit", "warning", card.index, limit=_watts(limit), usual=_watts(usual))

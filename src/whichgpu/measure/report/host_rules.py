@@ -24,7 +24,10 @@ def host_findings(
     """Findings about the machine."""
     if not cards:
         yield _no_gpu(host, absences)
-    yield from _visibility(software, bool(cards))
+    if software.hides_all:
+        yield finding("hidden-all", "problem" if cards else "note", names=software.hidden_by)
+    elif software.hidden_by:
+        yield finding("hidden-some", "note", names=software.hidden_by)
     if cards:
         yield from _supply(host, [card for card, _ in cards])
         yield from _torch(software, cards)
@@ -41,13 +44,6 @@ def _no_gpu(host: Host, absences: Sequence[MissingVendor]) -> DoctorFinding:
         if kind in kinds:
             return finding(f"no-gpu-{kind}", "problem")
     return finding("no-gpu", "note")
-
-
-def _visibility(software: InstalledSoftware, has_gpus: bool) -> Iterator[DoctorFinding]:
-    if software.hides_all:
-        yield finding("hidden-all", "problem" if has_gpus else "note", names=software.hidden_by)
-    elif software.hidden_by:
-        yield finding("hidden-some", "note", names=software.hidden_by)
 
 
 def _supply(host: Host, cards: Sequence[Card]) -> Iterator[DoctorFinding]:

@@ -7,21 +7,8 @@ from whichgpu.base.units import format_amount
 from whichgpu.decide.answer.recommend_answer import RecommendAnswer
 from whichgpu.decide.candidate import Candidate
 from whichgpu.surface.candidate_cells import user_wait
-from whichgpu.surface.charts.parts import (
-    CARD,
-    CHOSEN,
-    COLOURS,
-    INK,
-    SOFT,
-    THREE_DIGITS,
-    Spec,
-    coloured,
-    dashed,
-    file_chart,
-    picture,
-    quantity,
-    tips,
-)  # fmt: skip
+from whichgpu.surface.charts.palette import CARD, CHOSEN, COLOURS, INK, SOFT, THREE_DIGITS
+from whichgpu.surface.charts.parts import Spec, coloured, dashed, file_chart, picture, quantity, tips
 from whichgpu.surface.charts.point_labels import LABEL_PLACE, LABEL_SIZE, NARROW_CHART_TEST, place_labels
 
 HOURS = (1, 730, 1460, 2190, 2920, 3650, 4380, 5110, 5840, 6570, 7300, 8030, 8760)  # ends of the months of a year

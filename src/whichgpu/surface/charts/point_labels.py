@@ -28,11 +28,8 @@ def place_labels(points: Sequence[Point], kinds: Sequence[str], height: float, w
         one, others = points[place], (*names, *dots[:place], *dots[place + 1 :])
         one["first"] = not names
         tried = [(spot, _box(xs[place], ys[place], LETTER_WIDTH * len(one["name"]), spot)) for spot in SPOTS]
-        free = [
-            (spot, box)
-            for spot, box in tried
-            if box[0] >= 0 and box[2] <= width and not any(_overlap(box, other) for other in others)
-        ]
+        inside = [(spot, box) for spot, box in tried if box[0] >= 0 and box[2] <= width]
+        free = [(spot, box) for spot, box in inside if not any(_overlap(box, other) for other in others)]
         for spot, box in free[:1] or tried[: 1 if one["first"] else 0]:
             one |= dict(zip(LABEL_PLACE, spot, strict=True))
             names.append(box)

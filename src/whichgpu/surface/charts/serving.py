@@ -11,7 +11,8 @@ from whichgpu.base.units import format_seconds, significant
 from whichgpu.estimate.serving.curve import RatePoint
 from whichgpu.estimate.serving.serving_answer import ServingAnswer
 from whichgpu.estimate.serving.summary import PERCENTILES
-from whichgpu.surface.charts.parts import CHOSEN, SOFT, THREE_DIGITS, Spec, coloured, file_chart, picture, quantity, shaped, tips
+from whichgpu.surface.charts.palette import CHOSEN, SOFT, THREE_DIGITS
+from whichgpu.surface.charts.parts import Spec, coloured, file_chart, picture, quantity, shaped, tips
 from whichgpu.surface.commands.render.workload import model_label
 
 BAR_WIDTH = 30  # characters of the longest bar

@@ -62,14 +62,12 @@ class JsonPrinter(Printer):
         self._names, self._ids = names, ids
 
     def show(self, reading: WatchReading) -> None:
-        """Print every field."""
         reply: dict[str, Any] = document(reading, self._session.language)
         bill = reply.pop("bill")
         reply["gpus"] = [self._with_name(gpu) for gpu in reply["gpus"]]
         self._write({**reply, **{name: bill[name] for name in ("seconds", "money", "idle_money")}})
 
     def end(self, last: WatchReading) -> None:
-        """Print the bill."""
         self._write({"summary": document(last.bill, self._session.language)})
 
     def _with_name(self, gpu: dict[str, Any]) -> dict[str, Any]:
@@ -188,7 +186,6 @@ class StatusLinePrinter(Printer):
         self._overwriting = overwriting
 
     def show(self, reading: WatchReading) -> None:
-        """Print the line."""
         out = self._session.out
         text = printable(status_line(reading, self._session.language))
         for message in self._reporter.messages(reading):
@@ -220,7 +217,6 @@ class BlockPrinter(Printer):
         self._line_count = 0
 
     def show(self, reading: WatchReading) -> None:
-        """Redraw the block."""
         out = self._session.out
         width, height = shutil.get_terminal_size()
         if self._line_count:

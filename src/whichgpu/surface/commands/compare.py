@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from whichgpu.api.facts import catalog as verbs
 from whichgpu.api.request.load import CompareRequest
@@ -46,7 +46,8 @@ def show(session: Session, answer: verbs.Comparison) -> None:
         session.say(ranked)
     session.say(msg("compare.count", n=len(answer.compared)))
     if session.format == "json":
-        session.emit(_document(session, answer))
+        speed = {} if speeds is None else {"speed": document(speeds, session.language)}
+        session.emit({"compared": answer.compared, **speed, "sources": answer.sources})
         return
     stated = [name for name in facts if any(row[name] not in (None, "") for row in merged)]
     header = [session.language.text("column.fact"), *(column.name for column in answer.compared)]
@@ -66,9 +67,9 @@ def show(session: Session, answer: verbs.Comparison) -> None:
         what = assumptions({**first, "defaults": shared})
         same_batch = all(one["batch"] == first["batch"] for one in requests)
         session.say(msg("compare.assumed", batch=first["batch"], what=what) if same_batch else what)
-    for speed in speeds or ():
-        for what in (speed.problem,) if speed.problem else speed.estimate.warnings if speed.estimate else ():
-            session.say(msg("fit.warning", what=msg("compare.problem", name=speed.name, what=what)))
+    for one in speeds or ():
+        for what in (one.problem,) if one.problem else one.estimate.warnings if one.estimate else ():
+            session.say(msg("fit.warning", what=msg("compare.problem", name=one.name, what=what)))
     say_sources(session, answer.sources)
 
 
@@ -83,11 +84,6 @@ def _ranked(speeds: Sequence[ComparedSpeed]) -> Message | None:
     if any(one["batch"] != request["batch"] for _, one in timed):
         return msg("compare.ranked-batches", task=request["task"], model=model, what=what)
     return msg("compare.ranked", task=request["task"], model=model, batch=request["batch"], what=what)
-
-
-def _document(session: Session, answer: verbs.Comparison) -> dict[str, Any]:
-    speed = {} if answer.speed is None else {"speed": document(answer.speed, session.language)}
-    return {"compared": answer.compared, **speed, "sources": answer.sources}
 
 
 def _speeds(speeds: Sequence[ComparedSpeed], words: Language | None) -> list[tuple[str, list[Cell]]]:

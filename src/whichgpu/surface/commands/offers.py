@@ -59,10 +59,11 @@ COMMON: dict[str, Column] = {
 
 def trailing_columns(answer: OffersAnswer, language: Language) -> list[Column]:
     """Columns after the prices: the round trip and group size where there are any, the day seen and the source."""
+    text = language.text
     columns: list[Column] = [("round-trip", lambda offer: round_trip_text(offer, language))] if answer.near else []
     if any(offer.cheapest_of for offer in answer.offers):
         columns.append(("cheapest-of", lambda offer: str(offer.cheapest_of or "")))
-    columns.append(("seen", lambda offer: _seen_text(offer, language)))
+    columns.append(("seen", lambda offer: text(f"offers.seen-{offer.confidence}", day=offer.observed_at, n=offer.age_days)))
     return [*columns, ("source", lambda offer: offer.source)]
 
 
@@ -91,10 +92,6 @@ def round_trip_text(offer: Offer, language: Language) -> str:
         return ""
     kind = "measured" if offer.round_trip.basis == "measured" else "estimated"
     return language.text(f"offers.trip-{kind}", ms=significant(offer.round_trip.value * 1000))
-
-
-def _seen_text(offer: Offer, language: Language) -> str:
-    return language.text(f"offers.seen-{offer.confidence}", day=offer.observed_at, n=offer.age_days)
 
 
 def headline(answer: OffersAnswer, language: Language) -> Message:

@@ -74,7 +74,10 @@ def text(answer: object) -> str:
     recorded = _record(answer, "table", None)
     table = next((part for part in recorded.parts if isinstance(part, RecordedTable)), None)
     sentence = next((part for part in recorded.parts if isinstance(part, str)), "")
-    return f"{sentence}\n{_terminal_table(table, recorded.language)}" if table else sentence
+    if table is None:
+        return sentence
+    cells = tables.text_of(tables.write_terminal, table.header, table.rows[:MAX_ROWS]).rstrip("\n")
+    return f"{sentence}\n{cells}" + _left_out(table, recorded.language, "\n{}")
 
 
 def html(answer: object) -> str:
@@ -123,22 +126,15 @@ def _language(code: str | None) -> Language:
 
 def _table(table: RecordedTable, language: Language) -> str:
     right = tables.right_aligned(len(table.header), table.rows)
-    head = "".join(f"<th{_aligned(side)}>{escape(title)}</th>" for title, side in zip(table.header, right, strict=True))
-    body = "".join(f"<tr>{_cells(row, right)}</tr>" for row in table.rows[:MAX_ROWS])
+    head = _cells("th", table.header, right)
+    body = "".join(f"<tr>{_cells('td', row, right)}</tr>" for row in table.rows[:MAX_ROWS])
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{_left_out(table, language, '<p>{}</p>')}"
 
 
-def _cells(row: Sequence[str], right: Sequence[bool]) -> str:
-    return "".join(f"<td{_aligned(side)}>{escape(cell)}</td>" for cell, side in zip(row, right, strict=True))
-
-
-def _aligned(right: bool) -> str:
-    return f' style="text-align:{"right" if right else "left"}"'
-
-
-def _terminal_table(table: RecordedTable, language: Language) -> str:
-    text = tables.text_of(tables.write_terminal, table.header, table.rows[:MAX_ROWS])
-    return text.rstrip("\n") + _left_out(table, language, "\n{}")
+def _cells(tag: str, row: Sequence[str], right: Sequence[bool]) -> str:
+    sides = ["right" if is_right else "left" for is_right in right]
+    cells = zip(row, sides, strict=True)
+    return "".join(f'<{tag} style="text-align:{side}">{escape(cell)}</{tag}>' for cell, side in cells)
 
 
 def _left_out(table: RecordedTable, language: Language, frame: str) -> str:

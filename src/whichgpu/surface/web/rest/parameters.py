@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import date
 from typing import Any
 
@@ -49,7 +49,9 @@ def from_body(body: bytes) -> Values:
 def request_of(endpoint: Endpoint, values: Values) -> dict[str, Any]:
     """Request of an endpoint; an unknown parameter, or two values where one is taken, is an error."""
     fields_by_name = by_any_name(endpoint)
-    catalog = _catalog(values)
+    as_known = values.get(AS_KNOWN)
+    # The catalog in which the command will look models up, so that they are checked in the same one.
+    catalog = catalog_as_known(parse_as_known(str(as_known[0]), date.today()) if as_known else None)
     request: dict[str, Any] = {}
     for name, texts in values.items():
         field = fields_by_name.get(name)
@@ -103,12 +105,6 @@ def _parts(value: Any) -> Sequence[Any]:
     if not isinstance(value, str) or value.lstrip().startswith("{"):
         return (value,)
     return [part.strip() for part in value.split(",") if part.strip()]
-
-
-def _catalog(values: Mapping[str, Sequence[Any]]) -> Catalog:
-    """Catalog in which the command will look models up, so that they are checked in the same one."""
-    as_known = values.get(AS_KNOWN)
-    return catalog_as_known(parse_as_known(str(as_known[0]), date.today()) if as_known else None)
 
 
 def _with_permitted_model(field: Field, value: Any, catalog: Catalog) -> Any:

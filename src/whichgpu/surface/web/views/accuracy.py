@@ -12,19 +12,8 @@ from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.messages import Language
 from whichgpu.base.units import format_seconds
 from whichgpu.estimate.time.accuracy_pairs import PAIR_COLUMNS, AccuracyPair, accuracy_pairs
-from whichgpu.surface.charts.parts import (
-    COLOURS,
-    INK,
-    SECONDS,
-    SOFT,
-    coloured,
-    decades,
-    picture,
-    quantity,
-    row_names,
-    shaped,
-    tips,
-)  # fmt: skip
+from whichgpu.surface.charts.palette import COLOURS, INK, SECONDS, SOFT
+from whichgpu.surface.charts.parts import coloured, decades, picture, quantity, row_names, shaped, tips
 from whichgpu.surface.web.command_replies import catalog
 from whichgpu.surface.web.page import Page, PageContent, error_content, view
 from whichgpu.surface.web.views.forms import Form

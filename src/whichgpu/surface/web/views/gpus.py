@@ -16,7 +16,8 @@ from whichgpu.base.messages import Language
 from whichgpu.base.names import unknown_word
 from whichgpu.catalog.gpu import PEAKS, Gpu
 from whichgpu.surface.cells import cell_text, chosen_columns, flat_rows, heading, with_sort_field
-from whichgpu.surface.charts.parts import MAX_LINES, THREE_DIGITS, coloured, dashed, decades, picture, quantity, tips
+from whichgpu.surface.charts.palette import THREE_DIGITS
+from whichgpu.surface.charts.parts import MAX_LINES, coloured, dashed, decades, picture, quantity, tips
 from whichgpu.surface.commands.compare import GPU_FACTS
 from whichgpu.surface.web.command_replies import catalog
 from whichgpu.surface.web.page import Page, PageContent, error_content, view

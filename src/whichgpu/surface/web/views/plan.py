@@ -32,11 +32,8 @@ SOLVER_SECONDS = 4.0  # time limit of a page's plan; the gap reached by then is 
 def plan(page: Page) -> PageContent:
     """The fleet and its bill, or the server and its latencies."""
     is_fleet = page.state["what"] != "server"
-    command = (
-        ("plan", page.request(PlanRequest, "what") | {"what": page.state["model"]})
-        if is_fleet
-        else ("estimate", _server_request(page))
-    )
+    fleet_request = page.request(PlanRequest, "what") | {"what": page.state["model"]}
+    command = ("plan", fleet_request) if is_fleet else ("estimate", _server_request(page))
     context: dict[str, Any] = {
         "form": _form(page), "answer": None, "error": None, "fleet": is_fleet, "traced": command[0], **page_words(page.language),
     }  # fmt: skip
