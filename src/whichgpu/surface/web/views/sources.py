@@ -58,7 +58,8 @@ def sources(page: Page) -> PageContent:
 
 
 def _table_name(table: str, language: Language) -> str:
-    return language.text(f"web.table-{table.replace('_', '-')}")
+    dashed = table.replace("_", "-")
+    return language.text(f"web.table-{dashed}")
 
 
 def _safe_url(url: str) -> str:
