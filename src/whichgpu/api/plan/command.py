@@ -80,12 +80,12 @@ def _file_alone(question: PlanQuestion) -> PlanQuestion:
 
 def _flags(question: PlanQuestion, usual: PlanQuestion) -> list[str]:
     """Flags of what differs from another question."""
-    known = usual.filter_texts
-    words = [_flag(name, text) for name, text in question.filter_texts.items() if known.get(name) != text]
+    filter_texts = usual.filter_texts
+    words = [_flag(name, text) for name, text in question.filter_texts.items() if filter_texts.get(name) != text]
     if question.owned != usual.owned:
         words.append("--owned=" + ",".join(f"{one.gpus}x{one.gpu}" for one in question.owned))
     if question.quotas != usual.quotas:
-        words.append("--quota=" + ",".join(f"{name}={most:g}" for name, most in question.quotas.items()))
+        words.append("--quota=" + ",".join(f"{name}={limit:g}" for name, limit in question.quotas.items()))
     for name in sorted(SETTINGS, key=lambda one: (DECLARED[one].is_switch, one in UNITS)):
         value = getattr(question, name)
         if name in APART or value == getattr(usual, name):
