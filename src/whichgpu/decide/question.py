@@ -80,7 +80,7 @@ class Question:
 
     def _request(self) -> WorkloadRequest:
         """Fill in the workload's defaults; raise an error if it contradicts itself or the requirements."""
-        stated, workload, lookups = self.spelled.given, self.spelled.workload, self.lookups
+        stated, workload, lookups = self.spelled.user_fields, self.spelled.workload, self.lookups
         if not self.modelled:
             return WorkloadRequest(replace(workload, engine=None), stated, ANY_MODEL, lookups.calibration, workload)
         if workload.serving and workload.rate is None and workload.batch is None:

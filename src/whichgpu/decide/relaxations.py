@@ -119,7 +119,9 @@ class Relaxations:
 
         def holds(factor: float) -> bool:
             looser: dict[str, Any] = {name: float(_milliseconds(workload, name, factor)) / 1000.0 for name in names}
-            spelled = ParsedWorkload(replace(self.question.spelled.workload, **looser), self.question.spelled.given | set(names))
+            spelled = ParsedWorkload(
+                replace(self.question.spelled.workload, **looser), self.question.spelled.user_fields | set(names)
+            )
             return has_answer(replace(self.question, spelled=spelled))
 
         low, high = 1.0, 1.0 + max(smallest_shortfall(self.results, "latency") or 0.0, TOLERANCE - 1.0)
@@ -138,10 +140,10 @@ class Relaxations:
         for name in FILTERS:
             if getattr(self.question.query, name):
                 yield self._with(**{name: DEFAULTS[name]}), msg("relax.without", flag=f"--{name.replace('_', '-')}")
-        if "engine" in spelled.given and rejected["engine"]:
+        if "engine" in spelled.user_fields and rejected["engine"]:
             yield self._with_workload("engine", None), msg("relax.without", flag="--engine")
-        if "parallel" in spelled.given and rejected["layout"]:
-            free = ParsedWorkload(replace(spelled.workload, parallel=Parallel()), spelled.given - {"parallel"})
+        if "parallel" in spelled.user_fields and rejected["layout"]:
+            free = ParsedWorkload(replace(spelled.workload, parallel=Parallel()), spelled.user_fields - {"parallel"})
             yield replace(self.question, spelled=free), msg("relax.without-layout")
 
     def _others(self) -> Iterator[Change]:
@@ -159,7 +161,7 @@ class Relaxations:
 
     def _with_workload(self, name: str, value: Any) -> Question:
         spelled = self.question.spelled
-        stated = spelled.given - {name} if value is None else spelled.given | {name}
+        stated = spelled.user_fields - {name} if value is None else spelled.user_fields | {name}
         return replace(self.question, spelled=ParsedWorkload(replace(spelled.workload, **{name: value}), stated))
 
     def _first_count(self, counts: Iterator[float]) -> Iterator[Change]:

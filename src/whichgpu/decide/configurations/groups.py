@@ -65,7 +65,7 @@ def groups_of(market: Market, catalog: Catalog, span: tuple[float, float], sever
 
     If replicas of the work may run `beside` each other, a machine may have fewer GPUs than are asked for in all.
     """
-    table = market.table.taken(market.rows)
+    table = market.table.select_rows(market.rows)
     machines = {(row.provider, row.instance): row for row in catalog.instances}
     size = len(table.words)
     codes = (table.column("provider") * size + table.column("instance")) * size + table.column("gpu")

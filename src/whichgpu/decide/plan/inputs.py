@@ -124,7 +124,7 @@ def _served_model(model: RequestedModel, name: str, seed: int, lookups: LookupCa
     spelled = from_texts({"task": "serve", "model": model.spelling, **default, **model.fields})
     shape, bare = lookups.shape(model.model), spelled.workload
     workload = fill_defaults(replace(bare, rate=bare.rate or DEFAULT_RATE), shape)
-    stated = spelled.given if "rate" in model.fields else spelled.given - {"rate"}
+    stated = spelled.user_fields if "rate" in model.fields else spelled.user_fields - {"rate"}
     rate = bare.rate if "rate" in stated else None
     traffic = model_traffic(model, rate, workload.seq_in or 1, workload.seq_out or 1, seed)
     sized = replace(workload, seq_in=max(1, round(traffic.prompt)), seq_out=max(1, round(traffic.output)), rate=traffic.peak)
@@ -137,7 +137,7 @@ def _served_model(model: RequestedModel, name: str, seed: int, lookups: LookupCa
 def _planned_job(job: RequestedJob, lookups: LookupCache) -> PlannedJob:
     spelled = from_texts(dict(job.fields))
     shape = lookups.shape_for(spelled.workload)
-    stated = spelled.given | ({"batch"} if spelled.workload.steps is not None else frozenset())
+    stated = spelled.user_fields | ({"batch"} if spelled.workload.steps is not None else frozenset())
     workload = fill_defaults(spelled.workload, shape, stated)
     return PlannedJob(job.name, WorkloadRequest(workload, stated, shape, lookups.calibration, spelled.workload), job.deadline)
 

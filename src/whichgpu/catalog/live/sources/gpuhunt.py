@@ -45,11 +45,13 @@ class GpuHunt:
     def batches(self, request: SourceRequest) -> Iterator[PriceBatch]:
         """Yield the providers of the catalog, whose version is its day, such as 20261114."""
         base = source_url(self.name, BASE, request.keys)
-        version = request.client.get(f"{base}/version", most=1024, conditional=False).bytes().decode("ascii", "replace").strip()
+        version = (
+            request.client.get(f"{base}/version", max_bytes=1024, conditional=False).bytes().decode("ascii", "replace").strip()
+        )
         day = version_day(version)
         if day is None:
             raise DataError("not-a-catalog", msg("error.bad-version", text=version[:40]), msg("hint.http"))
-        reply = request.client.get(f"{base}/{version}/catalog.zip", most=256 * MIB)
+        reply = request.client.get(f"{base}/{version}/catalog.zip", max_bytes=256 * MIB)
         if reply.body is not None:
             yield from zip_batches(reply.body, min(day, request.today), request.machine_of, reply.validators)
 
