@@ -82,8 +82,8 @@ def hourly(year: int) -> Mapping[str, float]:
     """The cheapest GPU hour on demand of each GPU at the end of a year, in US dollars."""
     table = price_table(Catalog())
     rows = rows_on_day(table, date(year, 12, 31) if year < 2026 else date(2026, 10, 1))
-    part = table.taken(rows)
-    keep = part.named("term", ("on-demand",)) & part.named("currency", ("USD",)) & (part.gpus >= 1)
+    part = table.select_rows(rows)
+    keep = part.matches("term", ("on-demand",)) & part.matches("currency", ("USD",)) & (part.gpus >= 1)
     found: dict[str, float] = {}
     for row in np.flatnonzero(keep).tolist():
         gpu, price = part.word("gpu", row), float(part.price[row] / part.gpus[row])

@@ -55,7 +55,7 @@ def fill(folder: Path, path: Path) -> tuple[float, float]:
         "from whichgpu.catalog.store import Catalog; from whichgpu.catalog.live.import_files import import_prices;"
         "began = time.perf_counter();"
         "out, _ = import_prices(Path(sys.argv[1]), Catalog(), date(2026, 1, 1), folder=Path(sys.argv[2]));"
-        "taken = out[0].taken[0]; assert taken.prices == taken.kept, taken;"
+        "taken = out[0].batches[0]; assert taken.prices == taken.kept, taken;"
         "print(time.perf_counter() - began, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)"
     )
     done = subprocess.run([sys.executable, "-c", code, str(path), str(folder)], check=True, capture_output=True, text=True)

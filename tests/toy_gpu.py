@@ -16,24 +16,40 @@ from whichgpu.estimate.time.curves.stack import OperatorStack, stack_operators
 from whichgpu.estimate.time.operators import Number, Op
 from whichgpu.estimate.time.units import UNITS
 
-ZEROS = """gemm.start gemm.edge gemm.ramp gemm.edge.fp32 gemm.ramp.fp32 gemm.split_seconds conv.edge conv.ramp
-    conv.edge.fp32 conv.ramp.fp32 conv.split_seconds conv.resident conv.turn.half conv.turn.tf32 conv.turn_seconds.half
-    conv.turn_seconds.tf32 conv.winograd_setup conv.gather_seconds conv.tap.pixel conv.tap.warp
-    conv.group_seconds conv.tap.besides conv.start.half conv.start.fp32 conv.start.tf32 conv.start.depthwise conv.tap_seconds.half
-    conv.tap_seconds.single memory.resident memory.element memory.row memory.serial memory.channel memory.start attention.causal
-    attention.exponent attention.key attention.start""".split()
-ONES = """gemm.share gemm.share.wide gemm.share.emulated gemm.share.widened gemm.slowdown gemm.odd gemm.odd.tf32 gemm.odd.older
-    gemm.even gemm.tf32.wgrad gemm.tf32.dgrad gemm.bandwidth gemm.draw gemm.small gemm.cache conv.cache conv.bandwidth conv.block
-    conv.winograd conv.winograd.plane conv.plane conv.plane1 conv.few.planar conv.tap.plane
-    conv.winograd.planar conv.stride conv.grouped conv.few.turned conv.few.half conv.few.fp32 conv.few.tf32 conv.share.half
-    conv.share.fp32 conv.share.tf32 conv.share1.half conv.share1.fp32 conv.share1.tf32 conv.planar conv.tap.single conv.tap.half
-    conv.tap.far conv.tap.turned memory.abreast memory.kept memory.older memory.cache memory.share memory.share.softmax.short
-    attention.dropout attention.share attention.bandwidth attention.occupancy attention.decode""".split()
+ZEROS = """
+    gemm.fixed_seconds gemm.half_rate_intensity gemm.k_pipeline_fill gemm.half_rate_intensity.fp32 gemm.k_pipeline_fill.fp32
+    gemm.split_k_seconds conv.half_rate_intensity conv.k_pipeline_fill conv.half_rate_intensity.fp32 conv.k_pipeline_fill.fp32
+    conv.split_k_seconds conv.recent_share conv.layout_conversion_passes.16bit conv.layout_conversion_passes.tf32
+    conv.layout_conversion_seconds.16bit conv.layout_conversion_seconds.tf32 conv.winograd_filter_transform_clocks
+    conv.gather_fixed_seconds conv.depthwise_clocks_per_pixel.fp32_nchw conv.depthwise_clocks_per_warp
+    conv.group_fixed_seconds conv.depthwise_pixel_taps conv.fixed_seconds.16bit conv.fixed_seconds.fp32
+    conv.fixed_seconds.tf32 conv.fixed_seconds.depthwise conv.depthwise_seconds_per_tap.16bit
+    conv.depthwise_seconds_per_tap.fp32 memory.recent_share memory.clocks_per_element memory.clocks_per_row
+    batchnorm.clocks_per_row batchnorm.clocks_per_channel memory.fixed_seconds attention.causal_imbalance_keys
+    attention.clocks_per_exponential attention.decode_clocks_per_key attention.fixed_seconds
+""".split()
+ONES = """
+    gemm.peak_share gemm.peak_share.fp32_128_lanes gemm.peak_share.bf16_in_fp32 gemm.peak_share.dequantised
+    gemm.arithmetic_slowdown gemm.misaligned_slowdown gemm.misaligned_slowdown.tf32 gemm.misaligned_slowdown.before_tma
+    gemm.misaligned_slowdown.even gemm.transposed_slowdown.tf32_wgrad gemm.transposed_slowdown.tf32_dgrad gemm.bandwidth_share
+    gemm.bandwidth_multiplier gemm.bandwidth_share.small_batched gemm.l2_speedup conv.l2_speedup conv.bandwidth_share
+    conv.min_group_channels conv.winograd_speedup conv.winograd_speedup.nchw conv.peak_share.fp32_nchw
+    conv.peak_share_1x1.fp32_nchw conv.few_channels_peak_share.nchw_before_ampere conv.depthwise_clocks_per_tap.fp32_nchw
+    conv.winograd_speedup.nchw_before_ampere conv.strided_dgrad_slowdown conv.grouped_slowdown conv.few_channels_nchw_slowdown
+    conv.few_channels_peak_share.16bit conv.few_channels_peak_share.fp32 conv.few_channels_peak_share.tf32
+    conv.peak_share.16bit conv.peak_share.fp32 conv.peak_share.tf32 conv.peak_share_1x1.16bit conv.peak_share_1x1.fp32
+    conv.peak_share_1x1.tf32 conv.peak_share.nchw_before_ampere conv.depthwise_clocks_per_tap.fp32_nhwc
+    conv.depthwise_clocks_per_tap.16bit conv.depthwise_large_filter_slowdown conv.depthwise_nchw_slowdown.16bit
+    batchnorm.channels_per_sm batchnorm.cached_clocks_per_byte batchnorm.pre_ampere_clock_ratio memory.l2_speedup
+    memory.bandwidth_share memory.bandwidth_share.softmax_in_registers attention.dropout_slowdown attention.peak_share
+    attention.bandwidth_share attention.decode_blocks_per_sm attention.decode_peak_share
+""".split()
 SHARP, NEVER = 1e4, 1e9
 PLAIN = {
-    **dict.fromkeys(ZEROS, 0.0), **dict.fromkeys(ONES, 1.0), "cache.full": 1.0, "cache.fits": 0.5,
-    **dict.fromkeys(("gemm.sharpness", "conv.sharpness", "memory.sharpness", "attention.sharpness"), SHARP),
-    **dict.fromkeys(("gemm.vector", "gemm.split", "gemm.split.fp32", "conv.split", "conv.split.wgrad"), NEVER),
+    **dict.fromkeys(ZEROS, 0.0), **dict.fromkeys(ONES, 1.0), "l2.overflow_share": 1.0, "l2.fits_share": 0.5,
+    **{f"{curve}.overlap_exponent": SHARP for curve in ("gemm", "conv", "memory", "attention")},
+    **dict.fromkeys(("gemm.row_by_row_read_ratio", "gemm.split_k_work_ratio", "gemm.split_k_work_ratio.fp32",
+                     "conv.split_k_work_ratio", "conv.split_k_work_ratio.conv_wgrad"), NEVER),
 }  # fmt: skip
 
 
@@ -79,6 +95,6 @@ def told(values: Any) -> float:
     return float(np.asarray(values).ravel()[0])
 
 
-def pointwise(elements: Number, read_width: float, write_width: float, unit: str = "bf16") -> Op:
+def elementwise(elements: Number, read_width: float, write_width: float, unit: str = "bf16") -> Op:
     """An elementwise operator that reads and writes these bytes per element."""
-    return Op("pointwise", unit, read=elements * read_width, write=elements * write_width, sizes={"elements": elements})
+    return Op("elementwise", unit, read=elements * read_width, write=elements * write_width, sizes={"elements": elements})

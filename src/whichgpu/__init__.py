@@ -21,7 +21,7 @@ TYPE_CHECKING = False  # Type checkers take this as True; importing typing would
 if TYPE_CHECKING:
     from typing import Any
 
-    from whichgpu.api.facts.catalog import Comparison, CpusAnswer, GpusAnswer, InstancesAnswer, RegionsAnswer
+    from whichgpu.api.facts.catalog import CpusAnswer, GpusAnswer, InstancesAnswer, RegionsAnswer
     from whichgpu.api.facts.engines import EnginesAnswer
     from whichgpu.api.facts.models import ModelsAnswer
     from whichgpu.api.measure.measure import MeasureAnswer, VerifyAnswer
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from whichgpu.api.prices.history import HistoryAnswer
     from whichgpu.api.prices.offers import OffersAnswer
     from whichgpu.api.prices.store import StatusAnswer
+    from whichgpu.api.workloads.compare import Comparison
     from whichgpu.api.workloads.estimate import EstimateAnswer
     from whichgpu.api.workloads.fit import FitAnswer
     from whichgpu.api.workloads.stream import Reply
@@ -69,7 +70,7 @@ _MODULES = {
     "surface.python.verbs": "buy catalog_check catalog_diff catalog_history catalog_status compare cpus doctor engines estimate "
     "estimate_requests fit gpus instances measure models offers plan recommend regions verify",
     "base.errors": "AmbiguousName DataError NoAnswer UnknownName UsageError WhichGpuError",
-    "api.facts.catalog": "Comparison CpusAnswer GpusAnswer InstancesAnswer RegionsAnswer",
+    "api.facts.catalog": "CpusAnswer GpusAnswer InstancesAnswer RegionsAnswer",
     "api.facts.engines": "EnginesAnswer",
     "api.facts.models": "ModelsAnswer",
     "api.measure.measure": "MeasureAnswer VerifyAnswer",
@@ -80,6 +81,7 @@ _MODULES = {
     "api.prices.offers": "OffersAnswer",
     "api.prices.store": "StatusAnswer",
     "decide.answer.recommend_answer": "RecommendAnswer",
+    "api.workloads.compare": "Comparison",
     "api.workloads.estimate": "EstimateAnswer",
     "api.workloads.fit": "FitAnswer",
     "api.workloads.stream": "Reply",

@@ -45,7 +45,7 @@ def test_every_row_is_complete(engines: dict[str, Engine], catalog: Catalog) -> 
         assert engine.what
         assert engine.maker
         assert set(engine.tasks) <= TASKS
-        assert set(engine.precisions) <= set(precision.known), engine.id
+        assert set(engine.precisions) <= set(precision.choices), engine.id
         assert all(id in catalog.sources for id in engine.sources)
 
 

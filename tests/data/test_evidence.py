@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.data.evidence import Claim, all_claims
+from tests.data.recorded_evidence import Claim, all_claims
 from whichgpu.catalog.schema import DATA_DIR
 
 LISTED = Path(__file__).parent / "disagreements.csv"

@@ -61,7 +61,7 @@ def only(harness: SourceHarness, **wanted: object) -> Observation:
 
 
 def good(outcome: RefreshOutcome) -> bool:
-    for taken in outcome.taken:
+    for taken in outcome.batches:
         assert taken.prices == taken.kept + taken.quarantined + taken.unknown
     return not outcome.problems
 

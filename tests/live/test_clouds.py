@@ -55,7 +55,7 @@ def test_aws_on_demand_and_reserved_by_payment(harness: SourceHarness, server: S
     }
     assert only(harness, instance="g6f.large").gpus == 0.125
     assert harness.refused() == {"malformed": 2, "unknown-gpu": 1}
-    assert outcome.taken[0].content == date(2026, 11, 13)
+    assert outcome.batches[0].content == date(2026, 11, 13)
 
 
 def test_aws_is_asked_only_when_named(harness: SourceHarness) -> None:
@@ -85,7 +85,7 @@ def test_what_aws_had_stays_whatever_comes_for_its_file(harness: SourceHarness, 
         server.on("/aws/offers/v1.0/aws/AmazonEC2/20261113184423/us-east-1/index.csv", answer)
         (outcome,) = harness.refresh("aws", regions=("us-east-1",))
         assert outcome.problems, kind
-        assert outcome.taken == (), kind
+        assert outcome.batches == (), kind
         assert harness.offers() == before, kind
 
 
@@ -158,7 +158,7 @@ def test_runpod_prices_by_cloud_term_and_count(harness: SourceHarness, server: S
     assert (eight.gpu, eight.gpus, eight.price, eight.region) == ("h100-sxm", 8, Decimal("21.52"), "any")
     assert eight.note == "stock: Low"
     assert only(harness, instance="1x_H100-SXM_COMMUNITY", term="spot").price == Decimal("1.5")
-    assert outcome.taken[0].unknown_names == {"RTX 9999": 8}
+    assert outcome.batches[0].unknown_names == {"RTX 9999": 8}
     assert harness.refused()["malformed"] == 1
 
 

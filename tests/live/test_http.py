@@ -11,8 +11,7 @@ import pytest
 
 from tests.live.server import Answer, ReceivedRequest, Server, busy_then, conditional
 from whichgpu.base.errors import DataError
-from whichgpu.catalog.live.http import Client
-from whichgpu.catalog.live.rows import Validators
+from whichgpu.catalog.live.http import Client, Validators
 
 
 def body(client: Client, url: str, **settings: object) -> bytes:
@@ -37,7 +36,7 @@ def test_a_body_comes_whole_with_its_validators(server: Server, client: Client) 
 def test_what_is_known_is_asked_for_conditionally(server: Server, waits: list[float]) -> None:
     server.on("/a", conditional(b"new"))
     url = server.url + "/a"
-    client = Client(known={url: Validators(url, '"v1"', "Sat, 22 Aug 2026 07:00:00 GMT")}, sleep=waits.append)
+    client = Client(validators={url: Validators(url, '"v1"', "Sat, 22 Aug 2026 07:00:00 GMT")}, sleep=waits.append)
     assert client.get(url).body is None
     assert server.asked[0].headers["If-Modified-Since"] == "Sat, 22 Aug 2026 07:00:00 GMT"
     assert body(client, url, conditional=False) == b"new"
@@ -114,17 +113,17 @@ def test_a_broken_gzip_is_not_handed_over(server: Server, client: Client, spoil:
 
 def test_a_body_that_unpacks_beyond_the_limit_is_refused(server: Server, client: Client) -> None:
     server.on("/a", Answer(body=gzip.compress(b"\0" * (8 << 20)), headers={"Content-Encoding": "gzip"}))
-    assert refused(client, server.url + "/a", most=1 << 20) == "http-too-large"
+    assert refused(client, server.url + "/a", max_bytes=1 << 20) == "http-too-large"
 
 
 def test_a_stated_size_beyond_the_limit_is_refused_before_it_comes(server: Server, client: Client) -> None:
     server.on("/a", Answer(body=b"x" * 4096))
-    assert refused(client, server.url + "/a", most=1024) == "http-too-large"
+    assert refused(client, server.url + "/a", max_bytes=1024) == "http-too-large"
 
 
 def test_an_endless_answer_ends_at_the_limit(server: Server, client: Client) -> None:
     server.on("/a", Answer(endless=True))
-    assert refused(client, server.url + "/a", most=1 << 20) == "http-too-large"
+    assert refused(client, server.url + "/a", max_bytes=1 << 20) == "http-too-large"
 
 
 def test_an_endless_trickle_ends_with_the_time(server: Server, waits: list[float]) -> None:

@@ -32,7 +32,7 @@ def problem(path: Path, catalog: Catalog, folder: Path) -> tuple[str, str]:
     """Kind and words of the one problem an import met; nothing was kept."""
     outcomes, passed = import_prices(path, catalog, TODAY, folder=folder)
     (found,) = [problem for outcome in outcomes for problem in outcome.problems]
-    assert not any(outcome.taken for outcome in outcomes)
+    assert not any(outcome.batches for outcome in outcomes)
     assert not passed
     assert live_offers(folder=folder) == ()
     return found.kind, str(found.message)

@@ -39,7 +39,7 @@ def test_skypilot_gives_every_cloud_its_batch(harness: SourceHarness, server: Se
     server.on("/skypilot/commits", [{"sha": "1", "commit": {"committer": {"date": "2026-11-10T03:04:05Z"}}}])
     (outcome,) = harness.refresh("skypilot")
     assert good(outcome)
-    assert len(outcome.taken) == 24
+    assert len(outcome.batches) == 24
     demand, spot = only(harness, term="on-demand"), only(harness, term="spot")
     assert (demand.gpu, demand.gpus, demand.price, demand.source) == ("h100-sxm", 8, Decimal("55.04"), "skypilot")
     assert spot.price == Decimal("16.2")  # the lowest zone
@@ -51,7 +51,7 @@ def test_skypilot_is_asked_conditionally_the_second_time(harness: SourceHarness,
     server.on("/skypilot/aws/vms.csv", conditional(answers.skypilot(answers.p5())))
     harness.refresh("skypilot", day=date(2026, 11, 14))
     (outcome,) = harness.refresh("skypilot")
-    aws = next(taken for taken in outcome.taken if taken.scope == "aws")
+    aws = next(taken for taken in outcome.batches if taken.scope == "aws")
     assert (aws.unchanged, aws.prices, aws.kept) == (True, 2, 2)
     assert only(harness, term="on-demand").last_observed == TODAY.isoformat()
 
@@ -66,7 +66,7 @@ def test_one_cloud_that_fails_holds_back_no_other(harness: SourceHarness, server
         ("gcp", "http-status"),
         ("oci", "http-unreachable"),
     }
-    assert {taken.scope for taken in outcome.taken} >= {"aws", "yotta"}
+    assert {taken.scope for taken in outcome.batches} >= {"aws", "yotta"}
     assert len(harness.offers()) == 2
 
 
@@ -88,7 +88,7 @@ def test_gpuhunt_reads_the_zip_of_the_version(harness: SourceHarness, server: Se
     assert only(harness, provider="gcp").instance == "n1-standard-8+1xv100"
     assert only(harness, provider="gcp").region == "us-central1"
     assert harness.refused() == {"malformed": 1}
-    assert next(taken for taken in outcome.taken if taken.scope == "aws").aside == 1
+    assert next(taken for taken in outcome.batches if taken.scope == "aws").aside == 1
 
 
 @pytest.mark.parametrize("version", [b"<html>", b"", b"99999999", b"2026"])
@@ -105,7 +105,7 @@ def test_gpuhunt_with_a_broken_zip_is_refused(harness: SourceHarness, server: Se
         server.on("/gpuhunt/20261114/catalog.zip", body)
         (outcome,) = harness.refresh("gpuhunt")
         assert outcome.problems
-        assert outcome.taken == ()
+        assert outcome.batches == ()
 
 
 # Azure
@@ -134,8 +134,8 @@ def test_azure_pages_terms_and_what_is_left_aside(harness: SourceHarness, server
         "reserved-3y": Decimal(40),
     }
     assert only(harness, term="reserved-1y").payment == "no-upfront"
-    assert outcome.taken[0].aside == 2
-    assert outcome.taken[0].unknown_names == {"Standard_NX9_H900_v9": 1}
+    assert outcome.batches[0].aside == 2
+    assert outcome.batches[0].unknown_names == {"Standard_NX9_H900_v9": 1}
 
 
 def test_azure_in_another_currency_is_kept_in_it(harness: SourceHarness, server: Server) -> None:
@@ -154,7 +154,7 @@ def test_azure_by_region_leaves_the_others_alone(harness: SourceHarness, server:
     server.on("/azure", route)
     harness.refresh("azure")
     (outcome,) = harness.refresh("azure", regions=("eastus", "koreacentral"))
-    assert [(taken.scope, taken.offers) for taken in outcome.taken] == [("USD/eastus", 1), ("USD/koreacentral", 1)]
+    assert [(taken.scope, taken.offers) for taken in outcome.batches] == [("USD/eastus", 1), ("USD/koreacentral", 1)]
     assert {offer.region for offer in harness.offers()} == {"eastus", "westus", "koreacentral"}
     (outcome,) = harness.refresh("azure", regions=("east' or 1 eq 1",))
     assert kinds(outcome) == {"unknown-region"}
@@ -184,7 +184,7 @@ def test_azure_pages_that_are_none_are_refused(harness: SourceHarness, server: S
     server.on("/azure", body)
     (outcome,) = harness.refresh("azure")
     assert kinds(outcome) == {"http-malformed"}
-    assert outcome.taken == ()
+    assert outcome.batches == ()
 
 
 def test_azure_that_leads_in_circles_or_away_is_refused(harness: SourceHarness, server: Server) -> None:
@@ -192,7 +192,7 @@ def test_azure_that_leads_in_circles_or_away_is_refused(harness: SourceHarness, 
         server.on("/azure", answers.azure_page(answers.azure_item(), next=link))
         (outcome,) = harness.refresh("azure")
         assert kinds(outcome) <= {"endless-pages", "http-redirect"}
-        assert outcome.taken == ()
+        assert outcome.batches == ()
 
 
 def test_a_page_that_fails_leaves_what_was_there(harness: SourceHarness, server: Server) -> None:
@@ -232,7 +232,7 @@ def test_nothing_is_believed_of_an_answer_that_is_none(harness: SourceHarness, s
     server.otherwise = lambda _: answer
     (outcome,) = harness.refresh(name)
     assert outcome.problems
-    assert outcome.taken == ()
+    assert outcome.batches == ()
     with open_for_reading(harness.folder) as connection:
         assert connection is None
 

@@ -47,7 +47,7 @@ LAYOUTS = st.builds(
 def values(kind: ValueKind) -> st.SearchStrategy[Any]:
     """Everything a field may hold."""
     if isinstance(kind, Word):
-        return st.sampled_from(kind.known)
+        return st.sampled_from(kind.choices)
     if isinstance(kind, Flag):
         return st.booleans()
     if isinstance(kind, Whole):

@@ -10,7 +10,8 @@ from datetime import date
 
 import pytest
 
-from whichgpu.api.facts.catalog import compare_hardware, select_gpus, select_instances
+from whichgpu.api.facts.catalog import select_gpus, select_instances
+from whichgpu.api.workloads.compare import compare_hardware
 from whichgpu.base.dates import first_day
 from whichgpu.base.errors import UnknownName
 from whichgpu.base.units import GB, GIB

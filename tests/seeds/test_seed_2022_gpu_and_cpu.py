@@ -8,7 +8,8 @@ from statistics import median
 
 import pytest
 
-from whichgpu.api.facts.catalog import compare_hardware, select_instances
+from whichgpu.api.facts.catalog import select_instances
+from whichgpu.api.workloads.compare import compare_hardware
 from whichgpu.base.dates import first_day
 from whichgpu.base.units import GB, GIB
 from whichgpu.catalog.gpu import Gpu

@@ -384,3 +384,14 @@ def test_the_cheapest_is_named_in_any_order_and_with_its_age() -> None:
 def test_another_word_for_offers_is_told_its_command() -> None:
     said = call("prices", "H100").err
     assert "whichgpu offers" in said
+
+
+def test_excluded_providers_are_left_out_of_offers_and_recommendations() -> None:
+    providers = {row["provider"] for row in rows("offers", "--gpu", "H100", "--limit", "all")}
+    kept = {row["provider"] for row in rows("offers", "--gpu", "H100", "--limit", "all", "--exclude-provider", "aws,runpod")}
+    assert {"aws", "runpod"} <= providers
+    assert kept == providers - {"aws", "runpod"}
+    answer = call("recommend", "train", "resnet50", "--exclude-provider", "aws", "--json").json()
+    assert answer["answer"]["provider"] != "aws"
+    assert answer["rejected"]["reasons"]["exclude-provider"] > 0
+    assert_refused(call("offers", "--gpu", "H100", "--exclude-provider", "nosuch"), 2)

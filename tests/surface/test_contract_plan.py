@@ -17,7 +17,7 @@ from tests.plan_cases import TWO_TYPES
 from tests.surface.cli import assert_refused_json, call
 from whichgpu.api.context import Context
 from whichgpu.api.plan.command import reproduce
-from whichgpu.api.verbs.fleet import question_of
+from whichgpu.api.plan.plan_verb import question_of
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.messages import msg
 

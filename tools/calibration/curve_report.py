@@ -83,7 +83,10 @@ def _predicted_without(
     out = set(left)
     kept = [sample for place, sample in enumerate(chosen) if place not in out]
     named = {name for sample in kept for name in (gpus[sample.gpu].architectures[0], gpus[sample.gpu].targets[0])}
-    start = {name: 1.0 if ".factor." in name and name.rsplit(".", 1)[1] not in named else value for name, value in p.items()}
+    start = {
+        name: 1.0 if ".architecture_multiplier." in name and name.rsplit(".", 1)[1] not in named else value
+        for name, value in p.items()
+    }
     return Problem([chosen[place] for place in left], gpus).predict(fit_all(kept, gpus, start, effort=6))
 
 

@@ -70,7 +70,7 @@ def _nchw_convolution(row: Mapping[str, Any]) -> Made:
 
 def _nchw_norm(row: Mapping[str, Any]) -> Made:
     """Batch normalisation of NCHW tensors: fp32 and fp16 by cuDNN, bf16 by PyTorch's own kernels."""
-    role = "channels_first" if row["dtype"] == "bf16" else "cudnn_planes"
+    role = "torch_nchw" if row["dtype"] == "bf16" else "cudnn_nchw"
     ops = tuple(replace(op, role=role, sizes={**op.sizes, "resident": 1.0}) for op in _moved(row))
     return f"{row['op']}.planes.{row['dtype']}", _family(row), ops
 
@@ -100,7 +100,7 @@ def _vllm_linear(row: Mapping[str, Any]) -> Made:
         return f"gemm.{row['dtype']}", "", (_gemm(row, unit),)
     m, n, k, width = float(row["m"]), float(row["n"]), float(row["k"]), BYTES[unit]
     product = replace(_gemm(row, unit), write=2.0 * m * n)
-    role = "quantise_vllm" if unit == "fp4" or "0.19" in row["engine"] else "quantise_apart"
+    role = "quantise_vllm" if unit == "fp4" or "0.19" in row["engine"] else "quantise_separate"
     quantise = Op("reduce", "bf16", read=2.0 * m * k, write=width * m * k, sizes={"rows": m, "width": k}, role=role)
     return f"gemm.{row['dtype']}", "", (quantise, product)
 
@@ -186,17 +186,17 @@ def _convolution(row: Mapping[str, Any]) -> tuple[Op, ...]:
 
 # Operators that move every element so often, in and out, in elements of their width: kind, role, read, written.
 _SIMPLE: dict[str, tuple[str, str, float, float]] = {
-    "add": ("pointwise", "add", 2, 1),
-    "mul": ("pointwise", "mul", 2, 1),
-    "add_nhwc": ("pointwise", "add", 2, 1),
-    "relu": ("pointwise", "relu", 1, 1),
-    "relu_inplace": ("pointwise", "relu", 1, 1),
-    "relu_bwd": ("pointwise", "threshold_backward", 2, 1),
-    "gelu": ("pointwise", "gelu", 1, 1),
-    "gelu_bwd": ("pointwise", "gelu_backward", 2, 1),
-    "silu": ("pointwise", "silu", 1, 1),
-    "silu_nhwc": ("pointwise", "silu_channels_last", 1, 1),
-    "silu_bwd": ("pointwise", "silu_backward", 2, 1),
+    "add": ("elementwise", "add", 2, 1),
+    "mul": ("elementwise", "mul", 2, 1),
+    "add_nhwc": ("elementwise", "add", 2, 1),
+    "relu": ("elementwise", "relu", 1, 1),
+    "relu_inplace": ("elementwise", "relu", 1, 1),
+    "relu_bwd": ("elementwise", "threshold_backward", 2, 1),
+    "gelu": ("elementwise", "gelu", 1, 1),
+    "gelu_bwd": ("elementwise", "gelu_backward", 2, 1),
+    "silu": ("elementwise", "silu", 1, 1),
+    "silu_nhwc": ("elementwise", "silu_nhwc", 1, 1),
+    "silu_bwd": ("elementwise", "silu_backward", 2, 1),
     "copy": ("copy", "", 1, 1),
     "transpose_copy": ("transpose", "matrix", 1, 1),
     "softmax": ("softmax", "", 1, 1),
@@ -232,12 +232,12 @@ def _moved(row: Mapping[str, Any]) -> tuple[Op, ...]:
         role = "" if role == "cudnn" and width == 2 else role  # in bf16 PyTorch's own runs after all
         return (move(kind, read * width, write * width, role),)
     if name in ("cast", "upcast"):  # to fp32, or from it
-        return (move("copy", 2.0, 4.0, "widen"),) if width == 2 else (move("copy", 4.0, 2.0),) if name == "cast" else ()
+        return (move("copy", 2.0, 4.0, "upcast"),) if width == 2 else (move("copy", 4.0, 2.0),) if name == "cast" else ()
     if name == "pow_mean":
-        squares = (move("pointwise", 4.0, 4.0, "pow"), move("reduce", 4.0, 0.0))
-        return squares if width == 4 else (move("copy", 2.0, 4.0, "widen"), *squares)
+        squares = (move("elementwise", 4.0, 4.0, "pow"), move("reduce", 4.0, 0.0))
+        return squares if width == 4 else (move("copy", 2.0, 4.0, "upcast"), *squares)
     if name == "squeeze_excite":  # a mean of each channel, a gate, and the product of both
-        return (move("pool", width, 0.0, "_adaptive_avg_pool2d"), move("pointwise", width, width, "strided"))
+        return (move("pool", width, 0.0, "_adaptive_avg_pool2d"), move("elementwise", width, width, "strided"))
     if name == "dropout":
         return (move("dropout", width, width + 1.0),)
     if name == "max_pool":  # 3x3 windows at stride 2; the places of the largest are kept

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from whichgpu.api.facts.catalog import Comparison, CpusAnswer, FactReport, GpusAnswer, InstancesAnswer, RegionsAnswer
+from whichgpu.api.facts.catalog import CpusAnswer, FactReport, GpusAnswer, InstancesAnswer, RegionsAnswer
 from whichgpu.api.facts.engines import EnginesAnswer
 from whichgpu.api.facts.models import ModelsAnswer
 from whichgpu.api.facts.relative_speed import RelativeAnswer
@@ -25,9 +25,9 @@ from whichgpu.api.prices.changes import DiffAnswer, WatchAnswer
 from whichgpu.api.prices.history import HistoryAnswer
 from whichgpu.api.prices.offers import OffersAnswer
 from whichgpu.api.prices.store import LiveStatus, PriceImportAnswer
+from whichgpu.api.workloads.compare import ComparedSpeed, Comparison
 from whichgpu.api.workloads.estimate import EstimateAnswer
 from whichgpu.api.workloads.fit import FitAnswer
-from whichgpu.api.workloads.side_by_side import ComparedSpeed
 from whichgpu.base.messages import Message
 from whichgpu.catalog.checks.run import CheckReport
 from whichgpu.catalog.status import CatalogStatus

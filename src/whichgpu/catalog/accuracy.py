@@ -44,12 +44,12 @@ def build_accuracy(row: Row) -> Accuracy:
     return record_of(Accuracy, row, **{name: plain_number(row[name]) for name in ("baseline", "score", "loss_percent")})
 
 
-def accuracy_note(known: Iterable[Accuracy], models: Iterable[Model], model: str, precision: str) -> AccuracyNote | None:
+def accuracy_note(evaluations: Iterable[Accuracy], models: Iterable[Model], model: str, precision: str) -> AccuracyNote | None:
     """Published results for a model (by any of its names) in a precision, worst first; None if there are none."""
-    rows = [row for row in known if row.precision == precision]
+    rows = [row for row in evaluations if row.precision == precision]
     measured = {id for row in rows for id in row.models}
-    wanted = model_key(model)
-    ids = {row.id for row in models if row.id in measured and wanted in map(model_key, row.names)}
+    key = model_key(model)
+    ids = {row.id for row in models if row.id in measured and key in map(model_key, row.names)}
     comparisons = sorted((row for row in rows if ids & set(row.models)), key=lambda row: -row.loss_percent)
     if not comparisons:
         return None

@@ -55,19 +55,19 @@ class Exchanger:
 
     day: date
     table: Sequence[DollarExchangeRate] = ()
-    given: Mapping[str, Decimal] = field(default_factory=dict)  # units per US dollar
+    user_rates: Mapping[str, Decimal] = field(default_factory=dict)  # units per US dollar
     max_gap_days: int = MAX_GAP_DAYS
     _rates: dict[tuple[str, str], Rate] = field(default_factory=dict)
 
-    def known(self) -> tuple[str, ...]:
+    def currencies(self) -> tuple[str, ...]:
         """Currencies with a rate."""
-        return tuple(sorted({*ECB, *(row.currency for row in self.table), *self.given}))
+        return tuple(sorted({*ECB, *(row.currency for row in self.table), *self.user_rates}))
 
     def check(self, currency: str) -> str:
         """Return the currency code in capitals; raise with the nearest codes if it is unknown."""
         code = currency.strip().upper()
-        if code not in self.known():
-            raise unknown_word("currency", currency, self.known())
+        if code not in self.currencies():
+            raise unknown_word("currency", currency, self.currencies())
         return code
 
     def rate(self, source: str, target: str) -> Rate:
@@ -96,7 +96,7 @@ class Exchanger:
     def _cross(self, source: str, target: str) -> Rate:
         if source == target:
             return Rate(Decimal(1), None, SOURCE)
-        if source in ECB and target in ECB and not {source, target} & set(self.given):
+        if source in ECB and target in ECB and not {source, target} & set(self.user_rates):
             return self._euro_cross(source, target)
         through = [self._dollar(source), self._dollar(target)]
         dates = [rate.date for rate in through if rate.date]
@@ -105,8 +105,8 @@ class Exchanger:
 
     def _dollar(self, currency: str) -> Rate:
         """Units of a currency per US dollar."""
-        if currency in self.given:
-            return Rate(self.given[currency], None, "given")
+        if currency in self.user_rates:
+            return Rate(self.user_rates[currency], None, "given")
         if currency == DOLLAR:
             return Rate(Decimal(1), None, SOURCE)
         if currency in ECB:

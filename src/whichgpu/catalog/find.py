@@ -43,8 +43,8 @@ def find_gpus(catalog: Catalog, name: str) -> tuple[Gpu, ...]:
         return matches
     if machines := exact_instances(catalog.instances, bare):
         return tuple({machine.gpu: catalog.gpu_in(machine) for machine in machines}.values())
-    known = [gpu.name for gpu in catalog.gpus] + [gpu.family for gpu in catalog.gpus]
-    raise _unknown("gpu", bare, known)
+    names = [gpu.name for gpu in catalog.gpus] + [gpu.family for gpu in catalog.gpus]
+    raise _unknown("gpu", bare, names)
 
 
 def gpus_named(catalog: Catalog, name: str, loosely: bool = True) -> tuple[Gpu, ...]:
@@ -57,7 +57,7 @@ def gpus_named(catalog: Catalog, name: str, loosely: bool = True) -> tuple[Gpu, 
     return ()
 
 
-def join_names(words: Sequence[str], known: Callable[[str], object]) -> tuple[str, ...]:
+def join_names(words: Sequence[str], is_name: Callable[[str], object]) -> tuple[str, ...]:
     """Join words typed without quotes to names: the longest known sequence is one name (`titan x T4`).
 
     Words that are all names by themselves are not joined: `RTX 3090 Ti` and `RTX 3090` are two.
@@ -66,7 +66,7 @@ def join_names(words: Sequence[str], known: Callable[[str], object]) -> tuple[st
     rest = list(words)
 
     def is_one_name(run: Sequence[str]) -> bool:
-        return bool(known(" ".join(run))) and not all(known(word) for word in run)
+        return bool(is_name(" ".join(run))) and not all(is_name(word) for word in run)
 
     while rest:
         length = next((n for n in range(min(len(rest), MAX_NAME_WORDS), 1, -1) if is_one_name(rest[:n])), 1)
@@ -125,9 +125,9 @@ def find_regions(catalog: Catalog, name: str) -> tuple[Region, ...]:
         return matches
     if city := find_city((region.city for region in catalog.regions if region.city), name):
         return tuple(region for region in catalog.regions if region.city == city)
-    known = [text for region in catalog.regions for text in (region.region, region.city or region.region)]
-    known += [country.name for country in countries()]
-    raise _unknown("region", name, known)
+    choices = [text for region in catalog.regions for text in (region.region, region.city or region.region)]
+    choices += [country.name for country in countries()]
+    raise _unknown("region", name, choices)
 
 
 def find_provider(catalog: Catalog, name: str) -> str:
@@ -138,8 +138,8 @@ def find_provider(catalog: Catalog, name: str) -> str:
     by_word = [provider.id for provider in catalog.providers if name.lower() in words(provider.name)]  # Amazon, Google
     if len(by_word) == 1:
         return by_word[0]
-    known = [text for provider in catalog.providers for text in (provider.id, provider.name)]
-    raise _unknown("provider", name, known)
+    names = [text for provider in catalog.providers for text in (provider.id, provider.name)]
+    raise _unknown("provider", name, names)
 
 
 def _exact_gpus(gpus: Iterable[Gpu], name: str) -> tuple[Gpu, ...]:
@@ -148,13 +148,13 @@ def _exact_gpus(gpus: Iterable[Gpu], name: str) -> tuple[Gpu, ...]:
 
 def _family_gpus(gpus: Sequence[Gpu], name: str) -> tuple[Gpu, ...]:
     """Variants of a family, filtered by the other words: `A100 80GB`, `H100 SXM5`, `titan x pascal`."""
-    wanted = _gpu_words(name)
+    name_words = _gpu_words(name)
     best: dict[int, list[Gpu]] = {}
     for gpu in gpus:
         family = _gpu_words(gpu.family)
-        rest = wanted - family
+        rest = name_words - family
         own = _gpu_words(f"{gpu.name} {gpu.memory_label.replace(' ', '')} {gpu.form_factor} {gpu.architecture}")
-        if family and family <= wanted and rest <= own:
+        if family and family <= name_words and rest <= own:
             best.setdefault(len(family), []).append(gpu)
     if best:
         return tuple(best[max(best)])
@@ -164,8 +164,8 @@ def _family_gpus(gpus: Sequence[Gpu], name: str) -> tuple[Gpu, ...]:
 
 def distinctive_words(family: str) -> tuple[str, ...]:
     """Words of a family name that distinguish it from others, in their order."""
-    kept = tuple(word for word in words(family) if word not in BRANDS)
-    return kept or words(family)
+    distinct = tuple(word for word in words(family) if word not in BRANDS)
+    return distinct or words(family)
 
 
 def _series_gpus(gpus: Iterable[Gpu], name: str) -> tuple[Gpu, ...]:
@@ -214,13 +214,13 @@ def _begins(rows: Iterable[T], name: str, names: Callable[[T], tuple[str, ...]])
 
 def _with_words(rows: Iterable[T], name: str, names: Callable[[T], tuple[str, ...]]) -> tuple[T, ...]:
     """Rows whose names together have all words of a name."""
-    wanted = set(words(name))
-    return tuple(row for row in rows if wanted and wanted <= set(words(" ".join(names(row)))))
+    name_words = set(words(name))
+    return tuple(row for row in rows if name_words and name_words <= set(words(" ".join(names(row)))))
 
 
-def _unknown(what: str, name: str, known: Sequence[str]) -> WhichGpuError:
-    if not known:  # A catalog as known at an early date may be empty.
+def _unknown(what: str, name: str, names: Sequence[str]) -> WhichGpuError:
+    if not names:  # A catalog as known at an early date may be empty.
         return NoAnswer("nothing-known", msg(f"error.no-{what}", n=0), msg("hint.nothing-known"))
-    choices = nearest(name, known)
+    choices = nearest(name, names)
     hint = msg("hint.nearest", choices=choices) if choices else msg(f"hint.list-{what}s")
     return UnknownName(f"unknown-{what}", msg(f"error.unknown-{what}", name=name), hint, choices)

@@ -168,8 +168,8 @@ def to_base_units(cell: Decimal | int | None, scale: int) -> int | None:
 def _pcie(generation: Decimal | None, lanes: int | None) -> Pcie | None:
     if generation is None or lanes is None:
         return None
-    lane = PCIE_LANE_BYTES.get(int(generation))
-    return Pcie(int(generation), lanes, 2 * lanes * lane if lane else None)
+    lane_bytes = PCIE_LANE_BYTES.get(int(generation))
+    return Pcie(int(generation), lanes, 2 * lanes * lane_bytes if lane_bytes else None)
 
 
 def _supports(row: Row, target: Row | None, unit: Row | None, peaks: Mapping[str, int], link: Link | None) -> tuple[str, ...]:

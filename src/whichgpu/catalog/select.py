@@ -135,13 +135,13 @@ def parse_span(text: str) -> tuple[float, float]:
     return low, high
 
 
-def check_supports(wanted: Sequence[str], gpus: Iterable[Gpu]) -> tuple[str, ...]:
+def check_supports(required: Sequence[str], gpus: Iterable[Gpu]) -> tuple[str, ...]:
     """Return the features if some GPU has each of them; raise with the nearest ones otherwise."""
-    known = sorted({feature for gpu in gpus for feature in gpu.supports})
-    for feature in wanted:
-        if feature not in known:
-            raise unknown_word("feature", feature, known)
-    return tuple(wanted)
+    all_features = sorted({feature for gpu in gpus for feature in gpu.supports})
+    for feature in required:
+        if feature not in all_features:
+            raise unknown_word("feature", feature, all_features)
+    return tuple(required)
 
 
 def is_open(region: Region, day: date) -> bool:

@@ -107,9 +107,9 @@ class TermLine:
 
 def term_lines(one: Candidate, market: Market) -> tuple[TermLine, ...]:
     """Return every term on which the candidate's machine is offered in its region, cheapest hour first."""
-    table = market.table.taken(market.rows)
+    table = market.table.select_rows(market.rows)
     names = {"provider": one.provider, "instance": one.instance, "region": one.region}
-    same = np.all([table.named(column, (name,)) for column, name in names.items()], axis=0)
+    same = np.all([table.matches(column, (name,)) for column, name in names.items()], axis=0)
     lines = [
         TermLine(
             table.word("term", row),

@@ -33,6 +33,7 @@ class Constraints:
     gpu_ids: frozenset[str] | None = None
     machines: frozenset[tuple[str, str]] | None = None  # provider and instance
     providers: tuple[str, ...] = ()
+    excluded_providers: tuple[str, ...] = ()
     regions: frozenset[tuple[str, str]] | None = None
     terms: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()

@@ -144,13 +144,13 @@ def simulate_policy(case: PolicyCase, seed: int) -> PolicyCost:
         load, pace = _long_enough(case.load, own)
         outcome = simulate_fleet(replace(own, interruptions=faster(own.interruptions, pace)), load.arrivals(), load.hash_tokens)
         met = share_within_objectives(outcome, case.goals, WARM_UP_SHARE if load.steady else 0.0)
-        kept = met >= case.goals.percentile / 100.0
-        if kept or extra >= MAX_EXTRA_MACHINES:
+        objectives_hold = met >= case.goals.percentile / 100.0
+        if objectives_hold or extra >= MAX_EXTRA_MACHINES:
             break
         fleet, extra = _with_one_more(fleet, outcome), extra + 1
     requests = len(outcome.served.arrived)
     return PolicyCost(
-        policy=case.policy, cost=UNPRICED, kept=kept, met=met, more=extra,
+        policy=case.policy, cost=UNPRICED, kept=objectives_hold, met=met, more=extra,
         copies={pool.name: pool.replicas for pool in own.pools}, spot={pool.name: pool.spot for pool in own.pools},
         spot_share=0.0, lost=outcome.lost / requests / pace, retried=outcome.retried / requests / pace, requests=requests,
         interruptions=outcome.interruptions, hours=outcome.seconds / HOUR, pace=pace,
@@ -166,9 +166,9 @@ def _long_enough(load: Load, fleet: Fleet) -> tuple[Load, float]:
     """A load with enough requests for the interruptions wanted, or the most that are simulated and the pace they need."""
     spot, interruptions = sum(pool.spot for pool in fleet.pools), fleet.interruptions
     hours = SIMULATED_INTERRUPTIONS / (interruptions.rate * spot) if spot and interruptions.rate > 0 else 0.0
-    wanted = hours * HOUR * load.rate
-    count = int(max(load.requests, min(MAX_REQUESTS, wanted)))
-    pace = max(1.0, min(wanted / count, interruptions.warm_up / MIN_STARTUP))
+    needed = hours * HOUR * load.rate
+    count = int(max(load.requests, min(MAX_REQUESTS, needed)))
+    pace = max(1.0, min(needed / count, interruptions.warm_up / MIN_STARTUP))
     return load.at(load.rate, count), pace
 
 

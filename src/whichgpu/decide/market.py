@@ -74,14 +74,14 @@ def market(
     rates = _exchange_rates(of_day, exchanger, constraints.currency)
     passing, rejected = _passing(of_day, catalog, constraints, seconds, engine, rates)
     rows = np.flatnonzero(passing)
-    left = of_day.taken(rows)
+    left = of_day.select_rows(rows)
     price = left.price * rates[left.column("currency")]
     if discounts:
         factor = np.ones(len(of_day.words))
         for name, share in discounts.items():
             if (code := of_day.place(name)) is not None:
                 factor[code] = 1.0 - share
-        price = np.where(left.named("standing", ("list",)), price * factor[left.column("provider")], price)
+        price = np.where(left.matches("standing", ("list",)), price * factor[left.column("provider")], price)
     rate = float(exchanger.rate("USD", constraints.currency).value) if constraints.currency != "USD" else 1.0
     return Market(of_day, rows, price, rejected, steps, step_of[rows], seconds[rows], constraints.day, rate)
 
@@ -149,13 +149,15 @@ def _tests(
         yield "needs", by_gpu(lambda gpu: set(constraints.needs) <= set(gpu.supports))
     if constraints.min_memory:
         yield "min-memory", by_gpu(lambda gpu: gpu.memory_marketed_bytes >= (constraints.min_memory or 0))
-    own = table.named("provider", ("owned",))  # The user's own machines pass filters of provider, place and term.
+    own = table.matches("provider", ("owned",))  # The user's own machines pass filters of provider, place and term.
     if constraints.providers:
-        yield "provider", table.named("provider", constraints.providers) | own
+        yield "provider", table.matches("provider", constraints.providers) | own
+    if constraints.excluded_providers:
+        yield "exclude-provider", ~table.matches("provider", constraints.excluded_providers) | own
     if constraints.regions is not None:
         yield "region", by_pair("region", constraints.regions) | own
     if constraints.terms:
-        yield "term", table.named("term", constraints.terms) | own
+        yield "term", table.matches("term", constraints.terms) | own
     if constraints.max_latency is not None:
         yield "max-latency", (np.nan_to_num(trips, nan=np.inf) <= constraints.max_latency) | own
     yield "gpus", table.gpus <= constraints.span[1]
@@ -169,18 +171,18 @@ def _fresh(table: PriceTable, catalog: Catalog, constraints: Constraints) -> Boo
     if constraints.max_age is not None:
         return np.asarray(age * DAY <= constraints.max_age)
     markets = [one.id for one in catalog.providers if one.kind == MARKETPLACE and one.id not in constraints.providers]
-    moving = table.named("provider", markets)
+    moving = table.matches("provider", markets)
     if "spot" not in constraints.terms:
-        moving |= table.named("term", ("spot",))
-    named = bool(constraints.providers) or constraints.machines is not None or constraints.gpu_ids is not None
-    lasting = np.full(len(table), named) | (age <= LASTING_DAYS) | table.named("term", ("owned",))
+        moving |= table.matches("term", ("spot",))
+    names_offers = bool(constraints.providers) or constraints.machines is not None or constraints.gpu_ids is not None
+    lasting = np.full(len(table), names_offers) | (age <= LASTING_DAYS) | table.matches("term", ("owned",))
     return np.asarray(np.where(moving, age <= MOVING_DAYS, lasting))
 
 
 def _prices_of_day(table: PriceTable, rules: Sequence[Discount], day: date) -> PricesOfDay:
     """Return the prices valid on a day with derived discounts; cached together with the table and rules its key identifies."""
     key = id(table), id(rules), day
-    return _PRICES_OF_DAY.get(key, lambda: (_with_rules(table.taken(rows_on_day(table, day)), rules, day), table, rules))[0]
+    return _PRICES_OF_DAY.get(key, lambda: (_with_rules(table.select_rows(rows_on_day(table, day)), rules, day), table, rules))[0]
 
 
 def _with_rules(table: PriceTable, rules: Sequence[Discount], day: date) -> PricesOfDay:
@@ -193,14 +195,14 @@ def _with_rules(table: PriceTable, rules: Sequence[Discount], day: date) -> Pric
     for rule in rules:
         if first_day(rule.first) > day or (rule.last and first_day(rule.last) < day) or table.place(rule.provider) is None:
             continue
-        base = np.flatnonzero(table.named("provider", (rule.provider,)) & table.named("term", ("on-demand",)))
+        base = np.flatnonzero(table.matches("provider", (rule.provider,)) & table.matches("term", ("on-demand",)))
         instances = table.column("instance")[base]
         fitting = [code for code in np.unique(instances).tolist() if table.words[code].startswith(rule.instances)]
         base = base[np.isin(instances, fitting)]
-        rows = base[~np.isin(machines[base], machines[table.named("term", (rule.term,))])]
+        rows = base[~np.isin(machines[base], machines[table.matches("term", (rule.term,))])]
         if not len(rows):
             continue
-        part = table.taken(rows)
+        part = table.select_rows(rows)
         places, numbers = part.places.copy(), part.numbers.copy()
         places[WORDS.index("term")] = words.setdefault(rule.term, len(words))
         places[WORDS.index("source")] = words.setdefault(rule.sources[0], len(words))
@@ -227,7 +229,7 @@ def _machine_and_region(table: PriceTable) -> Ints:
 
 def terms_of(market: Market) -> OfferTerms:
     """Return the billing terms of each offer, which the cost of a run depends on."""
-    table, words = market.table.taken(market.rows), market.table.words
+    table, words = market.table.select_rows(market.rows), market.table.words
     column = table.column("provider")
     providers = {code: words[code] for code in np.unique(column).tolist()}
     billing = {code: billing_on(name, market.day) for code, name in providers.items()}
@@ -252,7 +254,7 @@ def terms_of(market: Market) -> OfferTerms:
         price=market.price, machines=np.ones(len(table)), spot=names == "spot",
         years=np.array([committed_years(name) for name in names.tolist()], dtype=float), granularity=granularity, minimum=minimum,
         on_demand=_on_demand(table, names, market.price),
-        host=np.where(table.named("includes", ("gpu",)), host * table.gpus, 0.0),
+        host=np.where(table.matches("includes", ("gpu",)), host * table.gpus, 0.0),
         disk=by_provider({code: one.get("disk", 0.0) * market.rate for code, one in charges.items()}),
         egress=by_provider({code: one.get("egress", 0.0) * market.rate for code, one in charges.items()}),
         steps=market.steps, step_of=market.step_of,

@@ -41,7 +41,7 @@ class OfferSelection:
     spelled: dict[str, str]
     assumptions: tuple[Message, ...] = ()
     purchase: Mapping[str, Decimal] = field(default_factory=dict)
-    given: frozenset[str] = frozenset()  # GPUs whose price to buy the user gave
+    user_priced: frozenset[str] = frozenset()  # GPUs whose price to buy the user gave
 
 
 def select_offers(
@@ -69,7 +69,7 @@ def select_offers(
     offers += owned_offers(constraints.owned, catalog, day, power_price)
     discounts = {name: float(share) for name, share in own_prices.discounts.items()} if own_prices else None
     rented = market(price_table(catalog, offers), catalog, constraints, exchanger, trips, discounts, engine)
-    return OfferSelection(constraints, rented, query.spelled(), given=frozenset(card_prices))
+    return OfferSelection(constraints, rented, query.spelled(), user_priced=frozenset(card_prices))
 
 
 def _in_currency(dollars: Mapping[str, Decimal], currency: str, exchanger: Exchanger) -> dict[str, float]:
@@ -80,7 +80,13 @@ def _constraints(query: Requirements, day: date, catalog: Catalog, exchanger: Ex
     filter = offer_filter(
         catalog,
         OffersQuery(
-            gpu=query.gpu, instance=query.instance, provider=query.provider, region=query.region, term=query.term, gpus=query.gpus
+            gpu=query.gpu,
+            instance=query.instance,
+            provider=query.provider,
+            exclude_provider=query.exclude_provider,
+            region=query.region,
+            term=query.term,
+            gpus=query.gpus,
         ),
     )
     budget, per = parse_money(query.budget) if query.budget else (None, None)
@@ -91,7 +97,8 @@ def _constraints(query: Requirements, day: date, catalog: Catalog, exchanger: Ex
         budget = Money(exchanger.convert(budget, currency)[0].amount, currency)
     memory = query.min_memory
     return Constraints(
-        day=day, gpu_ids=filter.gpu_ids, machines=filter.instances, providers=filter.providers, regions=filter.regions,
+        day=day, gpu_ids=filter.gpu_ids, machines=filter.instances, providers=filter.providers,
+        excluded_providers=filter.excluded_providers, regions=filter.regions,
         terms=filter.terms, needs=check_supports(split_names(query.needs), catalog.gpus), gpus=filter.gpus,
         min_memory=parse_bytes(memory) if isinstance(memory, str) else memory,
         max_latency=_seconds(query.max_latency), budget=budget, budget_per=per, deadline=_seconds(query.deadline),

@@ -80,15 +80,15 @@ class Question:
 
     def _request(self) -> WorkloadRequest:
         """Fill in the workload's defaults; raise an error if it contradicts itself or the requirements."""
-        given, workload, lookups = self.spelled.given, self.spelled.workload, self.lookups
+        stated, workload, lookups = self.spelled.user_fields, self.spelled.workload, self.lookups
         if not self.modelled:
-            return WorkloadRequest(replace(workload, engine=None), given, ANY_MODEL, lookups.calibration, workload)
+            return WorkloadRequest(replace(workload, engine=None), stated, ANY_MODEL, lookups.calibration, workload)
         if workload.serving and workload.rate is None and workload.batch is None:
             workload = replace(workload, rate=SERVICE_RATE)
         shape = lookups.shape_for(workload)
         validate_workload(workload, shape)
-        check_against_task(self.query, workload, given, shape.is_transformer if workload.training else shape.is_generative)
-        if workload.serving and shape.is_generative and not {"tpot_max", "ttft_max", "batch"} & given:
+        check_against_task(self.query, workload, stated, shape.is_transformer if workload.training else shape.is_generative)
+        if workload.serving and shape.is_generative and not {"tpot_max", "ttft_max", "batch"} & stated:
             workload = replace(workload, tpot_max=SERVICE_TPOT)
         if workload.seq_out == 1:
             workload = replace(workload, tpot_max=None)  # An answer of one token has no time between tokens.
@@ -97,9 +97,9 @@ class Question:
         if workload.serving and shape.is_generative and workload.rate is not None:
             check_percentile(workload.percentile)
         if workload.steps is not None:
-            given = given | {"batch"}
-        filled = fill_defaults(workload, shape, given)
-        return WorkloadRequest(filled, given, shape, lookups.calibration, self.spelled.workload)
+            stated = stated | {"batch"}
+        filled = fill_defaults(workload, shape, stated)
+        return WorkloadRequest(filled, stated, shape, lookups.calibration, self.spelled.workload)
 
     def _offers(self, request: WorkloadRequest) -> OfferSelection:
         engines = self.lookups.catalog.engines if self.modelled else ()

@@ -28,25 +28,25 @@ def leader(_: Candidates, order: Ints) -> Iterable[int]:
 
 
 def rank_candidates(
-    screened: EvaluatedQuestion, sort: Order, listed: Leaders = leader, shown: Leaders = leader
+    screened: EvaluatedQuestion, sort: Order, listed: Leaders = leader, displayed: Leaders = leader
 ) -> RankedCandidates:
     """Sort the candidates of a screened question, refining the groups of the leaders until none of them is only screened.
 
     A screen is cheap and covers all groups: training times are interpolated, served rates bounded by queueing formulas, offline
     batches taken from a grid. The refiner of the workload evaluates the leaders exactly; what changes may bring up others. Most
-    refiners make one pass over the rows `listed`; the one of services makes a second over all rows `shown`.
+    refiners make one pass over the rows `listed`; the one of services makes a second over all rows `displayed`.
     """
     refiner = refiner_for(screened)
-    for starting, leaders in refiner.passes(listed, shown):
+    for starting, leaders in refiner.passes(listed, displayed):
         results = starting
         while True:
             candidates = screened.join(results)
             order = sort(candidates)
             if len(order):
-                wanted = dict.fromkeys(int(candidates.group[at]) for at in leaders(candidates, order))
+                leading_groups = dict.fromkeys(int(candidates.group[at]) for at in leaders(candidates, order))
             else:
-                wanted = dict.fromkeys(refiner.nearest(candidates))
-            refined = refiner.refine(wanted, candidates.group[order])
+                leading_groups = dict.fromkeys(refiner.nearest(candidates))
+            refined = refiner.refine(leading_groups, candidates.group[order])
             if not refined:  # Every leader is refined: the shortlist no longer changes.
                 break
             results = [refined.get(group, result) for group, result in enumerate(results)]

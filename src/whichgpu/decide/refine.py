@@ -40,7 +40,7 @@ def refiner_for(screened: EvaluatedQuestion) -> Refiner:
     bounded = any(isinstance(one, Configuration) and one.rate_bound is not None for one in screened.results)
     if workload.rate is not None and bounded:
         return ServingRefiner(screened)
-    if chooses_batch(workload, request.given) and workload.generating and request.shape.is_generative:
+    if chooses_batch(workload, request.stated) and workload.generating and request.shape.is_generative:
         return OfflineRefiner(screened)
     if workload.training and request.shape.is_transformer:
         return TrainingRefiner(screened)
@@ -54,7 +54,7 @@ class Refiner:
         self.screened, self.request, self.groups = screened, screened.request, screened.groups.groups
         self.done: dict[int, GroupResult] = {}
 
-    def passes(self, listed: Leaders, shown: Leaders) -> Passes:
+    def passes(self, listed: Leaders, displayed: Leaders) -> Passes:
         """Yield the results to start from and the rows whose groups are refined, for each pass."""
         yield list(self.screened.results), listed
 
@@ -62,7 +62,7 @@ class Refiner:
         """Return the groups to refine if no candidate passes."""
         return ()
 
-    def refine(self, wanted: Iterable[int], order: Ints) -> dict[int, GroupResult]:
+    def refine(self, leading_groups: Iterable[int], order: Ints) -> dict[int, GroupResult]:
         """Return better results of groups, none once those wanted are refined; `order` has the groups of all candidates."""
         return {}
 
@@ -83,11 +83,11 @@ class TrainingRefiner(Refiner):
         """Return the groups on which the proposed changes of budget and deadline rest."""
         return groups_nearest(candidates, self.screened.selection.constraints)
 
-    def refine(self, wanted: Iterable[int], order: Ints) -> dict[int, GroupResult]:
+    def refine(self, leading_groups: Iterable[int], order: Ints) -> dict[int, GroupResult]:
         """Return the exact step of each group wanted."""
         if len(self.done) >= MAX_TRAINING_GROUPS:
             return {}
-        refined = {at: exact_training(self.request, self.groups[at], one) for at, one in self._screened(wanted).items()}
+        refined = {at: exact_training(self.request, self.groups[at], one) for at, one in self._screened(leading_groups).items()}
         self.done |= refined
         return refined
 
@@ -97,17 +97,17 @@ class OfflineRefiner(Refiner):
 
     def __init__(self, screened: EvaluatedQuestion) -> None:
         super().__init__(screened)
-        self._replicas: dict[tuple[str, Parallel, Fabric], GroupResult] = {}  # results with one replica
+        self._replicas: dict[tuple[tuple[str, float, Fabric], Parallel], GroupResult] = {}  # results with one replica
 
-    def refine(self, wanted: Iterable[int], order: Ints) -> dict[int, GroupResult]:
+    def refine(self, leading_groups: Iterable[int], order: Ints) -> dict[int, GroupResult]:
         """Return each group wanted at the concurrency with the highest throughput that fits."""
-        left = list(self._screened(wanted).items())[: MAX_GROUPS - len(self.done)]
+        left = list(self._screened(leading_groups).items())[: MAX_GROUPS - len(self.done)]
         refined = {at: self._offline(self.groups[at], one) for at, one in left}
         self.done |= refined
         return refined
 
     def _offline(self, group: Group, one: Configuration) -> GroupResult:
-        key = group.gpu.id, replace(one.parallel, dp=1), group.fabric
+        key = group.kind, replace(one.parallel, dp=1)
         if key not in self._replicas:
             self._replicas[key] = _offline_replica(self.request, group, one)
         replica, dp = self._replicas[key], one.parallel.dp
@@ -133,15 +133,15 @@ class ServingRefiner(Refiner):
         self._bounded: set[int] = set()
         self._ahead = AHEAD
 
-    def passes(self, listed: Leaders, shown: Leaders) -> Passes:
+    def passes(self, listed: Leaders, displayed: Leaders) -> Passes:
         """Yield upper bounds with the rows listed, then simulated and safe rates with all rows shown."""
         yield [_at_rate_bound(one) for one in self.screened.results], listed
         self._ahead = 0
-        yield [self.done.get(at, one) for at, one in enumerate(self.screened.results)], shown
+        yield [self.done.get(at, one) for at, one in enumerate(self.screened.results)], displayed
 
-    def refine(self, wanted: Iterable[int], order: Ints) -> dict[int, GroupResult]:
+    def refine(self, leading_groups: Iterable[int], order: Ints) -> dict[int, GroupResult]:
         """Return closer bounds of groups wanted that have only the screen's; else simulate them."""
-        left = self._screened(wanted)
+        left = self._screened(leading_groups)
         if any(at not in self._bounded for at in left):
             first = order[np.sort(np.unique(order, return_index=True)[1])[: self._ahead]].tolist()
             new = {at: one for at, one in (left | self._screened(first)).items() if at not in self._bounded}
@@ -192,8 +192,8 @@ def exact_training(request: WorkloadRequest, group: Group, one: Configuration) -
     """
     gpu, shape = group.gpu, request.shape
     workload = workload_of(request.workload, group, one)
-    if "batch" not in request.given or one.parallel.pp == 1:
-        workload = with_training_defaults(workload, shape, gpu, request.given, lambda it: estimate_memory(it, shape, gpu))
+    if "batch" not in request.stated or one.parallel.pp == 1:
+        workload = with_training_defaults(workload, shape, gpu, request.stated, lambda it: estimate_memory(it, shape, gpu))
     need = required_memory(estimate_memory(workload, shape, gpu), workload)
     fitted = fit(need, workload, gpu)
     if fitted.fits == "no":

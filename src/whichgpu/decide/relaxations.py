@@ -55,8 +55,8 @@ def no_answer(question: Question, screened: EvaluatedQuestion, ranked: RankedCan
 
 
 def _rejected_by_default_objective(screened: EvaluatedQuestion, candidates: Candidates) -> bool:
-    workload, given = screened.request.workload, screened.request.given
-    assumed = workload.serving and workload.tpot_max is not None and not set(OBJECTIVES) & given
+    workload, stated = screened.request.workload, screened.request.stated
+    assumed = workload.serving and workload.tpot_max is not None and not set(OBJECTIVES) & stated
     return assumed and any(candidates.rejected[name] for name in LATENCY_REASONS)
 
 
@@ -119,7 +119,9 @@ class Relaxations:
 
         def holds(factor: float) -> bool:
             looser: dict[str, Any] = {name: float(_milliseconds(workload, name, factor)) / 1000.0 for name in names}
-            spelled = ParsedWorkload(replace(self.question.spelled.workload, **looser), self.question.spelled.given | set(names))
+            spelled = ParsedWorkload(
+                replace(self.question.spelled.workload, **looser), self.question.spelled.user_fields | set(names)
+            )
             return has_answer(replace(self.question, spelled=spelled))
 
         low, high = 1.0, 1.0 + max(smallest_shortfall(self.results, "latency") or 0.0, TOLERANCE - 1.0)
@@ -138,10 +140,10 @@ class Relaxations:
         for name in FILTERS:
             if getattr(self.question.query, name):
                 yield self._with(**{name: DEFAULTS[name]}), msg("relax.without", flag=f"--{name.replace('_', '-')}")
-        if "engine" in spelled.given and rejected["engine"]:
+        if "engine" in spelled.user_fields and rejected["engine"]:
             yield self._with_workload("engine", None), msg("relax.without", flag="--engine")
-        if "parallel" in spelled.given and rejected["layout"]:
-            free = ParsedWorkload(replace(spelled.workload, parallel=Parallel()), spelled.given - {"parallel"})
+        if "parallel" in spelled.user_fields and rejected["layout"]:
+            free = ParsedWorkload(replace(spelled.workload, parallel=Parallel()), spelled.user_fields - {"parallel"})
             yield replace(self.question, spelled=free), msg("relax.without-layout")
 
     def _others(self) -> Iterator[Change]:
@@ -159,8 +161,8 @@ class Relaxations:
 
     def _with_workload(self, name: str, value: Any) -> Question:
         spelled = self.question.spelled
-        given = spelled.given - {name} if value is None else spelled.given | {name}
-        return replace(self.question, spelled=ParsedWorkload(replace(spelled.workload, **{name: value}), given))
+        stated = spelled.user_fields - {name} if value is None else spelled.user_fields | {name}
+        return replace(self.question, spelled=ParsedWorkload(replace(spelled.workload, **{name: value}), stated))
 
     def _first_count(self, counts: Iterator[float]) -> Iterator[Change]:
         """Yield the first number of GPUs with an answer."""

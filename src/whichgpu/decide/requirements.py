@@ -14,7 +14,7 @@ from whichgpu.base.units import parse_seconds
 from whichgpu.decide.constraints import Rank
 from whichgpu.workload.workload import Parallel, Workload
 
-MAX_ROWS = 1000
+MAX_ROWS = 1000  # candidates one answer may list (assumed)
 POSITIVE_DURATIONS = ("checkpoint_every", "deadline", "duration", "max_age")
 DURATIONS = (*POSITIVE_DURATIONS, "startup", "max_latency")
 MAX_YEARS = 100  # of any duration
@@ -28,6 +28,7 @@ class Requirements:
     gpu: Sequence[str] | str = ()
     instance: Sequence[str] | str = ()
     provider: Sequence[str] | str = ()
+    exclude_provider: Sequence[str] | str = ()
     region: Sequence[str] | str = ()
     term: Sequence[str] | str = ()
     needs: Sequence[str] | str = ()
@@ -95,14 +96,14 @@ def check_requirements(query: Requirements) -> None:
             raise invalid_value(name, value, msg("wants.years", most=MAX_YEARS))
 
 
-def check_against_task(query: Requirements, workload: Workload, given: Collection[str], has_layouts: bool) -> None:
+def check_against_task(query: Requirements, workload: Workload, stated: Collection[str], has_layouts: bool) -> None:
     """Raise an error if a value has no meaning for the task: a deadline of a service, a layout that is not searched.
 
     `has_layouts` says whether the task's layouts are searched: training of transformers, generation.
     """
     if query.deadline is not None and workload.serving:
         raise UsageError("contradiction", msg("error.deadline-service"), msg("hint.deadline-service"), ("--deadline",))
-    if "parallel" not in given or (workload.training and has_layouts):
+    if "parallel" not in stated or (workload.training and has_layouts):
         return
     allowed = Parallel(tp=workload.parallel.tp) if has_layouts else Parallel()
     names = (field.name for field in fields(Parallel))

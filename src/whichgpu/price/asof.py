@@ -39,9 +39,9 @@ def price_on_day(runs: Iterable[Observation], day: date) -> PriceOnDay | None:
     """The price of one offer on a day, from all that was seen of it, in whatever order and by whatever sources."""
     best: tuple[date, str, Observation] | None = None
     for run in runs:
-        known = _known_until(run, day)
-        if known is not None and (best is None or (known, run.observed) > best[:2]):
-            best = known, run.observed, run
+        last_known_day = _known_until(run, day)
+        if last_known_day is not None and (best is None or (last_known_day, run.observed) > best[:2]):
+            best = last_known_day, run.observed, run
     if best is None or _gone(best[2], day):
         return None
     return _standing(best[2], day)
@@ -53,16 +53,16 @@ def prices_on_day(observations: Iterable[Observation], day: date) -> Iterator[Pr
     for run in observations:
         offers[run.key].append(run)
     for runs in offers.values():
-        if (found := price_on_day(runs, day)) is not None:
-            yield found
+        if (day_price := price_on_day(runs, day)) is not None:
+            yield day_price
 
 
 def _standing(run: Observation, day: date) -> PriceOnDay:
     first, last = _date(run.observed), _last(run)
-    seen = last if last <= day else first
+    observed = last if last <= day else first
     text = run.last_observed if last <= day else run.observed
     confidence: Confidence = "observed" if day in (first, last) else "bracketed" if first < day < last else "carried"
-    return PriceOnDay(run, text, (day - seen).days, confidence)
+    return PriceOnDay(run, text, (day - observed).days, confidence)
 
 
 def _known_until(run: Observation, day: date) -> date | None:

@@ -29,6 +29,7 @@ class OffersQuery:
     gpus: tuple[float, float] | None = None
     min_memory: int | None = None  # bytes of one GPU
     provider: Sequence[str] | str = ()
+    exclude_provider: Sequence[str] | str = ()
     region: Sequence[str] | str = ()
     term: Sequence[str] | str = ()
     near: str | None = None
@@ -48,17 +49,17 @@ def offer_filter(catalog: Catalog, query: OffersQuery) -> OfferFilter:
     counts: set[int] = set()
     for name in split_names(query.gpu):
         count, bare = split_count(name)
-        if not gpus_named(catalog, name) and (named := exact_instances(catalog.instances, bare)):
-            machines |= {(row.provider, row.instance) for row in named}
+        if not gpus_named(catalog, name) and (exact_matches := exact_instances(catalog.instances, bare)):
+            machines |= {(row.provider, row.instance) for row in exact_matches}
         elif count is not None and not gpus_named(catalog, bare):
             count = None  # a number that is part of the name: 5700XT
         if count:
             counts.add(count)
         ids |= {gpu.id for gpu in find_gpus(catalog, name)}
     for name in split_names(query.instance):
-        found = _machines(catalog, name)
-        machines |= {(provider, instance) for provider, instance, _ in found}
-        ids |= {gpu for _, _, gpu in found}
+        matches = _machines(catalog, name)
+        machines |= {(provider, instance) for provider, instance, _ in matches}
+        ids |= {gpu for _, _, gpu in matches}
     places = {place for name in split_names(query.region) for place in _places(catalog, name)}
     terms = split_names(query.term)
     for term in terms:
@@ -71,6 +72,7 @@ def offer_filter(catalog: Catalog, query: OffersQuery) -> OfferFilter:
         gpus=query.gpus or ((float(only), float(only)) if only else None),
         min_memory=query.min_memory,
         providers=tuple(provider_named(catalog, name) for name in split_names(query.provider)),
+        excluded_providers=tuple(provider_named(catalog, name) for name in split_names(query.exclude_provider)),
         regions=frozenset(places) if split_names(query.region) else None,
         terms=terms,
         max_latency=query.max_latency,

@@ -66,15 +66,16 @@ class OfferFilter:
     gpus: tuple[float, float] | None = None
     min_memory: int | None = None  # bytes of one GPU as marketed
     providers: tuple[str, ...] = ()
+    excluded_providers: tuple[str, ...] = ()
     regions: frozenset[tuple[str, str]] | None = None
     terms: tuple[str, ...] = ()
     max_latency: float | None = None  # seconds
 
-    def wishes(self, gpus: Mapping[str, Gpu]) -> dict[str, Callable[[Offer], bool]]:
+    def tests(self, gpus: Mapping[str, Gpu]) -> dict[str, Callable[[Offer], bool]]:
         """Predicate of each condition by the name of its flag."""
         low, high = self.gpus or (0.0, 0.0)
 
-        def enough(offer: Offer) -> bool:
+        def has_gpus(offer: Offer) -> bool:
             card = gpus.get(offer.gpu)
             return card is not None and card.memory_marketed_bytes * min(offer.gpus, 1) >= (self.min_memory or 0)
 
@@ -85,13 +86,14 @@ class OfferFilter:
             "gpu": (self.gpu_ids, lambda offer: offer.gpu in (self.gpu_ids or ())),
             "instance": (self.instances, lambda offer: (offer.provider, offer.instance) in (self.instances or ())),
             "gpus": (self.gpus, lambda offer: low <= offer.gpus <= high),
-            "min_memory": (self.min_memory, enough),
+            "min_memory": (self.min_memory, has_gpus),
             "provider": (self.providers or None, lambda offer: offer.provider in self.providers),
+            "exclude_provider": (self.excluded_providers or None, lambda offer: offer.provider not in self.excluded_providers),
             "region": (self.regions, lambda offer: (offer.provider, offer.region) in (self.regions or ())),
             "term": (self.terms or None, lambda offer: offer.term in self.terms),
             "max_latency": (self.max_latency, near),
         }
-        return {name: test for name, (wish, test) in tests.items() if wish is not None}
+        return {name: test for name, (required, test) in tests.items() if required is not None}
 
 
 def build_offer(
@@ -161,9 +163,11 @@ def cheapest_by_group(offers: Iterable[Offer], names: Sequence[str], exchanger: 
 
 
 MONEY = ("price", "price_per_gpu_hour", "price_month", "upfront")
-PLAIN = ("provider", "instance", "region", "gpu", "gpu_name", "gpus", "term", "payment", "valid_from", "observed_at", "age_days",
-         "confidence", "includes", "standing", "source", "round_trip")  # fmt: skip
-SORTABLE = (*MONEY, *PLAIN)
+SORTABLE = (
+    *MONEY,
+    *("provider", "instance", "region", "gpu", "gpu_name", "gpus", "term", "payment", "valid_from", "observed_at", "age_days"),
+    *("confidence", "includes", "standing", "source", "round_trip"),
+)
 
 
 def ordered(offers: Iterable[Offer], field: str | None, exchanger: Exchanger) -> list[Offer]:
@@ -172,18 +176,18 @@ def ordered(offers: Iterable[Offer], field: str | None, exchanger: Exchanger) ->
     Money is compared as dollars whatever it is shown in; offers that lack the field come last. Of equal ones the nearer comes
     first where round trips are known.
     """
-    wanted = field or "price_per_gpu_hour"
-    down, name = wanted.startswith("-"), wanted.removeprefix("-").replace("-", "_")
+    sort_field = field or "price_per_gpu_hour"
+    down, name = sort_field.startswith("-"), sort_field.removeprefix("-").replace("-", "_")
     if name not in SORTABLE:
         raise unknown_word("field", name, SORTABLE)
 
     def value(offer: Offer) -> Any:
-        found = getattr(offer, name)
-        if isinstance(found, Money):
-            return dollars(found, exchanger)
-        if isinstance(found, Figure):
-            return found.value
-        return found.lower() if isinstance(found, str) else found
+        raw = getattr(offer, name)
+        if isinstance(raw, Money):
+            return dollars(raw, exchanger)
+        if isinstance(raw, Figure):
+            return raw.value
+        return raw.lower() if isinstance(raw, str) else raw
 
     def tie(offer: Offer) -> tuple[float, str, str, str, str, str]:
         trip = float("inf") if offer.round_trip is None else offer.round_trip.value

@@ -97,20 +97,20 @@ def compare_with_rent(own: OwnershipCosts, rent: float) -> RentComparison:
 
 def sensitivity(own: OwnershipCosts, rent: float) -> dict[str, tuple[float | None, float | None]]:
     """The use to break even with each input a third lower and a third higher."""
-    found = {}
+    changes = {}
     for name in ("gpu_price", "power_price", "residual", "years"):
         value = getattr(own, name)
-        found[name] = tuple(
+        changes[name] = tuple(
             compare_with_rent(replace(own, **{name: value * factor}), rent).break_even_use for factor in (2 / 3, 4 / 3)
         )
-    found["rent"] = tuple(compare_with_rent(own, rent * factor).break_even_use for factor in (2 / 3, 4 / 3))
-    return found  # type: ignore[return-value]
+    changes["rent"] = tuple(compare_with_rent(own, rent * factor).break_even_use for factor in (2 / 3, 4 / 3))
+    return changes  # type: ignore[return-value]
 
 
-def host_price(gpu_price: float, least: float = HOST_LEAST) -> float:
+def host_price(gpu_price: float, minimum: float = HOST_LEAST) -> float:
     """Assumed price of the rest of a machine, in the currency of `gpu_price`.
 
     >>> host_price(1000.0), host_price(40000.0)
     (800.0, 10000.0)
     """
-    return max(least, HOST_SHARE * gpu_price)
+    return max(minimum, HOST_SHARE * gpu_price)

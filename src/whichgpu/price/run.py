@@ -58,8 +58,8 @@ class RunCost:
     @property
     def cost(self) -> Floats:
         """Total cost."""
-        found: Floats = self.machine + self.host + self.disk + self.egress
-        return found
+        total: Floats = self.machine + self.host + self.disk + self.egress
+        return total
 
 
 @dataclass(frozen=True, slots=True)

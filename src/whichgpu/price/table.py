@@ -47,58 +47,62 @@ class PriceTable:
     days: Ints  # [3, rows]
     numbers: Floats  # [2, rows]
     offers: Ints | None = None  # rows of one offer share a number; None where it is yet to be told
-    known: dict[str, int] = field(default_factory=dict, compare=False, repr=False)  # places of words, once they are looked for
+    word_places: dict[str, int] = field(
+        default_factory=dict, compare=False, repr=False
+    )  # places of words, once they are looked for
 
     def __len__(self) -> int:
         return int(self.places.shape[1])
 
     def column(self, name: str) -> Ints:
         """Places of a column's words."""
-        found: Ints = self.places[WORDS.index(name)]
-        return found
+        places: Ints = self.places[WORDS.index(name)]
+        return places
 
     def word(self, name: str, row: int) -> str:
         """One cell's word."""
         return self.words[int(self.column(name)[row])]
 
-    def named(self, name: str, wanted: Iterable[str]) -> NDArray[np.bool_]:
+    def matches(self, name: str, values: Iterable[str]) -> NDArray[np.bool_]:
         """Rows whose word in a column is one of these."""
-        places = [at for word in wanted if (at := self.place(word)) is not None]
+        places = [at for word in values if (at := self.place(word)) is not None]
         column = self.column(name)
         return column == places[0] if len(places) == 1 else np.isin(column, places)
 
     def place(self, word: str) -> int | None:
         """Index of a word in the list; None if absent."""
-        if not self.known:
-            self.known.update((each, at) for at, each in enumerate(self.words))
-        return self.known.get(word)
+        if not self.word_places:
+            self.word_places.update((each, at) for at, each in enumerate(self.words))
+        return self.word_places.get(word)
 
     @property
     def gpus(self) -> Floats:
         """GPUs of each row's machine."""
-        found: Floats = self.numbers[0]
-        return found
+        counts: Floats = self.numbers[0]
+        return counts
 
     @property
     def price(self) -> Floats:
         """An hour of the machine, in its own currency."""
-        found: Floats = self.numbers[1]
-        return found
+        prices: Floats = self.numbers[1]
+        return prices
 
-    def taken(self, rows: Ints) -> PriceTable:
+    def select_rows(self, rows: Ints) -> PriceTable:
         """Return a table of the rows selected."""
-        return PriceTable(self.words, self.places[:, rows], self.days[:, rows], self.numbers[:, rows], known=self.known)
+        return PriceTable(
+            self.words, self.places[:, rows], self.days[:, rows], self.numbers[:, rows], word_places=self.word_places
+        )
 
 
 def rows_on_day(table: PriceTable, day: date) -> Ints:
     """Rows that held on a day: of each offer the latest sighting not after it, while the offer was listed."""
     today = day.toordinal()
     first, last, ended = table.days
-    known = np.where(ended <= today, ended, np.minimum(last, today))
-    seen = np.flatnonzero(first <= today)
-    key = (_keys(table) if table.offers is None else table.offers)[seen]
-    order = np.lexsort((first[seen], known[seen], key))
-    ordered = seen[order]
+    known_until = np.where(ended <= today, ended, np.minimum(last, today))
+    started = np.flatnonzero(first <= today)
+    key = (_keys(table) if table.offers is None else table.offers)[started]
+    order = np.lexsort((first[started], known_until[started], key))
+    ordered = started[order]
     latest = np.append(np.diff(key[order]) != 0, True) if len(ordered) else np.zeros(0, dtype=bool)
     chosen = ordered[latest]
     return np.sort(chosen[ended[chosen] > today])
@@ -167,7 +171,7 @@ def _joined(one: PriceTable, other: PriceTable) -> PriceTable:
         np.concatenate([one.places, moved[other.places]], axis=1),
         np.concatenate([one.days, other.days], axis=1),
         np.concatenate([one.numbers, other.numbers], axis=1),
-        known=places,
+        word_places=places,
     )
 
 

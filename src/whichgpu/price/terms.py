@@ -17,10 +17,12 @@ YEAR_HOURS = 8760
 YEARS = {"reserved-1y": 1, "reserved-3y": 3, "committed-1y": 1, "committed-3y": 3}
 
 
-def prices_from_rules(found: Sequence[PriceOnDay], rules: Iterable[Discount], day: date, hours: Decimal) -> Iterator[PriceOnDay]:
+def prices_from_rules(
+    day_prices: Sequence[PriceOnDay], rules: Iterable[Discount], day: date, hours: Decimal
+) -> Iterator[PriceOnDay]:
     """Prices that published rules make of on-demand prices, where none is stated for that very offer."""
-    stated = {_place(one.observation, one.observation.term) for one in found}
-    base = [one for one in found if one.observation.term == "on-demand"]
+    stated = {_place(one.observation, one.observation.term) for one in day_prices}
+    base = [one for one in day_prices if one.observation.term == "on-demand"]
     for rule in rules:
         if first_day(rule.first) > day or (rule.last and last_day(rule.last) < day):
             continue

@@ -13,13 +13,13 @@ LENGTHS = ("epochs", "steps", "tokens")  # each says by itself how long a run is
 ADAPTERS = ("lora_rank", "qlora")
 
 
-def contradiction(workload: Workload, given: Collection[str], spell: Callable[[str], str]) -> UsageError | None:
+def contradiction(workload: Workload, user_fields: Collection[str], spell: Callable[[str], str]) -> UsageError | None:
     """Error of fields that exclude each other, or None; `spell` writes a field's name as the user does."""
-    lengths = [name for name in LENGTHS if name in given]
+    lengths = [name for name in LENGTHS if name in user_fields]
     if len(lengths) > 1:
         names = tuple(spell(name) for name in lengths)
         return UsageError("contradiction", msg("error.lengths", names=names), msg("hint.lengths", names=names), names)
-    if workload.serving and {"rate", "batch"} <= set(given):
+    if workload.serving and {"rate", "batch"} <= set(user_fields):
         values = {"rate": spell("rate"), "batch": spell("batch")}
         return UsageError("contradiction", msg("error.rate-and-batch", **values), msg("hint.rate-and-batch", **values))
     return None

@@ -26,11 +26,11 @@ ADAMW = re.compile(
 )
 
 
-def fill_defaults(workload: Workload, shape: Shape, given: Collection[str] = ()) -> Workload:
-    """Fill in every field that matters to the task; `given` are the fields the user named."""
+def fill_defaults(workload: Workload, shape: Shape, user_fields: Collection[str] = ()) -> Workload:
+    """Fill in every field that matters to the task; `user_fields` are those the user named."""
     workload = _laid_out(workload, shape)
     if workload.training:
-        workload = with_default_batch(workload, shape, "accumulation" in given)
+        workload = with_default_batch(workload, shape, "accumulation" in user_fields)
     precision = workload.precision or _precision(workload, shape)
     engine = workload.engine or _engine(workload, shape)
     precision = _as_file_type(precision, engine)
@@ -51,9 +51,9 @@ def fill_defaults(workload: Workload, shape: Shape, given: Collection[str] = ())
     return filled
 
 
-def chooses_batch(workload: Workload, given: Collection[str]) -> bool:
+def chooses_batch(workload: Workload, user_fields: Collection[str]) -> bool:
     """Whether the concurrency of a request is to be chosen: offline inference of which the user gave no batch."""
-    return workload.traits.offline and not {"batch", "micro_batch"} & set(given)
+    return workload.traits.offline and not {"batch", "micro_batch"} & set(user_fields)
 
 
 def validate_workload(workload: Workload, shape: Shape) -> None:
@@ -92,17 +92,17 @@ def _divides(workload: Workload, split: int) -> bool:
 
 def _refuse_small_images(workload: Workload, shape: Shape) -> None:
     """An image is at least a patch, and what networks halve again and again is at least so large."""
-    least = shape.patches.size if shape.patches else SMALLEST_IMAGE if shape.reads_images else 0
-    if workload.image is not None and workload.image < least:
-        values = {"image": workload.image, "model": shape.name, "least": least}
-        raise UsageError("small-image", msg("error.small-image", **values), msg("hint.small-image", least=least))
+    min_side = shape.patches.size if shape.patches else SMALLEST_IMAGE if shape.reads_images else 0
+    if workload.image is not None and workload.image < min_side:
+        values = {"image": workload.image, "model": shape.name, "least": min_side}
+        raise UsageError("small-image", msg("error.small-image", **values), msg("hint.small-image", least=min_side))
 
 
-def echo(workload: Workload, given: Collection[str]) -> dict[str, Any]:
+def echo(workload: Workload, user_fields: Collection[str]) -> dict[str, Any]:
     """Every field with its value, and under `defaults` the names of those the user did not give."""
     values = {name: getattr(workload, name) for name in FIELDS}
     written = {name: None if value is None else KINDS[name].write(value) for name, value in values.items()}
-    return written | {"defaults": [name for name in FIELDS if values[name] is not None and name not in given]}
+    return written | {"defaults": [name for name in FIELDS if values[name] is not None and name not in user_fields]}
 
 
 def _precision(workload: Workload, shape: Shape) -> str:

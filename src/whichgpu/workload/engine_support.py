@@ -13,14 +13,14 @@ from whichgpu.workload.workload import Workload
 
 
 def check_engine(
-    workload: Workload, shape: Shape, gpu: Gpu | None, engines: Sequence[Engine], given: Collection[str] = ()
+    workload: Workload, shape: Shape, gpu: Gpu | None, engines: Sequence[Engine], user_fields: Collection[str] = ()
 ) -> tuple[Message, ...]:
     """Warnings about the engine; raise if the user named one that cannot run the workload."""
     engine = next((engine for engine in engines if engine.id == workload.engine), None)
     if engine is None:
         return ()
     text = shape.is_language_model
-    if "engine" in given:
+    if "engine" in user_fields:
         _refuse(engine, workload, shape, gpu, [other for other in engines if _can(other, workload.task, text, gpu)])
     if gpu is None:
         return ()

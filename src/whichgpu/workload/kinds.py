@@ -32,18 +32,18 @@ class Word(SingleValue):
     words: tuple[str, ...] = ()
 
     @property
-    def known(self) -> tuple[str, ...]:
+    def choices(self) -> tuple[str, ...]:
         """The words allowed."""
         return self.words
 
     def read(self, value: Any) -> str:
         if isinstance(value, str):
-            wanted = squash(SYNONYMS.get(squash(value), value))
-            for word in self.known:
-                if squash(word) == wanted:
+            target = squash(SYNONYMS.get(squash(value), value))
+            for word in self.choices:
+                if squash(word) == target:
                     return word
-        near = nearest(str(value)[:80], self.known)
-        raise InvalidValue(msg("hint.nearest" if near else "hint.choices", choices=near or self.known), near or self.known)
+        near = nearest(str(value)[:80], self.choices)
+        raise InvalidValue(msg("hint.nearest" if near else "hint.choices", choices=near or self.choices), near or self.choices)
 
     def read_text(self, text: str) -> str:
         return self.read(text)
@@ -53,7 +53,7 @@ class EngineName(Word):
     """An engine by its id or another name of its record; records are read when first needed."""
 
     @property
-    def known(self) -> tuple[str, ...]:
+    def choices(self) -> tuple[str, ...]:
         from whichgpu.catalog.engines.registry import engine_ids
 
         return engine_ids()
@@ -87,10 +87,10 @@ class LoraTargets(SingleValue):
     def read(self, value: Any) -> str:
         words = value if isinstance(value, list | tuple) else str(value).split(",") if isinstance(value, str) else []
         kind = Word(LORA_TARGETS)
-        found = [kind.read(word.strip().removesuffix("_proj") if isinstance(word, str) else word) for word in words]
-        if not found:
+        targets = [kind.read(word.strip().removesuffix("_proj") if isinstance(word, str) else word) for word in words]
+        if not targets:
             raise InvalidValue(msg("hint.choices", choices=LORA_TARGETS), LORA_TARGETS)
-        return ",".join(dict.fromkeys(found))
+        return ",".join(dict.fromkeys(targets))
 
     def read_text(self, text: str) -> str:
         return self.read(text)
@@ -113,28 +113,28 @@ class Layout(SingleValue):
 
     def read_text(self, text: str) -> Parallel:
         parts = [part.strip() for part in text.split(",") if part.strip()]
-        given = {
+        fields = {
             name: value or ("true" if name in LAYOUT_FLAGS else "") for name, _, value in (part.partition("=") for part in parts)
         }
-        if len(given) < len(parts):
+        if len(fields) < len(parts):
             raise InvalidValue(msg("wants.parallel"))
-        return self._built(given, lambda kind, item: kind.read_text(item))
+        return self._built(fields, lambda kind, item: kind.read_text(item))
 
-    def _built(self, given: Mapping[str, Any], read: Callable[[ValueKind, Any], Any]) -> Parallel:
-        if any(name not in LAYOUT_FIELDS for name in given):
+    def _built(self, fields: Mapping[str, Any], read: Callable[[ValueKind, Any], Any]) -> Parallel:
+        if any(name not in LAYOUT_FIELDS for name in fields):
             raise InvalidValue(msg("wants.parallel"), LAYOUT_FIELDS)
         try:
-            return Parallel(**{name: read(self.kind_of(name), item) for name, item in given.items()})
+            return Parallel(**{name: read(self.kind_of(name), item) for name, item in fields.items()})
         except InvalidValue as refused:
             raise InvalidValue(msg("wants.parallel")) from refused
 
     def write(self, value: Parallel) -> dict[str, Any]:
-        return {name: getattr(value, name) for name in self._told(value)}
+        return {name: getattr(value, name) for name in self._part_texts(value)}
 
     def write_text(self, value: Parallel) -> str:
-        return ",".join(f"{name}={self.kind_of(name).write_text(getattr(value, name))}" for name in self._told(value))
+        return ",".join(f"{name}={self.kind_of(name).write_text(getattr(value, name))}" for name in self._part_texts(value))
 
-    def _told(self, value: Parallel) -> list[str]:
+    def _part_texts(self, value: Parallel) -> list[str]:
         """Degrees always; how they are run where it is not as usual."""
         plain = Parallel()
         return [name for name in LAYOUT_FIELDS if name not in UNUSUAL or getattr(value, name) != getattr(plain, name)]

@@ -53,8 +53,8 @@ def find_model(model: str | Mapping[str, Any], catalog: Catalog, trace: Tracer |
         return _from_file(Path(os.path.expanduser(name)))
     if name.startswith((".", "/", "~")) or "\\" in name:
         return _from_folder(Path(os.path.expanduser(name)))
-    if found := built_in(name, catalog):
-        return shape_from_config(found.config, found.id)
+    if bundled := built_in(name, catalog):
+        return shape_from_config(bundled.config, bundled.id)
     if os.path.isdir(name):
         return _from_folder(Path(name))
     if trace is not None and (shape := trace(name)) is not None:
@@ -86,20 +86,20 @@ def own_name(config: Mapping[str, Any]) -> str:
 
 def built_in(name: str, catalog: Catalog) -> Model | None:
     """The built-in model of a name; an error where it means several."""
-    wanted = model_key(name)
+    key = model_key(name)
     exact = [model for model in catalog.models if name in model.names]
-    found = exact or [model for model in catalog.models if wanted and wanted in map(model_key, model.names)]
-    if len(found) > 1:
-        choices = tuple(model.id for model in found)
+    matches = exact or [model for model in catalog.models if key and key in map(model_key, model.names)]
+    if len(matches) > 1:
+        choices = tuple(model.id for model in matches)
         message = msg("error.ambiguous-model", name=name)
         raise AmbiguousName("ambiguous-model", message, msg("hint.choices", choices=choices), choices)
-    return found[0] if found else None
+    return matches[0] if matches else None
 
 
 def unknown_model(name: str, catalog: Catalog) -> UnknownName:
     """Error for an unknown model name, with the nearest known names."""
-    owners = {known: model.id for model in catalog.models for known in model.names}
-    near = tuple(dict.fromkeys(owners[known] for known in nearest(name, owners, max_count=8)))[:5]
+    owners = {alias: model.id for model in catalog.models for alias in model.names}
+    near = tuple(dict.fromkeys(owners[alias] for alias in nearest(name, owners, max_count=8)))[:5]
     if near:
         hint = msg("hint.nearest", choices=near)
     else:

@@ -31,7 +31,7 @@ class ParsedWorkload:
     """A workload and the names of the fields the user gave."""
 
     workload: Workload
-    given: frozenset[str]
+    user_fields: frozenset[str]
 
 
 def flag_of(name: str) -> str:
@@ -55,13 +55,13 @@ def flag_with_alias(name: str) -> str:
 
 def from_object(request: Mapping[str, Any]) -> ParsedWorkload:
     """Read a workload from a JSON object; null means not given."""
-    given = {name: value for name, value in request.items() if name not in NON_WORKLOAD_KEYS and value is not None}
+    values = {name: value for name, value in request.items() if name not in NON_WORKLOAD_KEYS and value is not None}
     for short, name in ALIASES.items():
-        if short in given and name in given:
+        if short in values and name in values:
             raise UsageError("given-twice", msg("error.given-twice", name=short), msg("hint.given-twice"))
-        if short in given:
-            given[name] = given.pop(short)
-    return _build(given, lambda kind, value: kind.read(value), str, _default_fields(request))
+        if short in values:
+            values[name] = values.pop(short)
+    return _build(values, lambda kind, value: kind.read(value), str, _default_fields(request))
 
 
 def from_texts(texts: Mapping[str, str | bool | None]) -> ParsedWorkload:
@@ -106,7 +106,7 @@ def _nondefault_fields(workload: Workload) -> list[str]:
 
 
 def _build(
-    given: Mapping[str, Any],
+    fields: Mapping[str, Any],
     read: Callable[[ValueKind, Any], Any],
     spell: Callable[[str], str],
     default_fields: frozenset[str] = frozenset(),
@@ -114,7 +114,7 @@ def _build(
     """Read every field and build the workload, or raise one error for all invalid fields; `default_fields` contradict nothing."""
     values: dict[str, Any] = {}
     problems: list[UsageError] = []
-    for name, value in given.items():
+    for name, value in fields.items():
         kind = KINDS.get(name)
         if kind is None:
             problems.append(_unknown(name, spell))
@@ -127,7 +127,7 @@ def _build(
     if values.get("lora_rank") == 0:  # An explicit "no adapters".
         del values["lora_rank"]
     for name in ("task", "model"):
-        if name not in given:
+        if name not in fields:
             message = msg("error.missing-field", name=spell(name))
             problems.append(UsageError("missing-field", message, msg(f"hint.missing-{name}")))
     if problems:

@@ -194,12 +194,12 @@ def decode_versions(content: bytes) -> dict[str, str]:
 def _unpacked(content: bytes, sizes: Mapping[str, int]) -> dict[str, bytes]:
     """The blocks of a model by image size."""
     rest = lzma.decompress(content, lzma.FORMAT_RAW, filters=FILTERS)
-    found = {}
+    arrays = {}
     for image, size in sizes.items():
-        found[image], rest = rest[:size], rest[size:]
-    if rest or any(len(found[image]) != size for image, size in sizes.items()):
+        arrays[image], rest = rest[:size], rest[size:]
+    if rest or any(len(arrays[image]) != size for image, size in sizes.items()):
         raise ValueError("blocks of other sizes than the index says")
-    return found
+    return arrays
 
 
 def _json(value: Any) -> bytes:

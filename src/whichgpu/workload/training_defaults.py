@@ -54,15 +54,15 @@ def pipeline_passes(pp: int) -> int:
 def with_default_batch(workload: Workload, shape: Shape, accumulation_given: bool) -> Workload:
     """A training request with every one of batch, micro-batch and accumulation that the user left out."""
     dp = workload.parallel.dp
-    given = workload.accumulation if accumulation_given or workload.accumulation != 1 else None
+    fixed_accumulation = workload.accumulation if accumulation_given or workload.accumulation != 1 else None
     if workload.batch is None and workload.micro_batch is None:
-        found = default_batch(shape, dp, given, workload.parallel.pp)
-        micro = found.micro_batch if found.accumulation > 1 else None
-        return replace(workload, batch=found.batch, micro_batch=micro, accumulation=found.accumulation)
+        chosen = default_batch(shape, dp, fixed_accumulation, workload.parallel.pp)
+        micro = chosen.micro_batch if chosen.accumulation > 1 else None
+        return replace(workload, batch=chosen.batch, micro_batch=micro, accumulation=chosen.accumulation)
     if workload.batch is None:
-        passes = given or pipeline_passes(workload.parallel.pp)
+        passes = fixed_accumulation or pipeline_passes(workload.parallel.pp)
         return replace(workload, batch=(workload.micro_batch or 1) * dp * passes, accumulation=passes)
-    if workload.micro_batch is not None and given is None and workload.batch % (workload.micro_batch * dp) == 0:
+    if workload.micro_batch is not None and fixed_accumulation is None and workload.batch % (workload.micro_batch * dp) == 0:
         return replace(workload, accumulation=workload.batch // (workload.micro_batch * dp))
     return workload
 
@@ -99,13 +99,13 @@ def first_fitting(options: Sequence[Workload], verdict_of: Callable[[Workload], 
     return tight or options[-1]
 
 
-def micro_batches(share: int, most: int | None = None) -> tuple[int, ...]:
+def micro_batches(share: int, max_count: int | None = None) -> tuple[int, ...]:
     """Micro-batches a share of a batch can be made of: powers of two that divide it, and of every octave the largest divisor.
 
     >>> micro_batches(12), micro_batches(1023, 256), micro_batches(8)
     ((1, 2, 3, 4, 6, 12), (1, 3, 11, 31, 33, 93), (1, 2, 4, 8))
     """
     small = [size for size in range(1, isqrt(share) + 1) if share % size == 0]
-    divisors = sorted(size for size in {*small, *(share // size for size in small)} if size <= (most or share))
+    divisors = sorted(size for size in {*small, *(share // size for size in small)} if size <= (max_count or share))
     largest = {size.bit_length(): size for size in divisors}
     return tuple(sorted({*largest.values(), *(size for size in divisors if not size & (size - 1))}))

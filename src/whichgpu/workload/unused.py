@@ -16,9 +16,9 @@ SERVING = ("rate", "ttft_max", "tpot_max", "percentile")
 DEFAULTS = {field.name: field.default for field in fields(Workload)}
 
 
-def unused(workload: Workload, shape: Shape, given: Collection[str]) -> tuple[Message, ...]:
+def unused(workload: Workload, shape: Shape, user_fields: Collection[str]) -> tuple[Message, ...]:
     """Warnings about fields the user gave that do not affect the answer; explicit defaults are ignored."""
-    changed = {name for name in given if getattr(workload, name) not in (None, DEFAULTS[name])}
+    changed = {name for name in user_fields if getattr(workload, name) not in (None, DEFAULTS[name])}
     by_task = changed & set(_foreign_to_task(workload))
     by_model = changed & set(_foreign_to_model(shape)) - by_task
     warnings = []

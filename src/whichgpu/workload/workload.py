@@ -75,8 +75,8 @@ class Workload:
 
     def with_defaults(self, **values: Any) -> Workload:
         """Fill in values for fields that are None."""
-        wanted = {name: value for name, value in values.items() if getattr(self, name) is None}
-        return replace(self, **wanted) if wanted else self
+        missing = {name: value for name, value in values.items() if getattr(self, name) is None}
+        return replace(self, **missing) if missing else self
 
     @property
     def traits(self) -> TaskTraits:

@@ -24,7 +24,7 @@ MIB = 2**20
 
 def workload(**fields: Any) -> Workload:
     asked = from_object({"task": "batch", "model": "llama-3.1-8b", "engine": "vllm", **fields})
-    return fill_defaults(asked.workload, shapes.LLAMA_3_8B, asked.given)
+    return fill_defaults(asked.workload, shapes.LLAMA_3_8B, asked.user_fields)
 
 
 def linear(fixed: float, each: float) -> Any:

@@ -77,7 +77,7 @@ def far(seconds: float) -> Figure:
 
 
 def wished(found: Offer, **wishes: Any) -> dict[str, bool]:
-    return {name: test(found) for name, test in OfferFilter(**wishes).wishes(Catalog().gpu_by_id).items()}
+    return {name: test(found) for name, test in OfferFilter(**wishes).tests(Catalog().gpu_by_id).items()}
 
 
 def test_each_wish_is_asked_alone_and_only_where_it_was_made() -> None:

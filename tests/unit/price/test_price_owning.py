@@ -78,7 +78,7 @@ def test_what_nobody_says_of_a_machine() -> None:
     )
     assert host_price(3200.0) == 800.0
     assert host_price(3204.0) == 801.0
-    assert host_price(1000.0, least=10.0) == 250.0
+    assert host_price(1000.0, minimum=10.0) == 250.0
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def priced_table(start: int, count: int) -> PriceTable:
 
 def counted(table: PriceTable) -> PriceTable:
     """The same table with words that count comparisons."""
-    return replace(table, words=tuple(map(CountedWord, table.words)), known={})
+    return replace(table, words=tuple(map(CountedWord, table.words)), word_places={})
 
 
 def cells(table: PriceTable) -> list[tuple[str, str, float]]:

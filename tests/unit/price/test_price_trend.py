@@ -114,11 +114,11 @@ def test_words_and_numbers_come_back_as_they_went_in() -> None:
     assert found.price.tolist() == [3.0, 2.0]
     assert [found.word("region", row) for row in (0, 1)] == ["us-east-1", "us-west-2"]
     assert found.word("payment", 0) == ""
-    assert found.named("region", ["us-west-2"]).tolist() == [False, True]
-    assert found.named("region", ["us-west-2", "us-east-1", "moon"]).tolist() == [True, True]
-    assert found.named("region", ["moon"]).tolist() == [False, False]
+    assert found.matches("region", ["us-west-2"]).tolist() == [False, True]
+    assert found.matches("region", ["us-west-2", "us-east-1", "moon"]).tolist() == [True, True]
+    assert found.matches("region", ["moon"]).tolist() == [False, False]
     assert found.place("moon") is None
-    taken = found.taken(rows_on_day(found, date(2020, 5, 31))[1:])
+    taken = found.select_rows(rows_on_day(found, date(2020, 5, 31))[1:])
     assert (len(taken), taken.word("region", 0), taken.price.tolist(), taken.days.tolist()) == (
         1, "us-west-2", [2.0], [[date(2020, 3, 1).toordinal()], [date(2020, 4, 1).toordinal()], [date(2020, 6, 1).toordinal()]],
     )  # fmt: skip

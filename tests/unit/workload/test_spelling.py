@@ -176,7 +176,7 @@ def test_defaults_are_what_people_expect(task: Any, shape: Shape, expected: dict
 
 def test_what_was_given_is_kept_and_the_rest_is_marked() -> None:
     spelled = from_object({**BARE, "batch": 4, "precision": "fp16"})
-    told = echo(fill_defaults(spelled.workload, LLAMA), spelled.given)
+    told = echo(fill_defaults(spelled.workload, LLAMA), spelled.user_fields)
     assert told["batch"] == 4
     assert told["kv_precision"] == "fp16"
     assert set(told) == {*FIELDS, "defaults"}

@@ -19,7 +19,7 @@ GIB = 2**30
 
 def filled(**fields: Any) -> Workload:
     spelled = from_object({"task": "finetune", "model": "llama-3.1-8b", **fields})
-    return fill_defaults(spelled.workload, shapes.LLAMA_3_8B, spelled.given)
+    return fill_defaults(spelled.workload, shapes.LLAMA_3_8B, spelled.user_fields)
 
 
 def batches(**fields: Any) -> tuple[int | None, int, int]:

@@ -55,34 +55,34 @@ def accuracy(
     catalog: Catalog | None = None,
 ) -> AccuracyAnswer:
     """Pairs of the GPUs, tasks and sources named, or all; grouped by one of KEYS, most rows first."""
-    catalog, known = catalog or Catalog(), accuracy_pairs()
+    catalog, all_pairs = catalog or Catalog(), accuracy_pairs()
     if by not in KEYS:
         raise unknown_word("group", by, KEYS)
-    wanted = {
-        "gpu": {found.id for name in gpu for found in find_gpus(catalog, name)},
-        "task": _words("task", task, known),
-        "source": _words("source", source, known),
+    filters = {
+        "gpu": {matches.id for name in gpu for matches in find_gpus(catalog, name)},
+        "task": _words("task", task, all_pairs),
+        "source": _words("source", source, all_pairs),
     }
-    found = [pair for pair in known if all(not names or getattr(pair, key) in names for key, names in wanted.items())]
-    if not found:
-        raise NoAnswer("no-pairs", msg("error.no-pairs", n=len(known)), msg("hint.loosen"))
+    matches = [pair for pair in all_pairs if all(not names or getattr(pair, key) in names for key, names in filters.items())]
+    if not matches:
+        raise NoAnswer("no-pairs", msg("error.no-pairs", n=len(all_pairs)), msg("hint.loosen"))
     groups: dict[str, list[AccuracyPair]] = defaultdict(list)
-    for pair in found:
+    for pair in matches:
         groups[getattr(pair, by)].append(pair)
     scores = sorted((_score(name, rows) for name, rows in groups.items()), key=lambda one: (-one.rows, one.group))
     return AccuracyAnswer(
         by=by,
-        total=_score("", found),
+        total=_score("", matches),
         scores=tuple(scores),
-        worst=tuple(sorted(found, key=lambda pair: -pair.distance)[:worst]),
-        pairs=tuple(found),
-        sources=catalog.cited_sources(tuple(pair.source for pair in found)),
+        worst=tuple(sorted(matches, key=lambda pair: -pair.distance)[:worst]),
+        pairs=tuple(matches),
+        sources=catalog.cited_sources(tuple(pair.source for pair in matches)),
         fitted=str(load_calibration().provenance["date"]),
     )
 
 
-def _words(key: str, words: Iterable[str], known: Sequence[AccuracyPair]) -> set[str]:
-    values = sorted({getattr(pair, key) for pair in known})
+def _words(key: str, words: Iterable[str], all_pairs: Sequence[AccuracyPair]) -> set[str]:
+    values = sorted({getattr(pair, key) for pair in all_pairs})
     for word in words:
         if word not in values:
             raise unknown_word(f"measured-{key}", word, values)

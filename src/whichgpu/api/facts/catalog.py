@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 from whichgpu.api.context import Context
 from whichgpu.api.request.catalog import CpusRequest, GpusRequest, InstancesRequest, RegionsRequest, StatusRequest
-from whichgpu.api.request.load import CompareRequest
-from whichgpu.api.request.read import read, workload
+from whichgpu.api.request.read import read
 from whichgpu.base.display import Displayable
-from whichgpu.base.errors import AmbiguousName, NoAnswer, UnknownName, UsageError
+from whichgpu.base.errors import AmbiguousName, NoAnswer, UnknownName
 from whichgpu.base.messages import msg
 from whichgpu.base.names import nearest
 from whichgpu.base.version import __version__
 from whichgpu.catalog.checks import CheckReport, check_catalog
 from whichgpu.catalog.find import (
-    exact_instances,
     find_cpus,
     find_gpus,
     find_instances,
@@ -36,7 +34,6 @@ from whichgpu.catalog.store import Catalog
 
 if TYPE_CHECKING:
     from whichgpu.api.facts.relative_speed import RelativeAnswer
-    from whichgpu.api.workloads.side_by_side import ComparedSpeed
 
 RELATIVE = "relative."  # Prefix of sort fields that compare speeds.
 T = TypeVar("T")
@@ -79,24 +76,6 @@ class RegionsAnswer(Displayable):
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
-    """One column of a comparison: a GPU, or a machine with the GPU it holds."""
-
-    name: str
-    gpu: Gpu
-    instance: Instance | None = None
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Comparison(Displayable):
-    """GPUs and machines side by side; with `speed`, one workload on each of them."""
-
-    compared: tuple[Compared, ...]
-    sources: tuple[Source, ...]
-    speed: tuple[ComparedSpeed, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class FactReport:
     """Row of the catalog for a report of a wrong fact, with its sources and the catalog's digest."""
 
@@ -130,10 +109,12 @@ def select_gpus(
     """GPUs by name (a family name selects all its variants), filtered and sorted."""
     catalog = catalog or Catalog()
     names = join_names(names, cache(lambda text: gpus_named(catalog, text, loosely=False)))
-    rows = _named(names, lambda name: find_gpus(catalog, name)) if names else catalog.gpus
+    rows = _rows_by_name(names, lambda name: find_gpus(catalog, name)) if names else catalog.gpus
     check_supports(filter.supports, catalog.gpus)
-    found = sort_rows([gpu for gpu in rows if filter.matches(gpu)], sort, Gpu)
-    return GpusAnswer(_not_empty(found, "gpu", rows, filter.conditions()), catalog.cited_sources(*(gpu.sources for gpu in found)))
+    matches = sort_rows([gpu for gpu in rows if filter.matches(gpu)], sort, Gpu)
+    return GpusAnswer(
+        _not_empty(matches, "gpu", rows, filter.conditions()), catalog.cited_sources(*(gpu.sources for gpu in matches))
+    )
 
 
 def instances(request: InstancesRequest, context: Context) -> InstancesAnswer:
@@ -155,21 +136,21 @@ def select_instances(
 ) -> InstancesAnswer:
     """Machines by name or by the beginning of one, filtered and sorted."""
     catalog = catalog or Catalog()
-    rows = _named(names, lambda name: find_instances(catalog, name)) if names else catalog.instances
-    found = sort_rows([row for row in rows if filter.matches(row)], sort, Instance)
-    parts = explain_name(catalog, found[0]) if len(found) == 1 and names else ()
-    cited = catalog.cited_sources(*(row.sources for row in found), *(part.sources for part in parts))
+    rows = _rows_by_name(names, lambda name: find_instances(catalog, name)) if names else catalog.instances
+    matches = sort_rows([row for row in rows if filter.matches(row)], sort, Instance)
+    parts = explain_name(catalog, matches[0]) if len(matches) == 1 and names else ()
+    cited = catalog.cited_sources(*(row.sources for row in matches), *(part.sources for part in parts))
     undated = sum(row.first_seen is None for row in rows) if filter.as_of else 0
-    return InstancesAnswer(_not_empty(found, "instance", rows, filter.conditions()), parts, undated, cited)
+    return InstancesAnswer(_not_empty(matches, "instance", rows, filter.conditions()), parts, undated, cited)
 
 
 def cpus(request: CpusRequest, context: Context) -> CpusAnswer:
     """Host processors by name or by words of it."""
     catalog, values = context.catalog, read(CpusRequest, request, context.spell)
     names = values.get("names", ())
-    rows = _named(names, lambda name: find_cpus(catalog, name)) if names else catalog.cpus
-    found = sort_rows(rows, values.get("sort"), Cpu)
-    return CpusAnswer(_not_empty(found, "cpu", rows, {}), catalog.cited_sources(*(row.sources for row in found)))
+    rows = _rows_by_name(names, lambda name: find_cpus(catalog, name)) if names else catalog.cpus
+    matches = sort_rows(rows, values.get("sort"), Cpu)
+    return CpusAnswer(_not_empty(matches, "cpu", rows, {}), catalog.cited_sources(*(row.sources for row in matches)))
 
 
 def regions(request: RegionsRequest, context: Context) -> RegionsAnswer:
@@ -177,50 +158,19 @@ def regions(request: RegionsRequest, context: Context) -> RegionsAnswer:
     catalog, values = context.catalog, read(RegionsRequest, request, context.spell)
     names, day = values.get("names", ()), context.as_of
     provider = find_provider(catalog, values["provider"]) if "provider" in values else None
-    rows = _named(names, lambda name: find_regions(catalog, name)) if names else catalog.regions
+    rows = _rows_by_name(names, lambda name: find_regions(catalog, name)) if names else catalog.regions
     tests: dict[str, Callable[[Region], bool]] = {}
     if provider:
         tests["provider"] = lambda row: row.provider == provider
     if day:
         tests["as_of"] = lambda row: is_open(row, day)
-    found = sort_rows([row for row in rows if all(test(row) for test in tests.values())], values.get("sort"), Region)
-    return RegionsAnswer(_not_empty(found, "region", rows, tests), catalog.cited_sources(*(row.sources for row in found)))
+    matches = sort_rows([row for row in rows if all(test(row) for test in tests.values())], values.get("sort"), Region)
+    return RegionsAnswer(_not_empty(matches, "region", rows, tests), catalog.cited_sources(*(row.sources for row in matches)))
 
 
 def check(request: StatusRequest, context: Context) -> CheckReport:  # noqa: ARG001
     """Result of every integrity check on the catalog."""
     return check_catalog(context.catalog.folder, context.today)
-
-
-def compare(request: CompareRequest, context: Context) -> Comparison:
-    """GPUs and machines side by side, with the speed of a workload on each if the request has a task and a model."""
-    answer = compare_hardware(read(CompareRequest, request, context.spell, ("names",))["names"], context.catalog)
-    fields = request.keys() - {"names"}
-    if {"task", "model"} <= fields:
-        from whichgpu.api.workloads.side_by_side import compare_speed
-
-        speeds = compare_speed(answer.compared, workload(request, context.spell), context.catalog)
-        return replace(answer, speed=speeds)
-    if fields:
-        raise UsageError("usage", msg("error.compare-needs-both"), msg("hint.compare-needs-both"))
-    return answer
-
-
-def compare_hardware(names: Sequence[str], catalog: Catalog) -> Comparison:
-    """GPUs and machines side by side; a family name selects all its variants."""
-    columns: dict[str, Compared] = {}
-    for name in join_names(names, cache(lambda text: gpus_named(catalog, text, loosely=False))):
-        for column in _compared(catalog, name):
-            columns.setdefault(column.name, column)
-    cited = (source for column in columns.values() for source in (column.gpu.sources, (column.instance or column.gpu).sources))
-    return Comparison(tuple(columns.values()), catalog.cited_sources(*cited))
-
-
-def _compared(catalog: Catalog, name: str) -> list[Compared]:
-    machines = () if gpus_named(catalog, name) else exact_instances(catalog.instances, name)
-    if machines:
-        return [Compared(row.instance, catalog.gpu_in(row), row) for row in machines]
-    return [Compared(gpu.name, gpu) for gpu in find_gpus(catalog, name)]
 
 
 def report_error(id: str, catalog: Catalog | None = None) -> FactReport:
@@ -234,15 +184,17 @@ def report_error(id: str, catalog: Catalog | None = None) -> FactReport:
     )
     for kind, find in finders:
         try:
-            found = find(catalog, id)
+            matches = find(catalog, id)
         except UnknownName:
             continue
-        if len(found) > 1:
-            choices = tuple(row_id(row) for row in found)
+        if len(matches) > 1:
+            choices = tuple(row_id(row) for row in matches)
             raise AmbiguousName("ambiguous-id", msg("error.ambiguous-id", name=id), msg("hint.choices", choices=choices), choices)
-        if found:
+        if matches:
             digest = read_status(catalog, bundled=False).digest
-            return FactReport(kind, row_id(found[0]), found[0], catalog.cited_sources(found[0].sources), __version__, digest)
+            return FactReport(
+                kind, row_id(matches[0]), matches[0], catalog.cited_sources(matches[0].sources), __version__, digest
+            )
     rows: tuple[Row, ...] = (*catalog.gpus, *catalog.instances, *catalog.cpus, *catalog.regions)
     choices = nearest(id, [row_id(row) for row in rows])
     hint = msg("hint.nearest", choices=choices) if choices else msg("hint.list-ids")
@@ -256,14 +208,14 @@ def row_id(row: Row) -> str:
     return f"{row.provider}/{row.region}" if isinstance(row, Region) else row.id
 
 
-def _named(names: Sequence[str], find: Callable[[str], tuple[T, ...]]) -> tuple[T, ...]:
+def _rows_by_name(names: Sequence[str], find: Callable[[str], tuple[T, ...]]) -> tuple[T, ...]:
     """Rows the names select, each once, in the order named."""
     return tuple({id(row): row for name in names for row in find(name)}.values())
 
 
-def _not_empty(found: tuple[T, ...], what: str, rows: Sequence[T], tests: Mapping[str, Callable[[T], bool]]) -> tuple[T, ...]:
+def _not_empty(matches: tuple[T, ...], what: str, rows: Sequence[T], tests: Mapping[str, Callable[[T], bool]]) -> tuple[T, ...]:
     """Return the rows found, or raise an error that says how many rows each filter alone leaves."""
-    if not found:
+    if not matches:
         alone = tuple(
             msg("error.leaves", flag=name.replace("_", "-"), n=left) for name, left in count_matching(rows, tests).items()
         )
@@ -271,4 +223,4 @@ def _not_empty(found: tuple[T, ...], what: str, rows: Sequence[T], tests: Mappin
         if alone and rows:
             message = msg("error.because", what=message, why=alone)
         raise NoAnswer(f"no-{what}", message, msg("hint.loosen" if rows else "hint.nothing-known"))
-    return found
+    return matches

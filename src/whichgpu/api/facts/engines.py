@@ -54,7 +54,9 @@ def engines(request: EnginesRequest, context: Context) -> EnginesAnswer:
     names = values.get("names", ())
     if not catalog.engines:
         raise NoAnswer("no-engine", msg("error.no-engine"), msg("hint.nothing-known"))
-    chosen = {engine.id: engine for name in names for engine in _named(catalog, name)}.values() if names else catalog.engines
+    chosen = (
+        {engine.id: engine for name in names for engine in _engines_by_name(catalog, name)}.values() if names else catalog.engines
+    )
     evidence = _evidence()
     rows = sort_rows(
         [EngineRow(**asdict(engine), evidence=_read(evidence.get(engine.id, {}))) for engine in chosen],
@@ -64,18 +66,18 @@ def engines(request: EnginesRequest, context: Context) -> EnginesAnswer:
     return EnginesAnswer(rows, catalog.cited_sources(*((*row.sources, *row.evidence.sources) for row in rows)))
 
 
-def _named(catalog: Catalog, name: str) -> tuple[Engine, ...]:
-    wanted, joined = set(words(name)), squash(engine_synonyms().get(squash(name), name))
+def _engines_by_name(catalog: Catalog, name: str) -> tuple[Engine, ...]:
+    name_words, joined = set(words(name)), squash(engine_synonyms().get(squash(name), name))
     tests: tuple[Callable[[Engine], bool], ...] = (
         lambda engine: joined in map(squash, (engine.id, engine.name)),
         lambda engine: any(squash(text).startswith(joined) for text in (engine.id, engine.name)),
-        lambda engine: wanted <= {*engine.tasks, *words(f"{engine.name} {engine.maker}")},
+        lambda engine: name_words <= {*engine.tasks, *words(f"{engine.name} {engine.maker}")},
     )
     for test in tests:
-        if joined and (found := tuple(engine for engine in catalog.engines if test(engine))):
-            return found
-    known = [engine.id for engine in catalog.engines]
-    choices = nearest(name, known) or tuple(known)
+        if joined and (matches := tuple(engine for engine in catalog.engines if test(engine))):
+            return matches
+    engine_names = [engine.id for engine in catalog.engines]
+    choices = nearest(name, engine_names) or tuple(engine_names)
     raise UnknownName("unknown-engine", msg("error.unknown-engine", name=name), msg("hint.nearest", choices=choices), choices)
 
 
@@ -83,15 +85,15 @@ def _evidence() -> Mapping[str, Any]:
     """Evidence behind the calibration by engine; empty if there is no calibration."""
     from whichgpu.estimate.time.calibration import load_calibration
 
-    found = load_calibration().evidence.get("engines", {})
-    return found if isinstance(found, Mapping) else {}
+    evidence = load_calibration().evidence.get("engines", {})
+    return evidence if isinstance(evidence, Mapping) else {}
 
 
-def _read(told: Mapping[str, Any]) -> EngineEvidence:
+def _read(record: Mapping[str, Any]) -> EngineEvidence:
     return EngineEvidence(
-        rows=int(told.get("rows", 0)),
-        gpus=tuple(told.get("gpus", ())),
-        tasks=dict(told.get("tasks", {})),
-        years=tuple(told.get("years", ())),
-        sources=tuple(told.get("sources", ())),
+        rows=int(record.get("rows", 0)),
+        gpus=tuple(record.get("gpus", ())),
+        tasks=dict(record.get("tasks", {})),
+        years=tuple(record.get("years", ())),
+        sources=tuple(record.get("sources", ())),
     )

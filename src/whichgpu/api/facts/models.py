@@ -61,21 +61,21 @@ def models(request: ModelsRequest, context: Context) -> ModelsAnswer:
     names = values.get("names", ())
     if not catalog.models:
         raise NoAnswer("no-model", msg("error.no-model"), msg("hint.nothing-known"))
-    chosen = {model.id: model for name in names for model in _named(catalog, name)}.values() if names else catalog.models
+    chosen = {model.id: model for name in names for model in _models_by_name(catalog, name)}.values() if names else catalog.models
     rows = sort_rows([_row(model, catalog) for model in chosen], values.get("sort"), ModelRow)
     return ModelsAnswer(rows, catalog.cited_sources(*(row.sources for row in rows)))
 
 
-def _named(catalog: Catalog, name: str) -> tuple[Model, ...]:
-    wanted, joined = set(words(name)), squash(name)
+def _models_by_name(catalog: Catalog, name: str) -> tuple[Model, ...]:
+    name_words, joined = set(words(name)), squash(name)
     tests: tuple[Callable[[Model], bool], ...] = (
         lambda model: joined in map(squash, (model.id, model.name, *model.aliases)),
         lambda model: any(squash(text).startswith(joined) for text in (model.id, model.name, *model.aliases)),
-        lambda model: wanted <= set(words(f"{model.id} {model.name} {model.kind} {model.publisher}")),
+        lambda model: name_words <= set(words(f"{model.id} {model.name} {model.kind} {model.publisher}")),
     )
     for test in tests:
-        if joined and (found := tuple(model for model in catalog.models if test(model))):
-            return found
+        if joined and (matches := tuple(model for model in catalog.models if test(model))):
+            return matches
     choices = nearest(name, [model.id for model in catalog.models])
     hint = msg("hint.nearest", choices=choices) if choices else msg("hint.list-models")
     raise UnknownName("unknown-model", msg("error.unknown-model", name=name), hint, choices)

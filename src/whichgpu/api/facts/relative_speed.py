@@ -67,8 +67,8 @@ def relative_to(gpus: Sequence[Gpu], base: Gpu, catalog: Catalog) -> RelativeAns
     rows = []
     for gpu in gpus:
         items = {index: [item for item in mix if item.index == index] for index in indices}
-        found = {index: _index(own, timed, gpu.id, base.id) for index, own in items.items()}
-        rows.append(RelativeRow(gpu.id, gpu.name, {index: figure for index, figure in found.items() if figure is not None}))
+        speeds = {index: _index(own, timed, gpu.id, base.id) for index, own in items.items()}
+        rows.append(RelativeRow(gpu.id, gpu.name, {index: figure for index, figure in speeds.items() if figure is not None}))
     return RelativeAnswer(base.id, base.name, tuple(rows), mix)
 
 
@@ -79,7 +79,7 @@ def times(item: MixItem, gpus: Sequence[Gpu], catalog: Catalog) -> dict[str, Tim
     for gpu in gpus:
         groups.setdefault(precision_for(gpu, item.precisions), []).append(gpu)
     shape = find_model(item.request["model"], catalog)
-    found = {}
+    time_by_gpu = {}
     for precision, group in groups.items():
         workload = fill_defaults(from_object({**item.request, "precision": precision}).workload, shape)
         grid = evaluate_grid(replace(workload, model=shape.name), shape, group, calibration=calibration)
@@ -87,8 +87,8 @@ def times(item: MixItem, gpus: Sequence[Gpu], catalog: Catalog) -> dict[str, Tim
             seconds, tier = float(grid.seconds.wall[place, 0]), calibration.tier(grid.engine, gpu, grid.kind, precision)
             low, high = calibration.log_range(tier, grid.kind, engine=grid.engine)
             if isfinite(seconds) and seconds > 0:
-                found[gpu.id] = Timed(log(seconds), (high - low) / 2, tier in CALIBRATED_TIERS)
-    return found
+                time_by_gpu[gpu.id] = Timed(log(seconds), (high - low) / 2, tier in CALIBRATED_TIERS)
+    return time_by_gpu
 
 
 def precision_for(gpu: Gpu, precisions: Sequence[str]) -> str:

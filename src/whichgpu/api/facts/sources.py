@@ -52,7 +52,7 @@ def sources(
 ) -> SourcesAnswer:
     """Sources whose title, publisher or id has the words of a text, or that a table rests on."""
     catalog = catalog or Catalog()
-    uses, seen, newest = _uses(catalog.folder)
+    uses, last_seen, newest = _uses(catalog.folder)
     tables = sorted({name for counted in uses.values() for name in counted})
     if table is not None and table not in tables:
         raise unknown_word("table", table, tables)
@@ -60,7 +60,7 @@ def sources(
     rows = [
         SourceRow(
             one.id, one.title, one.publisher, one.url, one.published, one.read, one.recorded,
-            uses[one.id].total(), dict(uses[one.id].most_common()), seen.get(one.id),
+            uses[one.id].total(), dict(uses[one.id].most_common()), last_seen.get(one.id),
         )
         for one in catalog.sources.values()
         if (table is None or table in uses[one.id])
@@ -71,8 +71,8 @@ def sources(
     key = sort.lstrip("-")
     if key not in SourceRow.__dataclass_fields__ or key == "tables":
         raise unknown_word("field", key, [name for name in SourceRow.__dataclass_fields__ if name != "tables"])
-    known = [row for row in rows if getattr(row, key) is not None]
-    ordered = sorted(known, key=lambda row: getattr(row, key), reverse=sort.startswith("-"))
+    present = [row for row in rows if getattr(row, key) is not None]
+    ordered = sorted(present, key=lambda row: getattr(row, key), reverse=sort.startswith("-"))
     status = _status(catalog.folder)
     rest = [row for row in rows if getattr(row, key) is None]
     return SourcesAnswer((*ordered, *rest), status.tables, status.digest, newest)
@@ -87,7 +87,7 @@ def _status(folder: Path) -> CatalogStatus:
 def _uses(folder: Path) -> tuple[dict[str, Counter[str]], dict[str, str], str | None]:
     """Rows of each table by the source they cite, the newest day one of them was checked, and the newest day of a price."""
     uses: dict[str, Counter[str]] = defaultdict(Counter)
-    seen: dict[str, str] = {}
+    last_seen: dict[str, str] = {}
     newest: str | None = None
     for name, fields in schema().items():
         column = next((column for column in COLUMNS if column in fields), None)
@@ -99,7 +99,7 @@ def _uses(folder: Path) -> tuple[dict[str, Counter[str]], dict[str, str], str | 
             newest = max(newest or "", day) if name == "prices" else newest
             for id in (cited,) if isinstance(cited, str) else cited or ():
                 uses[id][name] += 1
-                seen[id] = max(seen.get(id, ""), day)
+                last_seen[id] = max(last_seen.get(id, ""), day)
     for pair in accuracy_pairs():
         uses[pair.source][MEASURED] += 1
-    return uses, {id: day for id, day in seen.items() if day}, newest
+    return uses, {id: day for id, day in last_seen.items() if day}, newest

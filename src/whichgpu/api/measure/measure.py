@@ -111,13 +111,15 @@ def verify(
             why = msg("measure.no-memory", needed=format_memory(int(claim.memory.value)), free=format_memory(free))
         if why is not None:
             raise NoAnswer("cannot-verify", msg("error.cannot-verify", why=why), msg("hint.verify"))
-        seen: list[Conditions] = []
+        conditions: list[Conditions] = []
         try:
-            measured = machine.bench.step(plan, lambda: seen.append(machine.reading()))
+            measured = machine.bench.step(plan, lambda: conditions.append(machine.reading()))
         except CannotRun as problem:
             raise NoAnswer("cannot-verify", msg("error.cannot-verify", why=problem.why), msg("hint.verify")) from problem
     inside = claim.time.low <= measured.seconds <= claim.time.high
-    return VerifyAnswer(claim, measured, inside, measured.seconds / claim.time.value, seen[-1] if seen else Conditions())
+    return VerifyAnswer(
+        claim, measured, inside, measured.seconds / claim.time.value, conditions[-1] if conditions else Conditions()
+    )
 
 
 def share_record(path: Path) -> Record:
@@ -142,11 +144,11 @@ class _Machine:
             self.bench = (opener or _torch_bench)()
             self.card = _card_named(self.cards, self.bench.name)
             match = match_card(self.card, catalog)
-            found = matched_gpu(match, catalog)
-            if found is None:
+            catalog_gpu = matched_gpu(match, catalog)
+            if catalog_gpu is None:
                 why = match.why or msg("match.none", name=self.card.name)
                 raise NoAnswer("unknown-gpu-here", msg("error.unknown-gpu-here", why=why), msg("hint.doctor"))
-            self.gpu: Gpu = found
+            self.gpu: Gpu = catalog_gpu
         except DriverUnavailable as problem:
             self.close()
             raise no_gpu(absences, NOTHING) from problem
@@ -202,28 +204,28 @@ def _claim(request: Mapping[str, Any], lookups: LookupCache) -> Claim:
     return Claim(PreparedStep(fill_defaults(spelled.workload, shape), shape), int(answer.memory.high))
 
 
-def _record(machine: _Machine, runner: Runner, lookups: LookupCache, made: str) -> Record:
+def _record(machine: _Machine, runner: Runner, lookups: LookupCache, day: str) -> Record:
     gpu = machine.gpu
     where = MeasuredMachine(gpu.id, len(machine.cards), machine.card.driver, read_host().cpu, machine.bench.about())
-    found = [_micro(taken, gpu) for taken in runner.taken if isinstance(taken.case, OperatorCase)]
-    timed = [_step(taken, lookups) for taken in runner.taken if isinstance(taken.case, StepCase)]
-    record = Record(made, where, tuple(found), tuple(timed))
+    operators = [_micro(timing, gpu) for timing in runner.taken if isinstance(timing.case, OperatorCase)]
+    timed = [_step(timing, lookups) for timing in runner.taken if isinstance(timing.case, StepCase)]
+    record = Record(day, where, tuple(operators), tuple(timed))
     if timed:
         record = replace(record, fitted=records.fit_record(record, lookups.catalog, load_calibration()))
     return with_digest(record)
 
 
-def _micro(taken: MeasuredCase, gpu: Gpu) -> Any:
-    assert isinstance(taken.case, OperatorCase)
-    share = peak_share(taken.case.kind, taken.case.dtype, taken.case.rate(taken.timing.seconds), gpu)
-    return micro_result(taken, taken.case, share)
+def _micro(timing: MeasuredCase, gpu: Gpu) -> Any:
+    assert isinstance(timing.case, OperatorCase)
+    share = peak_share(timing.case.kind, timing.case.dtype, timing.case.rate(timing.timing.seconds), gpu)
+    return micro_result(timing, timing.case, share)
 
 
-def _step(taken: MeasuredCase, lookups: LookupCache) -> Any:
-    assert isinstance(taken.case, StepCase)
-    said = estimate_workload(from_object(taken.case.request), lookups).time
-    predicted = PredictedTime(said.value, said.low, said.high, said.basis) if said else None
-    return step_result(taken, taken.case, predicted)
+def _step(timing: MeasuredCase, lookups: LookupCache) -> Any:
+    assert isinstance(timing.case, StepCase)
+    estimate = estimate_workload(from_object(timing.case.request), lookups).time
+    predicted = PredictedTime(estimate.value, estimate.low, estimate.high, estimate.basis) if estimate else None
+    return step_result(timing, timing.case, predicted)
 
 
 def _on_this_gpu(spelled: ParsedWorkload, here: Gpu, lookups: LookupCache) -> ParsedWorkload:
@@ -231,8 +233,8 @@ def _on_this_gpu(spelled: ParsedWorkload, here: Gpu, lookups: LookupCache) -> Pa
     name = spelled.workload.gpu
     count = None
     try:
-        found = lookups.device(name) if name else None
-        gpu, count = (found.gpu, found.count) if found else (here, None)
+        device = lookups.device(name) if name else None
+        gpu, count = (device.gpu, device.count) if device else (here, None)
     except AmbiguousName as several:
         if here.id not in several.choices and here.name not in several.choices:
             raise
@@ -240,8 +242,8 @@ def _on_this_gpu(spelled: ParsedWorkload, here: Gpu, lookups: LookupCache) -> Pa
     if gpu.id != here.id:
         why = msg("verify.other-gpu", asked=gpu.name, here=here.name)
         raise NoAnswer("cannot-verify", msg("error.cannot-verify", why=why), msg("hint.verify"))
-    told = replace(spelled.workload, gpu=here.id, gpus=count or spelled.workload.gpus)
-    return ParsedWorkload(told, spelled.given | {"gpu"})
+    workload = replace(spelled.workload, gpu=here.id, gpus=count or spelled.workload.gpus)
+    return ParsedWorkload(workload, spelled.user_fields | {"gpu"})
 
 
 def headline(answer: MeasureAnswer) -> Message:

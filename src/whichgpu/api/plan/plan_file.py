@@ -143,10 +143,10 @@ def parse_quotas(text: str) -> dict[str, float]:
     quotas = {}
     for part in text.split(","):
         name, equals, number = part.rpartition("=")
-        most = parse_whole_number(number.strip(), MAX_QUOTA)
-        if not equals or not name.strip() or most is None:
+        limit = parse_whole_number(number.strip(), MAX_QUOTA)
+        if not equals or not name.strip() or limit is None:
             raise _bad("--quota", msg("plan.wants-quota"))
-        quotas[name.strip()] = float(most)
+        quotas[name.strip()] = float(limit)
     return quotas
 
 
@@ -168,13 +168,13 @@ def _owned(name: str, content: Mapping[str, Any]) -> tuple[OwnedGpus, ...]:
 def _quotas(name: str, value: Any) -> dict[str, float]:
     if isinstance(value, str):
         return parse_quotas(value)
-    if not isinstance(value, Mapping) or not all(_is_count(most, 0, MAX_QUOTA) for most in value.values()):
+    if not isinstance(value, Mapping) or not all(_is_count(limit, 0, MAX_QUOTA) for limit in value.values()):
         raise _bad(name, msg("plan.wants-quota"))
-    return {str(gpu): float(most) for gpu, most in value.items()}
+    return {str(gpu): float(limit) for gpu, limit in value.items()}
 
 
-def _is_count(value: Any, least: int, most: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+def _is_count(value: Any, low: int, high: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
 
 
 def _tables(name: str, key: str, content: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
@@ -185,13 +185,13 @@ def _tables(name: str, key: str, content: Mapping[str, Any]) -> Sequence[Mapping
     return tables
 
 
-def _check_names(name: str, keys: Mapping[str, Any], known: Sequence[str]) -> None:
+def _check_names(name: str, keys: Mapping[str, Any], allowed: Sequence[str]) -> None:
     for key in keys:
-        if key not in known:
-            near = nearest(key, known)
-            hint = msg("hint.nearest", choices=near) if near else msg("hint.choices", choices=tuple(sorted(known)))
+        if key not in allowed:
+            near = nearest(key, allowed)
+            hint = msg("hint.nearest", choices=near) if near else msg("hint.choices", choices=tuple(sorted(allowed)))
             message = msg("error.in-file", path=name, what=msg("error.unknown-key", name=key))
-            raise UnknownName("unknown-key", message, hint, near or tuple(sorted(known)))
+            raise UnknownName("unknown-key", message, hint, near or tuple(sorted(allowed)))
 
 
 def read_setting(spelling: str, name: str, value: Any) -> Any:

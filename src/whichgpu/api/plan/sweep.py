@@ -98,9 +98,9 @@ def price_point(point: SweepPoint, seed: int) -> PricedPoint:  # noqa: ARG001 - 
 
 
 @lru_cache(maxsize=4)
-def _lookups(folder: str, known: str, own: bool) -> LookupCache:
+def _lookups(folder: str, known_by: str, own: bool) -> LookupCache:
     """One cache of lookups for all points of a process."""
-    as_known = None if not known else int(known) if known.isdigit() else date.fromisoformat(known)
+    as_known = None if not known_by else int(known_by) if known_by.isdigit() else date.fromisoformat(known_by)
     return lookup_cache(Catalog(Path(folder) if folder else None, as_known), own=own)
 
 

@@ -156,8 +156,8 @@ def _row(
     if first_day(gpu.launch_date) > day:
         raise NoAnswer("not-yet", msg("error.not-launched", gpu=gpu.name, day=gpu.launch_date), msg("hint.not-launched"))
     own, basis = _owning(gpu, count, inputs, catalog, exchanger, currency)
-    found = _rent(gpu, count, inputs, day, catalog, exchanger, currency, overlay)
-    rent, beside = found if found else (None, 0.0)
+    rents = _rent(gpu, count, inputs, day, catalog, exchanger, currency, overlay)
+    rent, beside = rents if rents else (None, 0.0)
     hourly = (float(rent.price_per_gpu_hour.amount) + beside) * count if rent else None
     even = compare_with_rent(own, hourly) if hourly is not None else RentComparison(0.0, None, None, None)
     return BuyRow(
@@ -187,29 +187,29 @@ def _owning(
     def read(text: str | None) -> float | None:
         return None if text is None else float(exchanger.convert(parse_money(text)[0], currency)[0].amount)
 
-    given = None
+    amount = None
     for part in split_names(inputs.price or ()):
         name, equals, text = part.rpartition("=")
         if not equals or find_gpu(catalog, name.strip()).id == gpu.id:
-            given = read(text)
-    price = given
+            amount = read(text)
+    price = amount
     if price is None and gpu.launch_price is not None:
         price = float(exchanger.convert(gpu.launch_price, currency)[0].amount)
     if price is None:
         raise NoAnswer("no-price", msg("error.no-card-price", gpu=gpu.name), msg("hint.no-card-price", gpu=gpu.name))
     whole = price * count
-    usual, least = (
+    usual, minimum = (
         float(exchanger.convert(Money(Decimal(str(dollars)), DOLLAR), currency)[0].amount)
         for dollars in (POWER_PRICE, HOST_LEAST)
     )
     host, power, upkeep = read(inputs.host_price), read(inputs.power_price), read(inputs.upkeep)
-    host = host_price(whole, least) if host is None else host
+    host = host_price(whole, minimum) if host is None else host
     filled, _ = _filled(inputs)
     return OwnershipCosts(
         gpu_price=whole, watts=float(gpu.tdp_watts or 0) * count, host_price=host,
         power_price=power if power is not None else usual, pue=float(filled["pue"]), years=float(filled["years"]),
         residual=float(filled["residual"]), use=float(filled["use"]), upkeep=upkeep or 0.0,
-    ), "list" if given is None else "given"  # fmt: skip
+    ), "list" if amount is None else "given"  # fmt: skip
 
 
 def _filled(inputs: BuyInputs) -> tuple[dict[str, str | float], tuple[str, ...]]:
@@ -221,9 +221,9 @@ def _filled(inputs: BuyInputs) -> tuple[dict[str, str | float], tuple[str, ...]]
         value = getattr(inputs, name)
         if value is not None and not (low < value <= high or (value == low and wants != ABOVE_LOW)):
             raise invalid_value(name, f"{value:g}", msg(wants, low=f"{low:g}", high=f"{high:g}"))
-    told = {name: getattr(inputs, name) for name in usual}
-    unsaid = (*(name for name in usual if told[name] is None), *(("host_price",) if inputs.host_price is None else ()))
-    return {name: usual[name] if told[name] is None else told[name] for name in usual}, unsaid
+    values = {name: getattr(inputs, name) for name in usual}
+    unsaid = (*(name for name in usual if values[name] is None), *(("host_price",) if inputs.host_price is None else ()))
+    return {name: usual[name] if values[name] is None else values[name] for name in usual}, unsaid
 
 
 def _rent(
@@ -243,7 +243,7 @@ def _rent(
         gpus=(1.0, float(max(count, 8))),
     )
     try:
-        found = list_offers(query, day, catalog, overlay).offers
+        offers = list_offers(query, day, catalog, overlay).offers
     except NoAnswer:
         return None
     markets = {one.id for one in catalog.providers if one.kind == MARKETPLACE} if not split_names(inputs.provider) else set()
@@ -258,5 +258,5 @@ def _rent(
         host = host_price_per_gpu(extras(one.provider))
         return float(exchanger.convert(Money(Decimal(repr(host)), DOLLAR), currency)[0].amount)
 
-    best = min(found, key=lambda one: (old(one), float(one.price_per_gpu_hour.amount) + beside(one)))
+    best = min(offers, key=lambda one: (old(one), float(one.price_per_gpu_hour.amount) + beside(one)))
     return best, beside(best)

@@ -11,8 +11,8 @@ from hashlib import blake2b
 from pathlib import Path
 
 from whichgpu.api.context import Context
-from whichgpu.api.prices.history import USUAL_TERMS, asked, identity
-from whichgpu.api.prices.store import no_store, wish_of
+from whichgpu.api.prices.history import USUAL_TERMS, identity, matches_query
+from whichgpu.api.prices.store import no_store, offer_query
 from whichgpu.api.request.catalog import DiffRequest
 from whichgpu.api.request.read import read
 from whichgpu.base.dates import first_day, parse_as_of
@@ -96,12 +96,12 @@ class WatchAnswer:
 def diff(request: DiffRequest, context: Context) -> DiffAnswer:
     """Price changes between two days (2026-08-01) or two snapshots (@12) of the user's own store."""
     values, catalog = read(DiffRequest, request, context.spell), context.catalog
-    a, b, wish = values["a"], values["b"], wish_of(catalog, values.get("gpu"), values.get("provider"))
-    before, after = (_moment(text, catalog, wish, context.today) for text in (a, b))
-    names = {found.id: found.name for found in catalog.gpus}
+    a, b, query = values["a"], values["b"], offer_query(catalog, values.get("gpu"), values.get("provider"))
+    before, after = (_moment(text, catalog, query, context.today) for text in (a, b))
+    names = {rows.id: rows.name for rows in catalog.gpus}
     changes = [_changed(before.get(key), after.get(key), names) for key in {**before, **after}]
-    found = sorted((row for row in changes if row), key=lambda row: (row.provider, row.instance, row.region, row.term))
-    return DiffAnswer(a, b, len(changes) - len(found), tuple(found))
+    rows = sorted((row for row in changes if row), key=lambda row: (row.provider, row.instance, row.region, row.term))
+    return DiffAnswer(a, b, len(changes) - len(rows), tuple(rows))
 
 
 def catalog_watch(
@@ -119,8 +119,8 @@ def catalog_watch(
 ) -> WatchAnswer:
     """Offers of the store below a price per GPU and hour; where there are none, what changed since this was last asked."""
     catalog, day = catalog or Catalog(), today or date.today()
-    wish = wish_of(catalog, gpu, provider, region, None, terms)
-    names = {found.id: found.name for found in catalog.gpus}
+    query = offer_query(catalog, gpu, provider, region, None, terms)
+    names = {one.id: one.name for one in catalog.gpus}
     exchanger = Exchanger(day, catalog.exchange)
     if below is not None:
         exchanger.rate(DOLLAR, exchanger.check(below.currency))  # an error where there is none
@@ -130,10 +130,10 @@ def catalog_watch(
             raise no_store()
         since = connection.execute("SELECT batch FROM look WHERE name = ?", (name,)).fetchone()
         newest = newest_snapshot(connection)
-        runs = offers_on(connection, day, catalog.known_by, wish, also_ended=True)
-        changes = () if since is None else tuple(_told(changes_since(connection, since[0], wish), names))
+        runs = offers_on(connection, day, catalog.known_by, query, also_ended=True)
+        changes = () if since is None else tuple(_change_rows(changes_since(connection, since[0], query), names))
     stood = [one.observation for one in prices_on_day(runs, day)]
-    standing = [run for run in apply_overlay(stood, read_overlay(overlay, catalog, day), day) if _fits(run, wish)]
+    standing = [run for run in apply_overlay(stood, read_overlay(overlay, catalog, day), day) if _fits(run, query)]
     fresh = [run for run in standing if (day - first_day(run.last_observed)).days <= max_age]
     limit = below.currency if below else None
     without_rate = Counter(run.currency for run in fresh if limit and not exchanger.can_convert(run.currency, limit))
@@ -148,28 +148,28 @@ def catalog_watch(
     )
 
 
-def _moment(text: str, catalog: Catalog, wish: OfferQuery, today: date) -> dict[object, Observation]:
+def _moment(text: str, catalog: Catalog, query: OfferQuery, today: date) -> dict[object, Observation]:
     """Offers at a moment, by what makes them the same offer."""
     if not text.startswith("@"):
         day = parse_as_of(text, today)
-        seen = [
+        observations = [
             run
-            for row in catalog.prices(wish.gpus)
-            if asked(row.provider, row.instance, row.term, wish)
+            for row in catalog.prices(query.gpus)
+            if matches_query(row.provider, row.instance, row.term, query)
             for run in row.observations()
         ]
         with open_for_reading() as connection:
-            seen += [] if connection is None else offers_on(connection, day, catalog.known_by, wish, also_ended=True)
-        return {(*one.observation.key, one.observation.currency): one.observation for one in prices_on_day(seen, day)}
+            observations += [] if connection is None else offers_on(connection, day, catalog.known_by, query, also_ended=True)
+        return {(*one.observation.key, one.observation.currency): one.observation for one in prices_on_day(observations, day)}
     with open_for_reading() as connection:
         if connection is None:
             raise no_store()
         number = parse_whole_number(text[1:], 10**10)
-        found = None if number is None else snapshot_observations(connection, number)
-        if found is None:
+        snapshot = None if number is None else snapshot_observations(connection, number)
+        if snapshot is None:
             hint = msg("hint.unknown-snapshot", n=newest_snapshot(connection))
             raise UnknownName("unknown-snapshot", msg("error.unknown-snapshot", name=text), hint)
-    chosen = (run for run in found if (wish.gpus is None or run.gpu in wish.gpus) and wish.provider in (None, run.provider))
+    chosen = (run for run in snapshot if (query.gpus is None or run.gpu in query.gpus) and query.provider in (None, run.provider))
     return {(*run.key, run.currency): run for run in chosen}
 
 
@@ -190,7 +190,7 @@ def _changed(before: Observation | None, after: Observation | None, names: dict[
     )
 
 
-def _told(changes: Iterable[tuple[Observation, bool]], names: dict[str, str]) -> Iterator[ChangeRow]:
+def _change_rows(changes: Iterable[tuple[Observation, bool]], names: dict[str, str]) -> Iterator[ChangeRow]:
     """Runs that ended and began since, put together offer by offer."""
     ended: dict[object, Observation] = {}
     began: dict[object, Observation] = {}
@@ -223,11 +223,11 @@ def _watched(run: Observation, names: dict[str, str], day: date) -> WatchRow:
     )
 
 
-def _fits(run: Observation, wish: OfferQuery) -> bool:
+def _fits(run: Observation, query: OfferQuery) -> bool:
     """Whether an observation matches the query; only contracts and owned machines can fail to."""
     own = run.standing in ("contract", "owned")
-    asked_for = (wish.gpus is None or run.gpu in wish.gpus) and wish.provider in (None, run.provider)
-    return not own or (asked_for and wish.region in (None, run.region) and run.term in (wish.terms or (run.term,)))
+    asked_for = (query.gpus is None or run.gpu in query.gpus) and query.provider in (None, run.provider)
+    return not own or (asked_for and query.region in (None, run.region) and run.term in (query.terms or (run.term,)))
 
 
 def _each_in(run: Observation, currency: str, exchanger: Exchanger) -> Decimal:

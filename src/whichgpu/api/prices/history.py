@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 from whichgpu.api.context import Context
-from whichgpu.api.prices.store import wish_of
+from whichgpu.api.prices.store import offer_query
 from whichgpu.api.request.catalog import HistoryRequest
 from whichgpu.api.request.read import read
 from whichgpu.base.dates import first_day, last_day
@@ -73,12 +73,12 @@ def history(request: HistoryRequest, context: Context) -> HistoryAnswer:
     """Prices of a GPU over time up to a day: the lowest of each provider and term, or every price."""
     values, catalog, as_of = read(HistoryRequest, request, context.spell), context.catalog, context.as_of
     every, terms = values.get("every", False), values.get("term") or USUAL_TERMS
-    wish = wish_of(catalog, values["gpu"], values.get("provider"), values.get("region"), values.get("instance"), terms)
-    found = (_until(run, as_of) for run in _all_runs(catalog, wish))
-    seen = sorted((run for run in found if run is not None), key=lambda run: (run.observed, run.last_observed))
-    names = {found.id: found.name for found in catalog.gpus}
+    query = offer_query(catalog, values["gpu"], values.get("provider"), values.get("region"), values.get("instance"), terms)
+    runs = (_until(run, as_of) for run in _all_runs(catalog, query))
+    observations = sorted((run for run in runs if run is not None), key=lambda run: (run.observed, run.last_observed))
+    names = {runs.id: runs.name for runs in catalog.gpus}
     without_rate: Counter[str] = Counter()
-    rows = tuple(_every(seen, names) if every else _lowest(seen, names, catalog, without_rate))
+    rows = tuple(_every(observations, names) if every else _lowest(observations, names, catalog, without_rate))
     if not rows and without_rate:
         message = msg("error.only-without-rate", n=without_rate.total(), currencies=tuple(without_rate))
         raise NoAnswer("no-exchange-rate", message, msg("hint.only-without-rate"))
@@ -105,14 +105,14 @@ def _amount(row: HistoryRow) -> Decimal:
     return row.price_per_gpu_hour.amount
 
 
-def _all_runs(catalog: Catalog, wish: OfferQuery) -> Iterator[Observation]:
-    for row in catalog.prices(wish.gpus):
-        if asked(row.provider, row.instance, row.term, wish):
-            yield from (run for run in row.observations() if wish.region in (None, run.region))
+def _all_runs(catalog: Catalog, query: OfferQuery) -> Iterator[Observation]:
+    for row in catalog.prices(query.gpus):
+        if matches_query(row.provider, row.instance, row.term, query):
+            yield from (run for run in row.observations() if query.region in (None, run.region))
     if catalog.folder == DATA_DIR:
         with open_for_reading() as connection:
             if connection is not None:
-                yield from price_history(connection, wish, catalog.known_by)
+                yield from price_history(connection, query, catalog.known_by)
 
 
 def _until(run: Observation, day: date | None) -> Observation | None:
@@ -125,14 +125,16 @@ def _until(run: Observation, day: date | None) -> Observation | None:
     return replace(run, last_observed=min(run.last_observed, day.isoformat()), ended=ended)
 
 
-def asked(provider: str, instance: str, term: str, wish: OfferQuery) -> bool:
+def matches_query(provider: str, instance: str, term: str, query: OfferQuery) -> bool:
     """Whether a bundled price is one a wish asks for."""
-    return wish.provider in (None, provider) and wish.instance in (None, instance) and (wish.terms is None or term in wish.terms)
+    return (
+        query.provider in (None, provider) and query.instance in (None, instance) and (query.terms is None or term in query.terms)
+    )
 
 
-def _every(seen: Iterable[Observation], names: dict[str, str]) -> Iterator[HistoryRow]:
+def _every(observations: Iterable[Observation], names: dict[str, str]) -> Iterator[HistoryRow]:
     last: dict[object, Decimal] = {}
-    for run in seen:
+    for run in observations:
         key = (*run.key, run.currency, run.source)
         before = last.get(key)
         last[key] = run.price
@@ -140,12 +142,12 @@ def _every(seen: Iterable[Observation], names: dict[str, str]) -> Iterator[Histo
 
 
 def _lowest(
-    seen: Iterable[Observation], names: dict[str, str], catalog: Catalog, without_rate: Counter[str]
+    observations: Iterable[Observation], names: dict[str, str], catalog: Catalog, without_rate: Counter[str]
 ) -> Iterator[HistoryRow]:
     """The cheapest GPU hour of each provider and term, one row each time it changes; what has no rate is counted."""
     groups: dict[tuple[str, str, str], list[Observation]] = defaultdict(list)
     dollars = _Dollars(catalog)
-    for run in seen:
+    for run in observations:
         if run.includes != "gpu+host":
             continue
         if dollars.has(run):
@@ -173,11 +175,11 @@ def _history(
     each = Money(dollars, DOLLAR) if dollars is not None else Money(round_significant(run.price_per_gpu), run.currency)
     first = observed or run.observed
     last = max(first, run.last_observed) if ended is None else max(first, min(run.last_observed, ended))
-    shown = None if change is None else round(change, 4)
+    rounded_change = None if change is None else round(change, 4)
     return HistoryRow(
         **identity(run, names),
         price_per_gpu_hour=each,
-        change=shown,
+        change=rounded_change,
         observed=first,
         last_observed=last,
         ended=ended if dollars is not None else run.ended,

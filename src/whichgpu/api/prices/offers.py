@@ -87,29 +87,29 @@ def list_offers(
     if filter.max_latency is not None and query.near is None:
         raise UsageError("no-near", msg("error.no-near"), msg("hint.no-near"))
     names = {gpu.id: gpu.name for gpu in catalog.gpus}
-    stood = _laid_over(_standing(catalog, day, filter, query.hours), catalog, day, overlay)
-    lacking = {code for code in {one.observation.currency for one in stood} if not exchanger.can_convert(code, currency)}
-    found = [
+    prices = _laid_over(_standing(catalog, day, filter, query.hours), catalog, day, overlay)
+    lacking = {code for code in {one.observation.currency for one in prices} if not exchanger.can_convert(code, currency)}
+    offers = [
         build_offer(
             one, names.get(run.gpu, run.gpu), exchanger, None if run.currency in lacking else currency, query.hours, trips.to(run)
         )
-        for one in stood
+        for one in prices
         for run in (one.observation,)
     ]
-    wishes = filter.wishes(catalog.gpu_by_id)
-    matching = [offer for offer in found if all(test(offer) for test in wishes.values())]
+    tests = filter.tests(catalog.gpu_by_id)
+    matching = [offer for offer in offers if all(test(offer) for test in tests.values())]
     fitting = [offer for offer in matching if offer.listed_price.currency not in lacking]
     without_rate = Counter(offer.listed_price.currency for offer in matching if offer.listed_price.currency in lacking)
     if without_rate and not fitting:
         exchanger.rate(DOLLAR, without_rate.most_common(1)[0][0])  # says what is missing
     if not fitting:
         alone = tuple(
-            msg("error.leaves", flag=name.replace("_", "-"), n=left) for name, left in count_matching(found, wishes).items()
+            msg("error.leaves", flag=name.replace("_", "-"), n=left) for name, left in count_matching(offers, tests).items()
         )
-        message = msg("error.no-offer" if found else "error.no-offer-then", n=len(found), day=day.isoformat())
-        if alone and found:
+        message = msg("error.no-offer" if offers else "error.no-offer-then", n=len(offers), day=day.isoformat())
+        if alone and offers:
             message = msg("error.because", what=message, why=alone)
-        raise NoAnswer("no-offer", message, msg("hint.no-offer" if found else "hint.no-offer-then"))
+        raise NoAnswer("no-offer", message, msg("hint.no-offer" if offers else "hint.no-offer-then"))
     by_price = ordered(fitting, None, exchanger)
     recent = _recent(by_price)
     nearest = min((offer for offer in by_price if offer.round_trip), key=_trip_seconds, default=None)
@@ -117,18 +117,18 @@ def list_offers(
     unused = tuple(code for code in query.exchange_rate or {} if code not in used)
     if groups:
         fitting = cheapest_by_group(fitting, groups, exchanger)
-    shown = tuple(ordered(fitting, query.sort, exchanger)[: query.limit])
-    rates = tuple(dict.fromkeys(offer.exchange_rate.source for offer in shown if offer.exchange_rate))
-    trips_from = tuple(dict.fromkeys(source for offer in shown if offer.round_trip for source in offer.round_trip.sources[:1]))
-    cited = catalog.cited_sources(tuple(offer.source for offer in shown), rates, trips_from)
+    listed = tuple(ordered(fitting, query.sort, exchanger)[: query.limit])
+    rates = tuple(dict.fromkeys(offer.exchange_rate.source for offer in listed if offer.exchange_rate))
+    trips_from = tuple(dict.fromkeys(source for offer in listed if offer.round_trip for source in offer.round_trip.sources[:1]))
+    cited = catalog.cited_sources(tuple(offer.source for offer in listed), rates, trips_from)
     hours = int(query.hours) if query.hours == int(query.hours) else float(query.hours)
     snapshot = last_snapshot(catalog.known_by) if catalog.folder == DATA_DIR else None
-    stale = sum(offer.stale for offer in shown)
+    stale = sum(offer.stale for offer in listed)
     return OffersAnswer(
         day.isoformat(),
         hours,
         trips.city,
-        shown,
+        listed,
         snapshot,
         len(fitting),
         stale,
@@ -145,21 +145,21 @@ def list_offers(
 def _standing(catalog: Catalog, day: date, filter: OfferFilter, hours: Decimal) -> list[PriceOnDay]:
     """Prices on the day for the GPUs of a filter, with those derived from discount rules."""
     gpus = filter.gpu_ids
-    seen: list[Observation] = [run for row in catalog.prices(gpus) for run in row.observations()]
+    observations: list[Observation] = [run for row in catalog.prices(gpus) for run in row.observations()]
     if catalog.folder == DATA_DIR:
-        seen += live_offers(day, catalog.known_by, gpus=gpus)
-    found = list(prices_on_day(seen, day))
-    return found + list(prices_from_rules(found, catalog.discounts, day, hours))
+        observations += live_offers(day, catalog.known_by, gpus=gpus)
+    prices = list(prices_on_day(observations, day))
+    return prices + list(prices_from_rules(prices, catalog.discounts, day, hours))
 
 
-def _laid_over(found: list[PriceOnDay], catalog: Catalog, day: date, overlay: Path | None) -> list[PriceOnDay]:
+def _laid_over(prices: list[PriceOnDay], catalog: Catalog, day: date, overlay: Path | None) -> list[PriceOnDay]:
     """Apply the user's own file of discounts, contracts and owned machines."""
     terms = read_overlay(overlay, catalog, day) if overlay_path(overlay) else None
     if terms is None:
-        return found
-    changed = apply_overlay([one.observation for one in found], terms, day)
-    own = [price_on_day([run], day) for run in changed[len(found) :]]
-    return [replace(one, observation=run) for one, run in zip(found, changed, strict=False)] + [one for one in own if one]
+        return prices
+    changed = apply_overlay([one.observation for one in prices], terms, day)
+    own = [price_on_day([run], day) for run in changed[len(prices) :]]
+    return [replace(one, observation=run) for one, run in zip(prices, changed, strict=False)] + [one for one in own if one]
 
 
 def _recent(by_price: list[Offer]) -> Offer:

@@ -96,8 +96,10 @@ class StatusAnswer(Displayable):
 
 def status(request: StatusRequest, context: Context) -> StatusAnswer:  # noqa: ARG001
     """Size, age and digest of the catalog, and the age of the user's own price store."""
-    found = read_status(context.catalog, bundled=context.catalog.folder == DATA_DIR)
-    return StatusAnswer(found.folder, found.bundled, found.digest, found.tables, live_status(context.today))
+    catalog_state = read_status(context.catalog, bundled=context.catalog.folder == DATA_DIR)
+    return StatusAnswer(
+        catalog_state.folder, catalog_state.bundled, catalog_state.digest, catalog_state.tables, live_status(context.today)
+    )
 
 
 def catalog_refresh(
@@ -155,10 +157,10 @@ def _taking(
     snapshots = tuple(row for outcome in outcomes for row in _snapshots(outcome, today))
     reasons: dict[str, int] = {}
     unknown: dict[str, int] = {}
-    for taken in (taken for outcome in outcomes for taken in outcome.taken):
-        for reason, count in taken.reasons.items():
+    for batch in (batch for outcome in outcomes for batch in outcome.batches):
+        for reason, count in batch.reasons.items():
             reasons[reason] = reasons.get(reason, 0) + count
-        for name, count in taken.unknown_names.items():
+        for name, count in batch.unknown_names.items():
             unknown[name] = unknown.get(name, 0) + count
     return PriceImportAnswer(
         str(store_path(folder)),
@@ -175,20 +177,20 @@ def _taking(
 
 
 def _snapshots(outcome: RefreshOutcome, today: date) -> Iterator[SnapshotRow]:
-    for taken in outcome.taken:
-        age = (today - taken.content).days if taken.content else (today - taken.seen).days
-        content = (taken.content or taken.seen).isoformat()
+    for batch in outcome.batches:
+        age = (today - batch.content).days if batch.content else (today - batch.seen).days
+        content = (batch.content or batch.seen).isoformat()
         counts = (
-            taken.rows,
-            taken.aside,
-            taken.prices,
-            taken.kept,
-            taken.quarantined,
-            taken.unknown,
-            taken.offers,
-            taken.changed,
+            batch.rows,
+            batch.aside,
+            batch.prices,
+            batch.kept,
+            batch.quarantined,
+            batch.unknown,
+            batch.offers,
+            batch.changed,
         )
-        yield SnapshotRow(outcome.source, taken.scope, *counts, content, age, age > STALE_DAYS, None)
+        yield SnapshotRow(outcome.source, batch.scope, *counts, content, age, age > STALE_DAYS, None)
     for problem in outcome.problems:
         yield SnapshotRow(outcome.source, problem.scope or "", 0, 0, 0, 0, 0, 0, 0, 0, None, None, False, problem.message)
 
@@ -200,20 +202,20 @@ def catalog_export(
     form: str = ".csv",
     gpu: str | None = None,
     as_of: date | None = None,
-    known: date | int | None = None,
+    known_by: date | int | None = None,
     catalog: Catalog | None = None,
     folder: Path | None = None,
 ) -> int:
     """Write the store's runs, or what was on offer on a day, to a file by its ending or to a stream; how many."""
     form = check_export(path) if path is not None else form
-    wish = wish_of(catalog or Catalog(), gpu)
+    query = offer_query(catalog or Catalog(), gpu)
     with open_for_reading(folder) as connection:
         if connection is None:
             raise no_store()
-        offers = price_history(connection, wish, known)
+        offers = price_history(connection, query, known_by)
         if as_of is not None:
-            found = offers_on(connection, as_of, known, wish, also_ended=True)
-            offers = iter([one.observation for one in prices_on_day(found, as_of)])
+            observations = offers_on(connection, as_of, known_by, query, also_ended=True)
+            offers = iter([one.observation for one in prices_on_day(observations, as_of)])
         if path is None:
             return (write_json if form == ".json" else write_csv)(offers, stream)
         try:
@@ -264,7 +266,7 @@ def catalog_forget(name: str, folder: Path | None = None) -> tuple[int, int]:
         return forget(connection, name)
 
 
-def wish_of(
+def offer_query(
     catalog: Catalog,
     gpu: str | None = None,
     provider: str | None = None,
@@ -274,7 +276,7 @@ def wish_of(
 ) -> OfferQuery:
     """A wish of words as people type them; a family of GPUs means all its variants."""
     return OfferQuery(
-        frozenset(found.id for found in find_gpus(catalog, gpu)) if gpu else None,
+        frozenset(match.id for match in find_gpus(catalog, gpu)) if gpu else None,
         provider_named(catalog, provider) if provider else None,
         region,
         instance,

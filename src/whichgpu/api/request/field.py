@@ -56,8 +56,8 @@ class Field:
     @property
     def choices(self) -> tuple[str, ...]:
         """Words it may be, where there is a list of them."""
-        known = getattr(self.kind, "known", ())
-        return tuple(known() if callable(known) else known)
+        words = getattr(self.kind, "choices", ())
+        return tuple(words() if callable(words) else words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +75,16 @@ def flag_of(name: str) -> str:
 @cache
 def fields_of(request: type) -> Mapping[str, Field]:
     """Fields of a request by name, in the order of declaration; a function in place of a `Field` is called with the name."""
-    found: dict[str, Field] = {}
+    fields: dict[str, Field] = {}
     aliases: dict[str, list[str]] = {}
     for name, hint in request.__annotations__.items():
         match getattr(hint, "__metadata__", ()):
             case (Alias(of=field),):
                 aliases.setdefault(field, []).append(name)
             case (Field() as declared,):
-                found[name] = declared
+                fields[name] = declared
             case (declare,) if callable(declare):
-                found[name] = declare(name)
+                fields[name] = declare(name)
             case _:
                 raise TypeError(f"{request.__name__}.{name} has no Field")
     return {
@@ -94,14 +94,14 @@ def fields_of(request: type) -> Mapping[str, Field]:
             help=field.help or f"option.{name.replace('_', '-')}",
             aliases=(*field.aliases, *aliases.get(name, ())),
         )
-        for name, field in found.items()
+        for name, field in fields.items()
     }
 
 
 @cache
 def names_of(request: type) -> Mapping[str, Field]:
     """The fields of a request by every name they go by."""
-    known = dict(fields_of(request))
+    by_name = dict(fields_of(request))
     for field in fields_of(request).values():
-        known |= dict.fromkeys(field.aliases, field)
-    return known
+        by_name |= dict.fromkeys(field.aliases, field)
+    return by_name

@@ -20,9 +20,9 @@ from whichgpu.base.messages import msg
 from whichgpu.base.money import Money
 from whichgpu.base.names import squash, unknown_word
 
-SEVERAL = (list, tuple, set, frozenset)
+COLLECTION_TYPES = (list, tuple, set, frozenset)
 LONGEST_NAME = 200  # characters
-Known = Sequence[str] | Callable[[], Sequence[str]]
+Choices = Sequence[str] | Callable[[], Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +30,12 @@ class Words(SingleValue):
     """One or several words out of a list, whatever their case and dashes; the nearest are suggested for a wrong one."""
 
     what: str  # names the error: `error.unknown-<what>`
-    known: Known
+    choices: Choices
     many: bool = False
 
     def read(self, value: Any) -> Any:
         if self.many:
-            words = value if isinstance(value, SEVERAL) else str(value).split(",")
+            words = value if isinstance(value, COLLECTION_TYPES) else str(value).split(",")
             return tuple(self._word(str(word).strip()) for word in words)
         return self._word(str(value))
 
@@ -43,11 +43,11 @@ class Words(SingleValue):
         return self.read(text)
 
     def _word(self, word: str) -> str:
-        known = tuple(self.known() if callable(self.known) else self.known)
-        for candidate in known:
+        words = tuple(self.choices() if callable(self.choices) else self.choices)
+        for candidate in words:
             if squash(candidate) == squash(word):
                 return candidate
-        raise unknown_word(self.what, word, known)
+        raise unknown_word(self.what, word, words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Names(SingleValue):
     def read(self, value: Any) -> Any:
         if not self.many:
             return _text(value)
-        texts = [_text(one) for one in value] if isinstance(value, SEVERAL) else [_text(value)]
+        texts = [_text(one) for one in value] if isinstance(value, COLLECTION_TYPES) else [_text(value)]
         names = tuple(part.strip() for text in texts for part in text.split(",") if part.strip())
         if not names:  # an empty name asks for nothing that exists
             raise InvalidValue(msg("wants.text", longest=LONGEST_NAME))
@@ -128,7 +128,7 @@ class Pairs(SingleValue):
     def read(self, value: Any) -> str:
         if isinstance(value, Mapping):
             return ",".join(f"{key}{self.sign}{_text(item)}" for key, item in value.items())
-        if isinstance(value, SEVERAL):
+        if isinstance(value, COLLECTION_TYPES):
             raise InvalidValue(msg("wants.one-value"))
         return _text(value)
 
@@ -143,7 +143,7 @@ class Numbers(SingleValue):
     many: bool = True
 
     def read(self, value: Any) -> str:
-        return ",".join(_text(one) for one in value) if isinstance(value, SEVERAL) else _text(value)
+        return ",".join(_text(one) for one in value) if isinstance(value, COLLECTION_TYPES) else _text(value)
 
     def read_text(self, text: str) -> str:
         return text
@@ -192,7 +192,7 @@ def _text(value: Any) -> str:
         return value.isoformat()[:10]
     if isinstance(value, Money):
         return f"{value.amount:f}{value.currency.lower()}"
-    if isinstance(value, (*SEVERAL, Mapping)):
+    if isinstance(value, (*COLLECTION_TYPES, Mapping)):
         raise InvalidValue(msg("wants.one-value"))
     if isinstance(value, PathLike):
         return str(fspath(value))
@@ -230,10 +230,10 @@ def python_number(value: Any) -> Any:
 
 def _in_json(value: Any) -> Any:
     """Convert a number that JSON does not know; raise TypeError for anything else."""
-    found = python_number(value)
-    if found is value:
+    parsed = python_number(value)
+    if parsed is value:
         raise TypeError(type(value).__name__)
-    return found
+    return parsed
 
 
 def config_text(value: Mapping[Any, Any]) -> str:

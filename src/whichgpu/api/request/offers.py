@@ -35,6 +35,7 @@ class MarketFields(SellerFields, total=False):
 
     instance: Annotated[NameList | None, Field(Names("instances"), "NAMES", "option.instance-names")]
     provider: Annotated[NameList | None, Field(Names("providers"), "NAMES")]
+    exclude_provider: Annotated[NameList | None, Field(Names("providers"), "NAMES", example="vast")]
     near: Annotated[str | None, Field(Plain(), "CITY", example="Seoul")]
 
 

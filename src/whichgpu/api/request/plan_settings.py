@@ -25,25 +25,25 @@ class Setting(Quantity):
     limits: Mapping[str, Any] = field(default_factory=dict)  # values of the message
 
 
-def number(most: float) -> Setting:
-    """A setting from 0 to `most`."""
+def number(high: float) -> Setting:
+    """A setting from 0 to `high`."""
 
     def parse(value: Any) -> float:
-        return _checked(float(value), lambda found: 0 <= found <= most)
+        return _checked(float(value), lambda amount: 0 <= amount <= high)
 
-    return Setting("", parse, "number", {"least": "0", "most": f"{most:g}"})
+    return Setting("", parse, "number", {"least": "0", "most": f"{high:g}"})
 
 
-def whole(least: int, most: int) -> Setting:
-    """A whole number from `least` to `most`."""
+def whole(low: int, high: int) -> Setting:
+    """A whole number from `low` to `high`."""
 
     def parse(value: Any) -> int:
-        found = int(value)
-        if isinstance(value, bool) or not least <= found <= most or float(value) != found:
+        count = int(value)
+        if isinstance(value, bool) or not low <= count <= high or float(value) != count:
             raise ValueError
-        return found
+        return count
 
-    return Setting("", parse, "whole", {"least": least, "most": f"{most:,}"})
+    return Setting("", parse, "whole", {"least": low, "most": f"{high:,}"})
 
 
 def _checked(value: float, is_valid: Callable[[float], bool]) -> float:
@@ -53,7 +53,7 @@ def _checked(value: float, is_valid: Callable[[float], bool]) -> float:
 
 
 def _positive(value: float) -> float:
-    return _checked(value, lambda found: 0 < found < MAX_AMOUNT)
+    return _checked(value, lambda amount: 0 < amount < MAX_AMOUNT)
 
 
 def parse_hours(value: Any) -> float:

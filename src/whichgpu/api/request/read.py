@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from whichgpu.api.request.field import Field, fields_of, names_of
-from whichgpu.api.request.kinds import SEVERAL, python_number
+from whichgpu.api.request.kinds import COLLECTION_TYPES, python_number
 from whichgpu.base.errors import UsageError
 from whichgpu.base.kinds import InvalidValue
 from whichgpu.base.messages import msg
@@ -20,19 +20,19 @@ Spell = Callable[[str], str]
 DEFAULT_LORA_RANK = 16  # of `lora` alone
 
 
-def given(request: type, values: Mapping[str, Any]) -> dict[str, Any]:
+def present_fields(request: type, values: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a request that say something, by their own names; None and an empty list of names mean not given."""
-    known, found = names_of(request), dict[str, Any]()
+    by_name, present = names_of(request), dict[str, Any]()
     for name, value in values.items():
-        field = known.get(name)
+        field = by_name.get(name)
         if field is None:
-            raise unknown_word("field", name[:80], sorted(known))
-        if value is None or (field.is_list and isinstance(value, SEVERAL) and not value):
+            raise unknown_word("field", name[:80], sorted(by_name))
+        if value is None or (field.is_list and isinstance(value, COLLECTION_TYPES) and not value):
             continue
-        if field.name in found:
+        if field.name in present:
             raise UsageError("given-twice", msg("error.given-twice", name=name), msg("hint.given-twice"))
-        found[field.name] = _switch(field, name, value) if field.is_switch else value
-    return found
+        present[field.name] = _switch(field, name, value) if field.is_switch else value
+    return present
 
 
 def _switch(field: Field, name: str, value: Any) -> bool:
@@ -46,17 +46,17 @@ def _switch(field: Field, name: str, value: Any) -> bool:
 def read(request: type, values: Mapping[str, Any], spell: Spell, names: Iterable[str] | None = None) -> dict[str, Any]:
     """The values of the fields given, or only of those named."""
     declared = fields_of(request)
-    wanted = [name for name in values if names is None or name in names]
-    found: dict[str, Any] = {}
+    chosen = [name for name in values if names is None or name in names]
+    result: dict[str, Any] = {}
     problems: list[UsageError] = []
-    for name in wanted:
+    for name in chosen:
         try:
-            found[name] = read_field(declared[name], values[name])
+            result[name] = read_field(declared[name], values[name])
         except InvalidValue as problem:
             problems.append(invalid_field(spell(name), values[name], problem))
     if problems:
         raise combine_errors(problems)
-    return found
+    return result
 
 
 def read_field(field: Field, value: Any) -> Any:
@@ -64,7 +64,7 @@ def read_field(field: Field, value: Any) -> Any:
     value = python_number(value)
     if isinstance(value, str):
         return field.kind.read_text(value)
-    if isinstance(value, (*SEVERAL, Mapping)) and not _takes(field, value):
+    if isinstance(value, (*COLLECTION_TYPES, Mapping)) and not _takes(field, value):
         raise InvalidValue(msg("wants.one-value"))
     return field.kind.read(value)
 

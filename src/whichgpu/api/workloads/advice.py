@@ -28,10 +28,15 @@ class Advice:
 
 
 def advice(
-    workload: Workload, shape: Shape, gpu: Gpu | None, throughput: Figure | None, catalog: Catalog, given: Collection[str]
+    workload: Workload,
+    shape: Shape,
+    gpu: Gpu | None,
+    throughput: Figure | None,
+    catalog: Catalog,
+    user_fields: Collection[str],
 ) -> Advice:
     """Warnings and sources for a workload; raise if the user named an engine that cannot run it."""
-    warnings = [*check_engine(workload, shape, gpu, catalog.engines, given)]
+    warnings = [*check_engine(workload, shape, gpu, catalog.engines, user_fields)]
     sources: list[str] = []
     if not workload.training and (note := accuracy_note(catalog.accuracy, catalog.models, shape.name, workload.precision or "")):
         warnings.append(note.message)

@@ -23,9 +23,11 @@ def can_be_timed(shape: Shape, gpu: Gpu) -> bool:
     return not isinstance(shape, WeightsOnly) and bool(gpu.peaks) and bool(gpu.memory_bandwidth)
 
 
-def with_offline_batch(workload: Workload, shape: Shape, gpu: Gpu, given: Collection[str], lookups: LookupCache) -> Workload:
+def with_offline_batch(
+    workload: Workload, shape: Shape, gpu: Gpu, user_fields: Collection[str], lookups: LookupCache
+) -> Workload:
     """Set the batch of highest throughput that fits the GPU for offline inference; other requests are unchanged."""
-    if not chooses_batch(workload, given):
+    if not chooses_batch(workload, user_fields):
         return workload
     from whichgpu.estimate.group.fabric import fabric_of
     from whichgpu.estimate.offline import offline_batch, replica_seconds

@@ -78,7 +78,7 @@ class ResolvedWorkload:
     """A request with its model and GPU looked up and every default filled in."""
 
     workload: Workload
-    given: frozenset[str]
+    user_fields: frozenset[str]
     shape: Shape
     gpu: Gpu | None
 
@@ -126,55 +126,57 @@ def resolve_workload(spelled: ParsedWorkload, lookups: LookupCache) -> ResolvedW
     shape = lookups.shape_for(spelled.workload)
     gpu = device.gpu if device else None
     validate_workload(spelled.workload, shape)
-    filled = fill_defaults(spelled.workload, shape, spelled.given)
-    if gpu and "precision" not in spelled.given and filled.precision:
+    filled = fill_defaults(spelled.workload, shape, spelled.user_fields)
+    if gpu and "precision" not in spelled.user_fields and filled.precision:
         usual = usual_precision(filled.precision, gpu, language=shape.is_language_model)
-        filled = fill_defaults(replace(spelled.workload, precision=usual), shape, spelled.given)
+        filled = fill_defaults(replace(spelled.workload, precision=usual), shape, spelled.user_fields)
     if gpu:
-        filled = fitting.with_training_defaults(filled, shape, gpu, spelled.given, lambda one: estimate_memory(one, shape, gpu))
-        filled = with_offline_batch(filled, shape, gpu, spelled.given, lookups)
-    return ResolvedWorkload(filled, spelled.given, shape, gpu)
+        filled = fitting.with_training_defaults(
+            filled, shape, gpu, spelled.user_fields, lambda one: estimate_memory(one, shape, gpu)
+        )
+        filled = with_offline_batch(filled, shape, gpu, spelled.user_fields, lookups)
+    return ResolvedWorkload(filled, spelled.user_fields, shape, gpu)
 
 
 def build_estimate(
     resolved: ResolvedWorkload,
     lookups: LookupCache,
-    known: TimeEstimate | None = None,
+    time_estimate: TimeEstimate | None = None,
     loading: Loading | None = None,
     allowed: float | None = None,
 ) -> EstimateAnswer:
-    """Build the answer; `known` is its time if already computed."""
+    """Build the answer; `time_estimate` is its time if already computed."""
     workload, shape, gpu = resolved.workload, resolved.shape, resolved.gpu
-    found = estimate_memory(workload, shape, gpu)
-    need = fitting.required_memory(found, workload)
+    memory = estimate_memory(workload, shape, gpu)
+    need = fitting.required_memory(memory, workload)
     fits = fitting.fit(need, workload, gpu, allowed) if gpu else None
-    timed, group = (known, None) if known else _time(resolved, lookups)
+    timed, group = (time_estimate, None) if time_estimate else _time(resolved, lookups)
     serving, serving_notes = _serving(resolved, lookups, timed, loading)
-    if (
-        fits and serving is None and any(one.id in NO_KV_CACHE for one in serving_notes)
-    ):  # Weights fit, but no KV cache is left for a single request.
+    if fits and serving is None and any(one.id in NO_KV_CACHE for one in serving_notes):
+        # Weights fit, but no KV cache is left for a single request.
         fits = replace(fits, fits="no")
     timed = _loaded(timed, serving)
-    warnings = (*found.warnings, *_lacks(fits, timed), *resolved.timeless, *(timed.warnings if timed else ()), *serving_notes)
-    chosen = concurrency_note(workload, shape, gpu, resolved.given)
-    beside = advice(workload, shape, gpu, timed.throughput if timed else None, lookups.catalog, resolved.given)
+    of_time = timed.warnings if timed else ()
+    warnings = (*memory.warnings, *_lacks(fits, timed), *resolved.timeless, *of_time, *serving_notes)
+    chosen = concurrency_note(workload, shape, gpu, resolved.user_fields)
+    beside = advice(workload, shape, gpu, timed.throughput if timed else None, lookups.catalog, resolved.user_fields)
     copied: dict[str, Any] = {name: getattr(timed, name, None) for name in TIME_FIELDS}
     copied |= {name: getattr(fits, name, None) for name in ("fits", "usable", "headroom")}
     return EstimateAnswer(
-        request=echo(workload, resolved.given),
+        request=echo(workload, resolved.user_fields),
         **copied,
-        memory=found.allocated,
-        memory_device=found.device
+        memory=memory.allocated,
+        memory_device=memory.device
         if fits is None or allowed is None
-        else fitting.device_usage(need, found.device, fits.usable, workload),
-        memory_parts=found.parts,
+        else fitting.device_usage(need, memory.device, fits.usable, workload),
+        memory_parts=memory.parts,
         group=group,
         run=_run(resolved, lookups, timed),
         serving=serving,
         checked=gpu.checked if gpu else None,
-        warnings=tuple(dict.fromkeys((*warnings, *beside.warnings, *chosen, *remarks(workload, shape, resolved.given)))),
-        basis=timed.time.basis if timed else found.device.basis,
-        sources=tuple(dict.fromkeys((*(timed.time.sources if timed else ()), *found.device.sources, *beside.sources))),
+        warnings=tuple(dict.fromkeys((*warnings, *beside.warnings, *chosen, *remarks(workload, shape, resolved.user_fields)))),
+        basis=timed.time.basis if timed else memory.device.basis,
+        sources=tuple(dict.fromkeys((*(timed.time.sources if timed else ()), *memory.device.sources, *beside.sources))),
     )
 
 
@@ -194,12 +196,12 @@ def _time(resolved: ResolvedWorkload, lookups: LookupCache) -> tuple[TimeEstimat
 
 def _run(resolved: ResolvedWorkload, lookups: LookupCache, timed: TimeEstimate | None) -> Run | None:
     """Duration and cost of the whole run, if its length was given."""
-    if timed is None or resolved.gpu is None or not resolved.given & {"epochs", "steps", "tokens", "samples"}:
+    if timed is None or resolved.gpu is None or not resolved.user_fields & {"epochs", "steps", "tokens", "samples"}:
         return None
     from whichgpu.api.workloads.runs import run_of
 
     day = lookups.as_of or lookups.catalog.as_known or date.today()
-    return run_of(resolved.workload, resolved.shape, timed.throughput, resolved.gpu, day, lookups.catalog, resolved.given)
+    return run_of(resolved.workload, resolved.shape, timed.throughput, resolved.gpu, day, lookups.catalog, resolved.user_fields)
 
 
 def _serving(
@@ -216,8 +218,8 @@ def _serving(
 
 def _lacks(fits: fitting.FitResult | None, timed: TimeEstimate | None) -> tuple[Message, ...]:
     """Warnings of the memory verdict; missing arithmetic units only if no time is estimated, whose warnings cover them."""
-    found = fits.warnings if fits else ()
-    return tuple(one for one in found if timed is None or one.id != "warning.no-dtype")
+    messages = fits.warnings if fits else ()
+    return tuple(one for one in messages if timed is None or one.id != "warning.no-dtype")
 
 
 def _loaded(timed: TimeEstimate | None, serving: ServingAnswer | None) -> TimeEstimate | None:

@@ -64,12 +64,12 @@ def _under_load(parsed: ParsedWorkload, lookups: LookupCache, load: Mapping[str,
     return serve_workload(parsed, lookups, load_options(load, context), follow and (lambda done: follow("simulating", done)))
 
 
-def load_options(given: Mapping[str, Any], context: Context) -> LoadOptions:
+def load_options(fields_given: Mapping[str, Any], context: Context) -> LoadOptions:
     """Load options read from the fields of a request."""
     from whichgpu.api.workloads.load import LoadOptions
     from whichgpu.estimate.serving.scheduler_limits import LimitOverrides
 
-    values = read(EstimateRequest, given, context.spell, (*TRAFFIC, *LIMITS, *ENGINE_SWITCHES))
+    values = read(EstimateRequest, fields_given, context.spell, (*TRAFFIC, *LIMITS, *ENGINE_SWITCHES))
     for name in HISTOGRAMS:
         if name in values:
             values[name] = _histogram(name, values[name], context)
@@ -79,7 +79,7 @@ def load_options(given: Mapping[str, Any], context: Context) -> LoadOptions:
 
 def _histogram(name: str, text: str, context: Context) -> dict[float, float]:
     parts = [_PART.fullmatch(part) for part in text.split(",")]
-    found = {float(part[1]): float(part[2]) for part in parts if part}
-    if len(found) != len(parts) or min(found, default=0) < 1 or sum(found.values()) <= 0:
+    counts = {float(part[1]): float(part[2]) for part in parts if part}
+    if len(counts) != len(parts) or min(counts, default=0) < 1 or sum(counts.values()) <= 0:
         raise invalid_field(context.spell(name), text, InvalidValue(msg("wants.histogram")))
-    return found
+    return counts

@@ -106,19 +106,19 @@ def needs(spelled: ParsedWorkload, names: Sequence[str], lookups: LookupCache | 
     shape = lookups.shape_for(spelled.workload)
     check_adapters(spelled.workload, shape)
     check_request_rate(spelled.workload, shape)
-    filled = fill_defaults(spelled.workload, shape, spelled.given)
-    found = list({gpu.id: gpu for name in names for gpu in find_gpus(lookups.catalog, name)}.values())
+    filled = fill_defaults(spelled.workload, shape, spelled.user_fields)
+    gpus = list({gpu.id: gpu for name in names for gpu in find_gpus(lookups.catalog, name)}.values())
     rows = []
     workload = filled
-    for gpu in found:
+    for gpu in gpus:
         of = _remembered(shape, gpu)
-        workload = fitting.with_training_defaults(filled, shape, gpu, spelled.given, of)
-        workload = with_offline_batch(workload, shape, gpu, spelled.given, lookups)
-        shown = of(workload)
-        need = fitting.required_memory(shown, workload)
+        workload = fitting.with_training_defaults(filled, shape, gpu, spelled.user_fields, of)
+        workload = with_offline_batch(workload, shape, gpu, spelled.user_fields, lookups)
+        estimate = of(workload)
+        need = fitting.required_memory(estimate, workload)
         answer = fitting.fit(need, workload, gpu)
-        rows.append(GpuNeed(gpu.id, gpu.name, answer.fits, need, answer.usable, shown.parts))
-    return NeedsAnswer(echo(workload if len(found) == 1 else filled, spelled.given), tuple(rows))
+        rows.append(GpuNeed(gpu.id, gpu.name, answer.fits, need, answer.usable, estimate.parts))
+    return NeedsAnswer(echo(workload if len(gpus) == 1 else filled, spelled.user_fields), tuple(rows))
 
 
 def fit(request: FitRequest, context: Context) -> FitAnswer:
@@ -126,7 +126,7 @@ def fit(request: FitRequest, context: Context) -> FitAnswer:
     names = read(FitRequest, request, context.spell, ("gpu",)).get("gpu", ())
     parsed = workload({"task": "serve", **request}, context.spell, without=("gpu",))
     if "task" not in request:
-        parsed = ParsedWorkload(parsed.workload, parsed.given - {"task"})
+        parsed = ParsedWorkload(parsed.workload, parsed.user_fields - {"task"})
     filter, catalog = GpuFilter(as_of=context.as_of), context.catalog
     answer = fit_workload(parsed, names, filter, catalog, helpful=bool(names) or context.wants_remedies)
     if not any(row.fits == "fits" or row.remedies for row in answer.gpus):
@@ -159,77 +159,77 @@ def fit_workload(
     names = join_names(names, lambda text: gpus_named(catalog, text))
     by_size = sorted(catalog.gpus, key=lambda gpu: (gpu.memory_bytes, gpu.launch_date))
     rows = list({gpu.id: gpu for name in names for gpu in find_gpus(catalog, name)}.values()) if names else by_size
-    asked = [gpu for gpu in rows if filter.matches(gpu)]
+    listed = [gpu for gpu in rows if filter.matches(gpu)]
     if names:
-        named = replace(spelled, workload=replace(spelled.workload, gpu=", ".join(names)))
-        spelled = counted(named, lookups.count(names[0]))
+        with_names = replace(spelled, workload=replace(spelled.workload, gpu=", ".join(names)))
+        spelled = counted(with_names, lookups.count(names[0]))
     shape = lookups.shape_for(spelled.workload)
     check_adapters(spelled.workload, shape)
     check_request_rate(spelled.workload, shape)
-    filled = fill_defaults(spelled.workload, shape, spelled.given)
-    known = [gpu for gpu in catalog.gpus if filter.matches(gpu)]
-    able = _able(filled, shape, known, spelled.given)
-    fit_rows = tuple(_rows(filled, shape, asked, able, spelled.given, lookups, helpful))
-    adapted = fitting.adapts_by_default(filled, spelled.given) or chooses_batch(filled, spelled.given)
-    least = next(iter(able if names else _holding(fit_rows, asked, () if adapted else able)), None)
-    only = asked[0] if len(asked) == 1 else None
-    shown_on = only or (_reference(fit_rows, asked, least) if adapted else None)
+    filled = fill_defaults(spelled.workload, shape, spelled.user_fields)
+    candidates = [gpu for gpu in catalog.gpus if filter.matches(gpu)]
+    able = _able(filled, shape, candidates, spelled.user_fields)
+    fit_rows = tuple(_rows(filled, shape, listed, able, spelled.user_fields, lookups, helpful))
+    adapted = fitting.adapts_by_default(filled, spelled.user_fields) or chooses_batch(filled, spelled.user_fields)
+    smallest = next(iter(able if names else _holding(fit_rows, listed, () if adapted else able)), None)
+    only = listed[0] if len(listed) == 1 else None
+    shown_on = only or (_reference(fit_rows, listed, smallest) if adapted else None)
     workload = filled
     if shown_on:
-        workload = fitting.with_training_defaults(filled, shape, shown_on, spelled.given, _remembered(shape, shown_on))
+        workload = fitting.with_training_defaults(filled, shape, shown_on, spelled.user_fields, _remembered(shape, shown_on))
         workload = replace(workload, batch=next(row.batch for row in fit_rows if row.gpu == shown_on.id))
-    shown = estimate_memory(workload, shape, shown_on)
-    need = fitting.required_memory(shown, workload)
+    shown_memory = estimate_memory(workload, shape, shown_on)
+    need = fitting.required_memory(shown_memory, workload)
     noted = workload if only else filled  # of several GPUs the notes name those that differ
     return FitAnswer(
-        request=echo(workload, spelled.given | ({"gpu"} if names else set())),
-        memory=shown.allocated,
-        memory_device=shown.device,
-        memory_parts=shown.parts,
+        request=echo(workload, spelled.user_fields | ({"gpu"} if names else set())),
+        memory=shown_memory.allocated,
+        memory_device=shown_memory.device,
+        memory_parts=shown_memory.parts,
         needed=need,
         gpus=fit_rows,
-        smallest=least.id if least else None,
-        smallest_name=least.name if least else None,
+        smallest=smallest.id if smallest else None,
+        smallest_name=smallest.name if smallest else None,
         warnings=(
-            *shown.warnings,
-            *_batches(fit_rows, noted, shape, only, spelled.given),
-            *remarks(noted, shape, spelled.given),
+            *shown_memory.warnings,
+            *_batches(fit_rows, noted, shape, only, spelled.user_fields),
+            *remarks(noted, shape, spelled.user_fields),
             *_adapted_rows(fit_rows, noted),
         ),
-        basis=shown.device.basis,
-        sources=shown.device.sources,
+        basis=shown_memory.device.basis,
+        sources=shown_memory.device.sources,
     )
 
 
 def _batches(
-    rows: Sequence[FitRow], workload: Workload, shape: Shape, only: Gpu | None, given: Collection[str]
+    rows: Sequence[FitRow], workload: Workload, shape: Shape, only: Gpu | None, user_fields: Collection[str]
 ) -> tuple[Message, ...]:
     """A note on the batch each GPU was given where offline inference names none."""
-    if only or not chooses_batch(workload, given):
-        return concurrency_note(workload, shape, only, given)
+    if only or not chooses_batch(workload, user_fields):
+        return concurrency_note(workload, shape, only, user_fields)
     if len(rows) > FEW_GPUS:
         return (msg("note.batch-many"),)
     return (msg("note.batch-each", what=tuple(f"{row.gpu_name} {row.batch}" for row in rows)),)
 
 
-def _holding(rows: Sequence[FitRow], asked: Sequence[Gpu], preferred: Sequence[Gpu]) -> tuple[Gpu, ...]:
+def _holding(rows: Sequence[FitRow], gpus: Sequence[Gpu], preferred: Sequence[Gpu]) -> tuple[Gpu, ...]:
     """GPUs that hold the request by their own rows: the preferred ones first, then those without warnings, the smallest first."""
     sizes = {row.gpu: row.usable for row in rows if row.fits == "fits"}
-    sound = smallest_first(asked, {row.gpu: row.usable for row in rows if row.fits == "fits" and not row.warnings})
-    return (*(gpu for gpu in preferred if gpu.id in sizes), *sound, *(gpu for gpu in asked if gpu.id in sizes))
+    sound = smallest_first(gpus, {row.gpu: row.usable for row in rows if row.fits == "fits" and not row.warnings})
+    return (*(gpu for gpu in preferred if gpu.id in sizes), *sound, *(gpu for gpu in gpus if gpu.id in sizes))
 
 
-def _reference(rows: Sequence[FitRow], asked: Sequence[Gpu], least: Gpu | None) -> Gpu | None:
+def _reference(rows: Sequence[FitRow], gpus: Sequence[Gpu], smallest_gpu: Gpu | None) -> Gpu | None:
     """The GPU whose need is the headline where each has its own: the smallest that holds it, or else the least need."""
     if not rows:
         return None
     order = {"fits": 0, "tight": 1, "no": 2}
 
     def rank(row: FitRow) -> tuple[bool, int, int]:
-        return least is None or row.gpu != least.id, order[row.fits], row.needed if row.fits == "no" else row.usable
+        return smallest_gpu is None or row.gpu != smallest_gpu.id, order[row.fits], row.needed if row.fits == "no" else row.usable
 
     first = min(rows, key=rank)
-    return next(gpu for gpu in asked if gpu.id == first.gpu)
+    return next(gpu for gpu in gpus if gpu.id == first.gpu)
 
 
 def _adapted_rows(rows: Sequence[FitRow], workload: Workload) -> tuple[Message, ...]:
@@ -248,44 +248,44 @@ def _adapted_rows(rows: Sequence[FitRow], workload: Workload) -> tuple[Message, 
 
 def _remembered(shape: Shape, gpu: Gpu | None) -> MemoryOf:
     """The estimate of a shape, each workload computed once."""
-    known: dict[tuple[Any, ...], MemoryEstimate] = {}
+    estimates: dict[tuple[Any, ...], MemoryEstimate] = {}
     fields = attrgetter(*(name for name in FIELDS if name != "model"))
 
     def of(workload: Workload) -> MemoryEstimate:
         key = fields(workload)
-        if key not in known:
-            known[key] = estimate_memory(workload, shape, gpu)
-        return known[key]
+        if key not in estimates:
+            estimates[key] = estimate_memory(workload, shape, gpu)
+        return estimates[key]
 
     return of
 
 
-def _able(filled: Workload, shape: Shape, known: Sequence[Gpu], given: Collection[str]) -> tuple[Gpu, ...]:
+def _able(filled: Workload, shape: Shape, gpus: Sequence[Gpu], user_fields: Collection[str]) -> tuple[Gpu, ...]:
     """GPUs the request fits on, with checkpointing and the smallest micro-batch where defaults may choose them."""
     tried = [filled]
-    if fitting.adapts_by_default(filled, given):
-        tried.append(training_options(filled, shape, "batch" in given)[-1])
+    if fitting.adapts_by_default(filled, user_fields):
+        tried.append(training_options(filled, shape, "batch" in user_fields)[-1])
     needs = [fitting.required_memory(estimate_memory(one, shape), one) for one in tried]
-    return gpus_that_fit(min(needs, key=lambda need: need.high), filled, known)
+    return gpus_that_fit(min(needs, key=lambda need: need.high), filled, gpus)
 
 
 def _rows(
     filled: Workload,
     shape: Shape,
-    asked: Sequence[Gpu],
+    gpus: Sequence[Gpu],
     able: Sequence[Gpu],
-    given: Collection[str],
+    user_fields: Collection[str],
     lookups: LookupCache,
     helpful: bool,
 ) -> Iterator[FitRow]:
     """A row a GPU. Where many are asked, one curve serves all, moved by what each GPU's own context and chunks add."""
     common: dict[tuple[str, int], _Sizes] = {}
-    many = len(asked) > FEW_GPUS
+    many = len(gpus) > FEW_GPUS
     # Steps whose micro-batch and checkpointing are chosen per GPU need several curves, which exact ones would make slow.
-    exact = not fitting.adapts_by_default(filled, given)
-    for gpu in asked:
+    exact = not fitting.adapts_by_default(filled, user_fields)
+    for gpu in gpus:
         of = _remembered(shape, gpu)
-        workload = fitting.with_training_defaults(filled, shape, gpu, given, of)
+        workload = fitting.with_training_defaults(filled, shape, gpu, user_fields, of)
         key = workload.checkpointing, workload.accumulation
         if many and key not in common:
             common[key] = _Sizes(workload, shape, None, exact)
@@ -294,8 +294,8 @@ def _rows(
         usual = fitting.required_memory(sizes.memory(workload), workload)
         room = usable_bytes(gpu, workload) - (int(need.high - usual.high) if many else 0)
         largest = sizes.batch.largest(room)
-        if chooses_batch(workload, given):
-            workload = with_offline_batch(workload, shape, gpu, given, lookups)
+        if chooses_batch(workload, user_fields):
+            workload = with_offline_batch(workload, shape, gpu, user_fields, lookups)
             need = fitting.required_memory(of(workload), workload)
         answer = fitting.fit(need, workload, gpu)
         problem = FitProblem(workload, shape, room, sizes.memory, sizes.batch, sizes.context)

@@ -54,13 +54,13 @@ def layout_rows(resolved: ResolvedWorkload, lookups: LookupCache) -> tuple[Layou
     machine = machine_of(workload, gpu, lookups.catalog)
     fabric = fabric_of(gpu, machine, workload.interconnect, workload.network_gbps, workload.network)
     devices = Devices.of([gpu], [fabric], lookups.calibration)
-    found = screen_layouts(workload, shape, devices, workload.gpus, workload.nodes)
+    screened = screen_layouts(workload, shape, devices, workload.gpus, workload.nodes)
     return tuple(
         LayoutRow(
             layout_words(one.candidate.parallel), one.candidate.parallel, one.candidate.micro_batch, one.candidate.accumulation,
             one.candidate.checkpointing, one.seconds, one.need, one.fits,
         )
-        for one in time_best_layouts(workload, shape, devices, found, 0, workload.nodes)
+        for one in time_best_layouts(workload, shape, devices, screened, 0, workload.nodes)
     )  # fmt: skip
 
 
@@ -78,4 +78,4 @@ def with_best_layout(spelled: ParsedWorkload, lookups: LookupCache) -> ParsedWor
         spelled.workload, parallel=best.parallel, accumulation=best.accumulation, checkpointing=best.checkpointing,
         micro_batch=best.micro_batch if workload.training else None, batch=workload.batch, gpus=workload.gpus,
     )  # fmt: skip
-    return ParsedWorkload(chosen, resolved.given)
+    return ParsedWorkload(chosen, resolved.user_fields)

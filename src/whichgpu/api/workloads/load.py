@@ -70,10 +70,10 @@ def under_load(
         if trace is None and options.requests is None:
             load = load.at(load.rate, _drawn(server, load, goals))
         _refuse_beyond(load, goals)
-        found = simulated(server, load, goals, like, options.curve, progress)
+        simulation = simulated(server, load, goals, like, options.curve, progress)
     except NoAnswer as none:  # The estimate is valid without a load.
         return None, (none.message,)
-    return found, found.warnings
+    return simulation, simulation.warnings
 
 
 def load_of(workload: Workload, options: LoadOptions, trace: Trace | None) -> Load:
@@ -97,8 +97,8 @@ def _lengths(mean: int, spread: float, histogram: Mapping[float, float]) -> Leng
 def _drawn(server: Server, load: Load, goals: Objectives) -> int:
     """Requests to simulate: enough to fill the batch often and to have some beyond the percentile of the objectives."""
     screen = screen_load(server, load)
-    wanted = wanted_for(goals.percentile) if goals.any else MIN_REQUESTS
-    return int(min(MAX_REQUESTS, max(MIN_REQUESTS, wanted, BATCH_FILLS * screen.batch * server.replicas * server.stages)))
+    request_count = wanted_for(goals.percentile) if goals.any else MIN_REQUESTS
+    return int(min(MAX_REQUESTS, max(MIN_REQUESTS, request_count, BATCH_FILLS * screen.batch * server.replicas * server.stages)))
 
 
 def wanted_for(percentile: float) -> int:
@@ -115,8 +115,8 @@ def _refuse_beyond(load: Load, goals: Objectives) -> None:
     counted = int(load.requests * (1.0 - WARM_UP_SHARE))
     if load.trace is not None or not goals.any or counted * (100.0 - goals.percentile) / 100.0 >= 1.0:
         return
-    most = f"{floor(1e4 * (1.0 - 1.0 / counted)) / 100.0:g}"
-    values = {"percentile": f"{goals.percentile:g}", "n": f"{counted:,}", "most": most}
+    highest_percentile = f"{floor(1e4 * (1.0 - 1.0 / counted)) / 100.0:g}"
+    values = {"percentile": f"{goals.percentile:g}", "n": f"{counted:,}", "most": highest_percentile}
     count = wanted_for(goals.percentile)
     id = "hint.percentile-beyond" if count <= MAX_SIMULATED_REQUESTS else "hint.percentile-most"
     raise UsageError("bad-field", msg("error.percentile-beyond", **values), msg(id, **values, count=count), ("--percentile",))
@@ -131,7 +131,7 @@ def with_rate_and_lengths(spelled: ParsedWorkload, trace: Trace | None, options:
     if spelled.workload.rate is None and trace.rate is None:
         raise UsageError("no-rate", msg("error.trace-no-rate", name=trace.name), msg("hint.no-rate"))
     lengths: dict[str, Any] = {"seq_in": round(fmean(trace.prompts)), "seq_out": round(fmean(trace.outputs))}
-    return ParsedWorkload(replace(spelled.workload, rate=spelled.workload.rate or trace.rate, **lengths), spelled.given)
+    return ParsedWorkload(replace(spelled.workload, rate=spelled.workload.rate or trace.rate, **lengths), spelled.user_fields)
 
 
 def _with_means(spelled: ParsedWorkload, options: LoadOptions) -> ParsedWorkload:
@@ -139,4 +139,4 @@ def _with_means(spelled: ParsedWorkload, options: LoadOptions) -> ParsedWorkload
     lengths: dict[str, Any] = {
         name: max(1, round(_lengths(1, 0.0, values).mean)) for name, values in histograms.items() if values
     }
-    return ParsedWorkload(replace(spelled.workload, **lengths), spelled.given) if lengths else spelled
+    return ParsedWorkload(replace(spelled.workload, **lengths), spelled.user_fields) if lengths else spelled

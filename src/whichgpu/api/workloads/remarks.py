@@ -19,34 +19,34 @@ MAX_LINE_BYTES = 1 << 20  # bytes of one request: a config.json is a few thousan
 
 def counted(spelled: ParsedWorkload, count: int | None) -> ParsedWorkload:
     """Set the number of GPUs from a name such as `8xA100` if the request gives none."""
-    if count is None or "gpus" in spelled.given:
+    if count is None or "gpus" in spelled.user_fields:
         return spelled
-    return ParsedWorkload(replace(spelled.workload, gpus=count), spelled.given | {"gpus"})
+    return ParsedWorkload(replace(spelled.workload, gpus=count), spelled.user_fields | {"gpus"})
 
 
-def made_to_fit(workload: Workload, shape: Shape, given: Collection[str]) -> tuple[Message, ...]:
+def made_to_fit(workload: Workload, shape: Shape, user_fields: Collection[str]) -> tuple[Message, ...]:
     """A note where checkpointing or a smaller micro-batch was taken because the request does not fit without."""
     if not workload.training:
         return ()
     notes = []
-    if workload.checkpointing != "none" and "checkpointing" not in given:
+    if workload.checkpointing != "none" and "checkpointing" not in user_fields:
         notes.append(msg("note.checkpointing-default", checkpointing=workload.checkpointing))
-    usual = shape.is_generative and "batch" not in given
-    passes_given = {"micro_batch", "accumulation"} & set(given)
+    usual = shape.is_generative and "batch" not in user_fields
+    passes_given = {"micro_batch", "accumulation"} & set(user_fields)
     if workload.accumulation > 1 and workload.parallel.pp == 1 and not usual and not passes_given:
         values = {"batch": workload.batch or 1, "micro": workload.local_batch, "n": workload.accumulation}
         notes.append(msg("note.accumulated-default", **values))
     return tuple(notes)
 
 
-def remarks(workload: Workload, shape: Shape, given: Collection[str]) -> tuple[Message, ...]:
+def remarks(workload: Workload, shape: Shape, user_fields: Collection[str]) -> tuple[Message, ...]:
     """Notes and warnings about the request itself."""
-    found = [*denoiser_note(workload, shape), *unused(workload, shape, given)]
-    found += made_to_fit(workload, shape, given)
+    messages = [*denoiser_note(workload, shape), *unused(workload, shape, user_fields)]
+    messages += made_to_fit(workload, shape, user_fields)
     if workload.training:  # of answers, their memory's estimate says it
-        found += beyond_context(workload.seq_in or 0, shape)
+        messages += beyond_context(workload.seq_in or 0, shape)
     if workload.rate is not None and (not workload.serving or workload.gpu is None):
-        found.append(msg("warning.rate", batch=workload.batch or 1))
-    if workload.serving and "percentile" in given and workload.ttft_max is None and workload.tpot_max is None:
-        found.append(msg("warning.percentile-alone"))
-    return tuple(found)
+        messages.append(msg("warning.rate", batch=workload.batch or 1))
+    if workload.serving and "percentile" in user_fields and workload.ttft_max is None and workload.tpot_max is None:
+        messages.append(msg("warning.percentile-alone"))
+    return tuple(messages)

@@ -47,10 +47,10 @@ class Run:
 
 
 def run_of(
-    workload: Workload, shape: Shape, throughput: Figure, gpu: Gpu, day: date, catalog: Catalog, given: frozenset[str]
+    workload: Workload, shape: Shape, throughput: Figure, gpu: Gpu, day: date, catalog: Catalog, user_fields: frozenset[str]
 ) -> Run | None:
     """The run a request describes; None where it says nothing of its length."""
-    if not given & set(LENGTHS) or not workload.traits.ends:
+    if not user_fields & set(LENGTHS) or not workload.traits.ends:
         return None
     work = work_of(workload, shape, None)
     if not work.amount or throughput.value <= 0:
@@ -62,8 +62,10 @@ def run_of(
     cost = None
     if offer is not None:
         hour = float(offer.price.amount) * offer.machines / 3600.0
-        amount, least, most = (money(value * hour, offer.price.currency).amount for value in (time.value, time.low, time.high))
-        cost = Cost(amount, least, most, offer.price.currency)
+        amount, lowest, highest = (
+            money(value * hour, offer.price.currency).amount for value in (time.value, time.low, time.high)
+        )
+        cost = Cost(amount, lowest, highest, offer.price.currency)
     return Run(work.amount, work.unit, time, cost, offer)
 
 
@@ -71,10 +73,10 @@ def cheapest(gpu: Gpu, gpus: int, day: date, catalog: Catalog, nodes: int = 1) -
     """The cheapest machines on demand that hold so many of a GPU, those of a node in one machine, on a day."""
     each = gpus // nodes
     try:
-        found = select_offers(Requirements(gpu=gpu.id, term=TERM, gpus=(float(each), float(each))), day, catalog, None).market
+        market = select_offers(Requirements(gpu=gpu.id, term=TERM, gpus=(float(each), float(each))), day, catalog, None).market
     except NoAnswer:
         return None
-    table, terms = found.table.taken(found.rows), terms_of(found)
+    table, terms = market.table.select_rows(market.rows), terms_of(market)
     price = terms.price + terms.host  # where a GPU is priced alone, its host is paid too
     best: tuple[float, int] | None = None
     for row in range(len(table)):
@@ -83,8 +85,8 @@ def cheapest(gpu: Gpu, gpus: int, day: date, catalog: Catalog, nodes: int = 1) -
     if best is None:
         return None
     row = best[1]
-    seen = min(int(table.days[1][row]), day.toordinal())
+    last_day = min(int(table.days[1][row]), day.toordinal())
     return RunPrice(
         table.word("provider", row), table.word("instance", row), table.word("region", row), nodes,
-        money(float(price[row]), "USD"), date.fromordinal(seen).isoformat(), table.word("source", row),
+        money(float(price[row]), "USD"), date.fromordinal(last_day).isoformat(), table.word("source", row),
     )  # fmt: skip

@@ -29,22 +29,22 @@ def with_best_serving_layout(spelled: ParsedWorkload, lookups: LookupCache, opti
     """The request with the lowest-TPOT layout that sustains the load, or the one with the highest capacity if none does."""
     options = options or LoadOptions()
     trace = read_trace(options.trace) if options.trace else None
-    known = resolve_workload(with_rate_and_lengths(spelled, trace), lookups)
-    workload, shape, gpu = known.workload, known.shape, known.gpu
+    resolved = resolve_workload(with_rate_and_lengths(spelled, trace), lookups)
+    workload, shape, gpu = resolved.workload, resolved.shape, resolved.gpu
     if gpu is None or workload.gpus < 2 or not isinstance(shape, Transformer) or not shape.causal or not workload.rate:
         return with_best_layout(spelled, lookups)
     load = load_of(workload, options, trace)
-    found = screened_layouts(workload, shape, gpu, lookups.catalog, load, options)
-    if not found:
+    layouts = screened_layouts(workload, shape, gpu, lookups.catalog, load, options)
+    if not layouts:
         raise NoAnswer("no-layout", msg("error.no-layout", gpus=workload.gpus, gpu=gpu.name), msg("hint.no-layout"))
-    sustaining = [(screen.tpot, layout) for screen, layout in found if screen.utilisation <= MAX_UTILISATION]
+    sustaining = [(screen.tpot, layout) for screen, layout in layouts if screen.utilisation <= MAX_UTILISATION]
     _, best = (
         min(sustaining, key=lambda one: one[0])
         if sustaining
-        else max(((screen.saturation, layout) for screen, layout in found), key=lambda one: one[0])
+        else max(((screen.saturation, layout) for screen, layout in layouts), key=lambda one: one[0])
     )
     chosen = replace(spelled.workload, parallel=best, batch=max(best.dp, workload.batch or 1), gpus=workload.gpus)
-    return ParsedWorkload(chosen, known.given)
+    return ParsedWorkload(chosen, resolved.user_fields)
 
 
 def screened_layouts(
@@ -53,12 +53,12 @@ def screened_layouts(
     """Closed-form estimates for every layout whose memory suffices."""
     prompt, output = mean_lengths(load)
     sized = replace(workload, seq_in=max(1, round(prompt)), seq_out=max(1, round(output)))
-    machine, found = machine_of(workload, gpu, catalog), []
+    machine, layouts = machine_of(workload, gpu, catalog), []
     for layout in legal_layouts(workload, shape, workload.gpus, workload.nodes):
         laid = replace(sized, parallel=layout, batch=layout.dp, micro_batch=None)
         try:
             server = server_of(laid, shape, gpu, machine, options.limits, longest_request(load))
         except NoAnswer:  # no room for keys and values
             continue
-        found.append((screen_load(server, load), layout))
-    return found
+        layouts.append((screen_load(server, load), layout))
+    return layouts

@@ -67,30 +67,30 @@ def replies(group: Sequence[Numbered], lookups: LookupCache) -> Iterator[Reply]:
         yield _reply(line, lookups, times)
 
 
-def line_groups(lines: Iterable[bytes], most: int) -> Iterator[list[Numbered]]:
+def line_groups(lines: Iterable[bytes], max_lines: int) -> Iterator[list[Numbered]]:
     """Lines that are not blank, with their numbers, so many at a time."""
     group: list[Numbered] = []
-    held = 0
+    group_bytes = 0
     for number, line in enumerate(lines, start=1):
         if line.strip():
             group.append((number, line))
-            held += len(line)
-        if len(group) >= most or held >= TOGETHER_BYTES:
+            group_bytes += len(line)
+        if len(group) >= max_lines or group_bytes >= TOGETHER_BYTES:
             yield group
-            group, held = [], 0
+            group, group_bytes = [], 0
     if group:
         yield group
 
 
 def _understood(number: int, line: bytes, lookups: LookupCache) -> _Line:
-    found = _Line(number)
+    parsed = _Line(number)
     try:
         request = _request(line)
-        found.id = request.get("id")
-        found.resolved = resolve_workload(from_object(request), lookups)
+        parsed.id = request.get("id")
+        parsed.resolved = resolve_workload(from_object(request), lookups)
     except Exception as problem:  # a fault of ours must not cost the lines after it
-        found.error = _error(problem)
-    return found
+        parsed.error = _error(problem)
+    return parsed
 
 
 def _times(resolved: Sequence[ResolvedWorkload], lookups: LookupCache) -> dict[int, TimeEstimate]:
@@ -101,7 +101,7 @@ def _times(resolved: Sequence[ResolvedWorkload], lookups: LookupCache) -> dict[i
     for one in resolved:
         if one.timed and one.gpu and one.workload.gpus == 1 and isinstance(one.workload.model, str):
             alike.setdefault((replace(one.workload, gpu=None), one.shape), []).append((one, one.gpu))
-    found: dict[int, TimeEstimate] = {}
+    time_by_id: dict[int, TimeEstimate] = {}
     for pairs in alike.values():
         try:
             times = (
@@ -111,8 +111,8 @@ def _times(resolved: Sequence[ResolvedWorkload], lookups: LookupCache) -> dict[i
             )
         except Exception:  # each is asked again by itself, and has its own error
             continue
-        found |= {id(one): time for (one, _), time in zip(pairs, times, strict=False)}
-    return found
+        time_by_id |= {id(one): time for (one, _), time in zip(pairs, times, strict=False)}
+    return time_by_id
 
 
 def _reply(line: _Line, lookups: LookupCache, times: dict[int, TimeEstimate]) -> Reply:

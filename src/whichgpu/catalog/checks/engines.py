@@ -47,13 +47,13 @@ def _record(id: str, entries: Mapping[str, Sequence[RecordLine]], sources: set[s
 
 
 def _engine(row: Row, targets: set[str]) -> Iterator[Fault]:
-    for column, known in (("tasks", TASKS), ("interfaces", INTERFACES), ("amd_targets", tuple(targets))):
+    for column, allowed in (("tasks", TASKS), ("interfaces", INTERFACES), ("amd_targets", tuple(targets))):
         for word in row[column]:
-            if word not in known:
+            if word not in allowed:
                 yield "unknown-word", column, msg("finding.unknown-word", word=word)
-    least, ever = row["min_capability"], row["min_capability_ever"]
-    if least and ever and Decimal(ever) >= Decimal(least):
-        yield "capability-order", "min_capability_ever", msg("finding.capability-order", ever=ever, least=least)
+    minimum, ever = row["min_capability"], row["min_capability_ever"]
+    if minimum and ever and Decimal(ever) >= Decimal(minimum):
+        yield "capability-order", "min_capability_ever", msg("finding.capability-order", ever=ever, least=minimum)
 
 
 def accuracy(tables: Tables) -> list[Finding]:

@@ -48,9 +48,9 @@ def _faults(row: Row) -> Iterator[Fault]:
         return
     if config["model_type"] == "traced" and not _traced(config):
         yield "bad-table", "config", msg("finding.bad-table")
-    least = _embedding(config)
-    if count is not None and count < least:
-        yield "too-few-parameters", "parameters", msg("finding.too-few-parameters", stated=count, least=least)
+    embedding = _embedding(config)
+    if count is not None and count < embedding:
+        yield "too-few-parameters", "parameters", msg("finding.too-few-parameters", stated=count, least=embedding)
 
 
 def _traced(config: Mapping[str, Any]) -> bool:

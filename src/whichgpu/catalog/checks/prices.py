@@ -124,16 +124,16 @@ def spots(tables: Tables) -> list[Finding]:
 def shares(tables: Tables) -> list[Finding]:
     """Prices per GPU far from those of other machines or providers: a total taken for a share, or the reverse."""
     machines = _machines(tables)
-    known: dict[tuple[str, str], list[tuple[Row, Decimal, Decimal]]] = defaultdict(list)
+    prices_of: dict[tuple[str, str], list[tuple[Row, Decimal, Decimal]]] = defaultdict(list)
     for row in tables["prices"].rows:
         holder = _holder(row, machines)
         if holder and holder["gpus"] and row["price"] and row["term"] == "on-demand" and row["currency"] in ("USD", "EUR"):
-            known[row["provider"], holder["gpu"]].append((row, holder["gpus"], row["price"] / holder["gpus"]))
+            prices_of[row["provider"], holder["gpu"]].append((row, holder["gpus"], row["price"] / holder["gpus"]))
     medians: dict[str, dict[str, Decimal]] = defaultdict(dict)
-    for (provider, gpu), rows in known.items():
+    for (provider, gpu), rows in prices_of.items():
         medians[gpu][provider] = median(share for _, _, share in rows)
     findings = []
-    for (provider, gpu), rows in known.items():
+    for (provider, gpu), rows in prices_of.items():
         others = [price for other, price in medians[gpu].items() if other != provider]
         for row, gpus, share in rows:
             siblings = [price for one, _, price in rows if gpus > 1 and one["instance"] != row["instance"] and _overlap(one, row)]

@@ -18,12 +18,12 @@ def keys(tables: Tables) -> list[Finding]:
     """Rows of a table with the same key."""
     findings = []
     for table in tables.values():
-        seen: set[str] = set()
+        earlier: set[str] = set()
         for row in table.rows:
             key = row_key(table.name, row)
-            if key in seen:
+            if key in earlier:
                 findings.append(Finding(table.name, key, "duplicate-key", "", msg("finding.duplicate-key")))
-            seen.add(key)
+            earlier.add(key)
     return findings
 
 

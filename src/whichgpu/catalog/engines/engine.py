@@ -76,10 +76,10 @@ def _cuda_support(engine: Engine, capability: str | None) -> Support:
     own = _number(capability)
     if own is None:
         return "unsure"
-    least, ever, most = (_number(text) for text in (engine.min_capability, engine.min_capability_ever, engine.max_capability))
-    if most is not None and own > most:
+    lowest, ever, highest = (_number(text) for text in (engine.min_capability, engine.min_capability_ever, engine.max_capability))
+    if highest is not None and own > highest:
         return "unsure"
-    if least is None or own >= least:
+    if lowest is None or own >= lowest:
         return "yes"
     return "earlier" if ever is not None and own >= ever else "no"
 

@@ -61,8 +61,8 @@ def default_engine(use: str = "any") -> str:
 @cache
 def engine_synonyms() -> Mapping[str, str]:
     """Engines by synonym, written without dashes and dots."""
-    named = {id: value_of(lines, "synonyms").split(";") for id, lines in engine_entries().items()}
-    return {word: id for id, words in named.items() for word in words if word}
+    synonyms = {id: value_of(lines, "synonyms").split(";") for id, lines in engine_entries().items()}
+    return {word: id for id, words in synonyms.items() for word in words if word}
 
 
 def _fields(id: str, records: Mapping[str, Sequence[RecordLine]], year: int | None) -> dict[str, Any]:

@@ -30,5 +30,5 @@ def forget(connection: sqlite3.Connection, name: str) -> tuple[int, int]:
 
 
 def _is_part(name: str, source: str, scope: str) -> bool:
-    wanted, slash, part = name.partition("/")
-    return wanted == source and (not slash or scope == part or scope.startswith(f"{part}@"))
+    wanted_source, slash, part = name.partition("/")
+    return wanted_source == source and (not slash or scope == part or scope.startswith(f"{part}@"))

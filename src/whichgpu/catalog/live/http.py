@@ -22,7 +22,6 @@ from whichgpu.base.errors import DataError
 from whichgpu.base.messages import msg
 from whichgpu.base.units import parse_whole_number
 from whichgpu.base.version import __version__
-from whichgpu.catalog.live.rows import Validators
 
 if TYPE_CHECKING:
     import httpx
@@ -39,6 +38,15 @@ MAX_BODY_SECONDS = 900.0
 RETRY_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
 REDIRECT_STATUS = frozenset({301, 302, 303, 307, 308})
 Headers = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Validators:
+    """HTTP validators for the next conditional request of a URL."""
+
+    url: str
+    etag: str | None
+    modified: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +72,9 @@ class Reply:
 
 @dataclass(slots=True)
 class Client:
-    """HTTP client of one source; `known` are the validators of earlier responses by URL."""
+    """HTTP client of one source; `validators` are those of earlier responses by URL."""
 
-    known: Mapping[str, Validators] = field(default_factory=dict)
+    validators: Mapping[str, Validators] = field(default_factory=dict)
     progress: Callable[[int, int | None], None] | None = None
     sleep: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic
@@ -76,20 +84,22 @@ class Client:
     _unreachable: set[str] = field(default_factory=set)  # hosts without a connection
     _client: httpx.Client | None = None
 
-    def get(self, url: str, *, headers: Headers | None = None, most: int = MAX_BODY_BYTES, conditional: bool = True) -> Reply:
+    def get(
+        self, url: str, *, headers: Headers | None = None, max_bytes: int = MAX_BODY_BYTES, conditional: bool = True
+    ) -> Reply:
         """GET a URL; the body is None if the server says it is unchanged."""
         sent = dict(headers or {})
-        known = self.known.get(url) if conditional else None
-        if known and known.etag:
-            sent["If-None-Match"] = known.etag
-        if known and known.modified:
-            sent["If-Modified-Since"] = known.modified
-        return self._with_retries(url, lambda: self._attempt("GET", url, sent, None, most))
+        validators = self.validators.get(url) if conditional else None
+        if validators and validators.etag:
+            sent["If-None-Match"] = validators.etag
+        if validators and validators.modified:
+            sent["If-Modified-Since"] = validators.modified
+        return self._with_retries(url, lambda: self._attempt("GET", url, sent, None, max_bytes))
 
-    def post(self, url: str, body: bytes, *, headers: Headers | None = None, most: int = MAX_BODY_BYTES) -> Reply:
+    def post(self, url: str, body: bytes, *, headers: Headers | None = None, max_bytes: int = MAX_BODY_BYTES) -> Reply:
         """POST a JSON query, which is retried like GET since the queries of sources change nothing."""
         sent = {"Content-Type": "application/json", **(headers or {})}
-        return self._with_retries(url, lambda: self._attempt("POST", url, sent, body, most))
+        return self._with_retries(url, lambda: self._attempt("POST", url, sent, body, max_bytes))
 
     def close(self) -> None:
         """Close the connections."""
@@ -123,17 +133,17 @@ class Client:
             self.sleep(max(wait, 0.5 * 2**number + random.uniform(0, 0.25)))
         raise AssertionError("unreachable")
 
-    def _attempt(self, method: str, url: str, headers: dict[str, str], body: bytes | None, most: int) -> Reply:
+    def _attempt(self, method: str, url: str, headers: dict[str, str], body: bytes | None, max_bytes: int) -> Reply:
         with self._send(method, url, headers, body) as response:
             if response.status_code == 304:
-                return Reply(None, self.known[url])
+                return Reply(None, self.validators[url])
             if response.status_code in RETRY_STATUS:
                 raise _RetryLater(response.status_code, _retry_after(response.headers.get("Retry-After")))
             if response.status_code != 200:
                 raise _failed("status", url, status=response.status_code, wait=0)
             validators = Validators(url, response.headers.get("ETag"), response.headers.get("Last-Modified"))
             modified = _date(response.headers.get("Last-Modified"))
-            return Reply(self._download(response, url, most), validators, modified)
+            return Reply(self._download(response, url, max_bytes), validators, modified)
 
     @contextmanager
     def _send(self, method: str, url: str, headers: dict[str, str], body: bytes | None) -> Iterator[httpx.Response]:
@@ -160,20 +170,20 @@ class Client:
             where = target
         raise _failed("redirect", url, to=str(where))
 
-    def _download(self, response: httpx.Response, url: str, most: int) -> IO[bytes]:
+    def _download(self, response: httpx.Response, url: str, max_bytes: int) -> IO[bytes]:
         """Download and unpack the body to a temporary file; raise if it exceeds its limits."""
         stated = response.headers.get("Content-Length", "")
         plain = stated.isascii() and stated.isdigit() and "Content-Encoding" not in response.headers
-        total = parse_whole_number(stated, most) if plain else None
+        total = parse_whole_number(stated, max_bytes) if plain else None
         if plain and total is None:
-            raise _failed("too-large", url, most=most // MIB)
+            raise _failed("too-large", url, most=max_bytes // MIB)
         began, size = self.clock(), 0
         file = tempfile.SpooledTemporaryFile(max_size=8 * MIB)  # noqa: SIM115 - the caller closes it
         try:
             for part in _unpack(response):
                 size += len(part)
-                if size > most:
-                    raise _failed("too-large", url, most=most // MIB)
+                if size > max_bytes:
+                    raise _failed("too-large", url, most=max_bytes // MIB)
                 if self.clock() - began > self.max_body_seconds:
                     raise _failed("too-slow", url, seconds=round(self.max_body_seconds))
                 file.write(part)

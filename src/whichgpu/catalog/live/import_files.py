@@ -40,31 +40,31 @@ def import_prices(
     path: Path, catalog: Catalog, today: date, *, seen: date | None = None, folder: Path | None = None, trusting: bool = False
 ) -> tuple[tuple[RefreshOutcome, ...], tuple[str, ...]]:
     """Import a file or all files of a folder; return the outcomes by layout and the files skipped."""
-    files, named = _files(path), not path.is_dir()
+    files, single_file = _files(path), not path.is_dir()
     resolver, skipped = Resolver(catalog), []
-    taken: dict[str, list[BatchSummary]] = {}
+    summaries: dict[str, list[BatchSummary]] = {}
     problems: dict[str, list[SourceProblem]] = {}
     with open_for_writing_lazily(folder) as store:
         reader = reader_digest(catalog)
         for file in files:
             with ExitStack() as stack:
                 try:
-                    batches = _batches(file, named, seen or day_of(file) or today, resolver, stack)
+                    batches = _batches(file, single_file, seen or day_of(file) or today, resolver, stack)
                     if batches is None:
                         skipped.append(file.name)
                         continue
                     for batch in batches:
-                        taken.setdefault(batch.source, []).append(
+                        summaries.setdefault(batch.source, []).append(
                             save_batch(store(), read_first_row(batch), resolver, today, reader, trusting)
                         )
                 except (WhichGpuError, OSError, UnicodeDecodeError, csv.Error, EOFError, zlib.error) as problem:
                     if isinstance(problem, WhichGpuError) and problem.kind.startswith("store-"):
                         raise
                     problems.setdefault("import", []).append(_problem(file, problem))
-    if not taken and not problems:
+    if not summaries and not problems:
         raise DataError("not-a-catalog", msg("error.nothing-to-import", path=str(path)), msg("hint.not-a-catalog"))
-    names = dict.fromkeys((*taken, *problems))
-    return tuple(RefreshOutcome(name, tuple(taken.get(name, ())), tuple(problems.get(name, ()))) for name in names), tuple(
+    names = dict.fromkeys((*summaries, *problems))
+    return tuple(RefreshOutcome(name, tuple(summaries.get(name, ())), tuple(problems.get(name, ()))) for name in names), tuple(
         skipped
     )
 
@@ -91,19 +91,19 @@ def _files(path: Path) -> list[Path]:
     return [path]
 
 
-def _batches(path: Path, named: bool, seen: date, resolver: Resolver, stack: ExitStack) -> Iterator[PriceBatch] | None:
+def _batches(path: Path, single_file: bool, day: date, resolver: Resolver, stack: ExitStack) -> Iterator[PriceBatch] | None:
     """Batches of a file; None if it is no price list."""
     name = path.name
     stream = stack.enter_context(_open(path))
     if name.endswith(".zip"):
-        return zip_batches(stream, version_day(path.parent.name) or seen, resolver.machine_of)
+        return zip_batches(stream, version_day(path.parent.name) or day, resolver.machine_of)
     if name.endswith(".json"):
         content = stream.read(MAX_JSON_BYTES + 1)
         if len(content) > MAX_JSON_BYTES:
             raise _too_large(MAX_JSON_BYTES)
         items, read = price_list.own_json_items(content), ReadCounts(digest=hashlib.sha256(content).hexdigest())
         complete = not any(price_list.is_dated(item) for item in items)
-        return iter([PriceBatch("own", _stem(path), price_list.own_json_rows(items, read), seen, complete=complete, read=read)])
+        return iter([PriceBatch("own", _stem(path), price_list.own_json_rows(items, read), day, complete=complete, read=read)])
     if name.endswith(".gz"):
         stream = stack.enter_context(cast("IO[bytes]", gzip.GzipFile(fileobj=stream)))
     header = next(csv.reader([stream.readline(65536).decode("utf-8-sig")]), [])
@@ -113,15 +113,15 @@ def _batches(path: Path, named: bool, seen: date, resolver: Resolver, stack: Exi
     scope = path.parent.name if name == "vms.csv" else _stem(path)
     if skypilot.is_layout(header):
         rows = skypilot.skypilot_rows(lines, scope, resolver.machine_of, read)
-        return iter([PriceBatch("skypilot", scope, rows, seen, read=read, seen_of_digest=known_content())])
+        return iter([PriceBatch("skypilot", scope, rows, day, read=read, seen_of_digest=known_content())])
     if gpuhunt.is_layout(header):
         return iter(
-            [PriceBatch("gpuhunt", scope, gpuhunt.gpuhunt_rows(lines, scope, resolver.machine_of, read), seen, seen, read=read)]
+            [PriceBatch("gpuhunt", scope, gpuhunt.gpuhunt_rows(lines, scope, resolver.machine_of, read), day, day, read=read)]
         )
     if price_list.is_layout(header):
         complete = not price_list.is_dated(header)
-        return iter([PriceBatch("own", scope, price_list.own_csv_rows(lines, read), seen, complete=complete, read=read)])
-    if named:  # In a folder, other files are skipped.
+        return iter([PriceBatch("own", scope, price_list.own_csv_rows(lines, read), day, complete=complete, read=read)])
+    if single_file:  # In a folder, other files are skipped.
         raise DataError("not-a-catalog", msg("error.unknown-layout", path=str(path)), msg("hint.not-a-catalog"))
     return None
 
@@ -149,8 +149,8 @@ def _lines(stream: IO[bytes], read: ReadCounts) -> Iterator[str]:
     read.digest = digest.hexdigest()
 
 
-def _too_large(most: int) -> DataError:
-    return DataError("not-a-catalog", msg("error.import-too-large", most=most // MIB), msg("hint.not-a-catalog"))
+def _too_large(max_bytes: int) -> DataError:
+    return DataError("not-a-catalog", msg("error.import-too-large", most=max_bytes // MIB), msg("hint.not-a-catalog"))
 
 
 def _stem(path: Path) -> str:

@@ -17,7 +17,7 @@ from whichgpu.catalog.live.resolve import Resolver
 CHUNK_OFFERS = 20_000
 
 
-def mark_jumps(connection: sqlite3.Connection, series: int, seen: date, resolver: Resolver) -> None:
+def mark_jumps(connection: sqlite3.Connection, series: int, seen_day: date, resolver: Resolver) -> None:
     """Give the staged rows whose price jumps the reason `jump`."""
 
     def dollars(amount: str, currency: str, day: int) -> float | None:
@@ -30,7 +30,7 @@ def mark_jumps(connection: sqlite3.Connection, series: int, seen: date, resolver
     for start in range(0, last + 1, CHUNK_OFFERS):
         ranges = list(_bundled(connection, start, resolver))
         connection.executemany("INSERT INTO temp.reference VALUES (?, ?, ?, ?, ?)", ranges)
-    connection.execute(_JUMP, {"series": series, "seen": seen.toordinal()})
+    connection.execute(_JUMP, {"series": series, "seen": seen_day.toordinal()})
 
 
 def _bundled(connection: sqlite3.Connection, start: int, resolver: Resolver) -> Iterator[tuple[float, ...]]:
@@ -46,7 +46,7 @@ def _bundled(connection: sqlite3.Connection, start: int, resolver: Resolver) -> 
         alias = name.lower() != instance.lower()
         prices = resolver.references.find(provider, name, region, term, includes, gpu, alias)
         if prices is not None:
-            yield kind, prices.low * gpus, prices.high * gpus, prices.least * gpus, prices.most * gpus
+            yield kind, prices.low * gpus, prices.high * gpus, prices.plausible_low * gpus, prices.plausible_high * gpus
 
 
 _EARLIER = """

@@ -60,10 +60,10 @@ class Overlay:
     offers: tuple[Observation, ...]  # contracts and owned machines
 
 
-def overlay_path(named: Path | None) -> Path | None:
+def overlay_path(path: Path | None) -> Path | None:
     """Path given, or `prices.toml` in the user's config directory if it exists."""
-    if named is not None:
-        return named
+    if path is not None:
+        return path
     from platformdirs import user_config_path
 
     try:
@@ -73,9 +73,9 @@ def overlay_path(named: Path | None) -> Path | None:
         return None
 
 
-def read_overlay(named: Path | None, catalog: Catalog, today: date) -> Overlay | None:
+def read_overlay(given_path: Path | None, catalog: Catalog, today: date) -> Overlay | None:
     """Read the user's terms; None without a file."""
-    path = overlay_path(named)
+    path = overlay_path(given_path)
     if path is None:
         return None
     import tomllib
@@ -143,8 +143,8 @@ def _check_price(offer: Observation, catalog: Catalog, rates: DollarRates, today
 
 def _contract(row: Mapping[str, Any], catalog: Catalog, today: date) -> Observation:
     provider, instance = find_provider(catalog, str(_required(row, "provider"))), str(row.get("instance", ""))
-    named = exact_instances(catalog.instances, instance) if instance else ()
-    machines = [machine for machine in named if machine.provider == provider]
+    exact_matches = exact_instances(catalog.instances, instance) if instance else ()
+    machines = [machine for machine in exact_matches if machine.provider == provider]
     gpu = find_gpu(catalog, str(row["gpu"])).id if "gpu" in row else machines[0].gpu if machines else None
     if gpu is None:
         raise _invalid("contract", msg("error.overlay-lacks", key="gpu"))
@@ -178,7 +178,7 @@ def _offer(
 ) -> Observation:
     first, until = _day(row, "from"), _day(row, "until")
     ended = None if until is None else date.fromordinal(last_day(until).toordinal() + 1).isoformat()
-    seen = min(today, last_day(until)) if until else today
+    day = min(today, last_day(until)) if until else today
     return Observation(
         provider=provider,
         instance=instance,
@@ -192,7 +192,7 @@ def _offer(
         upfront=None,
         includes="gpu+host",
         observed=first or today.isoformat(),
-        last_observed=max(seen, first_day(first)).isoformat() if first else seen.isoformat(),
+        last_observed=max(day, first_day(first)).isoformat() if first else day.isoformat(),
         ended=ended,
         source=NAME,
         recorded=today.isoformat(),
@@ -208,14 +208,14 @@ def _table(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     return table
 
 
-def _rows(document: Mapping[str, Any], key: str, known: tuple[str, ...]) -> list[Mapping[str, Any]]:
+def _rows(document: Mapping[str, Any], key: str, allowed: tuple[str, ...]) -> list[Mapping[str, Any]]:
     rows = document.get(key, [])
     if not isinstance(rows, list) or not all(isinstance(row, Mapping) for row in rows):
         raise _invalid(key, msg("error.overlay-rows", key=key))
     for row in rows:
         for name in row:
-            if name not in known:
-                raise unknown_word("key", f"{key}.{name}", known)
+            if name not in allowed:
+                raise unknown_word("key", f"{key}.{name}", allowed)
     return rows
 
 

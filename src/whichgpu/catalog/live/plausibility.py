@@ -44,7 +44,7 @@ MAX_NAME_CHARACTERS = 200
 
 
 def row_rejection(
-    source: str, row: OfferRow, variant: ResolvedGpu, seen: date, today: date, dollars: float | None
+    source: str, row: OfferRow, variant: ResolvedGpu, seen_day: date, today: date, dollars: float | None
 ) -> tuple[str, str] | None:
     """The first reason not to accept a row, with its detail; None if it is acceptable.
 
@@ -59,10 +59,10 @@ def row_rejection(
         return "no-region", row.instance
     if (wrong := _invalid_value(row)) is not None:
         return "words", wrong
-    if seen > today:
-        return "future", seen.isoformat()
+    if seen_day > today:
+        return "future", seen_day.isoformat()
     if dollars is None:
-        return "currency", f"{row.currency} {seen.isoformat()}"
+        return "currency", f"{row.currency} {seen_day.isoformat()}"
     each = dollars / variant.gpus
     for fault in _faults_of(source, row.provider):
         if (

@@ -34,9 +34,9 @@ _REASONS = {
 
 def store_path(folder: Path | None = None) -> Path | None:
     """Path of the store in the given folder, WHICHGPU_DATA, or the user's data directory; None without a home."""
-    named = folder or (Path(os.environ["WHICHGPU_DATA"]) if os.environ.get("WHICHGPU_DATA") else None)
-    if named is not None:
-        return named.expanduser() / NAME
+    chosen = folder or (Path(os.environ["WHICHGPU_DATA"]) if os.environ.get("WHICHGPU_DATA") else None)
+    if chosen is not None:
+        return chosen.expanduser() / NAME
     usual = user_folder("XDG_DATA_HOME", ".local/share")
     return None if usual is None else usual / "whichgpu" / NAME
 

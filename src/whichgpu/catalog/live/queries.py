@@ -61,8 +61,8 @@ class _Snapshots:
         query = "SELECT id, series, seen, recorded FROM batch WHERE id <= ? ORDER BY id"
         self._newest: dict[int, int] = {}
         self._recorded: dict[int, str] = {}
-        for id, series, seen, recorded in connection.execute(query, (horizon,)):
-            self._newest[series] = max(seen, self._newest.get(series, 0))
+        for id, series, day, recorded in connection.execute(query, (horizon,)):
+            self._newest[series] = max(day, self._newest.get(series, 0))
             self._recorded[id] = _iso(recorded)
 
     def observation(self, row: tuple[Any, ...]) -> Observation:
@@ -92,26 +92,26 @@ class _Snapshots:
         )
 
 
-def snapshot_horizon(connection: sqlite3.Connection, known: date | int | None) -> int:
+def snapshot_horizon(connection: sqlite3.Connection, known_by: date | int | None) -> int:
     """Number of the last snapshot recorded by a day, or the given number."""
-    if known is None:
+    if known_by is None:
         return NO_BATCH
-    if isinstance(known, int):
-        return known
-    newest = connection.execute("SELECT max(id) FROM batch WHERE recorded <= ?", (known.toordinal(),)).fetchone()[0]
+    if isinstance(known_by, int):
+        return known_by
+    newest = connection.execute("SELECT max(id) FROM batch WHERE recorded <= ?", (known_by.toordinal(),)).fetchone()[0]
     return int(newest or 0)
 
 
 def offers_on(
     connection: sqlite3.Connection,
     day: date | None,
-    known: date | int | None = None,
+    known_by: date | int | None = None,
     query: OfferQuery = OfferQuery(),  # noqa: B008 - frozen
     also_ended: bool = False,
 ) -> list[Observation]:
     """Last observation of each offer in each series by a day, if still listed then or `also_ended`."""
     where, values = _conditions(query)
-    snapshots = _Snapshots(connection, snapshot_horizon(connection, known))
+    snapshots = _Snapshots(connection, snapshot_horizon(connection, known_by))
     values |= {"day": FOREVER if day is None else day.toordinal(), "h": snapshots.horizon}
     # CROSS JOIN fixes the order: one index look-up in `price` per offer and series, however long the history.
     sql = f"""
@@ -130,10 +130,10 @@ def offers_on(
     return list(map(snapshots.observation, connection.execute(sql, values)))
 
 
-def price_history(connection: sqlite3.Connection, query: OfferQuery, known: date | int | None = None) -> Iterator[Observation]:
+def price_history(connection: sqlite3.Connection, query: OfferQuery, known_by: date | int | None = None) -> Iterator[Observation]:
     """Yield all price intervals of the offers, oldest first."""
     where, values = _conditions(query)
-    snapshots = _Snapshots(connection, snapshot_horizon(connection, known))
+    snapshots = _Snapshots(connection, snapshot_horizon(connection, known_by))
     values["h"] = snapshots.horizon
     sql = f"""SELECT {_OFFER}, {_PRICE}, '' FROM price p JOIN offer o ON o.id = p.offer
     WHERE {where} AND p.batch <= :h ORDER BY p.first, p.batch, o.id"""

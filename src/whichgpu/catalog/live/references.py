@@ -34,8 +34,8 @@ class PriceRange:
 
     low: float  # lowest known
     high: float  # highest known
-    least: float  # lowest plausible
-    most: float  # highest plausible
+    plausible_low: float  # lowest plausible
+    plausible_high: float  # highest plausible
 
 
 @dataclass(slots=True)
@@ -76,9 +76,9 @@ class ReferencePrices:
             terms, other = _FIRM, ((provider, instance, "on-demand"), shares)
             own = wide if alias else (1.0 / JUMP, JUMP)
         offer, floor = (provider, instance, includes, term), self._gpu_floor(gpu, terms)
-        for key, (least, most) in (((*offer, region), own), (offer, own), other, ((gpu, terms), wide)):
+        for key, (low_factor, high_factor) in (((*offer, region), own), (offer, own), other, ((gpu, terms), wide)):
             if (extremes := self._ranges.get(key)) is not None:
-                return PriceRange(extremes.low, extremes.high, max(extremes.low * least, floor), extremes.high * most)
+                return PriceRange(extremes.low, extremes.high, max(extremes.low * low_factor, floor), extremes.high * high_factor)
         return None
 
     def _gpu_floor(self, gpu: str, terms: str) -> float:

@@ -15,7 +15,7 @@ from threading import Event
 from whichgpu.base.errors import DataError, UsageError, WhichGpuError
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.version import __version__
-from whichgpu.catalog.live.http import Client
+from whichgpu.catalog.live.http import Client, Validators
 from whichgpu.catalog.live.price_store import (
     check_writable,
     open_for_reading,
@@ -24,7 +24,7 @@ from whichgpu.catalog.live.price_store import (
     translate_sqlite_errors,
 )
 from whichgpu.catalog.live.resolve import Resolver
-from whichgpu.catalog.live.rows import PriceBatch, PriceSource, SourceRequest, Validators
+from whichgpu.catalog.live.rows import PriceBatch, PriceSource, SourceRequest
 from whichgpu.catalog.live.save import save_batch
 from whichgpu.catalog.live.source_tables import FOLDER
 from whichgpu.catalog.live.sources import find_source, source_names
@@ -48,7 +48,7 @@ class RefreshOutcome:
     """Saved batches and failures of one source."""
 
     source: str
-    taken: tuple[BatchSummary, ...]
+    batches: tuple[BatchSummary, ...]
     problems: tuple[SourceProblem, ...]
 
 
@@ -109,10 +109,10 @@ def refresh(
     resolver = Resolver(catalog)
     check_writable(folder)  # Fail once, before any request.
     stop = Event()
-    known = (resolver.machine_of, catalog.instances)
+    machine_lookups = (resolver.machine_of, catalog.instances)
 
     def request_with(client: Client) -> SourceRequest:
-        return SourceRequest(client, today, regions, currency, os.environ if keys is None else keys, *known)
+        return SourceRequest(client, today, regions, currency, os.environ if keys is None else keys, *machine_lookups)
 
     def refresh_one(source: PriceSource) -> RefreshOutcome:
         progress.began(source.name)
@@ -139,7 +139,7 @@ def _refresh_source(
     stop: Event,
 ) -> RefreshOutcome:
     """Save one source batch by batch; errors become problems of its outcome."""
-    taken: list[BatchSummary] = []
+    batches: list[BatchSummary] = []
     problems: list[SourceProblem] = []
 
     def went_on(done: int, total: int | None) -> None:
@@ -153,7 +153,7 @@ def _refresh_source(
 
     try:
         with open_for_writing_lazily(folder) as store:
-            client = Client(known=_known_validators(folder, catalog), progress=went_on, sleep=pause)
+            client = Client(validators=_known_validators(folder, catalog), progress=went_on, sleep=pause)
             request = request_with(client)
             reader = reader_digest(catalog)
             try:
@@ -162,14 +162,14 @@ def _refresh_source(
                         # After a failed batch, all are requested again: their validators are not saved.
                         started = read_first_row(replace(batch, validators=()) if problems else batch)
                         with translate_sqlite_errors(store_path(folder) or Path()):
-                            taken.append(save_batch(store(), started, resolver, request.today, reader, trusting))
+                            batches.append(save_batch(store(), started, resolver, request.today, reader, trusting))
                     except Exception as problem:
                         problems.append(_problem(batch, source.name, problem))
             finally:
                 client.close()
     except Exception as problem:
         problems.append(_problem(None, source.name, problem))
-    return RefreshOutcome(source.name, tuple(taken), tuple(problems))
+    return RefreshOutcome(source.name, tuple(batches), tuple(problems))
 
 
 def _problem(batch: PriceBatch | None, source: str, problem: Exception) -> SourceProblem:

@@ -13,7 +13,7 @@ from whichgpu.catalog.host import Instance
 from whichgpu.catalog.offer import ANY_REGION as ANY_REGION
 
 if TYPE_CHECKING:
-    from whichgpu.catalog.live.http import Client
+    from whichgpu.catalog.live.http import Client, Validators
 
 MICRO = Decimal("0.000001")
 InstanceLookup = Callable[[str, str], Instance | None]
@@ -58,15 +58,6 @@ class ReadCounts:
     rows: int = 0  # lines or items
     aside: int = 0  # those without a GPU: hosts, CPU instances, disks
     digest: str | None = None  # of the content, once it is read completely
-
-
-@dataclass(frozen=True, slots=True)
-class Validators:
-    """HTTP validators for the next conditional request of a URL."""
-
-    url: str
-    etag: str | None
-    modified: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,24 +34,24 @@ def save_batch(
     if batch.unchanged:
         with transaction(connection):
             return _unchanged(connection, batch, today)
-    prices, seen = stage_batch(connection, batch, resolver, today)
+    prices, day = stage_batch(connection, batch, resolver, today)
     with transaction(connection):
-        series = _series(connection, batch, seen)
+        series = _series(connection, batch, day)
         if connection.execute("SELECT 1 FROM offer LIMIT 1").fetchone():
             connection.execute(_MATCH_OFFERS)
         continues = batch.complete and series.next_day is None and not trusting
         mark_contradictions(connection)
         if not trusting:
-            mark_jumps(connection, series.id, seen, resolver)
-        kept, reasons, unknown = count_staged(connection)
+            mark_jumps(connection, series.id, day, resolver)
+        accepted, reasons, unknown = count_staged(connection)
         offers = _match(connection, dated=not batch.complete)
         if continues:
             _reject_shrunk(connection, series.id, offers, batch)
-        content = batch.content or (seen if seen != batch.seen else None)
-        read = (batch.read.rows, batch.read.aside, prices, kept, offers, sum(unknown.values()))
-        summary = BatchSummary(batch.source, batch.scope, seen, *read, reasons, unknown, content)
+        content = batch.content or (day if day != batch.seen else None)
+        read = (batch.read.rows, batch.read.aside, prices, accepted, offers, sum(unknown.values()))
+        summary = BatchSummary(batch.source, batch.scope, day, *read, reasons, unknown, content)
         id = _record(connection, series.id, summary, today, batch.read.digest)
-        changed = _write(connection, batch, series, id, seen)
+        changed = _write(connection, batch, series, id, day)
         connection.execute("UPDATE batch SET changes = ? WHERE id = ?", (changed, id))
         _quarantine(connection, series.id, id)
         _validators(connection, batch, reader)
@@ -59,19 +59,19 @@ def save_batch(
     return replace(summary, changed=changed)
 
 
-def _series(connection: sqlite3.Connection, batch: PriceBatch, seen: date) -> _Series:
+def _series(connection: sqlite3.Connection, batch: PriceBatch, day: date) -> _Series:
     """Series that a batch continues; a snapshot older than the last gets its own series."""
     series = _series_id(connection, batch.source, batch.scope)
     newest = connection.execute("SELECT max(seen) FROM batch WHERE series = ?", (series,)).fetchone()[0]
-    if not batch.complete or newest is None or seen.toordinal() >= newest:
+    if not batch.complete or newest is None or day.toordinal() >= newest:
         return _Series(series, newest, None)
     later = connection.execute(
         """SELECT min(seen) FROM batch WHERE seen > :seen AND series IN (
             SELECT id FROM series WHERE source = :source AND (scope = :scope OR scope GLOB :scope || '@*'))""",
-        {"seen": seen.toordinal(), "source": batch.source, "scope": batch.scope},
+        {"seen": day.toordinal(), "source": batch.source, "scope": batch.scope},
     )
     after = later.fetchone()[0]
-    return _Series(_series_id(connection, batch.source, f"{batch.scope}@{seen.isoformat()}"), None, after)
+    return _Series(_series_id(connection, batch.source, f"{batch.scope}@{day.isoformat()}"), None, after)
 
 
 def _series_id(connection: sqlite3.Connection, source: str, scope: str) -> int:
@@ -129,9 +129,9 @@ def _record(connection: sqlite3.Connection, series: int, summary: BatchSummary, 
     return cursor.lastrowid
 
 
-def _write(connection: sqlite3.Connection, batch: PriceBatch, series: _Series, id: int, seen: date) -> int:
+def _write(connection: sqlite3.Connection, batch: PriceBatch, series: _Series, id: int, day: date) -> int:
     """Write the price intervals; return how many offers are new, ended or at another price."""
-    days = {"seen": seen.toordinal(), "before": series.newest, "after": series.next_day}
+    days = {"seen": day.toordinal(), "before": series.newest, "after": series.next_day}
     values = {"series": series.id, "batch": id, "source": batch.source, "scope": batch.scope, **days}
     if not batch.complete:
         changed = connection.execute(_DATED if series.newest is None else _DATED + _UNLESS_KNOWN, values).rowcount
@@ -224,7 +224,7 @@ def _quarantine(connection: sqlite3.Connection, series: int, id: int) -> None:
 def _validators(connection: sqlite3.Connection, batch: PriceBatch, reader: str) -> None:
     connection.executemany(
         "INSERT OR REPLACE INTO validator(url, etag, modified, reader) VALUES (?, ?, ?, ?)",
-        [(known.url, known.etag, known.modified, reader) for known in batch.validators if known.etag or known.modified],
+        [(one.url, one.etag, one.modified, reader) for one in batch.validators if one.etag or one.modified],
     )
 
 
@@ -237,10 +237,12 @@ def _unchanged(connection: sqlite3.Connection, batch: PriceBatch, today: date) -
         (series,),
     ).fetchone()
     assert last is not None  # Only saved batches have validators.
-    old, content, digest, rows, aside, prices, kept, offers, unknown, reasons, seen = last
-    day = date.fromordinal(seen) if content is not None and content == seen else max(batch.seen, date.fromordinal(seen))
+    old, content, digest, rows, aside, prices, accepted, offers, unknown, reasons, last_day = last
+    day = (
+        date.fromordinal(last_day) if content is not None and content == last_day else max(batch.seen, date.fromordinal(last_day))
+    )
     changed_on = date.fromordinal(content) if content is not None else None
-    counts = (rows, aside, prices, kept, offers, unknown, json.loads(reasons))
+    counts = (rows, aside, prices, accepted, offers, unknown, json.loads(reasons))
     summary = BatchSummary(batch.source, batch.scope, day, *counts, {}, changed_on, unchanged=True)
     id = _record(connection, series, summary, today, digest)
     connection.execute("UPDATE quarantine SET batch = ? WHERE batch = ?", (id, old))

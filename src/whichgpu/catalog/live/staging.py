@@ -80,13 +80,13 @@ class _Sorter:
             return
         resolved = self.resolver.resolve(row)
         if isinstance(resolved, Rejection):
-            self.bad.append((resolved.reason, resolved.detail, *_named(row)))
+            self.bad.append((resolved.reason, resolved.detail, *_row_names(row)))
             return
         day = row.seen or self.batch.seen
         dollars = self.resolver.rates.dollars(row.price, row.currency, day)
         rejection = row_rejection(self.batch.source, row, resolved, day, self.today, dollars)
         if rejection is not None:
-            self.bad.append((*rejection, *_named(row)))
+            self.bad.append((*rejection, *_row_names(row)))
             return
         place = (resolved.gpu.id, row.provider, row.instance, row.region, resolved.gpus, row.includes, row.currency)
         terms = (row.term, row.payment or "")
@@ -134,11 +134,11 @@ def stage_batch(connection: sqlite3.Connection, batch: PriceBatch, resolver: Res
         for row in chunk:
             sorting.sort(row)
         sorting.flush(connection)
-    seen = batch.seen_of_digest.get(batch.read.digest or "", batch.seen)
-    if seen != batch.seen:
-        connection.execute("UPDATE temp.incoming SET day = ?", (seen.toordinal(),))
+    batch_day = batch.seen_of_digest.get(batch.read.digest or "", batch.seen)
+    if batch_day != batch.seen:
+        connection.execute("UPDATE temp.incoming SET day = ?", (batch_day.toordinal(),))
     connection.execute("CREATE INDEX temp.incoming_kind ON incoming(kind, day, zone, value)")
-    return prices, seen
+    return prices, batch_day
 
 
 def drop_staging_tables(connection: sqlite3.Connection) -> None:
@@ -154,19 +154,19 @@ def count_staged(connection: sqlite3.Connection) -> tuple[int, dict[str, int], d
         SELECT reason, detail, provider, instance, region, accelerator, term, payment, amount, currency
         FROM temp.incoming JOIN temp.kind ON kind.id = incoming.kind WHERE reason IS NOT NULL"""
     )
-    kept = connection.execute("SELECT count(*) FROM temp.incoming WHERE reason IS NULL").fetchone()[0]
+    accepted = connection.execute("SELECT count(*) FROM temp.incoming WHERE reason IS NULL").fetchone()[0]
     reasons = dict(connection.execute("SELECT reason, count(*) FROM temp.refused GROUP BY reason ORDER BY reason"))
     unknown = Counter(
         dict(connection.execute("SELECT detail, count(*) FROM temp.refused WHERE reason = ? GROUP BY detail", (UNKNOWN_GPU,)))
     )
     reasons.pop(UNKNOWN_GPU, None)
-    return kept, reasons, dict(unknown.most_common())
+    return accepted, reasons, dict(unknown.most_common())
 
 
 def _digest(place: tuple[object, ...], terms: tuple[str, str]) -> bytes:
     return blake2b(repr((place, terms)).encode(), digest_size=16).digest()
 
 
-def _named(row: OfferRow) -> tuple[object, ...]:
+def _row_names(row: OfferRow) -> tuple[object, ...]:
     words = (row.provider, row.instance, row.region, row.accelerator, row.term)
     return (*words, row.payment or "", str(row.price), row.currency)

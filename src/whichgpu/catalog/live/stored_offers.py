@@ -12,12 +12,12 @@ from whichgpu.catalog.offer import Observation
 
 def live_offers(
     as_of: date | None = None,
-    known: date | int | None = None,
+    known_by: date | int | None = None,
     *,
     gpus: frozenset[str] | None = None,
     folder: Path | None = None,
 ) -> tuple[Observation, ...]:
-    """Last observation of each stored offer by a day, from snapshots recorded by `known`.
+    """Last observation of each stored offer by a day, from snapshots recorded by `known_by`.
 
     Ended offers are included: a snapshot without an offer outweighs an older observation of it.
     """
@@ -28,7 +28,7 @@ def live_offers(
             return ()
         from whichgpu.catalog.live.queries import OfferQuery, offers_on
 
-        offers = offers_on(connection, as_of, known, OfferQuery(gpus=gpus), also_ended=True)
+        offers = offers_on(connection, as_of, known_by, OfferQuery(gpus=gpus), also_ended=True)
         return tuple(replace(one, note=None) if one.note and one.note.startswith("zones: ") else one for one in offers)
 
 
@@ -53,8 +53,8 @@ def live_names(what: str, name: str, folder: Path | None = None) -> tuple[Stored
         return tuple(StoredOfferName(*row) for row in connection.execute(query, (name.strip(),)))
 
 
-def last_snapshot(known: date | int | None = None, folder: Path | None = None) -> int | None:
-    """Number of the newest snapshot recorded by `known`; None if there is none."""
+def last_snapshot(known_by: date | int | None = None, folder: Path | None = None) -> int | None:
+    """Number of the newest snapshot recorded by `known_by`; None if there is none."""
     from whichgpu.catalog.live.price_store import open_for_reading
 
     with open_for_reading(folder) as connection:
@@ -62,6 +62,6 @@ def last_snapshot(known: date | int | None = None, folder: Path | None = None) -
             return None
         from whichgpu.catalog.live.queries import snapshot_horizon
 
-        newest = connection.execute("SELECT max(id) FROM batch WHERE id <= ?", (snapshot_horizon(connection, known),))
+        newest = connection.execute("SELECT max(id) FROM batch WHERE id <= ?", (snapshot_horizon(connection, known_by),))
         number: int | None = newest.fetchone()[0]
         return number

@@ -14,10 +14,10 @@ def find_city(cities: Iterable[str], typed: str) -> str | None:
     >>> find_city(("São Paulo", "Seoul"), "sao paulo"), find_city(("São Paulo", "Seoul"), "서울"), find_city((), "Seoul")
     ('São Paulo', 'Seoul', None)
     """
-    known = tuple(cities)
+    names = tuple(cities)
     plain, normalized = squash(unaccented(typed)), normalized_name(typed)
-    match = next((name for name in known if squash(unaccented(name)) == plain), None) if plain else None
+    match = next((name for name in names if squash(unaccented(name)) == plain), None) if plain else None
     if match or normalized.isascii():
         return match
     others = [language(code) for code in languages() if code != SOURCE_LANGUAGE]
-    return next((name for name in known if any(normalized_name(other.fact(name)) == normalized for other in others)), None)
+    return next((name for name in names if any(normalized_name(other.fact(name)) == normalized for other in others)), None)

@@ -60,19 +60,19 @@ def groups() -> dict[str, tuple[str, ...]]:
 
 @cache
 def _by_name() -> dict[str, tuple[str, ...]]:
-    known = {squash(group): _codes(parts) for group, parts in groups().items()}
+    codes = {squash(group): _codes(parts) for group, parts in groups().items()}
     for one in countries():
-        known |= {squash(text): (one.code,) for text in (one.code, one.name, *one.also) if text.isascii()}
-    return known
+        codes |= {squash(text): (one.code,) for text in (one.code, one.name, *one.also) if text.isascii()}
+    return codes
 
 
 @cache
 def _by_spoken_name() -> dict[str, tuple[str, ...]]:
     """Codes by names in other scripts or with accents: 한국, 韩国, Hàn Quốc."""
-    known = {text: _codes(parts) for group, parts in groups().items() for text in _spoken(group)}
+    codes = {text: _codes(parts) for group, parts in groups().items() for text in _spoken(group)}
     for one in countries():
-        known |= dict.fromkeys((*_spoken(one.name), *map(normalized_name, one.also)), (one.code,))
-    return known
+        codes |= dict.fromkeys((*_spoken(one.name), *map(normalized_name, one.also)), (one.code,))
+    return codes
 
 
 def _spoken(name: str) -> tuple[str, ...]:

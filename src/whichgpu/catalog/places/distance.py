@@ -25,13 +25,13 @@ def city_point(regions: Iterable[Region], city: str) -> tuple[str, Point]:
     """Name and coordinates of a city that has a region, or of `37.57,126.98`."""
     if (point := _coordinates(city)) is not None:
         return city.strip(), point
-    known = {row.city: (row.latitude, row.longitude) for row in regions if row.city and row.latitude is not None}
-    name = find_city(known, city)
-    latitude, longitude = known.get(name or "", (None, None))
+    points = {row.city: (row.latitude, row.longitude) for row in regions if row.city and row.latitude is not None}
+    name = find_city(points, city)
+    latitude, longitude = points.get(name or "", (None, None))
     if name and latitude is not None and longitude is not None:
         return name, (latitude, longitude)
-    near = nearest(city, known)
-    raise unknown_word("city", city, near or tuple(sorted(known))[:20])
+    near = nearest(city, points)
+    raise unknown_word("city", city, near or tuple(sorted(points))[:20])
 
 
 def _coordinates(text: str) -> Point | None:

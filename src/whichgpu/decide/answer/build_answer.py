@@ -97,7 +97,7 @@ class AnswerBuilder:
         tokens = (workload.seq_in or 0) + (0 if workload.training else workload.seq_out or 0)
         remarks = (
             *denoiser_note(workload, request.shape),
-            *(unused(workload, request.shape, request.given) if self._modelled else ()),
+            *(unused(workload, request.shape, request.stated) if self._modelled else ()),
             *beyond_context(tokens, request.shape),
             *near_limits(best, self.screened.selection.constraints, self.screened.work, workload),
         )
@@ -121,8 +121,8 @@ class AnswerBuilder:
 
     def _list_price_day(self, one: Candidate) -> str | None:
         """The day of a card's list price; None if the user gave its price."""
-        given = one.gpu in self.screened.selection.given
-        return None if given else self.question.lookups.catalog.gpu_by_id[one.gpu].launch_date
+        user_priced = one.gpu in self.screened.selection.user_priced
+        return None if user_priced else self.question.lookups.catalog.gpu_by_id[one.gpu].launch_date
 
     def _why_not(self, gpus: Sequence[str], best: Candidate, rows: Mapping[int, Candidate]) -> dict[str, tuple[Message, ...]]:
         candidates, order, results = self.ranked
@@ -164,7 +164,7 @@ class AnswerBuilder:
 
     def _echo(self) -> dict[str, Any]:
         request = self.screened.request
-        echoed = echo(request.workload, request.given)
+        echoed = echo(request.workload, request.stated)
         if not self._modelled:
             echoed |= {"model": None, "mix": list(indices(request.workload.task, self.question.day))}
         return echoed | {"wishes": self.screened.selection.spelled}

@@ -17,7 +17,7 @@ VCPUS_PER_GPU = (8, 16)  # four to eight cores with two threads each (AutoDL's g
 IMAGES = {"aws": "aws-dlami", "gcp": "gcp-dlvm", "azure": "azure-dsvm"}
 # Watts of a build besides its cards, headroom of the power supply (most efficient well below its rating), steps it is sold in.
 HOST_WATTS, POWER_HEADROOM, WATTS_STEP = 250, 1.3, 50
-PCIE_LANES_PER_CARD = 16
+PCIE_LANES_PER_CARD = 16  # full width of a card's slot (PCIe specification)
 SLICE_SHARE = 0.4  # of a GPU: below it a slice would suffice (assumed)
 RAM_HEADROOM = 1.25  # times the memory used on the GPUs, for the system and input data (assumed)
 BUILD_RAM_FACTOR, MIN_RAM = 2, 16 * GIB  # times the GPUs' memory: weights are staged there, data are cached (assumed)

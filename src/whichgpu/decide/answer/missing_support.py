@@ -12,7 +12,7 @@ from whichgpu.base.units import GIB
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.workload.workload import Workload
 
-FOLDER = Path(__file__).parents[1] / "data"
+FOLDER = Path(__file__).parents[1] / "data"  # of decide
 SMALL_MEMORY = 17 * GIB  # Cards sold as 16 GB have less.
 
 

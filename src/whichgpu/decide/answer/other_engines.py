@@ -26,7 +26,7 @@ def other_engines(
     request: WorkloadRequest, group: Group, one: Configuration, engines: Sequence[Engine]
 ) -> tuple[EngineLine, ...]:
     """Return the usual other engines of the work that run on the GPUs, fastest first; none if the user named one."""
-    if "engine" in request.given:
+    if "engine" in request.stated:
         return ()
     workload, generative = request.workload, request.shape.is_generative
     use = "training" if workload.training else "inference" if generative else ""

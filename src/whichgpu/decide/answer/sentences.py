@@ -52,13 +52,14 @@ def sentence(one: Candidate, kind: str, list_price_day: str | None) -> Message:
     id = "recommend.wait-token" if one.tpot else "recommend.wait-answer"
     values["wait"] = msg(id, time=format_seconds(wait.value), low=format_seconds(wait.low), high=format_seconds(wait.high))
     if one.purchase is not None:
-        seen = msg("recommend.seen-list", day=list_price_day) if list_price_day else msg("recommend.seen-given")
-        return msg(f"recommend.sentence-{kind}-buy", price=format_amount(one.purchase.amount), seen=seen, **values)
+        price_date = msg("recommend.seen-list", day=list_price_day) if list_price_day else msg("recommend.seen-given")
+        return msg(f"recommend.sentence-{kind}-buy", price=format_amount(one.purchase.amount), seen=price_date, **values)
     if one.term == "owned":
         return msg(f"recommend.sentence-{kind}-owned", **values)
     where = msg("recommend.anywhere" if one.region in ("", ANY_REGION) else "recommend.where", **values)
-    seen = msg("recommend.seen-stale" if one.price_stale else "recommend.seen", day=one.price_observed_at, n=one.price_age_days)
-    return msg(f"recommend.sentence-{kind}", where=where, seen=seen, **values)
+    id = "recommend.seen-stale" if one.price_stale else "recommend.seen"
+    price_date = msg(id, day=one.price_observed_at, n=one.price_age_days)
+    return msg(f"recommend.sentence-{kind}", where=where, seen=price_date, **values)
 
 
 def sentence_starved(
@@ -111,24 +112,24 @@ def assumptions(best: Candidate, gpu: Gpu, screened: EvaluatedQuestion, rank: Ra
 
 def _workload_assumptions(best: Candidate, gpu: Gpu, request: WorkloadRequest, work: Work) -> list[Message]:
     """Precision, engine, lengths, rate and amount of work that the user did not give."""
-    workload, given = request.workload, request.given
+    workload, stated = request.workload, request.stated
     messages = []
-    if "precision" not in given:
+    if "precision" not in stated:
         messages.append(_precision_assumed(best.precision, gpu, request))
     if workload.traits.finetuning and not (workload.lora_rank or workload.qlora):
         mixed = best.precision.startswith(("amp", "fp8"))
         messages.append(msg("assumed.full-finetune-mixed" if mixed else "assumed.full-finetune", precision=best.precision))
     if workload.training:
-        messages += _training_assumed(best, given)
-    messages += concurrency_note(replace(workload, batch=best.batch, parallel=best.parallel), request.shape, gpu, given)
-    if "engine" not in given:
+        messages += _training_assumed(best, stated)
+    messages += concurrency_note(replace(workload, batch=best.batch, parallel=best.parallel), request.shape, gpu, stated)
+    if "engine" not in stated:
         messages.append(msg("assumed.engine", engine=workload.engine or default_engine()))
-    if workload.seq_in and not {"seq_in", "seq_out"} & given:
+    if workload.seq_in and not {"seq_in", "seq_out"} & stated:
         id = "assumed.sequence" if workload.seq_out and not workload.training else "assumed.sequence-train"
         messages.append(msg(id, seq_in=f"{workload.seq_in:,}", seq_out=f"{workload.seq_out or 0:,}"))
-    if workload.serving and "rate" not in given and workload.rate is not None:
+    if workload.serving and "rate" not in stated and workload.rate is not None:
         messages.append(msg("assumed.rate", rate=f"{workload.rate:g}"))
-    if workload.tpot_max is not None and not {"tpot_max", "ttft_max"} & given:
+    if workload.tpot_max is not None and not {"tpot_max", "ttft_max"} & stated:
         messages.append(msg("assumed.tpot", time=format_seconds(workload.tpot_max)))
     if work.assumed:
         unit = "output-tokens" if work.unit == "tokens" and not workload.training else work.unit
@@ -137,13 +138,13 @@ def _workload_assumptions(best: Candidate, gpu: Gpu, request: WorkloadRequest, w
     return messages
 
 
-def _training_assumed(best: Candidate, given: Collection[str]) -> list[Message]:
+def _training_assumed(best: Candidate, stated: Collection[str]) -> list[Message]:
     """Batch and checkpointing of a training run that the user did not give."""
     messages = []
-    if not {"batch", "micro_batch", "accumulation"} & set(given):
+    if not {"batch", "micro_batch", "accumulation"} & set(stated):
         id = "assumed.batch-accumulated" if best.accumulation > 1 else "assumed.batch-train"
         messages.append(msg(id, batch=best.batch, micro=best.micro_batch or best.batch, n=best.accumulation))
-    if best.checkpointing != "none" and "checkpointing" not in given:
+    if best.checkpointing != "none" and "checkpointing" not in stated:
         messages.append(msg("note.checkpointing-default", checkpointing=best.checkpointing))
     return messages
 

@@ -20,7 +20,7 @@ class WorkloadRequest:
     """A workload with its defaults filled in, the fields the user gave, and its model."""
 
     workload: Workload
-    given: frozenset[str]
+    stated: frozenset[str]
     shape: Shape
     calibration: Calibration
     bare: Workload  # as the user spelled it
@@ -28,7 +28,7 @@ class WorkloadRequest:
     def precision_on(self, gpu: Gpu) -> str:
         """Return the precision a GPU computes in: as given, else the first default it has units for."""
         usual = self.workload.precision or "bf16"
-        if "precision" in self.given:
+        if "precision" in self.stated:
             return usual
         choices = FALLBACKS.get(usual, (usual,))
         return next((name for name in choices if computes_fast(gpu, name)), choices[-1])

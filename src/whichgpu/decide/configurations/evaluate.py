@@ -54,7 +54,7 @@ def _steps(request: WorkloadRequest, groups: Sequence[Group]) -> list[GroupResul
 
 def _request_key(request: WorkloadRequest) -> Hashable:
     """Everything but the model's name, which may be a whole config: its shape identifies it."""
-    return replace(request.workload, model=""), request.given, id(request.shape), id(request.calibration)
+    return replace(request.workload, model=""), request.stated, id(request.shape), id(request.calibration)
 
 
 def _group_key(group: Group) -> Hashable:

@@ -47,7 +47,7 @@ def _of_size(
     sizes = _sizes(request, workload, gpus)
     if not len(sizes):
         return [Infeasibility("layout", np.inf) for _ in groups]
-    adapts = adapts_by_default(workload, request.given)
+    adapts = adapts_by_default(workload, request.stated)
     passes = [int(times) if adapts else 1 for times in _rounds(request, workload, sizes, gpus)]
     need_of = [
         [_need(workload, request.shape, group.gpu, size, times, needs) for size, times in zip(sizes, passes, strict=True)]
@@ -92,17 +92,17 @@ def _sizes(request: WorkloadRequest, workload: Workload, gpus: int) -> Floats:
     """Samples per GPU and pass that are tried."""
     if workload.micro_batch is not None:
         return np.array([float(workload.micro_batch)])
-    if "batch" not in request.given:
+    if "batch" not in request.stated:
         if not workload.training:
             return SAMPLES if workload.task == "batch" else SERVED_SAMPLES
         usual = default_batch(request.shape, 1).micro_batch
-        return np.array(micro_batches(usual) if adapts_by_default(workload, request.given) else (usual,), dtype=float)
+        return np.array(micro_batches(usual) if adapts_by_default(workload, request.stated) else (usual,), dtype=float)
     share, rest = divmod(workload.batch or 1, gpus)
     if not workload.training:
         return np.array([float(max(1, share + bool(rest)))])
     if rest or not share:
         return np.zeros(0)
-    if adapts_by_default(workload, request.given):
+    if adapts_by_default(workload, request.stated):
         return np.array(micro_batches(share), dtype=float)
     return np.array([float(share // times) for times in (8, 4, 2, 1) if share % times == 0])
 
@@ -139,7 +139,7 @@ def _best(
             return Infeasibility("latency", float(2.0 * seconds[fitting].min() / workload.ttft_max) - 1.0)
         fitting &= in_time
     at = int(np.argmax(np.where(fitting, rate, -1.0)))
-    if adapts_by_default(workload, request.given):
+    if adapts_by_default(workload, request.stated):
         at = int(np.flatnonzero(fitting)[-1])  # the largest micro-batch that fits, the default of every command
     batch = int(sizes[at] * gpus * rounds[at])
     step = float(seconds[at] * rounds[at])
@@ -157,10 +157,10 @@ def _best(
 
 def _rounds(request: WorkloadRequest, workload: Workload, sizes: Floats, gpus: int) -> Floats:
     """Passes of one step at each size."""
-    if "batch" in request.given and workload.training and workload.micro_batch is None:
+    if "batch" in request.stated and workload.training and workload.micro_batch is None:
         rounds: Floats = (workload.batch or 1) / gpus / sizes
         return rounds
-    if adapts_by_default(workload, request.given):
+    if adapts_by_default(workload, request.stated):
         halved: Floats = default_batch(request.shape, 1).micro_batch / sizes
         return halved
     return np.full(len(sizes), float(workload.accumulation if workload.training else 1))

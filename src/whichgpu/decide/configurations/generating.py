@@ -65,7 +65,7 @@ def _of_precision(request: WorkloadRequest, workload: Workload, groups: Sequence
     shape = as_transformer(request.shape)
     kinds = {group.kind: group for group in groups}
     devices, device_of = list(kinds.values()), {kind: at for at, kind in enumerate(kinds)}
-    sizes = _batches(workload, request.given)
+    sizes = _batches(workload, request.stated)
     usable = np.array([usable_bytes(group.gpu, workload) for group in devices], dtype=float)
     max_gpus = max(group.gpus for group in groups)
     replicas, smallest = [], {}
@@ -77,15 +77,15 @@ def _of_precision(request: WorkloadRequest, workload: Workload, groups: Sequence
     results: list[GroupResult] = []
     for group in groups:
         device = device_of[group.kind]
-        least = min((need for gpus, need in smallest.items() if gpus <= group.gpus), default=np.inf)
-        results.append(_best(request, workload, group, device, usable[device], replicas, sizes, least))
+        min_need = min((need for gpus, need in smallest.items() if gpus <= group.gpus), default=np.inf)
+        results.append(_best(request, workload, group, device, usable[device], replicas, sizes, min_need))
     return results
 
 
 def _degrees(request: WorkloadRequest, workload: Workload, shape: Transformer, groups: Sequence[Group]) -> list[tuple[int, int]]:
     """Tensor degrees within a machine and pipeline stages over several; the tensor degree given, if one is."""
     widest, machines = max(group.per_machine for group in groups), max(group.machines for group in groups)
-    if "parallel" in request.given and workload.parallel != Parallel():
+    if "parallel" in request.stated and workload.parallel != Parallel():
         return [(workload.parallel.tp, 1)] if workload.parallel.tp <= widest else []
     degrees = [(tp, 1) for tp in DEGREES if tp <= widest and divides_evenly(workload, shape, tp, 1, 1)]
     if machines > 1:
@@ -93,11 +93,11 @@ def _degrees(request: WorkloadRequest, workload: Workload, shape: Transformer, g
     return degrees or [(1, 1)]
 
 
-def _batches(workload: Workload, given: frozenset[str]) -> Floats:
+def _batches(workload: Workload, stated: frozenset[str]) -> Floats:
     """Running sequences of one replica that are tried; shares of the batch given, if there is one and no rate."""
-    if workload.traits.offline and "batch" not in given:
+    if workload.traits.offline and "batch" not in stated:
         return CONCURRENCY
-    if "batch" in given and workload.rate is None:
+    if "batch" in stated and workload.rate is None:
         batch = float(workload.batch or 1)
         return np.unique(np.maximum(1.0, np.ceil(batch / np.array(DEGREES, dtype=float))))
     return BATCHES
@@ -154,11 +154,11 @@ def _replica_times(
 
 def _best(
     request: WorkloadRequest, workload: Workload, group: Group, device: int, usable: float, replicas: Sequence[ReplicaTimes],
-    sizes: Floats, least: float,
+    sizes: Floats, min_need: float,
 ) -> GroupResult:  # fmt: skip
-    """The degree and batch with the highest throughput, or capacity at a rate; `least` is the smallest need in bytes."""
+    """The degree and batch with the highest throughput, or capacity at a rate; `min_need` is in bytes."""
     best: Configuration | None = None
-    reason = Infeasibility("memory", least / usable - 1.0) if np.isfinite(least) else Infeasibility("layout", np.inf)
+    reason = Infeasibility("memory", min_need / usable - 1.0) if np.isfinite(min_need) else Infeasibility("layout", np.inf)
     for replica in replicas:
         if replica.gpus > group.gpus or group.gpus % replica.gpus or replica.parallel.tp > group.per_machine:
             continue
@@ -182,7 +182,7 @@ def _of_replica(
 ) -> GroupResult | None:  # fmt: skip
     """The best batch of `dp` replicas, or the objective they miss; None if the batch given fits none."""
     allowed = fitting
-    if workload.rate is None and "batch" in request.given:
+    if workload.rate is None and "batch" in request.stated:
         allowed = fitting & (sizes == max(1.0, np.ceil((workload.batch or 1) / dp)))
     if not allowed.any():
         return None

@@ -65,7 +65,7 @@ def groups_of(market: Market, catalog: Catalog, span: tuple[float, float], sever
 
     If replicas of the work may run `beside` each other, a machine may have fewer GPUs than are asked for in all.
     """
-    table = market.table.taken(market.rows)
+    table = market.table.select_rows(market.rows)
     machines = {(row.provider, row.instance): row for row in catalog.instances}
     size = len(table.words)
     codes = (table.column("provider") * size + table.column("instance")) * size + table.column("gpu")
@@ -138,7 +138,7 @@ def _machine_counts(count: int, share: float, span: tuple[float, float], several
     """How many machines with `count` GPUs may work together: powers of two within the span; slices work alone."""
     low, high = span
     if not several or share < 1.0:
-        least = 0.0 if beside and share >= 1.0 else low
-        return [1] if least <= count * share <= high else []
+        min_gpus = 0.0 if beside and share >= 1.0 else low
+        return [1] if min_gpus <= count * share <= high else []
     alone = [1] if beside and count < low else []
     return alone + [machines for machines in (1, 2, 4, 8, MAX_MACHINES) if low <= count * machines <= high]

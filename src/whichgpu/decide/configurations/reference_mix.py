@@ -115,10 +115,10 @@ def _item_results(
             wall = evaluate_group(many, shape, Devices.of(devices, fabrics, calibration)).breakdown.wall[:, 0]
         results: list[tuple[float, Infeasibility | None]] = []
         for group, seconds in zip(members, wall.tolist(), strict=True):
-            known = np.isfinite(seconds) and seconds > 0
+            timed = np.isfinite(seconds) and seconds > 0
             usable = usable_bytes(group.gpu, own)
             short = Infeasibility("memory", need.value / usable - 1.0) if need.low > usable else None
-            results.append((log(group.gpus * base_seconds / seconds) if known else -np.inf, short))
+            results.append((log(group.gpus * base_seconds / seconds) if timed else -np.inf, short))
         return results
 
     def class_of(group: Group) -> tuple[str, int, int]:

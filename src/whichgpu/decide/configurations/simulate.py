@@ -98,9 +98,9 @@ class Simulator:
                 self._simulations[key, rate] = _simulate(self._workload, server, times, rate)
             return self._simulations[key, rate]
 
-        least = self._fewest_by_formula(one, times)
-        most = self._replica_range(one)[1]
-        replicas = None if least is None else _fewest(least, most, lambda count: simulation(count) is not None)
+        by_formula = self._fewest_by_formula(one, times)
+        max_replicas = self._replica_range(one)[1]
+        replicas = None if by_formula is None else _fewest(by_formula, max_replicas, lambda count: simulation(count) is not None)
         if replicas is None:
             return Infeasibility("latency", 0.0)
         latencies = simulation(replicas)
@@ -162,7 +162,7 @@ class Simulator:
         return _fewest(*self._replica_range(one), lambda count: _may_hold(workload, times, self._rate / count / dp, leeway))
 
 
-def _fewest(fewest: int, most: int, holds: Callable[[int], bool]) -> int | None:
+def _fewest(fewest: int, max_replicas: int, holds: Callable[[int], bool]) -> int | None:
     """The least count that holds: searched in doubling strides from the fewest, then between the last two.
 
     >>> _fewest(2, 26, lambda count: count >= 4), _fewest(3, 7, lambda count: count >= 7), _fewest(1, 4, lambda count: False)
@@ -170,9 +170,9 @@ def _fewest(fewest: int, most: int, holds: Callable[[int], bool]) -> int | None:
     """
     failed, count, stride = fewest - 1, fewest, 1
     while not holds(count):
-        if count >= most:
+        if count >= max_replicas:
             return None
-        failed, count, stride = count, min(count + stride, most), stride * 2
+        failed, count, stride = count, min(count + stride, max_replicas), stride * 2
     while count - failed > 1:
         middle = (failed + count) // 2
         failed, count = (failed, middle) if holds(middle) else (middle, count)
@@ -295,7 +295,7 @@ def _servers(request: WorkloadRequest, replicas: Sequence[UntimedReplica]) -> It
         devices = Devices.of(gpus, [group.fabric for group in new], request.calibration)
         steps = EngineSteps(workload, shape, gpus[0], None, devices)
         timed = zip(steps.decode_on_each(*queries.decode), steps.mixed_on_each(*queries.mixed), strict=True)
-    for one, key, known in zip(replicas, keys, cached, strict=True):
-        times = known or (*next(timed), one.group.gpu, request.calibration)
+    for one, key, entry in zip(replicas, keys, cached, strict=True):
+        times = entry or (*next(timed), one.group.gpu, request.calibration)
         _STEP_TIMES.put(key, times)
         yield Server(StepTables.from_values(queries.table_values(*times[:2])), one.limits, one.batch_limits, 1, pp)

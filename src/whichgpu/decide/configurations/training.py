@@ -67,14 +67,14 @@ def _of_precision(request: WorkloadRequest, workload: Workload, groups: Sequence
     smallest: dict[tuple[int, int], float] = {}
     first: LayoutTimes | None = None
     micro_batches = np.array([float(workload.micro_batch or default_batch(shape, 1).micro_batch)])
-    if "batch" in request.given and not workload.micro_batch:
+    if "batch" in request.stated and not workload.micro_batch:
         micro_batches = _all_micro_batches(workload.batch or 1, {gpus for gpus, _ in sizes})
     for size in sizes:
         times = LayoutTimes(workload, shape, devices, *size, first, micro_batches)
         first = first or times
         own = np.array(sorted({device_of[group.kind] for group in groups if group.gpus == size[0]}))
         steps[size], smallest[size] = _steps(request, workload, shape, memory, times, *size, usable[own])
-    adapts = adapts_by_default(workload, request.given)
+    adapts = adapts_by_default(workload, request.stated)
     return [
         _best(workload, shape, device_of[group.kind], usable, steps[size], smallest[size], adapts)
         for group in groups
@@ -124,7 +124,7 @@ def _steps(
 def _families(
     request: WorkloadRequest, workload: Workload, shape: Transformer, gpus: int, machines: int
 ) -> Iterator[list[Parallel]]:
-    if "parallel" in request.given:
+    if "parallel" in request.stated:
         yield [workload.parallel] if workload.gpus == gpus else []
         return
     zero_stages = ZERO_STAGES if gpus > 1 else (0,)
@@ -149,14 +149,14 @@ def _pipelines(workload: Workload, shape: Transformer, gpus: int, machines: int)
 
 
 def _checkpointings(request: WorkloadRequest, workload: Workload) -> tuple[str, ...]:
-    return (workload.checkpointing,) if "checkpointing" in request.given else ("none", "full")
+    return (workload.checkpointing,) if "checkpointing" in request.stated else ("none", "full")
 
 
 def _micro(request: WorkloadRequest, workload: Workload, parallel: Parallel) -> tuple[Floats, Floats]:
     """Micro-batches and passes of a step: of the batch given, or the defaults every command shares."""
-    if "batch" not in request.given:
-        passes = workload.accumulation if "accumulation" in request.given else None
-        if "micro_batch" in request.given and workload.micro_batch is not None:
+    if "batch" not in request.stated:
+        passes = workload.accumulation if "accumulation" in request.stated else None
+        if "micro_batch" in request.stated and workload.micro_batch is not None:
             return np.array([float(workload.micro_batch)]), np.array([float(passes or pipeline_passes(parallel.pp))])
         usual = default_batch(request.shape, parallel.dp, passes, parallel.pp)
         return np.array([float(usual.micro_batch)]), np.array([float(usual.accumulation)])

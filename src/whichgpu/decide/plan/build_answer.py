@@ -197,9 +197,9 @@ def _earlier_releases(engines: Sequence[Engine], gpu: Gpu) -> dict[str, str]:
 
 def _repository(plan: SolvedPlan, model: ServedModel) -> str:
     """The model's Hugging Face repository if the catalog knows one, else its name."""
-    named = model.request.bare.model
-    bare = model.requested_name.removeprefix("hf:") if isinstance(named, str) else own_name(named)
-    for known in plan.inputs.catalog.models:
-        if model_key(bare) in map(model_key, known.names):
-            return next((alias for alias in known.aliases if "/" in alias), bare)
+    model_name = model.request.bare.model
+    bare = model.requested_name.removeprefix("hf:") if isinstance(model_name, str) else own_name(model_name)
+    for row in plan.inputs.catalog.models:
+        if model_key(bare) in map(model_key, row.names):
+            return next((alias for alias in row.aliases if "/" in alias), bare)
     return bare

@@ -32,13 +32,13 @@ Tests = Mapping[str, tuple[Floats, float | None]]  # seconds [batches, buckets] 
 class Shortfall:
     """What a replica lacks for the buckets it cannot serve; arrays over all buckets, seconds by objective (ttft, tpot, latency).
 
-    `fits` says whether the KV cache holds any one request of the bucket. `least` is the smallest limit of one objective at which
-    the bucket is served while the other objectives hold, infinite if that objective alone is not enough. `together` are the
-    limits of all objectives at the batch that exceeds them by the smallest factor.
+    `fits` says whether the KV cache holds any one request of the bucket. `min_limits` is the smallest limit of one objective
+    at which the bucket is served while the other objectives hold, infinite if that objective alone is not enough. `together` are
+    the limits of all objectives at the batch that exceeds them by the smallest factor.
     """
 
     fits: Bools
-    least: Mapping[str, Floats]
+    min_limits: Mapping[str, Floats]
     together: Mapping[str, Floats]
 
 
@@ -176,19 +176,19 @@ def _capacity(
 def _shortfall(fits: Bools, tests: Tests) -> Shortfall:
     """Limits the objectives would need, for every bucket; `fits` is [batches, buckets]."""
     stated = {name: (value, limit) for name, (value, limit) in tests.items() if limit is not None}
-    least = {}
+    min_limits = {}
     for name, (value, _) in stated.items():
         able = fits.copy()
         for other, (seconds, limit) in stated.items():
             if other != name:
                 able &= seconds <= limit
-        least[name] = np.where(able, value, np.inf).min(axis=0)
+        min_limits[name] = np.where(able, value, np.inf).min(axis=0)
     factors = [value / limit for value, limit in stated.values()]
     nearest = np.where(fits, np.max(factors, axis=0) if factors else 1.0, np.inf).argmin(axis=0)
     places = np.arange(fits.shape[1])
     some: Bools = np.any(fits, axis=0)
     together = {name: np.where(some, value[nearest, places], np.inf) for name, (value, _) in stated.items()}
-    return Shortfall(some, least, together)
+    return Shortfall(some, min_limits, together)
 
 
 def _short(fits: Bools, tests: Tests, rates: Floats) -> tuple[str, float]:

@@ -29,7 +29,7 @@ POINT_SECONDS = 10.0  # of the solver at one point, which reaches its gap long b
 
 
 def alone_rows(
-    problem: Problem, names: Mapping[str, str], currency: str, first: Sequence[str], most: int = MAX_KINDS
+    problem: Problem, names: Mapping[str, str], currency: str, first: Sequence[str], max_kinds: int = MAX_KINDS
 ) -> tuple[AloneRow, ...]:
     """The cost of each kind of GPU by itself: those named `first`, then those that look cheapest without solving."""
     demand = problem.demand.max(axis=0)
@@ -42,7 +42,7 @@ def alone_rows(
             guesses[gpu] = float((cost[mine].min(axis=0)[demanded] * demand[demanded]).sum())
     order = [*first, *(gpu for gpu in sorted(guesses, key=lambda name: guesses[name]) if gpu not in first)]
     rows = []
-    for gpu in order[:most]:
+    for gpu in order[:max_kinds]:
         able = np.isfinite(guesses.get(gpu, np.inf))
         solution = solve(only_gpu(problem, gpu), ALONE_SECONDS, ALONE_GAP) if able else None
         price, gpus = (money(solution.cost, currency), solution.max_gpus(problem)) if solution else (None, None)
@@ -66,11 +66,11 @@ def own_rows(plan: SolvedPlan) -> tuple[OwnRow, ...]:
         spent[id] = spent.get(id, 0.0) + price * n * float(problem.hours[level])
     rows = []
     for id, at_level in counts.items():
-        gpu, most = plan.inputs.catalog.gpu_by_id[id], max(at_level.values())
+        gpu, peak_gpus = plan.inputs.catalog.gpu_by_id[id], max(at_level.values())
         if gpu.launch_price is None or gpu.launch_price.currency != "USD":
             continue
         worked = sum(at_level.get(level, 0.0) * float(problem.hours[level]) for level in range(problem.levels))
-        use, years = worked / most, min(5.0, max(plan.question.horizon / YEAR_HOURS, 1.0 / 12.0))
+        use, years = worked / peak_gpus, min(5.0, max(plan.question.horizon / YEAR_HOURS, 1.0 / 12.0))
         price = float(gpu.launch_price.amount)
         left = max(MIN_LEFT, 1.0 - FIRST_USE_LOSS - (1.0 - FIRST_USE_LOSS - LEFT_AFTER_3_YEARS) * years / 3.0)
         own = OwnershipCosts(price, float(gpu.tdp_watts or 0), host_price(price), years=years, residual=left, use=use)
@@ -80,8 +80,8 @@ def own_rows(plan: SolvedPlan) -> tuple[OwnRow, ...]:
             OwnRow(
                 id,
                 gpu.name,
-                int(most),
-                money(price * most * market.rate, currency),
+                int(peak_gpus),
+                money(price * peak_gpus * market.rate, currency),
                 money(rent * market.rate, currency),
                 money(own.hour * market.rate, currency),
                 use,

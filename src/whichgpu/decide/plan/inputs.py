@@ -110,10 +110,10 @@ def served_models(question: PlanQuestion, lookups: LookupCache, progress: StageP
     traces = list(dict.fromkeys(one.trace for one in question.models if one.trace is not None))
     for place, path in enumerate(traces):
         cached_trace(path, lambda share, at=place: progress("reading", (at + share) / len(traces)))  # type: ignore[misc]
-    models, seen = [], Counter[str]()
+    models, occurrences = [], Counter[str]()
     for one in question.models:
-        seen[one.name] += 1
-        name = one.name if seen[one.name] == 1 else f"{one.name} ({seen[one.name]})"
+        occurrences[one.name] += 1
+        name = one.name if occurrences[one.name] == 1 else f"{one.name} ({occurrences[one.name]})"
         models.append(_served_model(one, name, question.seed, lookups))
     return tuple(models)
 
@@ -124,22 +124,22 @@ def _served_model(model: RequestedModel, name: str, seed: int, lookups: LookupCa
     spelled = from_texts({"task": "serve", "model": model.spelling, **default, **model.fields})
     shape, bare = lookups.shape(model.model), spelled.workload
     workload = fill_defaults(replace(bare, rate=bare.rate or DEFAULT_RATE), shape)
-    given = spelled.given if "rate" in model.fields else spelled.given - {"rate"}
-    rate = bare.rate if "rate" in given else None
+    stated = spelled.user_fields if "rate" in model.fields else spelled.user_fields - {"rate"}
+    rate = bare.rate if "rate" in stated else None
     traffic = model_traffic(model, rate, workload.seq_in or 1, workload.seq_out or 1, seed)
     sized = replace(workload, seq_in=max(1, round(traffic.prompt)), seq_out=max(1, round(traffic.output)), rate=traffic.peak)
     objectives = Objectives(workload.ttft_max, workload.tpot_max, workload.percentile, model.latency_max)
     engine = next((engine for engine in lookups.catalog.engines if engine.id == sized.engine), None)
-    request = WorkloadRequest(sized, given, shape, lookups.calibration, bare)
+    request = WorkloadRequest(sized, stated, shape, lookups.calibration, bare)
     return ServedModel(name, request, traffic, objectives, engine, model.spelling)
 
 
 def _planned_job(job: RequestedJob, lookups: LookupCache) -> PlannedJob:
     spelled = from_texts(dict(job.fields))
     shape = lookups.shape_for(spelled.workload)
-    given = spelled.given | ({"batch"} if spelled.workload.steps is not None else frozenset())
-    workload = fill_defaults(spelled.workload, shape, given)
-    return PlannedJob(job.name, WorkloadRequest(workload, given, shape, lookups.calibration, spelled.workload), job.deadline)
+    stated = spelled.user_fields | ({"batch"} if spelled.workload.steps is not None else frozenset())
+    workload = fill_defaults(spelled.workload, shape, stated)
+    return PlannedJob(job.name, WorkloadRequest(workload, stated, shape, lookups.calibration, spelled.workload), job.deadline)
 
 
 def supply_of(question: PlanQuestion, inputs: PlanInputs) -> Supply:
@@ -179,7 +179,7 @@ def problem_limits(question: PlanQuestion, inputs: PlanInputs, gpu_pools: Sequen
     return {
         "headroom": question.headroom if question.headroom is not None else HEADROOMS[0],
         "slices": question.slices,
-        "quotas": tuple(_quota(name, most, inputs.catalog, gpu_pools) for name, most in question.quotas.items()),
+        "quotas": tuple(_quota(name, limit, inputs.catalog, gpu_pools) for name, limit in question.quotas.items()),
         "jobs": tuple(_program_job(one, gpu_pools, inputs.constraints.run_settings) for one in inputs.jobs),
         "horizon": question.horizon,
         "budget": None if budget is None else float(budget.amount) * (1.0 / hours),
@@ -188,10 +188,10 @@ def problem_limits(question: PlanQuestion, inputs: PlanInputs, gpu_pools: Sequen
     }
 
 
-def _quota(name: str, most: float, catalog: Catalog, gpu_pools: Sequence[GpuPool]) -> Quota:
+def _quota(name: str, limit: float, catalog: Catalog, gpu_pools: Sequence[GpuPool]) -> Quota:
     """A quota of rented GPUs of a name."""
     ids = {gpu.id for gpu in find_gpus(catalog, name)}
-    return Quota(name, frozenset(p for p, one in enumerate(gpu_pools) if one.gpu.id in ids and not one.owned), most)
+    return Quota(name, frozenset(p for p, one in enumerate(gpu_pools) if one.gpu.id in ids and not one.owned), limit)
 
 
 def _current_fleet(question: PlanQuestion, inputs: PlanInputs) -> CurrentFleet | None:

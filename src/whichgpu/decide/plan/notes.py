@@ -55,14 +55,14 @@ def _assumptions(plan: SolvedPlan) -> Iterator[Message]:
 
 
 def _model_assumptions(model: ServedModel) -> Iterator[Message]:
-    workload, given, traffic = model.request.workload, model.request.given, model.traffic
+    workload, stated, traffic = model.request.workload, model.request.stated, model.traffic
     if traffic.peak_of == "parts":
         yield msg("assumed.plan-parts", model=model.name, rate=significant(traffic.peak), mean=significant(traffic.mean))
-    if "engine" not in given:
+    if "engine" not in stated:
         yield msg("assumed.engine", engine=workload.engine or default_engine())
-    if not {"seq_in", "seq_out"} & given and traffic.trace is None and len(traffic.buckets) == 1:
+    if not {"seq_in", "seq_out"} & stated and traffic.trace is None and len(traffic.buckets) == 1:
         yield msg("assumed.sequence", seq_in=workload.seq_in or 0, seq_out=workload.seq_out or 0)
-    if "rate" not in given and traffic.trace is None and traffic.peak_of == "rate":
+    if "rate" not in stated and traffic.trace is None and traffic.peak_of == "rate":
         yield msg("assumed.rate", rate=significant(traffic.peak))
     if not model.objectives.any:
         yield msg("assumed.plan-no-goals", model=model.name)
@@ -76,8 +76,8 @@ def warnings(
     yield from _simulation_warnings(plan)
     for model, late in zip(plan.inputs.models, plan.trial.formulation.late_buckets, strict=True):
         if late:
-            named = named_buckets(model.traffic.named_shares(late))
-            yield msg("plan.excused", model=model.name, percentile=f"{model.objectives.percentile:g}", **named)
+            late_buckets = named_buckets(model.traffic.named_shares(late))
+            yield msg("plan.excused", model=model.name, percentile=f"{model.objectives.percentile:g}", **late_buckets)
     yield from _range_warnings(plan, simulation)
     yield from dict.fromkeys(_engine_warnings(plan, groups))
     yield from _stale_prices(plan.inputs.constraints.day, priced)
@@ -90,7 +90,7 @@ def _traffic_warnings(plan: SolvedPlan) -> Iterator[Message]:
                 yield msg("plan.headroom-raised", model=name, share=f"{share:.0%}")
     for model in plan.inputs.models:
         yield from beyond_context(model.traffic.longest, model.request.shape)
-        if (few := model.traffic.few) is not None and "rate" not in model.request.given:
+        if (few := model.traffic.few) is not None and "rate" not in model.request.stated:
             rate, within = significant(model.traffic.mean), f"{POISSON_90 / few**0.5:.0%}"
             yield msg("plan.trace-few", model=model.name, n=few, rate=rate, share=within)
 
@@ -147,10 +147,10 @@ def _stale_prices(day: date, rows: Sequence[BillRow | JobRow]) -> Iterator[Messa
             "plan.stale-price",
             machine=machine,
             where=tuple(filter(None, (region, msg(f"term.{term}")))),
-            day=seen,
-            n=(day - date.fromisoformat(seen)).days,
+            day=days,
+            n=(day - date.fromisoformat(days)).days,
         )
-        for (machine, region, term), seen in ages.items()
+        for (machine, region, term), days in ages.items()
     )
     if stale:
         yield msg("plan.stale", what=stale)

@@ -50,9 +50,9 @@ class AnswerRows:
         if place is None:
             return {"provider": "owned", "instance": gpu_pool.gpu.name, "region": "", "term": term, "price_observed_at": ""}
         table, row = self.market.table, int(self.market.rows[place])
-        seen = date.fromordinal(min(int(table.days[1][row]), self.market.day.toordinal())).isoformat()
+        observed_at = date.fromordinal(min(int(table.days[1][row]), self.market.day.toordinal())).isoformat()
         words = {name: table.word(name, row) for name in ("provider", "instance", "region")}
-        return {**words, "term": term, "price_observed_at": seen}
+        return {**words, "term": term, "price_observed_at": observed_at}
 
     def _source(self, gpu_pool: GpuPool, option: int) -> str:
         place = gpu_pool.pool.options[option].row
@@ -153,10 +153,10 @@ class AnswerRows:
         """Message id of why a cheaper column is not used instead: all owned in use, a quota, or machines come whole."""
         problem, level = self.formulation.problem, self.busiest
         p, uses = int(problem.pool_of[cheaper]), int(problem.uses[cheaper])
-        if self.formulation.gpu_pools[p].owned and self._gpus(level, {p}) + uses > problem.pools[p].options[0].most:
+        if self.formulation.gpu_pools[p].owned and self._gpus(level, {p}) + uses > problem.pools[p].options[0].limit:
             return "plan.because-used-up"
         for quota in problem.quotas:
-            if p in quota.pools and self._gpus(level, quota.pools) + uses > quota.most:
+            if p in quota.pools and self._gpus(level, quota.pools) + uses > quota.limit:
                 return "plan.because-quota"
         return "plan.because-whole"
 
@@ -210,7 +210,8 @@ class AnswerRows:
         """Every hour of the load curve."""
         formulation, rows = self.formulation, []
         names = {one.gpu.id: one.gpu.name for one in formulation.gpu_pools}
-        rates = np.sum([np.resize(one.traffic.hourly, len(formulation.hour_level)) for one in formulation.models], axis=0)
+        hours = len(formulation.hour_level)
+        rates = sum((np.resize(one.traffic.hourly, hours) for one in formulation.models), np.zeros(hours))
         for hour, level in enumerate(formulation.hour_level.tolist()):
             gpus = {names[gpu]: n for gpu, n in self.solution.gpus_by_kind(formulation.problem, level).items()}
             rows.append(HourPoint(hour, float(rates[hour]), level, gpus, money(self._cost_at(level), self.currency)))
@@ -235,7 +236,7 @@ class AnswerRows:
             roles += [msg("plan.role-job", name=name) for name in working]
             serving = sum(int(counts[j] * problem.uses[j]) for j in mine)
             used = max(serving, gpu_pool.gpus_per_job if working else 0)
-            count = int(problem.pools[p].options[0].most)
+            count = int(problem.pools[p].options[0].limit)
             reasons = self._idle_reasons(p, count - used) if used < count else ()
             rows.append(OwnedRow(gpu_pool.gpu.id, gpu_pool.gpu.name, count, used, tuple(roles), reasons))
         return tuple(rows)

@@ -34,16 +34,16 @@ class Profiles:
     rate: float | None
 
     def problem(
-        self, rate: float | None, headroom: float, slices: int | None, most: Mapping[str, float] | None = None
+        self, rate: float | None, headroom: float, slices: int | None, max_gpus: Mapping[str, float] | None = None
     ) -> Problem:
-        """The problem at a rate of requests per second; `most` limits GPUs by name."""
+        """The problem at a rate of requests per second; `max_gpus` limits GPUs by name."""
         rate = rate if rate is not None else self.rate
         if rate is None:
             raise UsageError("no-rate", msg("error.no-rate"), msg("hint.no-rate"))
         names = tuple(self.prices)
-        limits = most or {}
+        limits = max_gpus or {}
         pools = tuple(
-            Pool(name, name, 1, (PriceOption(name, self.prices[name], most=limits.get(name, np.inf)),)) for name in names
+            Pool(name, name, 1, (PriceOption(name, self.prices[name], limit=limits.get(name, np.inf)),)) for name in names
         )
         return Problem(
             pools=pools,
@@ -106,10 +106,10 @@ def parse_profiles(name: str, content: Mapping[str, Any]) -> Profiles:
 
 
 def _number(name: str, what: str, value: Any) -> float:
-    found = _table(name, what, value)
-    if found.ndim:
+    table = _table(name, what, value)
+    if table.ndim:
         raise _bad(name, msg("plan.profiles-number", what=what))
-    return float(found)
+    return float(table)
 
 
 def _table(name: str, what: str, values: Any) -> Floats:

@@ -70,7 +70,7 @@ def plan_profiles(question: PlanQuestion, day: date, command: Callable[[PlanQues
         groups=groups,
         bill=_bill(problem, solution),
         levels=(LevelRow(1.0, {profiles.name: rate}, int(solution.counts.sum()), cost),),
-        alone=alone_rows(problem, names, CURRENCY, list(names), most=len(names) if len(names) <= MAX_ALONE else 6),
+        alone=alone_rows(problem, names, CURRENCY, list(names), max_kinds=len(names) if len(names) <= MAX_ALONE else 6),
         breaks_first=(breaks_load(growth.factor, tuple(problem.columns[j] for j in growth.full)),),
         offers=len(problem.pools),
         columns=len(problem.columns),
@@ -147,8 +147,8 @@ def _no_plan(question: PlanQuestion, problem: Problem, command: Callable[[PlanQu
         change = {"mix": {problem.buckets[b]: 0.0 for b in lost}, "rate": float(rest.sum())}
         partial: dict[str, Any] | None = {"change": change, "command": None} if answered else None
         return no_answer(Refusal((why,), {"throughput": len(problem.columns)}), msg("plan.relax-profile"), partial)
-    options = [(pool.name, pool.options[0].most) for pool in problem.pools]
-    limited = tuple(f"{name} {most:g}" for name, most in options if np.isfinite(most))
+    options = [(pool.name, pool.options[0].limit) for pool in problem.pools]
+    limited = tuple(f"{name} {limit:g}" for name, limit in options if np.isfinite(limit))
     share = servable_share(problem)
     relaxation: dict[str, Any] | None = None
     if share is not None:

@@ -120,20 +120,20 @@ def _tables(question: PlanQuestion) -> dict[str, Any]:
     return {
         "model": [_model(one) for one in question.models],
         "job": [{"name": one.name, **one.fields, "deadline": one.deadline} for one in question.jobs],
-        "owned": [_given(one) for one in question.owned],
-        "quota": {name: int(most) for name, most in question.quotas.items()},
+        "owned": [_stated_fields(one) for one in question.owned],
+        "quota": {name: int(limit) for name, limit in question.quotas.items()},
     }
 
 
 def _model(one: RequestedModel) -> dict[str, Any]:
-    table = _given(one)
+    table = _stated_fields(one)
     table.pop("fields", None)
     latency, label = table.pop("latency_max", None), table.pop("label", "")
     table |= {"name": label} if label else {"name": table.pop("model")} if isinstance(one.model, str) else {}
     return {**table, **one.fields, **({"latency": latency} if latency is not None else {})}
 
 
-def _given(record: RequestedModel | OwnedGpus) -> dict[str, Any]:
+def _stated_fields(record: RequestedModel | OwnedGpus) -> dict[str, Any]:
     values = {one.name: _plain(getattr(record, one.name)) for one in fields(record)}
     return {name: value for name, value in values.items() if value not in (None, 0.0, [], {}, "")}
 
@@ -152,10 +152,10 @@ def parse_owned(text: str) -> tuple[OwnedGpus, ...]:
     >>> [(one.gpu, one.gpus) for one in parse_owned("8xV100-SXM-16GB,T4")]
     [('V100-SXM-16GB', 8), ('T4', 1)]
     """
-    found = []
+    items = []
     for part in text.split(","):
         count, bare = split_count(part)
         if count == 0 or not bare:
             raise UsageError("bad-count", msg("error.bad-count", name=part.strip()), msg("hint.bad-count"))
-        found.append(OwnedGpus(bare, count or 1))
-    return tuple(found)
+        items.append(OwnedGpus(bare, count or 1))
+    return tuple(items)

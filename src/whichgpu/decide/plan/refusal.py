@@ -136,14 +136,14 @@ def _unserved(formulation: Formulation, buckets: list[int]) -> Refusal:
         late = [b for b in mine if any(one.shortfall is not None and one.shortfall.fits[b] for one in replicas)]
         too_long = [b for b in mine if b not in late]
         if too_long:
-            named = named_buckets(model.traffic.named_shares(too_long))
-            findings.reasons.append(msg("plan.no-memory", model=model.name, **named))
+            bucket_values = named_buckets(model.traffic.named_shares(too_long))
+            findings.reasons.append(msg("plan.no-memory", model=model.name, **bucket_values))
             findings.advice.append(msg("plan.relax-memory"))
             findings.rejected["memory"] += len(replicas)
         if late:
             _too_late(model, late, replicas, findings)
-    enough = findings.objectives and not findings.advice
-    relaxations = (Relaxation(None, "goals", findings.objectives),) if enough else ()
+    objectives_suffice = findings.objectives and not findings.advice
+    relaxations = (Relaxation(None, "goals", findings.objectives),) if objectives_suffice else ()
     return Refusal(tuple(findings.reasons), dict(findings.rejected), relaxations, tuple(findings.advice))
 
 
@@ -151,7 +151,7 @@ def _too_late(model: ServedModel, buckets: list[int], replicas: Sequence[Replica
     """Add buckets that fit some GPU and miss the objectives on all of them."""
     limits = stated_limits(model.objectives)
     short = [one.shortfall for one in replicas if one.shortfall is not None]
-    alone = {name: max(min(float(one.least[name][b]) for one in short) for b in buckets) for name in limits}
+    alone = {name: max(min(float(one.min_limits[name][b]) for one in short) for b in buckets) for name in limits}
     worst = min(alone, key=lambda name: alone[name] / limits[name])
     needed = {worst: alone[worst]}
     if not np.isfinite(alone[worst]):  # No objective is enough by itself: all of them, by the smallest common factor.
@@ -201,10 +201,10 @@ def _percent(share: float) -> str:
 
 
 def _budget(problem: Problem, currency: str) -> list[Trial]:
-    if problem.budget is None or (found := solve(replace(problem, budget=None), 2 * TRIAL_SECONDS, 0.005)) is None:
+    if problem.budget is None or (freed := solve(replace(problem, budget=None), 2 * TRIAL_SECONDS, 0.005)) is None:
         return []
-    value = f"{significant(rounded_up(found.cost))}{currency.lower()}/h"
-    reason = msg("plan.no-budget", budget=f"{problem.budget:.4g} {currency}/h", least=f"{significant(found.bound)} {currency}/h")
+    value = f"{significant(rounded_up(freed.cost))}{currency.lower()}/h"
+    reason = msg("plan.no-budget", budget=f"{problem.budget:.4g} {currency}/h", least=f"{significant(freed.bound)} {currency}/h")
     change = Relaxation(msg("plan.relax-budget", value=value), "budget", {"budget": value})
     return [("budget", len(problem.columns), reason, change)]
 
@@ -218,13 +218,13 @@ def _quotas(problem: Problem) -> list[Trial]:
     for place, quota in enumerate(problem.quotas):
         others = (*problem.quotas[:place], *problem.quotas[place + 1 :])
 
-        def grown(most: float, quota: Quota = quota, others: tuple[Quota, ...] = others) -> Problem:
-            return replace(problem, quotas=(*others, replace(quota, most=most)))
+        def grown(limit: float, quota: Quota = quota, others: tuple[Quota, ...] = others) -> Problem:
+            return replace(problem, quotas=(*others, replace(quota, limit=limit)))
 
-        found = _solved(replace(problem, quotas=others))
-        if found is not None:
-            needed = _least(grown, quota.most, found.max_gpus(problem, quota.pools))
-            reason = msg("plan.no-quota", name=quota.name, most=f"{quota.most:g}")
+        freed = _solved(replace(problem, quotas=others))
+        if freed is not None:
+            needed = _fewest(grown, quota.limit, freed.max_gpus(problem, quota.pools))
+            reason = msg("plan.no-quota", name=quota.name, most=f"{quota.limit:g}")
             change = Relaxation(msg("plan.relax-quota", name=quota.name, most=needed), "quota", {quota.name: needed})
             trials.append(("quota", _columns_of(problem, quota.pools), reason, change))
     return trials
@@ -237,15 +237,15 @@ def _owned(problem: Problem) -> list[Trial]:
         if not any(option.term == "owned" for option in pool.options):
             continue
 
-        def grown(most: float, p: int = p) -> Problem:
-            options = tuple(replace(option, most=most) for option in problem.pools[p].options)
+        def grown(limit: float, p: int = p) -> Problem:
+            options = tuple(replace(option, limit=limit) for option in problem.pools[p].options)
             more = replace(problem.pools[p], options=options)
             return replace(problem, pools=(*problem.pools[:p], more, *problem.pools[p + 1 :]))
 
-        found = _solved(grown(MAX_OWNED))
-        if found is not None:
-            needed = _least(grown, pool.options[0].most, found.max_gpus(problem, {p}))
-            reason = msg("plan.no-owned", gpu=pool.gpu, most=f"{pool.options[0].most:g}")
+        freed = _solved(grown(MAX_OWNED))
+        if freed is not None:
+            needed = _fewest(grown, pool.options[0].limit, freed.max_gpus(problem, {p}))
+            reason = msg("plan.no-owned", gpu=pool.gpu, most=f"{pool.options[0].limit:g}")
             change = Relaxation(msg("plan.relax-owned", gpu=pool.gpu, most=needed), "owned", {pool.gpu: needed})
             trials.append(("owned", _columns_of(problem, frozenset([p])), reason, change))
     return trials
@@ -274,13 +274,13 @@ def servable_share(problem: Problem) -> float | None:
     return low if low > 0 else None
 
 
-def _least(grown: Callable[[float], Problem], low: float, high: float) -> int:
+def _fewest(grown: Callable[[float], Problem], low: float, high: float) -> int:
     """The smallest whole number that gives a plan, between one that is too small and one that is enough."""
-    few, enough = int(low), max(ceil(high), int(low) + 1)
-    while enough - few > 1:
-        middle = (few + enough) // 2
-        few, enough = (few, middle) if _solved(grown(float(middle))) else (middle, enough)
-    return enough
+    few, sufficient = int(low), max(ceil(high), int(low) + 1)
+    while sufficient - few > 1:
+        middle = (few + sufficient) // 2
+        few, sufficient = (few, middle) if _solved(grown(float(middle))) else (middle, sufficient)
+    return sufficient
 
 
 def _solved(problem: Problem) -> Solution | None:

@@ -34,7 +34,7 @@ def roles_of(plan: SolvedPlan, progress: StageProgress) -> RolesAnswer | None:
     options = [(one.gpu, one.pool.options[0]) for one in formulation.gpu_pools if one.owned]
     if not options or not formulation.models:
         return None
-    kinds = [GpuKind(gpu, int(option.most), option.price) for gpu, option in options]
+    kinds = [GpuKind(gpu, int(option.limit), option.price) for gpu, option in options]
     return assign_roles(kinds, [_model_load(one) for one in formulation.models], **_sweep_options(plan, progress))
 
 
@@ -43,16 +43,16 @@ def designs_of(plan: SolvedPlan, groups: Sequence[GroupRow], progress: StageProg
     formulation, constraints = plan.trial.formulation, plan.inputs.constraints
     if any(one.owned for one in formulation.gpu_pools):
         return ()
-    named = constraints.gpu_ids
-    compared = set(named) if named is not None and len(named) <= MAX_KINDS else {row.gpu for row in groups}
-    found: dict[str, GpuKind] = {}
+    gpu_ids = constraints.gpu_ids
+    compared = set(gpu_ids) if gpu_ids is not None and len(gpu_ids) <= MAX_KINDS else {row.gpu for row in groups}
+    kind_of: dict[str, GpuKind] = {}
     for one in formulation.gpu_pools:
         id, size = one.gpu.id, one.pool.size
         price = min(option.price for option in one.pool.options) / size
-        known = found.get(id)
-        if id in compared and (known is None or (-size, price) < (-known.per_machine, known.price)):
-            found[id] = GpuKind(one.gpu, None, price, size, machines=True, currency=constraints.currency)
-    kinds = sorted(found.values(), key=lambda kind: kind.price)[:MAX_KINDS]
+        other = kind_of.get(id)
+        if id in compared and (other is None or (-size, price) < (-other.per_machine, other.price)):
+            kind_of[id] = GpuKind(one.gpu, None, price, size, machines=True, currency=constraints.currency)
+    kinds = sorted(kind_of.values(), key=lambda kind: kind.price)[:MAX_KINDS]
     answers = []
     for model in formulation.models:
         with suppress(NoAnswer):  # The plan is valid without this comparison.

@@ -214,7 +214,7 @@ def summarise(served: ServedModel, groups: list[Latencies]) -> SimulatedModel:
     met = _share_met(groups, limits) if objectives.any else None
     margins = {name: 1.0 - seconds[name] / limit for name, limit in limits.items() if limit}
     worst = min(margins, key=lambda name: margins[name]) if margins else ""
-    enough = met is None or met >= objectives.percentile / 100.0 - ROUNDING
+    percentile_holds = met is None or met >= objectives.percentile / 100.0 - ROUNDING
     none_refused = not any(one.refused for one in groups)
     return SimulatedModel(
         served.name,
@@ -223,7 +223,7 @@ def summarise(served: ServedModel, groups: list[Latencies]) -> SimulatedModel:
         seconds["tpot"],
         seconds["latency"],
         met,
-        enough and all(margin >= 0 for margin in margins.values()) and none_refused,
+        percentile_holds and all(margin >= 0 for margin in margins.values()) and none_refused,
         sum(len(one.ttft) for one in groups),
         worst,
         margins.get(worst, 0.0),

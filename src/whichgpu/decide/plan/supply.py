@@ -69,9 +69,9 @@ def rented_pools(
     best = _cheapest(market, groups, horizon, run_settings, spot, old)
     pools = []
     for place, group in enumerate(groups.groups):
-        found = [best[place, term] for term in ("on-demand", "spot", "committed") if (place, term) in best]
+        priced = [best[place, term] for term in ("on-demand", "spot", "committed") if (place, term) in best]
         on_demand = best[place, "on-demand"].price if (place, "on-demand") in best else np.inf
-        options = tuple(one for one in found if one is best.get((place, "on-demand")) or one.price < on_demand)
+        options = tuple(one for one in priced if one is best.get((place, "on-demand")) or one.price < on_demand)
         if options:
             pool = Pool(f"{group.gpu.id}:{group.per_machine}:{place}", group.gpu.id, group.per_machine, options)
             pools.append(GpuPool(pool, group.gpu, group.fabric, _power_of_two(group.per_machine)))
@@ -128,7 +128,7 @@ def owned_pools(owned: Sequence[Owned], catalog: Catalog) -> tuple[GpuPool, ...]
     pools = []
     for one in owned:
         gpu = catalog.gpu_by_id[one.gpu]
-        option = PriceOption(OWNED, one.cost_per_hour, most=float(one.gpus), term=OWNED, billed=one.cost_per_hour)
+        option = PriceOption(OWNED, one.cost_per_hour, limit=float(one.gpus), term=OWNED, billed=one.cost_per_hour)
         pool = Pool(f"{OWNED}:{gpu.id}", gpu.id, 1, (option,))
         pools.append(GpuPool(pool, gpu, fabric_of(gpu), _power_of_two(one.gpus)))
     return tuple(pools)

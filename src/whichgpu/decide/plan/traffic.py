@@ -182,7 +182,7 @@ def bucket_requests(
     )
     longest = np.zeros(len(share), dtype=np.int64)
     np.maximum.at(longest, place, np.ceil(prompts + outputs).astype(np.int64))
-    found = [
+    buckets = [
         Bucket(
             *in_ranges[cell // width],
             *out_ranges[cell % width],
@@ -193,7 +193,7 @@ def bucket_requests(
         )
         for cell in np.flatnonzero(longest).tolist()
     ]
-    return _without_rare(found)
+    return _without_rare(buckets)
 
 
 def _ranges(edges: np.ndarray, at: np.ndarray, values: np.ndarray, exact: bool) -> list[tuple[int, int]]:
@@ -215,17 +215,17 @@ def _edges(values: np.ndarray, max_classes: int) -> np.ndarray:
     return np.unique(np.concatenate([[low - 1], inner[(inner > low) & (inner < high)], [high]]))
 
 
-def _without_rare(found: list[Bucket]) -> tuple[Bucket, ...]:
+def _without_rare(buckets: list[Bucket]) -> tuple[Bucket, ...]:
     """Buckets with the rare ones joined to their nearest neighbours.
 
     A rare bucket with longer requests than its neighbour stays apart: a GPU must hold the longest request of a bucket.
     """
-    common = [one for one in found if one.share >= RARE]
+    common = [one for one in buckets if one.share >= RARE]
     if not common:
-        return tuple(found)
+        return tuple(buckets)
     joined = {id(one): [one] for one in common}
     result = list(common)
-    for one in found:
+    for one in buckets:
         if one.share >= RARE:
             continue
         near = min(common, key=lambda other: abs(np.log(other.prompt / one.prompt)) + abs(np.log(other.output / one.output)))
@@ -253,7 +253,7 @@ def _joined(buckets: list[Bucket]) -> Bucket:
     )
 
 
-def load_levels(curves: list[Floats], most: int) -> tuple[Floats, Floats, np.ndarray]:
+def load_levels(curves: list[Floats], max_levels: int) -> tuple[Floats, Floats, np.ndarray]:
     """Group hours of similar load into levels: rates [levels, curves], each level's share of the hours, and every hour's level.
 
     A level is planned for its busiest hour; levels are chosen to waste the least. The busiest level comes first.
@@ -262,7 +262,7 @@ def load_levels(curves: list[Floats], most: int) -> tuple[Floats, Floats, np.nda
     whole = np.stack([np.resize(one, size) for one in curves], axis=1)  # Shorter curves repeat.
     utilisation = (whole / np.maximum(whole.max(axis=0), 1e-12)).mean(axis=1)
     order = np.argsort(-utilisation, kind="stable")
-    parts = _level_ends(utilisation[order], most)
+    parts = _level_ends(utilisation[order], max_levels)
     rates, shares, of = [], [], np.zeros(len(utilisation), dtype=np.int64)
     for place, (low, high) in enumerate(pairwise(parts)):
         mine = order[low:high]
@@ -272,14 +272,14 @@ def load_levels(curves: list[Floats], most: int) -> tuple[Floats, Floats, np.nda
     return np.array(rates), np.array(shares), of
 
 
-def _level_ends(utilisation: Floats, most: int) -> list[int]:
-    """Ends of at most `most` parts of a falling sequence that waste least if each is counted at its first value."""
+def _level_ends(utilisation: Floats, max_parts: int) -> list[int]:
+    """Ends of at most `max_parts` parts of a falling sequence that waste least if each is counted at its first value."""
     count = len(utilisation)
     ends = np.unique(np.linspace(0, count, min(count, MAX_ENDS) + 1).round().astype(int)).tolist()
     total = np.concatenate([[0.0], np.cumsum(utilisation)])
     cost = {0: (0.0, [0])}
     best = cost
-    for _ in range(min(most, len(ends) - 1)):
+    for _ in range(min(max_parts, len(ends) - 1)):
         following: dict[int, tuple[float, list[int]]] = {}
         for end in ends[1:]:
             choices = [

@@ -90,8 +90,8 @@ def _model_roles(one: ModelLoad, best: SimulatedAssignment, kinds: Sequence[GpuK
 
 
 def _why(one: ModelLoad, kinds: Sequence[GpuKind], reasons: Reasons) -> tuple[Message, ...]:
-    found = tuple(dict.fromkeys(reasons[one.name, kind.gpu.id] for kind in kinds if (one.name, kind.gpu.id) in reasons))
-    return found or (msg("roles.no-gpus-left"),)
+    messages = tuple(dict.fromkeys(reasons[one.name, kind.gpu.id] for kind in kinds if (one.name, kind.gpu.id) in reasons))
+    return messages or (msg("roles.no-gpus-left"),)
 
 
 def idle_gpus(

@@ -21,7 +21,7 @@ from whichgpu.decide.roles.role_replicas import RoleReplica, role_replicas
 from whichgpu.decide.roles.roles_answer import Design, DesignsAnswer
 
 MAX_ROUNDS = 4  # of correcting the program's capacities by simulation
-ENOUGH = 0.99  # share of the load that counts as all, within the accuracy of a simulated capacity
+SUFFICIENT_SHARE = 0.99  # share of the load that counts as all, within the accuracy of a simulated capacity
 MIN_GAIN = 1.02  # Disaggregated serving must be better by this factor to be named best.
 UNLIMITED_RATE = 1e6  # requests per second, more than any budget buys
 
@@ -45,7 +45,7 @@ def designs(
     # With a budget the rate is unknown, so replicas are simulated among as many as it buys.
     sized = served if budget is None else replace(served, load=served.load.at(UNLIMITED_RATE))
     replicas, reasons = role_replicas(tuple(kinds), (sized,), jobs, ray, progress, budget)
-    found: list[Design] = []
+    candidates: list[Design] = []
     left: list[Message] = list(reasons.values())
     for name, ids, disaggregate in _combinations(kinds):
         mine = [kind for kind in kinds if kind.gpu.id in ids]
@@ -54,10 +54,10 @@ def designs(
         if design is None:
             left.append(msg("roles.design-none", name=name))
         elif design.in_halves == disaggregate:  # Otherwise it equals the aggregated design.
-            found.append(design)
-    if not found:
+            candidates.append(design)
+    if not candidates:
         raise NoAnswer("no-role", msg("roles.none"), msg("roles.none-hint", reasons=tuple(dict.fromkeys(left))))
-    ordered = sorted(found, key=lambda one: (-one.bears.value if budget is not None else one.cost.amount, one.in_halves))
+    ordered = sorted(candidates, key=lambda one: (-one.bears.value if budget is not None else one.cost.amount, one.in_halves))
     best = next((one for one in ordered if not one.in_halves and _near(one, ordered[0], budget)), ordered[0])
     values = {"name": best.name, "rate": f"{best.bears.value:.3g}", "cost": str(best.cost), "model": served.name}
     words = msg("roles.design-rate" if budget is None else "roles.design-budget", **values)
@@ -85,16 +85,16 @@ def _design(
     for _ in range(MAX_ROUNDS):
         scaled = [replace(replica, capacity=replica.capacity * factor) for replica in able]
         cheapest = budget is None
-        found = best_assignment(scaled, kinds, {served.name: rate}, budget, cheapest=cheapest, disaggregate=disaggregate)
-        if found is None or not found.chosen:
+        solved = best_assignment(scaled, kinds, {served.name: rate}, budget, cheapest=cheapest, disaggregate=disaggregate)
+        if solved is None or not solved.chosen:
             break
-        estimate = estimated_capacity(found.chosen)
-        capacity = max_rate(fleet_for(served, found.chosen, kinds), served.load, served.objectives, estimate)
+        estimate = estimated_capacity(solved.chosen)
+        capacity = max_rate(fleet_for(served, solved.chosen, kinds), served.load, served.objectives, estimate)
         if budget is not None:
-            best = found, capacity
+            best = solved, capacity
             break
-        if capacity >= ENOUGH * rate and (best is None or found.cost < best[0].cost):
-            best = found, capacity
+        if capacity >= SUFFICIENT_SHARE * rate and (best is None or solved.cost < best[0].cost):
+            best = solved, capacity
         corrected = factor * capacity / estimate if estimate else 0.0
         if capacity <= 0 or abs(corrected / factor - 1.0) < 0.01:
             break

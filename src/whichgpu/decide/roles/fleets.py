@@ -45,18 +45,18 @@ def fleet_for(served: ModelLoad, chosen: Sequence[ReplicaCount], kinds: Sequence
     return Fleet(stations)
 
 
-def simulate_assignment(found: Assignment, served: Sequence[ModelLoad], kinds: Sequence[GpuKind]) -> SimulatedAssignment:
+def simulate_assignment(assignment: Assignment, served: Sequence[ModelLoad], kinds: Sequence[GpuKind]) -> SimulatedAssignment:
     """Simulate the capacity of each model, one by one since they share no GPUs."""
     fleets: dict[str, Fleet] = {}
     capacities: dict[str, float] = {}
     for one in served:
-        chosen = found.of(one.name)
+        chosen = assignment.of(one.name)
         if not chosen:
             capacities[one.name] = 0.0
             continue
         fleets[one.name] = fleet_for(one, chosen, kinds)
         capacities[one.name] = max_rate(fleets[one.name], one.load, one.objectives, estimated_capacity(chosen))
-    return SimulatedAssignment(found, fleets, capacities, min(capacities[one.name] / one.load.rate for one in served))
+    return SimulatedAssignment(assignment, fleets, capacities, min(capacities[one.name] / one.load.rate for one in served))
 
 
 def estimated_capacity(chosen: Sequence[ReplicaCount]) -> float:
@@ -65,21 +65,21 @@ def estimated_capacity(chosen: Sequence[ReplicaCount]) -> float:
     return total["both"] + min(total["prefill"], total["decode"])
 
 
-def role_groups(found: Assignment, served: Sequence[ModelLoad], kinds: Sequence[GpuKind]) -> tuple[RoleGroup, ...]:
+def role_groups(assignment: Assignment, served: Sequence[ModelLoad], kinds: Sequence[GpuKind]) -> tuple[RoleGroup, ...]:
     """Groups of the answer by model, prefill before decode workers."""
     of, models = {kind.gpu.id: kind for kind in kinds}, {one.name: one for one in served}
     chosen = sorted(
-        found.chosen, key=lambda one: (list(models).index(one.replica.model), ROLES.index(one.replica.role), one.replica.gpu)
+        assignment.chosen, key=lambda one: (list(models).index(one.replica.model), ROLES.index(one.replica.role), one.replica.gpu)
     )
     return tuple(_group(one, models[one.replica.model], of[one.replica.gpu]) for one in chosen)
 
 
 def _group(one: ReplicaCount, served: ModelLoad, kind: GpuKind) -> RoleGroup:
-    replica, lane = one.replica, server_for(served, kind, one.replica.degree).batch_limits
+    replica, limits = one.replica, server_for(served, kind, one.replica.degree).batch_limits
     return RoleGroup(
         model=replica.model, role=replica.role, gpu=replica.gpu, gpus=one.count * replica.degree, copies=one.count,
         tensor_parallel=replica.degree, precision=workload_for(served, kind, replica.degree).precision or replica.precision,
-        max_batch=lane.max_sequences, max_batched_tokens=lane.max_batched_tokens,
+        max_batch=limits.max_sequences, max_batched_tokens=limits.max_batched_tokens,
         bears=rate_figure(one.count * replica.capacity, step_time(served, kind, replica.degree)), because=_because(replica, kind),
     )  # fmt: skip
 
@@ -97,5 +97,5 @@ def widest_range(served: ModelLoad, chosen: Sequence[ReplicaCount], kinds: Seque
     """The step time with the widest range among replicas, with the sources of all."""
     of = {kind.gpu.id: kind for kind in kinds}
     steps = [step_time(served, of[one.replica.gpu], one.replica.degree) for one in chosen]
-    found = max(steps, key=lambda one: one.high / one.low)
-    return replace(found, sources=tuple(dict.fromkeys(source for one in steps for source in one.sources)))
+    widest = max(steps, key=lambda one: one.high / one.low)
+    return replace(widest, sources=tuple(dict.fromkeys(source for one in steps for source in one.sources)))

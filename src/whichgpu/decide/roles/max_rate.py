@@ -19,7 +19,7 @@ MIN_REQUESTS, MAX_REQUESTS = 600, 24_000  # simulated at a rate
 BEYOND = 20  # requests at least beyond the percentile
 WARM_UP = 0.3  # share of the requests, from the first, that find emptier batches and are not counted
 FACTOR = 1.6  # from one guess to the next
-MAX_GUESSES = 8
+MAX_GUESSES = 8  # guesses above or below the first, each FACTOR from the last (assumed)
 
 
 @dataclass(frozen=True, slots=True)

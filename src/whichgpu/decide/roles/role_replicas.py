@@ -104,11 +104,11 @@ def _max_beside(kind: GpuKind, degree: int, budget: float | None) -> int:
 
 def replica_sizes(served: ModelLoad, kind: GpuKind) -> list[int] | Message:
     """GPUs of a replica: from the fewest that hold the model and a request to a few times as many; or why none do."""
-    most = min(kind.per_machine, kind.count or kind.per_machine)
+    max_degree = min(kind.per_machine, kind.count or kind.per_machine)
     sizes: list[int] = []
-    why: Message = msg("roles.not-cut", model=served.name, gpus=most)
+    why: Message = msg("roles.not-cut", model=served.name, gpus=max_degree)
     for degree in DEGREES:
-        if degree > most or not divides_evenly(served.workload, served.shape, degree, 1, 1):
+        if degree > max_degree or not divides_evenly(served.workload, served.shape, degree, 1, 1):
             continue
         try:
             tokens = server_for(served, kind, degree).batch_limits.cache_tokens

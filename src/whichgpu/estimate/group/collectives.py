@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send", "broadcast"]
-MICRO = 1e-6
+MICRO = 1e-6  # seconds per microsecond
 # NVLS: 8 H100 all-reduce at 275 GB/s where a ring's links carry 370 (nccl-tests issue 212); its start-up seconds are assumed.
 NVLS_BANDWIDTH_SHARE, NVLS_LATENCY = 0.743, 25 * MICRO
 # Custom all-reduce kernels, which read peers' memory: seconds of the start and of a barrier (vLLM, TensorRT-LLM).
 CUSTOM_LATENCY, CUSTOM_BARRIER = 4.0 * MICRO, 1.0 * MICRO
-MAX_CACHED_PATHS = 256
+MAX_CACHED_PATHS = 256  # entries before the cache is emptied (assumed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,8 +26,7 @@ from whichgpu.estimate.group.ranks import pipeline_schedule, rank_pass
 from whichgpu.estimate.group.step import Devices, lowered_pass, pass_breakdown
 from whichgpu.estimate.group.traffic import inference_collectives
 from whichgpu.estimate.time.grid import scheduled_sequences
-from whichgpu.estimate.time.lower.lowered import LoweredStep
-from whichgpu.estimate.time.operators import Op
+from whichgpu.estimate.time.operators import LoweredStep, Op
 from whichgpu.workload.shapes import Transformer
 from whichgpu.workload.workload import Workload
 
@@ -74,7 +73,7 @@ class EngineSteps:
 
     def mixed_on_each(self, tokens: ArrayLike, context: ArrayLike, batch: ArrayLike, decode_context: ArrayLike) -> Array:
         """Seconds of a mixed step on every device, [devices, ...]; GEMMs run over the rows of both at once."""
-        shape, (new, cached, sequences, seen) = _flat(tokens, context, batch, decode_context)
+        shape, (new, cached, sequences, decode_length) = _flat(tokens, context, batch, decode_context)
         task, token = replace(self.workload, task="prefill"), replace(self.workload, task="decode")
         micro_batch, pipeline = pipeline_schedule(token, sequences)
         rows = new + micro_batch
@@ -82,7 +81,7 @@ class EngineSteps:
         chunk = rank_pass(task, self.shape, 1.0, new, None)
         ops += [_with_cached_context(op, new, cached) for op in chunk if op.kind == "attention"]
         decoding = (sequences > 0).astype(float)
-        tokens_ops = rank_pass(token, self.shape, np.maximum(micro_batch, 1.0), 1.0, seen)
+        tokens_ops = rank_pass(token, self.shape, np.maximum(micro_batch, 1.0), 1.0, decode_length)
         ops += [op.times(decoding) for op in tokens_ops if op.kind == "decode_attention"]
         return self._seconds(task, ops, 1.0, rows, scheduled_sequences(self.workload, sequences), pipeline, shape)
 

@@ -148,11 +148,11 @@ class _ServerLoop:
     def _least_loaded(self, first: int, count: int) -> int:
         """Index of the scheduler with the fewest requests among `count` from `first` on; ties are broken in turn."""
         schedulers, start = self.schedulers, self.routed % count
-        best, least = first + start, schedulers[first + start].load
+        best, min_load = first + start, schedulers[first + start].load
         for step in range(1, count):
             index = first + (start + step) % count
-            if schedulers[index].load < least:
-                best, least = index, schedulers[index].load
+            if schedulers[index].load < min_load:
+                best, min_load = index, schedulers[index].load
         return best
 
 

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 Array = np.ndarray
 DENSE_BATCHES = 16  # batch sizes up to this are all evaluated; beyond, each is GRID_RATIO times the one before
-GRID_RATIO = 2**0.25
+GRID_RATIO = 2**0.25  # of neighbouring batch sizes, four per doubling (assumed)
 TILE, FINE_TOKENS = 128, 4096  # queries of one attention tile; tokens up to which every tile edge is evaluated
 
 

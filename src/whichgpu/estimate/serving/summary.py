@@ -14,8 +14,8 @@ Array = np.ndarray
 PERCENTILES = (50.0, 90.0, 99.0)
 WARM_UP_SHARE = 0.1  # first share of the drawn requests, left out because they meet an empty server (assumed)
 MIN_REQUESTS_BEYOND = 10  # requests that must lie beyond a percentile for it to be reported without a warning (assumed)
-MAX_BATCH_BANDS = 12
-MIN_REQUESTS_FOR_TREND = 40
+MAX_BATCH_BANDS = 12  # rows of the time by batch size (assumed)
+MIN_REQUESTS_FOR_TREND = 40  # finished requests below which no growth of the queue is judged (assumed)
 
 
 @dataclass(frozen=True, slots=True)

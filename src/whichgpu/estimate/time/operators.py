@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from whichgpu.base.messages import Message
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -22,10 +24,10 @@ Phase = Literal["forward", "backward", "optimizer"]
 CLASS_BY_KIND: dict[str, OperatorClass] = {
     # batch x [m, k] @ [k, n]; `weight`: bytes of the k x n operand; role: forward, dgrad, wgrad
     "gemm": "gemm",
-    # grouped GEMM of an MoE layer: `batch` experts touched, m rows in all; role: fused (an engine's), framework
+    # grouped GEMM of an MoE layer: `batch` experts touched, m rows in all; role: fused (an engine's), eager
     "grouped_gemm": "gemm",
     # weight-only quantised GEMM, dequantised in the kernel: m, n, k; `weight`: stored bytes; role: marlin, tinygemm, gguf, mmq
-    "unpack_gemm": "gemm",
+    "weight_only_gemm": "gemm",
     # flash attention: batch (sequences), heads, kv_heads, queries, keys, dim, causal (1 or 0)
     "attention": "attention",
     "attention_backward": "attention",
@@ -37,7 +39,7 @@ CLASS_BY_KIND: dict[str, OperatorClass] = {
     "conv_dgrad": "conv",
     "conv_wgrad": "conv",
     # memory-bound: bytes in and out as often as the kernel moves them; `elements`; `rows` and `width` if it reduces
-    "pointwise": "memory",  # elementwise; role: gelu, silu and their _backward also cost arithmetic
+    "elementwise": "memory",  # role: gelu, silu and their _backward also cost arithmetic
     "copy": "memory",  # same layout; casts too
     "transpose": "memory",  # strided copies that keep innermost runs; role: matrix if they do not
     "norm": "memory",  # layer norm, RMS norm in one kernel: rows, width
@@ -87,6 +89,24 @@ class Op:
     def with_calls(self, calls: float) -> Op:
         """Return the operator with this many framework calls."""
         return Op(self.kind, self.unit, self.flops, self.read, self.write, self.sizes, self.count, self.phase, calls, self.role)
+
+
+@dataclass(frozen=True, slots=True)
+class LoweredStep:
+    """Operators in the order of their first call, with notes for the user."""
+
+    ops: tuple[Op, ...]
+    notes: tuple[Message, ...] = ()
+
+    @property
+    def calls_forward(self) -> Number:
+        """Framework calls the host makes for the forward pass."""
+        return sum(op.calls * op.count for op in self.ops if op.phase == "forward")
+
+    @property
+    def calls_backward(self) -> Number:
+        """Framework calls the host makes for the backward pass and the optimizer."""
+        return sum(op.calls * op.count for op in self.ops if op.phase != "forward")
 
 
 def gemm(

@@ -18,14 +18,14 @@ class ArithmeticUnit:
     bytes: float  # of an operand's element
     rate_vs_fp16: float | None
     energy_vs_fp16: float | None
-    product_class: str  # units whose GEMMs share an architecture's parameters: single, tensor, narrow, integer
-    conv_class: str  # units whose convolutions share parameters: fp32, tf32, half
+    product_class: str  # units whose GEMMs share an architecture's parameters: fp32, 16bit (tf32 too), fp8_fp4, int8
+    conv_class: str  # units whose convolutions share parameters: fp32, tf32, 16bit (and below)
     term_class: str  # units whose steps share corrections: single, tf32, half, narrow
 
     @property
     def below_16_bits(self) -> bool:
         """Whether GPUs without the unit dequantise its operands to 16 bits."""
-        return self.product_class in ("narrow", "integer")
+        return self.product_class in ("fp8_fp4", "int8")
 
 
 UNITS = {row["name"]: parse_record(ArithmeticUnit, row) for row in data_rows(TABLE)}

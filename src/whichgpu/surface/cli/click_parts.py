@@ -162,7 +162,7 @@ def command(
 
 def click_command(name: str) -> HelpCommand:
     """Click command of a declared command, with the flags and arguments of its request."""
-    from whichgpu.api.request.read import given  # Slow to load, and not needed to list commands.
+    from whichgpu.api.request.read import present_fields  # Slow to load, and not needed to list commands.
     from whichgpu.surface.commands.command import command_named
 
     declared = command_named(name)
@@ -170,7 +170,7 @@ def click_command(name: str) -> HelpCommand:
     def call(**values: Any) -> Any:
         session = _prepare(session_of(click.get_current_context()), values)
         session.spell = partial(flag_spelling, declared.fields)
-        request = given(declared.request, values)
+        request = present_fields(declared.request, values)
         session.request = request | declared.display(session, request)
         return declared.show(session, declared.ask(session, request))
 

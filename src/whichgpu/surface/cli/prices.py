@@ -68,7 +68,7 @@ def export(session: Session, file: str | None, gpu: str | None) -> None:
 
     form = ".json" if session.format == "json" else ".csv"
     count = catalog_export(
-        file, session.out, form=form, gpu=gpu, as_of=session.as_of, known=session.as_known, catalog=session.catalog
+        file, session.out, form=form, gpu=gpu, as_of=session.as_of, known_by=session.as_known, catalog=session.catalog
     )
     if file is not None:
         session.say(msg("prices.exported", n=count, name=file))

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from whichgpu.api.context import Context
 from whichgpu.api.request.catalog import DataRequest
 from whichgpu.api.request.field import Field, fields_of, flag_of, names_of
-from whichgpu.api.request.read import given, read
+from whichgpu.api.request.read import present_fields, read
 from whichgpu.base.dates import parse_as_known, parse_as_of
 from whichgpu.base.errors import UsageError
 from whichgpu.base.files import user_path
@@ -85,7 +85,7 @@ class Command:
 
     def answer(self, session: Session, request: Mapping[str, Any]) -> Any:
         """Answer a request given by any of its fields' names; fields about the data go to the session."""
-        stated = given(self.request, request)
+        stated = present_fields(self.request, request)
         if missing := next((name for name, field in self.fields.items() if field.required and name not in stated), None):
             raise UsageError("missing-field", msg("error.missing-field", name=missing), msg("hint.missing-parameter"))
         return self.ask(session, _take_data_fields(self, session, stated))

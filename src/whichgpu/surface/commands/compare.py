@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from whichgpu.api.facts import catalog as verbs
 from whichgpu.api.request.load import CompareRequest
+from whichgpu.api.workloads import compare as verbs
 from whichgpu.base.codec import Cell
 from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Language, Message, msg
@@ -18,9 +17,6 @@ from whichgpu.surface.commands.render.workload import assumptions
 from whichgpu.surface.commands.session import Session
 from whichgpu.surface.documents import document
 from whichgpu.workload.models import own_name
-
-if TYPE_CHECKING:
-    from whichgpu.api.workloads.side_by_side import ComparedSpeed
 
 GPU_FACTS = (
     "architecture form_factor memory_bytes memory_type memory_bandwidth peaks.fp64 peaks.fp32 peaks.tf32 peaks.bf16 peaks.fp16 "
@@ -73,7 +69,7 @@ def show(session: Session, answer: verbs.Comparison) -> None:
     say_sources(session, answer.sources)
 
 
-def _ranked(speeds: Sequence[ComparedSpeed]) -> Message | None:
+def _ranked(speeds: Sequence[verbs.ComparedSpeed]) -> Message | None:
     """Speed of each against the first, and the batch they share."""
     timed = [(speed, speed.estimate.request) for speed in speeds if speed.estimate and speed.relative]
     if not timed or timed[0][1]["rate"] is not None:  # Under a request rate the engine chooses the batch.
@@ -86,7 +82,7 @@ def _ranked(speeds: Sequence[ComparedSpeed]) -> Message | None:
     return msg("compare.ranked", task=request["task"], model=model, batch=request["batch"], what=what)
 
 
-def _speeds(speeds: Sequence[ComparedSpeed], words: Language | None) -> list[tuple[str, list[Cell]]]:
+def _speeds(speeds: Sequence[verbs.ComparedSpeed], words: Language | None) -> list[tuple[str, list[Cell]]]:
     """Rows of the estimates, as text in a language or bare: figures, memory verdict, bound, speed relative to the first."""
     if not speeds:
         return []

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
+from whichgpu.api.plan import plan_verb as verbs
 from whichgpu.api.request.plan import PlanRequest
-from whichgpu.api.verbs import fleet as verbs
 from whichgpu.base.codec import to_json
 from whichgpu.base.errors import NoAnswer, UsageError
 from whichgpu.base.figure import Figure

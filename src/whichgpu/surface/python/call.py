@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from whichgpu.api.request.kinds import SEVERAL, config_text
+from whichgpu.api.request.kinds import COLLECTION_TYPES, config_text
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.kinds import InvalidValue
 from whichgpu.base.lru import LruCache
@@ -70,7 +70,7 @@ def _positional(command: Command, arguments: Sequence[object]) -> dict[str, Any]
 
 
 def _flat(value: object) -> Iterator[object]:
-    if isinstance(value, SEVERAL):
+    if isinstance(value, COLLECTION_TYPES):
         for one in value:
             yield from _flat(one)
     elif value is not None:

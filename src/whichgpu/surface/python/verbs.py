@@ -25,7 +25,7 @@ from whichgpu.base.errors import UsageError
 from whichgpu.surface.python.call import call
 
 if TYPE_CHECKING:
-    from whichgpu.api.facts.catalog import Comparison, CpusAnswer, GpusAnswer, InstancesAnswer, RegionsAnswer
+    from whichgpu.api.facts.catalog import CpusAnswer, GpusAnswer, InstancesAnswer, RegionsAnswer
     from whichgpu.api.facts.engines import EnginesAnswer
     from whichgpu.api.facts.models import ModelsAnswer
     from whichgpu.api.measure.measure import MeasureAnswer, VerifyAnswer
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from whichgpu.api.prices.history import HistoryAnswer
     from whichgpu.api.prices.offers import OffersAnswer
     from whichgpu.api.prices.store import StatusAnswer
+    from whichgpu.api.workloads.compare import Comparison
     from whichgpu.api.workloads.estimate import EstimateAnswer
     from whichgpu.api.workloads.fit import FitAnswer
     from whichgpu.api.workloads.stream import Reply

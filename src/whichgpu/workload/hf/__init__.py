@@ -115,8 +115,8 @@ def _dlrm(fields: Fields) -> Dlrm:
         name=fields.name,
         embedding_dim=fields.size("embedding_dim", high=100_000),
         tables=fields.sizes("tables", high=10**11),
-        bottom=fields.sizes("bottom", fewest=2, most=64),
-        top=fields.sizes("top", most=64),
+        bottom=fields.sizes("bottom", min_count=2, max_count=64),
+        top=fields.sizes("top", max_count=64),
     )
     if shape.bottom[-1] != shape.embedding_dim:
         raise fields.error(
@@ -127,10 +127,10 @@ def _dlrm(fields: Fields) -> Dlrm:
 
 def _denoiser(fields: Fields) -> str:
     """The kind of denoising network a traced model is; empty where it is none."""
-    found = fields.get("denoiser")
-    if found in (None, "", *DENOISERS):
-        return found or ""
-    raise fields.error("denoiser", msg("config.not-choice", value=printable(repr(found)), choices=DENOISERS))
+    denoiser_name = fields.get("denoiser")
+    if denoiser_name in (None, "", *DENOISERS):
+        return denoiser_name or ""
+    raise fields.error("denoiser", msg("config.not-choice", value=printable(repr(denoiser_name)), choices=DENOISERS))
 
 
 def _required(fields: Fields, key: str) -> str:

@@ -65,14 +65,16 @@ class Fields:
         """A number of layers."""
         return self.size(*keys, default=default, low=low, high=MAX_LAYERS)
 
-    def sizes(self, key: str, low: int = 1, high: int = MAX_SIZE, fewest: int = 1, most: int = MAX_LAYERS) -> tuple[int, ...]:
+    def sizes(
+        self, key: str, low: int = 1, high: int = MAX_SIZE, min_count: int = 1, max_count: int = MAX_LAYERS
+    ) -> tuple[int, ...]:
         """A list of whole numbers."""
-        found = self.get(key)
-        if found is None:
+        values = self.get(key)
+        if values is None:
             raise self.error(key, msg("config.missing"))
-        if not isinstance(found, list | tuple) or not fewest <= len(found) <= most:
-            raise self.error(key, msg("config.not-list", low=fewest, high=most))
-        return tuple(Fields({key: item}, self.name, self.prefix).size(key, low=low, high=high) for item in found)
+        if not isinstance(values, list | tuple) or not min_count <= len(values) <= max_count:
+            raise self.error(key, msg("config.not-list", low=min_count, high=max_count))
+        return tuple(Fields({key: item}, self.name, self.prefix).size(key, low=low, high=high) for item in values)
 
     def flag(self, *keys: str, default: bool) -> bool:
         """A yes or no."""
@@ -99,10 +101,10 @@ class Fields:
 
     def words(self, key: str) -> tuple[str, ...]:
         """A list of short texts, () where there is none."""
-        found = self.get(key)
-        if not isinstance(found, list | tuple) or len(found) > MAX_LAYERS:
+        values = self.get(key)
+        if not isinstance(values, list | tuple) or len(values) > MAX_LAYERS:
             return ()
-        return tuple(printable(item) for item in found if isinstance(item, str))
+        return tuple(printable(item) for item in values if isinstance(item, str))
 
     def nested(self, *keys: str, defaults: Mapping[str, Any] | None = None) -> Fields | None:
         """A config within this one, if it is there."""

@@ -28,13 +28,13 @@ def parse_config(data: bytes, where: str) -> dict[str, Any]:
         message = msg("error.config-too-long", path=where, most=MAX_CONFIG_BYTES)
         raise UsageError("bad-config", message, msg("hint.bad-config"))
     try:
-        found = json.loads(data.decode("utf-8-sig"))
+        config = json.loads(data.decode("utf-8-sig"))
     except (ValueError, RecursionError) as problem:
         message = msg("error.config-not-json", path=where, why=str(problem)[:120])
         raise UsageError("bad-config", message, msg("hint.bad-config")) from problem
-    if not isinstance(found, dict):
+    if not isinstance(config, dict):
         raise UsageError("bad-config", msg("error.config-not-object", path=where), msg("hint.bad-config"))
-    return found
+    return config
 
 
 def unreadable(path: Path, problem: Exception) -> UsageError:

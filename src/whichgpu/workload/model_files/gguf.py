@@ -64,11 +64,11 @@ def _all_tensors(path: Path, header: Header) -> tuple[Tensor, ...]:
     parts = header.metadata.get("split.count", 0)
     if not isinstance(parts, int) or parts <= 1:
         return header.tensors
-    named = _PART.fullmatch(path.name)
-    if not named or int(named[3]) != parts or parts > MAX_PARTS:
+    match = _PART.fullmatch(path.name)
+    if not match or int(match[3]) != parts or parts > MAX_PARTS:
         message = msg("error.bad-gguf", path=str(path), why=msg("gguf.part-name", n=parts))
         raise UsageError("bad-gguf", message, msg("hint.gguf-parts"))
-    others = [path.with_name(f"{named[1]}{part:05}-of-{parts:05}.gguf") for part in range(1, parts + 1) if part != int(named[2])]
+    others = [path.with_name(f"{match[1]}{part:05}-of-{parts:05}.gguf") for part in range(1, parts + 1) if part != int(match[2])]
     return header.tensors + tuple(tensor for other in others for tensor in read_header(other).tensors)
 
 
@@ -132,20 +132,20 @@ def _config(fields: Fields, architecture: str, header: Header, tensors: Mapping[
 
 
 def _experts(size: Size, count: int, architecture: str) -> dict[str, Any]:
-    found = {
+    counts = {
         "num_local_experts": count,
         "num_experts_per_tok": size("expert_used_count", high=100_000),
         "first_k_dense_replace": size("leading_dense_block_count", default=0, low=0, high=10_000),
         "interleave_moe_layer_step": size("interleave_moe_layer_step", default=1, high=10_000),
     }
     width = size("expert_feed_forward_length", default=0, low=0) or size("feed_forward_length")
-    found["moe_intermediate_size"] = width
+    counts["moe_intermediate_size"] = width
     shared = size("expert_shared_feed_forward_length", default=0, low=0)
-    found["shared_expert_intermediate_size"] = shared or width * size("expert_shared_count", default=0, low=0, high=1000)
+    counts["shared_expert_intermediate_size"] = shared or width * size("expert_shared_count", default=0, low=0, high=1000)
     if architecture == "llama4":
-        found["intermediate_size"] = found["moe_intermediate_size"]
-        found["intermediate_size_mlp"] = size("feed_forward_length")
-    return found
+        counts["intermediate_size"] = counts["moe_intermediate_size"]
+        counts["intermediate_size_mlp"] = size("feed_forward_length")
+    return counts
 
 
 def _latent(size: Size, rank: int) -> dict[str, Any]:

@@ -133,8 +133,8 @@ class _Reader:
 
     def _array_head(self, what: Message) -> tuple[int, int]:
         kind = int(self._unpack(_NUMBER, what))
-        least = SCALARS[kind].size if kind in SCALARS else 8
-        return kind, self._count(what, MAX_ITEMS, least)
+        min_bytes = SCALARS[kind].size if kind in SCALARS else 8
+        return kind, self._count(what, MAX_ITEMS, min_bytes)
 
     def _skip_items(self, kind: int, count: int, what: Message, depth: int) -> None:
         if kind in SCALARS:
@@ -201,11 +201,11 @@ class _Reader:
     def _name(self, what: Message) -> str:
         return self._take(self._count(what, MAX_NAME_BYTES, 1), what).decode("utf-8", "replace")
 
-    def _count(self, what: Message, most: int, least_bytes: int) -> int:
+    def _count(self, what: Message, max_count: int, least_bytes: int) -> int:
         """A count of things of at least so many bytes each: no more than the rest of the file can hold."""
         count = int(self._unpack(_COUNT, what))
-        if count > most:
-            raise self._error(msg("gguf.bad-count", what=what, count=count, most=most))
+        if count > max_count:
+            raise self._error(msg("gguf.bad-count", what=what, count=count, most=max_count))
         if count * least_bytes > self._left:
             raise self._error(msg("gguf.cut", what=what, size=self._size, wanted=self._position + count * least_bytes))
         return count
@@ -220,9 +220,9 @@ class _Reader:
     def _take(self, length: int, what: Message) -> bytes:
         if self._at + length > len(self._buffer):
             self._fill(length, what)
-        taken = self._buffer[self._at : self._at + length]
+        chunk = self._buffer[self._at : self._at + length]
         self._at += length
-        return taken
+        return chunk
 
     def _skip(self, length: int, what: Message) -> None:
         if length > self._left:

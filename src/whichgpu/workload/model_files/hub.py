@@ -72,8 +72,8 @@ def _fetched(repository: str) -> bytes:
         return fetch(f"https://{HOST}/{repository}/resolve/main/config.json", os.environ.get("HF_TOKEN"))
     except OSError as problem:
         code = getattr(problem, "code", None)
-        known = {401: msg("hub.gated"), 403: msg("hub.gated"), 404: msg("hub.unknown")}
-        why = known.get(code) if isinstance(code, int) else None
+        reasons = {401: msg("hub.gated"), 403: msg("hub.gated"), 404: msg("hub.unknown")}
+        why = reasons.get(code) if isinstance(code, int) else None
         raise _not_cached(repository, why or msg("hub.unreachable", why=str(problem)[:120])) from problem
 
 

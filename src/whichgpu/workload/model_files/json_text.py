@@ -11,22 +11,22 @@ MAX_NESTING = 64  # a config.json nests three or four levels
 def read_object(text: str) -> dict[str, Any]:
     """The object a text holds; ValueError, in words, for anything else."""
     try:
-        found = json.loads(text, object_pairs_hook=_once, parse_constant=_refuse)
+        document = json.loads(text, object_pairs_hook=_once, parse_constant=_refuse)
     except RecursionError as problem:
         raise ValueError("nested too deeply") from problem
-    if not isinstance(found, dict):
-        raise ValueError(f"an object is wanted, not {type(found).__name__}")
-    if _depth(found) > MAX_NESTING:
+    if not isinstance(document, dict):
+        raise ValueError(f"an object is wanted, not {type(document).__name__}")
+    if _depth(document) > MAX_NESTING:
         raise ValueError("nested too deeply")
-    return found
+    return document
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
         names = [name for name, _ in pairs]
         raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} is given twice")
-    return found
+    return fields
 
 
 def _refuse(word: str) -> Any:

@@ -39,13 +39,13 @@ def _shards(path: Path) -> tuple[Path, ...]:
     if (size := _size(path)) > MAX_HEADER_BYTES:
         raise _error(path, msg("safetensors.bad-length", length=size, most=MAX_HEADER_BYTES))
     index = _object(path, _read(path, 0, size))
-    named = index.get("weight_map")
-    if not isinstance(named, dict) or not named:
+    weight_map = index.get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
         raise _error(path, msg("safetensors.no-map"))
-    for file in named.values():
+    for file in weight_map.values():
         if not isinstance(file, str) or Path(file).name != file or not file.endswith(".safetensors"):
             raise _error(path, msg("safetensors.bad-shard", name=printable(str(file))))
-    files = dict.fromkeys(named.values())
+    files = dict.fromkeys(weight_map.values())
     if len(files) > MAX_SHARDS:
         raise _error(path, msg("safetensors.bad-count", count=len(files), most=MAX_SHARDS))
     return tuple(path.with_name(file) for file in files)
@@ -119,12 +119,12 @@ def _object(path: Path, data: bytes) -> dict[str, Any]:
     import msgspec
 
     try:
-        found = msgspec.json.decode(data)
+        document = msgspec.json.decode(data)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as problem:
         raise _error(path, msg("safetensors.not-json", why=str(problem)[:120])) from problem
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise _error(path, msg("safetensors.not-object"))
-    return found
+    return document
 
 
 def _bad(path: Path, name: str, key: str) -> UsageError:

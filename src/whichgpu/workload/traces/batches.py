@@ -60,10 +60,10 @@ def csv_batches(
 def _even(lines: Sequence[str], commas: int) -> bool:
     """Whether every line has as many commas as the header."""
     text = np.frombuffer(("\n".join(lines) + "\n").encode("utf-8", "replace"), dtype=np.uint8)
-    ends, found = np.flatnonzero(text == ord("\n")), np.flatnonzero(text == ord(","))
-    if len(ends) != len(lines) or len(found) != commas * len(lines):
+    ends, places = np.flatnonzero(text == ord("\n")), np.flatnonzero(text == ord(","))
+    if len(ends) != len(lines) or len(places) != commas * len(lines):
         return False
-    return not commas or bool((found[commas - 1 :: commas] < ends).all() and (found[commas::commas] > ends[:-1]).all())
+    return not commas or bool((places[commas - 1 :: commas] < ends).all() and (places[commas::commas] > ends[:-1]).all())
 
 
 def _seconds(dates: NDArray[np.bytes_]) -> Floats | None:
@@ -79,12 +79,12 @@ def _seconds(dates: NDArray[np.bytes_]) -> Floats | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            found = dates.astype("datetime64[us]")
+            times = dates.astype("datetime64[us]")
     except (ValueError, Warning):
         return None
-    if np.isnat(found).any():
+    if np.isnat(times).any():
         return None
-    seconds: Floats = found.astype(np.int64) / 1e6
+    seconds: Floats = times.astype(np.int64) / 1e6
     return seconds
 
 
@@ -113,15 +113,13 @@ def json_batches(time: str, prompt: str, output: str, hashes: str) -> Callable[[
     return read
 
 
-def whole_tokens(values: Floats, least: int, most: int) -> bool:
+def whole_tokens(values: Floats, low: int, high: int) -> bool:
     """Whether all are whole numbers of tokens."""
-    return bool(
-        np.isfinite(values).all() and values.min() >= least and values.max() <= most and (values == np.floor(values)).all()
-    )
+    return bool(np.isfinite(values).all() and values.min() >= low and values.max() <= high and (values == np.floor(values)).all())
 
 
-def in_order(times: Floats, before: float | None, least: float, most: float) -> bool:
+def in_order(times: Floats, before: float | None, low: float, high: float) -> bool:
     """Whether these times follow each other, and the one before them."""
-    if not np.isfinite(times).all() or times.min() < least or times.max() > most:
+    if not np.isfinite(times).all() or times.min() < low or times.max() > high:
         return False
     return bool((np.diff(times) >= 0).all() and (before is None or times[0] >= before))

@@ -76,29 +76,29 @@ def time_of(name: str, number: int, shape: Columns, row: Mapping[str, Any]) -> f
     value = row.get(shape.time)
     if shape.clock == "date" or (shape.clock == "any" and not _is_number(value)):
         try:
-            found = datetime.fromisoformat(str(value).strip())
-            return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()  # no zone's clock is put back
+            moment = datetime.fromisoformat(str(value).strip())
+            return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()  # no zone's clock is put back
         except (ValueError, OverflowError, OSError) as problem:
-            raise wrong(name, number, msg("trace.bad-time", column=shape.time, value=_shown(value))) from problem
+            raise wrong(name, number, msg("trace.bad-time", column=shape.time, value=_quoted(value))) from problem
     seconds = _number(name, number, shape.time, value) / (1000.0 if shape.clock == "milliseconds" else 1.0)
     if seconds < 0:
-        raise wrong(name, number, msg("trace.negative", column=shape.time, value=_shown(value)))
+        raise wrong(name, number, msg("trace.negative", column=shape.time, value=_quoted(value)))
     if seconds > MAX_SECONDS:
-        raise wrong(name, number, msg("trace.too-large", column=shape.time, value=_shown(value), most=f"{MAX_SECONDS:.3g} s"))
+        raise wrong(name, number, msg("trace.too-large", column=shape.time, value=_quoted(value), most=f"{MAX_SECONDS:.3g} s"))
     return seconds
 
 
-def tokens_of(name: str, number: int, column: str, row: Mapping[str, Any], least: int) -> int:
+def tokens_of(name: str, number: int, column: str, row: Mapping[str, Any], minimum: int) -> int:
     """A whole number of tokens, at least so many."""
     value = row.get(column)
-    found = _number(name, number, column, value)
-    if found < 0:
-        raise wrong(name, number, msg("trace.negative", column=column, value=_shown(value)))
-    if found > MAX_TOKENS:
-        raise wrong(name, number, msg("trace.too-large", column=column, value=_shown(value), most=f"{MAX_TOKENS:,}"))
-    if found != int(found) or found < least:
-        raise wrong(name, number, msg("trace.not-tokens", column=column, value=_shown(value), least=least))
-    return int(found)
+    count = _number(name, number, column, value)
+    if count < 0:
+        raise wrong(name, number, msg("trace.negative", column=column, value=_quoted(value)))
+    if count > MAX_TOKENS:
+        raise wrong(name, number, msg("trace.too-large", column=column, value=_quoted(value), most=f"{MAX_TOKENS:,}"))
+    if count != int(count) or count < minimum:
+        raise wrong(name, number, msg("trace.not-tokens", column=column, value=_quoted(value), least=minimum))
+    return int(count)
 
 
 def _is_number(value: Any) -> bool:
@@ -112,12 +112,12 @@ def _is_number(value: Any) -> bool:
 def _number(name: str, number: int, column: str, value: Any) -> float:
     """A finite number, from JSON or from text."""
     try:
-        found = float("nan") if isinstance(value, bool) or value is None else float(value)
+        parsed = float("nan") if isinstance(value, bool) or value is None else float(value)
     except (TypeError, ValueError, OverflowError):
-        found = float("nan")
-    if not isfinite(found):
-        raise wrong(name, number, msg("trace.not-number", column=column, value=_shown(value)))
-    return found
+        parsed = float("nan")
+    if not isfinite(parsed):
+        raise wrong(name, number, msg("trace.not-number", column=column, value=_quoted(value)))
+    return parsed
 
 
 def hashes_of(name: str, number: int, column: str, row: Mapping[str, Any]) -> array[int]:
@@ -136,6 +136,6 @@ def wrong(name: str, number: int, what: Message) -> UsageError:
     return UsageError("bad-trace", msg("error.bad-trace", name=name, line=number, what=what), msg("hint.trace"))
 
 
-def _shown(value: Any) -> str:
+def _quoted(value: Any) -> str:
     text = str(value)
     return text if len(text) <= 40 else text[:37] + "…"

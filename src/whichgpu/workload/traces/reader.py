@@ -113,10 +113,10 @@ _CACHE: dict[tuple[str, int, int], Trace] = {}  # the last few, for those who as
 def cached_trace(path: Path, progress: TraceProgress | None = None) -> Trace:
     """Read a trace file, cached while the file is unchanged; the result must not be modified."""
     try:
-        found = path.stat()
+        file_state = path.stat()
     except OSError as problem:
         raise _unreadable(path, problem) from problem
-    key = (str(path.resolve()), found.st_mtime_ns, found.st_size)
+    key = (str(path.resolve()), file_state.st_mtime_ns, file_state.st_size)
     if key not in _CACHE:
         while len(_CACHE) >= MAX_CACHED_TRACES or (_CACHE and sum(map(len, _CACHE.values())) > MAX_REQUESTS):
             del _CACHE[next(iter(_CACHE))]
@@ -248,8 +248,8 @@ class _Reader:
             return False
         if batch.times is not None:
             times = batch.times / (1000.0 if self.shape.clock == "milliseconds" else 1.0)
-            least, most = (-np.inf, np.inf) if dated else (0.0, MAX_SECONDS)
-            if not in_order(times, self.before if len(trace) else None, least, most):
+            low, high = (-np.inf, np.inf) if dated else (0.0, MAX_SECONDS)
+            if not in_order(times, self.before if len(trace) else None, low, high):
                 return False
             if not len(trace):
                 self.start = float(times[0])
@@ -294,7 +294,7 @@ def _shape(name: str, number: int, row: Mapping[str, Any]) -> Columns:
 def _usual(row: Mapping[str, Any]) -> list[Columns]:
     """The plain shape under other usual names, in whatever letters; without a time where there is none."""
     called = {column.strip().lower(): column for column in map(str, row)}
-    found = {part: next((called[other] for other in others if other in called), "") for part, others in COLUMN_ALIASES.items()}
-    if not found["prompt"] or not found["output"]:
+    columns = {part: next((called[other] for other in others if other in called), "") for part, others in COLUMN_ALIASES.items()}
+    if not columns["prompt"] or not columns["output"]:
         return []
-    return [Columns(found["time"], found["prompt"], found["output"], "any" if found["time"] else "none")]
+    return [Columns(columns["time"], columns["prompt"], columns["output"], "any" if columns["time"] else "none")]

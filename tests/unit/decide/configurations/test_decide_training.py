@@ -26,7 +26,7 @@ from whichgpu.workload.workload import Parallel, Workload
 
 
 def asked(*given: str) -> Any:
-    return SimpleNamespace(given=frozenset(given), shape=shapes.LLAMA_3_8B)
+    return SimpleNamespace(stated=frozenset(given), shape=shapes.LLAMA_3_8B)
 
 
 def micro(workload: Workload, *given: str, **parallel: int) -> tuple[list[float], list[float]]:

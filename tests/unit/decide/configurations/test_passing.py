@@ -22,7 +22,7 @@ from whichgpu.workload.workload import Workload
 
 
 def asked(workload: Workload, *given: str) -> Any:
-    return SimpleNamespace(workload=workload, given=frozenset(given), shape=Mlp("mlp:8x8", (8, 8)))
+    return SimpleNamespace(workload=workload, stated=frozenset(given), shape=Mlp("mlp:8x8", (8, 8)))
 
 
 def sizes(workload: Workload, gpus: int, *given: str) -> list[float]:

@@ -51,8 +51,8 @@ def test_a_quota_is_told_with_the_fewest_gpus_that_do() -> None:
     assert set(reasons) == {"plan.no-quota"}
     assert reasons["plan.no-quota"].values == {"name": "both", "most": "7"}
     assert ways_out["plan.relax-quota"].values == {"name": "both", "most": 10}
-    assert solve(plain(quotas=(quotas[0], replace(quotas[1], most=10.0)))) is not None
-    assert solve(plain(quotas=(quotas[0], replace(quotas[1], most=9.0)))) is None
+    assert solve(plain(quotas=(quotas[0], replace(quotas[1], limit=10.0)))) is not None
+    assert solve(plain(quotas=(quotas[0], replace(quotas[1], limit=9.0)))) is None
 
 
 def test_quotas_that_stand_in_the_way_together_are_told_as_such() -> None:
@@ -64,7 +64,7 @@ def test_quotas_that_stand_in_the_way_together_are_told_as_such() -> None:
 
 
 def test_what_is_owned_is_told_with_how_many_more_would_do() -> None:
-    pools = (Pool("mine", "h100-sxm", 1, (PriceOption("mine", 0.1, most=4.0, term="owned"),)),)
+    pools = (Pool("mine", "h100-sxm", 1, (PriceOption("mine", 0.1, limit=4.0, term="owned"),)),)
     alone = {"pools": pools, "columns": ("mine",), "rates": np.ones((1, 1)), "pool_of": np.zeros(1, dtype=np.int64)}
     problem = plain(**alone, uses=np.ones(1, dtype=np.int64))
     reasons, ways_out = told(problem)

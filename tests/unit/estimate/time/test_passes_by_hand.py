@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.toy_gpu import PLAIN, pointwise, toy
+from tests.toy_gpu import PLAIN, elementwise, toy
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.group.collectives import Communicator, collective_cost
 from whichgpu.estimate.group.engine_steps import EngineSteps, _with_cached_context
@@ -30,9 +30,8 @@ from whichgpu.estimate.time.curves.stack import stack_operators
 from whichgpu.estimate.time.curves.tiles import CONV_TILES, LARGEST_TILE_INTENSITY, SIMT_TILES, TENSOR_TILES
 from whichgpu.estimate.time.lower.eager import gemm as traced
 from whichgpu.estimate.time.lower.eager.call import Call, LoweringOptions
-from whichgpu.estimate.time.lower.lowered import LoweredStep
 from whichgpu.estimate.time.lower.traced_model import PreparedOperator, _has_pixels
-from whichgpu.estimate.time.operators import Op, gemm
+from whichgpu.estimate.time.operators import LoweredStep, Op, gemm
 from whichgpu.estimate.time.time_estimate import estimate_time
 from whichgpu.workload.shapes import Experts, Transformer
 from whichgpu.workload.workload import Parallel, Workload
@@ -176,7 +175,7 @@ def test_attention_seen_as_one_call() -> None:
     apart = traced.native_attention(
         call("native", (query, query, query, weight, (384.0,), projection)), LoweringOptions(training=False, amp=True)
     )
-    assert [op.kind for op in apart[3:]] == ["copy", "copy", "copy", "copy", "copy", "pointwise"]
+    assert [op.kind for op in apart[3:]] == ["copy", "copy", "copy", "copy", "copy", "elementwise"]
     assert float(apart[-1].read) == 6 * 3 * 10 * 128
 
 
@@ -210,7 +209,7 @@ def test_many_gpus_in_parts_are_each_alone(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(evaluate, "CACHED_NUMBERS", many)  # so little room that GPUs are looked at one by one
     ops = [
         gemm(np.linspace(1.0, 100.0, many), 64.0, 64.0, "bf16", 2.0, batch=1.0),
-        pointwise(np.full(many, 1e5), 2.0, 2.0).times(3.0),
+        elementwise(np.full(many, 1e5), 2.0, 2.0).times(3.0),
     ]
     gpus = [*gpus, gpus[0], gpus[1]]  # some stand in several machines
     whole = operator_totals(ops, build_gpu_columns(gpus))
@@ -228,8 +227,8 @@ def test_floors_by_hand() -> None:
     product = gemm(100.0, 100.0, 100.0, "fp16", 2.0)
     flops, moved = roofline_seconds(stack_operators("fp16", [product]), toy(), PLAIN)
     assert (flops.item(), moved.item()) == (2e6 / 1e13, 6e4 / 1e12)
-    small = pointwise(1e5, 2.0, 2.0, unit="fp16")  # 400 kB, half of which the cache holds
-    _, moved = roofline_seconds(stack_operators("fp16", [small]), toy(), PLAIN | {"memory.resident": 0.5})
+    small = elementwise(1e5, 2.0, 2.0, unit="fp16")  # 400 kB, half of which the cache holds
+    _, moved = roofline_seconds(stack_operators("fp16", [small]), toy(), PLAIN | {"memory.recent_share": 0.5})
     assert moved.item() == pytest.approx(2e5 / 1e12)
     told = operator_seconds([product, small], toy(), PLAIN)
     assert told.seconds.shape == (1, 2, 1)

@@ -111,8 +111,8 @@ def _price(cells: Mapping[str, Any], gpus: float) -> tuple[Decimal, str]:
         stated = cells["price.amount"]
     period = str(cells.get("per") or "hour")
     if isinstance(stated, str) and _LETTER.search(stated):
-        money, named = parse_money(stated)
-        stated, currency, period = money.amount, money.currency, named or period
+        money, currency_named = parse_money(stated)
+        stated, currency, period = money.amount, money.currency, currency_named or period
     discount = cells.get("discount")
     if period == "hour" and not discount:
         return parse_price(stated), str(currency).upper()

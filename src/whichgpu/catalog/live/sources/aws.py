@@ -88,7 +88,7 @@ class Aws:
             if region not in index.regions:
                 raise unknown_word("region", region, sorted(index.regions))
             url = base + index.regions[region].url.removesuffix(".json") + ".csv"
-            reply = request.client.get(url, most=MAX_BODY_BYTES)
+            reply = request.client.get(url, max_bytes=MAX_BODY_BYTES)
             if reply.body is None:
                 yield PriceBatch(self.name, region, iter(()), request.today, unchanged=True)
                 continue

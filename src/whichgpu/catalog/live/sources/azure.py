@@ -63,11 +63,11 @@ class Azure:
         base = source_url(self.name, BASE, request.keys)
         filter = FILTER if region is None else f"{FILTER} and armRegionName eq '{region}'"
         url: str | None = f"{base}?api-version=2023-01-01-preview&currencyCode='{request.currency}'&$filter={quote(filter)}"
-        seen: set[str] = set()
+        pages_read: set[str] = set()
         while url:
-            if url in seen or len(seen) >= MAX_PAGES:
-                raise DataError("endless-pages", msg("error.endless-pages", name=self.name, n=len(seen)), msg("hint.http"))
-            seen.add(url)
+            if url in pages_read or len(pages_read) >= MAX_PAGES:
+                raise DataError("endless-pages", msg("error.endless-pages", name=self.name, n=len(pages_read)), msg("hint.http"))
+            pages_read.add(url)
             page = decode_body(self.name, request.client.get(url, conditional=False).bytes(), _Page)
             for raw in page.items:
                 read.rows += 1

@@ -99,7 +99,7 @@ class Gcp:
         yield PriceBatch(self.name, request.currency, self._rows(request, read), request.today, read=read)
 
     def _rows(self, request: SourceRequest, read: ReadCounts) -> Iterator[OfferRow | RejectedRow]:
-        parts, known = _Parts(request.currency), _table()
+        parts, part_table = _Parts(request.currency), _table()
         for raw in self._skus(request):
             read.rows += 1
             try:
@@ -112,7 +112,7 @@ class Gcp:
             if sku.category.resourceFamily != "Compute" or term is None or _OTHER_TERMS.search(sku.description):
                 read.aside += 1
                 continue
-            part = _part_of(sku.description, known)
+            part = _part_of(sku.description, part_table)
             if part is not None:
                 for region in sku.serviceRegions:
                     parts.prices[part.part, part.family][region, term] = price
@@ -120,7 +120,7 @@ class Gcp:
                 yield RejectedRow("unknown-gpu", sku.description)
             else:
                 read.aside += 1
-        yield from _machines(parts, known, request.machines)
+        yield from _machines(parts, part_table, request.machines)
         yield from _attached(parts)
 
     def _skus(self, request: SourceRequest) -> Iterator[msgspec.Raw]:
@@ -148,9 +148,9 @@ def _table() -> tuple[_Part, ...]:
     )
 
 
-def _part_of(description: str, known: tuple[_Part, ...]) -> _Part | None:
+def _part_of(description: str, part_table: tuple[_Part, ...]) -> _Part | None:
     bare = _DECORATION.sub("", description).replace(" Cpu", " Instance Core")
-    return next((part for part in known if part.pattern.fullmatch(bare)), None)
+    return next((part for part in part_table if part.pattern.fullmatch(bare)), None)
 
 
 def _price(sku: _Sku) -> Decimal:
@@ -158,12 +158,12 @@ def _price(sku: _Sku) -> Decimal:
     return Decimal(rate.units) + Decimal(rate.nanos) / 10**9
 
 
-def _machines(parts: _Parts, known: tuple[_Part, ...], machines: tuple[Instance, ...]) -> Iterator[OfferRow]:
+def _machines(parts: _Parts, part_table: tuple[_Part, ...], machines: tuple[Instance, ...]) -> Iterator[OfferRow]:
     """Instances all of whose parts have a price in a region on a term."""
     for machine in machines:
         if machine.provider != "gcp" or machine.vcpus is None or machine.ram_bytes is None:
             continue
-        needed = {part.part: part for part in known if part.machines and part.machines.fullmatch(machine.instance)
+        needed = {part.part: part for part in part_table if part.machines and part.machines.fullmatch(machine.instance)
                   and parts.prices.get((part.part, part.family))}  # fmt: skip
         if set(needed) != {"core", "ram", "gpu"}:
             continue

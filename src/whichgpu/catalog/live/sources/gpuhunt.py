@@ -15,9 +15,9 @@ from typing import IO
 
 from whichgpu.base.errors import DataError
 from whichgpu.base.messages import msg
-from whichgpu.catalog.live.http import MIB
+from whichgpu.catalog.live.http import MIB, Validators
 from whichgpu.catalog.live.layouts.gpuhunt import gpuhunt_rows
-from whichgpu.catalog.live.rows import InstanceLookup, PriceBatch, ReadCounts, SourceRequest, Validators
+from whichgpu.catalog.live.rows import InstanceLookup, PriceBatch, ReadCounts, SourceRequest
 from whichgpu.catalog.live.sources.endpoint import source_url
 
 BASE = "https://dstack-gpu-pricing.s3.eu-west-1.amazonaws.com/v2"
@@ -45,11 +45,13 @@ class GpuHunt:
     def batches(self, request: SourceRequest) -> Iterator[PriceBatch]:
         """Yield the providers of the catalog, whose version is its day, such as 20261114."""
         base = source_url(self.name, BASE, request.keys)
-        version = request.client.get(f"{base}/version", most=1024, conditional=False).bytes().decode("ascii", "replace").strip()
+        version = (
+            request.client.get(f"{base}/version", max_bytes=1024, conditional=False).bytes().decode("ascii", "replace").strip()
+        )
         day = version_day(version)
         if day is None:
             raise DataError("not-a-catalog", msg("error.bad-version", text=version[:40]), msg("hint.http"))
-        reply = request.client.get(f"{base}/{version}/catalog.zip", most=256 * MIB)
+        reply = request.client.get(f"{base}/{version}/catalog.zip", max_bytes=256 * MIB)
         if reply.body is not None:
             yield from zip_batches(reply.body, min(day, request.today), request.machine_of, reply.validators)
 

@@ -52,7 +52,7 @@ class Vast:
         key = request.keys.get("VAST_API_KEY")
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         base = source_url(self.name, BASE, request.keys)
-        reply = request.client.post(f"{base}/bundles/", msgspec.json.encode(QUERY), headers=headers, most=256 * MIB)
+        reply = request.client.post(f"{base}/bundles/", msgspec.json.encode(QUERY), headers=headers, max_bytes=256 * MIB)
         answer = decode_body(self.name, reply.bytes(), _Answer)
         read = ReadCounts()
         yield PriceBatch(self.name, "marketplace", _rows(answer.offers, read), request.today, read=read)

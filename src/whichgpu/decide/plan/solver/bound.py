@@ -32,8 +32,8 @@ class Fees:
 
     def rebate(self, problem: Problem) -> float:
         """Value of all that the limits allow, which is subtracted from the bound since fees are no costs."""
-        options = sum(fee * problem.pools[p].options[w].most for (_, p, w), fee in self.options.items())
-        return float(options + sum(fee * problem.quotas[q].most for (_, q), fee in self.quotas.items()))
+        options = sum(fee * problem.pools[p].options[w].limit for (_, p, w), fee in self.options.items())
+        return float(options + sum(fee * problem.quotas[q].limit for (_, q), fee in self.quotas.items()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,9 +163,9 @@ def _evaluate(
         served[0] += shares
         return value - float(profit.sum()), served, np.maximum(forced, 0.0)
     for j in np.flatnonzero(may_pay).tolist():
-        earned, taken, first = _column(problem, cost.hourly[:, j], float(cost.committed[j]), loads[:, j], density[:, j])
+        earned, column_shares, first = _column(problem, cost.hourly[:, j], float(cost.committed[j]), loads[:, j], density[:, j])
         value -= earned
-        served += taken
+        served += column_shares
         forced[j] = earned - first
     return value, served, np.maximum(forced, 0.0)
 
@@ -229,14 +229,14 @@ def _forced_loss(problem: Problem, cost: Costs, loads: Floats, density: Floats, 
 def _column(problem: Problem, hourly: Floats, committed: float, loads: Floats, density: Floats) -> tuple[float, Floats, float]:
     """Profit of a column over all levels, the shares it serves, and its profit if it must run a replica."""
     load_levels, room = problem.levels, problem.room
-    most = 1
+    max_replicas = 1
     for level in range(load_levels):
         paying = density[level] * room > min(hourly[level], committed)
-        most = max(most, int(np.ceil(loads[level][paying].sum() / room)) + 1) if paying.any() else most
-    most = min(most, MAX_REPLICAS)
+        max_replicas = max(max_replicas, int(np.ceil(loads[level][paying].sum() / room)) + 1) if paying.any() else max_replicas
+    max_replicas = min(max_replicas, MAX_REPLICAS)
     gains, orders = [], []
     for level in range(load_levels):
-        gain, order = _gains(loads[level], density[level], room, most)
+        gain, order = _gains(loads[level], density[level], room, max_replicas)
         gains.append(gain)
         orders.append(order)
     marginal = np.stack(gains)  # earnings of the k-th replica at each level
@@ -252,13 +252,13 @@ def _column(problem: Problem, hourly: Floats, committed: float, loads: Floats, d
     return earned, served, first
 
 
-def _gains(loads: Floats, density: Floats, room: float, most: int) -> tuple[Floats, np.ndarray]:
+def _gains(loads: Floats, density: Floats, room: float, max_replicas: int) -> tuple[Floats, np.ndarray]:
     """Earnings of the first, second … replica from the buckets that pay best for its time, and the order of these."""
     order = np.argsort(-density, kind="stable")
     order = order[density[order] > 0]
     time = np.concatenate([[0.0], np.cumsum(loads[order])])
     money = np.concatenate([[0.0], np.cumsum(loads[order] * density[order])])
-    at = np.interp(room * np.arange(most + 1), time, money)
+    at = np.interp(room * np.arange(max_replicas + 1), time, money)
     return np.diff(at), order
 
 

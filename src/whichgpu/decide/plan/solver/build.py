@@ -96,8 +96,8 @@ def build(
     demand = np.concatenate(parts, axis=1) if parts else np.zeros((len(rates), 0))
     replicas, late_buckets = [], []
     for one in models:
-        found, late = _with_late_buckets(one, gpu_pools)
-        replicas.append(tuple(tuple(row) for row in found))
+        by_pool, late = _with_late_buckets(one, gpu_pools)
+        replicas.append(tuple(tuple(row) for row in by_pool))
         late_buckets.append(late)
         if progress:
             progress(len(replicas) / len(models))
@@ -143,22 +143,22 @@ def _with_late_buckets(model: ServedModel, gpu_pools: Sequence[GpuPool]) -> tupl
     kinds = [(one.gpu, one.fabric) for one in gpu_pools]
     max_tp = [one.max_tp if model.runs_on(one.gpu) else 0 for one in gpu_pools]
     buckets = model.traffic.buckets
-    found = replica_capacities(model.request, buckets, model.objectives, kinds, max_tp)
+    by_pool = replica_capacities(model.request, buckets, model.objectives, kinds, max_tp)
     able, fits = (np.zeros(len(buckets), dtype=bool) for _ in range(2))
-    for replica in (replica for row in found for replica in row):
+    for replica in (replica for row in by_pool for replica in row):
         able |= replica.rates > 0
         fits |= replica.shortfall.fits if replica.shortfall is not None else False
     hard = np.flatnonzero(~able & fits)
     free = 1.0 - model.objectives.percentile / 100.0
     if not len(hard) or not model.objectives.any or sum(buckets[b].share for b in hard.tolist()) > free:
-        return found, ()
+        return by_pool, ()
     late = replica_capacities(model.request, [buckets[b] for b in hard.tolist()], Objectives(), kinds, max_tp)
     joined = [
         [
             replace(one, rates=_put(one.rates, hard, other.rates), batches=_put(one.batches, hard, other.batches))
             for one, other in zip(row, others, strict=True)
         ]
-        for row, others in zip(found, late, strict=True)
+        for row, others in zip(by_pool, late, strict=True)
     ]
     return joined, tuple(hard.tolist())
 
@@ -201,11 +201,11 @@ def gpus_taken(column: Column, gpu_pool: GpuPool) -> int:
 def with_headrooms(formulation: Formulation, headrooms: Mapping[str, float]) -> Formulation:
     """The formulation with each model's own headroom: the smallest for all, and lower rates for the other models."""
     problem = formulation.problem
-    least = min(headrooms.values(), default=problem.headroom)
-    factors = tuple((1.0 - headrooms[one.name]) / (1.0 - least) for one in formulation.models)
+    common = min(headrooms.values(), default=problem.headroom)
+    factors = tuple((1.0 - headrooms[one.name]) / (1.0 - common) for one in formulation.models)
     changes = np.array([factors[column.model] for column in formulation.columns])
     rates = problem.rates * changes[:, None] if len(changes) else problem.rates
-    return replace(formulation, problem=replace(problem, headroom=least, rates=rates), rate_factors=factors)
+    return replace(formulation, problem=replace(problem, headroom=common, rates=rates), rate_factors=factors)
 
 
 def only_gpu(problem: Problem, gpu: str) -> Problem:

@@ -21,7 +21,7 @@ DONE = 1e-9  # share of a bucket left unserved that counts as none
 
 def greedy_applies(problem: Problem) -> bool:
     """Whether the greedy plan applies: one level, machines without limits, nothing but serving."""
-    bounded = any(np.isfinite(option.most) for pool in problem.pools for option in pool.options)
+    bounded = any(np.isfinite(option.limit) for pool in problem.pools for option in pool.options)
     filled = all(problem.uses[j] == problem.pools[int(p)].size for j, p in enumerate(problem.pool_of))
     beside = (
         problem.quotas or problem.jobs or problem.current is not None or problem.budget is not None or problem.slices is not None
@@ -54,10 +54,10 @@ def _greedy(loads: Floats, density: Floats, prices: Floats, each: Floats, room: 
         mine = left[order] * able
         work = ranked * mine
         before = np.cumsum(work, axis=1) - work
-        taken = np.clip((room - before) / np.maximum(work, 1e-300), 0.0, 1.0) * mine
-        best = int(np.argmax((taken * paid).sum(axis=1) / each))
+        served = np.clip((room - before) / np.maximum(work, 1e-300), 0.0, 1.0) * mine
+        best = int(np.argmax((served * paid).sum(axis=1) / each))
         counts[best] += 1
-        left[order[best]] -= taken[best]
+        left[order[best]] -= served[best]
         if left.max() <= DONE:
             return counts
     return None

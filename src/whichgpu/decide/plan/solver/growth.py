@@ -33,10 +33,10 @@ def max_growth(problem: Problem, counts: Ints, level: int, room: float | None = 
         program.row([*terms, (factor, -1.0)], 0.0, INFINITE)
     share = problem.room if room is None else room
     rows = {j: program.row(terms, -INFINITE, share * float(counts[j])) for j, terms in by_column.items()}
-    found = program.relax()
-    if found is None:
+    relaxed = program.relax()
+    if relaxed is None:
         return Growth(0.0, ())
-    return Growth(float(found.values[factor]), tuple(j for j, row in rows.items() if abs(found.row_duals[row]) > 1e-9))
+    return Growth(float(relaxed.values[factor]), tuple(j for j, row in rows.items() if abs(relaxed.row_duals[row]) > 1e-9))
 
 
 def utilisation(problem: Problem, counts: Floats, shares: Floats, level: int) -> Floats:

@@ -28,7 +28,7 @@ def job_rows(
             place = rows.variable(option.price * hours / problem.horizon, 1.0, whole=not job.divisible)
             places[k, p] = place
             terms.append((place, 1.0))
-            if np.isfinite(option.most):
+            if np.isfinite(option.limit):
                 owned.setdefault(p, []).append((k, place))
         rows.row(terms, 1.0, 1.0)
     for p, mine in owned.items():
@@ -45,10 +45,10 @@ def _owned_rows(
     its deadline; several share the machines reserved for jobs.
     """
     pool = problem.pools[p]
-    most = sum(option.most for option in pool.options)
+    max_machines = sum(option.limit for option in pool.options)
     parts: dict[int, list[tuple[int, float]]] = {k: [] for k, _ in mine}
     for level in range(problem.levels):
-        reserved = rows.variable(0.0, most, whole=True)
+        reserved = rows.variable(0.0, max_machines, whole=True)
         work = []
         for k, _ in mine:
             job = problem.jobs[k]
@@ -61,7 +61,7 @@ def _owned_rows(
             rows.row([(part, machines_needed(job, p)), (reserved, -1.0)], -INFINITE, 0.0)
         rows.row([*work, (reserved, -1.0)], -INFINITE, 0.0)
         serving = [(machines[level, p, w], 1.0) for w in range(len(pool.options))]
-        rows.row([*serving, (reserved, 1.0)], -INFINITE, most)
+        rows.row([*serving, (reserved, 1.0)], -INFINITE, max_machines)
     for k, place in mine:
         rows.row([*parts[k], (place, -1.0)], 0.0, 0.0)
 

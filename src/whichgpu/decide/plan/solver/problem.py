@@ -27,7 +27,7 @@ class PriceOption:
     name: str
     price: float
     committed: bool = False
-    most: float = np.inf  # machines
+    limit: float = np.inf  # machines
     term: str = "on-demand"
     billed: float = 0.0  # per machine and hour, as on the provider's bill
     row: int | None = None  # of the market's offers; None for owned GPUs
@@ -49,7 +49,7 @@ class Quota:
 
     name: str
     pools: frozenset[int]
-    most: float  # GPUs
+    limit: float  # GPUs
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +127,8 @@ class Problem:
         """`loads` of one level and of some columns; those of the others are inf."""
         loads = np.full(self.rates.shape, np.inf)
         with np.errstate(divide="ignore", invalid="ignore"):
-            found = self.demand[level][None, :] / self.rates[columns]
-        loads[columns] = np.where(self.demand[level][None, :] > 0, np.where(np.isnan(found), np.inf, found), 0.0)
+            replicas = self.demand[level][None, :] / self.rates[columns]
+        loads[columns] = np.where(self.demand[level][None, :] > 0, np.where(np.isnan(replicas), np.inf, replicas), 0.0)
         return loads
 
     def loads(self) -> Floats:

@@ -61,13 +61,13 @@ class Program:
         self.machines: dict[tuple[int, int, int], int] = {}
         for p in self.pools:
             for w, option in enumerate(problem.pools[p].options):
-                most = option.most if np.isfinite(option.most) else INFINITE
+                limit = option.limit if np.isfinite(option.limit) else INFINITE
                 if option.committed:
-                    place = rows.variable(option.price, most, whole=True)
+                    place = rows.variable(option.price, limit, whole=True)
                     self.machines |= {(level, p, w): place for level in levels}
                 else:
                     for level in levels:
-                        self.machines[level, p, w] = rows.variable(option.price * hours[level], most, whole=True)
+                        self.machines[level, p, w] = rows.variable(option.price * hours[level], limit, whole=True)
         self.counts = {(level, at): rows.variable(0.0, whole=True) for level in levels for at in range(len(chosen))}
         self.shares: dict[tuple[int, int, int], int] = {}
         self.scale = float(problem.slices or 1)  # value of a share variable that is a whole bucket
@@ -131,7 +131,7 @@ class Program:
         for q, quota in enumerate(problem.quotas):
             for level in range(problem.levels):
                 if terms := self._gpus(level, [p for p in self.pools if p in quota.pools]):
-                    self.quota_rows[level, q] = rows.row(terms, -INFINITE, quota.most)
+                    self.quota_rows[level, q] = rows.row(terms, -INFINITE, quota.limit)
         self.spot_rows = {level: self._spot(level) for level in range(problem.levels)} if problem.spot_share < 1 else {}
         if problem.budget is not None:
             rows.row([(place, cost) for place, cost in enumerate(rows.cost) if cost], -INFINITE, problem.budget)
@@ -159,11 +159,11 @@ class Program:
             terms = self._gpus(problem.busiest, [p for p in self.pools if problem.pools[p].gpu == gpu])
             rows.row([*terms, (more, -1.0), (fewer, 1.0)], current.gpus.get(gpu, 0.0), current.gpus.get(gpu, 0.0))
 
-    def solve(self, seconds: float, gap: float, known: StartingPlan | None = None) -> ProgramSolution | None:
-        """The cheapest mix found; None if there is none. `known_by` is a plan to begin with."""
-        start = self._values_of(known) if known is not None else self._rounded(seconds / 2)
-        found = self.rows.solve(seconds, gap, start)
-        return None if found is None else self._read(found.values, found.objective, found.bound)
+    def solve(self, seconds: float, gap: float, initial: StartingPlan | None = None) -> ProgramSolution | None:
+        """The cheapest mix found; None if there is none. `initial` is a plan to begin with."""
+        start = self._values_of(initial) if initial is not None else self._rounded(seconds / 2)
+        solved = self.rows.solve(seconds, gap, start)
+        return None if solved is None else self._read(solved.values, solved.objective, solved.bound)
 
     def simplest(self, seconds: float, ceiling: float) -> ProgramSolution | None:
         """A plan with the fewest kinds of machines among those that cost at most `ceiling`."""
@@ -177,19 +177,19 @@ class Program:
             used = rows.variable(1.0, 1.0, whole=True)
             costs.append(0.0)
             for place in dict.fromkeys(places):
-                most = min(rows.upper[place], ceiling / max(costs[place], 1e-9), MAX_MACHINES)
-                rows.row([(place, 1.0), (used, -np.ceil(most))], -INFINITE, 0.0)
-        found = rows.solve(seconds, KINDS_GAP)
-        if found is None:
+                max_machines = min(rows.upper[place], ceiling / max(costs[place], 1e-9), MAX_MACHINES)
+                rows.row([(place, 1.0), (used, -np.ceil(max_machines))], -INFINITE, 0.0)
+        solved = rows.solve(seconds, KINDS_GAP)
+        if solved is None:
             return None
-        whole = np.array([round(value) if whole else value for value, whole in zip(found.values, rows.whole, strict=True)])
-        return self._read(found.values, float(np.dot(whole, costs)), -np.inf)
+        whole = np.array([round(value) if whole else value for value, whole in zip(solved.values, rows.whole, strict=True)])
+        return self._read(solved.values, float(np.dot(whole, costs)), -np.inf)
 
-    def _values_of(self, known: StartingPlan) -> dict[int, float]:
-        """A known plan as values of variables."""
-        start = {place: float(known.counts[level, int(self.chosen[at])]) for (level, at), place in self.counts.items()}
+    def _values_of(self, plan: StartingPlan) -> dict[int, float]:
+        """A plan as values of variables."""
+        start = {place: float(plan.counts[level, int(self.chosen[at])]) for (level, at), place in self.counts.items()}
         for key, place in self.machines.items():
-            start[place] = max(start.get(place, 0.0), float(known.machines.get(key, 0)))
+            start[place] = max(start.get(place, 0.0), float(plan.machines.get(key, 0)))
         return start
 
     def _rounded(self, seconds: float) -> dict[int, float]:
@@ -216,24 +216,24 @@ class Program:
 
     def relaxed(self, seconds: float) -> LinearRelaxation | None:
         """The linear relaxation; None if it is infeasible."""
-        found = self.rows.relax(seconds)
-        if found is None:
+        relaxed = self.rows.relax(seconds)
+        if relaxed is None:
             return None
-        duals, reduced = found.row_duals, found.variable_duals
+        duals, reduced = relaxed.row_duals, relaxed.variable_duals
         prices = np.zeros_like(self.problem.demand)
         for (level, b), row in self.demand_rows.items():
             prices[level, b] = max(0.0, duals[row] * self.scale)
         options = {}
         for (level, p, w), place in self.machines.items():
             option = self.problem.pools[p].options[w]
-            if np.isfinite(option.most) and reduced[place] < 0:
+            if np.isfinite(option.limit) and reduced[place] < 0:
                 options[-1 if option.committed else level, p, w] = -float(reduced[place])
         quotas = {key: -float(duals[row]) for key, row in self.quota_rows.items() if duals[row] < 0}
         spot = {level: -float(duals[row]) for level, row in self.spot_rows.items() if duals[row] < 0}
         used = np.zeros(len(self.chosen))
         for (_, at), place in self.counts.items():
-            used[at] = max(used[at], found.values[place])
-        return LinearRelaxation(found.objective, prices, Fees(options, quotas, spot), used)
+            used[at] = max(used[at], relaxed.values[place])
+        return LinearRelaxation(relaxed.objective, prices, Fees(options, quotas, spot), used)
 
     def _read(self, values: Floats, cost: float, bound: float) -> ProgramSolution:
         problem = self.problem

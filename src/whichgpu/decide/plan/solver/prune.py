@@ -35,9 +35,9 @@ def undominated(problem: Problem) -> Bools:
         with np.errstate(divide="ignore", invalid="ignore"):
             times = rates[judged] / rates[k][None, :]
         times = np.where(rates[judged] > 0, times, 0.0)
-        most = np.max(times, axis=1)
-        able = np.isfinite(most)  # No number of k's replicas serves a bucket that k cannot serve, even if k is free of charge.
-        needed = np.where(able, np.maximum(1.0, np.ceil(most - 1e-9)), 1.0)
+        longest = np.max(times, axis=1)
+        able = np.isfinite(longest)  # No number of k's replicas serves a bucket that k cannot serve, even if k is free of charge.
+        needed = np.where(able, np.maximum(1.0, np.ceil(longest - 1e-9)), 1.0)
         dominated = able & (needed * rented[k] <= rented[judged]) & (needed * committed[k] <= committed[judged])
         alike = dominated & (needed == 1) & (rented[judged] == rented[k]) & (committed[judged] == committed[k])
         same = alike & (rates[judged] == rates[k][None, :]).all(axis=1)
@@ -54,7 +54,7 @@ def _prices(problem: Problem) -> tuple[Floats, Floats, Bools]:
         pool = problem.pools[p]
         rented[j] = min((option.price for option in pool.options if not option.committed), default=np.inf)
         committed[j] = min((option.price for option in pool.options if option.committed), default=np.inf)
-        bounded = any(np.isfinite(option.most) or (option.term == "spot" and problem.spot_share < 1) for option in pool.options)
+        bounded = any(np.isfinite(option.limit) or (option.term == "spot" and problem.spot_share < 1) for option in pool.options)
         free[j] = problem.uses[j] == pool.size and not bounded
     return rented, committed, free
 
@@ -75,7 +75,7 @@ def dominated_pools(problem: Problem) -> Bools:
     quotas = [frozenset(q for q, quota in enumerate(problem.quotas) if p in quota.pools) for p in range(count)]
     demanded = (problem.demand > 0).any(axis=0)
     rates = problem.rates[:, demanded]
-    free = [all(not np.isfinite(option.most) for option in pool.options) for pool in problem.pools]
+    free = [all(not np.isfinite(option.limit) for option in pool.options) for pool in problem.pools]
     for p in range(count):
         if not free[p] or not columns[p]:
             continue

@@ -33,9 +33,9 @@ def solve(problem: Problem, seconds: float = 20.0, gap: float = 0.005, progress:
     width = int((problem.demand > 0).sum())
     everything = np.flatnonzero(free)
     if len(everything) * width <= MAX_SMALL or problem.slices is not None:
-        found = Program(problem, everything).solve(seconds, gap)
+        solved = Program(problem, everything).solve(seconds, gap)
         progress(1.0)
-        return None if found is None else _of_all_columns(problem, everything, found, found.bound, monotonic() - start)
+        return None if solved is None else _of_all_columns(problem, everything, solved, solved.bound, monotonic() - start)
     return _Search(problem, free, seconds, gap, progress, start).run()
 
 
@@ -48,23 +48,23 @@ def _levels_independent(problem: Problem, free: Bools) -> bool:
 
 def _by_level(problem: Problem, seconds: float, gap: float, progress: Progress) -> Solution | None:
     """Solve each level as a problem of its own."""
-    found = []
+    parts = []
     for level in range(problem.levels):
         part = replace(problem, demand=problem.demand[level : level + 1], hours=problem.hours[level : level + 1])
         one = solve(part, seconds / problem.levels, gap) if (part.demand > 0).any() else _empty(part)
         if one is None:
             return None
         progress((level + 1) / problem.levels)
-        found.append(one)
+        parts.append(one)
     return Solution(
-        cost=sum(one.cost for one in found),
-        bound=sum(one.bound for one in found),
-        counts=np.concatenate([one.counts for one in found]),
-        shares=np.concatenate([one.shares for one in found]),
-        machines={(level, p, w): n for level, one in enumerate(found) for (_, p, w), n in one.machines.items()},
+        cost=sum(one.cost for one in parts),
+        bound=sum(one.bound for one in parts),
+        counts=np.concatenate([one.counts for one in parts]),
+        shares=np.concatenate([one.shares for one in parts]),
+        machines={(level, p, w): n for level, one in enumerate(parts) for (_, p, w), n in one.machines.items()},
         jobs=(),
-        program_columns=max(one.program_columns for one in found),
-        seconds=sum(one.seconds for one in found),
+        program_columns=max(one.program_columns for one in parts),
+        seconds=sum(one.seconds for one in parts),
     )
 
 
@@ -112,8 +112,8 @@ class _Search:
         self._prove(bound, chosen, self._try(chosen, self._left(0.4)))
         self.progress(0.8)
         if not self._close_enough(self.bound) and len(chosen) < len(everything):
-            found = self._try(everything, self._left(1.0))
-            self.bound = max(self.bound, found.bound if found else -np.inf)
+            solved = self._try(everything, self._left(1.0))
+            self.bound = max(self.bound, solved.bound if solved else -np.inf)
 
     def _by_bucket(self) -> None:
         """Too many columns for one linear program: first those cheapest at some bucket, then those the bound cannot exclude."""
@@ -140,8 +140,8 @@ class _Search:
             if self._close_enough(self.bound):
                 break
             chosen = self._promising(bound, chosen)
-            found = self._try(chosen, self._left(share))
-            self._prove(bound, chosen, found)
+            solved = self._try(chosen, self._left(share))
+            self._prove(bound, chosen, solved)
             self.progress(0.3 + 0.7 * share)
             if self._close_enough(self.bound):
                 break
@@ -161,8 +161,8 @@ class _Search:
             best = min(range(len(pool.options)), key=lambda w: pool.options[w].price)
             key = (0, int(problem.pool_of[j]), best)
             machines[key] = machines.get(key, 0) + int(counts[j])
-        known = StartingPlan(counts[None, :], machines)
-        return self._try(np.flatnonzero(counts), min(2.0, self._left(0.1)), known) is not None
+        initial = StartingPlan(counts[None, :], machines)
+        return self._try(np.flatnonzero(counts), min(2.0, self._left(0.1)), initial) is not None
 
     def _left(self, share: float) -> float:
         """Seconds of a share of the time left."""
@@ -193,25 +193,27 @@ class _Search:
     def _limited(self) -> list[int]:
         pools = self.problem.pools
         return [
-            j for j, p in enumerate(self.problem.pool_of.tolist()) if any(np.isfinite(option.most) for option in pools[p].options)
+            j
+            for j, p in enumerate(self.problem.pool_of.tolist())
+            if any(np.isfinite(option.limit) for option in pools[p].options)
         ]
 
-    def _try(self, chosen: Ints, seconds: float, known: StartingPlan | None = None) -> ProgramSolution | None:
-        known = known or self._known(chosen)
-        found = Program(self.problem, chosen).solve(seconds, self.gap, known)
-        if found is not None and (self.best is None or found.cost < self.best[1].cost):
-            self.best = chosen, found
-        return found
+    def _try(self, chosen: Ints, seconds: float, initial: StartingPlan | None = None) -> ProgramSolution | None:
+        initial = initial or self._best_as_start(chosen)
+        solved = Program(self.problem, chosen).solve(seconds, self.gap, initial)
+        if solved is not None and (self.best is None or solved.cost < self.best[1].cost):
+            self.best = chosen, solved
+        return solved
 
-    def _known(self, chosen: Ints) -> StartingPlan | None:
+    def _best_as_start(self, chosen: Ints) -> StartingPlan | None:
         """The best plan so far, if these columns can express it."""
         if self.best is None:
             return None
-        mine, found = self.best
+        mine, solved = self.best
         counts = np.zeros((self.problem.levels, len(self.problem.columns)), dtype=np.int64)
-        counts[:, mine] = found.counts
+        counts[:, mine] = solved.counts
         return (
-            StartingPlan(counts, found.machines)
+            StartingPlan(counts, solved.machines)
             if set(np.flatnonzero(counts.any(axis=0)).tolist()) <= set(chosen.tolist())
             else None
         )
@@ -234,22 +236,22 @@ class _Search:
         used = self.best[0][self.best[1].counts.sum(axis=0) > 0].tolist() if self.best else []
         return np.unique(np.array([*promising, *used, *self._limited()[:FIRST_COLUMNS]] or before.tolist(), dtype=np.int64))
 
-    def _prove(self, bound: Bound, chosen: Ints, found: ProgramSolution | None) -> None:
+    def _prove(self, bound: Bound, chosen: Ints, solved: ProgramSolution | None) -> None:
         """Raise the bound: a plan costs at least the program's bound, or that of a column outside the program that it uses."""
-        if found is None:
+        if solved is None:
             return
         left = self.free.copy()
         left[chosen] = False
         others = float(bound.with_column[left].min()) + self.job_cost if left.any() else np.inf
-        self.bound = max(self.bound, min(found.bound, others))
+        self.bound = max(self.bound, min(solved.bound, others))
 
     def _last(self) -> Solution | None:
         """No plan in the columns tried: solve the program of all of them in the time left."""
         everything = np.flatnonzero(self.free)
-        found = Program(self.problem, everything).solve(self._left(1.0), self.gap)
-        if found is None:
+        solved = Program(self.problem, everything).solve(self._left(1.0), self.gap)
+        if solved is None:
             return None
-        return _of_all_columns(self.problem, everything, found, max(self.bound, found.bound), monotonic() - self.start)
+        return _of_all_columns(self.problem, everything, solved, max(self.bound, solved.bound), monotonic() - self.start)
 
 
 def fewest_kinds(problem: Problem, solution: Solution, tolerance: float, seconds: float = 5.0) -> Solution:
@@ -262,10 +264,10 @@ def fewest_kinds(problem: Problem, solution: Solution, tolerance: float, seconds
     start = monotonic()
     pools = sorted({p for _, p, _ in solution.machines})
     chosen = np.flatnonzero(np.isin(problem.pool_of, pools))
-    found = Program(problem, chosen).simplest(seconds, solution.cost * (1 + tolerance))
-    if found is None or len({(p, w) for _, p, w in found.machines}) >= kinds:
+    simpler = Program(problem, chosen).simplest(seconds, solution.cost * (1 + tolerance))
+    if simpler is None or len({(p, w) for _, p, w in simpler.machines}) >= kinds:
         return solution
-    return _of_all_columns(problem, chosen, found, solution.bound, solution.seconds + monotonic() - start)
+    return _of_all_columns(problem, chosen, simpler, solution.bound, solution.seconds + monotonic() - start)
 
 
 def _min_job_cost(problem: Problem, k: int) -> float:
@@ -288,10 +290,10 @@ def _empty(problem: Problem) -> Solution:
     return Solution(0.0, 0.0, counts, shares, {}, (), 0, 0.0)
 
 
-def _of_all_columns(problem: Problem, chosen: Ints, found: ProgramSolution, bound: float, seconds: float) -> Solution:
+def _of_all_columns(problem: Problem, chosen: Ints, solved: ProgramSolution, bound: float, seconds: float) -> Solution:
     """A program's solution as one over all columns of the problem."""
     counts = np.zeros((problem.levels, len(problem.columns)), dtype=np.int64)
     shares = np.zeros((problem.levels, len(problem.columns), problem.demand.shape[1]))
-    counts[:, chosen], shares[:, chosen] = found.counts, found.shares
-    proven = max(0.0, min(bound, found.cost))
-    return Solution(found.cost, proven, counts, shares, found.machines, found.jobs, len(chosen), seconds, found.change)
+    counts[:, chosen], shares[:, chosen] = solved.counts, solved.shares
+    proven = max(0.0, min(bound, solved.cost))
+    return Solution(solved.cost, proven, counts, shares, solved.machines, solved.jobs, len(chosen), seconds, solved.change)

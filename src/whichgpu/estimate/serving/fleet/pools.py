@@ -16,7 +16,7 @@ Role = Literal["both", "prefill", "decode"]
 ROLES: tuple[Role, ...] = ("both", "prefill", "decode")
 Policy = Literal["least", "shares", "lengths"]
 POLICIES: tuple[Policy, ...] = ("least", "shares", "lengths")
-MAX_REPLICAS = 10_000
+MAX_REPLICAS = 10_000  # of one pool; bounds the simulation's memory and time (assumed)
 MAX_INTERRUPTION_RATE = 1e5  # per machine and hour; at one every 36 ms no request is ever answered
 UNLIMITED = Port(float("inf"), float("inf"), 0.0, 0.0)
 

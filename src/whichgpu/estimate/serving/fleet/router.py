@@ -8,7 +8,7 @@ from whichgpu.estimate.serving.fleet.pools import Fleet
 from whichgpu.estimate.serving.fleet.spot_machines import ReplicaMachine
 from whichgpu.estimate.serving.scheduler import Scheduler
 
-NO_WORKER = -1
+NO_WORKER = -1  # in place of a scheduler's index
 
 
 class Router:
@@ -92,7 +92,7 @@ class Router:
     def _least_loaded(self, pools: list[int]) -> int:
         """Scheduler with the least load for its weight; ties are broken in turn."""
         self._routed += 1
-        schedulers, pending, best, least = self._schedulers, self.pending, NO_WORKER, 0.0
+        schedulers, pending, best, min_load = self._schedulers, self.pending, NO_WORKER, 0.0
         for pool in pools:
             weight, indices = self._pools[pool].weight, self._open[pool]
             count = len(indices)
@@ -101,8 +101,8 @@ class Router:
             for step in range(count):
                 index = indices[start + step - count]
                 load = (pending[index] if by_tokens else schedulers[index].load + 1) / weight
-                if best < 0 or load < least:
-                    best, least = index, load
+                if best < 0 or load < min_load:
+                    best, min_load = index, load
         return best
 
     def _can_enter(self, index: int, tokens: int) -> bool:

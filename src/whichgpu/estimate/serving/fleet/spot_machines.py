@@ -24,7 +24,7 @@ class ReplicaMachine:
     spot: bool
     open: bool
     since: float | None = None
-    held: list[tuple[float, float]] = field(default_factory=list)
+    rented_spans: list[tuple[float, float]] = field(default_factory=list)
 
     def start(self, now: float) -> None:
         """Hold it from now on."""
@@ -34,13 +34,13 @@ class ReplicaMachine:
     def stop(self, now: float) -> None:
         """Give it back."""
         if self.since is not None:
-            self.held.append((self.since, now))
+            self.rented_spans.append((self.since, now))
             self.since = None
 
     def seconds(self, end: float) -> float:
         """Seconds for which it was held until `end`."""
         current = [] if self.since is None else [(self.since, end)]
-        return sum(max(0.0, min(high, end) - min(low, end)) for low, high in (*self.held, *current))
+        return sum(max(0.0, min(high, end) - min(low, end)) for low, high in (*self.rented_spans, *current))
 
 
 class SpotEvent(IntEnum):

@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from whichgpu.estimate.time.curves.gemm import resident_share
-from whichgpu.estimate.time.curves.gpus import GpuColumns
-from whichgpu.estimate.time.curves.power import power_bound
+from whichgpu.estimate.time.curves.gpus import GpuColumns, power_bound
 from whichgpu.estimate.time.curves.stack import Array, Mask, OperatorStack, Parameters, soft_max
 from whichgpu.estimate.time.curves.tiles import CONV_TILES, GemmShapes, TileModel, tiled_seconds
 from whichgpu.estimate.time.units import UNITS
@@ -18,7 +17,7 @@ FEW_CHANNELS, PADDED_CHANNELS, ENGINE_PADDED_CHANNELS = 8.0, 4.0, 16.0
 # Winograd kernels: fewest channels with NHWC and NCHW; NHWC pixels of an image in forward; fewest NHWC pixels for gradients.
 WINOGRAD_NHWC_CHANNELS, WINOGRAD_NCHW_CHANNELS = 128.0, 32.0
 WINOGRAD_MIN_PIXELS, WINOGRAD_MAX_PIXELS = 100.0, 900.0
-WINOGRAD_GRADIENT_PIXELS = 700.0
+WINOGRAD_GRADIENT_PIXELS = 700.0  # of an NHWC image
 WINOGRAD_SAVING = 2.25  # multiplications saved by the smallest transform, F(2x2, 3x3)
 MAX_DEPTHWISE_TAPS = 25.0  # taps beyond which fp32 depthwise gradients have no NHWC kernel of their own
 DEPTHWISE_WARPS = 8.0  # most warps that sum the gradient of one depthwise weight: one per image
@@ -32,13 +31,13 @@ def seconds(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
         compute = np.where(depthwise, _depthwise_seconds(stack, gpus, p), compute)
     np.maximum(compute, power_bound(min_flops(stack, gpus), stack.unit, gpus, p), out=compute)
     moved = moved_bytes(stack)
-    transfer = resident_share(moved, stack.size("resident", p["conv.resident"]), gpus, p)
-    transfer *= 1.0 / p["conv.cache"] - 1.0
+    transfer = resident_share(moved, stack.size("resident", p["conv.recent_share"]), gpus, p)
+    transfer *= 1.0 / p["conv.l2_speedup"] - 1.0
     transfer += 1.0
-    transfer *= moved / stack.parameter(p, "conv.bandwidth")
+    transfer *= moved / stack.parameter(p, "conv.bandwidth_share")
     transfer /= gpus.bandwidth
     start = _start_seconds(stack, depthwise, p) * gpus.latency
-    return soft_max(compute, transfer, p["conv.sharpness"]) + _layout_conversion(stack, gpus, p) + start
+    return soft_max(compute, transfer, p["conv.overlap_exponent"]) + _layout_conversion(stack, gpus, p) + start
 
 
 def moved_bytes(stack: OperatorStack) -> Array:
@@ -64,7 +63,7 @@ def _implicit_gemm(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Arr
     unit, row = stack.unit, UNITS[stack.unit]
     cin, cout, groups, taps = (stack.size(name) for name in ("cin", "cout", "groups", "kernel"))
     pixels = stack.size("batch") * stack.size("height") * stack.size("width")
-    inner = np.where(groups > 1, np.minimum(np.maximum(cin / groups, p["conv.block"]), cin), cin)
+    inner = np.where(groups > 1, np.minimum(np.maximum(cin / groups, p["conv.min_group_channels"]), cin), cin)
     outer = cout * inner / cin
     few, nchw = _has_few_channels(stack), _is_nchw(stack)
     if row.below_16_bits:  # Engines that compute in these units pad images themselves.
@@ -77,47 +76,57 @@ def _implicit_gemm(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Arr
         np.where(wgrad, inner * taps, np.where(dgrad, inner, outer)),
         np.where(wgrad, pixels, np.where(dgrad, outer, inner) * taps),
     )
-    unsplit = nchw & stack.is_kind("conv") & (row.product_class == "single")  # No such kernel splits k.
-    split = np.where(wgrad, p["conv.split.wgrad"], np.where(unsplit, np.inf, p["conv.split"]))
+    unsplit = nchw & stack.is_kind("conv") & (row.product_class == "fp32")  # No such kernel splits k.
+    split = np.where(unsplit, np.inf, stack.parameter(p, "conv.split_k_work_ratio"))
     tiles = _tile_model(unit, taps, split, p)
     compute = tiled_seconds(gemms, tiles, unit, gpus) / _peak_share(stack, taps, gpus, p)
     transformed = _uses_winograd(stack) & (gpus.winograd > 0) & ((unit == "fp32") | (gpus.matrix_convolutions < 1))
     if transformed.any():
-        planar = np.where(_has_ampere_kernels(gpus), p["conv.winograd.plane"], p["conv.winograd.planar"])
-        gain = np.where(nchw, planar, p["conv.winograd"])
-        setup = np.where(nchw, 0.0, cin * cout * p["conv.winograd_setup"]) / (gpus.sms * gpus.clock)
+        with_ampere, before_ampere = p["conv.winograd_speedup.nchw"], p["conv.winograd_speedup.nchw_before_ampere"]
+        nchw_speedup = np.where(_has_ampere_kernels(gpus), with_ampere, before_ampere)
+        gain = np.where(nchw, nchw_speedup, p["conv.winograd_speedup"])
+        setup = np.where(nchw, 0.0, cin * cout * p["conv.winograd_filter_transform_clocks"]) / (gpus.sms * gpus.clock)
         compute = np.where(transformed, np.minimum(compute, compute / gain + setup), compute)
-    strided = np.where(dgrad & (stack.size("stride") > 1) & (taps > 1), p["conv.stride"], 1.0)
-    compute *= strided * np.where(groups > 1, p["conv.grouped"], 1.0)
+    strided = np.where(dgrad & (stack.size("stride") > 1) & (taps > 1), p["conv.strided_dgrad_slowdown"], 1.0)
+    compute *= strided * np.where(groups > 1, p["conv.grouped_slowdown"], 1.0)
     if few.any() and not row.below_16_bits:
         padded = replace(gemms, n=np.where(wgrad, cin * taps, gemms.n), k=np.where(wgrad, pixels, PADDED_CHANNELS * taps))
-        slower = np.where(nchw, p["conv.few.turned"], 1.0) if row.product_class != "single" else 1.0
-        share = stack.parameter(p, f"conv.few.{row.conv_class}")
+        slower = np.where(nchw, p["conv.few_channels_nchw_slowdown"], 1.0) if row.product_class != "fp32" else 1.0
+        share = stack.parameter(p, f"conv.few_channels_peak_share.{row.conv_class}")
         if row.conv_class == "fp32":
-            share = np.where(nchw & ~_has_ampere_kernels(gpus), stack.parameter(p, "conv.few.planar"), share)
+            older_share = stack.parameter(p, "conv.few_channels_peak_share.nchw_before_ampere")
+            share = np.where(nchw & ~_has_ampere_kernels(gpus), older_share, share)
         compute = np.where(few, tiled_seconds(padded, tiles, "fp32", gpus) * (slower / share), compute)
     return compute
 
 
 def _tile_model(unit: str, taps: Array, split: Array, p: Parameters) -> TileModel:
-    if UNITS[unit].product_class == "single":
-        return TileModel(CONV_TILES, p["conv.edge.fp32"], p["conv.ramp.fp32"], split, p["conv.split_seconds"])
-    edge = np.where(taps > 1, p["conv.edge"], p["gemm.edge"])
-    return TileModel(CONV_TILES, edge, p["conv.ramp"], split, p["conv.split_seconds"])
+    if UNITS[unit].product_class == "fp32":
+        simt_edge, simt_fill = p["conv.half_rate_intensity.fp32"], p["conv.k_pipeline_fill.fp32"]
+        return TileModel(CONV_TILES, simt_edge, simt_fill, split, p["conv.split_k_seconds"])
+    edge = np.where(taps > 1, p["conv.half_rate_intensity"], p["gemm.half_rate_intensity"])
+    return TileModel(CONV_TILES, edge, p["conv.k_pipeline_fill"], split, p["conv.split_k_seconds"])
 
 
 def _peak_share(stack: OperatorStack, taps: Array, gpus: GpuColumns, p: Parameters) -> Array:
     """Share of peak. Chips without matrix units run every unit as libraries do best there: as fp32 NCHW kernels."""
     unit = UNITS[stack.unit].conv_class
-    share = np.where(taps > 1, stack.parameter(p, f"conv.share.{unit}"), stack.parameter(p, f"conv.share1.{unit}"))
-    planar = stack.parameter(p, "conv.planar")
+    share = _by_filter(stack, taps, unit, p)
+    before_ampere = stack.parameter(p, "conv.peak_share.nchw_before_ampere")
     if unit == "fp32":
-        ampere = np.where(taps > 1, stack.parameter(p, "conv.plane"), stack.parameter(p, "conv.plane1"))
-        share = np.where(_is_nchw(stack), np.where(_has_ampere_kernels(gpus), ampere, planar), share)
+        nchw = np.where(_has_ampere_kernels(gpus), _by_filter(stack, taps, "fp32_nchw", p), before_ampere)
+        share = np.where(_is_nchw(stack), nchw, share)
     else:
         fed = share ** np.sqrt(gpus.sm_rate_vs_reference[stack.unit])  # Slower matrix units are easier to feed.
-        share = np.where(gpus.matrix_convolutions > 0, fed, planar * gpus.dot_product_share)
-    return share * gpus.architecture_factor(p, f"gemm.factor.{UNITS[stack.unit].product_class}")
+        share = np.where(gpus.matrix_convolutions > 0, fed, before_ampere * gpus.dot_product_share)
+    return share * gpus.architecture_factor(p, f"gemm.architecture_multiplier.{UNITS[stack.unit].product_class}")
+
+
+def _by_filter(stack: OperatorStack, taps: Array, kernel: str, p: Parameters) -> Array:
+    """Share of peak of these kernels: 1x1 filters have one of their own."""
+    return np.where(
+        taps > 1, stack.parameter(p, f"conv.peak_share.{kernel}"), stack.parameter(p, f"conv.peak_share_1x1.{kernel}")
+    )
 
 
 def _has_ampere_kernels(gpus: GpuColumns) -> Mask:
@@ -137,15 +146,15 @@ def _uses_winograd(stack: OperatorStack) -> Mask:
     NHWC has such kernels for small images only, and for gradients on larger ones; NCHW has some for 5x5 filters too (by Fourier
     transforms, arXiv 1412.7580).
     """
-    fewest = np.minimum(stack.size("cin"), stack.size("cout"))
-    most = np.maximum(stack.size("cin"), stack.size("cout"))
+    smallest = np.minimum(stack.size("cin"), stack.size("cout"))
+    largest = np.maximum(stack.size("cin"), stack.size("cout"))
     image = stack.size("height") * stack.size("width")
-    forward = (fewest >= WINOGRAD_NHWC_CHANNELS) & (image >= WINOGRAD_MIN_PIXELS) & (image <= WINOGRAD_MAX_PIXELS)
-    gradient = (most >= WINOGRAD_NHWC_CHANNELS) & (image >= WINOGRAD_GRADIENT_PIXELS)
+    forward = (smallest >= WINOGRAD_NHWC_CHANNELS) & (image >= WINOGRAD_MIN_PIXELS) & (image <= WINOGRAD_MAX_PIXELS)
+    gradient = (largest >= WINOGRAD_NHWC_CHANNELS) & (image >= WINOGRAD_GRADIENT_PIXELS)
     nhwc = np.where(stack.is_kind("conv"), forward, gradient)
     dense: Mask = (stack.size("stride") <= 1) & (stack.size("groups") <= 1)
     three, five = (stack.size("kernel") == taps for taps in (9, 25))
-    has_kernel: Mask = np.where(_is_nchw(stack), (three | five) & (fewest >= WINOGRAD_NCHW_CHANNELS), three & nhwc)
+    has_kernel: Mask = np.where(_is_nchw(stack), (three | five) & (smallest >= WINOGRAD_NCHW_CHANNELS), three & nhwc)
     return dense & has_kernel
 
 
@@ -160,14 +169,14 @@ def _depthwise_seconds(stack: OperatorStack, gpus: GpuColumns, p: Parameters) ->
     """Seconds of every tap of every pixel on CUDA cores; the input's gradient visits the pixels that a stride skips, too."""
     taps = stack.size("kernel")
     visits = stack.flops / 2.0 * np.where(stack.is_kind("conv_dgrad"), stack.size("stride") ** 2, 1.0)
-    per_pixel = 1.0 + p["conv.tap.besides"] / taps  # clocks of a pixel beyond those of its taps
+    per_pixel = 1.0 + p["conv.depthwise_pixel_taps"] / taps  # clocks of a pixel beyond those of its taps
     if UNITS[stack.unit].bytes > 2.0:
-        clocks = visits * stack.parameter(p, "conv.tap.single") * per_pixel
-        large = np.where(taps > MAX_DEPTHWISE_TAPS, stack.parameter(p, "conv.tap.far"), 1.0)
+        clocks = visits * stack.parameter(p, "conv.depthwise_clocks_per_tap.fp32_nhwc") * per_pixel
+        large = np.where(taps > MAX_DEPTHWISE_TAPS, stack.parameter(p, "conv.depthwise_large_filter_slowdown"), 1.0)
         clocks = np.where(_is_nchw(stack), _depthwise_nchw_clocks(stack, visits, p), clocks * large)
     else:
-        clocks = visits * stack.parameter(p, "conv.tap.half") * per_pixel
-        clocks = clocks * np.where(_is_nchw(stack), p["conv.tap.turned"], 1.0)
+        clocks = visits * stack.parameter(p, "conv.depthwise_clocks_per_tap.16bit") * per_pixel
+        clocks = clocks * np.where(_is_nchw(stack), p["conv.depthwise_nchw_slowdown.16bit"], 1.0)
     return clocks / (gpus.sms * gpus.clock)
 
 
@@ -175,8 +184,10 @@ def _depthwise_nchw_clocks(stack: OperatorStack, visits: Array, p: Parameters) -
     """SM clocks of PyTorch's own fp32 NCHW depthwise kernels; the weight gradient starts some warps for each weight."""
     taps = stack.size("kernel")
     warps = stack.size("cin") * taps * np.minimum(stack.size("batch"), DEPTHWISE_WARPS)
-    warp_start = np.where(stack.is_kind("conv_wgrad"), warps * p["conv.tap.warp"], 0.0)
-    return visits * (stack.parameter(p, "conv.tap.plane") + stack.parameter(p, "conv.tap.pixel") / taps) + warp_start
+    warp_start = np.where(stack.is_kind("conv_wgrad"), warps * p["conv.depthwise_clocks_per_warp"], 0.0)
+    per_tap = stack.parameter(p, "conv.depthwise_clocks_per_tap.fp32_nchw")
+    per_pixel = stack.parameter(p, "conv.depthwise_clocks_per_pixel.fp32_nchw")
+    return visits * (per_tap + per_pixel / taps) + warp_start
 
 
 def _layout_conversion(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
@@ -184,19 +195,21 @@ def _layout_conversion(stack: OperatorStack, gpus: GpuColumns, p: Parameters) ->
     image = stack.size("height") * stack.size("width")
     direct = (stack.size("kernel") <= 1) & (stack.size("stride") <= 1) & (np.mod(image, 8.0) == 0)
     transposed = _is_nchw(stack) & ~direct & ~_is_depthwise(stack) & ~_has_few_channels(stack)
-    if UNITS[stack.unit].product_class != "tensor" or not transposed.any():
+    if UNITS[stack.unit].product_class != "16bit" or not transposed.any():
         return np.zeros((1, 1, 1))
     unit = UNITS[stack.unit].conv_class
-    cost = (stack.read + stack.write) * (p[f"conv.turn.{unit}"] / gpus.bandwidth) + p[f"conv.turn_seconds.{unit}"]
+    passes, fixed = p[f"conv.layout_conversion_passes.{unit}"], p[f"conv.layout_conversion_seconds.{unit}"]
+    cost = (stack.read + stack.write) * (passes / gpus.bandwidth) + fixed
     return np.where(transposed & (gpus.matrix_convolutions > 0), cost, 0.0)
 
 
 def _start_seconds(stack: OperatorStack, depthwise: Mask, p: Parameters) -> Array:
     """Minimum seconds of a kernel: gathering neighbours takes longer to start, and fp32 starts each group anew."""
     unit, taps = UNITS[stack.unit].conv_class, stack.size("kernel")
-    dense = stack.parameter(p, f"conv.start.{unit}") + np.where(taps > 1, stack.parameter(p, "conv.gather_seconds"), 0.0)
+    gather = np.where(taps > 1, stack.parameter(p, "conv.gather_fixed_seconds"), 0.0)
+    dense = stack.parameter(p, f"conv.fixed_seconds.{unit}") + gather
     if unit == "fp32":
-        dense = dense + (stack.size("groups") - 1.0) * stack.parameter(p, "conv.group_seconds")
-    tap = p["conv.tap_seconds.half" if UNITS[stack.unit].bytes <= 2.0 else "conv.tap_seconds.single"]
+        dense = dense + (stack.size("groups") - 1.0) * stack.parameter(p, "conv.group_fixed_seconds")
+    tap = p[f"conv.depthwise_seconds_per_tap.{'16bit' if UNITS[stack.unit].bytes <= 2.0 else 'fp32'}"]
     latency = np.where(_is_nchw(stack) | ~stack.is_kind("conv"), 0.0, taps * tap)
-    return np.where(depthwise, stack.parameter(p, "conv.start.depthwise") + latency, dense)
+    return np.where(depthwise, stack.parameter(p, "conv.fixed_seconds.depthwise") + latency, dense)

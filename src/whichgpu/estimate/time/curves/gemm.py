@@ -6,8 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from whichgpu.estimate.time.curves.gpus import GpuColumns
-from whichgpu.estimate.time.curves.power import power_bound
+from whichgpu.estimate.time.curves.gpus import GpuColumns, power_bound
 from whichgpu.estimate.time.curves.stack import Array, Mask, OperatorStack, Parameters, soft_max
 from whichgpu.estimate.time.curves.tiles import SIMT_TILES, TENSOR_TILES, GemmShapes, TileModel, tiled_seconds
 from whichgpu.estimate.time.units import UNITS
@@ -30,11 +29,11 @@ def seconds_and_read_share(stack: OperatorStack, gpus: GpuColumns, p: Parameters
     gemms = GemmShapes(batch, np.where(grouped, m / np.maximum(batch, 1.0), m), stack.size("n"), stack.size("k"))
     # Kernels of many small GEMMs load single numbers, several tiles per SM, and need no alignment.
     small = (batch > 1) & (gemms.m <= SMALL_SIDE) & (gemms.n <= SMALL_SIDE)
-    single = UNITS[unit].product_class == "single"
+    single = UNITS[unit].product_class == "fp32"
     odd = np.zeros_like(gemms.m, dtype=bool) if single else misaligned(stack, gemms) & ~small
     compute = tiled_seconds(gemms, tile_model(unit, odd, small, p), unit, gpus)
     emulated = np.asarray(UNITS[unit].below_16_bits & (gpus.native.get(unit, np.ones(1)) == 0))  # weights are dequantised
-    dequantised = stack.is_kind("unpack_gemm") | (emulated & ~grouped)
+    dequantised = stack.is_kind("weight_only_gemm") | (emulated & ~grouped)
     if dequantised.any():  # These kernels have tiles of as few rows as there are and split k over all SMs.
         compute = np.where(dequantised, stack.flops / rate, compute)
     experts = (stack.size("unpacked", 0.0) > 0) | (emulated & grouped)
@@ -45,7 +44,7 @@ def seconds_and_read_share(stack: OperatorStack, gpus: GpuColumns, p: Parameters
     np.maximum(compute, power_bound(stack.flops, unit, gpus, p), out=compute)
     memory, row_by_row = bandwidth_seconds(stack, gemms, small, gpus, p)
     np.minimum(compute, row_by_row, out=compute)
-    total = soft_max(compute, memory, p["gemm.sharpness"]) + p["gemm.start"] * gpus.latency
+    total = soft_max(compute, memory, p["gemm.overlap_exponent"]) + p["gemm.fixed_seconds"] * gpus.latency
     return total, _fourth_power(memory) / (_fourth_power(memory) + _fourth_power(compute) + TINY)
 
 
@@ -57,22 +56,24 @@ def _fourth_power(times: Array) -> Array:
 
 def tile_model(unit: str, odd: Mask, small: Mask, p: Parameters) -> TileModel:
     """Tile choices for GEMMs of a unit."""
-    if UNITS[unit].product_class == "single":
-        return TileModel(SIMT_TILES, p["gemm.edge.fp32"], p["gemm.ramp.fp32"], p["gemm.split.fp32"], p["gemm.split_seconds"])
-    min_side, ramp = np.where(odd, MISALIGNED_TILE_SIDE, 0.0), np.where(small, 0.0, p["gemm.ramp"])
-    return TileModel(TENSOR_TILES, p["gemm.edge"], ramp, p["gemm.split"], p["gemm.split_seconds"], min_side)
+    if UNITS[unit].product_class == "fp32":
+        edge, fill, split = (p[f"gemm.{name}.fp32"] for name in ("half_rate_intensity", "k_pipeline_fill", "split_k_work_ratio"))
+        return TileModel(SIMT_TILES, edge, fill, split, p["gemm.split_k_seconds"])
+    edge, split = p["gemm.half_rate_intensity"], p["gemm.split_k_work_ratio"]
+    min_side, fills = np.where(odd, MISALIGNED_TILE_SIDE, 0.0), np.where(small, 0.0, p["gemm.k_pipeline_fill"])
+    return TileModel(TENSOR_TILES, edge, fills, split, p["gemm.split_k_seconds"], min_side)
 
 
 def peak_share(unit: str, gpus: GpuColumns, p: Parameters) -> Array:
     """Share of peak that large GEMMs achieve, by unit and architecture; less where another unit emulates it."""
-    stated = p.get(f"gemm.share.{unit}", p["gemm.share"])
-    share = gpus.architecture_factor(p, f"gemm.factor.{UNITS[unit].product_class}") * stated
+    stated = p.get(f"gemm.peak_share.{unit}", p["gemm.peak_share"])
+    share = gpus.architecture_factor(p, f"gemm.architecture_multiplier.{UNITS[unit].product_class}") * stated
     if unit == "fp32":
-        share = share * np.where(gpus.wide_fp32 > 0, p["gemm.share.wide"], 1.0)
+        share = share * np.where(gpus.wide_fp32 > 0, p["gemm.peak_share.fp32_128_lanes"], 1.0)
     elif unit == "bf16":
-        share = np.where(gpus.native[unit] > 0, share, p["gemm.share.emulated"])
+        share = np.where(gpus.native[unit] > 0, share, p["gemm.peak_share.bf16_in_fp32"])
     elif UNITS[unit].below_16_bits:
-        share = np.where(gpus.native[unit] > 0, share, p["gemm.share"] * p["gemm.share.widened"])
+        share = np.where(gpus.native[unit] > 0, share, p["gemm.peak_share"] * p["gemm.peak_share.dequantised"])
     return share
 
 
@@ -85,25 +86,26 @@ def misaligned(stack: OperatorStack, gemms: GemmShapes) -> Mask:
 def slowdown(stack: OperatorStack, gemms: GemmShapes, odd: Mask, gpus: GpuColumns, p: Parameters) -> Array:
     """Multiplier of the arithmetic: misaligned rows, transposed operands, weights that must be dequantised."""
     unit = stack.unit
-    factor = np.ones((len(gpus), len(stack.ops), 1)) * stack.parameter(p, "gemm.slowdown")
+    factor = np.ones((len(gpus), len(stack.ops), 1)) * stack.parameter(p, "gemm.arithmetic_slowdown")
     bulk = gpus.bulk_copies > 0  # Bulk copies (TMA) need alignment: falling back costs these chips more.
     if odd.any():
         even = (np.mod(gemms.n, 2.0) == 0) & (np.mod(gemms.k, 2.0) == 0)  # Pairs of elements can still be loaded at once.
-        odd_cost = p["gemm.odd.tf32"] if unit == "tf32" else np.where(even, p["gemm.even"], p["gemm.odd"])
-        cost = np.where(bulk, odd_cost, p["gemm.odd.older"])
+        by_pairs = np.where(even, p["gemm.misaligned_slowdown.even"], p["gemm.misaligned_slowdown"])
+        with_tma = p["gemm.misaligned_slowdown.tf32"] if unit == "tf32" else by_pairs
+        cost = np.where(bulk, with_tma, p["gemm.misaligned_slowdown.before_tma"])
         factor = factor * np.where(odd & (gpus.native[unit] > 0), cost, 1.0)
     if unit == "tf32":
-        dgrad = np.where(stack.has_role("dgrad"), p["gemm.tf32.dgrad"], 1.0)
-        transposed = np.where(stack.has_role("wgrad"), p["gemm.tf32.wgrad"], dgrad)
+        dgrad = np.where(stack.has_role("dgrad"), p["gemm.transposed_slowdown.tf32_dgrad"], 1.0)
+        transposed = np.where(stack.has_role("wgrad"), p["gemm.transposed_slowdown.tf32_wgrad"], dgrad)
         factor = factor * np.where(bulk, transposed, 1.0)
     return factor
 
 
 def dequantised_expert_slowdown(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
     """Minimum slowdown of MoE GEMMs with dequantised weights, full tiles."""
-    dequantising = np.where(stack.size("unpacked", 0.0) > 0, p["gemm.slowdown.unpack_gemm"], 1.0)
+    dequantising = np.where(stack.size("unpacked", 0.0) > 0, p["gemm.arithmetic_slowdown.weight_only_gemm"], 1.0)
     # Kernels that dequantise experts have mma.sync alone, which misses the full rate of chips with asynchronous instructions.
-    return dequantising / np.where(gpus.async_matrix > 0, p["gemm.share.older"], 1.0)
+    return dequantising / np.where(gpus.async_matrix > 0, p["gemm.peak_share.mma_sync"], 1.0)
 
 
 def bandwidth_seconds(
@@ -111,25 +113,27 @@ def bandwidth_seconds(
 ) -> tuple[Array, Array]:
     """Seconds of reading and writing everything once; and of computing row by row, each reading the weights again."""
     moved = stack.read + stack.write
-    share = p.get(f"gemm.bandwidth.{stack.unit}", p["gemm.bandwidth"]) * stack.parameter(p, "gemm.draw")
+    unit_share = p.get(f"gemm.bandwidth_share.{stack.unit}", p["gemm.bandwidth_share"])
+    share = unit_share * stack.parameter(p, "gemm.bandwidth_multiplier")
     if small.any():  # The share grows to the usual one up to four times that size.
         growth = np.clip((np.maximum(gemms.m, gemms.n) / SMALL_SIDE - 1.0) / 3.0, 0.0, 1.0)
-        share = np.where(gemms.batch > 1, p["gemm.small"] + (share - p["gemm.small"]) * growth, share)
-    rate = gpus.bandwidth * gpus.architecture_factor(p, "gemm.factor.bandwidth") * share
+        small_share = p["gemm.bandwidth_share.small_batched"]
+        share = np.where(gemms.batch > 1, small_share + (share - small_share) * growth, share)
+    rate = gpus.bandwidth * gpus.architecture_factor(p, "gemm.architecture_multiplier.bandwidth") * share
     vectors = stack.has_role("gguf", "mmq")
     if vectors.any():  # These kernels keep few loads in flight, which limits the bytes an SM reads per clock.
-        rate = np.where(vectors, np.minimum(rate, p["gemm.gguf"] * gpus.sms * gpus.clock), rate)
+        rate = np.where(vectors, np.minimum(rate, p["gemm.llama_cpp_bytes_per_clock"] * gpus.sms * gpus.clock), rate)
     cached = resident_share(moved, stack.size("resident", 0.0), gpus, p)
-    memory = moved * (1.0 - cached * (1.0 - 1.0 / p["gemm.cache"])) / rate
+    memory = moved * (1.0 - cached * (1.0 - 1.0 / p["gemm.l2_speedup"])) / rate
     weights = gemms.batch * np.maximum(gemms.m, gemms.n) * gemms.k
     repeats = np.maximum(np.minimum(gemms.m, gemms.n) - 1.0, 0.0)  # An expert may have less than a row on average.
-    row_by_row = repeats * weights * p["gemm.vector"] * UNITS[stack.unit].bytes
+    row_by_row = repeats * weights * p["gemm.row_by_row_read_ratio"] * UNITS[stack.unit].bytes
     return memory, row_by_row / gpus.bandwidth
 
 
 def resident_share(moved: Array, recent: Array, gpus: GpuColumns, p: Parameters) -> Array:
     """Share of bytes served by the L2: those touched just before (`recent`), if everything fits."""
     fits = moved / gpus.l2
-    np.subtract(p["cache.full"], fits, out=fits)
-    fits /= p["cache.full"] - p["cache.fits"]
+    np.subtract(p["l2.overflow_share"], fits, out=fits)
+    fits /= p["l2.overflow_share"] - p["l2.fits_share"]
     return recent * np.clip(fits, 0.0, 1.0, out=fits)

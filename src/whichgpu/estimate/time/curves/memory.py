@@ -13,7 +13,7 @@ REGISTER_COLUMNS = 1024.0  # longest softmax row that a block keeps in registers
 TWO_STAGE_ROWS, SECOND_STAGE = 65536.0, 0.2  # rows beyond which PyTorch sums in two stages; relative cost of a row beyond
 FULL_ROW_WIDTH = 768.0  # narrower rows are summed several at once
 VOCABULARY = 16384.0  # wider softmax rows are the loss, whose backward pass is one kernel instead of two
-CUDNN_PLANES = "cudnn_planes"  # cuDNN's batch norm on NCHW images: one block per channel
+CUDNN_NCHW = "cudnn_nchw"  # cuDNN's batch norm on NCHW images: one block per channel
 CHANNEL_CACHE_BYTES = 100.0 * 1024.0  # a channel up to this size stays in the block, which then reads it once
 BLOCK_SHARPNESS, WAVE_SHARPNESS = 4.0, 3.0  # of one block's speed against bandwidth; of several waves of channels against one
 
@@ -22,31 +22,32 @@ def seconds(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
     """Seconds of one call of each kernel, [gpus, operators, batches]."""
     transfer = cache_hit_share(stack, gpus, p)
     moved = (stack.read + stack.write) * byte_passes(stack)
-    transfer *= 1.0 / p["memory.cache"] - 1.0
+    transfer *= 1.0 / p["memory.l2_speedup"] - 1.0
     transfer += 1.0
     transfer *= moved / bandwidth_share(stack, p)
     transfer /= gpus.bandwidth
     pace = 1.0 / (gpus.sms * gpus.clock)
-    total = soft_max(transfer, element_count(stack) * stack.parameter(p, "memory.element") * pace, p["memory.sharpness"])
-    if stack.parameter(p, "memory.serial").any():
+    arithmetic = element_count(stack) * stack.parameter(p, "memory.clocks_per_element") * pace
+    total = soft_max(transfer, arithmetic, p["memory.overlap_exponent"])
+    if stack.parameter(p, "batchnorm.clocks_per_row").any():
         total = channel_bound(stack, gpus, p, total)
-    total += reduction_rows(stack) * stack.parameter(p, "memory.row") * pace
-    total += stack.parameter(p, "memory.start") * gpus.latency
+    total += reduction_rows(stack) * stack.parameter(p, "memory.clocks_per_row") * pace
+    total += stack.parameter(p, "memory.fixed_seconds") * gpus.latency
     return total
 
 
 def cache_hit_share(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
     """Share of the bytes that the L2 still holds."""
-    return resident_share(stack.read + stack.write, stack.size("resident", p["memory.resident"]), gpus, p)
+    return resident_share(stack.read + stack.write, stack.size("resident", p["memory.recent_share"]), gpus, p)
 
 
 def bandwidth_share(stack: OperatorStack, p: Parameters) -> Array:
     """Achieved share of bandwidth; softmax keeps a short row in registers and reads it once."""
-    share = stack.parameter(p, "memory.share")
+    share = stack.parameter(p, "memory.bandwidth_share")
     if not any(op.kind == "softmax" for op in stack.ops):
         return share
     short = stack.is_kind("softmax") & (stack.size("width") <= REGISTER_COLUMNS)
-    return np.where(short, p["memory.share.softmax.short"], share)
+    return np.where(short, p["memory.bandwidth_share.softmax_in_registers"], share)
 
 
 def reduction_rows(stack: OperatorStack) -> Array:
@@ -61,12 +62,13 @@ def reduction_rows(stack: OperatorStack) -> Array:
 def channel_bound(stack: OperatorStack, gpus: GpuColumns, p: Parameters, total: Array) -> Array:
     """Seconds where one block runs over all rows of a channel: no faster than a block, plus a cost per channel."""
     channels = stack.size("width", 0.0) / gpus.sms
-    waves = channels / stack.parameter(p, "memory.abreast")
-    cached_row = UNITS[stack.unit].bytes * stack.parameter(p, "memory.kept")
-    row = np.where(_channel_cached(stack), cached_row, stack.parameter(p, "memory.serial"))
+    waves = channels / stack.parameter(p, "batchnorm.channels_per_sm")
+    cached_row = UNITS[stack.unit].bytes * stack.parameter(p, "batchnorm.cached_clocks_per_byte")
+    row = np.where(_channel_cached(stack), cached_row, stack.parameter(p, "batchnorm.clocks_per_row"))
     block = soft_max(waves, np.ones_like(waves), WAVE_SHARPNESS) * stack.size("rows", 0.0) * row
-    pace = np.where(gpus.native["tf32"] > 0, 1.0, p["memory.older"]) / gpus.clock
-    return soft_max(total, block * pace, BLOCK_SHARPNESS) + channels * stack.parameter(p, "memory.channel") * pace
+    pace = np.where(gpus.native["tf32"] > 0, 1.0, p["batchnorm.pre_ampere_clock_ratio"]) / gpus.clock
+    per_channel = channels * stack.parameter(p, "batchnorm.clocks_per_channel")
+    return soft_max(total, block * pace, BLOCK_SHARPNESS) + per_channel * pace
 
 
 def byte_passes(stack: OperatorStack) -> Array:
@@ -79,7 +81,7 @@ def byte_passes(stack: OperatorStack) -> Array:
 
 def min_byte_share(stack: OperatorStack) -> Array:
     """Share of its bytes that a kernel has to move: one that caches a channel does not read it a second time."""
-    if not any(op.role == CUDNN_PLANES for op in stack.ops):
+    if not any(op.role == CUDNN_NCHW for op in stack.ops):
         return np.ones((len(stack.ops), 1))
     return np.where(_channel_cached(stack), np.where(stack.is_kind("batch_norm"), 2.0 / 3.0, 3.0 / 5.0), 1.0)
 
@@ -88,7 +90,7 @@ def _channel_cached(stack: OperatorStack) -> Mask:
     """Whether a block caches its channel: the input, and in backward the gradient too."""
     tensors = np.where(stack.is_kind("batch_norm_backward"), 2.0, 1.0)
     channel = stack.size("rows", 0.0) * tensors * UNITS[stack.unit].bytes
-    cached: Mask = stack.has_role(CUDNN_PLANES) & (channel <= CHANNEL_CACHE_BYTES)
+    cached: Mask = stack.has_role(CUDNN_NCHW) & (channel <= CHANNEL_CACHE_BYTES)
     return cached
 
 

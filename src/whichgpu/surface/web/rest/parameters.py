@@ -7,7 +7,7 @@ from datetime import date
 from typing import Any
 
 from whichgpu.api.request.field import Field
-from whichgpu.api.request.kinds import SEVERAL, Span
+from whichgpu.api.request.kinds import COLLECTION_TYPES, Span
 from whichgpu.api.request.read import read_field
 from whichgpu.base.dates import parse_as_known
 from whichgpu.base.errors import UsageError
@@ -93,7 +93,7 @@ def _value(field: Field, values: Sequence[Any]) -> Any:
             raise UsageError("given-twice", msg("error.given-twice", name=name), msg("hint.given-twice"))
         return values[0]
     items = [part for value in values for one in (value if isinstance(value, list) else (value,)) for part in _parts(one)]
-    if any(isinstance(item, (*SEVERAL,)) for item in items):
+    if any(isinstance(item, (*COLLECTION_TYPES,)) for item in items):
         raise invalid_field(name, values[0], InvalidValue(msg("wants.one-value")))  # A list inside a list.
     if len(items) > max_items(field):
         raise invalid_field(name, ",".join(map(str, items[:9])), InvalidValue(msg("wants.names", most=max_items(field))))

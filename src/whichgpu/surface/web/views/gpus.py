@@ -10,6 +10,7 @@ from whichgpu.api.facts import catalog as verbs
 from whichgpu.api.request.catalog import GpusRequest
 from whichgpu.api.request.field import Field
 from whichgpu.api.request.kinds import Names, Plain
+from whichgpu.api.workloads.compare import Comparison, compare_hardware
 from whichgpu.base.codec import columns as columns_of
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.messages import Language
@@ -47,7 +48,7 @@ def gpus(page: Page) -> PageContent:
     context: dict[str, Any] = {"form": _form(page), **page_words(language), "rows": None, "error": None, "compared": None}
     try:
         answer = verbs.gpus(with_sort_field(page.request(GpusRequest, "as_of"), Gpu, language), context_of(page))  # type: ignore[arg-type]
-        comparison = verbs.compare_hardware(state["compare"], catalog()) if state["compare"] else None
+        comparison = compare_hardware(state["compare"], catalog()) if state["compare"] else None
         cells = flat_rows(answer.gpus)
         chosen = ",".join(("name", *state["columns"])) if state["columns"] else None
         names = chosen_columns(chosen, cells, COLUMNS, language)
@@ -70,7 +71,7 @@ def gpus(page: Page) -> PageContent:
     return PageContent("gpus.html", context, command, charts)
 
 
-def _side_by_side(comparison: verbs.Comparison, language: Language) -> dict[str, Any]:
+def _side_by_side(comparison: Comparison, language: Language) -> dict[str, Any]:
     cells = flat_rows([one.gpu for one in comparison.compared])
     facts = [name for name in GPU_FACTS if any(row.get(name) not in (None, "") for row in cells)]
     return {

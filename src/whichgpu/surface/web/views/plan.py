@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from whichgpu.api.plan import plan_verb
 from whichgpu.api.request.field import Field
 from whichgpu.api.request.kinds import Plain, Words
 from whichgpu.api.request.load import EstimateRequest
 from whichgpu.api.request.plan import PlanRequest
-from whichgpu.api.verbs import fleet
 from whichgpu.api.workloads import estimate_verb
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.surface.charts.parts import Spec
@@ -40,7 +40,7 @@ def plan(page: Page) -> PageContent:
     charts: dict[str, Spec] = {}
     try:
         if is_fleet:
-            fleet_answer = fleet.plan({**command[1], "time_limit": SOLVER_SECONDS}, context_of(page))  # type: ignore[typeddict-item]
+            fleet_answer = plan_verb.plan({**command[1], "time_limit": SOLVER_SECONDS}, context_of(page))  # type: ignore[typeddict-item]
             context |= fleet_content(fleet_answer, page.language)
             charts = fleet_charts(fleet_answer, page.language)
         else:

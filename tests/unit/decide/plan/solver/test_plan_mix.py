@@ -90,7 +90,7 @@ def test_what_several_cheaper_copies_beat_is_left_out_and_nothing_else() -> None
 
 def test_owned_machines_are_used_first_and_no_more_than_there_are() -> None:
     pools = (
-        Pool("mine", "a", 1, (PriceOption("mine", 0.1, most=2.0, term="owned"),)),
+        Pool("mine", "a", 1, (PriceOption("mine", 0.1, limit=2.0, term="owned"),)),
         Pool("rent", "b", 1, (PriceOption("rent", 2.0),)),
     )
     problem = market(2, 1, pools=pools, columns=("mine", "rent"), rates=np.array([[1.0], [1.0]]), demand=np.array([[5.0]]))
@@ -182,7 +182,7 @@ def test_a_job_waits_for_hours_in_which_enough_owned_machines_are_free() -> None
     """Six of eight serve by day, two by night: a job of eight at once cannot run here, one of six only by night."""
     problem = market(2, 1, rates=np.array([[1.0], [1.0]]))
     pools = (
-        Pool("mine", "g0", 1, (PriceOption("mine", 0.1, most=8.0, term="owned"),)),
+        Pool("mine", "g0", 1, (PriceOption("mine", 0.1, limit=8.0, term="owned"),)),
         replace(problem.pools[1], options=(PriceOption("rent", 9.0),)),
     )
     day = replace(problem, pools=pools, demand=np.array([[6.0], [2.0]]), hours=np.array([0.5, 0.5]), horizon=100.0)

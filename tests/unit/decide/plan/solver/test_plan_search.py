@@ -43,7 +43,7 @@ def limited() -> Problem:
     plain = market(8, 4, 5, rate=12.0)
     cheapest = sorted(range(8), key=lambda p: plain.pools[p].options[0].price)[:2]
     pools = tuple(
-        replace(pool, options=(replace(pool.options[0], most=2.0),)) if p in cheapest else pool
+        replace(pool, options=(replace(pool.options[0], limit=2.0),)) if p in cheapest else pool
         for p, pool in enumerate(plain.pools)
     )
     return replace(plain, pools=pools, quotas=(Quota("few", frozenset(range(4)), 3.0),))
@@ -97,9 +97,9 @@ def gpu_pools(problem: Problem, found: Solution) -> None:
         work = np.where(found.shares[level] > 0, loads[level] * found.shares[level], 0.0).sum(axis=1)
         assert (work <= problem.room * found.counts[level] + 1e-6).all()
     for (_, p, w), count in found.machines.items():
-        assert count <= problem.pools[p].options[w].most
+        assert count <= problem.pools[p].options[w].limit
     for quota in problem.quotas:
-        assert sum(n * problem.pools[p].size for (_, p, _), n in found.machines.items() if p in quota.pools) <= quota.most
+        assert sum(n * problem.pools[p].size for (_, p, _), n in found.machines.items() if p in quota.pools) <= quota.limit
 
 
 @pytest.mark.parametrize("whole", [0, 10**6], ids=["by-bucket", "whole-relaxation"])
@@ -120,7 +120,7 @@ def test_in_parts_the_plan_stands_and_no_plan_is_cheaper_than_its_bound(
 def test_where_the_first_columns_cannot_do_it_all_of_them_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     """No column chosen first may be had often enough; the others make up for it."""
     plain = market(6, 2, 9, rate=10.0)
-    pools = tuple(replace(pool, options=(replace(pool.options[0], most=2.0),)) for pool in plain.pools)
+    pools = tuple(replace(pool, options=(replace(pool.options[0], limit=2.0),)) for pool in plain.pools)
     scarce = replace(plain, pools=pools)
     best = optimum(scarce)
     in_parts(monkeypatch, 0)
@@ -136,7 +136,7 @@ def test_where_the_first_columns_cannot_do_it_all_of_them_are_tried(monkeypatch:
 def test_what_nobody_can_serve_has_no_plan_in_parts_either(whole: int, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = market(6, 2, 9, rate=10.0)
     in_parts(monkeypatch, whole)
-    pools = tuple(replace(pool, options=(replace(pool.options[0], most=0.0),)) for pool in plain.pools)
+    pools = tuple(replace(pool, options=(replace(pool.options[0], limit=0.0),)) for pool in plain.pools)
     assert solve(replace(plain, pools=pools), 0.5) is None
 
 
@@ -147,7 +147,7 @@ def test_levels_that_nothing_ties_together_are_solved_apart_and_one_without_a_pl
     assert found is not None
     assert found.cost == pytest.approx(optimum(both))
     assert {level for level, _, _ in found.machines} == {0, 1}
-    few = tuple(replace(pool, options=(replace(pool.options[0], most=2.0),)) for pool in plain.pools)
+    few = tuple(replace(pool, options=(replace(pool.options[0], limit=2.0),)) for pool in plain.pools)
     assert solve(replace(both, pools=few)) is not None
     assert solve(replace(both, pools=few, demand=both.demand * np.array([[10.0], [1.0]]))) is None  # the peak needs more
 
@@ -180,7 +180,7 @@ def test_at_any_prices_the_bound_is_below_the_optimum_and_below_that_with_each_c
         ({"spot_share": 0.5}, True),  # nobody offers spot
         ({"uses": np.array([1, 1, 2])}, False),
         ({"demand": np.ones((2, 2)), "hours": np.array([0.5, 0.5])}, False),
-        ({"pools": tuple(Pool(f"p{j}", "g", 1, (PriceOption("w", 1.0, most=3.0),)) for j in range(3))}, False),
+        ({"pools": tuple(Pool(f"p{j}", "g", 1, (PriceOption("w", 1.0, limit=3.0),)) for j in range(3))}, False),
     ],
 )
 def test_beginning_by_earnings_is_for_plain_problems(changes: dict[str, Any], fits: bool) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.toy_gpu import NEVER, PLAIN, of, told, toy
 from whichgpu.estimate.time.curves import gemm as curve
-from whichgpu.estimate.time.curves.power import power_bound
+from whichgpu.estimate.time.curves.gpus import power_bound
 from whichgpu.estimate.time.curves.stack import soft_max, stack_numbers
 from whichgpu.estimate.time.curves.tiles import TENSOR_TILES, GemmShapes, TileModel, tiled_seconds
 from whichgpu.estimate.time.operators import Op, gemm
@@ -22,7 +22,7 @@ def cut(
     m: float, n: float, k: float = 1000.0, batch: float = 1.0, tiles: Any = ((256, 128),), gpu: Any = None, **more: Any
 ) -> float:
     sizes = (np.array([[size]]) for size in (batch, m, n, k))
-    told_of: dict[str, Any] = {"edge": 0.0, "ramp": 0.0, "split": NEVER, "split_seconds": 0.0} | more
+    told_of: dict[str, Any] = {"edge": 0.0, "fill": 0.0, "split": NEVER, "split_seconds": 0.0} | more
     return told(tiled_seconds(GemmShapes(*sizes), TileModel(tiles, **told_of), "fp16", gpu or toy()))
 
 
@@ -52,8 +52,8 @@ def test_small_tiles_load_more_for_each_flop() -> None:
 
 
 def test_a_tile_starts_before_its_loads_overlap() -> None:
-    assert cut(256, 128, ramp=100.0) == pytest.approx(1.1 * TILE)
-    assert cut(256, 128, ramp=100.0, gpu=toy(sm_rate_vs_reference={"fp16": 0.5})) == pytest.approx(1.05 * TILE)
+    assert cut(256, 128, fill=100.0) == pytest.approx(1.1 * TILE)
+    assert cut(256, 128, fill=100.0, gpu=toy(sm_rate_vs_reference={"fp16": 0.5})) == pytest.approx(1.05 * TILE)
 
 
 def test_the_inner_sum_is_split_where_that_is_quicker_and_never_beyond_the_whole_rate() -> None:
@@ -81,38 +81,40 @@ FULL = 2 * 2560 * 1280 * 1024 / 1e13
 
 def test_a_large_product_runs_at_the_share_of_peak() -> None:
     assert seconds(product()) == pytest.approx(FULL, rel=1e-3)
-    assert seconds(product(), gemm__share=0.5) == pytest.approx(2 * FULL, rel=1e-3)
-    assert seconds(product(), **{"gemm.share.fp16": 0.25}) == pytest.approx(4 * FULL, rel=1e-3)
-    assert seconds(product(), gemm__start=1.0) == pytest.approx(1.0 + FULL, rel=1e-3)
-    assert seconds(product(), **{"gemm.factor.tensor.Hopper": 0.5, "gemm.factor.tensor.sm_90": 0.5}) == pytest.approx(
-        4 * FULL, rel=1e-3
-    )
+    assert seconds(product(), gemm__peak_share=0.5) == pytest.approx(2 * FULL, rel=1e-3)
+    assert seconds(product(), **{"gemm.peak_share.fp16": 0.25}) == pytest.approx(4 * FULL, rel=1e-3)
+    assert seconds(product(), gemm__fixed_seconds=1.0) == pytest.approx(1.0 + FULL, rel=1e-3)
+    assert seconds(
+        product(), **{"gemm.architecture_multiplier.16bit.Hopper": 0.5, "gemm.architecture_multiplier.16bit.sm_90": 0.5}
+    ) == pytest.approx(4 * FULL, rel=1e-3)
 
 
 def test_a_narrow_product_reads_its_weights() -> None:
     moved = 2 * (8 * 4096 + 4096 * 4096 + 8 * 4096)
     narrow, quick = product(8.0, 4096.0, 4096.0), toy(sustained_rates={"fp16": 1e15}, sm_rates={"fp16": 1e14})
     assert seconds(narrow, quick) == pytest.approx(moved / 1e12, rel=1e-3)
-    assert seconds(narrow, quick, gemm__bandwidth=0.5) == pytest.approx(2 * moved / 1e12, rel=1e-3)
-    assert seconds(narrow, quick, gemm__draw=0.8) == pytest.approx(moved / 0.8e12, rel=1e-3)
-    assert seconds(narrow, quick, **{"gemm.bandwidth.fp16": 0.5}) == pytest.approx(2 * moved / 1e12, rel=1e-3)
-    assert seconds(narrow, quick, **{"gemm.factor.bandwidth.Hopper": 0.5}) == pytest.approx(2 * moved / 1e12, rel=1e-3)
+    assert seconds(narrow, quick, gemm__bandwidth_share=0.5) == pytest.approx(2 * moved / 1e12, rel=1e-3)
+    assert seconds(narrow, quick, gemm__bandwidth_multiplier=0.8) == pytest.approx(moved / 0.8e12, rel=1e-3)
+    assert seconds(narrow, quick, **{"gemm.bandwidth_share.fp16": 0.5}) == pytest.approx(2 * moved / 1e12, rel=1e-3)
+    assert seconds(narrow, quick, **{"gemm.architecture_multiplier.bandwidth.Hopper": 0.5}) == pytest.approx(
+        2 * moved / 1e12, rel=1e-3
+    )
 
 
 def test_rows_one_by_one_read_the_weights_again_for_each() -> None:
     """A product of two rows need not wait for tiles: the weights are read once more, at a cost."""
     two = product(2.0, 4096.0, 4096.0)
     tile = 2 * 64 * 64 * 4096 / 1e12 * 7  # 64 tiles on ten SMs: seven waves
-    assert seconds(two, gemm__vector=1e9) == pytest.approx(max(tile, 4096 * 4096 * 2 / 1e12), rel=2e-3)
+    assert seconds(two, gemm__row_by_row_read_ratio=1e9) == pytest.approx(max(tile, 4096 * 4096 * 2 / 1e12), rel=2e-3)
     memory = 2 * (2 * 4096 + 4096 * 4096 + 2 * 4096) / 1e12
-    assert seconds(two, gemm__vector=1.0) == pytest.approx(memory, rel=2e-3)
+    assert seconds(two, gemm__row_by_row_read_ratio=1.0) == pytest.approx(memory, rel=2e-3)
     again = told(curve.bandwidth_seconds(of(two), GemmShapes(*(np.array([[x]]) for x in (1.0, 2.0, 4096.0, 4096.0))),
-                                         np.array([[False]]), toy(), PLAIN | {"gemm.vector": 3.0})[1])  # fmt: skip
+                                         np.array([[False]]), toy(), PLAIN | {"gemm.row_by_row_read_ratio": 3.0})[1])  # fmt: skip
     assert again == pytest.approx(4096 * 4096 * 3 * 2 / 1e12)
 
 
 def test_what_was_just_touched_comes_from_the_cache_where_all_fits() -> None:
-    p = PLAIN | {"cache.full": 1.0, "cache.fits": 0.5}
+    p = PLAIN | {"l2.overflow_share": 1.0, "l2.fits_share": 0.5}
     shares = [
         told(curve.resident_share(np.array([[size]]), np.array([[0.8]]), toy(), p)) for size in (0.2e6, 0.5e6, 0.75e6, 1e6, 3e6)
     ]
@@ -120,7 +122,7 @@ def test_what_was_just_touched_comes_from_the_cache_where_all_fits() -> None:
     op = product(1.0, 400.0, 400.0)  # 321 kB
     op.sizes = {**op.sizes, "resident": 0.5}
     moved = 2 * (400 + 400 * 400 + 400)
-    assert seconds(op, gemm__cache=4.0) == pytest.approx(moved * (1 - 0.5 * 0.75) / 1e12, rel=1e-3)
+    assert seconds(op, gemm__l2_speedup=4.0) == pytest.approx(moved * (1 - 0.5 * 0.75) / 1e12, rel=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +137,12 @@ def test_rows_must_begin_at_whole_eights(n: float, k: float, role: str, odd: boo
 
 
 def test_misaligned_products_are_slower_where_copies_are_in_bulk() -> None:
-    costs: Any = {"gemm.odd": 4.0, "gemm.even": 3.0, "gemm.odd.tf32": 5.0, "gemm.odd.older": 2.0}
+    costs: Any = {
+        "gemm.misaligned_slowdown": 4.0,
+        "gemm.misaligned_slowdown.even": 3.0,
+        "gemm.misaligned_slowdown.tf32": 5.0,
+        "gemm.misaligned_slowdown.before_tma": 2.0,
+    }
     aligned = seconds(product(2560.0, 1280.0, 1024.0), **costs)
     assert aligned == pytest.approx(FULL, rel=1e-3)
     grown = {2: 1030 / 1024, 1: 1031 / 1024}
@@ -152,7 +159,7 @@ def test_misaligned_products_are_slower_where_copies_are_in_bulk() -> None:
 
 
 def test_tf32_operands_that_lie_the_wrong_way_cost_more_on_newer_chips() -> None:
-    costs: Any = {"gemm.tf32.wgrad": 1.5, "gemm.tf32.dgrad": 1.25}
+    costs: Any = {"gemm.transposed_slowdown.tf32_wgrad": 1.5, "gemm.transposed_slowdown.tf32_dgrad": 1.25}
     for role, cost in (("forward", 1.0), ("dgrad", 1.25), ("wgrad", 1.5)):
         assert seconds(product(unit="tf32", width=4.0, role=role), **costs) == pytest.approx(cost * FULL, rel=1e-3)
         assert seconds(product(role=role), **costs) == pytest.approx(FULL, rel=1e-3)
@@ -161,7 +168,12 @@ def test_tf32_operands_that_lie_the_wrong_way_cost_more_on_newer_chips() -> None
 
 
 def test_units_a_chip_lacks_reach_another_share() -> None:
-    costs: Any = {"gemm.share.emulated": 0.5, "gemm.share.widened": 0.25, "gemm.share.wide": 0.8, "gemm.share": 0.9}
+    costs: Any = {
+        "gemm.peak_share.bf16_in_fp32": 0.5,
+        "gemm.peak_share.dequantised": 0.25,
+        "gemm.peak_share.fp32_128_lanes": 0.8,
+        "gemm.peak_share": 0.9,
+    }
     for unit, width in (("bf16", 2.0), ("fp8", 1.0), ("int8", 1.0), ("fp4", 0.5)):
         has, lacks = (seconds(product(unit=unit, width=width), toy(native={unit: native}), **costs) for native in (1.0, 0.0))
         assert has == pytest.approx(FULL / 0.9, rel=1e-3)
@@ -173,7 +185,7 @@ def test_units_a_chip_lacks_reach_another_share() -> None:
 def test_many_small_products_reach_a_share_of_bandwidth_of_their_own() -> None:
     def small(side: float, share: float = 0.5) -> float:
         op = gemm(side, 64.0, 8.0, "fp16", 2.0, batch=100000.0)
-        return seconds(op, gemm__small=share) * 1e12 / float(op.read + op.write)
+        return seconds(op, gemm__bandwidth_share__small_batched=share) * 1e12 / float(op.read + op.write)
 
     assert small(64.0) == pytest.approx(2.0, rel=0.01)
     assert small(64.0, 1.0) == pytest.approx(1.0, rel=0.01)
@@ -183,20 +195,24 @@ def test_many_small_products_reach_a_share_of_bandwidth_of_their_own() -> None:
 def test_up_to_four_times_that_size_the_share_grows_to_the_usual_one(side: float, share: float) -> None:
     ops = [gemm(64.0, 64.0, 8.0, "fp16", 2.0, batch=1e5), gemm(side, 64.0, 8.0, "fp16", 2.0, batch=1e5)]
     quick = toy(sustained_rates={"fp16": 1e18}, sm_rates={"fp16": 1e17})
-    found = curve.seconds(of(*ops), quick, PLAIN | {"gemm.small": 0.5})[0, 1, 0]
+    found = curve.seconds(of(*ops), quick, PLAIN | {"gemm.bandwidth_share.small_batched": 0.5})[0, 1, 0]
     assert found == pytest.approx((ops[1].read + ops[1].write) / (share * 1e12), rel=1e-3)
 
 
 def test_the_kinds_of_units() -> None:
     assert [UNITS[unit].product_class for unit in ("fp32", "fp64", "int8", "fp8", "fp4", "bf16", "tf32")] == [
-        "single", "single", "integer", "narrow", "narrow", "tensor", "tensor",
+        "fp32", "fp32", "int8", "fp8_fp4", "fp8_fp4", "16bit", "16bit",
     ]  # fmt: skip
     widths = {"fp64": 8.0, "fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5}
     assert {unit: UNITS[unit].bytes for unit in widths} == widths
 
 
 def test_a_board_s_watts_bound_its_flops() -> None:
-    p = {"power.tensor.sm_90": 0.5, "power.tensor.Hopper": 9.0, "power.fp32.Hopper": 2.0}
+    p = {
+        "power.fp16_energy_per_flop.sm_90": 0.5,
+        "power.fp16_energy_per_flop.Hopper": 9.0,
+        "power.fp32_energy_per_flop.Hopper": 2.0,
+    }
     flops = np.array([[1e12]])
     for unit, joules in (
         ("fp16", 0.5),
@@ -225,7 +241,7 @@ def test_numbers_and_arrays_stack() -> None:
 
 
 def test_a_parameter_is_of_kind_and_role_or_of_the_kind_or_of_all() -> None:
-    one, two, three = Op("gemm", "fp16", role="x"), Op("gemm", "fp16", role="y"), Op("unpack_gemm", "fp16", role="x")
+    one, two, three = Op("gemm", "fp16", role="x"), Op("gemm", "fp16", role="y"), Op("weight_only_gemm", "fp16", role="x")
     p = {"a": 1.0, "a.gemm": 2.0, "a.gemm.x": 3.0}
     assert of(one, two, three, one).parameter(p, "a").ravel().tolist() == [3.0, 2.0, 1.0, 3.0]
     assert of(one, two, three).is_kind("gemm").ravel().tolist() == [True, True, False]
@@ -236,6 +252,6 @@ def test_weights_unpacked_on_the_way_leave_no_tile_half_empty() -> None:
     """Sixteen rows: a plain product fills a quarter of its smallest tile, one that unpacks has tiles of as many rows."""
     sizes = {"m": 16.0, "n": 6400.0, "k": 1e5, "batch": 1.0}
     flops = 2 * 16 * 6400 * 1e5
-    plain, packed = (Op(kind, "fp16", flops, 0.0, 0.0, sizes) for kind in ("gemm", "unpack_gemm"))
+    plain, packed = (Op(kind, "fp16", flops, 0.0, 0.0, sizes) for kind in ("gemm", "weight_only_gemm"))
     assert told(curve.seconds(of(packed), toy(), PLAIN)) == pytest.approx(flops / 1e13, rel=1e-3)
     assert told(curve.seconds(of(plain), toy(), PLAIN)) == pytest.approx(4 * flops / 1e13, rel=1e-3)

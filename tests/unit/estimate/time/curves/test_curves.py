@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from tests.toy_gpu import pointwise
+from tests.toy_gpu import elementwise
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.time.curves.evaluate import TIME_CLASSES, merge_equal, operator_seconds, operator_totals
@@ -80,11 +80,11 @@ def every_kind(batch: Number) -> list[Op]:
     products += [gemm(4096.0, 1024.0, batch * 512.0, unit, WIDTHS[unit], role="wgrad") for unit in WIDTHS]
     products += [gemm(128.0, 128.0, 64.0, unit, WIDTHS[unit], batch=batch * 12.0) for unit in ("fp32", "bf16")]
     visited = 8.0 * (1.0 - 0.75**batch)
-    for role in ("fused", "framework"):
+    for role in ("fused", "eager"):
         op = Op("grouped_gemm", "bf16", 2.0 * 2 * batch * 4096 * 1024, visited * 8.4e6, batch * 4096.0, role=role)
         products.append(replace(op, sizes={"m": 2.0 * batch, "n": 4096.0, "k": 1024.0, "batch": visited}))
     for role in ("marlin", "tinygemm", "gguf"):
-        op = Op("unpack_gemm", "fp16", 2.0 * batch * 4096 * 4096, 8.4e6 + batch * 8192, batch * 8192.0, role=role)
+        op = Op("weight_only_gemm", "fp16", 2.0 * batch * 4096 * 4096, 8.4e6 + batch * 8192, batch * 8192.0, role=role)
         products.append(replace(op, sizes={"m": batch, "n": 4096.0, "k": 4096.0, "batch": 1.0}))
     attended = [attention(kind, batch, 32.0, 8.0, 512.0, 512.0, 128.0) for kind in ("attention", "attention_backward")]
     attended += [attention("decode_attention", batch, 32.0, 8.0, 1.0, 4096.0, 128.0, 0.0, role) for role in ("whole", "split")]
@@ -319,9 +319,9 @@ MEASURED = [
     ("h200-sxm", convolution("conv", 128.0, 28.0, 128.0, 128.0, 3.0, "bf16", nhwc=0.0), 100.0, 0.2),
     ("h200-sxm", convolution("conv", 128.0, 28.0, 128.0, 128.0, 3.0, "tf32"), 89.2, 0.25),
     ("h200-sxm", convolution("conv", 128.0, 112.0, 64.0, 128.0, 3.0, "fp32"), 6294.9, 0.3),
-    ("h200-sxm", moved("pointwise", 16384.0, 4096.0, 4.0, 2.0), 94.0, 0.05),
-    ("h200-sxm", moved("pointwise", 128.0, 768.0, 4.0, 2.0), 2.0, 0.15),
-    ("h200-sxm", moved("pointwise", 16384.0, 4096.0, 2.0, 2.0, role="gelu"), 87.1, 0.1),
+    ("h200-sxm", moved("elementwise", 16384.0, 4096.0, 4.0, 2.0), 94.0, 0.05),
+    ("h200-sxm", moved("elementwise", 128.0, 768.0, 4.0, 2.0), 2.0, 0.15),
+    ("h200-sxm", moved("elementwise", 16384.0, 4096.0, 2.0, 2.0, role="gelu"), 87.1, 0.1),
     ("h200-sxm", moved("copy", 8192.0, 1024.0, 2.0, 2.0), 6.2, 0.2),  # within the L2
     ("h200-sxm", moved("copy", 32768.0, 2048.0, 4.0, 4.0, "fp32"), 128.4, 0.1),
     ("h200-sxm", moved("norm", 65536.0, 768.0, 2.0, 2.0), 133.8, 0.15),
@@ -357,14 +357,16 @@ def test_parameters_are_numbers_by_name() -> None:
     known = parameters()
     assert all(np.isfinite(value) and value >= 0 for value in known.values())
     assert all(
-        value <= 1.0 for name, value in known.items() if name.startswith(("memory.share", "gemm.bandwidth", "conv.bandwidth"))
+        value <= 1.0
+        for name, value in known.items()
+        if name.startswith(("memory.bandwidth_share", "gemm.bandwidth_share", "conv.bandwidth_share"))
     )
 
 
 def test_one_batch_and_many_agree() -> None:
     gpus = build_gpu_columns(GPUS[:3])
-    many = operator_seconds([pointwise(BATCHES * 1e4, 2.0, 2.0), gemm(BATCHES, 4096.0, 4096.0, "bf16", 2.0)], gpus).seconds
+    many = operator_seconds([elementwise(BATCHES * 1e4, 2.0, 2.0), gemm(BATCHES, 4096.0, 4096.0, "bf16", 2.0)], gpus).seconds
     for place in (0, 17, 60):
         batch = float(BATCHES[place])
-        one = operator_seconds([pointwise(batch * 1e4, 2.0, 2.0), gemm(batch, 4096.0, 4096.0, "bf16", 2.0)], gpus).seconds
+        one = operator_seconds([elementwise(batch * 1e4, 2.0, 2.0), gemm(batch, 4096.0, 4096.0, "bf16", 2.0)], gpus).seconds
         assert one[..., 0] == pytest.approx(many[..., place])

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.toy_gpu import pointwise
+from tests.toy_gpu import elementwise
 from whichgpu.catalog.engines.record import KernelTraits
 from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.estimate.time.combine import soft_maximum, step_seconds
 from whichgpu.estimate.time.grid import scheduled_sequences, throttling_slowdown
-from whichgpu.estimate.time.lower.eager.kernels import KernelWriter, Tensor
+from whichgpu.estimate.time.lower.eager.kernels import KernelWriter, MatrixSizes
 from whichgpu.estimate.time.lower.eager.layers import LayerPass, eager_layer
 from whichgpu.estimate.time.lower.eager.moe import grouped_gemm
 from whichgpu.estimate.time.lower.eager.optimizer import accumulation_op, optimizer_ops
@@ -70,7 +70,7 @@ def test_norms_with_the_sums_before_them() -> None:
     stream = ROWS * H * 2
     assert kernels(run(), "norm") == [(2 * stream, 2 * stream)] * 2
     assert kernels(run(run_settings=PLAIN), "norm") == [(stream, stream), (1.5 * stream, 1.5 * stream)]
-    assert (3 * stream, stream) in kernels(run(run_settings=PLAIN), "pointwise")  # the sum of a block compiled alone
+    assert (3 * stream, stream) in kernels(run(run_settings=PLAIN), "elementwise")  # the sum of a block compiled alone
     assert len(kernels(run(replace(TINY, norms=4)), "norm")) == 4
     assert len(kernels(run(replace(TINY, parallel_block=True, norms=1)), "norm")) == 1
     assert len(kernels(run(replace(TINY, parallel_block=True)), "norm")) == 2
@@ -79,19 +79,19 @@ def test_norms_with_the_sums_before_them() -> None:
 
 def test_positions_and_the_cache() -> None:
     read = ROWS * (Q + 2 * K) * 2
-    assert kernels(run(), "pointwise", "rotary") == [(read, read)]
-    narrow = kernels(run(step=replace(PROMPT, cache_width=1.0)), "pointwise", "rotary")
+    assert kernels(run(), "elementwise", "rotary") == [(read, read)]
+    narrow = kernels(run(step=replace(PROMPT, cache_width=1.0)), "elementwise", "rotary")
     assert narrow == [(read, ROWS * (Q * 2 + 2 * K))]
     assert next(op.count for op in run() if op.role == "rotary") == 2
     assert next(op.count for op in run(replace(TINY, rope=False)) if op.role == "rotary") == 1
-    assert not kernels(run(replace(TINY, rope=False), replace(PROMPT, cached=False)), "pointwise", "rotary")
+    assert not kernels(run(replace(TINY, rope=False), replace(PROMPT, cached=False)), "elementwise", "rotary")
 
 
 def test_activations_ride_or_are_kernels_of_their_own() -> None:
-    assert kernels(run(), "pointwise", "gated") == [(ROWS * 2 * F * 2, ROWS * F * 2)]
+    assert kernels(run(), "elementwise", "gated") == [(ROWS * 2 * F * 2, ROWS * F * 2)]
     plain = replace(TINY, gated=False)
-    assert (ROWS * F * 2, ROWS * F * 2) in kernels(run(plain), "pointwise", "")
-    assert not kernels(run(plain, run_settings=engine_record("tensorrt").kernels), "pointwise", "")
+    assert (ROWS * F * 2, ROWS * F * 2) in kernels(run(plain), "elementwise", "")
+    assert not kernels(run(plain, run_settings=engine_record("tensorrt").kernels), "elementwise", "")
 
 
 def test_attention_of_prompts_and_tokens() -> None:
@@ -117,12 +117,12 @@ def test_a_mixture_reads_the_experts_it_visits() -> None:
     assert {op.role for op in both} == {"fused"}
     assert products(ops)[2:] == [(ROWS, 8.0, H), (ROWS, 64.0, H), (ROWS, H, 32.0)]  # the router, and the shared expert
     moved = 60 * H * 2
-    assert (moved, ROWS * H * 2) in kernels(ops, "pointwise")
+    assert (moved, ROWS * H * 2) in kernels(ops, "elementwise")
     eager = run(shape, run_settings=PLAIN, mixture=True)
-    assert kernels(eager, "pointwise").count((moved, moved)) == 3  # gathered, weighted, and added by atomics
-    assert {op.role for op in eager if op.kind == "grouped_gemm"} == {"framework"}
-    assert next(op.count for op in ops if op.kind == "pointwise" and op.count == 5) == 5
-    assert (16 * ROWS * 8, 16 * ROWS * 8) in kernels(ops, "pointwise")
+    assert kernels(eager, "elementwise").count((moved, moved)) == 3  # gathered, weighted, and added by atomics
+    assert {op.role for op in eager if op.kind == "grouped_gemm"} == {"eager"}
+    assert next(op.count for op in ops if op.kind == "elementwise" and op.count == 5) == 5
+    assert (16 * ROWS * 8, 16 * ROWS * 8) in kernels(ops, "elementwise")
 
 
 LATENT = replace(TINY, mla=LatentAttention(kv_rank=16, q_rank=24, nope_dim=8, rope_dim=4, value_dim=6))
@@ -153,7 +153,7 @@ def linear(precision: str, run_settings: KernelTraits = SERVING, after_attention
 @pytest.mark.parametrize(
     ("precision", "kind", "unit", "input_bytes", "weight"),
     [("bf16", "gemm", "bf16", 2.0, 2.0), ("fp32", "gemm", "fp32", 4.0, 4.0), ("fp8", "gemm", "fp8", 1.0, 1.0 + 8 / (H * F)),
-     ("int8", "gemm", "int8", 1.0, 1 + 4 / H), ("int4", "unpack_gemm", "bf16", 2.0, 133 / 256),
+     ("int8", "gemm", "int8", 1.0, 1 + 4 / H), ("int4", "weight_only_gemm", "bf16", 2.0, 133 / 256),
      ("nvfp4", "gemm", "fp4", 0.5625, 9 / 16 + 8 / (H * F))],
 )  # fmt: skip
 def test_products_by_how_weights_are_stored(precision: str, kind: str, unit: str, input_bytes: float, weight: float) -> None:
@@ -186,7 +186,7 @@ def test_inputs_are_quantised_before_or_inside() -> None:
     assert len(linear("fp8", inside, after_attention=True)) == 2
     assert len(linear("int4")) == 1
     gguf = linear("q4_k_m", engine_record("llama.cpp").kernels)
-    assert [op.kind for op in gguf] == ["reduce", "unpack_gemm"]
+    assert [op.kind for op in gguf] == ["reduce", "weight_only_gemm"]
     assert gguf[1].role == "gguf"
 
 
@@ -263,7 +263,7 @@ def test_the_cache_of_transformers_is_made_anew() -> None:
     joined = [
         (float(op.read), float(op.write))
         for op in ops
-        if op.role == "join" and op.phase == "forward" and op.sizes["elements"] == 3 * 41 * K
+        if op.role == "concat" and op.phase == "forward" and op.sizes["elements"] == 3 * 41 * K
     ]
     assert joined == [(3 * 41 * K * 2, 3 * 41 * K * 2)] * 2
     (token,) = [op for op in ops if op.kind == "decode_attention"]
@@ -280,7 +280,7 @@ def test_dropout_adds_two_kernels_and_wide_grouped_keys_are_written_out() -> Non
 
 def test_a_grouped_product_and_its_gradients() -> None:
     write = KernelWriter(numerics("bf16"))
-    grouped_gemm(write, Tensor(60.0, H, 2.0), 128.0, 5.0, 8)
+    grouped_gemm(write, MatrixSizes(60.0, H, 2.0), 128.0, 5.0, 8)
     there, back, weights = write.ops
     assert (there.flops, there.read, there.write) == (2 * 60 * H * 128, 60 * H * 2 + 5 * H * 128 * 2, 60 * 128 * 2)
     assert (back.read, back.write) == (60 * 128 * 2 + 5 * H * 128 * 2, 60 * H * 2)
@@ -331,7 +331,7 @@ def test_the_unit_of_most_products() -> None:
     assert dominant_unit_class(ops[:2]) == "single"
     assert dominant_unit_class((ops[0].times(2.0), ops[1])) == "half"
     assert dominant_unit_class(()) == "half"
-    assert dominant_unit_class((gemm(10.0, 10.0, 10.0, "int8", 1.0), pointwise(10.0, 4.0, 4.0))) == "narrow"
+    assert dominant_unit_class((gemm(10.0, 10.0, 10.0, "int8", 1.0), elementwise(10.0, 4.0, 4.0))) == "narrow"
     assert dominant_unit_class((gemm(np.array([1.0, 2.0]), 10.0, 10.0, "tf32", 4.0),)) == "tf32"
 
 

@@ -165,7 +165,7 @@ def test_wide_groups_run_one_after_another() -> None:
 def test_gradients_of_joined_tensors_are_slices() -> None:
     ops = lowered("densenet121", "train")
     assert any(op.role == "strided" and op.phase == "backward" for op in ops)
-    assert sum(float(op.count) for op in ops if op.kind == "transpose" and op.role == "join") == 62
+    assert sum(float(op.count) for op in ops if op.kind == "transpose" and op.role == "concat") == 62
 
 
 def test_accumulation_repeats_all_but_the_optimizer() -> None:
@@ -177,9 +177,9 @@ def test_accumulation_repeats_all_but_the_optimizer() -> None:
 def test_what_the_cache_may_hold_is_everything_without_gradients_and_no_weights_ever() -> None:
     for op in lowered("resnet50", precision="fp32"):
         assert 0.0 <= float(op.sizes.get("resident", 0.0)) <= 1.0
-        assert op.kind != "pointwise" or op.sizes.get("resident", 1.0) == 1.0
+        assert op.kind != "elementwise" or op.sizes.get("resident", 1.0) == 1.0
     step = lowered("resnet50", "train", precision="amp-bf16")
-    gradients = [op for op in step if op.role == "widen" and op.phase == "backward"]
+    gradients = [op for op in step if op.role == "upcast" and op.phase == "backward"]
     assert gradients
     assert all(op.sizes["resident"] == 0.0 for op in gradients)
 

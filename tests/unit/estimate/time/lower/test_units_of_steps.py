@@ -115,12 +115,12 @@ def moved(task: Any = "forward", **fields: Any) -> dict[tuple[str, str], tuple[f
 
 def test_a_perceptron_s_kernels() -> None:
     """One ReLU between two layers; in training the loss and the gradients of both biases."""
-    assert moved() == {("forward", "pointwise"): (1, 8 * 40 * 4, 8 * 40 * 4)}
+    assert moved() == {("forward", "elementwise"): (1, 8 * 40 * 4, 8 * 40 * 4)}
     trained = moved("train")
     assert trained["forward", "softmax"] == (1, 8 * 10 * 4, 8 * 10 * 4)
     assert trained["backward", "reduce_columns"] == (2, 8 * 50 * 4, 50 * 4)
     half = moved(precision="bf16")
-    assert half["forward", "pointwise"] == (1, 8 * 40 * 2, 8 * 40 * 2)
+    assert half["forward", "elementwise"] == (1, 8 * 40 * 2, 8 * 40 * 2)
 
 
 def test_a_recommendation_model_s_kernels() -> None:

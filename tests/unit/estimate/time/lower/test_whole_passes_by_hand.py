@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.toy_gpu import pointwise, toy
+from tests.toy_gpu import elementwise, toy
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.group.engine_steps import EngineSteps
 from whichgpu.estimate.group.fabric import fabric_of
@@ -23,8 +23,7 @@ from whichgpu.estimate.time.lower.eager.torch_fast_path import as_run_on_gpu, sh
 from whichgpu.estimate.time.lower.fused.weight_storage import weight_storage
 from whichgpu.estimate.time.lower.host_calls import host_call_weight, view_overhead, with_host_calls
 from whichgpu.estimate.time.lower.layer_kinds import LayerKind, encoder_layers_per_stage, layer_kinds
-from whichgpu.estimate.time.lower.lowered import LoweredStep
-from whichgpu.estimate.time.operators import Op, gemm
+from whichgpu.estimate.time.operators import LoweredStep, Op, gemm
 from whichgpu.estimate.time.terms import BACKWARD_CALL_SECONDS, FORWARD_CALL_SECONDS, TERMS
 from whichgpu.workload.models import find_model
 from whichgpu.workload.shapes import Experts, TracedShape, Transformer
@@ -126,10 +125,10 @@ def test_views_are_borne_by_the_calls_that_launch() -> None:
     shares = view_overhead(calls)
     assert shares == {"forward": pytest.approx((2 + 1 + 3) / (2 + 3)), "backward": 1.0}
     first, second = with_host_calls(
-        calls[0], [pointwise(1.0, 2.0, 2.0).times(4.0), pointwise(1.0, 2.0, 2.0)], {"forward": 1.5, "backward": 1.0}
+        calls[0], [elementwise(1.0, 2.0, 2.0).times(4.0), elementwise(1.0, 2.0, 2.0)], {"forward": 1.5, "backward": 1.0}
     )
     assert first.calls * first.count == pytest.approx(1.5 * 2)
-    assert second.calls == pointwise(1.0, 2.0, 2.0).calls
+    assert second.calls == elementwise(1.0, 2.0, 2.0).calls
     assert with_host_calls(calls[1], [], shares) == []
     assert view_overhead([call("view")]) == {"forward": 1.0, "backward": 1.0}
 
@@ -195,7 +194,7 @@ def test_how_matrices_lie_in_memory() -> None:
 def test_terms_of_a_step_by_hand() -> None:
     """Two kernels of a second each on the toy GPU, with calls and gaps beside them; products slow down as they last."""
     product = gemm(1e4, 1e4, 5e4, "fp16", 2.0)  # 10^13 FLOPs on 10^13 a second
-    ops = (product.with_calls(3.0), replace(pointwise(1.0, 2.0, 2.0).times(4.0), phase="backward").with_calls(2.0))
+    ops = (product.with_calls(3.0), replace(elementwise(1.0, 2.0, 2.0).times(4.0), phase="backward").with_calls(2.0))
     found = uncorrected_terms(LoweredStep(ops), toy(), 7.0)
     seconds = {name: float(found.seconds[place, 0, 0]) for place, name in enumerate(TERMS)}
     once = uncorrected_terms(LoweredStep((product.with_calls(0.0),)), toy())

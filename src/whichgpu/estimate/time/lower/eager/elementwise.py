@@ -19,7 +19,7 @@ def elementwise(call: Call, options: LoweringOptions) -> list[Op]:
     slow = _is_broadcast(call)
     if _mixes_widths(call, options):
         read, slow = read * (0.75 if call.alike else 0.5), True
-    return [memory_op(call, options, "pointwise", read, written, "strided" if slow else None)]
+    return [memory_op(call, options, "elementwise", read, written, "strided" if slow else None)]
 
 
 def _input_and_output_bytes(call: Call) -> tuple[Number, Number]:
@@ -41,7 +41,7 @@ def _is_broadcast(call: Call) -> bool:
 
 def strided_elementwise(call: Call, options: LoweringOptions) -> list[Op]:
     """An elementwise kernel on a slice of a larger tensor."""
-    return [memory_op(call, options, "pointwise", *_input_and_output_bytes(call), "strided")]
+    return [memory_op(call, options, "elementwise", *_input_and_output_bytes(call), "strided")]
 
 
 def memory_op(
@@ -102,10 +102,10 @@ def result_rule(kind: str, role: str | None = None, reads: int = 1, mask_read: i
 
 
 clone = result_rule("copy", "strided")  # of a transposed tensor or a slice; whole rows stay together
-fill = result_rule("pointwise", reads=0)
-broadcast_gradient = result_rule("pointwise", "strided", reads=0)  # of a mean: one value for many
+fill = result_rule("elementwise", reads=0)
+broadcast_gradient = result_rule("elementwise", "strided", reads=0)  # of a mean: one value for many
 dropout = result_rule("dropout", mask_written=1)
-dropout_backward = result_rule("pointwise", mask_read=1)
+dropout_backward = result_rule("elementwise", mask_read=1)
 
 
 def cast(call: Call, options: LoweringOptions) -> list[Op]:
@@ -113,7 +113,7 @@ def cast(call: Call, options: LoweringOptions) -> list[Op]:
     size = elements(call.outputs[0])
     upcast = options.amp and call.dtype == "float32"
     source_width = (2 if upcast else 4) if options.amp else call.width
-    return [memory_op(call, options, "copy", size * source_width, size * call.width, "widen" if upcast else "")]
+    return [memory_op(call, options, "copy", size * source_width, size * call.width, "upcast" if upcast else "")]
 
 
 def concatenate(call: Call, options: LoweringOptions) -> list[Op]:
@@ -121,13 +121,13 @@ def concatenate(call: Call, options: LoweringOptions) -> list[Op]:
     size = elements(call.outputs[0]) * call.width
     if not options.nhwc and len(call.outputs[0]) == IMAGE_AXES:
         return [memory_op(call, options, "copy", size, size, "")]
-    return [memory_op(call, options, "transpose", size, size, "join")]
+    return [memory_op(call, options, "transpose", size, size, "concat")]
 
 
 def scatter(call: Call, options: LoweringOptions) -> list[Op]:
     """Gradients of slices and selections: zeros, then a part of them written."""
     count = elements(call.inputs[0])
-    zeros = memory_op(call, options, "pointwise", 0.0, elements(call.outputs[0]) * call.width)
+    zeros = memory_op(call, options, "elementwise", 0.0, elements(call.outputs[0]) * call.width)
     copied = call.op("copy", call.unit(options), count * call.width, count * call.width, sizes={"elements": count})
     return [zeros, copied]
 
@@ -135,5 +135,5 @@ def scatter(call: Call, options: LoweringOptions) -> list[Op]:
 def index_put(call: Call, options: LoweringOptions) -> list[Op]:
     """Rows added at given indices."""
     count = elements(call.inputs[-1])
-    op = call.op("pointwise", call.unit(options), count * call.width, count * call.width, sizes={"elements": count})
+    op = call.op("elementwise", call.unit(options), count * call.width, count * call.width, sizes={"elements": count})
     return [op.times(INDEX_PUT_KERNELS)]

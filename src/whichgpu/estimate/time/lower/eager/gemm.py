@@ -70,6 +70,6 @@ def native_attention(call: Call, options: LoweringOptions) -> list[Op]:
     for shape in (query, three):
         steps += clone(replace(call, outputs=(shape,)), options)
     steps.append(
-        memory_op(replace(call, outputs=(three,)), options, "pointwise", 6 * elements(query), 6 * elements(query), "strided")
+        memory_op(replace(call, outputs=(three,)), options, "elementwise", 6 * elements(query), 6 * elements(query), "strided")
     )
     return steps

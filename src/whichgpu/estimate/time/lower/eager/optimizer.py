@@ -58,7 +58,7 @@ def accumulation_op(parameters: float, tensors: float, width: float) -> Op:
     """Return the addition of a further micro-batch's gradients, tensor by tensor."""
     each = parameters / tensors
     return Op(
-        "pointwise",
+        "elementwise",
         "fp32" if width == 4 else "bf16",
         read=2 * each * width,
         write=each * width,

@@ -42,11 +42,11 @@ def _generated(call: Call, ops: Sequence[Op]) -> list[Op]:
         forward = not call.name.endswith("backward")
         rows = [replace(op, kind="norm", role="fused") for op in ops]
         return rows if forward else rows + [_sums(call, op) for op in ops]
-    if ops[0].kind == "pointwise":
+    if ops[0].kind == "elementwise":
         return [replace(ops[0], role="")]
     once = elements(call.inputs[0]) * call.width
     read = ops[0].read / 2
-    return [_sums(call, replace(ops[0], read=read)), replace(ops[0], kind="pointwise", role="", read=read, write=once)]
+    return [_sums(call, replace(ops[0], read=read)), replace(ops[0], kind="elementwise", role="", read=read, write=once)]
 
 
 def _sums(call: Call, op: Op) -> Op:

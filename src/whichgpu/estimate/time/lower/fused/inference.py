@@ -107,6 +107,6 @@ class _ModelKernels:
             kernels.put(kernels.plain_gemm(rows, shape.hidden, shape.vocab, weight))
         if self._workload.traits.caching:
             size = rows * shape.vocab * width
-            kernels.pointwise(
+            kernels.elementwise(
                 size * self._traits.sampling_kernels, rows * 8.0, count=float(self._traits.sampling_kernels), role="sample"
             )

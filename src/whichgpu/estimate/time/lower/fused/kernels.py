@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from whichgpu.catalog.engines.record import KernelTraits
-from whichgpu.estimate.time.lower.eager.attention import Attention
+from whichgpu.estimate.time.lower.eager.attention import AttentionSizes
 from whichgpu.estimate.time.lower.fused.weight_storage import WeightStorage
 from whichgpu.estimate.time.operators import Number, Op, gemm
 from whichgpu.workload.precisions import PRECISION_BY_NAME
@@ -48,9 +48,9 @@ class FusedKernels:
         """Append a kernel by the bytes it moves, in `count` equal parts."""
         self.put(Op(kind, self.dtype, 0.0, read / count, write / count, sizes, count, calls=self.calls, role=role))
 
-    def pointwise(self, read: Number, write: Number, count: float = 1.0, role: str = "") -> None:
+    def elementwise(self, read: Number, write: Number, count: float = 1.0, role: str = "") -> None:
         """Append an elementwise kernel, or `count` of them that share the bytes."""
-        self.move("pointwise", read, write, {"elements": (read + write) / (2 * self.width * count)}, count, role)
+        self.move("elementwise", read, write, {"elements": (read + write) / (2 * self.width * count)}, count, role)
 
     def norm(self, rows: Number, columns: float, tensors: float = 4.0) -> None:
         """Append a norm fused with the residual sum before it: reads both, writes both (`tensors` moved in all)."""
@@ -81,7 +81,7 @@ class FusedKernels:
         if stored.weight_only:
             read, role = rows * k * width + weight, self.dequantising_kernel
             sizes |= {"weight": weight}
-            op = Op("unpack_gemm", self.unit, flops, read, written, sizes, calls=self.calls, role=role)
+            op = Op("weight_only_gemm", self.unit, flops, read, written, sizes, calls=self.calls, role=role)
             return [*quantising, op] if self.traits.weight_only_gemm == "gguf" else [op]
         return [self.plain_gemm(rows, k, n, weight)]
 
@@ -89,7 +89,7 @@ class FusedKernels:
         """Return a GEMM that is never quantised: a router, a 16-bit output head."""
         return gemm(rows, n, k, self.unit, self.width, weight=weight, calls=self.calls)
 
-    def attention(self, over: Attention, decoding: bool, cache_width: float) -> None:
+    def attention(self, over: AttentionSizes, decoding: bool, cache_width: float) -> None:
         """Append the attention kernel: over a prompt, or of one token over the KV cache."""
         if decoding:
             op = over.op(self.stored.unit, self.width, "decode_attention", cache_width, self.traits.decode_attention)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from whichgpu.estimate.time.lower.eager.attention import Attention
+from whichgpu.estimate.time.lower.eager.attention import AttentionSizes
 from whichgpu.estimate.time.lower.fused.kernels import FusedKernels
 from whichgpu.estimate.time.operators import Number, Op, gemm
 from whichgpu.workload.shapes import Experts, LatentAttention, Transformer
@@ -49,7 +49,7 @@ def fused_layer(kernels: FusedKernels, shape: Transformer, step: InferencePass, 
     else:
         _mlp(kernels, shape, rows, shape.ffn)
     if separate_residual:
-        kernels.pointwise(3 * rows * hidden * kernels.width, rows * hidden * kernels.width)
+        kernels.elementwise(3 * rows * hidden * kernels.width, rows * hidden * kernels.width)
 
 
 def _attention(kernels: FusedKernels, shape: Transformer, step: InferencePass, window: int) -> None:
@@ -69,12 +69,12 @@ def _positions(kernels: FusedKernels, shape: Transformer, step: InferencePass, q
     width = kernels.width
     read = step.rows * (queries + cached) * width
     write = step.rows * (queries * width + cached * (step.cache_width if step.cached else width))
-    kernels.pointwise(read, write, count=float(kernels.traits.rotary_kernels if shape.rope else 1), role="rotary")
+    kernels.elementwise(read, write, count=float(kernels.traits.rotary_kernels if shape.rope else 1), role="rotary")
 
 
-def _self_attention_shape(shape: Transformer, step: InferencePass, window: int = 0) -> Attention:
+def _self_attention_shape(shape: Transformer, step: InferencePass, window: int = 0) -> AttentionSizes:
     heads, kv_heads, dim = float(shape.heads), float(shape.kv_heads), float(shape.head_dim)
-    return Attention(step.batch, heads, kv_heads, step.queries, step.keys, dim, dim, step.causal, window)
+    return AttentionSizes(step.batch, heads, kv_heads, step.queries, step.keys, dim, dim, step.causal, window)
 
 
 def _cross_attention(kernels: FusedKernels, shape: Transformer, step: InferencePass, source: Number) -> None:
@@ -100,7 +100,7 @@ def _mla(kernels: FusedKernels, shape: Transformer, mla: LatentAttention, step: 
     if step.decoding:
         rank, unit, width = float(mla.kv_rank), kernels.stored.unit, kernels.width
         kernels.put(gemm(rows, rank, mla.nope_dim, unit, width, batch=heads, calls=kernels.calls))
-        over = Attention(step.batch, heads, 1.0, step.queries, step.keys, latent, rank, step.causal)
+        over = AttentionSizes(step.batch, heads, 1.0, step.queries, step.keys, latent, rank, step.causal)
         op = over.op(unit, width, "decode_attention", step.cache_width, "split")
         cache = step.batch * step.keys * latent * step.cache_width  # Values are part of the keys and not read again.
         kernels.put(replace(op, read=rows * heads * latent * width + cache, calls=kernels.calls))
@@ -108,7 +108,7 @@ def _mla(kernels: FusedKernels, shape: Transformer, mla: LatentAttention, step: 
     else:
         kernels.linear(step.batch * step.keys, float(mla.kv_rank), heads * (mla.nope_dim + mla.value_dim), "latent_up")
         dim = float(mla.nope_dim + mla.rope_dim)
-        over = Attention(step.batch, heads, heads, step.queries, step.keys, dim, float(mla.value_dim), step.causal)
+        over = AttentionSizes(step.batch, heads, heads, step.queries, step.keys, dim, float(mla.value_dim), step.causal)
         kernels.attention(over, step.decoding, step.cache_width)
     kernels.linear(rows, heads * mla.value_dim, hidden, "attn_output", after_attention=True)
 
@@ -117,7 +117,7 @@ def _mlp(kernels: FusedKernels, shape: Transformer, rows: Number, ffn: float, ki
     ups = 2.0 if shape.gated else 1.0
     kernels.linear(rows, shape.hidden, ups * ffn, f"ffn_gate{kind}", f"ffn_up{kind}", parts=int(ups))
     if shape.gated or not kernels.traits.fused_activation:
-        kernels.pointwise(rows * ups * ffn * kernels.width, rows * ffn * kernels.width, role="gated" if shape.gated else "")
+        kernels.elementwise(rows * ups * ffn * kernels.width, rows * ffn * kernels.width, role="gated" if shape.gated else "")
     kernels.linear(rows, ffn, shape.hidden, f"ffn_down{kind}")
 
 
@@ -147,17 +147,17 @@ def _moe_block(kernels: FusedKernels, shape: Transformer, experts: Experts, rows
     touched = distinct_experts(experts, rows)
     moved = routed * hidden * kernels.width
     ups = 2.0 if shape.gated else 1.0
-    kernels.pointwise(16.0 * rows * experts.count, 16.0 * rows * experts.count, count=float(traits.routing_kernels))
+    kernels.elementwise(16.0 * rows * experts.count, 16.0 * rows * experts.count, count=float(traits.routing_kernels))
     if not traits.fused_experts:
-        kernels.pointwise(moved, moved)  # gathers rows by expert
+        kernels.elementwise(moved, moved)  # gathers rows by expert
     _grouped_gemm(kernels, routed, hidden, ups * experts.ffn, touched, "ffn_gate_exps", "ffn_up_exps")
-    kernels.pointwise(routed * ups * experts.ffn * kernels.width, routed * experts.ffn * kernels.width, role="gated")
+    kernels.elementwise(routed * ups * experts.ffn * kernels.width, routed * experts.ffn * kernels.width, role="gated")
     _grouped_gemm(kernels, routed, float(experts.ffn), hidden, touched, "ffn_down_exps")
     if traits.fused_experts:
-        kernels.pointwise(moved, rows * hidden * kernels.width)  # weights and sums
+        kernels.elementwise(moved, rows * hidden * kernels.width)  # weights and sums
     else:
-        kernels.pointwise(moved, moved)  # weights
-        kernels.move("pointwise", moved, moved, {"elements": routed * hidden}, role="scatter")  # atomic adds
+        kernels.elementwise(moved, moved)  # weights
+        kernels.move("elementwise", moved, moved, {"elements": routed * hidden}, role="scatter")  # atomic adds
     if experts.shared_ffn:
         _mlp(kernels, shape, rows, experts.shared_ffn, "_shexp")
 
@@ -167,5 +167,5 @@ def _grouped_gemm(kernels: FusedKernels, rows: Number, k: float, n: float, touch
     stored = kernels.stored
     *quantising, op = kernels.linear_ops(rows, k, n, touched * stored.size(k, n, *roles))
     sizes = {"m": rows, "n": n, "k": k, "batch": touched, "unpacked": float(stored.weight_only)}
-    role = "fused" if kernels.traits.fused_experts else "framework"
+    role = "fused" if kernels.traits.fused_experts else "eager"
     kernels.put(*quantising, Op("grouped_gemm", op.unit, op.flops, op.read, op.write, sizes, calls=kernels.calls, role=role))

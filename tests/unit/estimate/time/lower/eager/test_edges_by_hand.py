@@ -19,7 +19,7 @@ from whichgpu.estimate.time.curves import gemm as product_curve
 from whichgpu.estimate.time.curves import memory as memory_curve
 from whichgpu.estimate.time.lower.eager import elementwise, reductions
 from whichgpu.estimate.time.lower.eager.call import Call, LoweringOptions
-from whichgpu.estimate.time.lower.eager.kernels import KernelWriter, Tensor
+from whichgpu.estimate.time.lower.eager.kernels import KernelWriter, MatrixSizes
 from whichgpu.estimate.time.lower.eager.layers import LayerPass, eager_layer
 from whichgpu.estimate.time.lower.eager.moe import _gated_activation
 from whichgpu.estimate.time.lower.eager.optimizer import accumulation_op, optimizer_ops
@@ -58,7 +58,9 @@ def test_softmax_of_a_very_wide_vocabulary_is_one_kernel() -> None:
 def test_the_share_of_small_products_grows_to_that_of_large_ones() -> None:
     ops = [gemm(64.0, 64.0, 8.0, "fp16", 2.0, batch=1e5), gemm(160.0, 64.0, 8.0, "fp16", 2.0, batch=1e5)]
     quick = toy(sustained_rates={"fp16": 1e18}, sm_rates={"fp16": 1e17})
-    found = product_curve.seconds(of(*ops), quick, PLAIN | {"gemm.small": 0.2, "gemm.bandwidth": 0.6})[0, 1, 0]
+    found = product_curve.seconds(
+        of(*ops), quick, PLAIN | {"gemm.bandwidth_share.small_batched": 0.2, "gemm.bandwidth_share": 0.6}
+    )[0, 1, 0]
     assert found == pytest.approx(float(ops[1].read + ops[1].write) / (0.4 * 1e12), rel=1e-3)
 
 
@@ -82,12 +84,12 @@ def test_rows_are_of_the_last_size_unless_said() -> None:
 
 def test_the_gate_of_experts_has_a_gradient_of_both_halves() -> None:
     write = KernelWriter(numerics("bf16"))
-    _gated_activation(write, TINY, Tensor(60.0, 32.0, 2.0))
+    _gated_activation(write, TINY, MatrixSizes(60.0, 32.0, 2.0))
     back = [(float(op.read), float(op.write)) for op in write.ops if op.phase == "backward"]
     size = 60 * 32 * 2.0
     assert back == [(2 * size, size), (2 * size, size), (2 * size, size), (2 * size, 2 * size)]
     plain = KernelWriter(numerics("bf16"))
-    _gated_activation(plain, replace(TINY, gated=False), Tensor(60.0, 32.0, 2.0))
+    _gated_activation(plain, replace(TINY, gated=False), MatrixSizes(60.0, 32.0, 2.0))
     assert len(plain.ops) == 2
 
 

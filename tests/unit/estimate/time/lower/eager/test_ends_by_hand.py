@@ -132,7 +132,7 @@ def test_kernels_that_make_statistics_ready() -> None:
     image = (2.0, 16.0, 8.0, 8.0)
     asked = Call("native_batch_norm", "forward", "bfloat16", 1.0, (image,), (image,), grown=(True,))
     normed, *ready = reductions.batch_norm(asked, LoweringOptions(training=False))
-    assert (normed.role, normed.read, normed.write) == ("normalise", 2 * 2048, 2 * 2048)
+    assert (normed.role, normed.read, normed.write) == ("batch_norm_inference", 2 * 2048, 2 * 2048)
     assert [(op.unit, op.read, op.write, op.sizes["elements"]) for op in ready] == [("fp32", 64.0, 64.0, 16.0)] * 2
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.estimate.time.lower.eager import attention, functional
-from whichgpu.estimate.time.lower.eager.attention import Attention
+from whichgpu.estimate.time.lower.eager.attention import AttentionSizes
 from whichgpu.estimate.time.lower.eager.embedding_and_head import audio_stem, cross_entropy, embedding, output_head
-from whichgpu.estimate.time.lower.eager.kernels import KernelWriter, Tensor
+from whichgpu.estimate.time.lower.eager.kernels import KernelWriter, MatrixSizes
 from whichgpu.estimate.time.lower.eager.layers import LayerPass, eager_layer
 from whichgpu.estimate.time.lower.eager.moe import moe_block
 from whichgpu.estimate.time.lower.fused.inference import fused_pass
@@ -26,12 +26,12 @@ from whichgpu.workload.workload import Workload
 
 TINY = Transformer("tiny", "llama", 64, 4, 8, 2, 8, 256, 1000, True, "rms", "silu", False, True, 0, 4096)
 T, H, K, F = 30.0, 64.0, 16.0, 256.0  # three sequences of ten tokens
-OVER = Attention(3.0, 8.0, 2.0, 10.0, 10.0, 8.0, 8.0, True)
+OVER = AttentionSizes(3.0, 8.0, 2.0, 10.0, 10.0, 8.0, 8.0, True)
 Run = Callable[[KernelWriter], Any]
 
 
-def rows(columns: float, width: float = 2.0) -> Tensor:
-    return Tensor(T, columns, width)
+def rows(columns: float, width: float = 2.0) -> MatrixSizes:
+    return MatrixSizes(T, columns, width)
 
 
 def bill(runs: list[Run], precision: str = "bf16", **more: Any) -> dict[tuple[Any, ...], list[float]]:
@@ -109,9 +109,9 @@ def test_families_turn_a_part_of_each_head(family: str, share: float) -> None:
     told = laid(replace(TINY, model_type=family))
     plain = laid(replace(TINY, model_type=family, rope=False))
     more = bill(turned(share))
-    key = ("forward", "transpose", "join")
+    key = ("forward", "transpose", "concat")
     assert told[key][2] == pytest.approx(more[key][2])
-    assert ("forward", "transpose", "join") not in plain
+    assert ("forward", "transpose", "concat") not in plain
     after = told[("forward", "copy", "strided")][0] if ("forward", "copy", "strided") in told else 0
     assert after == (0 if family == "llama" else 1)  # what comes out lies head by head
 
@@ -119,7 +119,7 @@ def test_families_turn_a_part_of_each_head(family: str, share: float) -> None:
 def test_gptj_writes_its_attention_out() -> None:
     told = laid(replace(TINY, model_type="gptj"))
     assert not [key for key in told if key[1] == "attention"]
-    key = ("forward", "transpose", "join")
+    key = ("forward", "transpose", "concat")
     assert told[key][2] == pytest.approx(bill(turned(0.25))[key][2])
 
 
@@ -138,18 +138,18 @@ def test_whisper_copies_head_by_head() -> None:
     assert copies[0] == 4  # queries, keys and values, and what comes out
     assert copies[2] == 2 * T * (H + K + K + H)
     assert told[("backward", "copy", "strided")][0] == 3
-    assert told[("forward", "pointwise", "")][0] - plain[("forward", "pointwise", "")][0] == 1  # queries scaled
+    assert told[("forward", "elementwise", "")][0] - plain[("forward", "elementwise", "")][0] == 1  # queries scaled
 
 
 def test_a_joined_gradient() -> None:
     joined = laid(replace(TINY, model_type="phi3", rope=False))
-    assert joined[("backward", "transpose", "join")] == [2, 0, 2 * T * (H + 2 * K + 2 * F), 2 * T * (H + 2 * K + 2 * F)]
+    assert joined[("backward", "transpose", "concat")] == [2, 0, 2 * T * (H + 2 * K + 2 * F), 2 * T * (H + 2 * K + 2 * F)]
 
 
 def test_norms_of_heads() -> None:
     told, plain = (laid(replace(TINY, qk_norm=flag)) for flag in (True, False))
-    heads = bill([lambda write: functional.rms_norm(write, Tensor(T * 8, 8.0, 2.0)),
-                  lambda write: functional.rms_norm(write, Tensor(T * 2, 8.0, 2.0))])  # fmt: skip
+    heads = bill([lambda write: functional.rms_norm(write, MatrixSizes(T * 8, 8.0, 2.0)),
+                  lambda write: functional.rms_norm(write, MatrixSizes(T * 2, 8.0, 2.0))])  # fmt: skip
     for key, sums in heads.items():
         assert [a - b for a, b in zip(told[key], plain.get(key, [0.0] * 4), strict=True)] == pytest.approx(sums)
 
@@ -189,7 +189,7 @@ def test_engines_run_so_many_kernels(engine: str, rotary: int, sampling: int, ro
     sorting = [op.count for op in kernels(engine, mixed, mixture=True) if op.read * op.count == 16.0 * 30 * 8]
     assert max(sorting) == routing
     assert {op.role for op in kernels(engine, mixed, mixture=True) if op.kind == "grouped_gemm"} == {
-        "framework" if engine == "pytorch-compile" else "fused"
+        "eager" if engine == "pytorch-compile" else "fused"
     }
 
 
@@ -202,9 +202,9 @@ def test_tables_looked_up_and_their_dense_gradients() -> None:
                       ("backward", "embedding_backward", ""): [1, 0, size, size + 1000 * H * 2]}  # fmt: skip
     more = told(positions=512, token_types=2)
     assert more[("backward", "embedding_backward", "")] == [3, 0, 3 * size, 3 * size + (1000 + 512 + 2) * H * 2]
-    assert more[("forward", "pointwise", "strided")] == [1, 0, 2 * size, size]
-    assert more[("forward", "pointwise", "")] == [1, 0, 2 * size, size]
-    assert told(model_type="gemma")[("forward", "pointwise", "")] == [1, 0, size, size]
+    assert more[("forward", "elementwise", "strided")] == [1, 0, 2 * size, size]
+    assert more[("forward", "elementwise", "")] == [1, 0, 2 * size, size]
+    assert told(model_type="gemma")[("forward", "elementwise", "")] == [1, 0, size, size]
     assert told(embedding_norm=True)[("forward", "norm", "")] == [1, 0, size, size]
     low = told(embedding=16)
     assert low[("forward", "embedding", "")] == [1, 0, size / 4, size / 4]
@@ -220,11 +220,11 @@ def test_patches_are_a_convolution() -> None:
     made, pixels, weight = 2 * 16 * 64, 2 * 32 * 32 * 3, 3 * 64 * 64
     assert told[("forward", "conv", "forward")] == [1, 2 * made * 3 * 64, 2 * (pixels + weight), 2 * made]
     assert told[("backward", "conv_wgrad", "wgrad")] == [1, 2 * made * 3 * 64, 2 * (pixels + made), 2 * weight]
-    assert told[("forward", "pointwise", "strided")] == [1, 0, 2 * made, 2 * made]  # the bias
+    assert told[("forward", "elementwise", "strided")] == [1, 0, 2 * made, 2 * made]  # the bias
     assert told[("backward", "reduce_columns", "")] == [1, 0, 2 * made, 2 * 64]
-    assert told[("forward", "transpose", "join")] == [1, 0, 2 * 2 * 17 * 64, 2 * 2 * 17 * 64]
+    assert told[("forward", "transpose", "concat")] == [1, 0, 2 * 2 * 17 * 64, 2 * 2 * 17 * 64]
     bare = bill([lambda write: embedding(write, replace(TINY, patches=Patches(32, 8, extra=0)), 2.0 * 16)])
-    assert ("forward", "transpose", "join") not in bare
+    assert ("forward", "transpose", "concat") not in bare
 
 
 def test_sounds_are_two_convolutions() -> None:
@@ -235,7 +235,7 @@ def test_sounds_are_two_convolutions() -> None:
     first, second = 3 * 100 * 64, 3 * 50 * 64
     read = 3 * 100 * 80 + 3 * 80 * 64 + 3 * 100 * 64 + 3 * 64 * 64
     assert told[("forward", "conv", "forward")] == [2, 2 * 3 * (first * 80 + second * 64), 2 * read, 2 * (first + second)]
-    assert told[("forward", "pointwise", "gelu")] == [2, 0, 2 * (first + second), 2 * (first + second)]
+    assert told[("forward", "elementwise", "gelu")] == [2, 0, 2 * (first + second), 2 * (first + second)]
     assert told[("forward", "copy", "strided")] == [1, 0, 2 * second, 2 * second]
 
 
@@ -245,12 +245,12 @@ def test_heads_and_losses() -> None:
 
     plain = made()
     assert plain == bill([norm, *product(H, 1000)])
-    tied = made(tied=True)[("backward", "pointwise", "")]
-    added = [a - b for a, b in zip(tied, plain[("backward", "pointwise", "")], strict=True)]
+    tied = made(tied=True)[("backward", "elementwise", "")]
+    added = [a - b for a, b in zip(tied, plain[("backward", "elementwise", "")], strict=True)]
     assert added == [1, 0, 4 * 1000 * H, 2 * 1000 * H]  # the table's two gradients
     assert made(final_norm=False) == bill(product(H, 1000))
     capped = (
-        made(model_type="gemma2")[("forward", "pointwise", "")][0] - made(model_type="gemma")[("forward", "pointwise", "")][0]
+        made(model_type="gemma2")[("forward", "elementwise", "")][0] - made(model_type="gemma")[("forward", "elementwise", "")][0]
     )
     assert capped == 3
     assert (
@@ -268,9 +268,9 @@ def test_losses_widen_before_the_softmax_or_after(family: str, precision: str, c
     width = 4.0 if precision == "fp32" else 2.0
     told = bill([lambda write: cross_entropy(write, replace(TINY, model_type=family), rows(1000, width))], precision)
     size = T * 1000
-    widened = told.get(("forward", "copy", "widen"))
+    widened = told.get(("forward", "copy", "upcast"))
     assert widened == (None if copies is None else [1, 0, copies[0] * size, copies[1] * size])
     assert told[("forward", "softmax", "")] == [1, 0, softmax * size, softmax * size]
     wide = 4 if family == "llama" or precision == "amp-bf16" else 2
     small = 3 * 4096
-    assert told[("backward", "pointwise", "")] == [4, 0, small, wide * size + small]  # zeros for the labels' gradients
+    assert told[("backward", "elementwise", "")] == [4, 0, small, wide * size + small]  # zeros for the labels' gradients

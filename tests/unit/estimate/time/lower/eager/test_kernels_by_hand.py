@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from whichgpu.estimate.time.lower.eager import attention, elementwise, functional, reductions
-from whichgpu.estimate.time.lower.eager.attention import Attention
+from whichgpu.estimate.time.lower.eager.attention import AttentionSizes
 from whichgpu.estimate.time.lower.eager.call import Call, LoweringOptions
-from whichgpu.estimate.time.lower.eager.kernels import KernelWriter, Tensor
+from whichgpu.estimate.time.lower.eager.kernels import KernelWriter, MatrixSizes
 from whichgpu.estimate.time.lower.numerics import numerics
 from whichgpu.estimate.time.operators import Op
 
@@ -30,8 +30,8 @@ def moved(ops: list[Op], phase: str) -> tuple[float, float, float]:
     return sum(one[0] for one in sides), sum(one[1] for one in sides), sum(one[2] for one in sides)
 
 
-def x(width: float = 2.0) -> Tensor:
-    return Tensor(ROWS, COLUMNS, width)
+def x(width: float = 2.0) -> MatrixSizes:
+    return MatrixSizes(ROWS, COLUMNS, width)
 
 
 PER_ELEMENT: list[tuple[Callable[[KernelWriter], Any], tuple[float, float, float], tuple[float, float, float]]] = [
@@ -42,7 +42,7 @@ PER_ELEMENT: list[tuple[Callable[[KernelWriter], Any], tuple[float, float, float
     (lambda write: functional.add(write, x(), x(4.0)), (1, 6, 4), (1, 4, 2)),
     (lambda write: functional.multiply(write, x(), x()), (1, 4, 2), (2, 8, 4)),
     (lambda write: functional.multiply(write, x(), x(4.0)), (1, 6, 4), (3, 8 + 6 + 4, 4 + 4 + 2)),
-    (lambda write: functional.pointwise(write, x(), "gelu"), (1, 2, 2), (1, 4, 2)),
+    (lambda write: functional.elementwise(write, x(), "gelu"), (1, 2, 2), (1, 4, 2)),
     (lambda write: functional.power(write, x()), (1, 2, 2), (3, 8, 6)),
     (lambda write: functional.dropout(write, x(), 0.1), (1, 2, 3), (1, 3, 2)),
     (lambda write: functional.dropout(write, x(), 0.0), (0, 0, 0), (0, 0, 0)),
@@ -149,7 +149,7 @@ def test_adapters_run_beside_what_is_frozen() -> None:
     assert {float(op.write) for op in unpacked} == {2 * COLUMNS * 24}
 
 
-SEEN = Attention(batch=2.0, heads=4.0, kv_heads=2.0, queries=10.0, keys=10.0, dim=8.0, value_dim=6.0, causal=False)
+SEEN = AttentionSizes(batch=2.0, heads=4.0, kv_heads=2.0, queries=10.0, keys=10.0, dim=8.0, value_dim=6.0, causal=False)
 
 
 @pytest.mark.parametrize(
@@ -285,11 +285,11 @@ def test_whose_kernel_normalises() -> None:
 
     assert role("float32") == "cudnn"
     assert role("bfloat16") == ""
-    assert role("bfloat16", nhwc=False) == "channels_first"
+    assert role("bfloat16", nhwc=False) == "torch_nchw"
     assert role("float16", amp=True, half="fp16") == "cudnn"
     assert role("bfloat16", amp=True) == ""
-    assert role("float32", nhwc=False) == "cudnn_planes"
-    assert role("float16", amp=True, half="fp16", nhwc=False) == "cudnn_planes"
+    assert role("float32", nhwc=False) == "cudnn_nchw"
+    assert role("float16", amp=True, half="fp16", nhwc=False) == "cudnn_nchw"
     (rows,) = reductions.batch_norm(call("x", ((32.0, 16.0),), ((32.0, 16.0),), dtype="float32"), LoweringOptions(nhwc=False))
     assert rows.role == "cudnn"  # no images
 
@@ -299,9 +299,9 @@ def test_planes_of_pixels_are_joined_by_copying_them() -> None:
         (op,) = elementwise.concatenate(call("cat", (shape, shape), (shape,)), LoweringOptions(nhwc=nhwc))
         return op.kind, op.role
 
-    assert joined(True, *IMAGE) == ("transpose", "join")
+    assert joined(True, *IMAGE) == ("transpose", "concat")
     assert joined(False, *IMAGE) == ("copy", "")
-    assert joined(False, 2.0, 16.0, 64.0) == ("transpose", "join")  # tokens
+    assert joined(False, 2.0, 16.0, 64.0) == ("transpose", "concat")  # tokens
 
 
 def test_operands_that_do_not_let_a_kernel_be_vectorised() -> None:
@@ -332,7 +332,7 @@ def test_what_the_cache_may_still_hold() -> None:
 
 def test_casts_of_autocast_widen_or_narrow() -> None:
     (widened,) = elementwise.cast(call("to", dtype="float32"), LoweringOptions(amp=True))
-    assert (widened.role, sides([widened])) == ("widen", (2 * PIXELS, 4 * PIXELS))
+    assert (widened.role, sides([widened])) == ("upcast", (2 * PIXELS, 4 * PIXELS))
     (narrowed,) = elementwise.cast(call("to"), LoweringOptions(amp=True))
     assert (narrowed.role, sides([narrowed])) == ("", (4 * PIXELS, 2 * PIXELS))
 

@@ -19,7 +19,7 @@ from whichgpu.estimate.time.lower.eager.embedding_and_head import (
     output_head,
 )
 from whichgpu.estimate.time.lower.eager.embedding_and_head import convolution as whole_convolution
-from whichgpu.estimate.time.lower.eager.kernels import KernelWriter, Tensor
+from whichgpu.estimate.time.lower.eager.kernels import KernelWriter, MatrixSizes
 from whichgpu.estimate.time.lower.eager.layers import LayerPass, eager_layer
 from whichgpu.estimate.time.lower.eager.mlp import perceptron_step, recommendation_pass
 from whichgpu.estimate.time.lower.fused import fusion_rules
@@ -76,14 +76,14 @@ def test_a_fused_norm_takes_the_gradients_of_all_who_read_it() -> None:
 
 def test_runs_of_elementwise_operators_are_one_kernel_each() -> None:
     queries, keys, inner = ROWS * Q * 2, ROWS * K * 2, ROWS * F * 2
-    assert moved(fused(), "forward", "pointwise") == [(queries, queries), (keys, keys), (2 * inner, inner)]
-    assert moved(fused(), "backward", "pointwise")[:2] == [(queries, queries), (keys, keys)]
-    assert moved(fused(), "backward", "pointwise")[-1] == (3 * inner, 2 * inner)
+    assert moved(fused(), "forward", "elementwise") == [(queries, queries), (keys, keys), (2 * inner, inner)]
+    assert moved(fused(), "backward", "elementwise")[:2] == [(queries, queries), (keys, keys)]
+    assert moved(fused(), "backward", "elementwise")[-1] == (3 * inner, 2 * inner)
     normed = replace(TINY, qk_norm=True)
-    assert moved(fused(normed), "backward", "pointwise")[:2] == [(2 * queries, queries), (2 * keys, keys)]
+    assert moved(fused(normed), "backward", "elementwise")[:2] == [(2 * queries, queries), (2 * keys, keys)]
     bare = replace(TINY, rope=False, gated=False)
-    assert moved(fused(bare), "forward", "pointwise") == [(inner, inner)]
-    assert moved(fused(bare), "backward", "pointwise")[-1] == (2 * inner, inner)
+    assert moved(fused(bare), "forward", "elementwise") == [(inner, inner)]
+    assert moved(fused(bare), "backward", "elementwise")[-1] == (2 * inner, inner)
 
 
 def test_products_of_a_fused_layer() -> None:
@@ -145,7 +145,7 @@ def test_tables_are_looked_up_and_added() -> None:
     embedding(narrow, replace(TINY, embedding=32), ROWS)
     assert products(narrow.ops) == [(ROWS, H, 32.0)]
     frozen = writer(frozen=True)
-    embedding_lookup(frozen, Tensor(ROWS, H, 2.0), 1000.0)
+    embedding_lookup(frozen, MatrixSizes(ROWS, H, 2.0), 1000.0)
     assert moved(frozen.ops, "backward") == []
 
 
@@ -177,7 +177,7 @@ def test_whisper_hears_through_two_convolutions() -> None:
 
 def test_a_convolution_s_weights_and_bias_have_gradients() -> None:
     write = writer()
-    whole_convolution(write, Tensor(18.0, 32.0, 2.0), 2.0, 3.0, 3.0, 4.0, 9.0, 2.0)
+    whole_convolution(write, MatrixSizes(18.0, 32.0, 2.0), 2.0, 3.0, 3.0, 4.0, 9.0, 2.0)
     back = next(op for op in write.ops if op.kind == "conv_wgrad")
     entering, weight = 2 * 9 * 4 * 4 * 2, 4 * 9 * 32 * 2
     assert (back.read, back.write) == (entering + 18 * 32 * 2, weight)
@@ -197,11 +197,11 @@ def test_the_head_and_the_loss() -> None:
     assert products(bert.ops) == [(ROWS, H, H), (ROWS, 1000.0, H)]
     tied = writer()
     output_head(tied, replace(TINY, norm="layer", tied=True), ROWS)
-    assert moved(tied.ops, "backward", "pointwise") == [(2 * 1000 * H * 2, 1000 * H * 2)]
+    assert moved(tied.ops, "backward", "elementwise") == [(2 * 1000 * H * 2, 1000 * H * 2)]
     capped = writer()
     output_head(capped, replace(TINY, norm="layer", model_type="gemma2"), ROWS)
-    assert len(moved(capped.ops, "forward", "pointwise")) == 3
-    logits = Tensor(ROWS, 1000.0, 2.0)
+    assert len(moved(capped.ops, "forward", "elementwise")) == 3
+    logits = MatrixSizes(ROWS, 1000.0, 2.0)
     wide = writer()
     cross_entropy(wide, TINY, logits)
     size = ROWS * 1000
@@ -219,7 +219,7 @@ def back(**changed: Any) -> tuple[int, float]:
     added = [
         op
         for op in write.ops
-        if op.phase == "backward" and op.kind == "pointwise" and not op.role and op.sizes["elements"] == ROWS * H
+        if op.phase == "backward" and op.kind == "elementwise" and not op.role and op.sizes["elements"] == ROWS * H
     ]
     return len([op for op in added if op.read == 2 * STREAM]), sum(float(op.read) for op in added)
 
@@ -254,7 +254,7 @@ def test_a_traced_convolution_by_hand() -> None:
     (evaluated,) = convolution.forward(conv(), LoweringOptions(training=False))
     assert evaluated.sizes["resident"] == (before + after) / (before + after + weight)
     _, biased = convolution.forward(conv(inputs=(BEFORE, WEIGHT, (32.0,))), LoweringOptions())
-    assert (biased.kind, biased.role, biased.read) == ("pointwise", "strided", after)
+    assert (biased.kind, biased.role, biased.read) == ("elementwise", "strided", after)
     (turned,) = convolution.forward(conv(inputs=(AFTER, WEIGHT), outputs=(BEFORE,), transposed=True), LoweringOptions())
     assert (turned.kind, turned.write) == ("conv_dgrad", before)
 
@@ -300,7 +300,7 @@ def test_guests_vanish_into_hosts_of_their_size() -> None:
     """TensorRT: a sum of two tensors after a convolution leaves one operand to read."""
     made = conv()
     added = replace(made, name="add", inputs=(AFTER, AFTER), outputs=(AFTER,))
-    lowered = [(made, convolution.forward(made, LoweringOptions())), (added, [Op("pointwise", "bf16", 0.0, 8192.0, 4096.0)])]
+    lowered = [(made, convolution.forward(made, LoweringOptions())), (added, [Op("elementwise", "bf16", 0.0, 8192.0, 4096.0)])]
     plain, joined = (
         fusion_rules.fuse(lowered, engine_record(engine).fusion, LoweringOptions()) for engine in ("pytorch", "tensorrt")
     )
@@ -337,7 +337,7 @@ def test_a_perceptron_and_a_recommendation_model() -> None:
     ops = perceptron_step(Workload("train", "net", precision="fp32", optimizer="sgd"), Mlp("net", (100, 50, 10)), 8.0)
     assert products(ops) == [(8.0, 50.0, 100.0), (8.0, 10.0, 50.0)]
     assert products(ops, "backward") == [(50.0, 100.0, 8.0), (8.0, 50.0, 10.0), (10.0, 50.0, 8.0)]  # none of the inputs
-    assert moved(ops, "forward", "pointwise") == [(8 * 50 * 4, 8 * 50 * 4)]  # between layers alone
+    assert moved(ops, "forward", "elementwise") == [(8 * 50 * 4, 8 * 50 * 4)]  # between layers alone
     (step,) = [op for op in ops if op.phase == "optimizer"]
     assert step.read == (100 * 50 + 50 + 50 * 10 + 10) * 2 * 4
     assert step.calls == pytest.approx(4 * 0.27)

@@ -44,16 +44,16 @@ def left(engine: str, *calls: Call, **settings: Any) -> list[tuple[str, str, flo
 
 
 def test_pytorch_fuses_nothing() -> None:
-    assert [kind for kind, *_ in left("pytorch", CONV, NORM, RELU, ADD)] == ["conv", "batch_norm", "pointwise", "pointwise"]
+    assert [kind for kind, *_ in left("pytorch", CONV, NORM, RELU, ADD)] == ["conv", "batch_norm", "elementwise", "elementwise"]
 
 
 def test_a_compiler_puts_what_follows_into_the_norm() -> None:
     """Sums over pixels, then the result with the ReLU and the residual inside: its second operand is read there."""
     found = left("pytorch-compile", CONV, NORM, RELU, ADD)
     assert found[0][0] == "conv"
-    assert found[1:] == [("reduce_columns", "", 2 * N, 8 * 16), ("pointwise", "", 2 * N + 2 * N, 2 * N)]
+    assert found[1:] == [("reduce_columns", "", 2 * N, 8 * 16), ("elementwise", "", 2 * N + 2 * N, 2 * N)]
     evaluated = left("pytorch-compile", CONV, NORM, RELU, training=False, amp=True)
-    assert evaluated[1:] == [("pointwise", "", 2 * N, 2 * N)]
+    assert evaluated[1:] == [("elementwise", "", 2 * N, 2 * N)]
 
 
 def test_a_compiler_s_own_layer_norms() -> None:
@@ -70,7 +70,7 @@ def test_others_sizes_and_phases_stay_kernels_of_their_own() -> None:
     other = call("relu_", small, outputs=(small,))
     back = call("threshold_backward", IMAGE, IMAGE, phase="backward")
     assert [kind for kind, *_ in left("pytorch-compile", NORM, other, back)] == [
-        "reduce_columns", "pointwise", "pointwise", "pointwise",
+        "reduce_columns", "elementwise", "elementwise", "elementwise",
     ]  # fmt: skip
 
 
@@ -107,7 +107,7 @@ def test_casts_make_what_they_join_narrow() -> None:
     assert left("pytorch-compile", NORM, narrow, amp=True)[1][2:] == (2 * N, wrote / 2)
     assert left("pytorch-compile", NORM, wide, amp=True)[1][2:] == (read / 4, 2 * N)
     both = left("pytorch-compile", NORM, NORM, narrow, amp=True)
-    assert [one[3] for one in both if one[0] == "pointwise"] == [wrote * 3 / 4] * 2  # of every second one
+    assert [one[3] for one in both if one[0] == "elementwise"] == [wrote * 3 / 4] * 2  # of every second one
     assert left("pytorch-compile", NORM, narrow)[1][2:] == (2 * N, 2 * N)
 
 
@@ -172,7 +172,7 @@ def test_attention_is_fused_unless_asked_otherwise() -> None:
 
 
 def joins(ops: list[Op]) -> float:
-    return sum(float(op.count) for op in ops if op.role == "join" and op.phase == "forward")
+    return sum(float(op.count) for op in ops if op.role == "concat" and op.phase == "forward")
 
 
 def test_only_prompts_leave_a_cache() -> None:

@@ -34,7 +34,7 @@ def counted(ops: tuple[Op, ...]) -> Counter[str]:
 
 
 def products(ops: tuple[Op, ...]) -> list[Op]:
-    return [op for op in ops if op.kind in ("gemm", "unpack_gemm")]
+    return [op for op in ops if op.kind in ("gemm", "weight_only_gemm")]
 
 
 def test_a_token_is_a_kernel_for_every_operator_before_2025() -> None:
@@ -45,15 +45,15 @@ def test_a_token_is_a_kernel_for_every_operator_before_2025() -> None:
     assert found["norm"] == 3
     # three residual sums, three multiplications by norms' weights; four for positions and cache; the activation and the gate;
     # the sampler
-    assert found["pointwise"] == 3 + 3 + 4 + 2 + 1
+    assert found["elementwise"] == 3 + 3 + 4 + 2 + 1
     fused = counted(kernels("decode", "f16", None, 256))
-    assert fused["pointwise"] == 4 + 1 + 1
+    assert fused["elementwise"] == 4 + 1 + 1
     assert (fused["gemm"], fused["norm"]) == (8, 3)
 
 
 def test_narrow_weights_are_read_as_stored_by_a_token_and_inputs_quantised_for_each_product() -> None:
     ops = kernels("decode", "q8_0", 2024, 256)
-    own = [op for op in ops if op.kind == "unpack_gemm"]
+    own = [op for op in ops if op.kind == "weight_only_gemm"]
     assert sum(op.count for op in own) == 8
     assert sum(op.count for op in ops if op.role == "quantise") == 8
     gate = next(op for op in own if op.sizes["n"] == 384)
@@ -77,7 +77,7 @@ def test_a_prompt_goes_by_micro_batches_in_fp16(tokens: int, passes: float) -> N
 
 def test_since_2025_narrow_weights_are_multiplied_as_stored_by_any_number_of_rows() -> None:
     ops = kernels("prefill", "q8_0", None, 2048)
-    own = [op for op in ops if op.kind == "unpack_gemm" and op.sizes["m"] == 512]
+    own = [op for op in ops if op.kind == "weight_only_gemm" and op.sizes["m"] == 512]
     assert sum(op.count for op in own) == 7 * 4
     assert {op.role for op in own} == {"mmq"}
     assert not [op for op in ops if op.kind == "copy"]

@@ -1,0 +1,104 @@
+"""The verb `compare`: GPUs and machines side by side, with one workload's speed on each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING
+
+from whichgpu.api.context import Context
+from whichgpu.api.request.load import CompareRequest
+from whichgpu.api.request.read import read, workload
+from whichgpu.base.display import Displayable
+from whichgpu.base.errors import UsageError, WhichGpuError
+from whichgpu.base.messages import Message, msg
+from whichgpu.catalog.find import exact_instances, find_gpus, gpus_named, join_names
+from whichgpu.catalog.gpu import Gpu
+from whichgpu.catalog.host import Instance, Source
+from whichgpu.catalog.store import Catalog
+from whichgpu.workload.spelling import ParsedWorkload
+
+if TYPE_CHECKING:
+    from whichgpu.api.workloads.estimate import EstimateAnswer
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One column of a comparison: a GPU, or a machine with the GPU it holds."""
+
+    name: str
+    gpu: Gpu
+    instance: Instance | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedSpeed:
+    """One column: the estimate and how many times as fast it is as the first column, or why there is none."""
+
+    name: str
+    estimate: EstimateAnswer | None
+    relative: float | None
+    problem: Message | None = None
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Comparison(Displayable):
+    """GPUs and machines side by side; with `speed`, one workload on each of them."""
+
+    compared: tuple[Compared, ...]
+    sources: tuple[Source, ...]
+    speed: tuple[ComparedSpeed, ...] | None = None
+
+
+def compare(request: CompareRequest, context: Context) -> Comparison:
+    """GPUs and machines side by side, with the speed of a workload on each if the request has a task and a model."""
+    answer = compare_hardware(read(CompareRequest, request, context.spell, ("names",))["names"], context.catalog)
+    fields = request.keys() - {"names"}
+    if {"task", "model"} <= fields:
+        return replace(answer, speed=_speeds(answer.compared, workload(request, context.spell), context.catalog))
+    if fields:
+        raise UsageError("usage", msg("error.compare-needs-both"), msg("hint.compare-needs-both"))
+    return answer
+
+
+def compare_hardware(names: Sequence[str], catalog: Catalog) -> Comparison:
+    """GPUs and machines side by side; a family name selects all its variants."""
+    columns: dict[str, Compared] = {}
+    for name in join_names(names, cache(lambda text: gpus_named(catalog, text, loosely=False))):
+        for column in _columns(catalog, name):
+            columns.setdefault(column.name, column)
+    cited = (source for column in columns.values() for source in (column.gpu.sources, (column.instance or column.gpu).sources))
+    return Comparison(tuple(columns.values()), catalog.cited_sources(*cited))
+
+
+def _columns(catalog: Catalog, name: str) -> list[Compared]:
+    machines = () if gpus_named(catalog, name) else exact_instances(catalog.instances, name)
+    if machines:
+        return [Compared(row.instance, catalog.gpu_in(row), row) for row in machines]
+    return [Compared(gpu.name, gpu) for gpu in find_gpus(catalog, name)]
+
+
+def _speeds(columns: Sequence[Compared], request: ParsedWorkload, catalog: Catalog) -> tuple[ComparedSpeed, ...]:
+    """Estimate a workload on each column; raise only if it fails on every one."""
+    from whichgpu.api.lookup_cache import lookup_cache  # A comparison of hardware alone loads no estimator.
+    from whichgpu.api.workloads.estimate import estimate_workload
+
+    lookups = lookup_cache(catalog)
+    speeds: list[ComparedSpeed] = []
+    problems: list[WhichGpuError] = []
+    first_rate: float | None = None
+    for column in columns:
+        hardware = column.instance.instance if column.instance else column.gpu.id
+        try:
+            estimate = estimate_workload(replace(request, workload=replace(request.workload, gpu=hardware)), lookups)
+        except UsageError as problem:
+            problems.append(problem)
+            speeds.append(ComparedSpeed(column.name, None, None, problem.message))
+            continue
+        rate = estimate.throughput.value if estimate.throughput else None
+        first_rate = first_rate or rate
+        speeds.append(ComparedSpeed(column.name, estimate, rate / first_rate if rate and first_rate else None))
+    if problems and len(problems) == len(columns):
+        raise problems[0]
+    return tuple(speeds)
