@@ -97,7 +97,7 @@ class OfflineRefiner(Refiner):
 
     def __init__(self, screened: EvaluatedQuestion) -> None:
         super().__init__(screened)
-        self._replicas: dict[tuple[str, Parallel, Fabric], GroupResult] = {}  # results with one replica
+        self._replicas: dict[tuple[tuple[str, float, Fabric], Parallel], GroupResult] = {}  # results with one replica
 
     def refine(self, leading_groups: Iterable[int], order: Ints) -> dict[int, GroupResult]:
         """Return each group wanted at the concurrency with the highest throughput that fits."""
@@ -107,7 +107,7 @@ class OfflineRefiner(Refiner):
         return refined
 
     def _offline(self, group: Group, one: Configuration) -> GroupResult:
-        key = group.gpu.id, replace(one.parallel, dp=1), group.fabric
+        key = group.kind, replace(one.parallel, dp=1)
         if key not in self._replicas:
             self._replicas[key] = _offline_replica(self.request, group, one)
         replica, dp = self._replicas[key], one.parallel.dp

@@ -53,6 +53,12 @@ def test_a_fraction_of_a_gpu_serves_what_is_small() -> None:
     assert all(one.gpus >= 1 for one in asked(provider="aws", limit=50).candidates)
 
 
+def test_slices_of_a_gpu_and_the_whole_have_batches_of_their_own_in_offline_inference() -> None:
+    answer = asked("batch", "qwen2.5-0.5b", provider="aws", term="on-demand", gpu="L4", gpus=(0.05, 8.0), limit=20)
+    batches = {one.gpus: one.batch for one in answer.candidates}
+    assert batches[0.25] < batches[0.5] < batches[1.0]
+
+
 def test_old_spot_prices_count_only_where_spot_is_asked_for() -> None:
     plain = asked(day=AWS_DAY, provider="aws", limit=50)
     assert all(one.term != "spot" for one in plain.candidates)

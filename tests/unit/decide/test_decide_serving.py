@@ -76,7 +76,7 @@ def test_the_answer_holds_when_many_more_requests_come(
     layout, copies = best.parallel, (best.copies or 1) * best.parallel.dp
     told = serve(
         model, gpu=best.gpu, gpus=layout.tp * layout.pp, precision=best.precision, parallel=f"tp={layout.tp},pp={layout.pp}",
-        asked=Serving(requests=4000, curve=False), catalog=CATALOG, rate=rate / copies, percentile=95, **fields,
+        options=Serving(requests=4000, curve=False), catalog=CATALOG, rate=rate / copies, percentile=95, **fields,
     ).serving  # fmt: skip
     assert told is not None
     assert not told.saturated

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from shlex import join
@@ -10,7 +11,6 @@ from typing import Any
 from whichgpu.api.plan.plan_file import DECLARED, read_plan
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.decide.plan.question import SETTINGS, PlanQuestion, RequestedModel
-from whichgpu.decide.plan.relaxation import is_flat
 
 APART = ("profiles", "rate", "workers", "ray")  # The first two are written apart; the others do not change the answer.
 UNITS = {"horizon": "h", "time_limit": "s"}  # of settings that are amounts
@@ -24,12 +24,35 @@ def reproduce(question: PlanQuestion, day: date, overlay: Path | None = None, ow
     words, usual = ["whichgpu", "plan"], PlanQuestion()
     if question.profiles is not None:
         words += ["--profiles", str(question.profiles)] + ([f"--rate={question.rate:g}/s"] if question.rate else [])
-    elif question.file is None and is_flat(question):
+    elif question.file is None and _is_flat(question):
         words += [model.spelling for model in question.models] + _model_flags(question.models[0])
     else:
         words.append(question.file or "FILE.toml")
         usual = _file_alone(question)
     return join([*words, *_flags(question, usual), *last])
+
+
+def relaxed_command(question: PlanQuestion, day: date, overlay: Path | None, own_measurements: bool) -> str | None:
+    """The command line of a question that was relaxed; None if flags cannot express it."""
+    expressible = _is_flat(question) if question.file is None else _extends_file(question)
+    return reproduce(question, day, overlay, own_measurements) if expressible else None
+
+
+def _is_flat(question: PlanQuestion) -> bool:
+    """Whether flags can express the question: all models share their traffic, and there are no jobs."""
+    return len({repr(replace(one, model="")) for one in question.models}) == 1 and not question.jobs
+
+
+def _extends_file(question: PlanQuestion) -> bool:
+    """Whether flags turn the plan file's question into this one: they replace settings, but remove none and change no table."""
+    usual = _file_alone(question)
+    removed = any(
+        getattr(usual, name) and (value is None or (value is False and not DECLARED[name].has_negative))
+        for name in SETTINGS
+        if name not in APART and (value := getattr(question, name)) != getattr(usual, name)
+    )
+    same = (question.models, question.jobs) == (usual.models, usual.jobs)
+    return same and not removed and usual.filters.keys() <= question.filters.keys()
 
 
 def _model_flags(model: RequestedModel) -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.api.plan.check import check_question
-from whichgpu.api.plan.command import reproduce
+from whichgpu.api.plan.command import relaxed_command, reproduce
 from whichgpu.api.plan.sweep import cost_curve
 from whichgpu.api.recommend.verification import verify_command
 from whichgpu.base.messages import Message
@@ -43,15 +43,17 @@ def plan(
     sources = PlanSources(lookups, as_of or lookups.catalog.as_known or date.today(), overlay)
     progress = progress or silent
 
-    def command(other: PlanQuestion) -> str:
-        return reproduce(other, sources.day, overlay, own_measurements)
+    def command(other: PlanQuestion) -> str | None:
+        return relaxed_command(other, sources.day, overlay, own_measurements)
 
     solved = search_plan(question, sources, progress)
     if isinstance(solved, Refusal):
         raise relaxed_refusal(question, solved, sources, command)
     answer = build_answer(solved, cost_curve(solved, sources, progress), progress)
     verify, note = _verification(solved, answer.groups)
-    answer = replace(answer, verify=verify, verify_note=note, reproduce=command(question))
+    answer = replace(
+        answer, verify=verify, verify_note=note, reproduce=reproduce(question, sources.day, overlay, own_measurements)
+    )
     if solved.trial.holds:
         return answer
     changes = missed(solved.trial.simulated, solved.inputs.models, solved.missed, question.headroom is not None)

@@ -210,7 +210,8 @@ class AnswerRows:
         """Every hour of the load curve."""
         formulation, rows = self.formulation, []
         names = {one.gpu.id: one.gpu.name for one in formulation.gpu_pools}
-        rates = np.sum([np.resize(one.traffic.hourly, len(formulation.hour_level)) for one in formulation.models], axis=0)
+        hours = len(formulation.hour_level)
+        rates = sum((np.resize(one.traffic.hourly, hours) for one in formulation.models), np.zeros(hours))
         for hour, level in enumerate(formulation.hour_level.tolist()):
             gpus = {names[gpu]: n for gpu, n in self.solution.gpus_by_kind(formulation.problem, level).items()}
             rows.append(HourPoint(hour, float(rates[hour]), level, gpus, money(self._cost_at(level), self.currency)))

@@ -29,12 +29,11 @@ TOGETHER = "plan.relax-together"
 
 @dataclass(frozen=True, slots=True)
 class RelaxationTrials:
-    """A question without a plan, and what others like it are tried with; `command` is the command line of a question."""
+    """A question without a plan, and what others like it are tried with."""
 
     question: PlanQuestion
     models: Sequence[ServedModel]
     sources: PlanSources
-    command: Callable[[PlanQuestion], str]
     until: float  # on the monotonic clock
 
     def attempt(self, question: PlanQuestion) -> Refusal | bool:
@@ -50,17 +49,20 @@ Change = tuple[Message, Mapping[str, Any], PlanQuestion]  # in words, as fields,
 
 
 def relaxed_refusal(
-    question: PlanQuestion, refusal: Refusal, sources: PlanSources, command: Callable[[PlanQuestion], str]
+    question: PlanQuestion, refusal: Refusal, sources: PlanSources, command: Callable[[PlanQuestion], str | None]
 ) -> NoAnswer:
-    """The refusal of a question with the first change that gives a plan, if there is one; this takes a few more plans."""
+    """The refusal of a question with the first change that gives a plan, if there is one; this takes a few more plans.
+
+    `command` gives the command line of a question, None if it has none.
+    """
     models = served_models(question, sources.lookups)
-    trials = RelaxationTrials(question, models, sources, command, monotonic() + ALL_SECONDS)
+    trials = RelaxationTrials(question, models, sources, monotonic() + ALL_SECONDS)
     change = _first_change(refusal, trials)
     if change is None:
         return no_answer(refusal)
     words, values, changed = change
     others = [one.message for one in refusal.relaxations if one.message is not None and one.message != words]
-    relaxation = {"change": values, "request": to_document(changed), "command": _command(trials, changed)}
+    relaxation = {"change": values, "request": to_document(changed), "command": command(changed)}
     return no_answer(refusal, msg("hint.relax", ways=(words, *others)), relaxation)
 
 
@@ -162,17 +164,3 @@ def _moved(one: Relaxation, trials: RelaxationTrials) -> tuple[Mapping[str, Any]
             models = (replace(model, fields={**model.fields, "rate": text}) for model, text in pairs)
             return {"rate": texts}, replace(question, models=tuple(models))
     return {one.part: dict(values)}, changed
-
-
-def _command(trials: RelaxationTrials, question: PlanQuestion) -> str | None:
-    """The command line of the changed question; None if flags cannot express it."""
-    original = trials.question
-    if original.file is not None:
-        same = (question.models, question.jobs) == (original.models, original.jobs)
-        return trials.command(question) if same else None
-    return trials.command(question) if is_flat(question) else None
-
-
-def is_flat(question: PlanQuestion) -> bool:
-    """Whether flags can express the question: all models share their traffic, and there are no jobs."""
-    return len({repr(replace(one, model="")) for one in question.models}) == 1 and not question.jobs

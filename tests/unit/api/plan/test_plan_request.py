@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from datetime import date
 from pathlib import Path
 
 import pytest
 
+from whichgpu.api.plan.command import relaxed_command
 from whichgpu.api.plan.plan_file import from_document, parse_quotas, read_plan, requested_model
 from whichgpu.api.request.plan_settings import parse_histogram, parse_hours
 from whichgpu.base.errors import UsageError
@@ -123,6 +126,23 @@ def test_words_of_flags() -> None:
     for bad in ("speed=1", "rate=", "tpot=0ms"):
         with pytest.raises(UsageError):
             parse_sweep(bad)
+
+
+def test_no_command_undoes_a_setting_of_the_plan_file(tmp_path: Path) -> None:
+    path = tmp_path / "fleet.toml"
+    path.write_text(FILE.replace("only_owned = false", "only_owned = true"))
+    question = read_plan(path)
+
+    def command(**changes: object) -> str | None:
+        return relaxed_command(replace(question, **changes), date(2026, 11, 15), None, True)  # type: ignore[arg-type]
+
+    assert command() == f"whichgpu plan {path} --as-of=2026-11-15"
+    assert "--headroom=0.3" in (command(headroom=0.3) or "")
+    assert "--provider=aws" in (command(filters={**question.filters, "provider": "aws"}) or "")
+    assert command(headroom=None) is None
+    assert command(filters={}) is None
+    assert command(only_owned=False) is None
+    assert command(jobs=()) is None
 
 
 def test_hints_say_count_degree_and_batch_to_each_tool() -> None:
