@@ -103,7 +103,7 @@ def test_doctor_in_markdown_is_ready_to_paste(seen: Machine) -> None:
     text = call("doctor", "--markdown").out
     assert text.startswith("### whichgpu ")
     assert "#### GPU 1" in text
-    assert re.search(r"^- \*\*warning\*\* \(GPU 0\): Slowed by heat", text, re.MULTILINE)
+    assert re.search(r"^- \*\*warning\*\* \(GPU 0\): Thermal throttling", text, re.MULTILINE)
     for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
         assert {line.count(" | ") for line in table.splitlines() if "---" not in line} == {1}
 

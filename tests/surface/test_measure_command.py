@@ -20,6 +20,7 @@ from whichgpu.workload.spelling import echo
 from whichgpu.workload.workload import FIELDS
 
 Machine = Callable[..., None]
+RATES = {"FLOP/s": 4e13, "B/s": 3e12}  # of the pretended GPU
 
 
 class PlayedBench:
@@ -36,7 +37,7 @@ class PlayedBench:
 
     def micro(self, case: OperatorCase, watch: Any) -> Timing:
         watch()
-        return summarise_runs([max(case.flops / 4e13, case.bytes / 3e12, 1e-5)] * 5)
+        return summarise_runs([max(case.rate(1.0) / RATES.get(case.unit, 1e12), 1e-5)] * 5)
 
     def step(self, plan: PreparedStep, watch: Any) -> Timing:
         watch()

@@ -20,9 +20,9 @@ from whichgpu.estimate.time.curves.gpus import build_gpu_columns
 from whichgpu.estimate.time.fitted_corrections import generation
 from whichgpu.estimate.time.grid import correction_keys, generation_terms, scheduled_sequences, uncorrected_terms
 from whichgpu.estimate.time.lower import lower
-from whichgpu.estimate.time.lower.lowered import LoweredStep
 from whichgpu.estimate.time.lower.traced import lower_model
 from whichgpu.estimate.time.lower.traced_model import TracedModel, traced_model
+from whichgpu.estimate.time.operators import LoweredStep
 from whichgpu.estimate.time.terms import TERMS, TimeTerms
 from whichgpu.workload.shapes import Shape, TracedShape
 from whichgpu.workload.spelling import fill_defaults, from_object

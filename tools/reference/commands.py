@@ -121,7 +121,7 @@ def _flag(command: str, param: click.Parameter) -> Flag:
 
 def _takes(param: click.Parameter) -> str:
     if isinstance(param.type, ValueType):
-        known = param.type.known()
+        known = param.type.choices
         if 0 < len(known) <= MANY:
             return ", ".join(map(code, known))
     if isinstance(param, click.Option) and param.is_flag:

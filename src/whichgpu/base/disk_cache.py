@@ -7,18 +7,17 @@ is renamed and counts as missing.
 from __future__ import annotations
 
 import contextlib
-import os
 from array import array
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from whichgpu.base.files import read_regular_file, user_folder
+from whichgpu.base.files import read_regular_file, user_folder, write_atomically
 from whichgpu.base.version import __version__
 
-FILE_FORMAT = 1
-MAX_RESULT_BYTES = 64 << 20
+FILE_FORMAT = 1  # Version of the file layout; a change makes older files misses.
+MAX_RESULT_BYTES = 64 << 20  # Larger files are not read (assumed; a result takes a few KiB).
 DAMAGED_SUFFIX = ".damaged"
 
 
@@ -46,27 +45,15 @@ class ResultCache:
         import msgspec
 
         text = msgspec.json.encode(result)
-        if not self._reads_back(text, result):
+        try:
+            reads_back = msgspec.json.decode(text, type=self.kind) == result
+        except msgspec.MsgspecError:
+            reads_back = False
+        if not reads_back:
             raise ValueError(f"a result of {type(result).__name__} does not come back the same as {self.kind}")
         path = self.path(name)
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
-            with temporary.open("wb") as file:
-                file.write(_checksum(name, text).encode() + b"\n" + text + b"\n")
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
-
-    def _reads_back(self, text: bytes, result: Any) -> bool:
-        import msgspec
-
-        try:
-            return bool(msgspec.json.decode(text, type=self.kind) == result)
-        except msgspec.MsgspecError:
-            return False
+        write_atomically(path, _checksum(name, text).encode() + b"\n" + text + b"\n")
 
     def read(self, name: str) -> tuple[bool, Any]:
         """Return whether there is a valid result, and the result; rename a damaged file."""

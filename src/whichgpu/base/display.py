@@ -11,31 +11,16 @@ if TYPE_CHECKING:
     from typing import Any, Protocol
 
     class AnswerRenderer(Protocol):
-        """Turns answers into what people and programs read; `lang` is a language's code."""
+        """The functions of `surface.python.answer_display`; `lang` is a language's code."""
 
-        def json_text(self, answer: object, lang: str | None) -> str:
-            """The document `--json` prints."""
-
-        def records(self, answer: object) -> list[dict[str, Any]]:
-            """The rows `--csv` prints, money as numbers."""
-
-        def chart(self, answer: object, lang: str | None) -> dict[str, Any]:
-            """The Vega-Lite spec of the picture `--plot` draws."""
-
-        def html(self, answer: object) -> str:
-            """The headline, the table and the remarks under it."""
-
-        def text(self, answer: object) -> str:
-            """The headline and the table."""
-
-        def headline(self, answer: object, lang: str | None) -> str:
-            """The headline alone."""
-
-        def bundle(self, spec: dict[str, Any]) -> dict[str, Any]:
-            """A chart as a MIME bundle for notebooks."""
-
-        def save(self, spec: dict[str, Any], path: str) -> None:
-            """Write a chart to a file."""
+        def json_text(self, answer: object, lang: str | None) -> str: ...
+        def records(self, answer: object) -> list[dict[str, Any]]: ...
+        def chart(self, answer: object, lang: str | None) -> dict[str, Any]: ...
+        def html(self, answer: object) -> str: ...
+        def text(self, answer: object) -> str: ...
+        def headline(self, answer: object, lang: str | None) -> str: ...
+        def bundle(self, spec: dict[str, Any]) -> dict[str, Any]: ...
+        def save(self, spec: dict[str, Any], path: str) -> None: ...
 
 
 _loaders: list[Callable[[], AnswerRenderer]] = []
@@ -73,8 +58,7 @@ class Displayable:
         """The document the command line prints with --json, as dicts and lists."""
         import json
 
-        document: dict[str, Any] = json.loads(self.to_json(lang))
-        return document
+        return dict(json.loads(self.to_json(lang)))
 
     def to_json(self, lang: str | None = None) -> str:
         """The document the command line prints with --json."""

@@ -25,10 +25,7 @@ class WhichGpuError(Exception):
 
     def __init__(self, kind: str, message: Message, hint: Message | None = None, choices: tuple[str, ...] = ()) -> None:
         super().__init__(kind, message, hint, choices)
-        self.kind = kind
-        self.message = message
-        self.hint = hint
-        self.choices = choices
+        self.kind, self.message, self.hint, self.choices = kind, message, hint, choices
 
     def __str__(self) -> str:
         return str(self.message)
@@ -68,8 +65,7 @@ class NoAnswer(WhichGpuError):
     ) -> None:
         super().__init__(kind, message, hint, choices)
         self.args = (kind, message, hint, choices, rejected, relaxation)  # Unpickling calls the class with these.
-        self.rejected = rejected
-        self.relaxation = relaxation
+        self.rejected, self.relaxation = rejected, relaxation
 
 
 class DataError(WhichGpuError):

@@ -1,4 +1,4 @@
-"""Reading files that other programs may have made, and the user's own folders."""
+"""Reading files that other programs may have made, writing files atomically, and the user's own folders."""
 
 from __future__ import annotations
 
@@ -17,6 +17,20 @@ def read_regular_file(path: Path, max_bytes: int) -> bytes:
         if status.st_size > max_bytes:
             raise OSError(errno.EFBIG, f"larger than {max_bytes >> 20} MiB", str(path))
         return file.read(max_bytes)
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file under a temporary name and rename it, so that it is complete or absent."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    temporary.unlink(missing_ok=True)
+    try:
+        with temporary.open("xb") as file:  # "x": a file or link that another program made is not written through.
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def user_folder(variable: str, default: str) -> Path | None:

@@ -15,7 +15,7 @@ from whichgpu.base.messages import Message, msg
 
 MAX_COUNT = 10**9  # Assumed upper limit of batches, sequence lengths and GPU counts.
 MIN_NUMBER = 1e-9  # Assumed lower limit of rates, shares and durations.
-_WHOLE = re.compile(r"[0-9]{1,19}")
+_WHOLE_NUMBER = re.compile(r"[0-9]{1,19}")
 _NUMBER = re.compile(r"[0-9]{1,19}(?:\.[0-9]{1,40})?(?:e[+-]?[0-9]{1,3})?", re.IGNORECASE)
 _SCALES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9, "t": 10**12}
 TRUE, FALSE = ("true", "yes", "1", "on"), ("false", "no", "0", "off")
@@ -26,9 +26,7 @@ class InvalidValue(Exception):
 
     def __init__(self, expected: Message, choices: tuple[str, ...] = (), problem: Message | None = None) -> None:
         super().__init__(expected)
-        self.expected = expected
-        self.choices = choices
-        self.problem = problem
+        self.expected, self.choices, self.problem = expected, choices, problem
 
 
 class ValueKind(Protocol):
@@ -81,9 +79,7 @@ class Whole(SingleValue):
             digits, scale = digits[:-1], _SCALES[digits[-1:].lower()]
         if scale > 1 and _NUMBER.fullmatch(digits):
             return self.read(float(digits) * scale if "." in digits else int(digits) * scale)
-        if _WHOLE.fullmatch(digits) is None:
-            raise InvalidValue(msg("wants.whole", low=self.low, high=f"{self.high:,}"))
-        return self.read(int(digits))
+        return self.read(int(digits) if _WHOLE_NUMBER.fullmatch(digits) else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +128,7 @@ class Flag(SingleValue):
 
     def read_text(self, text: str) -> bool:
         word = text.strip().lower()
-        if word not in (*TRUE, *FALSE):
-            raise InvalidValue(msg("wants.flag"))
-        return word in TRUE
+        return self.read(True if word in TRUE else False if word in FALSE else None)
 
     def write_text(self, value: bool) -> str:
         return "true" if value else "false"

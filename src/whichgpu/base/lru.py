@@ -37,6 +37,10 @@ class LruCache(Generic[Value]):
         if len(self._values) > self._max_size:
             self._values.popitem(last=False)
 
+    def clear(self) -> None:
+        """Drop all values."""
+        self._values.clear()
+
     def peek(self, key: Hashable) -> Value | None:
         """Return the value of a key, or None if it is missing, without counting this as a use."""
         return self._values.get(key)

@@ -76,27 +76,27 @@ def _count(digits: str, text: str) -> int:
     return int(digits)
 
 
-def unknown_word(what: str, word: str, known: Sequence[str]) -> UnknownName:
+def unknown_word(what: str, word: str, valid_words: Sequence[str]) -> UnknownName:
     """Return the error for a word that is not in a list, with the nearest words or the whole list as choices."""
-    near = nearest(word, known)
-    hint = msg("hint.nearest", choices=near) if near else msg("hint.choices", choices=tuple(known))
-    return UnknownName(f"unknown-{what}", msg(f"error.unknown-{what}", name=word), hint, near or tuple(known))
+    near = nearest(word, valid_words)
+    hint = msg("hint.nearest", choices=near) if near else msg("hint.choices", choices=tuple(valid_words))
+    return UnknownName(f"unknown-{what}", msg(f"error.unknown-{what}", name=word), hint, near or tuple(valid_words))
 
 
-def nearest(name: str, known: Iterable[str], max_count: int = 5) -> tuple[str, ...]:
+def nearest(name: str, names: Iterable[str], max_count: int = 5) -> tuple[str, ...]:
     """Known names most similar to a wrong one, best first.
 
     >>> nearest("H10 SXM", ["H100 SXM", "H100 PCIe", "T4"], max_count=1)
     ('H100 SXM',)
     """
-    wanted = squash(name)[:80]
-    if not wanted:
+    squashed = squash(name)[:80]
+    if not squashed:
         return ()
     scored = []
-    for candidate in dict.fromkeys(known):
+    for candidate in dict.fromkeys(names):
         other = squash(candidate)
-        score = SequenceMatcher(None, wanted, other, autojunk=False).ratio()
-        if other.startswith(wanted) or wanted.startswith(other):
+        score = SequenceMatcher(None, squashed, other, autojunk=False).ratio()
+        if other.startswith(squashed) or squashed.startswith(other):
             score = max(score, 0.9)
         if score >= MIN_SIMILARITY:
             scored.append((-score, candidate))

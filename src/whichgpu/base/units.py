@@ -10,11 +10,12 @@ from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 from whichgpu.base.numerals import Numeral
 
-MIB = 1 << 20
-GIB = 1 << 30
-GB = 10**9
+MIB = 1 << 20  # bytes
+GIB = 1 << 30  # bytes
+GB = 10**9  # bytes
 
 _PREFIXES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "p": 10**15}
+# Bytes of each unit of size, in lower case.
 _BYTES = {f"{prefix}b": scale for prefix, scale in _PREFIXES.items()} | {
     f"{prefix}ib": 1 << (10 * power) for power, prefix in enumerate("kmgtp", start=1)
 }
@@ -155,8 +156,8 @@ def format_duration(seconds: float) -> str:
     """
     if seconds < 120:
         return format_seconds(seconds)
-    for unit, size, most in (("min", 60.0, 3600.0), ("h", 3600.0, 172800.0)):
-        if seconds < most:
+    for unit, size, upper_limit in (("min", 60.0, 3600.0), ("h", 3600.0, 172800.0)):
+        if seconds < upper_limit:
             return f"{significant(seconds / size)} {unit}"
     return f"{significant(seconds / 86400.0)} d"
 

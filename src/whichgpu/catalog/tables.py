@@ -16,7 +16,7 @@ from whichgpu.base.messages import Message, msg
 from whichgpu.catalog.csvfile import read_cells
 from whichgpu.catalog.engines.files import FOLDER as ENGINES
 from whichgpu.catalog.engines.files import engine_cells, record_files
-from whichgpu.catalog.schema import Field, key_of, schema
+from whichgpu.catalog.schema import SchemaField, key_of, schema
 
 T = TypeVar("T")
 Row = dict[str, Any]
@@ -123,7 +123,7 @@ class _Memo(dict[str, Any]):
         return value
 
 
-def _memo(spec: Field) -> _Memo:
+def _memo(spec: SchemaField) -> _Memo:
     empty = FAULT if spec.required else () if spec.many else None
     return _Memo(_reader(spec), empty)
 
@@ -142,7 +142,7 @@ def _report_faults(table: Table, row: Row, cells: dict[str, str]) -> None:
         table.findings.append(Finding(table.name, key, check, spec.column, detail))
 
 
-def _reader(spec: Field) -> Callable[[str], Any]:
+def _reader(spec: SchemaField) -> Callable[[str], Any]:
     if spec.type in _READERS:
         return _READERS[spec.type]
     if spec.many:

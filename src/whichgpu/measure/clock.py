@@ -17,7 +17,6 @@ class SystemClock:
         self._keyboard = _keyboard() if listening else None
 
     def now(self) -> float:
-        """Monotonic seconds."""
         return time.monotonic()
 
     def date(self) -> datetime:
@@ -25,7 +24,6 @@ class SystemClock:
         return datetime.now(UTC)
 
     def pause(self, seconds: float) -> bool:
-        """Wait; return whether Enter was pressed."""
         if self._keyboard is None or not _in_front(self._keyboard):
             time.sleep(max(0.0, seconds))
             return False

@@ -7,18 +7,18 @@ import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-MOST_BYTES = 64 << 10
-TOOL_SECONDS = 20
+MAX_FILE_BYTES = 64 << 10  # bytes read by default (assumed; files under /sys hold one page)
+TOOL_SECONDS = 20  # time limit of a vendor tool (assumed)
 
 Run = Callable[[Sequence[str]], str | None]
 _PAIR = re.compile(r"^(\w+)[ \t:]+(-?\d+)\b", re.MULTILINE)
 
 
-def read_text(path: Path, most: int = MOST_BYTES) -> str | None:
+def read_text(path: Path, max_bytes: int = MAX_FILE_BYTES) -> str | None:
     """Text of a file without surrounding whitespace; None if it is unreadable."""
     try:
         with open(path, "rb") as file:
-            return file.read(most).decode("utf-8", "replace").strip()
+            return file.read(max_bytes).decode("utf-8", "replace").strip()
     except (OSError, ValueError):
         return None
 

@@ -43,8 +43,8 @@ LONGEST_STEP = 0.5  # largest change in log of one iteration
 # three more (assumed). Beyond their product something else was running on the GPU, or the record is wrong.
 SLOWEST_RATIO = 10.0
 FASTEST_FLOOR_SHARE = 0.95  # of the roofline minimum: clocks may exceed those of the stated peaks
-FEW = 4  # a kind with fewer cases has the range of all kinds
-NINETY = 1.645
+MIN_CASES_PER_KIND = 4  # a kind with fewer cases has the range of all kinds
+NINETY = 1.645  # Standard deviations that a 90% range of a normal distribution reaches on each side.
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +87,8 @@ def shipped_seconds(one: Example, calibration: Calibration) -> float:
 
 def is_plausible(one: Example, calibration: Calibration) -> bool:
     """Whether a measured time is above the roofline minimum and below the slowest plausible multiple of the estimate."""
-    least, most = FASTEST_FLOOR_SHARE * float(one.floors.sum()), SLOWEST_RATIO * shipped_seconds(one, calibration)
-    return one.seconds > 0 and least <= one.seconds <= most
+    shortest, longest = FASTEST_FLOOR_SHARE * float(one.floors.sum()), SLOWEST_RATIO * shipped_seconds(one, calibration)
+    return one.seconds > 0 and shortest <= one.seconds <= longest
 
 
 def fit_steps(steps: Sequence[Example], calibration: Calibration) -> FittedCorrections:
@@ -129,7 +129,8 @@ class _Design:
         self.acts = np.zeros((len(examples), len(TERMS), len(self.places)))
         for row, column, place in entries:
             self.acts[row, column, place] = 1.0
-        self.widths = np.array([_width(group, term) for group, term in self.places])
+        widths = [DEVICE_WIDTH if term in DEVICE_TERMS else HOST_WIDTH for _, term in self.places]
+        self.widths = np.array(widths) * [EVERYTHING_SHARE if group == ALL_STEPS else 1.0 for group, _ in self.places]
 
     def predict(self, theta: Array) -> tuple[Array, Array]:
         """Log seconds, and their derivatives by each multiplier."""
@@ -172,12 +173,12 @@ class _Design:
     def spreads(self) -> dict[str, float]:
         """Half-widths of 90% ranges in log, by kind and for all, from leave-one-out errors."""
         off = np.array([self._left_out(row) for row in range(len(self.actual))])
-        found = {ANY_STEP: _spread(off)}
+        half_widths = {ANY_STEP: _spread(off)}
         for kind in sorted(set(self.kinds)):
             chosen = np.array([one == kind for one in self.kinds])
-            if chosen.sum() >= FEW:
-                found[kind] = _spread(off[chosen])
-        return found
+            if chosen.sum() >= MIN_CASES_PER_KIND:
+                half_widths[kind] = _spread(off[chosen])
+        return half_widths
 
     def _left_out(self, row: int) -> float:
         weights = np.ones(len(self.actual))
@@ -189,8 +190,3 @@ def _spread(off: Array) -> float:
     """Half-width of the 90% range of errors, widened for fewer than ten of them."""
     few = 1.0 + 2.0 / max(1, len(off))
     return round(max(MIN_LOG_HALF_WIDTH, NINETY * few * float(np.sqrt(np.mean(off**2)))), 4)
-
-
-def _width(group: str, term: str) -> float:
-    width = DEVICE_WIDTH if term in DEVICE_TERMS else HOST_WIDTH
-    return width * EVERYTHING_SHARE if group == ALL_STEPS else width

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from whichgpu.measure.files import Run, named_numbers, read_number, read_text, run_tool
 
-KIB = 1024
+KIB = 1024  # bytes
 UNLIMITED = 1 << 60  # cgroup v1 writes "no limit" as a number near 2^63
 _CONTAINER = re.compile(r"docker|kubepods|containerd|libpod|lxc|/ecs/|garden|buildkit")
 _KERNEL = re.compile(r"[0-9]+(?:\.[0-9]+)*")
@@ -70,22 +70,22 @@ def read_host(root: Path = Path("/"), environ: Mapping[str, str] | None = None, 
 
 def usable_cores(host: Host) -> float | None:
     """Number of threads that this process can use."""
-    known = [number for number in (host.threads_allowed, host.cpu_limit, host.threads) if number]
-    return min(known, default=None)
+    limits = [number for number in (host.threads_allowed, host.cpu_limit, host.threads) if number]
+    return min(limits, default=None)
 
 
 def _processor(root: Path, run: Run) -> tuple[str | None, int | None, int | None]:
     """The processor's name, its cores and its threads."""
-    text = read_text(root / "proc/cpuinfo", most=1 << 22)
+    text = read_text(root / "proc/cpuinfo", max_bytes=1 << 22)
     if text is None:
         name = run(("sysctl", "-n", "machdep.cpu.brand_string")) if sys.platform == "darwin" else None
         return (name or "").strip() or None, _darwin_number(run, "hw.physicalcpu"), _darwin_number(run, "hw.logicalcpu")
-    named = re.search(r"^(?:model name|Model|cpu model|Hardware)\s*:\s*(.+)$", text, re.MULTILINE)
+    model = re.search(r"^(?:model name|Model|cpu model|Hardware)\s*:\s*(.+)$", text, re.MULTILINE)
     threads = len(re.findall(r"^processor\s*:", text, re.MULTILINE))
     sockets = re.findall(r"^physical id\s*:\s*(\d+)$", text, re.MULTILINE)
     ids = re.findall(r"^core id\s*:\s*(\d+)$", text, re.MULTILINE)
     cores = len(set(zip(sockets, ids, strict=True))) if len(sockets) == len(ids) else 0
-    return (" ".join(named[1].split()) if named else platform.machine() or None), cores or None, threads or None
+    return (" ".join(model[1].split()) if model else platform.machine() or None), cores or None, threads or None
 
 
 def _darwin_number(run: Run, name: str) -> int | None:
@@ -96,15 +96,15 @@ def _darwin_number(run: Run, name: str) -> int | None:
 
 
 def _system(root: Path) -> str:
-    named = re.search(r'^PRETTY_NAME="?([^"\n]+)"?$', read_text(root / "etc/os-release") or "", re.MULTILINE)
-    if named:
-        return named[1]
+    pretty_name = re.search(r'^PRETTY_NAME="?([^"\n]+)"?$', read_text(root / "etc/os-release") or "", re.MULTILINE)
+    if pretty_name:
+        return pretty_name[1]
     return f"macOS {platform.mac_ver()[0]}" if sys.platform == "darwin" else platform.system()
 
 
 def _groups(root: Path, controller: str) -> list[Path]:
     """Folders of this process's control groups (v1 or v2), innermost first."""
-    found: list[Path] = []
+    folders: list[Path] = []
     for line in (read_text(root / "proc/self/cgroup") or "0::/").splitlines():
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
@@ -112,8 +112,8 @@ def _groups(root: Path, controller: str) -> list[Path]:
             continue
         base = root / "sys/fs/cgroup" / controller if controllers else root / "sys/fs/cgroup"
         parts = [part for part in path.split("/") if part not in ("", ".", "..")]
-        found += [base.joinpath(*parts[:length]) for length in range(len(parts), -1, -1)]
-    return found
+        folders += [base.joinpath(*parts[:length]) for length in range(len(parts), -1, -1)]
+    return folders
 
 
 def _cpu_limit(root: Path) -> float | None:
@@ -156,8 +156,8 @@ def _container(root: Path, environ: Mapping[str, str]) -> str | None:
     runtime = (environ.get("container") or "").lower()
     if runtime in ("docker", "podman", "lxc", "systemd-nspawn", "oci"):
         return runtime
-    found = _CONTAINER.search(read_text(root / "proc/1/cgroup") or "")
-    return {"libpod": "podman", "kubepods": "kubernetes"}.get(found[0], found[0].strip("/")) if found else None
+    mark = _CONTAINER.search(read_text(root / "proc/1/cgroup") or "")
+    return {"libpod": "podman", "kubepods": "kubernetes"}.get(mark[0], mark[0].strip("/")) if mark else None
 
 
 def _virtual(root: Path, release: str) -> str | None:
@@ -165,5 +165,5 @@ def _virtual(root: Path, release: str) -> str | None:
         return "wsl"
     if "gvisor" in (read_text(root / "proc/version") or "").lower():
         return "gvisor"
-    flags = re.search(r"^flags\s*:.*\bhypervisor\b", read_text(root / "proc/cpuinfo", most=1 << 16) or "", re.MULTILINE)
+    flags = re.search(r"^flags\s*:.*\bhypervisor\b", read_text(root / "proc/cpuinfo", max_bytes=1 << 16) or "", re.MULTILINE)
     return "vm" if flags else None

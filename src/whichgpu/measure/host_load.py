@@ -12,7 +12,7 @@ from pathlib import Path
 
 from whichgpu.measure.files import read_text
 
-MAX_THREADS = 512
+MAX_THREADS = 512  # threads read per program (assumed; bounds the cost of a reading)
 READINGS_PER_SEARCH = 10  # readings between two searches for the processes
 COMPUTE_DEVICES = ("/dev/nvidia-uvm", "/dev/kfd", "/dev/dxg")  # opened by programs that compute, not by monitors
 
@@ -82,12 +82,12 @@ class LoadReader:
 
     def _find_programs(self) -> Iterator[str]:
         """Programs on the GPUs: those the driver lists, else those with its device files open."""
-        named = [str(id) for id in self._driver_processes() if id != os.getpid()]
-        found = [id for id in named if self._drives(id) is not False and (self._proc / id).exists()]
-        if not found:
-            found = [id for id in self._ids() if id != str(os.getpid()) and self._drives(id)]
-        parents = {id: self._stat(self._proc / id)[1] for id in found}
-        yield from (id for id in found if parents[id] not in parents)  # A forked data loader inherits its parent's files.
+        listed_ids = [str(id) for id in self._driver_processes() if id != os.getpid()]
+        program_ids = [id for id in listed_ids if self._drives(id) is not False and (self._proc / id).exists()]
+        if not program_ids:
+            program_ids = [id for id in self._ids() if id != str(os.getpid()) and self._drives(id)]
+        parents = {id: self._stat(self._proc / id)[1] for id in program_ids}
+        yield from (id for id in program_ids if parents[id] not in parents)  # A forked data loader inherits its parent's files.
 
     def _ids(self) -> list[str]:
         try:
@@ -117,9 +117,9 @@ class LoadReader:
             yield id, stats[id][0]
             left += below.pop(id, ())
 
-    def _ticks(self, folder: Path, most: int) -> Iterator[tuple[str, int]]:
+    def _ticks(self, folder: Path, max_threads: int) -> Iterator[tuple[str, int]]:
         try:
-            names = [entry.name for entry in os.scandir(folder)][:most]
+            names = [entry.name for entry in os.scandir(folder)][:max_threads]
         except OSError:
             return
         for name in names:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from whichgpu.base.messages import Message, msg
@@ -18,7 +17,7 @@ MIN_MEMORY_SHARE, MAX_MEMORY_SHARE = 0.87, 1.02
 SHARED_MEMORY = "apple"  # The catalog has the largest size sold; a machine may have less.
 _SLICE = re.compile(r"\s+MIG\s+\d+g\.\d+gb.*$", re.IGNORECASE)
 _VIRTUAL = re.compile(r"^(?:NVIDIA\s+)?(?:GRID\s+)?(\S+)-\d+(?:-\d+)?[QCAB]$")
-_SHOWN = re.compile(r"\b(?:VF|OAM)\b")
+_PACKAGE_MARK = re.compile(r"\b(?:VF|OAM)\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,19 +34,26 @@ class VariantMatch:
 
 def match_card(card: Card, catalog: Catalog) -> VariantMatch:
     """Match a detected GPU to its catalog variant."""
-    named = _by_name(card, catalog)
-    if not named:
+    same_name = _by_name(card, catalog)
+    if not same_name:
         return _by_target(card, catalog)
-    left = named
-    for tells in (_same_target, _same_memory):
-        left = tells(card, left) or left
-    if len(left) > 1:
-        ids = tuple(gpu.id for gpu in left)
-        return VariantMatch(None, None, ids, msg("match.several", name=card.name, choices=ids))
-    gpu, doubt = left[0], _doubt(card, left[0])
+    same_target = _same_target(card, same_name) or same_name
+    variants = _same_memory(card, same_target) or same_target
+    if len(variants) > 1:
+        return _ambiguous(card, variants)
+    doubt = _doubt(card, variants[0])
     if doubt is not None and not _is_part(card):  # The catalog lacks the variant of that name.
-        return VariantMatch(None, None, (gpu.id,), doubt)
-    return VariantMatch(gpu.id, gpu.name, (gpu.id,), doubt, gpu.supports, gpu.quirks)
+        return VariantMatch(None, None, (variants[0].id,), doubt)
+    return _matched(variants[0], doubt)
+
+
+def _matched(gpu: Gpu, why: Message | None) -> VariantMatch:
+    return VariantMatch(gpu.id, gpu.name, (gpu.id,), why, gpu.supports, gpu.quirks)
+
+
+def _ambiguous(card: Card, variants: tuple[Gpu, ...]) -> VariantMatch:
+    ids = tuple(gpu.id for gpu in variants)
+    return VariantMatch(None, None, ids, msg("match.several", name=card.name, choices=ids))
 
 
 def matched_gpu(match: VariantMatch, catalog: Catalog) -> Gpu | None:
@@ -57,14 +63,14 @@ def matched_gpu(match: VariantMatch, catalog: Catalog) -> Gpu | None:
 
 def _by_name(card: Card, catalog: Catalog) -> tuple[Gpu, ...]:
     """Variants with the driver's name; if the only one has another memory size, those of its family with this size."""
-    name = _SHOWN.sub("", _SLICE.sub("", card.name)).strip()
+    name = _PACKAGE_MARK.sub("", _SLICE.sub("", card.name)).strip()
     virtual = _VIRTUAL.match(name)
-    found = gpus_named(catalog, virtual[1] if virtual else name, loosely=False)
-    found = tuple(gpu for gpu in found if gpu.vendor == card.vendor)
-    if len(found) == 1 and not virtual and not _same_memory(card, found):
-        family = gpus_named(catalog, found[0].family, loosely=False)
-        found = tuple(gpu for gpu in _same_memory(card, family) if gpu.form_factor == found[0].form_factor) or found
-    return found
+    variants = gpus_named(catalog, virtual[1] if virtual else name, loosely=False)
+    variants = tuple(gpu for gpu in variants if gpu.vendor == card.vendor)
+    if len(variants) == 1 and not virtual and not _same_memory(card, variants):
+        family = gpus_named(catalog, variants[0].family, loosely=False)
+        variants = tuple(gpu for gpu in _same_memory(card, family) if gpu.form_factor == variants[0].form_factor) or variants
+    return variants
 
 
 def _is_part(card: Card) -> bool:
@@ -78,13 +84,11 @@ def _by_target(card: Card, catalog: Catalog) -> VariantMatch:
     size = card.now.memory_bytes
     if card.target and size and card.name.startswith("AMD GPU"):
         same = [gpu for gpu in catalog.gpus if gpu.vendor == card.vendor and gpu.target == card.target]
-        found = _same_memory(card, tuple(same))
-        if len(found) == 1:
-            why = msg("match.by-target", target=card.target, memory=format_memory(size))
-            return VariantMatch(found[0].id, found[0].name, (found[0].id,), why, found[0].supports, found[0].quirks)
-        if found:
-            ids = tuple(gpu.id for gpu in found)
-            return VariantMatch(None, None, ids, msg("match.several", name=card.name, choices=ids))
+        variants = _same_memory(card, tuple(same))
+        if len(variants) == 1:
+            return _matched(variants[0], msg("match.by-target", target=card.target, memory=format_memory(size)))
+        if variants:
+            return _ambiguous(card, variants)
     return VariantMatch(None, None, (), msg("match.none", name=card.name))
 
 
@@ -93,27 +97,18 @@ def _same_target(card: Card, gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
 
 
 def _same_memory(card: Card, gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
-    size = card.now.memory_bytes
-    if size is None:
-        return gpus
-    return tuple(gpu for gpu in gpus if _fits(size, gpu))
+    return tuple(gpu for gpu in gpus if _has_memory(gpu, card.now.memory_bytes))
 
 
-def _fits(size: int, gpu: Gpu) -> bool:
-    if gpu.vendor == SHARED_MEMORY:
-        return size <= gpu.memory_marketed_bytes * MAX_MEMORY_SHARE
-    return MIN_MEMORY_SHARE * gpu.memory_marketed_bytes <= size <= MAX_MEMORY_SHARE * gpu.memory_marketed_bytes
+def _has_memory(gpu: Gpu, size: int | None) -> bool:
+    min_share = 0.0 if gpu.vendor == SHARED_MEMORY else MIN_MEMORY_SHARE
+    return size is None or min_share * gpu.memory_marketed_bytes <= size <= MAX_MEMORY_SHARE * gpu.memory_marketed_bytes
 
 
 def _doubt(card: Card, gpu: Gpu) -> Message | None:
     """Message if the instruction set or memory size contradicts the name."""
-    tests: tuple[tuple[Callable[[Card, tuple[Gpu, ...]], tuple[Gpu, ...]], str], ...] = (
-        (_same_target, "target"),
-        (_same_memory, "memory"),
-    )
-    for tells, what in tests:
-        if not tells(card, (gpu,)):
-            shown = format_memory(card.now.memory_bytes or 0)
-            values = {"name": gpu.name, "shown": shown, "listed": gpu.memory_label, "target": card.target or "?"}
-            return msg(f"match.other-{what}", **values)
-    return None
+    if _same_target(card, (gpu,)) and _same_memory(card, (gpu,)):
+        return None
+    id = "match.other-memory" if _same_target(card, (gpu,)) else "match.other-target"
+    size = format_memory(card.now.memory_bytes or 0)
+    return msg(id, name=gpu.name, shown=size, listed=gpu.memory_label, target=card.target or "?")

@@ -85,22 +85,21 @@ def add_usage(tally: UsageTotals, seconds: float, samples: Sequence[Sample], tru
     tally = replace(tally, seconds=tally.seconds + seconds)
     if not trusted or not samples:
         return tally
-    share = seconds / len(samples)
-    wide = len(samples)
-    known, busy, peak = _padded(tally.known_seconds, wide), _padded(tally.busy_seconds, wide), _padded(tally.peak_bytes, wide)
+    count = len(samples)
+    readings, busy, peak = (_padded(values, count) for values in (tally.known_seconds, tally.busy_seconds, tally.peak_bytes))
     alive = [sample for sample in samples if not sample.lost]
     for place, sample in enumerate(samples):
         if sample.lost:
             continue
         if sample.utilisation_percent is not None:
-            known[place] += seconds
+            readings[place] += seconds
             busy[place] += seconds * sample.utilisation_percent / 100
         peak[place] = max(peak[place], sample.memory_used_bytes or 0)
     return replace(
         tally,
-        idle_shares=tally.idle_shares + share * sum(is_idle(sample) is True for sample in alive),
+        idle_shares=tally.idle_shares + seconds / count * sum(is_idle(sample) is True for sample in alive),
         joules=tally.joules + seconds * sum(sample.power_watts or 0.0 for sample in alive),
-        known_seconds=tuple(known),
+        known_seconds=tuple(readings),
         busy_seconds=tuple(busy),
         peak_bytes=tuple(int(size) for size in peak),
     )
@@ -108,14 +107,14 @@ def add_usage(tally: UsageTotals, seconds: float, samples: Sequence[Sample], tru
 
 def make_bill(tally: UsageTotals, price: Money | None) -> Bill:
     """Return the bill for the totals."""
-    known = sum(tally.known_seconds)
+    known_seconds = sum(tally.known_seconds)
     return Bill(
         seconds=tally.seconds,
         money=_cost(tally.seconds, price),
         idle_money=_cost(tally.idle_shares, price),
         idle_total_seconds=tally.idle_shares,
         watt_hours=tally.joules / 3600 if tally.joules else None,
-        utilisation_percent=100 * sum(tally.busy_seconds) / known if known else None,
+        utilisation_percent=100 * sum(tally.busy_seconds) / known_seconds if known_seconds else None,
         peak_bytes=max(tally.peak_bytes, default=0) or None,
     )
 
@@ -126,5 +125,5 @@ def _cost(seconds: float, price: Money | None) -> Money | None:
     return Money((price.amount * Decimal(repr(round(seconds, 3))) / 3600).quantize(CENT), price.currency)
 
 
-def _padded(values: Sequence[float], wide: int) -> list[float]:
-    return [*values, *[0] * (wide - len(values))][:wide]
+def _padded(values: Sequence[float], count: int) -> list[float]:
+    return [*values, *[0] * (count - len(values))][:count]

@@ -13,6 +13,7 @@ from whichgpu.base.units import format_bandwidth, significant
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.time.calibration import Calibration, load_calibration
+from whichgpu.measure.bench.case import PEAK_KINDS, operator_work
 from whichgpu.measure.fit import FASTEST_FLOOR_SHARE, SLOWEST_RATIO, Example, example, shipped_seconds
 from whichgpu.measure.record import MicroResult, Record, StepResult
 
@@ -23,10 +24,9 @@ SLOWEST_OPERATOR_RATIO = 100.0
 LAUNCH_ALLOWANCE = 1e-3  # seconds
 EARLIEST_RECORD = date(2015, 1, 1)
 MAX_SIZE = 1 << 48  # of a dimension, or in bytes
-MAX_CASES = 500
+MAX_CASES = 500  # cases of one record (assumed; a full measurement has about a hundred)
 MAX_STEP_SECONDS = 3600.0  # of one step
 MEMORY_KINDS = ("copy", "read")
-PEAK_KINDS = ("gemm", "attention", "attention_backward")
 BOUNDS = {"temperature_celsius": (-60, 150), "sm_clock_hz": (0, 20 * 10**9), "power_watts": (0, 5000)}
 
 Ask = Callable[[StepResult, Gpu, Catalog], Example]
@@ -64,22 +64,22 @@ def _problems(record: Record, catalog: Catalog, today: date, ask: Ask, calibrati
     for place, step in enumerate(record.steps, start=1):
         yield from _times(step)
         try:
-            known = ask(step, gpu, catalog)
-            least, expected = float(known.floors.sum()), shipped_seconds(known, calibration)
+            case = ask(step, gpu, catalog)
+            floor, expected = float(case.floors.sum()), shipped_seconds(case, calibration)
             if not 0 < expected < inf:
                 raise ValueError(expected)
         except (WhichGpuError, ValueError, TypeError, KeyError, ArithmeticError):
             yield msg("record.request", case=step.id[:80])
             continue
-        yield from _bounds(place, step, gpu, least, expected)
+        yield from _bounds(place, step, gpu, floor, expected)
 
 
 def _date(record: Record, gpu: Gpu, today: date) -> Iterator[Message]:
     day = record.made[:10]
-    known = first_day(day) if is_date(day) and len(day) == 10 else None
-    if known is None or not EARLIEST_RECORD <= known <= today + timedelta(days=1):
+    day_measured = first_day(day) if is_date(day) and len(day) == 10 else None
+    if day_measured is None or not EARLIEST_RECORD <= day_measured <= today + timedelta(days=1):
         yield msg("record.date", date=record.made[:40])
-    elif gpu.launch_date and is_date(gpu.launch_date) and known < first_day(gpu.launch_date) - timedelta(days=365):
+    elif gpu.launch_date and is_date(gpu.launch_date) and day_measured < first_day(gpu.launch_date) - timedelta(days=365):
         yield msg("record.before-launch", date=day, gpu=gpu.name, launch=gpu.launch_date)
 
 
@@ -99,8 +99,11 @@ def _rate(micro: MicroResult, gpu: Gpu) -> Iterator[Message]:
     if not all(0 < size <= MAX_SIZE for size in micro.sizes.values()):
         yield msg("record.size", case=micro.id[:80])
         return
-    work = _work(micro)
-    if work is None or micro.seconds <= 0:
+    if micro.seconds <= 0 or micro.kind not in (*MEMORY_KINDS, *PEAK_KINDS):
+        return
+    try:
+        work = operator_work(micro.kind, micro.sizes)
+    except KeyError:
         return
     if abs(micro.rate * micro.seconds / work - 1) > 0.01:
         yield msg("record.rate", case=micro.id[:80])
@@ -110,30 +113,14 @@ def _rate(micro: MicroResult, gpu: Gpu) -> Iterator[Message]:
         rate = format_bandwidth(int(micro.rate)) if micro.kind in MEMORY_KINDS else f"{significant(micro.rate / 1e12)} TFLOP/s"
         yield msg("record.above", case=micro.id[:80], rate=rate, gpu=gpu.name)
     if share is not None and micro.seconds > max(LAUNCH_ALLOWANCE, SLOWEST_OPERATOR_RATIO * share * micro.seconds):
-        most = f"{SLOWEST_OPERATOR_RATIO:g}"
-        yield msg("record.slow-operator", case=micro.id[:80], ratio=significant(1 / share), gpu=gpu.name, most=most)
+        max_ratio = f"{SLOWEST_OPERATOR_RATIO:g}"
+        yield msg("record.slow-operator", case=micro.id[:80], ratio=significant(1 / share), gpu=gpu.name, most=max_ratio)
 
 
-def _work(micro: MicroResult) -> float | None:
-    """FLOPs or bytes of an operator, computed from its sizes."""
-    sizes = micro.sizes
-    try:
-        if micro.kind == "gemm":
-            return 2.0 * sizes["m"] * sizes["n"] * sizes["k"]
-        if micro.kind in ("attention", "attention_backward"):
-            pairs = 2.0 * sizes["batch"] * sizes["heads"] * sizes["tokens"] ** 2 * sizes["dim"]
-            return pairs * (2.5 if micro.kind == "attention_backward" else 1.0)
-        if micro.kind in MEMORY_KINDS:
-            return sizes["bytes"] * (2.0 if micro.kind == "copy" else 1.0)
-    except KeyError:
-        return None
-    return None
-
-
-def _bounds(place: int, step: StepResult, gpu: Gpu, least: float, expected: float) -> Iterator[Message]:
+def _bounds(place: int, step: StepResult, gpu: Gpu, floor: float, expected: float) -> Iterator[Message]:
     """Messages if a step is faster than the roofline or slower than any plausible state of the GPU."""
-    if 0 < step.seconds < FASTEST_FLOOR_SHARE * least:
-        yield msg("record.below-floor", case=step.id[:80], seconds=significant(step.seconds), least=significant(least))
+    if 0 < step.seconds < FASTEST_FLOOR_SHARE * floor:
+        yield msg("record.below-floor", case=step.id[:80], seconds=significant(step.seconds), least=significant(floor))
     if not step.seconds <= SLOWEST_RATIO * expected:
         values = {"seconds": significant(step.seconds), "expected": significant(expected), "gpu": gpu.name}
         ratio = significant(step.seconds / expected)

@@ -13,9 +13,9 @@ from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 from whichgpu.base.version import __version__
 from whichgpu.measure.bench.case import Conditions, OperatorCase, StepCase
-from whichgpu.measure.bench.runner import Taken
+from whichgpu.measure.bench.runner import MeasuredCase
 
-FORMAT = 1
+FORMAT = 1  # Version of the record's layout.
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,21 +142,21 @@ def redacted(record: Record) -> Record:
     return with_digest(replace(record, made=record.made[:10], fitted=None))
 
 
-def micro_result(taken: Taken, case: OperatorCase, share: float | None) -> MicroResult:
+def micro_result(measured: MeasuredCase, case: OperatorCase, share: float | None) -> MicroResult:
     """Return the result of an operator case."""
-    time = taken.timing
+    time = measured.timing
     rate = case.rate(time.seconds)
     return MicroResult(
         case.id, case.kind, case.dtype, dict(case.sizes), time.seconds, time.low, time.high, time.runs, rate, case.unit, share,
-        taken.conditions,
+        measured.conditions,
     )  # fmt: skip
 
 
-def step_result(taken: Taken, case: StepCase, predicted: PredictedTime | None) -> StepResult:
+def step_result(measured: MeasuredCase, case: StepCase, predicted: PredictedTime | None) -> StepResult:
     """Return the result of a step case."""
-    time = taken.timing
+    time = measured.timing
     return StepResult(
-        case.id, dict(case.request), time.seconds, time.low, time.high, time.runs, predicted, taken.conditions
+        case.id, dict(case.request), time.seconds, time.low, time.high, time.runs, predicted, measured.conditions
     )  # fmt: skip
 
 
@@ -168,8 +168,7 @@ def stamp(moment: datetime) -> str:
 def _plain(record: Record) -> dict[str, Any]:
     import msgspec
 
-    found: dict[str, Any] = msgspec.to_builtins(record)
-    return found
+    return dict(msgspec.to_builtins(record))
 
 
 def _bad(name: str, why: Any) -> UsageError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from contextlib import suppress
@@ -12,14 +11,14 @@ from pathlib import Path
 
 from whichgpu.base.errors import DataError, NoAnswer, UsageError, WhichGpuError
 from whichgpu.base.figure import Basis
-from whichgpu.base.files import read_regular_file, user_folder
+from whichgpu.base.files import read_regular_file, user_folder, write_atomically
 from whichgpu.base.messages import msg
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.time.calibration import Calibration
 from whichgpu.estimate.time.own_corrections import OwnCorrections, calibration_version
 from whichgpu.measure.record import FittedCorrections, Record, from_json, redacted, to_json, with_digest
 
-MAX_RECORD_BYTES = 2 << 20
+MAX_RECORD_BYTES = 2 << 20  # Larger files are refused (assumed; a record takes under 100 KiB).
 OWN, IMPORTED = "own", "imported"
 _ODD = re.compile(r"[^0-9A-Za-z.-]+")
 
@@ -41,11 +40,9 @@ def save_record(record: Record, kind: str = OWN, folder: Path | None = None) -> 
 
 def write_record(record: Record, path: Path) -> Path:
     """Write a record to a file."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_text(to_json(record), encoding="utf-8")
-        beside.replace(path)
+        write_atomically(path, to_json(record).encode())
     except OSError as problem:
         message = msg("error.cannot-write-file", name=str(path), why=problem.strerror or str(problem))
         raise UsageError("cannot-write", message, msg("hint.data-folder")) from problem

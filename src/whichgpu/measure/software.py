@@ -49,7 +49,7 @@ def read_software(
     built_for = dict(_ASSIGNED.findall(read_text(torch_file or _torch_file()) or ""))
     limits = {name: environ[name] for name in VISIBILITY if name in environ and environ[name] != "all"}
     return InstalledSoftware(
-        packages={name: found for name in PACKAGES if (found := _installed(name, version))},
+        packages={name: installed for name in PACKAGES if (installed := _installed(name, version))},
         torch_cuda=built_for.get("cuda"),
         torch_rocm=built_for.get("hip"),
         cuda_toolkit=_toolkit(root, environ),
@@ -60,10 +60,10 @@ def read_software(
 
 def _installed(name: str, version: Callable[[str], str]) -> str | None:
     try:
-        found = version(name)
+        text = version(name)
     except Exception:  # Broken metadata counts as not installed.
         return None
-    return found if isinstance(found, str) and re.fullmatch(r"[\w.+!-]{1,64}", found) else None
+    return text if isinstance(text, str) and re.fullmatch(r"[\w.+!-]{1,64}", text) else None
 
 
 def _torch_file() -> Path:
@@ -81,7 +81,7 @@ def _toolkit(root: Path, environ: Mapping[str, str]) -> str | None:
         for file in ("version.json", "version.txt"):
             text = read_text(folder / file) or ""
             at = text.find('"cuda"') if file.endswith("json") else 0
-            if at >= 0 and (found := _VERSION.search(text, at)):
-                return found[0]
-    found = _VERSION.search(environ.get("CUDA_VERSION", ""))
-    return found[0] if found else None
+            if at >= 0 and (version := _VERSION.search(text, at)):
+                return version[0]
+    version = _VERSION.search(environ.get("CUDA_VERSION", ""))
+    return version[0] if version else None

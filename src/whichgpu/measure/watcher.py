@@ -18,7 +18,7 @@ from whichgpu.measure.report.diagnose import Bottleneck, find_bottlenecks
 
 WINDOW = 30  # readings that a diagnosis uses
 LONGEST_RETRY = 30.0  # most seconds between attempts while the driver does not answer
-COUNTDOWN_TICK = 1.0
+COUNTDOWN_TICK = 1.0  # seconds between readings in a countdown
 
 
 class Clock(Protocol):
@@ -73,27 +73,27 @@ def watch_gpus(
 ) -> Iterator[WatchReading]:
     """Yield readings until the time is over or the idle rule fires; the caller prints them and runs the idle command."""
     started = last = clock.now()
-    known = tuple(card.now for card in cards)
+    last_samples = tuple(card.now for card in cards)
     tally, idle = UsageTotals(), IdleState()
     history: deque[tuple[Sample, ...]] = deque(maxlen=WINDOW)
     loads: deque[HostLoad] = deque(maxlen=WINDOW)
     answering, cancelled, failures = True, False, 0
     while True:
-        samples, events = _read(probe, known, settings.explain, answering)
+        samples, events = _read(probe, last_samples, settings.explain, answering)
         answering = samples is not None
-        known = known if samples is None else _merged(known, samples)
+        last_samples = last_samples if samples is None else _merged(last_samples, samples)
         failures = 0 if answering else failures + 1
         now = clock.now()
         seconds, last = now - last, now
         fresh = answering and seconds <= 3 * settings.every + LONGEST_RETRY
-        tally = add_usage(tally, seconds, known, trusted=fresh)
-        waits = all_idle(known) if answering else None
+        tally = add_usage(tally, seconds, last_samples, trusted=fresh)
+        waits = all_idle(last_samples) if answering else None
         idle, idle_events = advance_idle_rule(idle, settings.rule, seconds, waits if fresh or waits is False else None, cancelled)
         events += [WatchEvent(kind) for kind in idle_events]
-        verdicts = _explained(history, loads, known, cards, load) if settings.explain and answering else ()
+        verdicts = _explained(history, loads, last_samples, cards, load) if settings.explain and answering else ()
         yield WatchReading(
             clock.date().isoformat(timespec="seconds"),
-            known,
+            last_samples,
             answering,
             make_bill(tally, settings.price),
             idle.idle,
@@ -117,7 +117,7 @@ def _pause(settings: WatchSettings, idle: IdleState, failures: int, started: flo
 
 
 def _read(
-    probe: Probe, known: tuple[Sample, ...], traffic: bool, answering: bool
+    probe: Probe, last_samples: tuple[Sample, ...], traffic: bool, answering: bool
 ) -> tuple[tuple[Sample, ...] | None, list[WatchEvent]]:
     """A reading, or None if the driver does not answer, with the events since the last."""
     try:
@@ -127,16 +127,16 @@ def _read(
     if not samples:
         return None, [WatchEvent("driver-gone")] if answering else []
     events = [] if answering else [WatchEvent("driver-back")]
-    before = {sample.index for sample in known if sample.lost}
+    before = {sample.index for sample in last_samples if sample.lost}
     after = {sample.index for sample in samples if sample.lost}
     events += [WatchEvent("lost", index) for index in sorted(after - before)]
     events += [WatchEvent("back", index) for index in sorted(before - after)]
     return samples, events
 
 
-def _merged(known: tuple[Sample, ...], samples: tuple[Sample, ...]) -> tuple[Sample, ...]:
+def _merged(last_samples: tuple[Sample, ...], samples: tuple[Sample, ...]) -> tuple[Sample, ...]:
     """New samples; a lost GPU keeps its last known sample, marked as lost."""
-    before = {sample.index: sample for sample in known}
+    before = {sample.index: sample for sample in last_samples}
     return tuple(
         replace(before[sample.index], lost=True) if sample.lost and sample.index in before else sample for sample in samples
     )
@@ -152,8 +152,8 @@ def _explained(
     history.append(samples)
     if load is not None and (read := load.read()) is not None:
         loads.append(read)
-    found: list[Bottleneck] = []
+    bottlenecks: list[Bottleneck] = []
     for card in cards:
         own = [sample for tick in history for sample in tick if sample.index == card.index]
-        found += find_bottlenecks(own, list(loads), card)
-    return tuple(found)
+        bottlenecks += find_bottlenecks(own, list(loads), card)
+    return tuple(bottlenecks)

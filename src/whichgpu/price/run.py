@@ -13,7 +13,7 @@ from whichgpu.price.run_settings import run_default, run_default_sources
 from whichgpu.price.table import Floats, Ints
 from whichgpu.price.terms import MONTH_HOURS, YEAR_HOURS, YEARS
 
-HOUR = 3600.0
+HOUR = 3600.0  # seconds
 # A machine boots, pulls an image of some 10 GB (7 to 10 minutes, Tensorfuse) and reads its weights (five for vLLM with 8B
 # parameters on an L40S, the same): ten minutes in all are assumed (`--startup`).
 STARTUP = run_default("startup")

@@ -82,13 +82,13 @@ def with_sort_field(request: Mapping[str, Any], row_type: type, language: Langua
     return {**request, "sort": field_by_heading(sort, row_type, language)}
 
 
-def _by_heading(text: str, known: Sequence[str], language: Language) -> str:
+def _by_heading(text: str, fields: Sequence[str], language: Language) -> str:
     name = text.strip().replace("-", "_")
-    if name in known:
+    if name in fields:
         return name
-    wanted = _bare(text)
-    headings = ((heading(field, speech), field) for speech in (language, english()) for field in known)
-    return next((field for title, field in headings if wanted and _bare(title) == wanted), name)
+    title_text = _bare(text)
+    headings = ((heading(field, speech), field) for speech in (language, english()) for field in fields)
+    return next((field for title, field in headings if title_text and _bare(title) == title_text), name)
 
 
 def _bare(title: str) -> str:
@@ -103,17 +103,17 @@ def flat_rows(values: Sequence[object], exact: bool = True) -> list[dict[str, Ce
     return [{name: row.get(name) for name in names} for row in rows]
 
 
-def chosen_columns(wanted: str | None, rows: list[dict[str, Cell]], default: Sequence[str], language: Language) -> list[str]:
+def chosen_columns(columns: str | None, rows: list[dict[str, Cell]], default: Sequence[str], language: Language) -> list[str]:
     """Columns to show: the default ones, all, or those the user names (`peaks` means all of `peaks.*`)."""
-    known = list(rows[0]) if rows else []
-    if wanted is None:
-        return [name for name in default if name in known] or known
-    if wanted == "all":
-        return known
+    fields = list(rows[0]) if rows else []
+    if columns is None:
+        return [name for name in default if name in fields] or fields
+    if columns == "all":
+        return fields
     names: list[str] = []
-    for part in (_by_heading(part, known, language) for part in wanted.split(",")):
-        matches = [name for name in known if name in (part, f"peaks.{part}") or name.startswith(f"{part}.")]
+    for part in (_by_heading(part, fields, language) for part in columns.split(",")):
+        matches = [name for name in fields if name in (part, f"peaks.{part}") or name.startswith(f"{part}.")]
         if not matches:
-            raise unknown_word("field", part, known)
+            raise unknown_word("field", part, fields)
         names += [name for name in matches if name not in names]
     return names

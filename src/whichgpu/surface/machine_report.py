@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from whichgpu.base.messages import Language
@@ -57,20 +57,19 @@ def host_facts(report: Report, language: Language) -> list[Fact]:
 def card_facts(detected: DetectedGpu, language: Language) -> list[Fact]:
     """Labelled facts of one GPU."""
     card, match, now, text = detected.card, detected.match, detected.card.now, language.text
-    supports = language.listed(word for word in match.supports if word in SHOWN_FEATURES)
     api = "ROCm" if card.vendor == "amd" else "CUDA"
     facts = {
         "name": card.name,
         "variant": f"{match.name} ({match.gpu})" if match.gpu else language.listed(match.candidates),
         "driver": language.listed(filter(None, (card.driver, card.api_version and f"{api} {card.api_version}"))),
         "capability": card.compute_capability or card.target,
-        "supports": supports,
+        "supports": language.listed(word for word in match.supports if word in SHOWN_FEATURES),
         "memory": _pair(now.memory_used_bytes, now.memory_bytes, _memory),
         "load": _load(now, language),
         "clock": _pair(now.sm_clock_hz, now.sm_clock_max_hz, _clock),
         "memory-clock": _pair(card.memory_clock_hz, card.memory_clock_max_hz, _clock),
-        "power": _pair(now.power_watts, now.power_limit_watts, _watts),
-        "temperature": _pair(now.temperature_celsius, card.slowdown_celsius, _degrees),
+        "power": _pair(now.power_watts, now.power_limit_watts, lambda watts: f"{significant(watts, 4)} W"),
+        "temperature": _pair(now.temperature_celsius, card.slowdown_celsius, lambda degrees: f"{degrees:.0f} °C"),
         "slowed": None if now.throttle is None else language.listed(now.throttle) or text("word.no"),
         "pcie": pcie_words(card.pcie),
         "traffic": _traffic(now, language),
@@ -118,25 +117,23 @@ def pcie_words(link: PcieLink | None) -> str | None:
     """Present and highest PCIe link: `4.0 x16 / 5.0 x16`."""
     if link is None:
         return None
-    now, best = _lanes(link.generation, link.width), _lanes(link.generation_max, link.width_max)
+    now, best = _link_text(link.generation, link.width), _link_text(link.generation_max, link.width_max)
     return f"{now} / {best}" if now and best else now or best
 
 
-def _lanes(generation: int | None, width: int | None) -> str | None:
+def _link_text(generation: int | None, width: int | None) -> str | None:
     parts = [f"{generation}.0" if generation else None, f"x{width}" if width else None]
     return " ".join(part for part in parts if part) or None
 
 
 def _cores(host: Host, language: Language) -> str:
-    parts = [language.text(f"doctor.cores.{name}", n=count) for name, count in _counts(host) if count is not None]
-    return language.listed(parts)
-
-
-def _counts(host: Host) -> Iterable[tuple[str, int | None]]:
-    yield "physical", host.cores
-    yield "threads", host.threads
-    yield "allowed", host.threads_allowed if host.threads_allowed != host.threads else None
-    yield "limit", None if host.cpu_limit is None else max(1, round(host.cpu_limit))
+    counts = {
+        "physical": host.cores,
+        "threads": host.threads,
+        "allowed": host.threads_allowed if host.threads_allowed != host.threads else None,
+        "limit": None if host.cpu_limit is None else max(1, round(host.cpu_limit)),
+    }
+    return language.listed(language.text(f"doctor.cores.{name}", n=count) for name, count in counts.items() if count is not None)
 
 
 def _ram(host: Host, language: Language) -> str:
@@ -183,11 +180,3 @@ def _memory(size: float | None) -> str | None:
 
 def _clock(value: float) -> str:
     return f"{value / 10**6:,.0f} MHz"
-
-
-def _watts(value: float) -> str:
-    return f"{significant(value, 4)} W"
-
-
-def _degrees(value: float) -> str:
-    return f"{value:.0f} °C"

@@ -25,7 +25,7 @@ def test_a_month_or_a_year_spans_its_days() -> None:
 )
 def test_what_is_no_date_is_refused(text: str) -> None:
     assert not is_date(text)
-    with pytest.raises(UsageError, match="not a date"):
+    with pytest.raises(UsageError, match="not a valid date"):
         parse_as_of(text, TODAY)
     with pytest.raises(ValueError, match="not a date"):
         first_day(text)

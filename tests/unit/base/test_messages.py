@@ -25,7 +25,7 @@ from whichgpu.catalog.live.queries import SeriesStatus
 from whichgpu.catalog.schema import schema
 from whichgpu.catalog.status import TableStatus
 from whichgpu.catalog.store import Catalog
-from whichgpu.surface.cli.click_parts import Group
+from whichgpu.surface.cli.click_parts import HelpGroup
 from whichgpu.surface.cli.main import root
 
 SOURCE = Path(whichgpu.__file__).parent
@@ -75,7 +75,7 @@ def ids_of_commands() -> set[str]:
         group, name = waiting.pop()
         command = group.get_command(CONTEXT, name)
         assert command is not None
-        assert isinstance(group, Group)
+        assert isinstance(group, HelpGroup)
         found |= {group.short(name), *filter(None, (command.help, command.epilog))}
         found |= {param.help for param in command.params if isinstance(param, click.Option) and param.help}
         if isinstance(command, click.Group):

@@ -344,7 +344,7 @@ def test_an_amd_gpu_with_nonsense_or_gone(tmp_path: Path) -> None:
 def test_without_an_amd_gpu_that_is_said(tmp_path: Path) -> None:
     with pytest.raises(VendorUnavailable) as told:
         open_amd(tmp_path, nothing)
-    assert told.value.kind == "no-device"
+    assert told.value.missing.kind == "no-device"
 
 
 # Apple
@@ -369,10 +369,10 @@ def test_a_mac() -> None:
 def test_a_mac_whose_tools_say_nothing_and_a_machine_that_is_none() -> None:
     with pytest.raises(VendorUnavailable) as told:
         open_apple("darwin", nothing)
-    assert told.value.kind == "no-device"
+    assert told.value.missing.kind == "no-device"
     with pytest.raises(VendorUnavailable) as told:
         open_apple("linux", mac)
-    assert told.value.kind == "other-system"
+    assert told.value.missing.kind == "other-system"
 
     def mute(command: Sequence[str]) -> str | None:
         return mac(command) if command[0] == "system_profiler" else "rubbish"

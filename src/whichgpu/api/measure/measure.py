@@ -23,7 +23,7 @@ from whichgpu.measure import records
 from whichgpu.measure.bench.case import Bench, CannotRun, Conditions, OperatorCase, PreparedStep, StepCase, Timing
 from whichgpu.measure.bench.operator_cases import operator_cases
 from whichgpu.measure.bench.runnable import why_not_runnable
-from whichgpu.measure.bench.runner import Claim, LeftOut, Progress, Runner, Taken
+from whichgpu.measure.bench.runner import Claim, LeftOut, MeasuredCase, Progress, Runner
 from whichgpu.measure.bench.step_cases import step_cases
 from whichgpu.measure.clock import SystemClock
 from whichgpu.measure.drivers.card import Card
@@ -215,13 +215,13 @@ def _record(machine: _Machine, runner: Runner, lookups: LookupCache, day: str) -
     return with_digest(record)
 
 
-def _micro(timing: Taken, gpu: Gpu) -> Any:
+def _micro(timing: MeasuredCase, gpu: Gpu) -> Any:
     assert isinstance(timing.case, OperatorCase)
     share = peak_share(timing.case.kind, timing.case.dtype, timing.case.rate(timing.timing.seconds), gpu)
     return micro_result(timing, timing.case, share)
 
 
-def _step(timing: Taken, lookups: LookupCache) -> Any:
+def _step(timing: MeasuredCase, lookups: LookupCache) -> Any:
     assert isinstance(timing.case, StepCase)
     estimate = estimate_workload(from_object(timing.case.request), lookups).time
     predicted = PredictedTime(estimate.value, estimate.low, estimate.high, estimate.basis) if estimate else None

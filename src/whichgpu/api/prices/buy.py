@@ -50,7 +50,7 @@ from whichgpu.price.own import (
 from whichgpu.price.terms import YEAR_HOURS
 
 MAX_INPUT = 20.0  # Upper bound of PUE and of years owned (assumed).
-MAX_GPUS = 100_000
+MAX_GPUS = 100_000  # GPUs of one question; a larger number is taken for a typing error (chosen)
 ABOVE_LOW = "wants.number"  # The lower bound itself is invalid.
 SPANS = {
     "residual": (0.0, 1.0, "wants.between"), "use": (0.0, 1.0, ABOVE_LOW),

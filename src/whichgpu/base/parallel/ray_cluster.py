@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from whichgpu.base.errors import NoAnswer, UsageError
-from whichgpu.base.messages import Message, msg
+from whichgpu.base.messages import msg
 from whichgpu.base.parallel.process_pool import Results, worker_died
 from whichgpu.base.units import parse_whole_number
 
@@ -102,22 +102,15 @@ def own_address(address: str) -> bool:
 
 
 def _connect(cluster: Any, address: str) -> None:
+    """Start a local cluster without a dashboard, or connect to another and send it this package's code."""
+    own = {"include_dashboard": False} if address == "local" else {"runtime_env": {"py_modules": [str(PACKAGE)]}}
     try:
-        cluster.init(address=address, log_to_driver=False, logging_level="ERROR", **_settings(address))
+        cluster.init(address=address, log_to_driver=False, logging_level="ERROR", **own)
     except (ConnectionError, ValueError, RuntimeError, OSError, cluster.exceptions.RayError) as problem:
         message = msg("error.ray-unreachable", address=address, why=str(problem).strip().partition("\n")[0])
-        raise NoAnswer("ray-unreachable", message, _hint(address)) from problem
-
-
-def _hint(address: str) -> Message:
-    """Hint for a failed connection: an explicit address may only lack the token."""
-    may_lack_token = address not in ADDRESSES and os.environ.get(MODE) != "token"
-    return msg("hint.ray-token" if may_lack_token else "hint.ray-unreachable")
-
-
-def _settings(address: str) -> dict[str, Any]:
-    """Options of `ray.init`: no dashboard for a local cluster, this package's code for another."""
-    return {"include_dashboard": False} if address == "local" else {"runtime_env": {"py_modules": [str(PACKAGE)]}}
+        may_lack_token = address not in ADDRESSES and os.environ.get(MODE) != "token"
+        hint = msg("hint.ray-token" if may_lack_token else "hint.ray-unreachable")
+        raise NoAnswer("ray-unreachable", message, hint) from problem
 
 
 def _fetch(cluster: Any, reference: Any, address: str) -> Any:

@@ -25,11 +25,11 @@ Work = Callable[[Item, int], Result]
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Progress of a sweep: items done, `kept` of them from the cache, and seconds left (None until one was timed)."""
+    """Progress of a sweep: items done, `cached` of them from the cache, and seconds left (None until one was timed)."""
 
     done: int
     total: int
-    kept: int
+    cached: int
     seconds_left: float | None
 
 

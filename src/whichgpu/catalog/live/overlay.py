@@ -46,7 +46,7 @@ from whichgpu.catalog.pricing import implausible_price
 from whichgpu.catalog.store import Catalog
 
 NAME = "prices.toml"
-MAX_BYTES = 1 << 20
+MAX_BYTES = 1 << 20  # of the file, which people write by hand (chosen)
 CONTRACT = ("provider", "instance", "gpu", "gpus", "region", "term", "price", "from", "until", "note")
 OWNED = ("name", "gpu", "gpus", "cost", "region", "from", "until", "note")
 

@@ -26,8 +26,7 @@ from whichgpu.estimate.group.ranks import pipeline_schedule, rank_pass
 from whichgpu.estimate.group.step import Devices, lowered_pass, pass_breakdown
 from whichgpu.estimate.group.traffic import inference_collectives
 from whichgpu.estimate.time.grid import scheduled_sequences
-from whichgpu.estimate.time.lower.lowered import LoweredStep
-from whichgpu.estimate.time.operators import Op
+from whichgpu.estimate.time.operators import LoweredStep, Op
 from whichgpu.workload.shapes import Transformer
 from whichgpu.workload.workload import Workload
 

@@ -18,7 +18,7 @@ from whichgpu.estimate.group.traffic import Collective
 from whichgpu.estimate.time.calibration import Calibration, correction_key
 from whichgpu.estimate.time.grid import NEWEST_SOFTWARE_YEAR
 from whichgpu.estimate.time.lower.host_calls import VIEW_CALL_WEIGHT
-from whichgpu.estimate.time.lower.lowered import LoweredStep
+from whichgpu.estimate.time.operators import LoweredStep
 from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.workload import Workload
 

@@ -122,7 +122,7 @@ class LayoutMemory:
             one = apply_layout(self.workload, parallel, 1, 1, checkpointing)
             step = TransformerStep(one, shape, tensor_share(shape, parallel), self._widths, sequence, sequence)
             block = step.layer(shape.experts is not None)
-            self._saved[key] = float(block.kept if checkpointing == "none" else block.entry.size)
+            self._saved[key] = float(block.saved_bytes if checkpointing == "none" else block.entry.size)
         return self._saved[key]
 
     def _line(self, shape: Transformer, parallel: Parallel, checkpointing: str) -> Lines:

@@ -18,7 +18,7 @@ from whichgpu.estimate.group.traffic import step_collectives
 from whichgpu.estimate.time.combine import device_host_and_fixed_seconds
 from whichgpu.estimate.time.curves.gpus import cached_gpu_columns
 from whichgpu.estimate.time.grid import correction_keys
-from whichgpu.estimate.time.lower.eager.training import Section
+from whichgpu.estimate.time.lower.eager.training import StepSection
 from whichgpu.estimate.time.terms import TimeTerms
 from whichgpu.workload.layouts import stage_layers
 from whichgpu.workload.shapes import Shape, Transformer
@@ -169,8 +169,8 @@ class LayoutTimes:
             checkpointing = "full" if self.workload.checkpointing == "none" else self.workload.checkpointing
             one = replace(self.workload, parallel=degrees, checkpointing=checkpointing, accumulation=1, micro_batch=None)
             step = rank_step(one, shape, self.micro)
-            accumulate = OperatorTimes.of([Section([step.accumulation_op])], self._columns)
-            times = OperatorTimes.of([*step.sections, Section(step.optimizer_ops)], self._columns)
+            accumulate = OperatorTimes.of([StepSection([step.accumulation_op])], self._columns)
+            times = OperatorTimes.of([*step.sections, StepSection(step.optimizer_ops)], self._columns)
             self._operators[key] = times, accumulate.terms(accumulate.counts, "backward")
         return self._operators[key]
 

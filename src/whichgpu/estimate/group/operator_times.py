@@ -11,7 +11,7 @@ from whichgpu.estimate.group.collectives import Array
 from whichgpu.estimate.time.curves.evaluate import STREAM_INDEX, TIME_CLASSES, OperatorSeconds, operator_seconds
 from whichgpu.estimate.time.curves.gpus import GpuColumns
 from whichgpu.estimate.time.grid import throttling_slowdown
-from whichgpu.estimate.time.lower.eager.training import Section
+from whichgpu.estimate.time.lower.eager.training import StepSection
 from whichgpu.estimate.time.operators import CLASS_BY_KIND
 from whichgpu.estimate.time.terms import (
     BACKWARD_CALL_SECONDS,
@@ -40,7 +40,7 @@ class OperatorTimes:
     unit: str
 
     @staticmethod
-    def of(sections: Sequence[Section], gpus: GpuColumns) -> OperatorTimes:
+    def of(sections: Sequence[StepSection], gpus: GpuColumns) -> OperatorTimes:
         """Time the operators of a step's sections."""
         ops = tuple(op for one in sections for op in one.ops)
         recomputes = [np.bincount(np.array(one.recomputed, dtype=np.intp), minlength=len(one.ops)) for one in sections]

@@ -11,8 +11,7 @@ from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.estimate.time.lower import lower
 from whichgpu.estimate.time.lower.eager.training import TrainingStep, eager_pass, training_parts
 from whichgpu.estimate.time.lower.fused.inference import fused_pass
-from whichgpu.estimate.time.lower.lowered import LoweredStep
-from whichgpu.estimate.time.operators import Op
+from whichgpu.estimate.time.operators import LoweredStep, Op
 from whichgpu.workload.layouts import expert_ranks
 from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.workload import Workload

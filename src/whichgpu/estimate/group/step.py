@@ -31,8 +31,7 @@ from whichgpu.estimate.time.combine import device_host_and_fixed_seconds
 from whichgpu.estimate.time.curves.evaluate import OperatorTotals, operator_totals
 from whichgpu.estimate.time.curves.gpus import GpuColumns, cached_gpu_columns
 from whichgpu.estimate.time.grid import NEWEST_SOFTWARE_YEAR, correction_keys, scheduled_sequences, terms_from_totals
-from whichgpu.estimate.time.lower.lowered import LoweredStep
-from whichgpu.estimate.time.operators import Op
+from whichgpu.estimate.time.operators import LoweredStep, Op
 from whichgpu.estimate.time.terms import DEVICE_TERMS, TERMS, TimeTerms
 from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.workload import Workload

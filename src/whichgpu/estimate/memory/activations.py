@@ -30,7 +30,7 @@ class ForwardPass:
     logit_bytes: int  # bytes of a logit, with the copies that sampling makes
     score_bytes: int = 0  # bytes of an attention score; 0 if fused kernels do not store them
     written_out: bool = False  # RoPE runs as separate operators
-    kept: int = 0  # bytes allocated throughout, such as the encoder's output
+    persistent_bytes: int = 0  # allocated throughout, such as the encoder's output
     tp: int = 1
 
 
@@ -44,7 +44,7 @@ def activation_peak_bytes(shape: Transformer, step: ForwardPass) -> int:
     score_matrix = step.tokens * step.context * -(-shape.heads // step.tp) * step.score_bytes
     scores = step.tokens * attention * step.width + score_matrix
     head = step.tokens * shape.hidden * step.width + step.logits * shape.vocab * step.logit_bytes
-    return step.kept + max(layer, scores, head)
+    return step.persistent_bytes + max(layer, scores, head)
 
 
 def mlp_peak_bytes(shape: Mlp, samples: int, width: int) -> int:

@@ -12,7 +12,7 @@ from whichgpu.estimate.memory.parts import MemoryEstimate, build_estimate
 from whichgpu.workload.shapes import Dlrm, Mlp, Shape, Transformer
 from whichgpu.workload.workload import Workload
 
-BYTES_PER_VALUE = 12
+BYTES_PER_VALUE = 12  # three fp32 numbers, as the article counts
 FP32_PRECISIONS = ("fp32", "fp32-default", "tf32")
 SOURCE = "dettmers-2014-which-gpu"
 

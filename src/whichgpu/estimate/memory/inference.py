@@ -213,7 +213,7 @@ def _step(case: InferenceCase, tokens: int, context: int, logits: int) -> Forwar
         logit_bytes=width + extra,
         score_bytes=scores if case.workload.attention == "eager" else 0,
         written_out=case.engine.eager,
-        kept=case.sequences * case.source * case.shape.hidden * width,
+        persistent_bytes=case.sequences * case.source * case.shape.hidden * width,
         tp=case.workload.parallel.tp,
     )
 

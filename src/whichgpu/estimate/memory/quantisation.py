@@ -25,7 +25,7 @@ from whichgpu.base.names import unknown_word
 from whichgpu.estimate.memory.gguf_mix import ALIASES, MIXES, TYPES, GgufModelTraits, tensor_type
 from whichgpu.workload.layouts import expert_shards
 from whichgpu.workload.parameters import count_parameters
-from whichgpu.workload.precisions import PRECISION_BY_NAME, PRECISIONS, TRAINED_PRECISIONS, Block
+from whichgpu.workload.precisions import PRECISION_BY_NAME, PRECISIONS, TRAINED_PRECISIONS, WeightBlock
 from whichgpu.workload.shapes import Shape, Transformer, WeightsOnly
 from whichgpu.workload.workload import Parallel
 
@@ -38,7 +38,7 @@ STORED_TOLERANCE = 0.12
 class WeightScheme:
     """How a precision stores weights: linear layers in blocks plus bytes per row and matrix; all else at `other` bytes."""
 
-    linear: Block
+    linear: WeightBlock
     other: int
     row_bytes: int = 0
     matrix_bytes: int = 0
@@ -138,15 +138,15 @@ def split_weights(shape: Transformer, precision: str) -> WeightBytes:
     """Bytes of a transformer's weights by how layouts shard them."""
     parameters = count_parameters(shape)
     sizes = {"experts": 0, "keys_values": 0, "linear": 0, "replicated": 0}
-    known = 0
+    counted = 0
     for matrices in layer_matrices(shape):
         if matrices.role == "router":
             continue  # Routers stay in 16 bit and are counted with the small parameters.
-        known += matrices.weights
+        counted += matrices.weights
         sizes[_shard_group(matrices.role)] += matrix_bytes(matrices, shape, precision)
-    others = max(0, parameters.linear - known)  # Encoders, projections and matrices without a role.
+    others = max(0, parameters.linear - counted)  # Encoders, projections and matrices without a role.
     sizes["linear"] += matrix_bytes(MatrixGroup("other", 0, others, shape.hidden), shape, precision) if others else 0
-    small = max(0, parameters.total - parameters.embedding - parameters.head - known - others)
+    small = max(0, parameters.total - parameters.embedding - parameters.head - counted - others)
     sizes["replicated"] += small * (TYPES["f32"].bytes if is_gguf(precision) else SCHEMES[precision].other)
     embedding = table_bytes(shape, precision, parameters.embedding, shape.tied)
     head = table_bytes(shape, precision, parameters.head, tied=True) if parameters.head else 0

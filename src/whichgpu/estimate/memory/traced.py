@@ -28,7 +28,7 @@ LOADED_KERNELS = 248 * MIB  # Measured on the same steps: 771 to 789 MiB of cont
 ALLOCATED_RANGE, DEVICE_RANGE = (0.98, 1.03), (0.93, 1.06)
 RESIZED_EXTRA_RANGE = 0.10  # added on both sides if the image size is not the table's (assumed)
 QUANTISED_EXTRA_RANGE = 0.25  # added on both sides if the precision was not traced (assumed)
-MAX_CACHED_PEAKS = 4096
+MAX_CACHED_PEAKS = 4096  # entries of each cache
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,7 @@ from whichgpu.estimate.time.combine import StepSeconds, step_seconds
 from whichgpu.estimate.time.curves.evaluate import OperatorTotals, operator_totals
 from whichgpu.estimate.time.curves.gpus import GpuColumns, cached_gpu_columns
 from whichgpu.estimate.time.lower import lower
-from whichgpu.estimate.time.lower.lowered import LoweredStep
-from whichgpu.estimate.time.operators import Number
+from whichgpu.estimate.time.operators import LoweredStep, Number
 from whichgpu.estimate.time.terms import (
     BACKWARD_CALL_SECONDS,
     FIXED_STEP_SECONDS,

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from whichgpu.base.messages import Message
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -87,6 +89,24 @@ class Op:
     def with_calls(self, calls: float) -> Op:
         """Return the operator with this many framework calls."""
         return Op(self.kind, self.unit, self.flops, self.read, self.write, self.sizes, self.count, self.phase, calls, self.role)
+
+
+@dataclass(frozen=True, slots=True)
+class LoweredStep:
+    """Operators in the order of their first call, with notes for the user."""
+
+    ops: tuple[Op, ...]
+    notes: tuple[Message, ...] = ()
+
+    @property
+    def calls_forward(self) -> Number:
+        """Framework calls the host makes for the forward pass."""
+        return sum(op.calls * op.count for op in self.ops if op.phase == "forward")
+
+    @property
+    def calls_backward(self) -> Number:
+        """Framework calls the host makes for the backward pass and the optimizer."""
+        return sum(op.calls * op.count for op in self.ops if op.phase != "forward")
 
 
 def gemm(

@@ -20,11 +20,11 @@ DEVICE_TERMS = ("gemm", "stream", "attention", "conv", "memory", "gap")
 HOST_TERMS = ("forward_calls", "backward_calls", "step", "sequences")
 TERMS = (*DEVICE_TERMS, *HOST_TERMS)
 
-# Seconds of one unit of each countable term; the fitted corrections multiply them.
-KERNEL_GAP_SECONDS = 1.0e-6
-FORWARD_CALL_SECONDS = BACKWARD_CALL_SECONDS = 15.0e-6
-FIXED_STEP_SECONDS = 1.0e-4
-SEQUENCE_SECONDS = 5.0e-6
+# Seconds of one unit of each countable term (assumed); the fitted corrections multiply them.
+KERNEL_GAP_SECONDS = 1.0e-6  # between two kernels
+FORWARD_CALL_SECONDS = BACKWARD_CALL_SECONDS = 15.0e-6  # of the host, for one framework call
+FIXED_STEP_SECONDS = 1.0e-4  # of the host, once per step
+SEQUENCE_SECONDS = 5.0e-6  # of the host, for each sequence of a serving step
 
 
 @dataclass(frozen=True, slots=True)

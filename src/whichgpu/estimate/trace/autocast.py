@@ -56,9 +56,9 @@ def _register(torch: Any, library: Any, name: str, rule: Callable[[Any, Any], Ca
 def _outside_autocast(torch: Any, kernel: Callable[..., Any]) -> Callable[..., Any]:
     keys = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
 
-    def call(*args: Any, **named: Any) -> Any:
+    def call(*args: Any, **kwargs: Any) -> Any:
         with torch._C._ExcludeDispatchKeyGuard(keys):
-            return kernel(*args, **named)
+            return kernel(*args, **kwargs)
 
     return call
 
@@ -69,8 +69,8 @@ def _in_fp32(torch: Any, operator: Any) -> Callable[..., Any]:
     def up(value: Any) -> Any:
         return value.float() if isinstance(value, torch.Tensor) and value.dtype in low else value
 
-    def kernel(*args: Any, **named: Any) -> Any:
-        return operator(*map(up, args), **{name: up(value) for name, value in named.items()})
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        return operator(*map(up, args), **{name: up(value) for name, value in kwargs.items()})
 
     return _outside_autocast(torch, kernel)
 
@@ -80,12 +80,12 @@ def _to_fp32(torch: Any, operator: Any) -> Callable[..., Any]:
     position = [argument.name for argument in operator._schema.arguments if not argument.kwarg_only]
     at = position.index("dtype") if "dtype" in position else None
 
-    def kernel(*args: Any, **named: Any) -> Any:
-        given = named.get("dtype") if at is None or len(args) <= at else args[at]
-        if given is None and args[0].dtype in low:
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        dtype = kwargs.get("dtype") if at is None or len(args) <= at else args[at]
+        if dtype is None and args[0].dtype in low:
             args = args if at is None else args[:at]
-            named = {**named, "dtype": torch.float32}
-        return operator(*args, **named)
+            kwargs = {**kwargs, "dtype": torch.float32}
+        return operator(*args, **kwargs)
 
     return _outside_autocast(torch, kernel)
 
@@ -105,4 +105,4 @@ def _softmax(torch: Any, operator: Any) -> Callable[..., Any]:
 def _unchanged(torch: Any, operator: Any) -> Callable[..., Any]:
     if not torch._C._dispatch_has_kernel_for_dispatch_key(operator.name(), "CompositeImplicitAutograd"):
         return _outside_autocast(torch, operator)
-    return lambda *args, **named: operator.decompose(*args, **named)  # Its parts are cast by their own rules.
+    return lambda *args, **kwargs: operator.decompose(*args, **kwargs)  # Its parts are cast by their own rules.

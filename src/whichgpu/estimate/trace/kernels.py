@@ -31,11 +31,11 @@ def replacement_kernels(torch: Any) -> dict[Any, Callable[..., Any]]:
 
     def convolution_backward(gradient: Any, input: Any, weight: Any, bias_sizes: Any, *rest: Any) -> tuple[Any, Any, Any]:
         # cuDNN writes gradients in the layout of their tensors; torch's shape function makes them contiguous.
-        wanted = rest[-1]
+        mask = rest[-1]
         return (
-            torch.empty_like(input) if wanted[0] else None,
-            torch.empty_like(weight) if wanted[1] else None,
-            gradient.new_empty(bias_sizes or (gradient.shape[1],)) if wanted[2] else None,
+            torch.empty_like(input) if mask[0] else None,
+            torch.empty_like(weight) if mask[1] else None,
+            gradient.new_empty(bias_sizes or (gradient.shape[1],)) if mask[2] else None,
         )
 
     return {

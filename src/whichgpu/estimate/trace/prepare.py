@@ -35,21 +35,21 @@ def tokens(batch: int, length: int, *, labels: bool = False) -> InputFactory:
 
 def move_to_cpu(torch: Any, module: Any, example: Any) -> Any:
     """Move a module in place and its inputs from meta to fake CPU tensors, which autocast supports; return the inputs."""
-    known: dict[int, tuple[Any, Any]] = {}  # The old tensor is stored so that its id() stays unique.
+    moved_by_id: dict[int, tuple[Any, Any]] = {}  # The old tensor is stored so that its id() stays unique.
 
     def moved(tensor: Any) -> Any:
-        if id(tensor) not in known:
+        if id(tensor) not in moved_by_id:
             there = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device="cpu")
             if isinstance(tensor, torch.nn.Parameter):
                 there = torch.nn.Parameter(there, tensor.requires_grad)
-            known[id(tensor)] = tensor, there
-        return known[id(tensor)][1]
+            moved_by_id[id(tensor)] = tensor, there
+        return moved_by_id[id(tensor)][1]
 
     for part in module.modules():
-        for held in (part._parameters, part._buffers):
-            for name, tensor in held.items():
+        for tensors in (part._parameters, part._buffers):
+            for name, tensor in tensors.items():
                 if tensor is not None:
-                    held[name] = moved(tensor)
+                    tensors[name] = moved(tensor)
     return _each(torch, example, moved)
 
 
@@ -66,8 +66,8 @@ def _each(torch: Any, value: Any, change: Callable[[Any], Any]) -> Any:
 
 def build_module(torch: Any, factory: Callable[[], Any], inputs: InputFactory | None) -> tuple[Any, Any]:
     """Call the factory; return the module and its example inputs."""
-    made = factory()
-    module, example = made if isinstance(made, tuple) else (made, None)
+    result = factory()
+    module, example = result if isinstance(result, tuple) else (result, None)
     if inputs is not None:
         example = inputs()
     if example is None or not isinstance(module, torch.nn.Module):
@@ -77,16 +77,16 @@ def build_module(torch: Any, factory: Callable[[], Any], inputs: InputFactory | 
 
 def to_meta(torch: Any, example: Any, dtype: Any, channels_last: bool) -> Any:
     """Return inputs on meta, in the precision and memory format of the run."""
-    known: dict[int, Any] = {}  # A tensor used twice stays one.
+    moved_by_id: dict[int, Any] = {}  # A tensor used twice stays one.
 
     def change(tensor: Any) -> Any:
-        if id(tensor) not in known:
+        if id(tensor) not in moved_by_id:
             there = tensor if tensor.device.type == "meta" else tensor.to("meta")
             if dtype is not None and tensor.dtype.is_floating_point:
                 there = there.to(dtype)
             if channels_last and tensor.dim() == 4:
                 there = there.to(memory_format=torch.channels_last)
-            known[id(tensor)] = there
-        return known[id(tensor)]
+            moved_by_id[id(tensor)] = there
+        return moved_by_id[id(tensor)]
 
     return _each(torch, example, change)

@@ -58,21 +58,21 @@ def recorder(torch: Any, ledger: TraceLog, storages: StorageTracker) -> Any:
     """Return a dispatch mode that writes into the log."""
     base: Any = import_module("torch.utils._python_dispatch").TorchDispatchMode
     aten = torch.ops.aten
-    known = replacement_kernels(torch)
+    replacements = replacement_kernels(torch)
 
     class Recorder(base):  # type: ignore[misc]
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            run = known.get(func, func)
+            run = replacements.get(func, func)
             if func is aten.add.Tensor and ledger.phase == "backward" and is_gradient_accumulation(torch, args, kwargs):
                 run = aten.add_.Tensor
             before = len(ledger.events)
             out = run(*args, **(kwargs or {}))
             name = str(func)
-            made = list(tensors_of(out, torch.Tensor))
-            for tensor in made:
+            outputs = list(tensors_of(out, torch.Tensor))
+            for tensor in outputs:
                 storages.see(tensor, name)
-            if made and func is not aten.detach.default:
-                ledger.operators.append(_operator(torch, name, args, made, ledger, before))
+            if outputs and func is not aten.detach.default:
+                ledger.operators.append(_operator(torch, name, args, outputs, ledger, before))
             return out
 
     return Recorder()
@@ -90,14 +90,14 @@ def tensors_of(value: Any, kind: type) -> Iterator[Any]:
             yield from tensors_of(item, kind)
 
 
-def _operator(torch: Any, name: str, args: Any, made: list[Any], ledger: TraceLog, before: int) -> TracedOperator:
-    wanted = _ATTRIBUTES.get(name.rsplit(".", 1)[0], {})
-    attributes = {label: args[at] for at, label in wanted.items() if at < len(args)}
+def _operator(torch: Any, name: str, args: Any, outputs: list[Any], ledger: TraceLog, before: int) -> TracedOperator:
+    labels = _ATTRIBUTES.get(name.rsplit(".", 1)[0], {})
+    attributes = {label: args[at] for at, label in labels.items() if at < len(args)}
     return TracedOperator(
         name,
         tuple(tuple(tensor.shape) for tensor in tensors_of(args, torch.Tensor)),
-        tuple(tuple(tensor.shape) for tensor in made),
-        str(made[0].dtype).removeprefix("torch."),
+        tuple(tuple(tensor.shape) for tensor in outputs),
+        str(outputs[0].dtype).removeprefix("torch."),
         ledger.phase,
         attributes,
         ledger.step,

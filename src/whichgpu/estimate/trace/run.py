@@ -72,7 +72,7 @@ def trace(
             dict(ledger.makers),
             tuple(operator for operator in ledger.operators if operator.step == steps - 1),
             sum(count for count, _ in counted),
-            sum(count for count, wanted in counted if wanted),
+            sum(count for count, trainable in counted if trainable),
             dict(ledger.marks),
         )
 

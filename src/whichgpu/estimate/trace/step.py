@@ -22,22 +22,22 @@ class TracedOptimizer:
 
     def step(self, parameters: list[Any]) -> None:
         """Update every parameter that has a gradient."""
-        known = [p for p in parameters if p.grad is not None]
+        trained = [p for p in parameters if p.grad is not None]
         if self.name == "sgd-momentum" and not self.states:
-            self.states = [self._torch.clone(p.grad).detach() for p in known]
+            self.states = [self._torch.clone(p.grad).detach() for p in trained]
         if self.name in ("adam", "adamw"):
-            self._adam(known)
+            self._adam(trained)
 
-    def _adam(self, known: list[Any]) -> None:
+    def _adam(self, trained: list[Any]) -> None:
         torch = self._torch
         if not self.states:
-            for p in known:
+            for p in trained:
                 self.states += [torch.zeros_like(p), torch.zeros_like(p)]
                 if self.fused:
                     self.states.append(torch.zeros((), dtype=torch.float32, device=p.device))
         if not self.fused:
             # denom = sqrt(exp_avg_sq) is one copy of the parameters (torch/optim/adam.py, _multi_tensor_adam)
-            roots = [torch.empty_like(p) for p in known]
+            roots = [torch.empty_like(p) for p in trained]
             del roots
 
 

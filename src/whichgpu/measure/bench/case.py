@@ -11,6 +11,7 @@ from whichgpu.base.messages import Message
 from whichgpu.workload.shapes import Shape
 from whichgpu.workload.workload import Workload
 
+PEAK_KINDS = ("gemm", "attention", "attention_backward")  # operators whose rate is in FLOP/s
 BusyCallback = Callable[[], None]  # called while the GPU runs the case
 
 
@@ -24,24 +25,36 @@ class CannotRun(Exception):
 
 @dataclass(frozen=True, slots=True)
 class OperatorCase:
-    """One operator: its FLOPs, bytes moved and memory in bytes."""
+    """One operator, its sizes and the memory it takes in bytes."""
 
     id: str
     kind: str  # gemm, copy, read, attention, attention_backward, launch, upload, download, all_reduce
     dtype: str
     sizes: Mapping[str, int] = field(default_factory=dict)
-    flops: float = 0.0
-    bytes: float = 0.0
     memory: int = 0
 
     @property
     def unit(self) -> str:
         """Unit of its rate."""
-        return "FLOP/s" if self.flops else "B/s" if self.bytes else "1/s"
+        return "FLOP/s" if self.kind in PEAK_KINDS else "B/s" if "bytes" in self.sizes else "1/s"
 
     def rate(self, seconds: float) -> float:
         """FLOPs, bytes or runs per second."""
-        return (self.flops or self.bytes or 1.0) / seconds
+        return operator_work(self.kind, self.sizes) / seconds
+
+
+def operator_work(kind: str, sizes: Mapping[str, int]) -> float:
+    """FLOPs of an operator, else the bytes it moves, else 1; causal attention computes half of the pairs.
+
+    >>> operator_work("gemm", {"m": 2, "n": 3, "k": 5}), operator_work("copy", {"bytes": 8}), operator_work("launch", {})
+    (60.0, 16.0, 1.0)
+    """
+    if kind == "gemm":
+        return 2.0 * sizes["m"] * sizes["n"] * sizes["k"]
+    if kind in PEAK_KINDS:
+        flops = 2.0 * sizes["batch"] * sizes["heads"] * sizes["tokens"] ** 2 * sizes["dim"]
+        return flops * (2.5 if kind == "attention_backward" else 1.0)
+    return 1.0 if kind == "launch" else sizes["bytes"] * (2.0 if kind == "copy" else 1.0)
 
 
 @dataclass(frozen=True, slots=True)

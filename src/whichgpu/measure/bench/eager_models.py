@@ -6,7 +6,7 @@ from typing import Any
 
 from whichgpu.workload.shapes import Transformer
 
-EPSILON = 1e-6
+EPSILON = 1e-6  # Added to the variance; the default of Llama and Qwen configs.
 GELU_SCALE = 0.7978845608028654  # sqrt(2 / pi)
 POST_NORM = ("bert", "roberta", "xlm-roberta", "camembert", "electra")
 
@@ -37,7 +37,7 @@ def transformer(torch: Any, shape: Transformer, checkpointing: bool = False) -> 
             return 0.5 * x * (1.0 + torch.tanh(GELU_SCALE * (x + 0.044715 * torch.pow(x, 3.0))))
         return getattr(functional, shape.activation)(x)
 
-    class Attention(module):  # type: ignore[misc]
+    class AttentionModule(module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             if joined:
@@ -64,7 +64,7 @@ def transformer(torch: Any, shape: Transformer, checkpointing: bool = False) -> 
             out = functional.scaled_dot_product_attention(q, k, v, dropout_p=share, is_causal=shape.causal, **grouped)
             return self.o(out.transpose(1, 2).reshape(batch, tokens, queries))
 
-    class Mlp(module):  # type: ignore[misc]
+    class MlpModule(module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.up = nn.Linear(shape.hidden, shape.ffn, bias=shape.mlp_bias)
@@ -78,7 +78,7 @@ def transformer(torch: Any, shape: Transformer, checkpointing: bool = False) -> 
     class Layer(module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
-            self.attention, self.mlp = Attention(), Mlp()
+            self.attention, self.mlp = AttentionModule(), MlpModule()
             self.first, self.second = norm(shape.hidden), norm(shape.hidden)
 
         def forward(self, x: Any, turn: Any) -> Any:
@@ -91,7 +91,7 @@ def transformer(torch: Any, shape: Transformer, checkpointing: bool = False) -> 
         def drop(self, x: Any) -> Any:
             return functional.dropout(x, shape.dropout, True) if self.training and shape.dropout else x
 
-    class Model(module):  # type: ignore[misc]
+    class TransformerModule(module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.tokens = nn.Embedding(shape.vocab, shape.hidden)
@@ -131,7 +131,7 @@ def transformer(torch: Any, shape: Transformer, checkpointing: bool = False) -> 
                 x = self.dense_norm(functional.gelu(self.dense(x)))
             return self.head(x)
 
-    return Model()
+    return TransformerModule()
 
 
 def _angles(torch: Any, shape: Transformer, places: Any, dtype: Any) -> tuple[Any, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from whichgpu.workload.shapes import Transformer
 
-EPSILON = 1e-6
+EPSILON = 1e-6  # Added to the variance; the default of Llama and Qwen configs.
 Block = Callable[..., Any]
 
 
@@ -16,31 +16,41 @@ class Decoder:
 
     def __init__(self, torch: Any, shape: Transformer, batch: int, context: int, dtype: Any, device: str = "cuda") -> None:
         self._torch, self._shape = torch, shape
-        make = _Maker(torch, dtype, device)
+        settings = {"dtype": dtype, "device": device}
+
+        def random(*sizes: int) -> Any:
+            return torch.empty(*sizes, **settings).normal_(0.0, 0.02)
+
+        def norm(size: int) -> Any:  # a weight and its bias
+            return torch.ones(2, size, **settings)
+
+        def bias(size: int, has_bias: bool) -> Any:
+            return torch.zeros(size, **settings) if has_bias else None
+
         queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
         ups = 2 if shape.gated else 1
-        self.embedding = make.random(shape.vocab, shape.hidden)
-        self.head = self.embedding if shape.tied else make.random(shape.vocab, shape.hidden)
-        self.positions = make.random(shape.positions, shape.hidden) if shape.positions else None
-        self.last = make.norm(shape)
+        self.embedding = random(shape.vocab, shape.hidden)
+        self.head = self.embedding if shape.tied else random(shape.vocab, shape.hidden)
+        self.positions = random(shape.positions, shape.hidden) if shape.positions else None
+        self.last = norm(shape.hidden)
         self.blocks = [
             (
-                make.norm(shape),
-                make.random(queries + 2 * keys, shape.hidden),
-                make.bias(queries + 2 * keys, shape.qkv_bias),
-                make.random(shape.hidden, queries),
-                make.bias(shape.hidden, shape.out_bias),
-                make.norm(shape),
-                make.random(ups * shape.ffn, shape.hidden),
-                make.bias(ups * shape.ffn, shape.mlp_bias),
-                make.random(shape.hidden, shape.ffn),
-                make.bias(shape.hidden, shape.mlp_bias),
-                make.ones(2, shape.head_dim) if shape.qk_norm else None,
+                norm(shape.hidden),
+                random(queries + 2 * keys, shape.hidden),
+                bias(queries + 2 * keys, shape.qkv_bias),
+                random(shape.hidden, queries),
+                bias(shape.hidden, shape.out_bias),
+                norm(shape.hidden),
+                random(ups * shape.ffn, shape.hidden),
+                bias(ups * shape.ffn, shape.mlp_bias),
+                random(shape.hidden, shape.ffn),
+                bias(shape.hidden, shape.mlp_bias),
+                norm(shape.head_dim) if shape.qk_norm else None,
             )
             for _ in range(shape.layers)
         ]
         cache = (batch, shape.kv_heads, context, shape.head_dim)
-        self.caches = [(make.random(*cache), make.random(*cache)) for _ in range(shape.layers)]
+        self.caches = [(random(*cache), random(*cache)) for _ in range(shape.layers)]
         steps = torch.arange(0, shape.head_dim, 2, device=device).float() / shape.head_dim
         angles = torch.arange(context, device=device).float()[:, None] * (10000.0**-steps)[None]
         self.cos, self.sin = angles.cos()[None, :, None], angles.sin()[None, :, None]
@@ -52,14 +62,14 @@ class Decoder:
 
     def prefill(self, ids: Any) -> Any:
         """Return the next token of each sequence after a prompt."""
-        return self._tokens(self._through(ids, 0, ids.shape[1]))
+        return self._next_tokens(ids, 0, ids.shape[1])
 
     def decode(self, ids: Any) -> Any:
         """Return the next token after the last one in the cache."""
         context = self.caches[0][0].shape[2]
-        return self._tokens(self._through(ids, context - 1, context))
+        return self._next_tokens(ids, context - 1, context)
 
-    def _through(self, ids: Any, first: int, last: int) -> Any:
+    def _next_tokens(self, ids: Any, first: int, last: int) -> Any:
         functional = self._torch.nn.functional
         x = functional.embedding(ids, self.embedding)
         if self.positions is not None:
@@ -67,28 +77,7 @@ class Decoder:
         cos, sin = self.cos[:, first:last], self.sin[:, first:last]
         for weights, cache in zip(self.blocks, self.caches, strict=True):
             x = self.block(x, weights, cache, cos, sin)
-        return _normed(self._torch, self._shape, x[:, -1:], self.last)
-
-    def _tokens(self, x: Any) -> Any:
-        return self._torch.nn.functional.linear(x, self.head).argmax(-1)
-
-
-class _Maker:
-    def __init__(self, torch: Any, dtype: Any, device: str) -> None:
-        self._torch, self._settings = torch, {"dtype": dtype, "device": device}
-
-    def random(self, *sizes: int) -> Any:
-        return self._torch.empty(*sizes, **self._settings).normal_(0.0, 0.02)
-
-    def ones(self, *sizes: int) -> Any:
-        return self._torch.ones(*sizes, **self._settings)
-
-    def bias(self, size: int, wanted: bool) -> Any:
-        return self._torch.zeros(size, **self._settings) if wanted else None
-
-    def norm(self, shape: Transformer) -> Any:
-        """A weight and its bias."""
-        return self.ones(2, shape.hidden)
+        return functional.linear(_normed(self._torch, self._shape, x[:, -1:], self.last), self.head).argmax(-1)
 
 
 def block_of(torch: Any, shape: Transformer) -> Block:
@@ -120,21 +109,16 @@ def block_of(torch: Any, shape: Transformer) -> Block:
         )  # fmt: skip
         x = x + functional.linear(out.transpose(1, 2).reshape(batch, tokens, heads * dim), o, o_bias)
         wide = functional.linear(_normed(torch, shape, x, second), up, up_bias)
-        return x + functional.linear(_activated(torch, shape, wide), down, down_bias)
+        return x + functional.linear(_activated(functional, shape, wide), down, down_bias)
 
     return block
 
 
-def _activated(torch: Any, shape: Transformer, wide: Any) -> Any:
-    functional = torch.nn.functional
-    if shape.gated:
-        gate, up = wide.chunk(2, dim=-1)
-        return _activation(functional, shape.activation, gate) * up
-    return _activation(functional, shape.activation, wide)
-
-
-def _activation(functional: Any, name: str, x: Any) -> Any:
-    return functional.gelu(x, approximate="tanh") if name == "gelu_tanh" else getattr(functional, name)(x)
+def _activated(functional: Any, shape: Transformer, wide: Any) -> Any:
+    gate, up = wide.chunk(2, dim=-1) if shape.gated else (wide, 1.0)
+    is_tanh = shape.activation == "gelu_tanh"
+    active = functional.gelu(gate, approximate="tanh") if is_tanh else getattr(functional, shape.activation)(gate)
+    return active * up if shape.gated else active
 
 
 def _normed(torch: Any, shape: Transformer, x: Any, weights: Any) -> Any:

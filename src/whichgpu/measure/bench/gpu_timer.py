@@ -9,12 +9,12 @@ from typing import Any
 from whichgpu.measure.bench.case import BusyCallback, Timing, summarise_runs
 
 Run = Callable[[], Any]
-WARM_UPS = 3
+WARM_UPS = 3  # runs before timing (assumed: caches are warm and kernels chosen by then)
 MIN_RUNS, MAX_RUNS = 5, 40
 STEP_SECONDS = 0.8  # time for the runs of one step
-MICRO_SECONDS = 0.15
+MICRO_SECONDS = 0.15  # time for the runs of one operator
 BLOCK_SECONDS = 0.008  # launches between two events: long compared with the events' overhead
-MAX_LAUNCHES = 200
+MAX_LAUNCHES = 200  # launches in one CUDA graph (assumed: keeps capture short)
 BUSY_SECONDS = 0.15  # the GPU is kept busy while its clocks are read
 
 
@@ -27,34 +27,34 @@ class GpuTimer:
     def step(self, run: Run) -> Timing:
         """Time each run on its own, from an idle GPU to an idle GPU."""
         self._warm(run)
-        found = summarise_runs(self._runs(run, 1, STEP_SECONDS))
-        self._read_conditions(run, found.seconds)
-        return found
+        timing = summarise_runs(self._runs(run, STEP_SECONDS))
+        self._read_conditions(run, timing.seconds)
+        return timing
 
     def block(self, run: Run, captured: bool = True) -> Timing:
         """Time of one run among many in a row, for operators."""
         self._warm(run)
-        once = max(min(self._runs(run, 1, 0.0)), 1e-7)
+        once = max(min(self._runs(run, 0.0)), 1e-7)
         launches = max(1, min(MAX_LAUNCHES, round(BLOCK_SECONDS / once)))
         many = self.graph(run, launches) if captured else lambda: [run() for _ in range(launches)]
         many()
-        found = summarise_runs([seconds / launches for seconds in self._runs(many, 1, MICRO_SECONDS)])
-        self._read_conditions(many, found.seconds * launches)
-        return found
+        timing = summarise_runs([seconds / launches for seconds in self._runs(many, MICRO_SECONDS)])
+        self._read_conditions(many, timing.seconds * launches)
+        return timing
 
     def host(self, run: Run, launches: int) -> Timing:
         """Host time of one launch."""
         self._warm(run)
-        found = []
+        durations = []
         for _ in range(MIN_RUNS):
             self._torch.cuda.synchronize()
             start = perf_counter()
             for _ in range(launches):
                 run()
             self._torch.cuda.synchronize()
-            found.append((perf_counter() - start) / launches)
+            durations.append((perf_counter() - start) / launches)
         self._watch()
-        return summarise_runs(found)
+        return summarise_runs(durations)
 
     def graph(self, run: Run, launches: int = 1) -> Run:
         """Capture the runs as one CUDA graph."""
@@ -77,18 +77,18 @@ class GpuTimer:
             run()
         self._torch.cuda.synchronize()
 
-    def _runs(self, run: Run, least: int, seconds: float) -> list[float]:
+    def _runs(self, run: Run, seconds: float) -> list[float]:
         """Seconds of each run, until there are enough runs or the time is over."""
-        torch, found = self._torch, list[float]()
+        torch, durations = self._torch, list[float]()
         began = perf_counter()
-        while len(found) < max(least, MIN_RUNS) or (len(found) < MAX_RUNS and perf_counter() - began < seconds):
+        while len(durations) < MIN_RUNS or (len(durations) < MAX_RUNS and perf_counter() - began < seconds):
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             start.record()
             run()
             end.record()
             torch.cuda.synchronize()
-            found.append(start.elapsed_time(end) / 1e3)
-        return found
+            durations.append(start.elapsed_time(end) / 1e3)
+        return durations
 
     def _read_conditions(self, run: Run, seconds: float) -> None:
         """Read clocks and temperature while the GPU is busy."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from whichgpu.base.units import GIB, MIB
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.time.units import UNITS
 from whichgpu.measure.bench.case import OperatorCase
 
+DTYPES = ("bf16", "fp16", "tf32", "fp32", "fp8")
 SQUARES = (2048, 4096, 8192)  # layers of small models; the peak before the power limit; the sustained rate
 DECODING = ((1, 8192, 8192), (16, 8192, 8192), (64, 4096, 14336))  # m, k, n of decode: a few tokens times a whole matrix
 LARGEST_COPY, SMALLEST_COPY = 4 * GIB, 64 * MIB
@@ -18,9 +19,9 @@ ATTENTION = ((4, 16, 2048, 128), (16, 12, 512, 64), (1, 32, 8192, 128))  # batch
 def operator_cases(gpu: Gpu, free_bytes: int, several: bool) -> Iterator[OperatorCase]:
     """Operators to measure, the most important first."""
     yield from _copies(free_bytes)
-    for dtype in _dtypes(gpu.peaks):
-        for side in SQUARES:
-            yield gemm(dtype, side, side, side)
+    for dtype in DTYPES:
+        if dtype in gpu.peaks:
+            yield from (gemm(dtype, side, side, side) for side in SQUARES)
     half = "bf16" if "bf16" in gpu.peaks else "fp16"
     for m, k, n in DECODING:
         yield gemm(half, m, n, k)
@@ -28,17 +29,17 @@ def operator_cases(gpu: Gpu, free_bytes: int, several: bool) -> Iterator[Operato
         yield from _attention(half, batch, heads, tokens, dim)
     yield OperatorCase("launch", "launch", "fp32", {"elements": 16}, memory=MIB)
     for kind in ("upload", "download"):
-        yield OperatorCase(kind, kind, "uint8", {"bytes": 256 * MIB}, bytes=256 * MIB, memory=256 * MIB)
+        yield OperatorCase(kind, kind, "uint8", {"bytes": 256 * MIB}, memory=256 * MIB)
     if several:
-        yield OperatorCase("all-reduce", "all_reduce", half, {"bytes": 256 * MIB}, bytes=256 * MIB, memory=256 * MIB)
+        yield OperatorCase("all-reduce", "all_reduce", half, {"bytes": 256 * MIB}, memory=256 * MIB)
 
 
 def gemm(dtype: str, m: int, n: int, k: int) -> OperatorCase:
     """[m, k] @ [k, n]."""
     width = int(UNITS[dtype].bytes)
     name = f"{m}" if m == n == k else f"{m}x{n}x{k}"
-    held = (m * k + k * n) * width + m * n * max(2, width)
-    return OperatorCase(f"gemm-{dtype}-{name}", "gemm", dtype, {"m": m, "n": n, "k": k}, 2.0 * m * n * k, memory=held)
+    memory_bytes = (m * k + k * n) * width + m * n * max(2, width)
+    return OperatorCase(f"gemm-{dtype}-{name}", "gemm", dtype, {"m": m, "n": n, "k": k}, memory_bytes)
 
 
 def _copies(free_bytes: int) -> Iterator[OperatorCase]:
@@ -46,19 +47,14 @@ def _copies(free_bytes: int) -> Iterator[OperatorCase]:
     size = LARGEST_COPY
     while size > SMALLEST_COPY and 3 * size > free_bytes:
         size //= 2
-    yield OperatorCase("copy", "copy", "fp32", {"bytes": size}, bytes=2.0 * size, memory=2 * size)
-    yield OperatorCase("read", "read", "fp32", {"bytes": size}, bytes=float(size), memory=size)
-
-
-def _dtypes(peaks: Mapping[str, float]) -> list[str]:
-    return [dtype for dtype in ("bf16", "fp16", "tf32", "fp32", "fp8") if dtype in peaks]
+    yield OperatorCase("copy", "copy", "fp32", {"bytes": size}, 2 * size)
+    yield OperatorCase("read", "read", "fp32", {"bytes": size}, size)
 
 
 def _attention(dtype: str, batch: int, heads: int, tokens: int, dim: int) -> Iterator[OperatorCase]:
-    """Causal attention, which computes half of the pairs."""
+    """Causal attention, forward and backward."""
     sizes = {"batch": batch, "heads": heads, "tokens": tokens, "dim": dim}
-    flops = 2.0 * batch * heads * tokens * tokens * dim
-    held = 4 * batch * heads * tokens * dim * 2
+    size = 4 * batch * heads * tokens * dim * 2
     name = f"{batch}x{heads}x{tokens}x{dim}"
-    yield OperatorCase(f"attention-{dtype}-{name}", "attention", dtype, sizes, flops, memory=held)
-    yield OperatorCase(f"attention-backward-{dtype}-{name}", "attention_backward", dtype, sizes, 2.5 * flops, memory=3 * held)
+    yield OperatorCase(f"attention-{dtype}-{name}", "attention", dtype, sizes, size)
+    yield OperatorCase(f"attention-backward-{dtype}-{name}", "attention_backward", dtype, sizes, 3 * size)

@@ -10,13 +10,8 @@ from whichgpu.base.messages import msg
 from whichgpu.measure.bench.case import CannotRun, OperatorCase, Timing
 from whichgpu.measure.bench.gpu_timer import GpuTimer
 
-LAUNCHES = 2000
+LAUNCHES = 2000  # launches per timed loop (assumed: some 10 ms of host time)
 DTYPES = {"fp32": "float32", "tf32": "float32", "bf16": "bfloat16", "fp16": "float16", "fp8": "float8_e4m3fn"}
-
-
-def time_operator(torch: Any, case: OperatorCase, clock: GpuTimer, device: str = "cuda") -> Timing:
-    """Time one operator."""
-    return RUNS[case.kind](torch, case, clock, device)
 
 
 def _gemm(torch: Any, case: OperatorCase, clock: GpuTimer, device: str) -> Timing:
@@ -83,7 +78,8 @@ def _all_reduce(torch: Any, case: OperatorCase, clock: GpuTimer, _: str) -> Timi
     return clock.block(lambda: nccl.all_reduce(parts), captured=False)
 
 
-RUNS: dict[str, Callable[[Any, OperatorCase, GpuTimer, str], Timing]] = {
+# Functions that time an operator, by its kind.
+TIMERS: dict[str, Callable[[Any, OperatorCase, GpuTimer, str], Timing]] = {
     "gemm": _gemm,
     "copy": _copy,
     "read": _read,

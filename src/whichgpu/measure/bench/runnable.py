@@ -46,10 +46,10 @@ def _unknown_layers(workload: Workload, shape: Shape) -> Message | None:
         if workload.checkpointing != "none":
             return msg("verify.schedule")
         return None if not workload.traits.caching else msg("verify.model", model=shape.name)
-    known = (*DECODERS, *ENCODERS) if not workload.traits.caching else DECODERS
+    families = (*DECODERS, *ENCODERS) if not workload.traits.caching else DECODERS
     plain = (
         isinstance(shape, Transformer)
-        and shape.model_type in known
+        and shape.model_type in families
         and not (shape.experts or shape.mla or shape.patches or shape.encoder_layers or shape.parallel_block)
         and not (shape.window and shape.window < (workload.seq_in or 0))
         and shape.embedding in (0, shape.hidden)

@@ -28,7 +28,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class MeasuredCase:
     """A case that was measured."""
 
     case: OperatorCase | StepCase
@@ -50,7 +50,7 @@ class Runner:
     def __init__(self, bench: Bench, seconds: float, now: Now, reading: Reading, progress: Progress = lambda _: None) -> None:
         self._bench, self._now, self._reading, self._progress = bench, now, reading, progress
         self._start, self._seconds = now(), seconds
-        self.taken: list[Taken] = []
+        self.taken: list[MeasuredCase] = []
         self.left_out: list[LeftOut] = []
         self._took: dict[str, float] = {}  # seconds of the last case by kind
 
@@ -84,13 +84,13 @@ class Runner:
             self.left_out.append(LeftOut(id, why))
             return
         self._progress(id)
-        seen: list[Conditions] = []
+        conditions: list[Conditions] = []
         try:
-            timing = run(lambda: seen.append(self._reading()))
+            timing = run(lambda: conditions.append(self._reading()))
         except CannotRun as problem:
             self.left_out.append(LeftOut(id, problem.why))
         except Exception as problem:  # A failing case must not stop the others.
             self.left_out.append(LeftOut(id, msg("measure.failed", why=f"{type(problem).__name__}: {str(problem)[:200]}")))
         else:
-            self.taken.append(Taken(case, timing, seen[-1] if seen else Conditions()))
+            self.taken.append(MeasuredCase(case, timing, conditions[-1] if conditions else Conditions()))
         self._took[kind] = self._now() - before

@@ -79,8 +79,8 @@ def step_cases(gpu: Gpu) -> Iterator[StepCase]:
 
 def _step(task: str, engine: str, settings: dict[str, Any], gpu: Gpu) -> StepCase:
     precision = settings["precision"]
-    wanted = precision.removeprefix("amp-")
-    if wanted in ("bf16", "tf32") and wanted not in gpu.peaks:
+    unit = precision.removeprefix("amp-")
+    if unit in ("bf16", "tf32") and unit not in gpu.peaks:
         precision = FALLBACK_PRECISIONS[precision]
     if task == "train" and precision == "fp16":  # Gradients would underflow.
         precision = "amp-fp16"

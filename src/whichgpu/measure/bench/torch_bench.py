@@ -17,7 +17,7 @@ from whichgpu.measure.bench.case import BusyCallback, CannotRun, OperatorCase, P
 from whichgpu.measure.bench.eager_models import transformer
 from whichgpu.measure.bench.fused_models import Decoder
 from whichgpu.measure.bench.gpu_timer import GpuTimer
-from whichgpu.measure.bench.operators import time_operator
+from whichgpu.measure.bench.operators import TIMERS
 from whichgpu.measure.bench.runnable import why_not_runnable
 from whichgpu.measure.bench.vision_models import vision_model
 from whichgpu.workload.shapes import Mlp, TracedShape, Transformer, as_transformer
@@ -57,11 +57,10 @@ class TorchBench:
         return str(self._torch.cuda.get_device_name(0))
 
     def about(self) -> Mapping[str, str]:
-        """Versions."""
         built = self._torch.version
-        found = {"torch": self._torch.__version__, "cuda": built.cuda, "rocm": getattr(built, "hip", None)}
+        versions = {"torch": self._torch.__version__, "cuda": built.cuda, "rocm": getattr(built, "hip", None)}
         cudnn = self._torch.backends.cudnn.version() if self._torch.backends.cudnn.is_available() else None
-        return {name: str(value) for name, value in {**found, "cudnn": cudnn}.items() if value}
+        return {name: str(value) for name, value in {**versions, "cudnn": cudnn}.items() if value}
 
     def free_bytes(self) -> int:
         """Free bytes of the device and unused bytes of our allocator."""
@@ -69,12 +68,10 @@ class TorchBench:
         return int(FREE_SHARE * cuda.mem_get_info()[0]) + int(cuda.memory_reserved() - cuda.memory_allocated())
 
     def micro(self, case: OperatorCase, watch: BusyCallback) -> Timing:
-        """Time an operator."""
         with self._case():
-            return time_operator(self._torch, case, GpuTimer(self._torch, watch))
+            return TIMERS[case.kind](self._torch, case, GpuTimer(self._torch, watch), "cuda")
 
     def step(self, plan: PreparedStep, watch: BusyCallback) -> Timing:
-        """Time a step."""
         why = why_not_runnable(plan.workload, plan.shape)
         if why is not None:
             raise CannotRun(why)

@@ -40,7 +40,7 @@ def residual_network(torch: Any, stages: tuple[int, ...], bottleneck: bool) -> A
     def conv(inputs: int, outputs: int, kernel: int, stride: int = 1) -> list[Any]:
         return [nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False), nn.BatchNorm2d(outputs)]
 
-    class Block(module):  # type: ignore[misc]
+    class ResidualBlock(module):  # type: ignore[misc]
         def __init__(self, inputs: int, width: int, stride: int) -> None:
             super().__init__()
             outputs = 4 * width if bottleneck else width
@@ -63,6 +63,6 @@ def residual_network(torch: Any, stages: tuple[int, ...], bottleneck: bool) -> A
     for stage, count in enumerate(stages):
         width = 64 << stage
         for place in range(count):
-            layers.append(Block(inputs, width, 2 if stage and not place else 1))
+            layers.append(ResidualBlock(inputs, width, 2 if stage and not place else 1))
             inputs = 4 * width if bottleneck else width
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, 1000))

@@ -27,10 +27,10 @@ _SPEED = re.compile(r"(\d+(?:\.\d+)?)")
 def open_amd(root: Path = Path("/"), run: Run = run_tool) -> AmdProbe:
     """Open a probe of the AMD GPUs; raise VendorUnavailable if there are none."""
     folders = [path / "device" for path in sorted((root / "sys/class/drm").glob("card*")) if path.name[4:].isdigit()]
-    found = [folder for folder in folders if read_text(folder / "vendor") == VENDOR]
-    if not found:
+    amd_folders = [folder for folder in folders if read_text(folder / "vendor") == VENDOR]
+    if not amd_folders:
         raise VendorUnavailable("amd", "no-device", msg("absent.no-device"))
-    return AmdProbe(tuple(_Device(folder, next(iter(sorted(folder.glob("hwmon/hwmon*"))), None)) for folder in found), root, run)
+    return AmdProbe([_Device(folder, min(folder.glob("hwmon/hwmon*"), default=None)) for folder in amd_folders], root, run)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,23 +51,18 @@ class AmdProbe:
     """AMD's GPUs. Reading opens small files; nothing runs on a GPU."""
 
     def __init__(self, devices: Sequence[_Device], root: Path, run: Run) -> None:
-        self._devices = devices
-        self._root = root
-        self._run = run
+        self._devices, self._root, self._run = devices, root, run
 
-    def close(self) -> None:
-        """Nothing to release."""
+    def close(self) -> None: ...
 
     def processes(self) -> tuple[tuple[int, ...], ...]:
         """The driver does not report processes."""
         return tuple(() for _ in self._devices)
 
     def samples(self, traffic: bool = False) -> tuple[Sample, ...]:
-        """One reading of every GPU."""
         return tuple(_sample(index, device) for index, device in enumerate(self._devices))
 
     def cards(self) -> tuple[Card, ...]:
-        """Everything about every GPU."""
         by_tool = self._names_by_tool() if any(not self._own_name(device) for device in self._devices) else ()
         return tuple(self._card(index, device, by_tool) for index, device in enumerate(self._devices))
 
@@ -100,11 +95,11 @@ class AmdProbe:
         if name := read_text(device.folder / "product_name"):
             return name
         id, revision = (read_text(device.folder / name) or "" for name in ("device", "revision"))
-        wanted = (id.removeprefix("0x").upper(), revision.removeprefix("0x").upper())
+        pci_ids = (id.removeprefix("0x").upper(), revision.removeprefix("0x").upper())
         for file in NAME_FILES:
-            for line in (read_text(self._root / file, most=1 << 20) or "").splitlines():
+            for line in (read_text(self._root / file, max_bytes=1 << 20) or "").splitlines():
                 cells = [cell.strip() for cell in line.split(",")]
-                if len(cells) == 3 and (cells[0].upper(), cells[1].upper()) == wanted:
+                if len(cells) == 3 and (cells[0].upper(), cells[1].upper()) == pci_ids:
                     return cells[2]
         return None
 
@@ -118,8 +113,8 @@ class AmdProbe:
         """Instruction set from the compute driver: 90402 is gfx942."""
         minors = {path.name.removeprefix("renderD") for path in device.folder.glob("drm/renderD*")}
         for node in sorted((self._root / "sys/class/kfd/kfd/topology/nodes").glob("*/properties")):
-            told = named_numbers(read_text(node, most=1 << 16) or "")
-            if str(told.get("drm_render_minor")) in minors and (version := told.get("gfx_target_version")):
+            properties = named_numbers(read_text(node, max_bytes=1 << 16) or "")
+            if str(properties.get("drm_render_minor")) in minors and (version := properties.get("gfx_target_version")):
                 return f"gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}"
         return None
 
@@ -127,24 +122,24 @@ class AmdProbe:
 def product_names(text: str) -> tuple[str, ...]:
     """Product names by GPU in the JSON of amd-smi or rocm-smi, whose layouts differ between releases."""
     try:
-        told = json.loads(text)
+        document = json.loads(text)
     except ValueError:
         return ()
-    if isinstance(told, dict):
-        told = told.get("gpu_data") or [value for name, value in told.items() if str(name).startswith("card")]
-    if not isinstance(told, list):
+    if isinstance(document, dict):
+        document = document.get("gpu_data") or [value for name, value in document.items() if str(name).startswith("card")]
+    if not isinstance(document, list):
         return ()
-    names = [_named(entry) for entry in told]
+    names = [_product_name(entry) for entry in document]
     return tuple(name for name in names if name)
 
 
-def _named(entry: Any) -> str | None:
+def _product_name(entry: Any) -> str | None:
     if not isinstance(entry, dict):
         return None
     for key, value in entry.items():
         if isinstance(value, str) and str(key).lower() in NAME_KEYS:
             return value
-    return next((name for value in entry.values() if (name := _named(value))), None)
+    return next((name for value in entry.values() if (name := _product_name(value))), None)
 
 
 def _sample(index: int, device: _Device) -> Sample:
@@ -153,14 +148,14 @@ def _sample(index: int, device: _Device) -> Sample:
         return Sample(index, lost=True)
     plausible = PlausibilityFilter()
     used = device.number("mem_info_vram_used")
-    size, taken = plausible.memory("memory_bytes", total, None if total is None or used is None else total - used)
+    size, used_bytes = plausible.memory("memory_bytes", total, None if total is None or used is None else total - used)
     power = device.sensor("power1_average") or device.sensor("power1_input")
     clock, highest = _clocks(device.folder / "pp_dpm_sclk")
     return Sample(
         index=index,
         utilisation_percent=plausible.number("utilisation_percent", device.number("gpu_busy_percent"), "percent"),
         memory_utilisation_percent=plausible.number("memory_utilisation_percent", device.number("mem_busy_percent"), "percent"),
-        memory_used_bytes=taken,
+        memory_used_bytes=used_bytes,
         memory_bytes=size,
         power_watts=_watts(plausible, "power_watts", power),
         power_limit_watts=_watts(plausible, "power_limit_watts", device.sensor("power1_cap")),
@@ -197,10 +192,10 @@ def _pcie(device: _Device, plausible: PlausibilityFilter) -> PcieLink | None:
 
 
 def _generation(text: str | None) -> int | None:
-    found = _SPEED.match(text or "")
-    return GENERATIONS.get(f"{float(found[1]):.1f}") if found else None
+    speed = _SPEED.match(text or "")
+    return GENERATIONS.get(f"{float(speed[1]):.1f}") if speed else None
 
 
 def _rocm_version(root: Path) -> str | None:
-    found = re.match(r"\d+(?:\.\d+)+", read_text(root / "opt/rocm/.info/version") or "")
-    return found[0] if found else None
+    version = re.match(r"\d+(?:\.\d+)+", read_text(root / "opt/rocm/.info/version") or "")
+    return version[0] if version else None

@@ -22,30 +22,26 @@ def open_apple(platform: str = sys.platform, run: Run = run_tool) -> AppleProbe:
     """Open a probe of this Mac's GPU; raise VendorUnavailable if there is none."""
     if platform != "darwin":
         raise VendorUnavailable("apple", "other-system", msg("absent.other-system"))
-    found = [entry for entry in _displays(run(DISPLAYS)) if "apple" in str(entry.get("sppci_model", "")).lower()]
-    if not found:
+    displays = [entry for entry in _displays(run(DISPLAYS)) if "apple" in str(entry.get("sppci_model", "")).lower()]
+    if not displays:
         raise VendorUnavailable("apple", "no-device", msg("absent.no-device"))
     memory = run(MEMORY)
-    return AppleProbe(found[0], int(memory) if memory and memory.strip().isdigit() else None, run)
+    return AppleProbe(displays[0], int(memory) if memory and memory.strip().isdigit() else None, run)
 
 
 class AppleProbe:
     """The GPU of a system on chip."""
 
     def __init__(self, display: dict[str, Any], memory_bytes: int | None, run: Run) -> None:
-        self._display = display
-        self._memory_bytes = memory_bytes
-        self._run = run
+        self._display, self._memory_bytes, self._run = display, memory_bytes, run
 
-    def close(self) -> None:
-        """Nothing to release."""
+    def close(self) -> None: ...
 
     def processes(self) -> tuple[tuple[int, ...], ...]:
         """The system does not report processes."""
         return ((),)
 
     def cards(self) -> tuple[Card, ...]:
-        """The one GPU."""
         plausible = PlausibilityFilter()
         cores = str(self._display.get("sppci_cores", ""))
         return (
@@ -61,30 +57,30 @@ class AppleProbe:
 
     def samples(self, traffic: bool = False) -> tuple[Sample, ...]:
         """Utilisation and memory in use."""
-        told, plausible = _statistics(self._run(STATISTICS)), PlausibilityFilter()
+        statistics, plausible = _statistics(self._run(STATISTICS)), PlausibilityFilter()
         size = plausible.number("memory_bytes", self._memory_bytes, "bytes")
-        used = plausible.number("memory_used_bytes", told.get("In use system memory"), "bytes")
-        busy = plausible.number("utilisation_percent", told.get("Device Utilization %"), "percent")
+        used = plausible.number("memory_used_bytes", statistics.get("In use system memory"), "bytes")
+        busy = plausible.number("utilisation_percent", statistics.get("Device Utilization %"), "percent")
         return (Sample(0, utilisation_percent=busy, memory_used_bytes=used, memory_bytes=size, odd=plausible.odd),)
 
 
 def _displays(text: str | None) -> list[dict[str, Any]]:
     try:
-        told = json.loads(text or "")
+        document = json.loads(text or "")
     except ValueError:
         return []
-    found = told.get("SPDisplaysDataType") if isinstance(told, dict) else None
-    return [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
+    entries = document.get("SPDisplaysDataType") if isinstance(document, dict) else None
+    return [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
 
 
 def _statistics(text: str | None) -> dict[str, Any]:
     """The accelerator's counters."""
     try:
-        told = plistlib.loads((text or "").encode())
+        document = plistlib.loads((text or "").encode())
     except Exception:  # plistlib raises whatever its parsers raise.
         return {}
-    for entry in told if isinstance(told, list) else [told]:
-        found = entry.get("PerformanceStatistics") if isinstance(entry, dict) else None
-        if isinstance(found, dict):
-            return found
+    for entry in document if isinstance(document, list) else [document]:
+        counters = entry.get("PerformanceStatistics") if isinstance(entry, dict) else None
+        if isinstance(counters, dict):
+            return counters
     return {}

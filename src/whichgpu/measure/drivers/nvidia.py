@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import astuple, dataclass
 from typing import Any
 
 from whichgpu.base.messages import msg
@@ -14,7 +15,7 @@ from whichgpu.measure.drivers.plausibility import PlausibilityFilter
 from whichgpu.measure.drivers.probe import DriverUnavailable, VendorUnavailable
 from whichgpu.measure.drivers.throttle import reasons
 
-MHZ = 10**6
+MHZ = 10**6  # hertz
 SM, MEMORY = 1, 2  # clocks
 MAX_LINKS, MAX_GPUS = 36, 64
 NVLINK = 2  # the peer-to-peer capability to query
@@ -57,7 +58,6 @@ class NvidiaProbe:
         return min(count, MAX_GPUS) if isinstance(count, int) else 0
 
     def close(self) -> None:
-        """Release the driver."""
         self._nvml.stop()
 
     def samples(self, traffic: bool = False) -> tuple[Sample, ...]:
@@ -80,7 +80,6 @@ class NvidiaProbe:
         return tuple(self._process_ids(device) for device in self._devices())
 
     def cards(self) -> tuple[Card, ...]:
-        """Everything about every GPU."""
         devices = self._devices()
         return tuple(self._card(index, devices) for index in range(len(devices)))
 
@@ -121,8 +120,8 @@ class NvidiaProbe:
             sample = self._read(index, device, traffic)
         except GpuLost:
             return Sample(index, lost=True)
-        told = (sample.utilisation_percent, sample.memory_bytes, sample.power_watts, sample.sm_clock_hz)
-        if self._nvml.failures > failures and all(value is None for value in told):
+        readings = (sample.utilisation_percent, sample.memory_bytes, sample.power_watts, sample.sm_clock_hz)
+        if self._nvml.failures > failures and all(value is None for value in readings):
             return Sample(index, lost=True)
         return sample
 
@@ -130,7 +129,7 @@ class NvidiaProbe:
         ask, handle, plausible = self._nvml.ask, device.handle, PlausibilityFilter()
         used = ask("nvmlDeviceGetUtilizationRates", handle)
         memory = ask("nvmlDeviceGetMemoryInfo", handle)
-        total, taken = plausible.memory("memory_bytes", getattr(memory, "total", None), getattr(memory, "free", None))
+        total, used_bytes = plausible.memory("memory_bytes", getattr(memory, "total", None), getattr(memory, "free", None))
         power = ask("nvmlDeviceGetPowerUsage", handle)
         events = ask("nvmlDeviceGetCurrentClocksEventReasons", handle)
         if events is None:  # before driver 535
@@ -142,7 +141,7 @@ class NvidiaProbe:
             index=index,
             utilisation_percent=plausible.number("utilisation_percent", getattr(used, "gpu", None), "percent"),
             memory_utilisation_percent=plausible.number("memory_utilisation_percent", getattr(used, "memory", None), "percent"),
-            memory_used_bytes=taken,
+            memory_used_bytes=used_bytes,
             memory_bytes=total,
             power_watts=plausible.watts("power_watts", power),
             power_limit_watts=device.power_limit_watts,
@@ -160,27 +159,23 @@ class NvidiaProbe:
         device, plausible = devices[index], PlausibilityFilter()
         sample = self._sample(index, device, traffic=True)
         name = None
-        try:
+        with suppress(GpuLost):
             if device is not None:
                 name = plausible.words("name", self._nvml.ask("nvmlDeviceGetName", device.handle))
-            if device is None or sample.lost:
-                return Card(index, "nvidia", name or "?", Sample(index, lost=True))
-            return self._described(index, devices, name or "?", sample, plausible)
-        except GpuLost:
-            return Card(index, "nvidia", name or "?", Sample(index, lost=True))
+                if not sample.lost:
+                    return self._described(device.handle, devices, name or "?", sample, plausible)
+        return Card(index, "nvidia", name or "?", Sample(index, lost=True))
 
     def _described(
-        self, index: int, devices: Sequence[_Fixed | None], name: str, sample: Sample, plausible: PlausibilityFilter
+        self, handle: Any, devices: Sequence[_Fixed | None], name: str, sample: Sample, plausible: PlausibilityFilter
     ) -> Card:
-        device = devices[index]
-        assert device is not None
-        ask, handle = self._nvml.ask, device.handle
+        ask = self._nvml.ask
         capability = _pair(ask("nvmlDeviceGetCudaComputeCapability", handle))
         limits = _pair(ask("nvmlDeviceGetPowerManagementLimitConstraints", handle))
         ecc, mig = _pair(ask("nvmlDeviceGetEccMode", handle)), _pair(ask("nvmlDeviceGetMigMode", handle))
         links = self._links(handle)
         return Card(
-            index=index,
+            index=sample.index,
             vendor="nvidia",
             name=name,
             now=sample,
@@ -206,8 +201,8 @@ class NvidiaProbe:
             pcie=self._pcie(handle, plausible),
             nvlinks=None if links is None else len(links),
             nvlinks_active=None if links is None else sum(links),
-            peers=self._peers(index, devices),
-            persistence=_switch(ask("nvmlDeviceGetPersistenceMode", handle)),
+            peers=self._peers(sample.index, handle, devices),
+            persistence={0: False, 1: True}.get(ask("nvmlDeviceGetPersistenceMode", handle)),
             compute_mode=COMPUTE_MODES.get(ask("nvmlDeviceGetComputeMode", handle)),
             odd=tuple(dict.fromkeys((*plausible.odd, *sample.odd))),
         )
@@ -223,8 +218,7 @@ class NvidiaProbe:
             width_max=number("pcie.width_max", "nvmlDeviceGetMaxPcieLinkWidth", "width"),
             generation_gpu=number("pcie.generation_gpu", "nvmlDeviceGetGpuMaxPcieLinkGeneration", "generation"),
         )
-        known = (link.generation, link.width, link.generation_max, link.width_max, link.generation_gpu)
-        return link if any(value is not None for value in known) else None
+        return link if any(value is not None for value in astuple(link)) else None
 
     def _links(self, handle: Any) -> list[bool] | None:
         """State of each NVLink; None if there are none."""
@@ -236,23 +230,21 @@ class NvidiaProbe:
             states.append(state == 1)
         return states or None
 
-    def _peers(self, index: int, devices: Sequence[_Fixed | None]) -> tuple[Peer, ...]:
-        own = devices[index]
-        assert own is not None
+    def _peers(self, index: int, handle: Any, devices: Sequence[_Fixed | None]) -> tuple[Peer, ...]:
         peers = []
         for other, device in enumerate(devices):
             if device is None or other == index:
                 continue
-            linked = self._nvml.ask("nvmlDeviceGetP2PStatus", own.handle, device.handle, NVLINK) == 0
-            level = self._nvml.ask("nvmlDeviceGetTopologyCommonAncestor", own.handle, device.handle)
+            linked = self._nvml.ask("nvmlDeviceGetP2PStatus", handle, device.handle, NVLINK) == 0
+            level = self._nvml.ask("nvmlDeviceGetTopologyCommonAncestor", handle, device.handle)
             path = "nvlink" if linked else PATHS.get(level) if isinstance(level, int) else None
             peers.append(Peer(other, path or "unknown"))
         return tuple(peers)
 
     def _slices(self, handle: Any) -> tuple[MigSlice, ...]:
-        most = self._nvml.ask("nvmlDeviceGetMaxMigDeviceCount", handle)
+        max_slices = self._nvml.ask("nvmlDeviceGetMaxMigDeviceCount", handle)
         slices = []
-        for place in range(min(most, 16) if isinstance(most, int) else 0):
+        for place in range(min(max_slices, 16) if isinstance(max_slices, int) else 0):
             part = self._nvml.ask("nvmlDeviceGetMigDeviceHandleByIndex", handle, place)
             if part is not None:
                 slices.append(self._slice(part))
@@ -285,10 +277,6 @@ def _pair(value: Any) -> tuple[int, int] | None:
     if isinstance(value, Sequence) and len(value) == 2 and all(isinstance(part, int) and 0 <= part < 10**7 for part in value):
         return int(value[0]), int(value[1])
     return None
-
-
-def _switch(value: Any) -> bool | None:
-    return bool(value) if value in (0, 1) else None
 
 
 def _cuda_version(value: Any) -> str | None:

@@ -40,7 +40,8 @@ class Nvml:
             self._library.nvmlInit()
         except Exception as problem:
             kind = ABSENT.get(_code(problem), "no-answer")
-            raise VendorUnavailable("nvidia", kind, msg(f"absent.{kind}", why=_words(problem))) from problem
+            why = str(problem) or type(problem).__name__
+            raise VendorUnavailable("nvidia", kind, msg(f"absent.{kind}", why=why)) from problem
 
     def restart(self) -> None:
         """Initialise again after the driver went away."""
@@ -77,15 +78,11 @@ def open_nvml() -> Nvml:
         library = import_module("pynvml")
     except ImportError as problem:
         raise VendorUnavailable("nvidia", "no-package", msg("absent.no-package", name="nvidia-ml-py")) from problem
-    found = Nvml(library)
-    found.start()
-    return found
+    nvml = Nvml(library)
+    nvml.start()
+    return nvml
 
 
 def _code(problem: Exception) -> int:
     value = getattr(problem, "value", None)
     return value if isinstance(value, int) else -1
-
-
-def _words(problem: Exception) -> str:
-    return str(problem) or type(problem).__name__

@@ -6,7 +6,7 @@ from typing import Any
 
 from whichgpu.base.units import MIB
 
-MAX_NAME_LENGTH = 96
+MAX_NAME_LENGTH = 96  # characters; that of NVML's name buffer (nvml.h)
 
 # Limits of values, in the drivers' units.
 BOUNDS: dict[str, tuple[float, float]] = {

@@ -10,14 +10,21 @@ from whichgpu.base.messages import Message
 from whichgpu.measure.drivers.card import Card, Sample
 
 
+@dataclass(frozen=True, slots=True)
+class MissingVendor:
+    """The reason why a vendor's GPUs are not in the report: `kind` for programs, `message` for people."""
+
+    vendor: str
+    kind: str
+    message: Message
+
+
 class VendorUnavailable(Exception):
-    """A vendor's GPUs cannot be read on this machine; `kind` for programs, `message` for people."""
+    """A vendor's GPUs cannot be read on this machine; `missing` says why."""
 
     def __init__(self, vendor: str, kind: str, message: Message) -> None:
         super().__init__(vendor, kind)
-        self.vendor = vendor
-        self.kind = kind
-        self.message = message
+        self.missing = MissingVendor(vendor, kind, message)
 
 
 class DriverUnavailable(Exception):
@@ -40,15 +47,6 @@ class Probe(Protocol):
         """Release the driver."""
 
 
-@dataclass(frozen=True, slots=True)
-class MissingVendor:
-    """The reason why a vendor's GPUs are not in the report."""
-
-    vendor: str
-    kind: str
-    message: Message
-
-
 class CombinedProbe:
     """Several probes as one, with their GPUs numbered consecutively."""
 
@@ -57,17 +55,16 @@ class CombinedProbe:
         self._counts = [0] * len(self._probes)
 
     def cards(self) -> tuple[Card, ...]:
-        """All GPUs."""
-        found: list[Card] = []
+        cards: list[Card] = []
         for place, probe in enumerate(self._probes):
             own = probe.cards()
             self._counts[place] = len(own)
-            found += [_renumbered(card, len(found)) for card in own] if found else own
-        return tuple(found)
+            cards += [_renumbered(card, len(cards)) for card in own] if cards else own
+        return tuple(cards)
 
     def samples(self, traffic: bool = False) -> tuple[Sample, ...]:
         """One reading of all GPUs; those of a failing probe are lost. Raise DriverUnavailable if all probes fail."""
-        found: list[Sample] = []
+        samples: list[Sample] = []
         failures = 0
         for place, probe in enumerate(self._probes):
             try:
@@ -76,17 +73,15 @@ class CombinedProbe:
                 failures += 1
                 own = tuple(Sample(index, lost=True) for index in range(self._counts[place]))
             self._counts[place] = max(self._counts[place], len(own))
-            found += [replace(sample, index=sample.index + len(found)) for sample in own] if found else own
+            samples += [replace(sample, index=sample.index + len(samples)) for sample in own] if samples else own
         if failures == len(self._probes):
             raise DriverUnavailable
-        return tuple(found)
+        return tuple(samples)
 
     def processes(self) -> tuple[tuple[int, ...], ...]:
-        """All process ids by GPU."""
         return tuple(ids for probe in self._probes for ids in probe.processes())
 
     def close(self) -> None:
-        """Close all."""
         for probe in self._probes:
             probe.close()
 

@@ -27,6 +27,6 @@ def reasons(bits: object) -> tuple[str, ...] | None:
     """
     if not isinstance(bits, int) or isinstance(bits, bool) or not 0 <= bits < 1 << 64:
         return None
-    found = [word for bit, word in REASONS.items() if bits & bit]
+    names = [word for bit, word in REASONS.items() if bits & bit]
     unknown = bits & ~sum(REASONS)
-    return (*found, *(f"bit-{place}" for place in range(64) if unknown >> place & 1))
+    return (*names, *(f"bit-{place}" for place in range(64) if unknown >> place & 1))

@@ -13,25 +13,18 @@ from whichgpu.measure.drivers.probe import CombinedProbe, DriverUnavailable, Mis
 
 def open_probes(openers: Sequence[Callable[[], Probe]] | None = None) -> tuple[Probe | None, tuple[MissingVendor, ...]]:
     """Open one probe of all GPUs, and list the vendors without one."""
-    if openers is None:
-        openers = usual_openers()
-    found: list[Probe] = []
+    probes: list[Probe] = []
     missing: list[MissingVendor] = []
-    for opener in openers:
+    for opener in usual_openers() if openers is None else openers:
         try:
-            found.append(opener())
+            probes.append(opener())
         except VendorUnavailable as why:
-            missing.append(MissingVendor(why.vendor, why.kind, why.message))
-        except (
-            DriverUnavailable,
-            OSError,
-            ValueError,
-            TypeError,
-        ) as why:  # An unforeseen driver state must not fail the command.
+            missing.append(why.missing)
+        except (DriverUnavailable, OSError, ValueError, TypeError) as why:  # An unforeseen state must not fail the command.
             missing.append(MissingVendor("?", "no-answer", msg("absent.no-answer", why=type(why).__name__)))
-    if not found:
+    if not probes:
         return None, tuple(missing)
-    return (found[0] if len(found) == 1 else CombinedProbe(found)), tuple(missing)
+    return (probes[0] if len(probes) == 1 else CombinedProbe(probes)), tuple(missing)
 
 
 def usual_openers() -> tuple[Callable[[], Probe], ...]:

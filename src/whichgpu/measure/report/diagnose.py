@@ -17,16 +17,18 @@ from whichgpu.measure.drivers.throttle import SUPPLY, THERMAL
 from whichgpu.measure.host_load import HostLoad
 from whichgpu.measure.meter import IDLE_PERCENT
 
-MIN_SAMPLES = 3
+MIN_SAMPLES = 3  # readings without which nothing is diagnosed (assumed)
 WAITS_BELOW = 70  # percent of load
 MEMORY_BUSY = 60  # percent of the time the memory was read or written
-MEMORY_QUIET = 30
+MEMORY_QUIET = 30  # percent of the time, as above
 FULL_THREAD, FULL_HOST = 0.9, 0.85
-DISK_WAIT = 0.1
+DISK_WAIT = 0.1  # share of processor time spent waiting for disks
 LINK_FULL, LINK_BUSY = 0.6, 0.3  # of what the PCIe link carries
-SLOW_CLOCK = 0.8
+SLOW_CLOCK = 0.8  # of the highest clock
 HARD_WORK, LIGHT_WORK = 0.7, 0.5  # of the power limit
 OFTEN, MOSTLY = 0.2, 0.5  # share of the samples
+# Factors that turn signs into percentages, in the order shown.
+PERCENT_SCALES = {"load": 1, "memory": 1, "clock": 100, "power": 100, "link": 100, "thread": 100, "host": 100, "disk": 100}
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +129,6 @@ def _working(signs: _Signs) -> Iterator[tuple[str, bool]]:
 def _signs(samples: Sequence[Sample], loads: Sequence[HostLoad], card: Card) -> _Signs:
     reasons = [set(sample.throttle) for sample in samples if sample.throttle is not None]
     carries = _link_bandwidth(card)
-    busiest = [_busiest(sample) for sample in samples]
     pcie = card.pcie
     width, best = (pcie.width, pcie.width_max) if pcie else (None, None)
     return _Signs(
@@ -138,7 +139,7 @@ def _signs(samples: Sequence[Sample], loads: Sequence[HostLoad], card: Card) -> 
         thermal=_share(reasons, lambda active: bool(active & THERMAL)),
         supply=_share(reasons, lambda active: bool(active & SUPPLY) or ("hardware-slowdown" in active and not active & THERMAL)),
         capped=_share(reasons, lambda active: "power-cap" in active),
-        link=_mean(_ratio(traffic, carries) for traffic in busiest),
+        link=_mean(_ratio(_busiest(sample), carries) for sample in samples),
         narrow=(width, best) if width and best and width < best else None,
         thread=_mean(load.busiest_thread for load in loads),
         workers=_mean(load.worker_cores for load in loads),
@@ -149,17 +150,8 @@ def _signs(samples: Sequence[Sample], loads: Sequence[HostLoad], card: Card) -> 
 
 
 def _verdict(id: str, sure: bool, gpu: int, signs: _Signs) -> Bottleneck:
-    shown = {
-        "load": _percent(signs.load, 1),
-        "memory": _percent(signs.memory, 1),
-        "clock": _percent(signs.clock, 100),
-        "power": _percent(signs.power, 100),
-        "link": _percent(signs.link, 100),
-        "thread": _percent(signs.thread, 100),
-        "host": _percent(signs.host, 100),
-        "disk": _percent(signs.disk, 100),
-    }
-    because = [msg(f"diagnose.sign.{name}", value=text) for name, text in shown.items() if text is not None]
+    values = ((name, getattr(signs, name), scale) for name, scale in PERCENT_SCALES.items())
+    because = [msg(f"diagnose.sign.{name}", value=f"{value * scale:.0f}%") for name, value, scale in values if value is not None]
     if signs.workers:
         because.append(msg("diagnose.sign.workers", value=f"{signs.workers:.1f}"))
     if signs.narrow:
@@ -171,8 +163,8 @@ def _link_bandwidth(card: Card) -> int | None:
     """Bytes per second one way over the PCIe link at full speed, which drops while a GPU is idle."""
     link = card.pcie
     generation = (link.generation_max or link.generation) if link else None
-    lane = PCIE_LANE_BYTES.get(generation) if generation else None
-    return lane * link.width if link and lane and link.width else None
+    lane_bandwidth = PCIE_LANE_BYTES.get(generation) if generation else None
+    return lane_bandwidth * link.width if link and lane_bandwidth and link.width else None
 
 
 def _busiest(sample: Sample) -> int | None:
@@ -181,8 +173,8 @@ def _busiest(sample: Sample) -> int | None:
 
 
 def _mean(values: Iterator[float | None] | Iterator[float] | Iterator[int | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return fmean(known) if known else None
+    numbers = [value for value in values if value is not None]
+    return fmean(numbers) if numbers else None
 
 
 def _ratio(value: float | None, whole: float | None) -> float | None:
@@ -191,7 +183,3 @@ def _ratio(value: float | None, whole: float | None) -> float | None:
 
 def _share(reasons: Sequence[set[str]], test: Callable[[set[str]], bool]) -> float:
     return sum(test(active) for active in reasons) / len(reasons) if reasons else 0.0
-
-
-def _percent(value: float | None, scale: int) -> str | None:
-    return None if value is None else f"{value * scale:.0f}%"

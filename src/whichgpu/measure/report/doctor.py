@@ -44,23 +44,19 @@ def build_report(
     probe: Probe | None, absences: tuple[MissingVendor, ...], host: Host, software: InstalledSoftware, catalog: Catalog
 ) -> Report:
     """Build the report of a machine."""
-    cards = _cards(probe)
-    seen = tuple(DetectedGpu(card, match_card(card, catalog)) for card in cards)
-    known = [_software(one, catalog) for one in seen]
-    found = [*host_findings(host, software, list(zip(cards, known, strict=True)), absences)]
-    for one, runs in zip(seen, known, strict=True):
-        found += card_findings(one.card, one.match, matched_gpu(one.match, catalog), runs, host, several=len(seen) > 1)
-    return Report(__version__, host, software, seen, absences, by_severity(found))
-
-
-def _cards(probe: Probe | None) -> tuple[Card, ...]:
     try:
-        return probe.cards() if probe else ()
+        cards = probe.cards() if probe else ()
     except DriverUnavailable:  # The driver went away after it was opened.
-        return ()
+        cards = ()
+    gpus = tuple(DetectedGpu(card, match_card(card, catalog)) for card in cards)
+    software_by_gpu = [_software(one, catalog) for one in gpus]
+    findings = [*host_findings(host, software, list(zip(cards, software_by_gpu, strict=True)), absences)]
+    for one, runs in zip(gpus, software_by_gpu, strict=True):
+        findings += card_findings(one.card, one.match, matched_gpu(one.match, catalog), runs, host, several=len(gpus) > 1)
+    return Report(__version__, host, software, gpus, absences, by_severity(findings))
 
 
 def _software(one: DetectedGpu, catalog: Catalog) -> Known | None:
     """Software that supports a GPU; one without a catalog variant has that of its instruction set."""
-    found = matched_gpu(one.match, catalog) or next((gpu for gpu in catalog.gpus if gpu.target == one.card.target), None)
-    return found.software if found and one.card.target in (None, found.target) else None
+    variant = matched_gpu(one.match, catalog) or next((gpu for gpu in catalog.gpus if gpu.target == one.card.target), None)
+    return variant.software if variant and one.card.target in (None, variant.target) else None

@@ -41,5 +41,5 @@ def version_numbers(text: str | None) -> tuple[int, ...] | None:
     >>> version_numbers("12.8"), version_numbers("2.11.0+cu130"), version_numbers("current"), version_numbers(None)
     ((12, 8), (2, 11, 0), None, None)
     """
-    found = _NUMBERS.match(text or "")
-    return tuple(int(part) for part in found[0].split(".")) if found else None
+    numbers = _NUMBERS.match(text or "")
+    return tuple(int(part) for part in numbers[0].split(".")) if numbers else None

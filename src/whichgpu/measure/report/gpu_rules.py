@@ -14,9 +14,9 @@ from whichgpu.measure.report.finding import DoctorFinding, Level, finding, versi
 
 LITTLE_FREE = 0.2  # share of the memory that is free
 UNEXPLAINED_USE = 0.05  # share of the memory used without a visible process
-BUSY_PERCENT = 50
-NEAR_CELSIUS = 4
-LIMIT_SHARE = 0.98
+BUSY_PERCENT = 50  # utilisation from which the PCIe link should run at full speed (assumed)
+NEAR_CELSIUS = 4  # degrees below the slowdown temperature that count as hot (assumed)
+LIMIT_SHARE = 0.98  # of the default power limit; less counts as lowered (allows for rounding)
 
 
 def card_findings(
@@ -26,9 +26,11 @@ def card_findings(
     if card.now.lost:
         yield finding("lost", "problem", card.index)
         return
-    yield from _identity(card, match)
+    if match.why is not None:
+        yield finding("match", "note", card.index, why=match.why)
+    if card.odd:
+        yield finding("odd", "note", card.index, fields=card.odd)
     yield from _slowed(card)
-    yield from _power(card)
     yield from _pcie(card, gpu, host)
     yield from _memory(card, gpu)
     yield from _modes(card, host)
@@ -37,14 +39,8 @@ def card_findings(
         yield from _links(card, gpu)
 
 
-def _identity(card: Card, match: VariantMatch) -> Iterator[DoctorFinding]:
-    if match.why is not None:
-        yield finding("match", "note", card.index, why=match.why)
-    if card.odd:
-        yield finding("odd", "note", card.index, fields=card.odd)
-
-
 def _slowed(card: Card) -> Iterator[DoctorFinding]:
+    """Heat, power supply, power limits and fixed clocks."""
     reasons = set(card.now.throttle or ())
     temperature = card.now.temperature_celsius
     if reasons & THERMAL:
@@ -57,9 +53,6 @@ def _slowed(card: Card) -> Iterator[DoctorFinding]:
         yield finding("power-cap", "note", card.index, limit=_watts(card.now.power_limit_watts))
     if "application-clocks" in reasons:
         yield finding("application-clocks", "note", card.index)
-
-
-def _power(card: Card) -> Iterator[DoctorFinding]:
     limit, usual = card.now.power_limit_watts, card.power_default_watts
     if limit and usual and limit < LIMIT_SHARE * usual:
         yield finding("power-limit", "warning", card.index, limit=_watts(limit), usual=_watts(usual))
@@ -71,8 +64,8 @@ def _pcie(card: Card, gpu: Gpu | None, host: Host) -> Iterator[DoctorFinding]:
     if link is None:
         return
     level: Level = "note" if host.virtual == "vm" else "warning"  # A virtual machine may not report the real slot.
-    lanes = gpu.pcie.lanes if gpu and gpu.pcie else None
-    best = max((width for width in (link.width_max, lanes) if width), default=None)
+    slot_width = gpu.pcie.lanes if gpu and gpu.pcie else None
+    best = max((width for width in (link.width_max, slot_width) if width), default=None)
     if link.width and best and link.width < best:
         yield finding("pcie-width", level, card.index, width=link.width, best=best)
     busy = (card.now.utilisation_percent or 0) >= BUSY_PERCENT

@@ -15,20 +15,23 @@ from whichgpu.measure.software import InstalledSoftware
 MIN_SHARED_MEMORY = GIB  # of /dev/shm: PyTorch's data loaders fail with Docker's 64 MiB
 MIN_CORES_PER_GPU = 4  # to feed it (assumed)
 
-Seen = tuple[Card, Known | None]  # a GPU, and what the catalog knows to run on its instruction set
+CardSupport = tuple[Card, Known | None]  # a GPU, and what the catalog knows to run on its instruction set
 
 
 def host_findings(
-    host: Host, software: InstalledSoftware, seen: Sequence[Seen], absences: Sequence[MissingVendor]
+    host: Host, software: InstalledSoftware, cards: Sequence[CardSupport], absences: Sequence[MissingVendor]
 ) -> Iterator[DoctorFinding]:
     """Findings about the machine."""
-    if not seen:
+    if not cards:
         yield _no_gpu(host, absences)
-    yield from _visibility(software, bool(seen))
-    if seen:
-        yield from _supply(host, [card for card, _ in seen])
-        yield from _torch(software, seen)
-        yield from _jax(software, seen)
+    if software.hides_all:
+        yield finding("hidden-all", "problem" if cards else "note", names=software.hidden_by)
+    elif software.hidden_by:
+        yield finding("hidden-some", "note", names=software.hidden_by)
+    if cards:
+        yield from _supply(host, [card for card, _ in cards])
+        yield from _torch(software, cards)
+        yield from _jax(software, cards)
 
 
 def _no_gpu(host: Host, absences: Sequence[MissingVendor]) -> DoctorFinding:
@@ -41,13 +44,6 @@ def _no_gpu(host: Host, absences: Sequence[MissingVendor]) -> DoctorFinding:
         if kind in kinds:
             return finding(f"no-gpu-{kind}", "problem")
     return finding("no-gpu", "note")
-
-
-def _visibility(software: InstalledSoftware, found: bool) -> Iterator[DoctorFinding]:
-    if software.hides_all:
-        yield finding("hidden-all", "problem" if found else "note", names=software.hidden_by)
-    elif software.hidden_by:
-        yield finding("hidden-some", "note", names=software.hidden_by)
 
 
 def _supply(host: Host, cards: Sequence[Card]) -> Iterator[DoctorFinding]:
@@ -63,10 +59,10 @@ def _supply(host: Host, cards: Sequence[Card]) -> Iterator[DoctorFinding]:
         yield finding("little-shared", "warning", size=format_memory(host.shared_memory_bytes))
 
 
-def _torch(software: InstalledSoftware, seen: Sequence[Seen]) -> Iterator[DoctorFinding]:
+def _torch(software: InstalledSoftware, cards: Sequence[CardSupport]) -> Iterator[DoctorFinding]:
     """Findings about PyTorch: whether it has code for each GPU and a driver that runs it."""
     installed = software.packages.get("torch")
-    vendors = {card.vendor for card, _ in seen}
+    vendors = {card.vendor for card, _ in cards}
     if installed is None:
         return
     if software.torch_cuda is None and software.torch_rocm is None:
@@ -77,27 +73,27 @@ def _torch(software: InstalledSoftware, seen: Sequence[Seen]) -> Iterator[Doctor
         if vendors & {"nvidia", "amd"}:
             yield finding("torch-other-vendor", "problem", version=installed)
         return
-    for card, known in seen:
+    for card, support in cards:
         if card.vendor == "nvidia" and not card.now.lost:
-            yield from _torch_on(card, known, installed, software.torch_cuda)
+            yield from _torch_on(card, support, installed, software.torch_cuda)
 
 
-def _torch_on(card: Card, known: Known | None, installed: str, built: str | None) -> Iterator[DoctorFinding]:
+def _torch_on(card: Card, support: Known | None, installed: str, built: str | None) -> Iterator[DoctorFinding]:
     cuda, driver = version_numbers(built), version_numbers(card.api_version)
     if cuda and driver and cuda[0] > driver[0]:  # Within a major version newer minor versions run on older drivers.
         yield finding("torch-driver", "problem", card.index, version=installed, built=built, driver=card.api_version)
-    if known is None or cuda is None:
+    if support is None or cuda is None:
         return
-    first, last = version_numbers(known.toolkit_first), version_numbers(known.toolkit_last)
-    newest, have = version_numbers(known.pytorch_last), version_numbers(installed)
+    first, last = version_numbers(support.toolkit_first), version_numbers(support.toolkit_last)
+    newest, have = version_numbers(support.pytorch_last), version_numbers(installed)
     values = {"version": installed, "built": built, "capability": card.compute_capability or "?"}
-    if (last and cuda[: len(last)] > last) or (first and cuda[: len(first)] < first) or known.pytorch_last == "none":
+    if (last and cuda[: len(last)] > last) or (first and cuda[: len(first)] < first) or support.pytorch_last == "none":
         yield finding("torch-architecture", "problem", card.index, **values)
     elif newest and have and have[: len(newest)] > newest:
-        yield finding("torch-last", "warning", card.index, last=known.pytorch_last, **values)
+        yield finding("torch-last", "warning", card.index, last=support.pytorch_last, **values)
 
 
-def _jax(software: InstalledSoftware, seen: Sequence[Seen]) -> Iterator[DoctorFinding]:
+def _jax(software: InstalledSoftware, cards: Sequence[CardSupport]) -> Iterator[DoctorFinding]:
     has_plugin = any(name.startswith("jax-cuda") for name in software.packages)
-    if "jax" in software.packages and not has_plugin and any(card.vendor == "nvidia" for card, _ in seen):
+    if "jax" in software.packages and not has_plugin and any(card.vendor == "nvidia" for card, _ in cards):
         yield finding("jax-cpu", "warning", version=software.packages["jax"])

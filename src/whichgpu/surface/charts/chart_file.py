@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from whichgpu.base.errors import UsageError
+from whichgpu.base.files import write_atomically
 from whichgpu.base.messages import msg
 
 ENDINGS = (".svg", ".png", ".html")
@@ -42,14 +43,7 @@ def write_chart(spec: dict[str, Any], path: str) -> None:
     else:
         content = converter.vegalite_to_html(spec, bundle=True).encode()
     try:
-        target = _target(path)
-        part = target.with_name(f".{target.name}.{os.getpid()}.part")  # An interrupted run leaves no half picture.
-        try:
-            with part.open("xb") as file:  # "x": an existing file or link is not written through.
-                file.write(content)
-            part.replace(target)
-        finally:
-            part.unlink(missing_ok=True)
+        write_atomically(_target(path), content)
     except OSError as problem:
         message = msg("error.cannot-write-file", name=path, why=problem.strerror or str(problem))
         raise UsageError("cannot-write-file", message, msg("hint.cannot-write-file")) from problem

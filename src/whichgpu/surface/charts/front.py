@@ -7,21 +7,8 @@ from whichgpu.base.units import format_amount
 from whichgpu.decide.answer.recommend_answer import RecommendAnswer
 from whichgpu.decide.candidate import Candidate
 from whichgpu.surface.candidate_cells import user_wait
-from whichgpu.surface.charts.parts import (
-    CARD,
-    CHOSEN,
-    COLOURS,
-    INK,
-    PLAIN,
-    SOFT,
-    Spec,
-    coloured,
-    dashed,
-    file_chart,
-    picture,
-    quantity,
-    tips,
-)  # fmt: skip
+from whichgpu.surface.charts.palette import CARD, CHOSEN, COLOURS, INK, SOFT, THREE_DIGITS
+from whichgpu.surface.charts.parts import Spec, coloured, dashed, file_chart, picture, quantity, tips
 from whichgpu.surface.charts.point_labels import LABEL_PLACE, LABEL_SIZE, NARROW_CHART_TEST, place_labels
 
 HOURS = (1, 730, 1460, 2190, 2920, 3650, 4380, 5110, 5840, 6570, 7300, 8030, 8760)  # ends of the months of a year
@@ -65,7 +52,7 @@ def front_picture(answer: RecommendAnswer, language: Language) -> Spec:
         point["kind"] = kinds[0] if _same(point, best) else kinds[1] if any(_same(point, one) for one in front) else kinds[2]
     axis = "web.axis-hours" if not is_service else "web.axis-tpot" if answer.answer.tpot else "web.axis-ms"
     currency = answer.answer.cost.currency
-    x = quantity("time", text(axis), log=True, axis={"format": PLAIN, "tickCount": 5})
+    x = quantity("time", text(axis), log=True, axis={"format": THREE_DIGITS, "tickCount": 5})
     cost = text("web.axis-month" if is_service else "web.axis-cost", currency=currency)
     y = quantity("cost", cost, log=True, axis={"format": "~s"})
     kind = {"field": "kind", "type": "nominal", "title": text("field.kind"), "sort": kinds, "legend": {"title": None}}

@@ -9,7 +9,8 @@ from whichgpu.api.workloads.fit import FitAnswer, FitRow
 from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Language
 from whichgpu.base.units import GIB
-from whichgpu.surface.charts.parts import CARD, COLOURS, GREYS, INK, Spec, file_chart, picture, quantity, row_names, tips
+from whichgpu.surface.charts.palette import CARD, COLOURS, GREYS, INK
+from whichgpu.surface.charts.parts import Spec, file_chart, picture, quantity, row_names, tips
 from whichgpu.surface.commands.render.workload import model_label, part_name
 
 MAX_BARS = 12  # of a file

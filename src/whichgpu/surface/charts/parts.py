@@ -1,8 +1,4 @@
-"""Parts that charts share: colours that follow the page's theme, channels, and whole specs.
-
-Colours are variables of the style sheet with a fallback: inside a page they follow light and dark, in a file the fallback holds.
-Every nominal colour has a shape or a dash beside it, so that no mark is identified by colour alone.
-"""
+"""Parts that charts share: channels and whole specs."""
 
 from __future__ import annotations
 
@@ -10,24 +6,14 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from whichgpu.surface.charts.palette import COLOURS, DASHES, FONT, GRID, INK, SHAPES, SOFT
+
 Spec = dict[str, Any]
-# Okabe and Ito's palette, distinct with any colour vision (https://jfly.uni-koeln.de/color/), and two greys for overheads.
-PALETTE = ("#0072B2", "#56B4E9", "#009E73", "#F0E442", "#E69F00", "#D55E00", "#CC79A7", "#882255", "#44AA99", "#332288")
-GREYS = ("var(--g1, #999999)", "var(--g2, #CCCCCC)")
-INK, SOFT, GRID, CARD = "var(--ink, #1b2430)", "var(--soft, #55606e)", "var(--line, #d9dde3)", "var(--card, #fff)"
-FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
-COLOURS = tuple(f"var(--c{place}, {colour})" for place, colour in enumerate(PALETTE, start=1))
-ACCENT = "var(--accent, #0b5cad)"
-CHOSEN = "var(--chosen, #b3430a)"
-SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
-DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [10, 4], [4, 2], [1, 3], [12, 3, 3, 3])
 WIDTH = 680  # pixels
 MAX_LINES = 8  # lines of one chart that can be distinguished
 PAGE_SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 FILE_SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"
 FILE_CONFIG = {"font": "sans-serif", "view": {"stroke": None}}
-PLAIN = ",.3~r"  # numbers to three digits, without prefixes
-SECONDS = "datum.value >= 1 ? datum.value + ' s' : datum.value >= 0.001 ? datum.value * 1000 + ' ms' : datum.value * 1e6 + ' µs'"
 _VARIABLE = re.compile(r"var\(--[a-z0-9]+, (#[0-9a-fA-F]+)\)")
 
 PAGE_CONFIG: Spec = {
@@ -56,8 +42,7 @@ def file_chart(*pictures: tuple[str, Spec]) -> Spec:
     left_out = ("$schema", "autosize", "config", "description")
     panels = [{"title": title, **{name: part for name, part in spec.items() if name not in left_out}} for title, spec in pictures]
     content = panels[0] if len(panels) == 1 else {"vconcat": panels}
-    fixed: Spec = _fixed_colours({"$schema": FILE_SCHEMA, **content, "config": FILE_CONFIG})
-    return fixed
+    return dict(_fixed_colours({"$schema": FILE_SCHEMA, **content, "config": FILE_CONFIG}))
 
 
 def _fixed_colours(value: Any) -> Any:

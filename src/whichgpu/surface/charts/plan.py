@@ -5,20 +5,8 @@ from __future__ import annotations
 from whichgpu.base.messages import Language
 from whichgpu.base.units import significant
 from whichgpu.decide.plan.plan_answer import PlanAnswer
-from whichgpu.surface.charts.parts import (
-    ACCENT,
-    CARD,
-    CHOSEN,
-    COLOURS,
-    SOFT,
-    Spec,
-    coloured,
-    file_chart,
-    picture,
-    quantity,
-    row_names,
-    tips,
-)  # fmt: skip
+from whichgpu.surface.charts.palette import ACCENT, CARD, CHOSEN, COLOURS, SOFT
+from whichgpu.surface.charts.parts import Spec, coloured, file_chart, picture, quantity, row_names, tips
 
 
 def plan_chart(answer: PlanAnswer, language: Language) -> Spec:

@@ -28,7 +28,8 @@ def place_labels(points: Sequence[Point], kinds: Sequence[str], height: float, w
         one, others = points[place], (*names, *dots[:place], *dots[place + 1 :])
         one["first"] = not names
         tried = [(spot, _box(xs[place], ys[place], LETTER_WIDTH * len(one["name"]), spot)) for spot in SPOTS]
-        free = [(spot, box) for spot, box in tried if _inside(box, width) and not any(_overlap(box, other) for other in others)]
+        inside = [(spot, box) for spot, box in tried if box[0] >= 0 and box[2] <= width]
+        free = [(spot, box) for spot, box in inside if not any(_overlap(box, other) for other in others)]
         for spot, box in free[:1] or tried[: 1 if one["first"] else 0]:
             one |= dict(zip(LABEL_PLACE, spot, strict=True))
             names.append(box)
@@ -46,10 +47,6 @@ def _box(x: float, y: float, wide: float, spot: tuple[str, float, float]) -> Box
     align, dx, dy = spot
     left = x + dx if align == "left" else x + dx - wide
     return left, y + dy - LINE_HEIGHT / 2, left + wide, y + dy + LINE_HEIGHT / 2
-
-
-def _inside(box: Box, width: float) -> bool:
-    return box[0] >= 0 and box[2] <= width
 
 
 def _overlap(one: Box, other: Box) -> bool:

@@ -11,7 +11,8 @@ from whichgpu.base.units import format_seconds, significant
 from whichgpu.estimate.serving.curve import RatePoint
 from whichgpu.estimate.serving.serving_answer import ServingAnswer
 from whichgpu.estimate.serving.summary import PERCENTILES
-from whichgpu.surface.charts.parts import CHOSEN, PLAIN, SOFT, Spec, coloured, file_chart, picture, quantity, shaped, tips
+from whichgpu.surface.charts.palette import CHOSEN, SOFT, THREE_DIGITS
+from whichgpu.surface.charts.parts import Spec, coloured, file_chart, picture, quantity, shaped, tips
 from whichgpu.surface.commands.render.workload import model_label
 
 BAR_WIDTH = 30  # characters of the longest bar
@@ -69,7 +70,7 @@ def curve_picture(serving: ServingAnswer, metric: str, language: Language) -> Sp
     ]  # fmt: skip
     now = {"data": {"values": [{"rate": float(f"{serving.load.rate:.4g}"), "said": text("web.now")}]}}
     x = quantity("rate", text("web.axis-rate-asked"), axis={"tickCount": 6})
-    y = quantity("ms", text("web.axis-ms"), log=True, axis={"format": PLAIN, "tickCount": 5})
+    y = quantity("ms", text("web.axis-ms"), log=True, axis={"format": THREE_DIGITS, "tickCount": 5})
     titles = tips(
         ("line", text("web.tip-percentile")), ("rate", x["title"]), ("ms", y["title"]), ("throughput", text("part.throughput"))
     )

@@ -7,7 +7,7 @@ import click
 from whichgpu.base.messages import msg
 from whichgpu.base.names import unknown_word
 from whichgpu.catalog.live.sources import source_names
-from whichgpu.surface.cli.click_parts import Group, click_command, command, option
+from whichgpu.surface.cli.click_parts import HelpGroup, click_command, command, option
 from whichgpu.surface.cli.price_watch import watch
 from whichgpu.surface.cli.prices import export, forget, import_, refresh
 from whichgpu.surface.commands.session import Session
@@ -30,7 +30,7 @@ def quarantine(session: Session, source: str | None) -> int:
     return 0 if rows else 1
 
 
-class CatalogGroup(Group):
+class CatalogGroup(HelpGroup):
     """The commands under `catalog`; its `watch` has another description than the one for this machine's GPUs."""
 
     def short(self, name: str) -> str:

@@ -16,7 +16,7 @@ from whichgpu.base.files import user_path
 from whichgpu.base.kinds import InvalidValue
 from whichgpu.base.messages import Language, language, msg
 from whichgpu.base.names import squash, unknown_word
-from whichgpu.surface.cli.help_layout import Context
+from whichgpu.surface.cli.help_layout import WideContext
 from whichgpu.surface.commands.session import Session, language_code
 
 if TYPE_CHECKING:
@@ -54,12 +54,12 @@ class Option(click.Option):
 HELP_NAMES = ("-h", "--help")
 
 
-class Command(click.Command):
+class HelpCommand(click.Command):
     """A command whose help and epilog are message ids."""
 
     undated: str | None = None  # hint for a command to which --as-of means nothing
 
-    context_class = Context
+    context_class = WideContext
 
     def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         pieces = " ".join(self.collect_usage_pieces(ctx))
@@ -90,10 +90,10 @@ class Command(click.Command):
         return option
 
 
-class Group(click.Group):
+class HelpGroup(click.Group):
     """A group of commands, each described by its message id."""
 
-    context_class = Context
+    context_class = WideContext
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         name, session = args[0], session_of(ctx)
@@ -115,8 +115,8 @@ class Group(click.Group):
         with formatter.section(text("help.commands")):
             formatter.write_dl([(name, text(self.short(name))) for name in self.list_commands(ctx)])
         with formatter.section(text("help.options")):
-            shown = [param for param in self.params if isinstance(param, click.Option) and not param.hidden]
-            formatter.write_dl([*((_flag(param), text(param.help or "")) for param in shown), ("--help", text("option.help"))])
+            options = [param for param in self.params if isinstance(param, click.Option) and not param.hidden]
+            formatter.write_dl([*((_flag(param), text(param.help or "")) for param in options), ("--help", text("option.help"))])
 
 
 def _flag(param: click.Option) -> str:
@@ -143,13 +143,13 @@ def option(*names: str, **settings: Any) -> Callable[[Any], Any]:
 
 def command(
     name: str, epilog: bool = False, id: str | None = None, undated: str | None = None
-) -> Callable[[Callable[..., Any]], Command]:
+) -> Callable[[Callable[..., Any]], HelpCommand]:
     """Declare a command that only the command line has; its function takes the session first.
 
     `id` replaces the name in message ids. `undated` is the hint given when --as-of means nothing to it.
     """
 
-    def wrap(function: Callable[..., Any]) -> Command:
+    def wrap(function: Callable[..., Any]) -> HelpCommand:
         def call(**values: Any) -> Any:
             session = _prepare(session_of(click.get_current_context()), values)
             return function(session, **values)
@@ -160,7 +160,7 @@ def command(
     return wrap
 
 
-def click_command(name: str) -> Command:
+def click_command(name: str) -> HelpCommand:
     """Click command of a declared command, with the flags and arguments of its request."""
     from whichgpu.api.request.read import present_fields  # Slow to load, and not needed to list commands.
     from whichgpu.surface.commands.command import command_named
@@ -206,8 +206,8 @@ def flag_spelling(fields: Mapping[str, Field], name: str) -> str:
 
 def _click_command(
     name: str, params: Sequence[click.Parameter], call: Callable[..., Any], id: str, has_examples: bool, undated: str | None
-) -> Command:  # fmt: skip
-    command = Command(
+) -> HelpCommand:  # fmt: skip
+    command = HelpCommand(
         name,
         params=[*params, *_shared_options()],
         callback=call,
@@ -242,7 +242,7 @@ def _prepare(session: Session, values: dict[str, Any]) -> Session:
 def _refuse_day(ctx: click.Context) -> None:
     """Refuse --as-of for a command to which it means nothing; a variable or config file may set it for all commands."""
     is_typed = ctx.get_parameter_source("as_of") is click.core.ParameterSource.COMMANDLINE
-    if is_typed and isinstance(ctx.command, Command) and ctx.command.undated is not None:
+    if is_typed and isinstance(ctx.command, HelpCommand) and ctx.command.undated is not None:
         message = msg("error.no-as-of", command=" ".join(session_of(ctx).command))
         raise UsageError("no-as-of", message, msg(ctx.command.undated))
 
@@ -257,11 +257,8 @@ class ValueType(click.ParamType[Any]):
 
     def __init__(self, field: Field, is_read: bool = False) -> None:
         self.name = field.name or "value"
+        self.choices = field.choices  # words allowed, where there is a list of them
         self._field, self._is_read = field, is_read
-
-    def known(self) -> tuple[str, ...]:
-        """The words allowed, where there is a list of them."""
-        return self._field.choices
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not (self._is_read and isinstance(value, str)):

@@ -39,7 +39,7 @@ class HelpFormatter(click.HelpFormatter):
             self.write(f"\n{after}".join(wrap(text, room)) + "\n")
 
 
-class Context(click.Context):
+class WideContext(click.Context):
     """A context that uses this formatter."""
 
     formatter_class = HelpFormatter

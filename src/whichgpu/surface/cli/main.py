@@ -16,7 +16,7 @@ from click.shell_completion import shell_complete
 from whichgpu.base.errors import DataError, UnknownName, UsageError, WhichGpuError
 from whichgpu.base.messages import SOURCE_LANGUAGE, code_of, language, msg
 from whichgpu.base.version import __version__
-from whichgpu.surface.cli.click_parts import HELP_NAMES, Group, click_command, options_of
+from whichgpu.surface.cli.click_parts import HELP_NAMES, HelpGroup, click_command, options_of
 from whichgpu.surface.cli.settings import config_path, early_option, read_config
 from whichgpu.surface.commands.render.output import CannotWrite, Output, ReaderGone, silence, write_error
 from whichgpu.surface.commands.session import Session, language_code
@@ -32,7 +32,7 @@ SYNONYMS = {"price": "offers", "prices": "offers", "pricing": "offers", "cost": 
 COMPLETION_VARIABLE = "_WHICHGPU_COMPLETE"
 
 
-class Root(Group):
+class Root(HelpGroup):
     """Group of all commands, each loaded when called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -94,8 +94,8 @@ class Root(Group):
         formatter.write_text(ctx.obj.language.text("help.more"))
 
 
-def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
-    if wanted:
+def _version(ctx: click.Context, _: click.Parameter, requested: bool) -> None:
+    if requested:
         ctx.find_root().obj.out.write(f"whichgpu {__version__}\n")
         ctx.exit()
 
@@ -193,8 +193,8 @@ def _run(args: list[str], session: Session) -> int:
 def _system_language() -> str:
     """Language of the environment, in gettext's order; the first variable set decides, and may list several."""
     names = ("LANGUAGE", "LC_ALL", "LC_MESSAGES", "LANG")
-    wanted = next((os.environ[name] for name in names if os.environ.get(name)), "")
-    return next(filter(None, map(code_of, wanted.split(":"))), SOURCE_LANGUAGE)
+    setting = next((os.environ[name] for name in names if os.environ.get(name)), "")
+    return next(filter(None, map(code_of, setting.split(":"))), SOURCE_LANGUAGE)
 
 
 def usage_error(error: click.UsageError, session: Session) -> UsageError:

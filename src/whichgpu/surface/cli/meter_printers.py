@@ -62,20 +62,18 @@ class JsonPrinter(Printer):
         self._names, self._ids = names, ids
 
     def show(self, reading: WatchReading) -> None:
-        """Print every field."""
         reply: dict[str, Any] = document(reading, self._session.language)
         bill = reply.pop("bill")
         reply["gpus"] = [self._with_name(gpu) for gpu in reply["gpus"]]
         self._write({**reply, **{name: bill[name] for name in ("seconds", "money", "idle_money")}})
 
     def end(self, last: WatchReading) -> None:
-        """Print the bill."""
         self._write({"summary": document(last.bill, self._session.language)})
 
     def _with_name(self, gpu: dict[str, Any]) -> dict[str, Any]:
         place = gpu["index"]
-        known = place < len(self._names)
-        return {"gpu": self._ids[place] if known else None, "name": self._names[place] if known else None, **gpu}
+        is_listed = place < len(self._names)
+        return {"gpu": self._ids[place] if is_listed else None, "name": self._names[place] if is_listed else None, **gpu}
 
     def _write(self, value: object) -> None:
         self._session.out.write(to_json_line(value))
@@ -159,11 +157,11 @@ class RowPrinter(Printer):
         if self._columns is None:
             self._columns = chosen_columns(session.columns, rows, () if raw else self._default_columns, session.language)
             header = self._columns if raw else [heading(name, session.language) for name in self._columns]
-        shown = [
+        lines = [
             [row[name] if raw else printable(cell_text(name, row[name], session.language)) for name in self._columns]
             for row in rows
         ]
-        self._write(header, shown)
+        self._write(header, lines)
         session.out.flush()
         self._reporter.report(reading)
 
@@ -188,7 +186,6 @@ class StatusLinePrinter(Printer):
         self._overwriting = overwriting
 
     def show(self, reading: WatchReading) -> None:
-        """Print the line."""
         out = self._session.out
         text = printable(status_line(reading, self._session.language))
         for message in self._reporter.messages(reading):
@@ -220,7 +217,6 @@ class BlockPrinter(Printer):
         self._line_count = 0
 
     def show(self, reading: WatchReading) -> None:
-        """Redraw the block."""
         out = self._session.out
         width, height = shutil.get_terminal_size()
         if self._line_count:

@@ -29,12 +29,10 @@ class ProgressLines(RefreshProgress):
         self._lock = Lock()  # Sources are asked in parallel.
 
     def began(self, source: str) -> None:
-        """Print the source's name."""
         with self._lock:
             self._session.say(msg("progress.asked", name=source))
 
     def ended(self, source: str, failed: bool) -> None:
-        """Print whether it answered."""
         with self._lock:
             self._session.say(msg("progress.unanswered" if failed else "progress.answered", name=source))
 
@@ -50,7 +48,6 @@ class ProgressBars(RefreshProgress):
         self._open = 0
 
     def began(self, source: str) -> None:
-        """Add a bar."""
         progress = self._bars()
         self._open += 1
         self._tasks[source] = progress.add_task(source, total=None, words=self._language.text("progress.asking"))

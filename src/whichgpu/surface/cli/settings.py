@@ -12,7 +12,7 @@ from whichgpu.base.files import read_regular_file, user_path
 from whichgpu.base.messages import msg
 from whichgpu.base.names import unknown_word
 
-MAX_CONFIG_BYTES = 1 << 20
+MAX_CONFIG_BYTES = 1 << 20  # Larger files are refused (assumed).
 # Options of every command, at the top of the config file; a command's own are under [command].
 SHARED = ("lang", "format", "catalog", "as_of", "catalog_as_known", "columns")
 
@@ -49,7 +49,7 @@ def read_config(path: Path, options: Mapping[str, Sequence[str]]) -> tuple[dict[
     for key, value in _load(path).items():
         name = key.replace("-", "_")
         if isinstance(value, dict) and key in options:
-            own[key] = {_known(option, options[key], path): _text(setting) for option, setting in value.items()}
+            own[key] = {_option_name(option, options[key], path): _text(setting) for option, setting in value.items()}
         elif name in SHARED and not isinstance(value, dict):
             shared[name] = _text(value)
         else:
@@ -68,10 +68,10 @@ def _load(path: Path) -> dict[str, Any]:
         raise UsageError("config-malformed", message, msg("hint.config")) from problem
 
 
-def _known(option: str, known: Sequence[str], path: Path) -> str:
+def _option_name(option: str, options: Sequence[str], path: Path) -> str:
     name = option.replace("-", "_")
-    if name not in (*known, *SHARED):
-        raise _unknown_key(option, (*known, *SHARED), path)
+    if name not in (*options, *SHARED):
+        raise _unknown_key(option, (*options, *SHARED), path)
     return name
 
 
@@ -79,6 +79,6 @@ def _text(value: object) -> str:
     return ",".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _unknown_key(key: str, known: Sequence[str], path: Path) -> UnknownName:
-    error = unknown_word("key", key, known)
+def _unknown_key(key: str, valid_keys: Sequence[str], path: Path) -> UnknownName:
+    error = unknown_word("key", key, valid_keys)
     return UnknownName(error.kind, msg("error.in-file", path=str(path), what=error.message), error.hint, error.choices)

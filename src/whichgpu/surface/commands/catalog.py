@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from whichgpu.api.facts.catalog import check as answer_check
+from whichgpu.api.prices.store import StatusAnswer
 from whichgpu.api.prices.store import status as answer_status
 from whichgpu.api.request.catalog import DataRequest, StatusRequest
 from whichgpu.base.messages import msg
@@ -12,9 +13,6 @@ from whichgpu.catalog.checks import CheckReport
 from whichgpu.catalog.live.sources import find_source, source_names
 from whichgpu.surface.commands.command import Request, command
 from whichgpu.surface.commands.session import Session
-
-if TYPE_CHECKING:
-    from whichgpu.api.prices.store import StatusAnswer
 
 SERIES = ("source", "scope", "offers", "content", "age_days", "stale", "quarantined", "unknown", "snapshots", "last_snapshot")
 FINDING = ("table", "key", "check", "column")

@@ -77,8 +77,7 @@ class Command:
     def draw(self, answer: Any, language: Language) -> dict[str, Any]:
         """Build the Vega-Lite spec of an answer."""
         module, _, function = self.chart.partition(".")
-        spec: dict[str, Any] = getattr(importlib.import_module(f"whichgpu.surface.charts.{module}"), function)(answer, language)
-        return spec
+        return dict(getattr(importlib.import_module(f"whichgpu.surface.charts.{module}"), function)(answer, language))
 
     def display(self, session: Session, request: Mapping[str, Any]) -> Request:
         """Read the fields that say how an answer is printed."""
@@ -137,8 +136,8 @@ def _take_data_fields(command: Command, session: Session, request: Mapping[str, 
         if command.undated is not None:
             raise UsageError("no-as-of", msg("error.no-as-of", command=command.name), msg(command.undated))
         session.as_of = parse_as_of(_day(as_of), session.today)
-    if (known := request.get("catalog_as_known")) is not None:
-        session.as_known = parse_as_known(_day(known), session.today)
+    if (as_known := request.get("catalog_as_known")) is not None:
+        session.as_known = parse_as_known(_day(as_known), session.today)
     if (folder := request.get("catalog")) is not None:
         session.catalog_folder = user_path(folder)
     session.request = rest | command.display(session, rest)

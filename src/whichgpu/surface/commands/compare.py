@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
 
 from whichgpu.api.request.load import CompareRequest
 from whichgpu.api.workloads import compare as verbs
@@ -19,9 +18,6 @@ from whichgpu.surface.commands.session import Session
 from whichgpu.surface.documents import document
 from whichgpu.workload.models import own_name
 
-if TYPE_CHECKING:
-    from whichgpu.api.workloads.compare import ComparedSpeed, Comparison
-
 GPU_FACTS = (
     "architecture form_factor memory_bytes memory_type memory_bandwidth peaks.fp64 peaks.fp32 peaks.tf32 peaks.bf16 peaks.fp16 "
     "peaks.fp8 peaks.fp4 peaks.int8 link.kind link.bandwidth pcie.generation l2_bytes tdp_watts compute_capability launch_date "
@@ -32,7 +28,7 @@ SPEED_FIGURES = ("time", "throughput", "memory_device")  # rows of an estimate
 
 
 @command("compare", CompareRequest, verbs.compare)
-def show(session: Session, answer: Comparison) -> None:
+def show(session: Session, answer: verbs.Comparison) -> None:
     """Print facts in rows and what is compared in columns, speeds first where a workload was given."""
     speeds = answer.speed
     rows = flat_rows([column.gpu for column in answer.compared])
@@ -46,7 +42,8 @@ def show(session: Session, answer: Comparison) -> None:
         session.say(ranked)
     session.say(msg("compare.count", n=len(answer.compared)))
     if session.format == "json":
-        session.emit(_document(session, answer))
+        speed = {} if speeds is None else {"speed": document(speeds, session.language)}
+        session.emit({"compared": answer.compared, **speed, "sources": answer.sources})
         return
     stated = [name for name in facts if any(row[name] not in (None, "") for row in merged)]
     header = [session.language.text("column.fact"), *(column.name for column in answer.compared)]
@@ -66,13 +63,13 @@ def show(session: Session, answer: Comparison) -> None:
         what = assumptions({**first, "defaults": shared})
         same_batch = all(one["batch"] == first["batch"] for one in requests)
         session.say(msg("compare.assumed", batch=first["batch"], what=what) if same_batch else what)
-    for speed in speeds or ():
-        for what in (speed.problem,) if speed.problem else speed.estimate.warnings if speed.estimate else ():
-            session.say(msg("fit.warning", what=msg("compare.problem", name=speed.name, what=what)))
+    for one in speeds or ():
+        for what in (one.problem,) if one.problem else one.estimate.warnings if one.estimate else ():
+            session.say(msg("fit.warning", what=msg("compare.problem", name=one.name, what=what)))
     say_sources(session, answer.sources)
 
 
-def _ranked(speeds: Sequence[ComparedSpeed]) -> Message | None:
+def _ranked(speeds: Sequence[verbs.ComparedSpeed]) -> Message | None:
     """Speed of each against the first, and the batch they share."""
     timed = [(speed, speed.estimate.request) for speed in speeds if speed.estimate and speed.relative]
     if not timed or timed[0][1]["rate"] is not None:  # Under a request rate the engine chooses the batch.
@@ -85,12 +82,7 @@ def _ranked(speeds: Sequence[ComparedSpeed]) -> Message | None:
     return msg("compare.ranked", task=request["task"], model=model, batch=request["batch"], what=what)
 
 
-def _document(session: Session, answer: Comparison) -> dict[str, Any]:
-    speed = {} if answer.speed is None else {"speed": document(answer.speed, session.language)}
-    return {"compared": answer.compared, **speed, "sources": answer.sources}
-
-
-def _speeds(speeds: Sequence[ComparedSpeed], words: Language | None) -> list[tuple[str, list[Cell]]]:
+def _speeds(speeds: Sequence[verbs.ComparedSpeed], words: Language | None) -> list[tuple[str, list[Cell]]]:
     """Rows of the estimates, as text in a language or bare: figures, memory verdict, bound, speed relative to the first."""
     if not speeds:
         return []

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from whichgpu.api.facts import engines as verbs
 from whichgpu.api.request.catalog import EnginesRequest
 from whichgpu.base.messages import Fact, Message, msg
@@ -11,20 +9,17 @@ from whichgpu.surface.commands.command import command
 from whichgpu.surface.commands.render.listing import show_listing
 from whichgpu.surface.commands.session import Session
 
-if TYPE_CHECKING:
-    from whichgpu.api.facts.engines import EngineRow, EnginesAnswer
-
 COLUMNS = ("id", "what", "tasks", "interfaces", "first_release", "evidence.rows")
 
 
 @command("engines", EnginesRequest, verbs.engines)
-def show(session: Session, answer: EnginesAnswer) -> None:
+def show(session: Session, answer: verbs.EnginesAnswer) -> None:
     """Print a list, or every fact about the one engine named."""
     count = msg("engines.count", n=len(answer.engines))
     show_listing(session, answer, answer.engines, answer.sources, COLUMNS, count, _sentence)
 
 
-def _sentence(row: EngineRow) -> Message:
+def _sentence(row: verbs.EngineRow) -> Message:
     evidence = row.evidence
     id = "engines.sentence" if evidence.rows else "engines.sentence-unmeasured"
     return msg(id, name=row.name, what=Fact(row.what), n=evidence.rows, gpus=len(evidence.gpus))

@@ -45,14 +45,14 @@ def show(session: Session, answer: EstimateAnswer | int) -> int:
     """Print speed, memory and every figure."""
     if isinstance(answer, int):
         return answer
-    _show(session, answer)
+    if session.format == "json":
+        session.emit(reply_document(Reply(1, None, answer), session.language))
+    else:
+        _show(session, answer)
     return 0
 
 
 def _show(session: Session, answer: EstimateAnswer) -> None:
-    if session.format == "json":
-        session.emit(reply_document(Reply(1, None, answer), session.language))
-        return
     if answer.fits == "no":
         session.say(_sentence(answer))
     if answer.serving and answer.serving.saturated:
@@ -134,12 +134,8 @@ def _speed(answer: EstimateAnswer) -> Message:
 def _run(run: Run) -> Message:
     """Time of the whole run, and its cost where such GPUs are for rent."""
     time = run.time
-    values: dict[str, Any] = {
-        "amount": f"{run.amount:,.0f}",
-        "unit": msg(f"unit.{run.unit}"),
-        "time": format_duration(time.value),
-    }
-    values |= {"low": format_duration(time.low), "high": format_duration(time.high)}
+    values: dict[str, Any] = {"amount": f"{run.amount:,.0f}", "unit": msg(f"unit.{run.unit}")}
+    values |= {"time": format_duration(time.value), "low": format_duration(time.low), "high": format_duration(time.high)}
     if run.cost is None or run.offer is None:
         return msg("estimate.run", **values)
     offer = run.offer

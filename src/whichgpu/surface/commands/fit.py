@@ -54,7 +54,9 @@ def _show(session: Session, answer: FitAnswer, error: NoAnswer | None) -> None:
     missing = [row for row in answer.gpus if row.remedies]
     for row in missing[-MAX_REMEDY_GPUS:] if answer.request["gpu"] else missing[-1:] if error else ():
         _remedies(session, row)
-    for warning in dict.fromkeys([*answer.warnings, *(warning for row in answer.gpus for warning in _warnings(answer, row))]):
+    # A list of all GPUs would have too many warnings of its rows.
+    named_gpus = answer.gpus if answer.request["gpu"] else ()
+    for warning in dict.fromkeys([*answer.warnings, *(warning for row in named_gpus for warning in row.warnings)]):
         session.say(msg("fit.warning", what=warning))
     session.say(assumptions(answer.request))
 
@@ -68,14 +70,8 @@ def _ordered(session: Session, answer: FitAnswer) -> tuple[Sequence[FitRow], int
     return first, len(rows) - len(first)
 
 
-def _warnings(answer: FitAnswer, row: FitRow) -> tuple[Message, ...]:
-    """Warnings about a GPU, for named GPUs only: a list of all GPUs would have too many."""
-    return row.warnings if answer.request["gpu"] else ()
-
-
 def _row(row: FitRow) -> dict[str, Any]:
-    names = ("gpu", "gpu_name", "needed", "usable", "fits", "headroom", "largest_batch", "largest_context")
-    return {name: getattr(row, name) for name in names} | {"remedies": [remedy.id for remedy in row.remedies]}
+    return {name: getattr(row, name) for name in ("gpu", *COLUMNS)} | {"remedies": [remedy.id for remedy in row.remedies]}
 
 
 def sentence(answer: FitAnswer) -> Message:

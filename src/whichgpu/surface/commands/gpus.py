@@ -18,14 +18,13 @@ from whichgpu.surface.commands.render.listing import show_listing
 from whichgpu.surface.commands.session import Session
 
 if TYPE_CHECKING:
-    from whichgpu.api.facts.catalog import GpusAnswer
     from whichgpu.api.facts.relative_speed import RelativeAnswer
 
 COLUMNS = ("name", "memory_bytes", "memory_bandwidth", "peaks.fp16", "tdp_watts", "launch_date")
 
 
 @command("gpus", GpusRequest, verbs.gpus, row_type=Gpu)
-def show(session: Session, answer: GpusAnswer) -> None:
+def show(session: Session, answer: verbs.GpusAnswer) -> None:
     """Print a list, or every fact about the one GPU named."""
     if answer.relative is not None:
         _show_relative(session, answer, answer.relative)
@@ -35,7 +34,7 @@ def show(session: Session, answer: GpusAnswer) -> None:
     show_listing(session, document, answer.gpus, answer.sources, COLUMNS, count, _sentence)
 
 
-def _show_relative(session: Session, answer: GpusAnswer, speeds: RelativeAnswer) -> None:
+def _show_relative(session: Session, answer: verbs.GpusAnswer, speeds: RelativeAnswer) -> None:
     """Print the list with a column for each speed index; JSON has the figures beside the facts."""
     sort = session.request.get("sort") or ""
     rows = [
@@ -53,9 +52,9 @@ def _show_relative(session: Session, answer: GpusAnswer, speeds: RelativeAnswer)
 def _by_index(rows: Sequence[dict[str, Cell]], sort: str) -> list[dict[str, Cell]]:
     """Sort rows by a speed index, largest first with a leading minus; rows without it come last."""
     name = sort.lstrip("-")
-    known = {field for row in rows for field in row if field.startswith(RELATIVE)}
-    if name not in known:
-        raise unknown_word("field", name, sorted(known))
+    indices = {field for row in rows for field in row if field.startswith(RELATIVE)}
+    if name not in indices:
+        raise unknown_word("field", name, sorted(indices))
     sign = -1 if sort.startswith("-") else 1
 
     def key(row: dict[str, Cell]) -> tuple[bool, Any]:

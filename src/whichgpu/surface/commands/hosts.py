@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from whichgpu.api.facts import catalog as verbs
 from whichgpu.api.request.catalog import CpusRequest, RegionsRequest
 from whichgpu.base.messages import Message, msg
@@ -12,15 +10,12 @@ from whichgpu.surface.commands.command import command
 from whichgpu.surface.commands.render.listing import say_source_count, show_listing
 from whichgpu.surface.commands.session import Session
 
-if TYPE_CHECKING:
-    from whichgpu.api.facts.catalog import CpusAnswer, RegionsAnswer
-
 CPU_COLUMNS = ("name", "cores", "threads", "boost_clock_hz", "memory_channels", "pcie_lanes")
 REGION_COLUMNS = ("provider", "region", "city", "country", "latitude", "longitude")
 
 
 @command("cpus", CpusRequest, verbs.cpus, row_type=Cpu)
-def show_cpus(session: Session, answer: CpusAnswer) -> None:
+def show_cpus(session: Session, answer: verbs.CpusAnswer) -> None:
     """Print a list, or every fact about the one processor named."""
     headline = _sentence(answer.cpus[0]) if len(answer.cpus) == 1 else msg("cpus.count", n=len(answer.cpus))
     show_listing(session, answer, answer.cpus, answer.sources, CPU_COLUMNS, headline, _sentence)
@@ -32,7 +27,7 @@ def _sentence(cpu: Cpu) -> Message:
 
 
 @command("regions", RegionsRequest, verbs.regions, row_type=Region)
-def show_regions(session: Session, answer: RegionsAnswer) -> None:
+def show_regions(session: Session, answer: verbs.RegionsAnswer) -> None:
     """Print a list of regions."""
     session.show(answer, answer.regions, REGION_COLUMNS, msg("regions.count", n=len(answer.regions)))
     say_source_count(session, answer.regions, answer.sources)

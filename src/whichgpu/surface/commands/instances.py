@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from whichgpu.api.facts import catalog as verbs
 from whichgpu.api.request.catalog import InstancesRequest
 from whichgpu.base.messages import Language, Message, msg
@@ -14,14 +12,11 @@ from whichgpu.surface.commands.command import command
 from whichgpu.surface.commands.render.listing import show_listing
 from whichgpu.surface.commands.session import Session
 
-if TYPE_CHECKING:
-    from whichgpu.api.facts.catalog import InstancesAnswer
-
 COLUMNS = ("provider", "instance", "gpus", "gpu_name", "vcpus", "ram_bytes")
 
 
 @command("instances", InstancesRequest, verbs.instances, row_type=Instance)
-def show(session: Session, answer: InstancesAnswer) -> None:
+def show(session: Session, answer: verbs.InstancesAnswer) -> None:
     """Print a list, or every fact about the one machine named with the parts of its name."""
     parts = [_name_part(session.language, part) for part in answer.name_parts]
     count = msg("instances.count", n=len(answer.instances))
@@ -36,9 +31,9 @@ def _name_part(language: Language, part: NamePart) -> tuple[str, str]:
 
 
 def _sentence(row: Instance) -> Message:
-    known = row.vcpus is not None and row.ram_bytes is not None
+    is_complete = row.vcpus is not None and row.ram_bytes is not None
     return msg(
-        "instances.sentence" if known else "instances.sentence-short",
+        "instances.sentence" if is_complete else "instances.sentence-short",
         instance=row.instance,
         provider=row.provider,
         count=f"{row.gpus:g}",

@@ -14,7 +14,7 @@ from whichgpu.api.request.machine import MeasureRequest
 from whichgpu.api.request.read import read, workload
 from whichgpu.base.errors import NoAnswer, UsageError
 from whichgpu.base.files import user_path
-from whichgpu.base.messages import Language, Message, msg
+from whichgpu.base.messages import Language, msg
 from whichgpu.base.units import format_bandwidth, format_seconds, significant
 from whichgpu.measure.bench.case import Conditions
 from whichgpu.measure.record import MicroResult, Record, StepResult
@@ -123,11 +123,8 @@ def _step_rows(answer: MeasureAnswer, language: Language) -> Iterator[tuple[str,
     for one in answer.record.steps:
         claim = one.predicted
         text = f"{format_seconds(claim.value)} ({format_seconds(claim.low)} – {format_seconds(claim.high)})" if claim else ""
-        yield one.id, format_seconds(one.seconds), _spread(one), text, _verdict(one.inside, language), _state(one.conditions)
-
-
-def _verdict(inside: bool | None, language: Language) -> str:
-    return "" if inside is None else language.text("measure.inside" if inside else "measure.outside")
+        verdict = "" if one.inside is None else language.text("measure.inside" if one.inside else "measure.outside")
+        yield one.id, format_seconds(one.seconds), _spread(one), text, verdict, _state(one.conditions)
 
 
 def _rate(one: MicroResult) -> str:
@@ -161,28 +158,24 @@ def _show_verified(session: Session, answer: VerifyAnswer) -> int:
     if session.format == "json":
         session.emit({"ok": True, **document(answer, session.language)})
         return 0
-    session.say(_verified(answer))
     claim, measured = answer.claim.time, answer.measured
     assert claim is not None
+    session.say(
+        msg(
+            "verify.inside" if answer.inside else "verify.outside",
+            measured=format_seconds(measured.seconds),
+            predicted=format_seconds(claim.value),
+            low=format_seconds(claim.low),
+            high=format_seconds(claim.high),
+            off=f"{answer.ratio - 1:+.1%}",
+            state=_state(answer.conditions) or "?",
+        )
+    )
     text = session.language.text
     times = {"predicted": (claim.value, claim.low, claim.high), "measured": (measured.seconds, measured.low, measured.high)}
     rows = [(text(f"measure.{name}"), *map(format_seconds, seconds)) for name, seconds in times.items()]
     session.table([text(f"column.{name}") for name in ("part", "value", "low", "high")], rows)
     return 0
-
-
-def _verified(answer: VerifyAnswer) -> Message:
-    claim = answer.claim.time
-    assert claim is not None
-    return msg(
-        "verify.inside" if answer.inside else "verify.outside",
-        measured=format_seconds(answer.measured.seconds),
-        predicted=format_seconds(claim.value),
-        low=format_seconds(claim.low),
-        high=format_seconds(claim.high),
-        off=f"{answer.ratio - 1:+.1%}",
-        state=_state(answer.conditions) or "?",
-    )
 
 
 def _show_transferred(session: Session, transferred: TransferredRecord) -> int:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from whichgpu.api.facts import models as verbs
 from whichgpu.api.request.catalog import ModelsRequest
 from whichgpu.base.messages import msg
@@ -11,14 +9,11 @@ from whichgpu.surface.commands.command import command
 from whichgpu.surface.commands.render.listing import say_sources
 from whichgpu.surface.commands.session import Session
 
-if TYPE_CHECKING:
-    from whichgpu.api.facts.models import ModelsAnswer
-
 COLUMNS = ("id", "kind", "parameters", "layers", "license", "released")
 
 
 @command("models", ModelsRequest, verbs.models)
-def show(session: Session, answer: ModelsAnswer) -> None:
+def show(session: Session, answer: verbs.ModelsAnswer) -> None:
     """Print a list, or every fact about the one model named."""
     headline = msg("models.count", n=len(answer.models))
     if session.has_names and len(answer.models) == 1:

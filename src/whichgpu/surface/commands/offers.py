@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING
 
 from whichgpu.api.prices import offers as verbs
+from whichgpu.api.prices.offers import OffersAnswer
 from whichgpu.api.request.offers import OffersRequest
 from whichgpu.base.messages import Fact, Language, Message, msg
 from whichgpu.base.money import Money
@@ -18,9 +18,6 @@ from whichgpu.price.terms import MONTH_HOURS
 from whichgpu.surface.commands.command import Request, command
 from whichgpu.surface.commands.render.listing import say_sources
 from whichgpu.surface.commands.session import Session
-
-if TYPE_CHECKING:
-    from whichgpu.api.prices.offers import OffersAnswer
 
 MAX_TERMINAL_ROWS = 40  # where no limit is asked for
 MAX_NOTES = 10  # offers whose own notes are printed
@@ -62,10 +59,11 @@ COMMON: dict[str, Column] = {
 
 def trailing_columns(answer: OffersAnswer, language: Language) -> list[Column]:
     """Columns after the prices: the round trip and group size where there are any, the day seen and the source."""
+    text = language.text
     columns: list[Column] = [("round-trip", lambda offer: round_trip_text(offer, language))] if answer.near else []
     if any(offer.cheapest_of for offer in answer.offers):
         columns.append(("cheapest-of", lambda offer: str(offer.cheapest_of or "")))
-    columns.append(("seen", lambda offer: _seen_text(offer, language)))
+    columns.append(("seen", lambda offer: text(f"offers.seen-{offer.confidence}", day=offer.observed_at, n=offer.age_days)))
     return [*columns, ("source", lambda offer: offer.source)]
 
 
@@ -96,10 +94,6 @@ def round_trip_text(offer: Offer, language: Language) -> str:
     return language.text(f"offers.trip-{kind}", ms=significant(offer.round_trip.value * 1000))
 
 
-def _seen_text(offer: Offer, language: Language) -> str:
-    return language.text(f"offers.seen-{offer.confidence}", day=offer.observed_at, n=offer.age_days)
-
-
 def headline(answer: OffersAnswer, language: Language) -> Message:
     """Count the offers and name the cheapest; where its price is stale, also the cheapest seen recently."""
     first = answer.cheapest
@@ -119,17 +113,17 @@ def headline(answer: OffersAnswer, language: Language) -> Message:
 def _offer_words(offer: Offer, near: str | None, language: Language) -> Message:
     """A price with its machine, region, term, round trip and the day it was seen."""
     machine = f"{offer.provider} {offer.instance}"
-    seen = msg("offers.seen-before" if offer.age_days else "offers.seen-then", day=offer.observed_at, n=offer.age_days)
+    day_text = msg("offers.seen-before" if offer.age_days else "offers.seen-then", day=offer.observed_at, n=offer.age_days)
     where: tuple[str, ...] = (machine, offer.region, offer.term)
     if near and offer.round_trip:
         where = (*where, language.text("offers.trip-from", trip=round_trip_text(offer, language), city=Fact(near)))
-    return msg("offers.told", price=money_text(offer.price_per_gpu_hour), where=where, seen=seen)
+    return msg("offers.told", price=money_text(offer.price_per_gpu_hour), where=where, seen=day_text)
 
 
 def notes(answer: OffersAnswer, per: Sequence[str], sort: str | None, is_bounded: bool, language: Language) -> list[Message]:
     """Notes on the offers shown: order, countries, rates, limits, stale prices and the offers' own notes."""
     lines = []
-    shown = answer.offers
+    offers = answer.offers
     if answer.near and not is_bounded and sort is None:
         nearest = answer.nearest
         by_price = msg("offers.by-price")
@@ -139,18 +133,18 @@ def notes(answer: OffersAnswer, per: Sequence[str], sort: str | None, is_bounded
     lines += [msg("offers.countries", name=name, codes=codes) for name, codes in answer.countries.items()]
     lines += [msg("offers.without-rate", n=count, currency=code) for code, count in answer.without_rate.items()]
     lines += [msg("offers.unused-rate", currency=code) for code in answer.unused_rates]
-    if len(shown) < answer.matching:
-        lines.append(msg("offers.limited", n=len(shown), matching=answer.matching))
+    if len(offers) < answer.matching:
+        lines.append(msg("offers.limited", n=len(offers), matching=answer.matching))
     if "month" in per or answer.hours_per_month != MONTH_HOURS:
         lines.append(msg("offers.month-hours", hours=answer.hours_per_month))
-    if any(offer.includes == "gpu" for offer in shown):
-        lines.append(msg("offers.alone", n=sum(offer.includes == "gpu" for offer in shown)))
-    rates = {(offer.listed_price.currency, offer.price.currency): offer.exchange_rate for offer in shown if offer.exchange_rate}
+    if any(offer.includes == "gpu" for offer in offers):
+        lines.append(msg("offers.alone", n=sum(offer.includes == "gpu" for offer in offers)))
+    rates = {(offer.listed_price.currency, offer.price.currency): offer.exchange_rate for offer in offers if offer.exchange_rate}
     for (source, target), rate in rates.items():
         id = "offers.rate" if rate.date else "offers.rate-given"
         lines.append(msg(id, value=Numeral(f"{rate.value:,.6g}"), target=target, source=source, day=rate.date or ""))
     if answer.stale:
-        oldest = min(offer.observed_at for offer in shown if offer.stale)
+        oldest = min(offer.observed_at for offer in offers if offer.stale)
         lines.append(msg("offers.stale", n=answer.stale, oldest=oldest))
-    noted = [offer for offer in shown if offer.note][:MAX_NOTES]
+    noted = [offer for offer in offers if offer.note][:MAX_NOTES]
     return lines + [msg("offers.note", machine=f"{offer.provider} {offer.instance}", note=offer.note) for offer in noted]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from whichgpu.api.prices.changes import ChangeRow, DiffAnswer
 from whichgpu.api.prices.changes import diff as answer_diff
+from whichgpu.api.prices.history import HistoryAnswer, HistoryRow, Trend
 from whichgpu.api.prices.history import history as answer_history
 from whichgpu.api.request.catalog import DiffRequest, HistoryRequest
 from whichgpu.base.messages import Message, msg
@@ -12,10 +12,6 @@ from whichgpu.base.money import Money
 from whichgpu.base.units import significant
 from whichgpu.surface.commands.command import command
 from whichgpu.surface.commands.session import Columns, Session
-
-if TYPE_CHECKING:
-    from whichgpu.api.prices.changes import ChangeRow, DiffAnswer
-    from whichgpu.api.prices.history import HistoryAnswer, HistoryRow, Trend
 
 KINDS = ("new", "gone", "up", "down")
 

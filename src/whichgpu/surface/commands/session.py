@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from whichgpu.base.codec import Cell, to_json
 from whichgpu.base.errors import UnknownName, WhichGpuError
+from whichgpu.base.lru import LruCache
 from whichgpu.base.messages import Language, Message, code_of, languages, msg
 from whichgpu.surface import tables
 from whichgpu.surface.cells import cell_text, chosen_columns, flat_rows, heading
@@ -25,17 +26,8 @@ if TYPE_CHECKING:
     from whichgpu.catalog.store import Catalog
 
 FIRST_COLUMN, OTHER_COLUMN = 28, 18  # characters, where facts are rows
-MAX_CATALOGS = 4  # kept by one process
+MAX_CATALOGS = 4  # kept by one process: today's and the last few of other days
 Columns = Sequence[tuple[str, Callable[[Any], object]]]  # name of the heading, and the cell of a row
-
-
-class Catalogs(dict[object, "Catalog"]):
-    """Catalogs kept by one process: today's and the last few of other days."""
-
-    def __setitem__(self, key: object, catalog: Catalog) -> None:
-        if len(self) >= MAX_CATALOGS:
-            self.clear()
-        super().__setitem__(key, catalog)
 
 
 @dataclass(slots=True)
@@ -54,7 +46,7 @@ class Session:
     out: TextIO = field(default_factory=lambda: sys.stdout)
     err: TextIO = field(default_factory=lambda: sys.stderr)
     request: Mapping[str, Any] = field(default_factory=dict)  # empty where an answer is shown without its question
-    catalogs: MutableMapping[object, Catalog] | None = None  # shared between answers of one process
+    catalogs: LruCache[Catalog] | None = None  # shared between answers of one process
     progress: Callable[[float], None] | None = None  # called with the share done
     spell: Callable[[str], str] = str  # spelling of a field's name in errors
 
@@ -70,11 +62,7 @@ class Session:
         from whichgpu.catalog.store import Catalog  # Slow to load, and not needed for help.
 
         key = (self.catalog_folder, self.as_known)
-        if self.catalogs is None:
-            return Catalog(*key)
-        if key not in self.catalogs:
-            self.catalogs[key] = Catalog(*key)
-        return self.catalogs[key]
+        return self.catalogs.get(key, lambda: Catalog(*key)) if self.catalogs else Catalog(*key)
 
     @property
     def has_names(self) -> bool:

@@ -11,11 +11,10 @@ from typing import Any, cast
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.messages import SOURCE_LANGUAGE, Language, current_language, language, msg
 from whichgpu.surface import tables
+from whichgpu.surface.charts.chart_file import check_chart_file, write_chart
 from whichgpu.surface.commands.command import command_named
 from whichgpu.surface.commands.session import language_code
 from whichgpu.surface.python.call import with_hint
-from whichgpu.surface.python.chart_files import bundle as bundle
-from whichgpu.surface.python.chart_files import save as save
 from whichgpu.surface.python.recording_session import RecordedTable, RecordingSession
 
 # Command that shows each type of answer.
@@ -42,6 +41,7 @@ COMMANDS = {
     "DiffAnswer": "catalog diff",
 }
 MAX_ROWS = 30  # of a table shown in a notebook
+VEGA_LITE = "application/vnd.vegalite.v5+json"
 
 
 def json_text(answer: object, lang: str | None = None) -> str:
@@ -74,7 +74,10 @@ def text(answer: object) -> str:
     recorded = _record(answer, "table", None)
     table = next((part for part in recorded.parts if isinstance(part, RecordedTable)), None)
     sentence = next((part for part in recorded.parts if isinstance(part, str)), "")
-    return f"{sentence}\n{_terminal_table(table, recorded.language)}" if table else sentence
+    if table is None:
+        return sentence
+    cells = tables.text_of(tables.write_terminal, table.header, table.rows[:MAX_ROWS]).rstrip("\n")
+    return f"{sentence}\n{cells}" + _left_out(table, recorded.language, "\n{}")
 
 
 def html(answer: object) -> str:
@@ -87,6 +90,23 @@ def html(answer: object) -> str:
         lines = "".join(f"<li>{escape(line)}</li>" for line in rest)
         parts.append(f"<details><summary>{escape(recorded.language.text('notebook.more'))}</summary><ul>{lines}</ul></details>")
     return f'<div class="whichgpu">{"".join(parts)}</div>'
+
+
+def save(spec: dict[str, Any], path: str) -> None:
+    """Write a chart as the file's ending says; needs vl-convert."""
+    check_chart_file(path)
+    write_chart(spec, path)
+
+
+def bundle(spec: dict[str, Any]) -> dict[str, Any]:
+    """MIME bundle of a chart: its spec, its titles as text, and its SVG where vl-convert is installed."""
+    titles = [one["title"] for one in (spec, *spec.get("vconcat", ())) if "title" in one]
+    content: dict[str, Any] = {VEGA_LITE: spec, "text/plain": f"<Chart: {', '.join(titles)}>"}
+    try:
+        import vl_convert
+    except ModuleNotFoundError:
+        return content
+    return content | {"image/svg+xml": vl_convert.vegalite_to_svg(spec)}
 
 
 def _record(answer: object, form: str, lang: str | None) -> RecordingSession:
@@ -106,22 +126,15 @@ def _language(code: str | None) -> Language:
 
 def _table(table: RecordedTable, language: Language) -> str:
     right = tables.right_aligned(len(table.header), table.rows)
-    head = "".join(f"<th{_aligned(side)}>{escape(title)}</th>" for title, side in zip(table.header, right, strict=True))
-    body = "".join(f"<tr>{_cells(row, right)}</tr>" for row in table.rows[:MAX_ROWS])
+    head = _cells("th", table.header, right)
+    body = "".join(f"<tr>{_cells('td', row, right)}</tr>" for row in table.rows[:MAX_ROWS])
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{_left_out(table, language, '<p>{}</p>')}"
 
 
-def _cells(row: Sequence[str], right: Sequence[bool]) -> str:
-    return "".join(f"<td{_aligned(side)}>{escape(cell)}</td>" for cell, side in zip(row, right, strict=True))
-
-
-def _aligned(right: bool) -> str:
-    return f' style="text-align:{"right" if right else "left"}"'
-
-
-def _terminal_table(table: RecordedTable, language: Language) -> str:
-    text = tables.text_of(tables.write_terminal, table.header, table.rows[:MAX_ROWS])
-    return text.rstrip("\n") + _left_out(table, language, "\n{}")
+def _cells(tag: str, row: Sequence[str], right: Sequence[bool]) -> str:
+    sides = ["right" if is_right else "left" for is_right in right]
+    cells = zip(row, sides, strict=True)
+    return "".join(f'<{tag} style="text-align:{side}">{escape(cell)}</{tag}>' for cell, side in cells)
 
 
 def _left_out(table: RecordedTable, language: Language, frame: str) -> str:

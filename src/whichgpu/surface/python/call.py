@@ -10,12 +10,14 @@ from typing import Any
 from whichgpu.api.request.kinds import COLLECTION_TYPES, config_text
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.kinds import InvalidValue
+from whichgpu.base.lru import LruCache
 from whichgpu.base.messages import english, msg
+from whichgpu.catalog.store import Catalog
 from whichgpu.surface.commands.command import Command, command_named
-from whichgpu.surface.commands.session import Catalogs, Session
+from whichgpu.surface.commands.session import MAX_CATALOGS, Session
 from whichgpu.workload.field_errors import invalid_field
 
-_catalogs = Catalogs()
+_catalogs = LruCache[Catalog](MAX_CATALOGS)
 
 
 def call(name: str, arguments: Sequence[object] = (), options: Mapping[str, Any] | None = None) -> Any:

@@ -29,7 +29,6 @@ class RecordingSession(Session):
     rows: list[dict[str, Any]] = field(default_factory=list)
 
     def note(self, text: str) -> None:
-        """Record a sentence."""
         self.parts.append(text)
 
     def show(self, answer: object, rows: Sequence[object], default: Sequence[str], headline: Message | None = None) -> None:
@@ -47,7 +46,6 @@ class RecordingSession(Session):
         self.table([heading(name, self.language) for name in names], [self.words(row, names) for row in cells])
 
     def table(self, header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-        """Record a table."""
         if self.format == "csv":
             self._keep([dict(zip(header, row, strict=True)) for row in rows])  # type: ignore[arg-type]
         texts = tuple(tuple("" if cell is None else str(cell) for cell in row) for row in rows)

@@ -4,6 +4,9 @@ Keywords are the fields of its request (`api/request`). An answer has `headline(
 it, `to_records()` for data frames and, for some answers, `chart()`; a notebook shows it as a table.
 """
 
+# mypy: disable-error-code="no-any-return"
+# The type of an answer depends on the command's name, which `call` does not express.
+
 from __future__ import annotations
 
 import inspect
@@ -52,8 +55,7 @@ def gpus(*arguments: NameList, **options: Unpack[catalog.GpusRequest]) -> GpusAn
     >>> [gpu.name for gpu in wg.gpus(vendor="nvidia", min_memory="180GB", form_factor="sxm", sort="memory").gpus][:1]
     ['B200']
     """
-    answer: GpusAnswer = call("gpus", arguments, options)
-    return answer
+    return call("gpus", arguments, options)
 
 
 def instances(*arguments: NameList, **options: Unpack[catalog.InstancesRequest]) -> InstancesAnswer:
@@ -63,8 +65,7 @@ def instances(*arguments: NameList, **options: Unpack[catalog.InstancesRequest])
     >>> wg.instances("p3.2xlarge").headline()
     'p3.2xlarge (aws): 1 x V100 SXM 16GB, 8 vCPUs, 61 GiB of RAM.'
     """
-    answer: InstancesAnswer = call("instances", arguments, options)
-    return answer
+    return call("instances", arguments, options)
 
 
 def cpus(*arguments: NameList, **options: Unpack[catalog.CpusRequest]) -> CpusAnswer:
@@ -74,8 +75,7 @@ def cpus(*arguments: NameList, **options: Unpack[catalog.CpusRequest]) -> CpusAn
     >>> len(wg.cpus().cpus) > 10
     True
     """
-    answer: CpusAnswer = call("cpus", arguments, options)
-    return answer
+    return call("cpus", arguments, options)
 
 
 def regions(*arguments: NameList, **options: Unpack[catalog.RegionsRequest]) -> RegionsAnswer:
@@ -85,8 +85,7 @@ def regions(*arguments: NameList, **options: Unpack[catalog.RegionsRequest]) -> 
     >>> {region.city for region in wg.regions("us-east-1", provider="aws").regions}
     {'Northern Virginia'}
     """
-    answer: RegionsAnswer = call("regions", arguments, options)
-    return answer
+    return call("regions", arguments, options)
 
 
 def models(*arguments: NameList, **options: Unpack[catalog.ModelsRequest]) -> ModelsAnswer:
@@ -96,8 +95,7 @@ def models(*arguments: NameList, **options: Unpack[catalog.ModelsRequest]) -> Mo
     >>> wg.models("llama-3.1-8b").models[0].parameters
     8030261248
     """
-    answer: ModelsAnswer = call("models", arguments, options)
-    return answer
+    return call("models", arguments, options)
 
 
 def engines(*arguments: NameList, **options: Unpack[catalog.EnginesRequest]) -> EnginesAnswer:
@@ -107,8 +105,7 @@ def engines(*arguments: NameList, **options: Unpack[catalog.EnginesRequest]) -> 
     >>> wg.engines("vllm").engines[0].name
     'vLLM'
     """
-    answer: EnginesAnswer = call("engines", arguments, options)
-    return answer
+    return call("engines", arguments, options)
 
 
 def offers(**options: Unpack[prices.OffersRequest]) -> OffersAnswer:
@@ -119,8 +116,7 @@ def offers(**options: Unpack[prices.OffersRequest]) -> OffersAnswer:
     >>> [row["gpu_name"] for row in found.to_records()]
     ['H100 SXM', 'H100 SXM', 'H100 SXM']
     """
-    answer: OffersAnswer = call("offers", (), options)
-    return answer
+    return call("offers", (), options)
 
 
 def compare(*arguments: NameList, **options: Unpack[load.CompareRequest]) -> Comparison:
@@ -133,8 +129,7 @@ def compare(*arguments: NameList, **options: Unpack[load.CompareRequest]) -> Com
     >>> found.speed[1].relative > 0.8
     True
     """
-    answer: Comparison = call("compare", arguments, options)
-    return answer
+    return call("compare", arguments, options)
 
 
 def fit(model: of.ModelName | None = None, /, **options: Unpack[load.FitRequest]) -> FitAnswer:
@@ -144,8 +139,7 @@ def fit(model: of.ModelName | None = None, /, **options: Unpack[load.FitRequest]
     >>> [(row.gpu_name, row.fits) for row in wg.fit("llama-3.1-8b", gpu=["T4", "L40S"], seq_in=4096).gpus]
     [('T4', 'no'), ('L40S', 'fits')]
     """
-    answer: FitAnswer = call("fit", (model,), options)
-    return answer
+    return call("fit", (model,), options)
 
 
 def estimate(
@@ -158,8 +152,7 @@ def estimate(
     >>> found.time.low < found.time.value < found.time.high
     True
     """
-    answer: EstimateAnswer = call("estimate", (task, model), options)
-    return answer
+    return call("estimate", (task, model), options)
 
 
 def estimate_requests(requests: Iterable[Mapping[str, Any] | str | bytes], together: int = 1) -> Iterator[Reply]:
@@ -187,8 +180,7 @@ def recommend(
     >>> found.answer.provider, found.answer.cost.currency
     ('aws', 'USD')
     """
-    answer: RecommendAnswer = call("recommend", (task, model), options)
-    return answer
+    return call("recommend", (task, model), options)
 
 
 def plan(*models: of.ModelName | Sequence[of.ModelName], **options: Unpack[PlanRequest]) -> PlanAnswer:
@@ -202,8 +194,7 @@ def plan(*models: of.ModelName | Sequence[of.ModelName], **options: Unpack[PlanR
     >>> {row["gpu_name"] for row in found.to_records()}
     {'L40S'}
     """
-    answer: PlanAnswer = call("plan", models, options)
-    return answer
+    return call("plan", models, options)
 
 
 def buy(*arguments: NameList, **options: Unpack[prices.BuyRequest]) -> BuyAnswer:
@@ -214,8 +205,7 @@ def buy(*arguments: NameList, **options: Unpack[prices.BuyRequest]) -> BuyAnswer
     >>> 0 < row.break_even_use < 1
     True
     """
-    answer: BuyAnswer = call("buy", arguments, options)
-    return answer
+    return call("buy", arguments, options)
 
 
 def doctor(lasting: of.Duration | None = None, catalog: of.FilePath | None = None) -> Report:
@@ -225,8 +215,7 @@ def doctor(lasting: of.Duration | None = None, catalog: of.FilePath | None = Non
     >>> wg.doctor().whichgpu == wg.__version__
     True
     """
-    answer: Report = call("doctor", (), {"lasting": lasting, "catalog": catalog})
-    return answer
+    return call("doctor", (), {"lasting": lasting, "catalog": catalog})
 
 
 def measure(minutes: float = 3, no_keep: bool = False, catalog: of.FilePath | None = None) -> MeasureAnswer:
@@ -239,8 +228,7 @@ def measure(minutes: float = 3, no_keep: bool = False, catalog: of.FilePath | No
     ...     print(refused)
     not a number of minutes: 1000
     """
-    answer: MeasureAnswer = call("measure", (), {"minutes": minutes, "no_keep": no_keep, "catalog": catalog})
-    return answer
+    return call("measure", (), {"minutes": minutes, "no_keep": no_keep, "catalog": catalog})
 
 
 def verify(claim: str, no_own_measurements: bool = False, catalog: of.FilePath | None = None) -> VerifyAnswer:
@@ -254,8 +242,7 @@ def verify(claim: str, no_own_measurements: bool = False, catalog: of.FilePath |
     not a command of estimate: make me a sandwich
     """
     options = {"verify": claim, "no_own_measurements": no_own_measurements, "catalog": catalog}
-    answer: VerifyAnswer = call("measure", (), options)
-    return answer
+    return call("measure", (), options)
 
 
 def catalog_status(**options: Unpack[catalog.DataRequest]) -> StatusAnswer:
@@ -265,8 +252,7 @@ def catalog_status(**options: Unpack[catalog.DataRequest]) -> StatusAnswer:
     >>> wg.catalog_status().bundled
     True
     """
-    answer: StatusAnswer = call("catalog status", (), options)
-    return answer
+    return call("catalog status", (), options)
 
 
 def catalog_check(**options: Unpack[catalog.DataRequest]) -> CheckReport:
@@ -276,8 +262,7 @@ def catalog_check(**options: Unpack[catalog.DataRequest]) -> CheckReport:
     >>> wg.catalog_check().ok
     True
     """
-    answer: CheckReport = call("catalog check", (), options)
-    return answer
+    return call("catalog check", (), options)
 
 
 def catalog_history(gpu: str | None = None, /, **options: Unpack[catalog.HistoryRequest]) -> HistoryAnswer:
@@ -288,8 +273,7 @@ def catalog_history(gpu: str | None = None, /, **options: Unpack[catalog.History
     >>> found.history[0].observed < found.history[-1].observed
     True
     """
-    answer: HistoryAnswer = call("catalog history", (), {**({"gpu": gpu} if gpu is not None else {}), **options})
-    return answer
+    return call("catalog history", (), {**({"gpu": gpu} if gpu is not None else {}), **options})
 
 
 def catalog_diff(a: of.Day | None = None, b: of.Day | None = None, /, **options: Unpack[catalog.DiffRequest]) -> DiffAnswer:
@@ -302,8 +286,7 @@ def catalog_diff(a: of.Day | None = None, b: of.Day | None = None, /, **options:
     ...     print(refused)
     'yesterday-ish' is not a valid date
     """
-    answer: DiffAnswer = call("catalog diff", (a, b), options)
-    return answer
+    return call("catalog diff", (a, b), options)
 
 
 def _spelled_out(verb: Any, request: type) -> inspect.Signature:

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp
 
 from whichgpu.surface.web.reader_language import language_of
 from whichgpu.surface.web.rendering import CONTENT_TYPES, HERE
-from whichgpu.surface.web.responses import FOREVER, REVALIDATE, Refusal, answer_response, refusal_response
+from whichgpu.surface.web.responses import FOREVER, REVALIDATE, HttpRefusal, answer_response, refusal_response
 from whichgpu.surface.web.rest.routes import api_routes
 from whichgpu.surface.web.routes import ask_worker, endpoint
 from whichgpu.surface.web.server.gate import AccessRules, Gate
@@ -65,7 +65,7 @@ async def page(request: Request, name: str) -> Response:
     """A page in the format of its ending; .html is one file that needs no server."""
     stem, _, ending = name.partition(".")
     if ending and ending not in CONTENT_TYPES:
-        raise Refusal(404, "not-found")
+        raise HttpRefusal(404, "not-found")
     return await _page(request, stem, {"": "html", "html": "file"}.get(ending, ending))
 
 
@@ -98,8 +98,8 @@ async def _http_error(request: Request, problem: Exception) -> Response:
     assert isinstance(problem, HTTPException)
     kind = STATUS_KINDS.get(problem.status_code, "bad-request")
     status = problem.status_code if problem.status_code in STATUS_KINDS else 400
-    return refusal_response(request, Refusal(status, kind, problem.headers, method=request.method))
+    return refusal_response(request, HttpRefusal(status, kind, problem.headers, method=request.method))
 
 
 async def _internal_error(request: Request, _: Exception) -> Response:
-    return refusal_response(request, Refusal(500, "lost"))
+    return refusal_response(request, HttpRefusal(500, "lost"))

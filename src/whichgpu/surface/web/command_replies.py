@@ -11,10 +11,11 @@ from typing import Any, TypeVar
 
 from whichgpu.base.codec import to_json_line
 from whichgpu.base.errors import DataError, NoAnswer, UsageError, WhichGpuError
+from whichgpu.base.lru import LruCache
 from whichgpu.base.messages import Language, msg
 from whichgpu.catalog.store import Catalog
 from whichgpu.surface.commands.command import command_named
-from whichgpu.surface.commands.session import Catalogs, Session
+from whichgpu.surface.commands.session import MAX_CATALOGS, Session
 from whichgpu.surface.documents import error_body, error_document
 from whichgpu.surface.web.hide_paths import without_paths
 
@@ -23,8 +24,7 @@ NOT_FOUND_KINDS = ("unknown-page", "unknown-chart")
 Progress = Callable[[float], None]
 CONTENT_TYPES = {"json": "application/json", "csv": "text/csv; charset=utf-8", "markdown": "text/markdown; charset=utf-8"}
 
-
-catalogs = Catalogs()
+catalogs = LruCache[Catalog](MAX_CATALOGS)
 _folder: list[str] = []
 
 
@@ -123,9 +123,7 @@ def forget_catalogs() -> None:
 def catalog(as_known: date | int | None = None) -> Catalog:
     """Catalog of this process, as known today or on another day."""
     key = (Path(_folder[0]) if _folder else None, as_known)
-    if key not in catalogs:
-        catalogs[key] = Catalog(*key)
-    return catalogs[key]
+    return catalogs.get(key, lambda: Catalog(*key))
 
 
 def use_catalog_folder(folder: str | None) -> None:

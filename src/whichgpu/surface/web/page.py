@@ -82,13 +82,13 @@ class Page:
 
         Commands take all of them; verbs take the day from their context instead of `as_of`.
         """
-        given = {}
+        texts = {}
         for name, declared in page_fields(kind).items():
             value = self.state[parameter_name(declared)]
             is_given = value not in (None, (), "") and (value is not False or declared.has_negative)
             if is_given and name not in without:
-                given[name] = value
-        return given
+                texts[name] = value
+        return texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,8 @@ def view(
     fields |= {name: replace(one, name=name) for name, one in (extra or {}).items()}
 
     def declare(show: Callable[[Page], PageContent]) -> Callable[[Page], PageContent]:
-        empty = {name: _empty(one) for name, one in fields.items()}
+        switches = {name: False for name, one in fields.items() if one.is_switch and not one.has_negative}
+        empty = {name: () if one.is_list else switches.get(name) for name, one in fields.items()}
         _DECLARED[name] = View(name, requests, fields, empty | (defaults or {}), show)
         return show
 
@@ -162,12 +163,12 @@ def unknown_parameters(view: View, query: str) -> tuple[str, ...]:
 def without_invalid(view: View, query: str) -> tuple[str, State] | None:
     """Name of the one parameter without which a query can be read, and the state without it; None if there is none."""
     try:
-        given = _texts_by_name(query)
+        texts = _texts_by_name(query)
     except UsageError:
         return None
-    for name in given:
+    for name in texts:
         try:
-            return name, read_state(view, urlencode({key: value for key, value in given.items() if key != name}, doseq=True))
+            return name, read_state(view, urlencode({key: value for key, value in texts.items() if key != name}, doseq=True))
         except WhichGpuError:
             continue
     return None
@@ -177,7 +178,8 @@ def address(path: str, view: View, state: State, always: str = "") -> str:
     """URL of a state, with only the fields that differ from the defaults, and the one named `always`."""
     different = [name for name in view.fields if state[name] != view.defaults[name] or name == always]
     changed = {name: state[name] for name in different if state[name] is not None}
-    query = urlencode({name: _text(value) for name, value in changed.items()}, doseq=True)
+    texts = {name: str(value).lower() if isinstance(value, bool) else value for name, value in changed.items()}
+    query = urlencode(texts, doseq=True)
     return f"/{path}?{query}" if query else f"/{path}"
 
 
@@ -190,11 +192,11 @@ def error_content(template: str, context: Mapping[str, Any], error: WhichGpuErro
 
 def _texts_by_name(query: str) -> dict[str, list[str]]:
     """Texts of each parameter, other names replaced by those of their fields."""
-    given: dict[str, list[str]] = {}
+    texts: dict[str, list[str]] = {}
     for name, value in query_pairs(query):
         name = name.replace("-", "_")
-        given.setdefault(ALIASES.get(name, name), []).append(value)
-    return given
+        texts.setdefault(ALIASES.get(name, name), []).append(value)
+    return texts
 
 
 def _read(name: str, field: Field, texts: Sequence[str]) -> Any:
@@ -207,12 +209,3 @@ def _read(name: str, field: Field, texts: Sequence[str]) -> Any:
         return read_field(field, text)
     except InvalidValue as invalid:
         raise invalid_field(name, text, invalid) from invalid
-
-
-def _empty(field: Field) -> Any:
-    """Value of a field that is not given."""
-    return () if field.is_list else False if field.is_switch and not field.has_negative else None
-
-
-def _text(value: Any) -> Any:
-    return str(value).lower() if isinstance(value, bool) else value

@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 
-MAX_PARAMETERS = 200
+MAX_PARAMETERS = 200  # parameters of one URL (assumed)
 
 
 def query_pairs(query: str) -> list[tuple[str, str]]:

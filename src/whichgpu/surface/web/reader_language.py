@@ -16,7 +16,7 @@ from whichgpu.surface.web.query import query_pairs
 PARAMETER = "lang"  # of every URL
 # Each language's own name; one without a name here is shown by its code.
 OWN_NAMES = {"en": "English", "ko": "한국어", "vi": "Tiếng Việt", "zh": "中文"}
-MAX_HEADER_CHARACTERS = 400
+MAX_HEADER_CHARACTERS = 400  # of Accept-Language that are read (assumed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,16 +7,16 @@ from collections.abc import AsyncIterator
 
 from starlette.requests import ClientDisconnect, Request
 
-from whichgpu.surface.web.responses import Refusal
+from whichgpu.surface.web.responses import HttpRefusal
 
 
 async def body_parts(request: Request, max_bytes: int, seconds: float) -> AsyncIterator[bytes]:
     """Yield parts of the body as they arrive."""
     if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
-        raise Refusal(415, "encoding")
+        raise HttpRefusal(415, "encoding")
     length = request.headers.get("content-length", "0")
     if not (length.isascii() and length.isdigit() and len(length) < 20) or int(length) > max_bytes:
-        raise Refusal(413, "too-large", None, most=_size(max_bytes))
+        raise HttpRefusal(413, "too-large", None, most=_size(max_bytes))
     received, end = 0, asyncio.get_running_loop().time() + seconds
     stream = request.stream()
     while True:
@@ -24,14 +24,14 @@ async def body_parts(request: Request, max_bytes: int, seconds: float) -> AsyncI
             async with asyncio.timeout_at(end):
                 part = await anext(stream, None)
         except TimeoutError:
-            raise Refusal(408, "slow-body", None, seconds=f"{seconds:g}") from None
+            raise HttpRefusal(408, "slow-body", None, seconds=f"{seconds:g}") from None
         except ClientDisconnect:
-            raise Refusal(400, "bad-request") from None
+            raise HttpRefusal(400, "bad-request") from None
         if part is None:
             return
         received += len(part)
         if received > max_bytes:
-            raise Refusal(413, "too-large", None, most=_size(max_bytes))
+            raise HttpRefusal(413, "too-large", None, most=_size(max_bytes))
         if part:
             yield part
 
@@ -40,7 +40,7 @@ async def json_body(request: Request, max_bytes: int, seconds: float) -> bytes:
     """Whole body of a request whose content type is JSON."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
-        raise Refusal(415, "not-json")
+        raise HttpRefusal(415, "not-json")
     return b"".join([part async for part in body_parts(request, max_bytes, seconds)])
 
 

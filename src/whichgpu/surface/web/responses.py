@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 from zlib import decompressobj
 
@@ -20,7 +20,7 @@ PIECE_BYTES, PACKED_PIECE_BYTES = 1 << 16, 1 << 13  # of an answer sent at a tim
 FOREVER = "private, max-age=31536000, immutable"
 
 
-class Refusal(Exception):
+class HttpRefusal(Exception):
     """A refusal by the server itself: status, kind of error, values of its messages, and headers."""
 
     def __init__(self, status: int, kind: str, headers: Mapping[str, str] | None = None, **values: object) -> None:
@@ -74,7 +74,7 @@ class PiecewiseResponse(Response):
         yield unpacking.flush()
 
 
-def refusal_response(request: Request, refusal: Refusal) -> Response:
+def refusal_response(request: Request, refusal: HttpRefusal) -> Response:
     """Response to a refused request: a page for browsers, else JSON."""
     language = language_of(request)
     wants_page = "text/html" in request.headers.get("accept", "") and not request.url.path.startswith("/api/")
@@ -95,7 +95,7 @@ def json_response(value: Any, status: int = 200, headers: Mapping[str, str] | No
 
 def _accepts_gzip(header: str) -> bool:
     """Whether gzip is accepted (RFC 9110, without weights between encodings)."""
-    offered = [part.strip().lower().partition(";") for part in header.split(",")]
+    offered = (part.strip().lower().partition(";") for part in header.split(","))
     return any(
         name.strip() in ("gzip", "*") and q.replace(" ", "") not in ("q=0", "q=0.0", "q=0.00", "q=0.000")
         for name, _, q in offered
@@ -103,5 +103,5 @@ def _accepts_gzip(header: str) -> bool:
 
 
 def _has_already(header: str, tag: str) -> bool:
-    tags: Sequence[str] = [part.strip().removeprefix("W/").strip('"').removesuffix("-gz") for part in header.split(",")]
+    tags = [part.strip().removeprefix("W/").strip('"').removesuffix("-gz") for part in header.split(",")]
     return tag in tags or header.strip() == "*"

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from starlette.requests import Request
 from starlette.responses import Response
 
-from whichgpu.surface.web.responses import Refusal, refusal_response
+from whichgpu.surface.web.responses import HttpRefusal, refusal_response
 from whichgpu.surface.web.server.cache import Answer
 from whichgpu.surface.web.server.frames import Question
 from whichgpu.surface.web.server.service import Service, client_of
@@ -25,7 +25,7 @@ def endpoint(handler: Handler) -> Endpoint:
     async def respond(request: Request) -> Response:
         try:
             return await handler(request, **request.path_params)
-        except Refusal as refusal:
+        except HttpRefusal as refusal:
             return refusal_response(request, refusal)
 
     return respond
@@ -49,7 +49,7 @@ async def ask_worker(request: Request, question: Question, drawing: bool = False
     try:
         await asyncio.wait((work, gone), return_when=asyncio.FIRST_COMPLETED)
         if not work.done():
-            raise Refusal(499, "left")  # The client has disconnected.
+            raise HttpRefusal(499, "left")  # The client has disconnected.
         return work.result()
     finally:
         gone.cancel()

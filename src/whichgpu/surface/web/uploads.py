@@ -11,7 +11,7 @@ from pathlib import Path
 from starlette.requests import Request
 
 from whichgpu.surface.web.request_body import body_parts
-from whichgpu.surface.web.responses import Refusal
+from whichgpu.surface.web.responses import HttpRefusal
 from whichgpu.surface.web.server.limits import Limits
 
 TYPES = {"text/csv": ".csv", "application/json": ".jsonl", "application/x-ndjson": ".jsonl", "text/plain": ".csv"}
@@ -40,7 +40,7 @@ class Uploads:
         """Store the body of a request; return its id and size in bytes."""
         ending = TYPES.get(request.headers.get("content-type", "").partition(";")[0].strip().lower())
         if ending is None:
-            raise Refusal(415, "upload-type", None, types=tuple(TYPES))
+            raise HttpRefusal(415, "upload-type", None, types=tuple(TYPES))
         self._delete_expired()
         if len(self._known) >= self._limits.uploads:
             self._make_room(client)
@@ -66,7 +66,7 @@ class Uploads:
         """Path of an uploaded file by its id."""
         self._delete_expired()
         if name not in self._known:
-            raise Refusal(404, "upload")
+            raise HttpRefusal(404, "upload")
         return self._known[name].path
 
     def close(self) -> None:
@@ -75,10 +75,10 @@ class Uploads:
             self._folder.cleanup()
 
     def _make_room(self, client: str) -> None:
-        """Delete the client's own oldest file; `Refusal` where it has none."""
+        """Delete the client's own oldest file; `HttpRefusal` where it has none."""
         own = [name for name, one in self._known.items() if one.client == client and one.is_complete]
         if not own:
-            raise Refusal(503, "uploads-full", {"Retry-After": "600"})
+            raise HttpRefusal(503, "uploads-full", {"Retry-After": "600"})
         self._delete(own[0])
 
     def _delete_expired(self) -> None:

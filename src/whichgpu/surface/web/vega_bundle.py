@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from functools import cache
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from whichgpu.base.files import user_folder
+from whichgpu.base.files import user_folder, write_atomically
 
 
 @cache
@@ -23,11 +22,9 @@ def bundle() -> bytes:
     make: Any = import_module("vl_convert").javascript_bundle  # Its annotations require an argument that is optional.
     script = str(make()).encode()
     if cached is not None:
-        part = cached.with_name(f"{cached.name}.{os.getpid()}")
         with contextlib.suppress(OSError):
             cached.parent.mkdir(parents=True, exist_ok=True)
-            part.write_bytes(script)
-            part.replace(cached)
+            write_atomically(cached, script)
     return script
 
 

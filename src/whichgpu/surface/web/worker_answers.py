@@ -64,8 +64,8 @@ def _paged(
     reply |= {name: page, "total": total, "offset": offset, "limit": limit, "next": None}
     headers = {}
     if offset + len(page) < total and page:
-        given = [(name, value) for name, texts in values.items() if name not in PAGING for value in texts]
-        pairs = [*given, *([(PARAMETER, code)] if code else []), ("limit", limit), ("offset", offset + len(page))]
+        pairs = [(name, value) for name, texts in values.items() if name not in PAGING for value in texts]
+        pairs += [*([(PARAMETER, code)] if code else []), ("limit", limit), ("offset", offset + len(page))]
         reply["next"] = f"{PREFIX}/{endpoint.path}?{urlencode(pairs)}"
         headers["Link"] = f'<{reply["next"]}>; rel="next"'
     return status, reply, headers
@@ -95,19 +95,19 @@ def requests(question: Question, language: Language, progress: Progress | None) 
     from whichgpu.api.workloads.stream import Reply, estimate_requests
     from whichgpu.surface.commands.request_lines import reply_document
 
-    given: Sequence[Any] = question["requests"]
-    checked = [_checked(request) for request in given]
+    requested: Sequence[Any] = question["requests"]
+    checked = [_checked(request) for request in requested]
     lines = [json.dumps(request).encode() for request in checked if not isinstance(request, WhichGpuError)]
     replies = estimate_requests(lines, catalog(), BATCH_REQUESTS)
     lines_out: list[str] = []
-    for number, (request, result) in enumerate(zip(given, checked, strict=True), start=1):
+    for number, (request, result) in enumerate(zip(requested, checked, strict=True), start=1):
         is_refused = isinstance(result, WhichGpuError)
         reply = Reply(number, request.get("id"), error=result) if is_refused else replace(next(replies), line=number)
         if reply.error is not None:
             reply = replace(reply, error=without_paths(reply.error))
         lines_out.append(to_json_line(reply_document(reply, language)))
         if progress is not None and number % BATCH_REQUESTS == 0:
-            progress(number / len(given))
+            progress(number / len(requested))
     return HttpReply(200, "application/x-ndjson", "".join(lines_out).encode())
 
 

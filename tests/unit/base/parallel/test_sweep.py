@@ -87,7 +87,7 @@ def test_what_is_finished_is_not_done_again(tmp_path: Path) -> None:
     assert CASES[4:] == CALLS
     assert whole[:4] == first
     assert whole == run_sweep(drawn, CASES)
-    assert [(one.done, one.total, one.kept) for one in told] == [(4, 6, 4), (5, 6, 4), (6, 6, 4)]
+    assert [(one.done, one.total, one.cached) for one in told] == [(4, 6, 4), (5, 6, 4), (6, 6, 4)]
 
 
 def test_another_seed_stamp_or_function_is_another_result(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from whichgpu.estimate.group.step import Devices, evaluate_group
 from whichgpu.estimate.group.traffic import inference_collectives
 from whichgpu.estimate.time.grid import evaluate_grid
 from whichgpu.estimate.time.lower.host_calls import VIEW_CALL_WEIGHT
-from whichgpu.estimate.time.lower.lowered import LoweredStep
+from whichgpu.estimate.time.operators import LoweredStep
 from whichgpu.workload.models import find_model
 from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.spelling import fill_defaults, from_object

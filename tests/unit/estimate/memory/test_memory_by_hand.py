@@ -47,7 +47,7 @@ def test_an_mlp_is_the_widest_moment_of_a_layer() -> None:
     assert activation_peak_bytes(replace(TINY, causal=False, encoder_layers=1), step()) == 10 * (2 * 64 + 3 * 256) * 2
     assert activation_peak_bytes(replace(TINY, causal=False, patches=Patches(224, 16)), step()) == 10 * (2 * 64 + 3 * 256) * 2
     assert activation_peak_bytes(TINY, step(tp=2)) == 10 * (2 * 64 + 3 * 128) * 2
-    assert activation_peak_bytes(TINY, step(kept=7)) == 10 * (2 * 64 + 3 * 256) * 2 + 7
+    assert activation_peak_bytes(TINY, step(persistent_bytes=7)) == 10 * (2 * 64 + 3 * 256) * 2 + 7
 
 
 def test_attention_is_where_the_mlp_is_narrow() -> None:

@@ -30,9 +30,8 @@ from whichgpu.estimate.time.curves.stack import stack_operators
 from whichgpu.estimate.time.curves.tiles import CONV_TILES, LARGEST_TILE_INTENSITY, SIMT_TILES, TENSOR_TILES
 from whichgpu.estimate.time.lower.eager import gemm as traced
 from whichgpu.estimate.time.lower.eager.call import Call, LoweringOptions
-from whichgpu.estimate.time.lower.lowered import LoweredStep
 from whichgpu.estimate.time.lower.traced_model import PreparedOperator, _has_pixels
-from whichgpu.estimate.time.operators import Op, gemm
+from whichgpu.estimate.time.operators import LoweredStep, Op, gemm
 from whichgpu.estimate.time.time_estimate import estimate_time
 from whichgpu.workload.shapes import Experts, Transformer
 from whichgpu.workload.workload import Parallel, Workload

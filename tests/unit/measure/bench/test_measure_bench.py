@@ -13,7 +13,7 @@ from whichgpu.measure.bench.case import OperatorCase, PreparedStep, Timing
 from whichgpu.measure.bench.eager_models import transformer
 from whichgpu.measure.bench.gpu_timer import MAX_LAUNCHES, MIN_RUNS, WARM_UPS, GpuTimer
 from whichgpu.measure.bench.operator_cases import gemm, operator_cases
-from whichgpu.measure.bench.operators import time_operator
+from whichgpu.measure.bench.operators import TIMERS
 from whichgpu.measure.bench.runnable import why_not_runnable
 from whichgpu.measure.bench.step_cases import step_cases
 from whichgpu.measure.bench.torch_bench import TorchBench
@@ -156,4 +156,4 @@ def test_operators_run(torch: Any, catalog: Catalog) -> None:
         if case.kind in ("copy", "read", "attention", "attention_backward", "launch"):
             small.append(replace(case, sizes={name: min(64, size) for name, size in case.sizes.items()}))
     for case in small:
-        assert time_operator(torch, case, clock, "cpu").runs == 1
+        assert TIMERS[case.kind](torch, case, clock, "cpu").runs == 1

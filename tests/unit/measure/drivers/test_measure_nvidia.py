@@ -206,13 +206,13 @@ def test_after_a_restart_cards_keep_their_numbers_although_the_driver_counts_ane
 def test_a_driver_that_cannot_be_asked_says_why(code: int, kind: str) -> None:
     with pytest.raises(VendorUnavailable) as told:
         Nvml(Recorded(init=Error(code))).start()
-    assert told.value.kind == kind
+    assert told.value.missing.kind == kind
 
 
 def test_a_driver_without_a_gpu_is_absent() -> None:
     with pytest.raises(VendorUnavailable) as told:
         probe_of(Recorded())
-    assert told.value.kind == "no-device"
+    assert told.value.missing.kind == "no-device"
 
 
 def test_process_ids_are_those_that_are_numbers() -> None:

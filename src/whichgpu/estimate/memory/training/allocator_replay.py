@@ -83,7 +83,7 @@ class _BlockReplayer:
         """Replay `TapeBlock.forward`."""
         segment, exit, saved = block.forward_segment(entry is not None, saving)
         numbers = self.log.write(segment, [] if entry is None else [entry])
-        live, extras = ({id: numbers[place] for id, place in kept.items()} for kept in (saved.live, saved.extras))
+        live, extras = ({id: numbers[place] for id, place in places.items()} for places in (saved.live, saved.extras))
         return numbers[exit], SavedTensors(live, extras)
 
     def backward(self, block: TapeBlock, saved: SavedTensors, gradient: int) -> tuple[int | None, list[int]]:

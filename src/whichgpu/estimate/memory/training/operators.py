@@ -91,8 +91,8 @@ class OperatorWriter:
         if wide_weight:
             return self.cast(self.tape.op((normed,), x.count, 4, (normed,), parameter_gradient=gradient), x.width)
         narrow = self.cast(normed, x.width)
-        kept = (narrow,) if gradient else ()
-        return self.tape.op((narrow,), x.count, x.width, kept, parameter_gradient=gradient)
+        saved = (narrow,) if gradient else ()
+        return self.tape.op((narrow,), x.count, x.width, saved, parameter_gradient=gradient)
 
     def layer_norm(self, x: TapeTensor) -> TapeTensor:
         """Fused layer norm: saves its input, a mean and a deviation per row. Autocast runs it in fp32."""

@@ -67,8 +67,8 @@ class Tape:
     ) -> TapeTensor:
         """Append an operator and return its output."""
         output = self.value(count, width)
-        kept = (*saved, output) if save_output else saved
-        self.nodes.append(TapeOperator(inputs, output, kept, extra, backward_temporary, parameter_gradient, passes))
+        all_saved = (*saved, output) if save_output else saved
+        self.nodes.append(TapeOperator(inputs, output, all_saved, extra, backward_temporary, parameter_gradient, passes))
         return output
 
 
@@ -96,7 +96,7 @@ class TapeBlock:
         return tuple(node.parameter_gradient for node in self.nodes if node.parameter_gradient)
 
     @property
-    def kept(self) -> int:
+    def saved_bytes(self) -> int:
         """Bytes saved between forward and backward."""
         values = {value.id: value.size for node in self.nodes for value in node.saved}
         return sum(values.values()) + sum(node.extra for node in self.nodes)

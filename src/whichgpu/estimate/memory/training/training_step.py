@@ -31,8 +31,8 @@ def training_memory(workload: Workload, shape: Shape, gpu: Gpu | None) -> Memory
         raise TypeError(f"no training memory for {type(shape).__name__}")
     allocated = sum(parts.values())
     parts |= {"workspace": workspace_bytes(gpu), "context": context_bytes(gpu), "slack": int((reserved - 1) * allocated)}
-    known = (isinstance(shape, Mlp) or shape.model_type in MEASURED_FAMILIES) and _as_measured(workload)
-    spreads = (ALLOCATED_RANGE, DEVICE_RANGE) if known else (ALLOCATED_RANGE_OTHER, DEVICE_RANGE_OTHER)
+    measured = (isinstance(shape, Mlp) or shape.model_type in MEASURED_FAMILIES) and _as_measured(workload)
+    spreads = (ALLOCATED_RANGE, DEVICE_RANGE) if measured else (ALLOCATED_RANGE_OTHER, DEVICE_RANGE_OTHER)
     return build_estimate(parts, *spreads, sources=("h200-training",))
 
 

@@ -149,7 +149,7 @@ def _stage_parts(step: TransformerStep, stage: int, pools: bool) -> tuple[dict[s
     adapters = [size for stretch in stretches[:-1] for size in stretch.block.weights] if rank else []
     trained = adapters if rank else parameters
     waiting = (in_flight_micro_batches(parallel, workload.accumulation, stage) - 1) * sum(
-        stretch.block.entry.size if stretch.checkpointed else stretch.block.kept for stretch in stretches
+        stretch.block.entry.size if stretch.checkpointed else stretch.block.saved_bytes for stretch in stretches
     )
     states, gradients, weights = (parallel.dp if parallel.zero >= zero else 1 for zero in (1, 2, 3))
     replay = replay_training(
@@ -241,7 +241,7 @@ def _with_sequence_parallelism(step: TransformerStep, parts: dict[str, int]) -> 
     if not parallel.sp or parallel.tp == 1:
         return parts
     plain = replace(step.shape, heads=1, kv_heads=1, head_dim=1, ffn=1)
-    norms = layer_block(plain, LayerRun(step.tokens, step.sequence, "flash"), step.widths).kept * step.shape.layers
+    norms = layer_block(plain, LayerRun(step.tokens, step.sequence, "flash"), step.widths).saved_bytes * step.shape.layers
     return {**parts, "activations": parts["activations"] - int(min(norms, parts["activations"]) * (1 - 1 / parallel.tp))}
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from whichgpu.estimate.time.curves.gpus import GpuColumns
-from whichgpu.estimate.time.curves.power import power_bound
+from whichgpu.estimate.time.curves.gpus import GpuColumns, power_bound
 from whichgpu.estimate.time.curves.stack import Array, OperatorStack, Parameters, soft_max
 
 QUERY_BLOCK = 128.0  # queries one SM processes at a time (FlashAttention-2, arXiv 2307.08691)

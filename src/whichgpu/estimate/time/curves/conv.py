@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from whichgpu.estimate.time.curves.gemm import resident_share
-from whichgpu.estimate.time.curves.gpus import GpuColumns
-from whichgpu.estimate.time.curves.power import power_bound
+from whichgpu.estimate.time.curves.gpus import GpuColumns, power_bound
 from whichgpu.estimate.time.curves.stack import Array, Mask, OperatorStack, Parameters, soft_max
 from whichgpu.estimate.time.curves.tiles import CONV_TILES, GemmShapes, TileModel, tiled_seconds
 from whichgpu.estimate.time.units import UNITS
@@ -18,7 +17,7 @@ FEW_CHANNELS, PADDED_CHANNELS, ENGINE_PADDED_CHANNELS = 8.0, 4.0, 16.0
 # Winograd kernels: fewest channels with NHWC and NCHW; NHWC pixels of an image in forward; fewest NHWC pixels for gradients.
 WINOGRAD_NHWC_CHANNELS, WINOGRAD_NCHW_CHANNELS = 128.0, 32.0
 WINOGRAD_MIN_PIXELS, WINOGRAD_MAX_PIXELS = 100.0, 900.0
-WINOGRAD_GRADIENT_PIXELS = 700.0
+WINOGRAD_GRADIENT_PIXELS = 700.0  # of an NHWC image
 WINOGRAD_SAVING = 2.25  # multiplications saved by the smallest transform, F(2x2, 3x3)
 MAX_DEPTHWISE_TAPS = 25.0  # taps beyond which fp32 depthwise gradients have no NHWC kernel of their own
 DEPTHWISE_WARPS = 8.0  # most warps that sum the gradient of one depthwise weight: one per image
@@ -147,15 +146,15 @@ def _uses_winograd(stack: OperatorStack) -> Mask:
     NHWC has such kernels for small images only, and for gradients on larger ones; NCHW has some for 5x5 filters too (by Fourier
     transforms, arXiv 1412.7580).
     """
-    fewest = np.minimum(stack.size("cin"), stack.size("cout"))
-    most = np.maximum(stack.size("cin"), stack.size("cout"))
+    smallest = np.minimum(stack.size("cin"), stack.size("cout"))
+    largest = np.maximum(stack.size("cin"), stack.size("cout"))
     image = stack.size("height") * stack.size("width")
-    forward = (fewest >= WINOGRAD_NHWC_CHANNELS) & (image >= WINOGRAD_MIN_PIXELS) & (image <= WINOGRAD_MAX_PIXELS)
-    gradient = (most >= WINOGRAD_NHWC_CHANNELS) & (image >= WINOGRAD_GRADIENT_PIXELS)
+    forward = (smallest >= WINOGRAD_NHWC_CHANNELS) & (image >= WINOGRAD_MIN_PIXELS) & (image <= WINOGRAD_MAX_PIXELS)
+    gradient = (largest >= WINOGRAD_NHWC_CHANNELS) & (image >= WINOGRAD_GRADIENT_PIXELS)
     nhwc = np.where(stack.is_kind("conv"), forward, gradient)
     dense: Mask = (stack.size("stride") <= 1) & (stack.size("groups") <= 1)
     three, five = (stack.size("kernel") == taps for taps in (9, 25))
-    has_kernel: Mask = np.where(_is_nchw(stack), (three | five) & (fewest >= WINOGRAD_NCHW_CHANNELS), three & nhwc)
+    has_kernel: Mask = np.where(_is_nchw(stack), (three | five) & (smallest >= WINOGRAD_NCHW_CHANNELS), three & nhwc)
     return dense & has_kernel
 
 

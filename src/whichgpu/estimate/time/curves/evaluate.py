@@ -98,14 +98,14 @@ def _totals(stacks: Sequence[OperatorStack], gpus: GpuColumns, p: Parameters, ba
         flop_seconds, byte_seconds = roofline_seconds(group, gpus, p)
         floor = np.maximum(flop_seconds, byte_seconds)
         curve_seconds, read_share = _curve(group, gpus, p)
-        total, least = np.maximum(curve_seconds, floor) * count, floor * count
+        total, lowest = np.maximum(curve_seconds, floor) * count, floor * count
         if read_share is not None:
             times[STREAM_INDEX] += (total * read_share).sum(axis=1)
-            floors[STREAM_INDEX] += (least * read_share).sum(axis=1)
+            floors[STREAM_INDEX] += (lowest * read_share).sum(axis=1)
             compute_share = np.subtract(1.0, read_share, out=read_share)
-            total, least = total * compute_share, least * compute_share
+            total, lowest = total * compute_share, lowest * compute_share
         times[place] += total.sum(axis=1)
-        floors[place] += least.sum(axis=1)
+        floors[place] += lowest.sum(axis=1)
         all_flops += (flop_seconds * count).sum(axis=1)
         all_bytes += (byte_seconds * count).sum(axis=1)
     return OperatorTotals(times, floors, all_flops, all_bytes)

@@ -6,8 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from whichgpu.estimate.time.curves.gpus import GpuColumns
-from whichgpu.estimate.time.curves.power import power_bound
+from whichgpu.estimate.time.curves.gpus import GpuColumns, power_bound
 from whichgpu.estimate.time.curves.stack import Array, Mask, OperatorStack, Parameters, soft_max
 from whichgpu.estimate.time.curves.tiles import SIMT_TILES, TENSOR_TILES, GemmShapes, TileModel, tiled_seconds
 from whichgpu.estimate.time.units import UNITS
@@ -118,8 +117,8 @@ def bandwidth_seconds(
     share = unit_share * stack.parameter(p, "gemm.bandwidth_multiplier")
     if small.any():  # The share grows to the usual one up to four times that size.
         growth = np.clip((np.maximum(gemms.m, gemms.n) / SMALL_SIDE - 1.0) / 3.0, 0.0, 1.0)
-        least = p["gemm.bandwidth_share.small_batched"]
-        share = np.where(gemms.batch > 1, least + (share - least) * growth, share)
+        small_share = p["gemm.bandwidth_share.small_batched"]
+        share = np.where(gemms.batch > 1, small_share + (share - small_share) * growth, share)
     rate = gpus.bandwidth * gpus.architecture_factor(p, "gemm.architecture_multiplier.bandwidth") * share
     vectors = stack.has_role("gguf", "mmq")
     if vectors.any():  # These kernels keep few loads in flight, which limits the bytes an SM reads per clock.

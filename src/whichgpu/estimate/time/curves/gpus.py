@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from whichgpu.catalog.architecture import Architecture, architecture_named, architecture_of
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.time.calibration import LOW_POWER_WATTS
-from whichgpu.estimate.time.curves.stack import Array
+from whichgpu.estimate.time.curves.stack import Array, Parameters
 from whichgpu.estimate.time.units import UNITS
 
 # Architecture and target of the H200, on which the curves were fitted: others are compared with its SM and clock.
@@ -24,7 +24,8 @@ OVERCLOCKED_SEGMENTS = ("consumer", "workstation")
 REFERENCE_COOLER = "titan"  # sold with NVIDIA's own cooler only: these cards sustain the stated clock, no more
 # Chips of other vendors have no SMs: they count as many as their architecture's row says.
 VENDORS_WITH_SMS = ("nvidia", "amd", "intel", "apple")
-MAX_CACHED_COLUMNS = 256
+MAX_CACHED_COLUMNS = 256  # sets of GPUs; beyond, the cache is emptied
+PICO = 1e-12  # joules of a picojoule
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,16 @@ class GpuColumns:
         pairs = zip(self.architectures, self.targets, strict=True)
         get = parameters.get
         return _column([get(f"{name}.{family}", 1.0) * get(f"{name}.{target}", 1.0) for family, target in pairs])
+
+
+def power_bound(flops: Array, unit: str, gpus: GpuColumns, p: Parameters) -> Array:
+    """Minimum seconds for these FLOPs at the board's power: low-profile cards sustain far less than their clocks promise."""
+    if (energy := UNITS[unit].energy_vs_fp16) is not None:
+        joules = gpus.fitted_value(p, "power.fp16_energy_per_flop", gpus.fp16_pj) * (PICO * energy)
+        joules = np.where(gpus.native[unit] > 0, joules, 0.0)
+    else:
+        joules = gpus.fitted_value(p, "power.fp32_energy_per_flop", gpus.fp32_pj) * PICO
+    return flops * (joules / gpus.tdp)
 
 
 _COLUMN_CACHE: dict[tuple[int, ...], tuple[Sequence[Gpu], GpuColumns]] = {}

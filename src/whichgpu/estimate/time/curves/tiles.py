@@ -49,7 +49,7 @@ def tiled_seconds(gemms: GemmShapes, model: TileModel, unit: str, gpus: GpuColum
     edge, fill = model.edge * gpus.sm_rate_vs_reference[unit], model.fill * gpus.sm_rate_vs_reference[unit]
     depth = 2.0 * gemms.batch * (gemms.k + fill)
     least_work: Array | None = None
-    least: Array | None = None
+    shortest: Array | None = None
     rows = {side: np.ceil(m / side) for side in {rows for rows, _ in model.tiles}}
     columns = {side: np.ceil(n / side) for side in {columns for _, columns in model.tiles}}
     for tile_rows, tile_columns in model.tiles:
@@ -61,10 +61,10 @@ def tiled_seconds(gemms: GemmShapes, model: TileModel, unit: str, gpus: GpuColum
         work = tile_work * tiles
         least_work = work if least_work is None else np.minimum(least_work, work)
         time = np.ceil((gemms.batch * tiles) / gpus.sms) * (tile_work / gemms.batch)
-        least = time if least is None else np.minimum(least, time, out=least)
-    assert least is not None
+        shortest = time if shortest is None else np.minimum(shortest, time, out=shortest)
+    assert shortest is not None
     assert least_work is not None
-    least /= gpus.sm_rates[unit]
+    shortest /= gpus.sm_rates[unit]
     balanced = least_work / gpus.sustained_rates[unit]
-    np.minimum(least, balanced * model.split + model.split_seconds, out=least)
-    return np.maximum(least, balanced, out=least)
+    np.minimum(shortest, balanced * model.split + model.split_seconds, out=shortest)
+    return np.maximum(shortest, balanced, out=shortest)

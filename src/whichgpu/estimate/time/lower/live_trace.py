@@ -32,8 +32,8 @@ def live_operators(
     if kind == "python":
         runs = [trace_factory(rest, **options)]
     else:
-        made = model_factory(kind, rest)
-        runs = [trace(made, images(batch, image), channels_last=channels_last, **options) for batch in TRACED_BATCHES]
+        factory = model_factory(kind, rest)
+        runs = [trace(factory, images(batch, image), channels_last=channels_last, **options) for batch in TRACED_BATCHES]
     operators = tuple(_merge_calls([run.operators for run in runs]))
     return operators, runs[0].trainable, Counter(runs[0].labels.values())["gradients"]
 
@@ -41,7 +41,7 @@ def live_operators(
 def _merge_calls(runs: Sequence[Sequence[TracedOperator]]) -> Iterator[TableOperator]:
     """Merge equal calls, each size a line over the batch."""
     counts: Counter[str] = Counter()
-    known: dict[str, TableOperator] = {}
+    operators: dict[str, TableOperator] = {}
     for calls in zip(*runs, strict=True):
         first = calls[0]
         if first.phase == "optimizer":
@@ -50,8 +50,8 @@ def _merge_calls(runs: Sequence[Sequence[TracedOperator]]) -> Iterator[TableOper
         operator = TableOperator(first.phase, first.name, first.dtype, 1, inputs, outputs, first.attributes)
         key = repr(operator)
         counts[key] += 1
-        known.setdefault(key, operator)
-    for key, one in known.items():
+        operators.setdefault(key, operator)
+    for key, one in operators.items():
         yield TableOperator(one.phase, one.name, one.dtype, counts[key], one.inputs, one.outputs, one.attributes)
 
 

@@ -12,10 +12,9 @@ from whichgpu.estimate.time.lower.eager.call import IMAGE_AXES, LoweringOptions
 from whichgpu.estimate.time.lower.eager.optimizer import accumulation_op, optimizer_ops
 from whichgpu.estimate.time.lower.fused.fusion_rules import fuse
 from whichgpu.estimate.time.lower.host_calls import view_overhead, with_host_calls
-from whichgpu.estimate.time.lower.lowered import LoweredStep
 from whichgpu.estimate.time.lower.numerics import TF32_MATMUL_YEARS
 from whichgpu.estimate.time.lower.traced_model import TracedModel, traced_model
-from whichgpu.estimate.time.operators import Number, Op
+from whichgpu.estimate.time.operators import LoweredStep, Number, Op
 from whichgpu.workload.precisions import PRECISION_BY_NAME, trace_of
 from whichgpu.workload.shapes import TracedShape
 from whichgpu.workload.workload import Workload

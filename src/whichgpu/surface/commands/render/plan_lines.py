@@ -139,8 +139,8 @@ def _job(row: JobRow, currency: str, horizon: float) -> Message:
 
 def _where(row: BillRow | JobRow) -> tuple[Message | str, ...]:
     """Region, term and the day the price was seen."""
-    seen = (msg("plan.price-seen", day=row.price_observed_at),) if row.price_observed_at else ()
-    return (*((row.region,) if row.region else ()), msg(f"term.{row.term}"), *seen)
+    observed = (msg("plan.price-seen", day=row.price_observed_at),) if row.price_observed_at else ()
+    return (*((row.region,) if row.region else ()), msg(f"term.{row.term}"), *observed)
 
 
 def _cost(cost: Money | Cost) -> str:

@@ -20,12 +20,12 @@ def figures(answer: EstimateAnswer) -> list[tuple[str, Figure]]:
     if serving is None:
         return []
     between = () if has_single_token_answers(serving) else ("tpot",)
-    shown = [("ttft_no_load", serving.ttft_no_load), *(("tpot_no_load", serving.tpot_no_load) for _ in between)]
+    figures = [("ttft_no_load", serving.ttft_no_load), *(("tpot_no_load", serving.tpot_no_load) for _ in between)]
     for name in ("ttft", *between, "latency"):
-        shown += [(f"{name}_{at}", figure) for at, figure in getattr(serving, name).items()]
-    shown += [("answered_rate", serving.answered_rate), ("sustainable_rate", serving.sustainable_rate)]
+        figures += [(f"{name}_{at}", figure) for at, figure in getattr(serving, name).items()]
+    figures += [("answered_rate", serving.answered_rate), ("sustainable_rate", serving.sustainable_rate)]
     more = (("goodput", serving.goodput), ("allowed_rate", serving.allowed_rate))
-    return [*shown, *((name, figure) for name, figure in more if figure is not None)]
+    return [*figures, *((name, figure) for name, figure in more if figure is not None)]
 
 
 def has_single_token_answers(serving: ServingAnswer | None) -> bool:

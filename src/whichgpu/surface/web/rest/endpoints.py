@@ -57,19 +57,19 @@ def fields(endpoint: Endpoint) -> Mapping[str, Field]:
     command = command_of(endpoint)
     left_out = ("as_of",) if command.undated else ()
     allowed = [field for name, field in command.fields.items() if not field.is_local and name not in left_out]
-    known = {parameter_name(field): field for field in allowed}
+    fields_by_name = {parameter_name(field): field for field in allowed}
     if endpoint.rows:
-        known |= {name: Field(kind, "N", f"option.web-{name}", name=name) for name, kind in PAGING.items()}
-    return known
+        fields_by_name |= {name: Field(kind, "N", f"option.web-{name}", name=name) for name, kind in PAGING.items()}
+    return fields_by_name
 
 
 @cache
 def by_any_name(endpoint: Endpoint) -> Mapping[str, Field]:
     """Parameters of an endpoint by every name they have."""
-    known = dict(fields(endpoint))
+    fields_by_name = dict(fields(endpoint))
     for field in fields(endpoint).values():
-        known |= dict.fromkeys((field.name, *field.aliases), field)
-    return known
+        fields_by_name |= dict.fromkeys((field.name, *field.aliases), field)
+    return fields_by_name
 
 
 def parameter_name(field: Field) -> str:

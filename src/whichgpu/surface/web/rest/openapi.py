@@ -12,7 +12,7 @@ from whichgpu.base.version import __version__
 from whichgpu.surface.web.rest.answer_schemas import AnswerSchemas
 from whichgpu.surface.web.rest.endpoints import ENDPOINTS, PREFIX, Endpoint, command_of, fields
 from whichgpu.surface.web.rest.parameters import MAX_CHARACTERS
-from whichgpu.workload.kinds import Layout, Model
+from whichgpu.workload.kinds import Layout, ModelValue
 
 JSON = "application/json"
 EXAMPLES_BY_NAME: dict[str, tuple[str, ...]] = {
@@ -56,7 +56,7 @@ def document(language: Language) -> dict[str, Any]:
 
 
 def _path(endpoint: Endpoint, language: Language, answers: AnswerSchemas) -> dict[str, Any]:
-    text, known = language.text, fields(endpoint)
+    text, fields_by_name = language.text, fields(endpoint)
     word = endpoint.command.rpartition(" ")[2]
     about = {
         "summary": text(f"command.{word}.short"),
@@ -65,11 +65,11 @@ def _path(endpoint: Endpoint, language: Language, answers: AnswerSchemas) -> dic
     }
     id = endpoint.path.replace("/", "-")
     answer = answers.of(command_of(endpoint))
-    query = [_parameter(name, field, endpoint, language) for name, field in known.items()]
+    query = [_parameter(name, field, endpoint, language) for name, field in fields_by_name.items()]
     get = about | {"operationId": id, "parameters": query, "responses": _responses(language, answer=answer)}
-    names = {name: _schema(field, body=True) | {"description": _help(field, language)} for name, field in known.items()}
+    names = {name: _schema(field, body=True) | {"description": _help(field, language)} for name, field in fields_by_name.items()}
     body = {"type": "object", "properties": names, "additionalProperties": False}
-    if required := [name for name, field in known.items() if field.required]:
+    if required := [name for name, field in fields_by_name.items() if field.required]:
         body["required"] = required
     content = {JSON: {"schema": body, "example": endpoint.example}}
     post = about | {
@@ -97,7 +97,7 @@ def _help(field: Field, language: Language) -> str:
 
 def _schema(field: Field, body: bool = False) -> dict[str, Any]:
     one = _one(field)
-    if body and isinstance(field.kind, Pairs | Layout | Model):
+    if body and isinstance(field.kind, Pairs | Layout | ModelValue):
         one = {"anyOf": [*one.get("anyOf", [one]), {"type": "object"}]}
     if body and field.is_list:
         return {"anyOf": [one, {"type": "array", "items": one}]}

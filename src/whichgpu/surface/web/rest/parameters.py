@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import date
 from typing import Any
 
@@ -40,26 +40,28 @@ def from_body(body: bytes) -> Values:
     from whichgpu.workload.model_files.json_text import read_object
 
     try:
-        given = read_object(body.decode("utf-8"))
+        document = read_object(body.decode("utf-8"))
     except (ValueError, RecursionError) as problem:
         raise UsageError("bad-json", msg("error.bad-json", why=str(problem)[:200]), msg("hint.request")) from problem
-    return {name: [value] for name, value in given.items() if value is not None}
+    return {name: [value] for name, value in document.items() if value is not None}
 
 
 def request_of(endpoint: Endpoint, values: Values) -> dict[str, Any]:
     """Request of an endpoint; an unknown parameter, or two values where one is taken, is an error."""
-    known = by_any_name(endpoint)
-    catalog = _catalog(values)
+    fields_by_name = by_any_name(endpoint)
+    as_known = values.get(AS_KNOWN)
+    # The catalog in which the command will look models up, so that they are checked in the same one.
+    catalog = catalog_as_known(parse_as_known(str(as_known[0]), date.today()) if as_known else None)
     request: dict[str, Any] = {}
-    for name, given in values.items():
-        field = known.get(name)
+    for name, texts in values.items():
+        field = fields_by_name.get(name)
         if field is None:
             raise unknown_word("field", name[:80], tuple(fields(endpoint)))
         if endpoint.rows and field.name in PAGING:
             continue
         if field.name in request:
             raise UsageError("given-twice", msg("error.given-twice", name=name), msg("hint.given-twice"))
-        request[field.name] = _with_permitted_model(field, _value(field, given), catalog)
+        request[field.name] = _with_permitted_model(field, _value(field, texts), catalog)
     if missing := next((name for name, field in fields(endpoint).items() if field.required and field.name not in request), None):
         raise UsageError("missing-field", msg("error.missing-field", name=missing), msg("hint.missing-parameter"))
     return request
@@ -75,32 +77,27 @@ def _paging(name: str, endpoint: Endpoint, values: Values) -> int | None:
     if name not in values:
         return None
     try:
-        number: int = read_field(fields(endpoint)[name], values[name][-1])
+        return int(read_field(fields(endpoint)[name], values[name][-1]))
     except InvalidValue as refused:
         raise invalid_field(name, values[name][-1], refused) from refused
-    return number
 
 
-def _value(field: Field, given: Sequence[Any]) -> Any:
+def _value(field: Field, values: Sequence[Any]) -> Any:
     """Value of a field, or the list of values where it takes several: repeated, as a list or with commas between."""
     name = parameter_name(field)
-    for value in given:
+    for value in values:
         if isinstance(value, str) and len(value) > MAX_CHARACTERS:
             raise invalid_field(name, value, InvalidValue(msg("wants.text", longest=MAX_CHARACTERS)))
     if not field.is_list or isinstance(field.kind, Span):
-        if len(given) > 1:
+        if len(values) > 1:
             raise UsageError("given-twice", msg("error.given-twice", name=name), msg("hint.given-twice"))
-        return given[0]
-    items = [part for value in given for one in _each(value) for part in _parts(one)]
+        return values[0]
+    items = [part for value in values for one in (value if isinstance(value, list) else (value,)) for part in _parts(one)]
     if any(isinstance(item, (*COLLECTION_TYPES,)) for item in items):
-        raise invalid_field(name, given[0], InvalidValue(msg("wants.one-value")))  # A list inside a list.
+        raise invalid_field(name, values[0], InvalidValue(msg("wants.one-value")))  # A list inside a list.
     if len(items) > max_items(field):
         raise invalid_field(name, ",".join(map(str, items[:9])), InvalidValue(msg("wants.names", most=max_items(field))))
     return items
-
-
-def _each(value: Any) -> Sequence[Any]:
-    return value if isinstance(value, list) else (value,)
 
 
 def _parts(value: Any) -> Sequence[Any]:
@@ -108,12 +105,6 @@ def _parts(value: Any) -> Sequence[Any]:
     if not isinstance(value, str) or value.lstrip().startswith("{"):
         return (value,)
     return [part.strip() for part in value.split(",") if part.strip()]
-
-
-def _catalog(values: Mapping[str, Sequence[Any]]) -> Catalog:
-    """Catalog in which the command will look models up, so that they are checked in the same one."""
-    given = values.get(AS_KNOWN)
-    return catalog_as_known(parse_as_known(str(given[0]), date.today()) if given else None)
 
 
 def _with_permitted_model(field: Field, value: Any, catalog: Catalog) -> Any:

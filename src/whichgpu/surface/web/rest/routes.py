@@ -12,16 +12,16 @@ from starlette.routing import Route
 
 from whichgpu.surface.web.reader_language import language_of
 from whichgpu.surface.web.request_body import json_body
-from whichgpu.surface.web.responses import Refusal, answer_response, json_response
+from whichgpu.surface.web.responses import HttpRefusal, answer_response, json_response
 from whichgpu.surface.web.rest.endpoints import ALIASES, BY_PATH, PREFIX
 from whichgpu.surface.web.routes import Endpoint, ask_worker, endpoint, service_of
 from whichgpu.surface.web.server.gate import check_change_header
-from whichgpu.surface.web.server.jobs import COMMANDS, FILES, FINISHED_STATES, Job
+from whichgpu.surface.web.server.jobs import COMMANDS, FILES, FINISHED_STATES, WebJob
 from whichgpu.surface.web.server.service import Service, client_of
 
 METHODS = ["GET", "POST"]
 EVENTS = "text/event-stream"
-MAX_REQUESTS = 20_000
+MAX_REQUESTS = 20_000  # requests of one job (assumed)
 FAILURE_STATUSES = {"too-long": 422, "job-cancelled": 409}  # of jobs without an answer
 
 
@@ -88,18 +88,18 @@ async def new_job(request: Request) -> Response:
 def _job_question(body: bytes, service: Service) -> dict[str, Any]:
     """Question in a job's body: an endpoint, or a list of requests to estimate."""
     try:
-        given = json.loads(body)
+        document = json.loads(body)
     except (ValueError, RecursionError):
-        raise Refusal(400, "bad-job", None, commands=COMMANDS) from None
-    if not isinstance(given, dict) or given.get("command") not in COMMANDS:
-        raise Refusal(400, "bad-job", None, commands=COMMANDS)
-    command = given.pop("command")
-    if command == "estimate" and isinstance(given.get("requests"), list):
-        if not 1 <= len(given["requests"]) <= MAX_REQUESTS:
-            raise Refusal(400, "many-requests", None, most=f"{MAX_REQUESTS:,}")
-        return {"kind": "requests", "requests": given["requests"]}
-    files = {name: str(service.uploads.path(str(given.pop(name)))) for name in FILES if name in given}
-    return {"kind": "rest", "endpoint": command, "body": json.dumps(given).encode(), "files": files}
+        raise HttpRefusal(400, "bad-job", None, commands=COMMANDS) from None
+    if not isinstance(document, dict) or document.get("command") not in COMMANDS:
+        raise HttpRefusal(400, "bad-job", None, commands=COMMANDS)
+    command = document.pop("command")
+    if command == "estimate" and isinstance(document.get("requests"), list):
+        if not 1 <= len(document["requests"]) <= MAX_REQUESTS:
+            raise HttpRefusal(400, "many-requests", None, most=f"{MAX_REQUESTS:,}")
+        return {"kind": "requests", "requests": document["requests"]}
+    files = {name: str(service.uploads.path(str(document.pop(name)))) for name in FILES if name in document}
+    return {"kind": "rest", "endpoint": command, "body": json.dumps(document).encode(), "files": files}
 
 
 async def job_state(request: Request, id: str) -> Response:
@@ -122,15 +122,15 @@ async def job_result(request: Request, id: str) -> Response:
     if job.answer is not None:
         return answer_response(request, job.answer)
     if job.state not in FINISHED_STATES:
-        raise Refusal(404, "job-unfinished", {"Retry-After": "1"})
+        raise HttpRefusal(404, "job-unfinished", {"Retry-After": "1"})
     seconds = f"{service_of(request).limits.job_seconds:g}"
-    raise Refusal(FAILURE_STATUSES.get(job.problem or "", 500), job.problem or "lost", None, seconds=seconds)
+    raise HttpRefusal(FAILURE_STATUSES.get(job.problem or "", 500), job.problem or "lost", None, seconds=seconds)
 
 
 async def follow_job(request: Request, id: str) -> Response:
     """Progress of a job as server-sent events."""
     if request.method == "HEAD":  # Starlette adds HEAD to every GET route, and a stream has no end to wait for.
-        raise Refusal(405, "method", {"Allow": "GET"}, method=request.method)
+        raise HttpRefusal(405, "method", {"Allow": "GET"}, method=request.method)
     service = service_of(request)
     job = service.jobs.get(id)
     service.add_stream(client_of(request))
@@ -138,7 +138,7 @@ async def follow_job(request: Request, id: str) -> Response:
     return StreamingResponse(_events(job, service, client_of(request)), media_type=EVENTS, headers=headers)
 
 
-async def _events(job: Job, service: Service, client: str) -> AsyncIterator[bytes]:
+async def _events(job: WebJob, service: Service, client: str) -> AsyncIterator[bytes]:
     try:
         async for name, document in service.jobs.follow(job):
             yield f"event: {name}\ndata: {json.dumps(document)}\n\n".encode() if name else b": waiting\n\n"

@@ -62,8 +62,8 @@ class AnswerCache:
             self.put(key, answer)
             return answer
         finally:
-            known = self._pending.get(key)
-            if known is not None and known.task is asyncio.current_task():
+            pending = self._pending.get(key)
+            if pending is not None and pending.task is asyncio.current_task():
                 del self._pending[key]
 
     def put(self, key: Hashable, answer: Answer) -> None:

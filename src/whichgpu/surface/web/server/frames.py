@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-LENGTH_BYTES = 4
+LENGTH_BYTES = 4  # bytes before each frame that state its length
 Question = Mapping[str, Any]  # what a worker is asked: its `kind`, and values by name
 
 

@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from whichgpu.surface.web.responses import Refusal, refusal_response
+from whichgpu.surface.web.responses import HttpRefusal, refusal_response
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 COOKIE = "whichgpu-token"
@@ -75,10 +75,10 @@ class Gate:
         request = Request(scope, receive)
         try:
             response = self._check(request)
-        except Refusal as refusal:
+        except HttpRefusal as refusal:
             response = refusal_response(request, refusal)
         except Exception:  # A malformed request must still get an answer.
-            response = refusal_response(request, Refusal(400, "bad-request"))
+            response = refusal_response(request, HttpRefusal(400, "bad-request"))
         if response is None:
             await self._app(scope, receive, send_with_headers)
         else:
@@ -87,7 +87,7 @@ class Gate:
     def _check(self, request: Request) -> Response | None:
         """None where the request may pass; a response where the gate answers itself."""
         if request.method not in (*READS, *CHANGES):
-            raise Refusal(405, "method", {"Allow": ", ".join((*READS, *CHANGES))}, method=request.method[:20])
+            raise HttpRefusal(405, "method", {"Allow": ", ".join((*READS, *CHANGES))}, method=request.method[:20])
         self._check_host(request)
         if self._rules.token is not None and (response := self._check_token(request, self._rules.token)) is not None:
             return response
@@ -97,12 +97,12 @@ class Gate:
     def _check_host(self, request: Request) -> None:
         hosts = request.headers.getlist("host")
         if len(hosts) != 1 or _host(hosts[0]) not in self._rules.hosts:
-            raise Refusal(421, "host", None, host=(hosts or ["–"])[0][:80])
+            raise HttpRefusal(421, "host", None, host=(hosts or ["–"])[0][:80])
 
     def _check_token(self, request: Request, token: str) -> Response | None:
         """Check the token; one in the URL that opens a browser becomes a cookie and leaves the URL."""
-        given = request.query_params.get("token")
-        if given is not None and request.method == "GET" and _same(given, token):
+        presented = request.query_params.get("token")
+        if presented is not None and request.method == "GET" and _same(presented, token):
             rest = [(name, value) for name, value in request.query_params.multi_items() if name != "token"]
             target = request.url.path + (f"?{urlencode(rest)}" if rest else "")
             response = Response(None, 303, {"Location": "/" + target.lstrip("/\\"), "Cache-Control": "no-store"})
@@ -113,28 +113,28 @@ class Gate:
             return None
         if _same(_cookie(request), token):
             return None
-        raise Refusal(401, "token", {"WWW-Authenticate": "Bearer"})
+        raise HttpRefusal(401, "token", {"WWW-Authenticate": "Bearer"})
 
     def _check_origin(self, request: Request) -> None:
         site = request.headers.get("sec-fetch-site", "none")
         is_link = request.headers.get("sec-fetch-mode") == "navigate" and request.method in READS
         if site not in ("none", "same-origin") and not is_link:
-            raise Refusal(403, "origin")
+            raise HttpRefusal(403, "origin")
         if request.method in READS:
             return
         origin = request.headers.get("origin")
         if origin is not None and urlsplit(origin).netloc.lower() != request.headers["host"].lower():
-            raise Refusal(403, "origin")
+            raise HttpRefusal(403, "origin")
 
 
 def check_change_header(request: Request) -> None:
     """Require the header that changes of state must have."""
     if CHANGE_HEADER not in request.headers:
-        raise Refusal(403, "mark", None, header="X-Whichgpu: 1")
+        raise HttpRefusal(403, "mark", None, header="X-Whichgpu: 1")
 
 
-def _same(given: str, token: str) -> bool:
-    return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), token.encode())
+def _same(presented: str, token: str) -> bool:
+    return hmac.compare_digest(presented.encode("utf-8", "surrogatepass"), token.encode())
 
 
 def _cookie(request: Request) -> str:

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from whichgpu.surface.web.responses import Refusal
+from whichgpu.surface.web.responses import HttpRefusal
 from whichgpu.surface.web.rest.endpoints import PREFIX
 from whichgpu.surface.web.server.frames import Question
 from whichgpu.surface.web.server.limits import Limits
@@ -18,12 +18,12 @@ from whichgpu.surface.web.server.pool import Worker, WorkerLost, WorkerSettings
 
 COMMANDS = ("estimate", "recommend", "plan")  # endpoints that may run as a job
 FILES = ("trace",)  # fields that name an upload
-HEARTBEAT_SECONDS = 10.0
+HEARTBEAT_SECONDS = 10.0  # between two events of a silent stream (assumed; proxies close idle ones after 30 s or more)
 FINISHED_STATES = ("done", "failed", "cancelled")
 
 
 @dataclass(slots=True, eq=False)
-class Job:
+class WebJob:
     """A question being computed or finished."""
 
     id: str
@@ -58,37 +58,37 @@ class Jobs:
 
     def __init__(self, limits: Limits, settings: WorkerSettings, start: Callable[..., Any] = Worker.start) -> None:
         self._limits, self._settings, self._start = limits, settings, start
-        self._known: dict[str, Job] = {}
+        self._known: dict[str, WebJob] = {}
         self._running = asyncio.Semaphore(limits.jobs_running)
 
-    def add(self, question: Question, client: str) -> Job:
-        """Start a new job; `Refusal` where the client or the server has too many."""
+    def add(self, question: Question, client: str) -> WebJob:
+        """Start a new job; `HttpRefusal` where the client or the server has too many."""
         self._delete_expired()
         unfinished = [job for job in self._known.values() if job.state not in FINISHED_STATES]
         if sum(job.client == client for job in unfinished) >= self._limits.client_jobs:
-            raise Refusal(429, "many-jobs", {"Retry-After": "30"}, n=self._limits.client_jobs)
+            raise HttpRefusal(429, "many-jobs", {"Retry-After": "30"}, n=self._limits.client_jobs)
         if len(self._known) >= self._limits.jobs and not self._make_room():
-            raise Refusal(503, "jobs-full", {"Retry-After": "60"})
-        job = Job(secrets.token_urlsafe(12), client, question)
+            raise HttpRefusal(503, "jobs-full", {"Retry-After": "60"})
+        job = WebJob(secrets.token_urlsafe(12), client, question)
         self._known[job.id] = job
         job.task = asyncio.ensure_future(self._run(job))
         return job
 
-    def get(self, id: str) -> Job:
+    def get(self, id: str) -> WebJob:
         """Job by its id."""
         self._delete_expired()
         if id not in self._known:
-            raise Refusal(404, "job")
+            raise HttpRefusal(404, "job")
         return self._known[id]
 
-    def cancel(self, job: Job) -> None:
+    def cancel(self, job: WebJob) -> None:
         """Stop an unfinished job and its process."""
         if job.state not in FINISHED_STATES and job.task is not None:
             job.task.cancel()
             job.problem = "job-cancelled"
             job.update("cancelled")
 
-    async def follow(self, job: Job) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+    async def follow(self, job: WebJob) -> AsyncIterator[tuple[str, dict[str, Any]]]:
         """Yield events of a job until it is finished, with empty ones as heartbeats."""
         while True:
             changed = job.changed
@@ -109,7 +109,7 @@ class Jobs:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _run(self, job: Job) -> None:
+    async def _run(self, job: WebJob) -> None:
         worker: Worker | None = None
         try:
             async with self._running, asyncio.timeout(self._limits.job_seconds):

@@ -102,8 +102,7 @@ class Worker:
         reply = await self._receive(progress)
         self.answers += 1
         self.bytes = reply["bytes"]
-        answer: dict[str, Any] = reply["answer"]
-        return answer
+        return dict(reply["answer"])
 
     def processor_use(self) -> ProcessorUse:
         """Processor time so far, and whether it wants more; zero where the system does not say."""
@@ -185,7 +184,7 @@ class WaitingQueue:
         return None
 
 
-class Pool:
+class WorkerPool:
     """A fixed number of workers, replaced when they die."""
 
     def __init__(

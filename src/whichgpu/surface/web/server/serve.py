@@ -16,7 +16,7 @@ from whichgpu.surface.web.server.connections import RequestTracker, bound_connec
 from whichgpu.surface.web.server.gate import AccessRules
 from whichgpu.surface.web.server.service import Service
 
-MIN_TOKEN_CHARACTERS = 16
+MIN_TOKEN_CHARACTERS = 16  # of an access token (assumed too long to guess)
 
 
 def check_binding(host: str, token: str | None) -> None:

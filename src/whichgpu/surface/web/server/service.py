@@ -15,12 +15,12 @@ from typing import Any
 
 from starlette.requests import Request
 
-from whichgpu.surface.web.responses import Refusal
+from whichgpu.surface.web.responses import HttpRefusal
 from whichgpu.surface.web.server.cache import Answer, AnswerCache
 from whichgpu.surface.web.server.frames import Question
 from whichgpu.surface.web.server.jobs import Jobs
 from whichgpu.surface.web.server.limits import Limits
-from whichgpu.surface.web.server.pool import WORKER, Pool, PoolBusy, TimeLimitExceeded, WorkerLost, WorkerSettings
+from whichgpu.surface.web.server.pool import WORKER, PoolBusy, TimeLimitExceeded, WorkerLost, WorkerPool, WorkerSettings
 from whichgpu.surface.web.uploads import Uploads
 from whichgpu.surface.web.vega_bundle import is_cached
 from whichgpu.surface.web.views import PAGES
@@ -55,10 +55,10 @@ class Service:
         self.limits, self._draws = limits, draws
         count = workers or max(2, min(8, os.cpu_count() or 2))
         settings = WorkerSettings(warm, limits.worker_address_bytes, module=module, catalog=catalog, allowed=allowed)
-        self.pool = Pool(count, settings, limits, self._cache_warm_answer)
+        self.pool = WorkerPool(count, settings, limits, self._cache_warm_answer)
         # vl-convert needs much address space, and its start must not delay an answer.
         chart_settings = WorkerSettings(nice=CHART_WORKER_NICE, allowed=allowed, catalog=catalog)
-        self.chart_pool = Pool(1, chart_settings, replace(limits, answer_seconds=limits.picture_seconds))
+        self.chart_pool = WorkerPool(1, chart_settings, replace(limits, answer_seconds=limits.picture_seconds))
         self.answers = AnswerCache(limits.cache_bytes, limits.cache_entries)
         self.jobs = Jobs(limits, replace(settings, warm=(), nice=JOB_NICE))
         self.uploads = Uploads(limits)
@@ -83,7 +83,7 @@ class Service:
         """Cache every page as first opened and the chart script; once quiet, warm up the chart worker."""
         if not self._draws:
             return
-        with contextlib.suppress(Refusal):
+        with contextlib.suppress(HttpRefusal):
             for name in PAGES:
                 await self.ask(page_question(name), "")
             await self.ask({"kind": "script"}, "", drawing=not is_cached())
@@ -95,9 +95,9 @@ class Service:
         return self.answers.get(_key({**question, "stamp": self._data_stamp()}))
 
     def add_stream(self, client: str) -> None:
-        """Count a follower of a job; `Refusal` where there are too many."""
+        """Count a follower of a job; `HttpRefusal` where there are too many."""
         if self._streams[client] >= self.limits.client_streams or self._streams.total() >= self.limits.streams:
-            raise Refusal(429, "many-streams", {"Retry-After": "10"})
+            raise HttpRefusal(429, "many-streams", {"Retry-After": "10"})
         self._streams[client] += 1
 
     def remove_stream(self, client: str) -> None:
@@ -110,7 +110,7 @@ class Service:
         question = {**question, "stamp": self._data_stamp()}
         key = _key(question)
         if self._waiting[client] >= self.limits.client_waiting:
-            raise Refusal(429, "many-questions", {"Retry-After": "2"}, n=self.limits.client_waiting)
+            raise HttpRefusal(429, "many-questions", {"Retry-After": "2"}, n=self.limits.client_waiting)
         self._waiting[client] += 1
         try:
             if drawing:
@@ -118,11 +118,11 @@ class Service:
             pool = self.chart_pool if drawing else self.pool
             return await self.answers.answer(key, lambda: pool.ask(question, client))
         except PoolBusy:
-            raise Refusal(503, "busy", {"Retry-After": "5"}) from None
+            raise HttpRefusal(503, "busy", {"Retry-After": "5"}) from None
         except TimeLimitExceeded:
-            raise Refusal(422, "too-long", None, seconds=f"{self.limits.answer_seconds:g}") from None
+            raise HttpRefusal(422, "too-long", None, seconds=f"{self.limits.answer_seconds:g}") from None
         except WorkerLost:
-            raise Refusal(500, "lost") from None
+            raise HttpRefusal(500, "lost") from None
         finally:
             self._asked_at = time.monotonic()
             self._waiting[client] -= 1

@@ -13,13 +13,13 @@ import signal
 import sys
 from typing import Any, BinaryIO
 
-from whichgpu.base.messages import Language, language
+from whichgpu.base.messages import language
 from whichgpu.surface.web.command_replies import HttpReply, forget_catalogs, internal_error, use_catalog_folder
 from whichgpu.surface.web.model_guard import allow_models
 from whichgpu.surface.web.server.frames import pack_frame, read_frame
 
 MIN_PACKED_BYTES = 1024  # shorter answers are not compressed
-COMPRESSION_LEVEL = 5
+COMPRESSION_LEVEL = 5  # of gzip, 1 to 9 (assumed balance of time and size)
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 
@@ -84,19 +84,15 @@ def _answer(question: dict[str, Any], out: BinaryIO) -> HttpReply:
         out.flush()
 
     try:
-        return _dispatch(question, reader_language, progress)
+        from whichgpu.surface.web.worker_answers import ANSWERS  # Slow to load.
+
+        return ANSWERS[question["kind"]](question, reader_language, progress)
     except Exception as problem:
         if os.environ.get("WHICHGPU_DEBUG"):
             import traceback
 
             traceback.print_exc()
         return internal_error(problem, reader_language)
-
-
-def _dispatch(question: dict[str, Any], language: Language, progress: Any) -> HttpReply:
-    from whichgpu.surface.web.worker_answers import ANSWERS  # Slow to load.
-
-    return ANSWERS[question["kind"]](question, language, progress)
 
 
 def _encoded(reply: HttpReply, lang: str | None = None) -> dict[str, Any]:

@@ -12,19 +12,8 @@ from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.messages import Language
 from whichgpu.base.units import format_seconds
 from whichgpu.estimate.time.accuracy_pairs import PAIR_COLUMNS, AccuracyPair, accuracy_pairs
-from whichgpu.surface.charts.parts import (
-    COLOURS,
-    INK,
-    SECONDS,
-    SOFT,
-    coloured,
-    decades,
-    picture,
-    quantity,
-    row_names,
-    shaped,
-    tips,
-)  # fmt: skip
+from whichgpu.surface.charts.palette import COLOURS, INK, SECONDS, SOFT
+from whichgpu.surface.charts.parts import coloured, decades, picture, quantity, row_names, shaped, tips
 from whichgpu.surface.web.command_replies import catalog
 from whichgpu.surface.web.page import Page, PageContent, error_content, view
 from whichgpu.surface.web.views.forms import Form
@@ -37,14 +26,14 @@ TASKS = ("train", "forward", "prefill", "decode", "generate")
 
 
 @cache
-def _known(key: str) -> tuple[str, ...]:
+def _values(key: str) -> tuple[str, ...]:
     return tuple(sorted({getattr(pair, key) for pair in accuracy_pairs()}))
 
 
 @view(
     "accuracy",
     extra={
-        "gpu": Field(Names("gpus")), "task": Field(Words("task", partial(_known, "task"), many=True)), "source": Field(Names()),
+        "gpu": Field(Names("gpus")), "task": Field(Words("task", partial(_values, "task"), many=True)), "source": Field(Names()),
         "by": Field(Words("group", KEYS)), "worst": Field(Plain(), "N"),
     },
     defaults={"by": "gpu", "worst": "15"},
@@ -74,7 +63,7 @@ def accuracy(page: Page) -> PageContent:
 
 def _group_name(by: str, group: str, language: Language) -> str:
     id = f"web.{by}-{group}"
-    return language.text(f"web.{by}-{group}") if id in language else group
+    return language.text(id) if id in language else group
 
 
 def _case(pair: AccuracyPair, names: dict[str, str], language: Language) -> dict[str, Any]:
@@ -166,7 +155,7 @@ def _form(page: Page) -> dict[str, Any]:
     return {
         "gpu": form.field("gpu"),
         "task": form.field("task", "checks"),
-        "source": form.field("source", known="sources"),
+        "source": form.field("source", completions="sources"),
         "by": form.field("by"),
-        "sources": _known("source"),
+        "sources": _values("source"),
     }

@@ -28,7 +28,7 @@ DEFAULT_GPUS = (
     "rtx-4060-ti-16gb", "l4", "rtx-4090", "rtx-5090", "a100-sxm-40gb", "l40s", "a100-sxm-80gb", "h100-sxm", "h200-sxm", "b200",
     "mi300x",
 )  # fmt: skip
-MAX_BARS = 16
+MAX_BARS = 16  # GPUs in the chart of a page
 TRAINING = "train finetune"
 MARKS = {"fits": "✓", "tight": "≈", "no": "✕"}
 
@@ -87,7 +87,7 @@ def _form(page: Page) -> dict[str, Any]:
     form = Form(page)
     sliders = (("batch", 1, 10), ("seq_in", 16, 13), ("seq_out", 16, 11))  # field, lowest value, octaves above it
     return {
-        "model": form.field("model", known="models"),
+        "model": form.field("model", completions="models"),
         "task": form.field("task", choices=RUN_TASKS),
         "sliders": [(form.field(name, "number"), low, octaves) for name, low, octaves in sliders],
         "precision": form.field("precision", "radios", ("fp32", "bf16", "fp8", "int8", "int4")),

@@ -36,7 +36,7 @@ class FormField:
     choices: tuple[Choice, ...] = ()
     example: str = ""
     hint: str = ""
-    known: str = ""  # id of the list of names that completes it
+    completions: str = ""  # id of the list of names that completes it
     only: str = ""
 
 
@@ -59,7 +59,7 @@ class Form:
         value = self.page.state[name]
         dashed = name.replace("_", "-")
         hint, complete = f"web.hint-{dashed}", getattr(declared.kind, "complete", "")
-        usual = {"example": declared.example or EXAMPLES.get(name, ""), "known": complete if complete in DATALISTS else ""}
+        usual = {"example": declared.example or EXAMPLES.get(name, ""), "completions": complete if complete in DATALISTS else ""}
         return FormField(
             name,
             language.text(f"web.field-{dashed}"),

@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qsl
 
 from whichgpu.api.facts import catalog as verbs
 from whichgpu.api.request.catalog import GpusRequest
 from whichgpu.api.request.field import Field
 from whichgpu.api.request.kinds import Names, Plain
-from whichgpu.api.workloads.compare import compare_hardware
+from whichgpu.api.workloads.compare import Comparison, compare_hardware
 from whichgpu.base.codec import columns as columns_of
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.messages import Language
 from whichgpu.base.names import unknown_word
 from whichgpu.catalog.gpu import PEAKS, Gpu
 from whichgpu.surface.cells import cell_text, chosen_columns, flat_rows, heading, with_sort_field
-from whichgpu.surface.charts.parts import MAX_LINES, PLAIN, coloured, dashed, decades, picture, quantity, tips
+from whichgpu.surface.charts.palette import THREE_DIGITS
+from whichgpu.surface.charts.parts import MAX_LINES, coloured, dashed, decades, picture, quantity, tips
 from whichgpu.surface.commands.compare import GPU_FACTS
 from whichgpu.surface.web.command_replies import catalog
 from whichgpu.surface.web.page import Page, PageContent, error_content, view
 from whichgpu.surface.web.views.forms import Form
 from whichgpu.surface.web.views.shared import context_of, page_words, sort_order
-
-if TYPE_CHECKING:
-    from whichgpu.api.workloads.compare import Comparison
 
 COLUMNS = (
     "name", "architecture", "memory_bytes", "memory_bandwidth", "peaks.bf16", "peaks.fp16", "peaks.fp8", "tdp_watts",
@@ -84,8 +82,8 @@ def _side_by_side(comparison: Comparison, language: Language) -> dict[str, Any]:
 
 def _roofline_gpus(gpus: Sequence[Gpu]) -> list[Gpu]:
     """Well-known GPUs among those shown, or the first."""
-    known = [gpu for id in ROOFLINE_GPUS for gpu in gpus if gpu.id == id]
-    return known or list(gpus[:MAX_LINES])
+    common = [gpu for id in ROOFLINE_GPUS for gpu in gpus if gpu.id == id]
+    return common or list(gpus[:MAX_LINES])
 
 
 def roofline(gpus: Sequence[Gpu], dtype: str, language: Language) -> dict[str, Any]:
@@ -101,8 +99,10 @@ def roofline(gpus: Sequence[Gpu], dtype: str, language: Language) -> dict[str, A
         for work in sorted({*INTENSITIES, peak / gpu.memory_bandwidth})
     ]
     names = [gpu.name for gpu, _ in lines]
-    x = quantity("intensity", text("web.axis-intensity"), log=True, axis={"format": PLAIN, "values": decades(0.1, 1e4)})
-    y = quantity("rate", text("web.axis-rate", dtype=dtype), log=True, axis={"format": PLAIN, "values": decades(0.01, 1e5)})
+    x = quantity("intensity", text("web.axis-intensity"), log=True, axis={"format": THREE_DIGITS, "values": decades(0.1, 1e4)})
+    y = quantity(
+        "rate", text("web.axis-rate", dtype=dtype), log=True, axis={"format": THREE_DIGITS, "values": decades(0.01, 1e5)}
+    )
     return picture(
         text("web.described-roofline", n=len(names), names=tuple(names), dtype=dtype),
         340,

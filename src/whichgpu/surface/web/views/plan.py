@@ -20,7 +20,6 @@ from whichgpu.surface.web.views.shared import context_of, page_words
 
 DEFAULT_SERVER_GPU = "H100 SXM"
 SOLVER_SECONDS = 4.0  # time limit of a page's plan; the gap reached by then is shown
-HOURS = 24
 
 
 @view(
@@ -33,7 +32,8 @@ HOURS = 24
 def plan(page: Page) -> PageContent:
     """The fleet and its bill, or the server and its latencies."""
     is_fleet = page.state["what"] != "server"
-    command = ("plan", _fleet_request(page)) if is_fleet else ("estimate", _server_request(page))
+    fleet_request = page.request(PlanRequest, "what") | {"what": page.state["model"]}
+    command = ("plan", fleet_request) if is_fleet else ("estimate", _server_request(page))
     context: dict[str, Any] = {
         "form": _form(page), "answer": None, "error": None, "fleet": is_fleet, "traced": command[0], **page_words(page.language),
     }  # fmt: skip
@@ -54,10 +54,6 @@ def plan(page: Page) -> PageContent:
     return PageContent("plan.html", context, command, charts)
 
 
-def _fleet_request(page: Page) -> dict[str, Any]:
-    return page.request(PlanRequest, "what") | {"what": page.state["model"]}
-
-
 def _server_request(page: Page) -> dict[str, Any]:
     """The load on one server; prices and constraints of a fleet are not part of it."""
     fleet_only = page_fields(PlanRequest).keys() - page_fields(EstimateRequest).keys()
@@ -68,10 +64,10 @@ def _form(page: Page) -> dict[str, Any]:
     form = Form(page)
     return {
         "what": form.field("what"),
-        "model": form.field("model", known="models"),
-        "gpu": form.field("gpu", known="gpus"),
+        "model": form.field("model", completions="models"),
+        "gpu": form.field("gpu", completions="gpus"),
         "hourly": form.field("hourly"),
-        "hours": range(HOURS),
+        "hours": range(24),
         "work": form.fields("rate", "seq_in", "seq_out", "ttft_max", "tpot_max"),
         "fleet": form.fields("provider", "region", "budget", "owned", "as_of"),
         "term": form.field("term"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from whichgpu.api.context import Context
 from whichgpu.api.prices import offers as verbs
@@ -24,9 +24,6 @@ from whichgpu.surface.web.command_replies import catalog
 from whichgpu.surface.web.page import Page, PageContent, error_content, view
 from whichgpu.surface.web.views.forms import Form
 from whichgpu.surface.web.views.shared import context_of, page_words, sort_order
-
-if TYPE_CHECKING:
-    from whichgpu.api.prices.offers import OffersAnswer
 
 MAX_ROWS = 2000  # of a page
 CURRENCIES = ("USD", "EUR", "GBP", "JPY", "KRW", "INR", "CNY", "CAD", "AUD", "CHF", "SGD")
@@ -89,7 +86,7 @@ def _history(state: dict[str, Any]) -> HistoryAnswer | None:
         return None
 
 
-def _columns(answer: OffersAnswer, per: str, language: Language) -> list[Column]:
+def _columns(answer: verbs.OffersAnswer, per: str, language: Language) -> list[Column]:
     return [
         COMMON["machine"],
         COMMON["gpu-hour"],

@@ -58,7 +58,7 @@ def _form(page: Page) -> dict[str, Any]:
     tasks = {name: " ".join(task for task, names in TASK_FIELDS.items() if name in names) for name in WORK_FIELDS}
     return {
         "task": form.field("task", choices=RUN_TASKS),
-        "model": form.field("model", known="models"),
+        "model": form.field("model", completions="models"),
         "any_model": form.field("any_model"),
         "work": [form.field(name, only=tasks[name]) for name in WORK_FIELDS],
         "how": form.fields("precision", "engine"),

@@ -31,17 +31,14 @@ def single_file(html: str, charts: Mapping[str, dict[str, Any]]) -> str:
     """Convert a page's HTML and charts to one file."""
 
     def draw(match: re.Match[str]) -> str:
-        return match[1] + (_svg(charts[match[2]]) if match[2] in charts else "") + match[3]
+        svg = import_module("vl_convert").vegalite_to_svg(charts[match[2]]) if match[2] in charts else ""
+        return f"{match[1]}{svg}{match[3]}"
 
     for pattern in (_HEAD, _DATA, _BARE, _FOLD, _CONTROLS, _BUTTONS):
         html = pattern.sub("", html)
     html = _PLOT.sub(draw, _OWN_LINK.sub(r"\1", _BRAND.sub(r'<span class="brand">\1</span>', html)))
     html = html.replace('<div class="split">', '<div class="wide">')  # There is no form beside the answer.
     return html.replace("</head>", f"{_styles()}</head>").replace('<html lang="', '<html class="js" lang="', 1)
-
-
-def _svg(spec: dict[str, Any]) -> str:
-    return str(import_module("vl_convert").vegalite_to_svg(spec))
 
 
 @cache

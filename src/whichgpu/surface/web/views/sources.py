@@ -18,7 +18,7 @@ from whichgpu.surface.web.views.shared import sort_order
 
 COLUMNS = ("id", "title", "publisher", "url", "published", "read", "recorded", "rows", "checked")
 SHOWN_COLUMNS = ("title", "publisher", "published", "read", "rows", "checked")
-MAX_ROWS = 5000
+MAX_ROWS = 5000  # rows of a page
 
 
 def _tables() -> tuple[str, ...]:

@@ -26,8 +26,8 @@ LAYER = H + 8  # the input, a mean and a deviation
 NORMED = H  # a norm's result, which the products after it keep
 
 
-def kept(shape: Transformer, precision: str = "bf16", attention: str = "flash", **run: Any) -> float:
-    return layer_block(shape, LayerRun(T, CONTEXT, attention, **run), WIDTHS[precision]).kept / T
+def saved_bytes(shape: Transformer, precision: str = "bf16", attention: str = "flash", **run: Any) -> float:
+    return layer_block(shape, LayerRun(T, CONTEXT, attention, **run), WIDTHS[precision]).saved_bytes / T
 
 
 def test_bytes_by_precision() -> None:
@@ -46,35 +46,35 @@ def test_bytes_by_precision() -> None:
 
 
 def test_a_llama_layer() -> None:
-    assert kept(TINY) == 2 * (RMS + NORMED) + FUSED + GATED
+    assert saved_bytes(TINY) == 2 * (RMS + NORMED) + FUSED + GATED
 
 
 def test_norms_by_family() -> None:
-    assert kept(PLAIN) == 2 * (LAYER + NORMED) + FUSED + GATED
+    assert saved_bytes(PLAIN) == 2 * (LAYER + NORMED) + FUSED + GATED
     wide = 256 + 4 + 256  # Gemma's weight is applied in fp32
-    assert kept(replace(TINY, model_type="gemma")) == 2 * (wide + NORMED) + FUSED + GATED
-    assert kept(replace(TINY, model_type="gemma2", norms=4)) == 2 * (wide + NORMED) + 2 * wide + FUSED + GATED
-    assert kept(replace(TINY, parallel_block=True)) == RMS + NORMED + FUSED + GATED
+    assert saved_bytes(replace(TINY, model_type="gemma")) == 2 * (wide + NORMED) + FUSED + GATED
+    assert saved_bytes(replace(TINY, model_type="gemma2", norms=4)) == 2 * (wide + NORMED) + 2 * wide + FUSED + GATED
+    assert saved_bytes(replace(TINY, parallel_block=True)) == RMS + NORMED + FUSED + GATED
     of_heads = (256 + 4 + H) + (64 + 4 + K)  # of queries and keys
-    assert kept(replace(TINY, qk_norm=True)) == 2 * (RMS + NORMED) + of_heads + FUSED + GATED
+    assert saved_bytes(replace(TINY, qk_norm=True)) == 2 * (RMS + NORMED) + of_heads + FUSED + GATED
     # BERT norms sums; what comes in is kept by the first products
-    assert kept(replace(PLAIN, model_type="bert", gated=False)) == NORMED + LAYER + NORMED + FUSED + 2 * F + LAYER
+    assert saved_bytes(replace(PLAIN, model_type="bert", gated=False)) == NORMED + LAYER + NORMED + FUSED + 2 * F + LAYER
 
 
 def test_autocast_keeps_a_narrow_copy_for_each_product() -> None:
     norm = 256 + 4 + 256  # all in fp32, the stream's width
-    assert kept(TINY, "amp-bf16") == 2 * norm + 3 * H + FUSED + 2 * H + GATED
-    assert kept(PLAIN, "amp-fp16") == 2 * (256 + 8) + 3 * H + FUSED + 2 * H + GATED
+    assert saved_bytes(TINY, "amp-bf16") == 2 * norm + 3 * H + FUSED + 2 * H + GATED
+    assert saved_bytes(PLAIN, "amp-fp16") == 2 * (256 + 8) + 3 * H + FUSED + 2 * H + GATED
 
 
 def test_in_fp32_everything_is_twice_as_wide_but_what_was_fp32_before() -> None:
-    assert kept(PLAIN, "fp32") == 2 * (256 + 8 + 256) + 2 * (FUSED - SUMS) + SUMS + 2 * GATED
-    assert kept(TINY, "fp32") == 2 * (256 + 4 + 256 + 256) + 2 * (FUSED - SUMS) + SUMS + 2 * GATED
+    assert saved_bytes(PLAIN, "fp32") == 2 * (256 + 8 + 256) + 2 * (FUSED - SUMS) + SUMS + 2 * GATED
+    assert saved_bytes(TINY, "fp32") == 2 * (256 + 4 + 256 + 256) + 2 * (FUSED - SUMS) + SUMS + 2 * GATED
 
 
 def mlp(**changed: Any) -> float:
     """What the MLP alone keeps, beside its input."""
-    return kept(replace(PLAIN, **changed)) - 2 * (LAYER + NORMED) - FUSED
+    return saved_bytes(replace(PLAIN, **changed)) - 2 * (LAYER + NORMED) - FUSED
 
 
 def test_activations_keep_what_goes_in_or_what_comes_out() -> None:
@@ -85,43 +85,43 @@ def test_activations_keep_what_goes_in_or_what_comes_out() -> None:
     assert mlp(gated=False, activation="gelu_tanh") == 5 * F
     # autocast raises to a power in fp32: x, tanh's result and one factor in fp32, the other not; the product cast again
     given = 2 * (256 + 8) + 3 * H + FUSED + H
-    assert kept(replace(PLAIN, gated=False, activation="gelu_tanh"), "amp-bf16") == given + 3 * 2 * F + F + F
+    assert saved_bytes(replace(PLAIN, gated=False, activation="gelu_tanh"), "amp-bf16") == given + 3 * 2 * F + F + F
 
 
 def test_dropout_keeps_a_byte_an_element() -> None:
     more = {name: replace(PLAIN, model_type=name, gated=False, dropout=0.1) for name in ("llama", "t5", "bart")}
-    plain = kept(replace(PLAIN, gated=False))
-    assert kept(more["llama"]) == plain + 2 * 64
-    assert kept(more["t5"]) == kept(more["bart"]) == plain + 2 * 64 + 256  # inside the MLP, too
-    assert kept(replace(PLAIN, gated=False, dropout=0.0)) == plain
+    plain = saved_bytes(replace(PLAIN, gated=False))
+    assert saved_bytes(more["llama"]) == plain + 2 * 64
+    assert saved_bytes(more["t5"]) == saved_bytes(more["bart"]) == plain + 2 * 64 + 256  # inside the MLP, too
+    assert saved_bytes(replace(PLAIN, gated=False, dropout=0.0)) == plain
 
 
 def test_scores_written_out_are_kept_in_fp32_and_as_they_are_used() -> None:
     pairs = 8 * CONTEXT
     for precision, cast in (("bf16", 2), ("fp32", 0)):
-        eager, flash = kept(PLAIN, precision, "eager"), kept(PLAIN, precision)
+        eager, flash = saved_bytes(PLAIN, precision, "eager"), saved_bytes(PLAIN, precision)
         assert eager - flash == pairs * (4 + cast) - SUMS
     dropped = replace(PLAIN, dropout=0.1)
     masks = 2 * 64
     # after dropout there is another copy, and a mask; what went in is no longer needed
-    assert kept(dropped, attention="eager") - masks == kept(PLAIN, attention="eager") + pairs
-    assert kept(dropped, "fp32", "eager") - masks == kept(PLAIN, "fp32", "eager") + pairs * (4 + 1)
+    assert saved_bytes(dropped, attention="eager") - masks == saved_bytes(PLAIN, attention="eager") + pairs
+    assert saved_bytes(dropped, "fp32", "eager") - masks == saved_bytes(PLAIN, "fp32", "eager") + pairs * (4 + 1)
 
 
 def test_gpt_2_keeps_its_joined_projection() -> None:
     gpt2 = replace(PLAIN, model_type="gpt2", kv_heads=8, gated=False)
-    assert kept(gpt2) == 2 * (LAYER + NORMED) + 3 * H + H + SUMS + 2 * F
+    assert saved_bytes(gpt2) == 2 * (LAYER + NORMED) + 3 * H + H + SUMS + 2 * F
     assert layer_block(gpt2, LayerRun(T, CONTEXT, "flash"), WIDTHS["fp32"]).weights[1] == 4 * (64 * 192 + 192)
     assert len(layer_block(gpt2, LayerRun(T, CONTEXT, "eager"), WIDTHS["fp32"]).weights) == 2 + 4 + 2
 
 
 def test_a_decoder_that_asks_an_encoder() -> None:
     """Seven tokens of the encoder for ten of the decoder."""
-    crossed = kept(PLAIN, cross_tokens=7, cross_sequence=7) * T
+    crossed = saved_bytes(PLAIN, cross_tokens=7, cross_sequence=7) * T
     encoded = 7 * (H + K + K)  # its output, once for both, and keys and values of it
-    assert crossed == kept(PLAIN) * T + T * (LAYER + NORMED + H + H + SUMS) + encoded
-    eager = kept(PLAIN, attention="eager", cross_tokens=7, cross_sequence=7) * T
-    assert eager - kept(PLAIN, attention="eager") * T == T * (LAYER + NORMED + H + H + 8 * 7 * 6) + encoded
+    assert crossed == saved_bytes(PLAIN) * T + T * (LAYER + NORMED + H + H + SUMS) + encoded
+    eager = saved_bytes(PLAIN, attention="eager", cross_tokens=7, cross_sequence=7) * T
+    assert eager - saved_bytes(PLAIN, attention="eager") * T == T * (LAYER + NORMED + H + H + 8 * 7 * 6) + encoded
 
 
 def test_latents() -> None:
@@ -129,18 +129,18 @@ def test_latents() -> None:
     shape = replace(PLAIN, mla=LatentAttention(kv_rank=16, q_rank=24, nope_dim=8, rope_dim=4, value_dim=6))
     ranks = sum(4 * rank + 4 + 2 * rank + 2 * rank for rank in (24, 16))  # normed, and kept by the product after
     heads = 2 * 8 * (12 + 12 + 6 + 6) + SUMS
-    assert kept(shape) == 2 * (LAYER + NORMED) + ranks + heads + GATED
+    assert saved_bytes(shape) == 2 * (LAYER + NORMED) + ranks + heads + GATED
     direct = replace(PLAIN, mla=LatentAttention(16, 0, 8, 4, 6))
-    assert kept(direct) == kept(shape) - (4 * 24 + 4 + 4 * 24)
+    assert saved_bytes(direct) == saved_bytes(shape) - (4 * 24 + 4 + 4 * 24)
 
 
 def test_a_mixture_keeps_the_rows_that_were_routed() -> None:
     shape = replace(PLAIN, experts=Experts(8, 2, 32))
     routed = 2 * H + 4 * 2 * (2 * 32) + 2 * H  # gathered, inside the experts, and before they are added up
-    assert kept(shape, mixture=True) == 2 * (LAYER + NORMED) + FUSED + routed
+    assert saved_bytes(shape, mixture=True) == 2 * (LAYER + NORMED) + FUSED + routed
     shared = replace(PLAIN, experts=Experts(8, 2, 32, shared_ffn=48))
-    assert kept(shared, mixture=True) - kept(shape, mixture=True) == 4 * 2 * 48
-    assert kept(shape) == kept(PLAIN)
+    assert saved_bytes(shared, mixture=True) - saved_bytes(shape, mixture=True) == 4 * 2 * 48
+    assert saved_bytes(shape) == saved_bytes(PLAIN)
 
 
 def weights(shape: Transformer, **run: Any) -> list[int]:
@@ -168,15 +168,17 @@ def test_adapters_are_all_that_is_trained() -> None:
     assert weights(TINY, **some) == [*down_up, *keys]
     rms = 256 + 4  # nothing for a weight that is frozen
     inner = 2 * 4  # of each adapter
-    assert kept(TINY, lora_rank=4) == 2 * (rms + NORMED) + FUSED + GATED + 7 * inner
+    assert saved_bytes(TINY, lora_rank=4) == 2 * (rms + NORMED) + FUSED + GATED + 7 * inner
     gemma = replace(TINY, model_type="gemma")
     assert weights(gemma, lora_rank=4) == weights(TINY, lora_rank=4)
     assert weights(gemma) == weights(TINY)
-    assert kept(TINY, **some) == 2 * rms + NORMED + FUSED + 3 * F + 2 * inner  # the MLP's products and the last one keep nothing
+    assert (
+        saved_bytes(TINY, **some) == 2 * rms + NORMED + FUSED + 3 * F + 2 * inner
+    )  # the MLP's products and the last one keep nothing
 
 
 def head(shape: Transformer, precision: str = "bf16", rank: int = 0) -> float:
-    return head_block(shape, T, WIDTHS[precision], rank).kept / T
+    return head_block(shape, T, WIDTHS[precision], rank).saved_bytes / T
 
 
 def test_the_loss_keeps_shares_of_the_vocabulary() -> None:
@@ -211,7 +213,7 @@ def test_logits_are_there_while_the_loss_runs(name: str, precision: str, widths:
 
 def test_embeddings_keep_masks_and_what_is_normed() -> None:
     def kept_of(**changed: Any) -> float:
-        return embedding_block(replace(TINY, **changed), T, WIDTHS["bf16"]).kept / T
+        return embedding_block(replace(TINY, **changed), T, WIDTHS["bf16"]).saved_bytes / T
 
     assert kept_of() == 0
     assert kept_of(positions=512, token_types=2) == 0

@@ -28,7 +28,7 @@ def peak(ledger: AllocationLog) -> int:
 def test_a_linear_layer_keeps_its_input_and_leaves_its_gradient() -> None:
     block = linear(256, 64, 32)
     assert (block.entry.size, block.exit.size) == (64 * KIB, 32 * KIB)
-    assert block.kept == 64 * KIB
+    assert block.saved_bytes == 64 * KIB
     assert block.weights == (8 * KIB,)
     ledger = AllocationLog()
     out, passed = block.forward(ledger, ledger.new(block.entry.size, "input"))
@@ -69,7 +69,7 @@ def test_autocast_keeps_a_16_bit_copy_for_each_product_of_a_32_bit_input() -> No
     exit = write.multiply(write.linear(entry, 16), write.linear(entry, 16))
     copies = 2 * (8 * 16 * 2)
     products = 2 * (8 * 16 * 2)
-    assert TapeBlock(tuple(tape.nodes), entry, exit).kept == copies + products
+    assert TapeBlock(tuple(tape.nodes), entry, exit).saved_bytes == copies + products
 
 
 def test_an_adapter_leaves_only_its_own_gradients() -> None:

@@ -27,7 +27,7 @@ def given(write: OperatorWriter, features: int = 32, width: int | None = None) -
     return write.tape.value(T * features, width or write.widths.stream)
 
 
-def kept(write: OperatorWriter) -> int:
+def saved_bytes(write: OperatorWriter) -> int:
     values = {value.id: value.size for node in write.tape.nodes for value in node.saved}
     return sum(values.values()) + sum(node.extra for node in write.tape.nodes)
 
@@ -51,7 +51,7 @@ def test_a_linear_layer(precision: str, kept_bytes: int, gradient: int, temporar
     write = writer(precision)
     out = write.linear(given(write), 48, bias=True)
     assert (out.count, out.width) == (T * 48, write.widths.compute)
-    assert kept(write) == T * 32 * kept_bytes
+    assert saved_bytes(write) == T * 32 * kept_bytes
     assert gradients(write) == [(32 * 48 + 48) * gradient]
     assert write.tape.nodes[-1].backward_temporary == (32 * 48 + 48) * temporary
     plain = writer(precision, copies=3)
@@ -64,11 +64,11 @@ def test_an_adapter_beside_a_frozen_layer() -> None:
     out = write.linear(given(write), 48, role="q")
     assert (out.count, out.width) == (T * 48, 2)
     assert gradients(write) == [32 * 4 * 2, 4 * 48 * 2]
-    assert kept(write) == T * 32 * 2 + T * 4 * 2
+    assert saved_bytes(write) == T * 32 * 2 + T * 4 * 2
     assert [node.output.count for node in write.tape.nodes] == [T * 48, T * 4, T * 48, T * 48, T * 48]
     aside = writer(lora_rank=4, targets=frozenset({"q"}))
     aside.linear(given(aside), 48, role="up")
-    assert (gradients(aside), kept(aside), aside.tape.nodes[-1].output.count) == ([], 0, T * 48)
+    assert (gradients(aside), saved_bytes(aside), aside.tape.nodes[-1].output.count) == ([], 0, T * 48)
     among = writer(lora_rank=4, targets=frozenset({"q"}))
     among.linear(given(among), 48, role="q")
     assert len(gradients(among)) == 2
@@ -78,17 +78,17 @@ def test_rms_norm_in_operators() -> None:
     write = writer()
     out = write.rms_norm(given(write))
     # an fp32 copy, one number a row, and what the weight multiplies
-    assert kept(write) == T * 32 * 4 + T * 4 + T * 32 * 2
+    assert saved_bytes(write) == T * 32 * 4 + T * 4 + T * 32 * 2
     assert gradients(write) == [32 * 2]
     assert out.width == 2
     wide = writer()
     wide.rms_norm(given(wide), wide_weight=True)
-    assert kept(wide) == 2 * T * 32 * 4 + T * 4
+    assert saved_bytes(wide) == 2 * T * 32 * 4 + T * 4
     assert gradients(wide) == [32 * 2]
     frozen = writer(lora_rank=4)
     frozen.rms_norm(given(frozen))
     assert gradients(frozen) == []
-    assert kept(frozen) == T * 32 * 4 + T * 4
+    assert saved_bytes(frozen) == T * 32 * 4 + T * 4
     wide_frozen = writer(lora_rank=4)
     wide_frozen.rms_norm(given(wide_frozen), wide_weight=True)
     assert gradients(wide_frozen) == []
@@ -98,11 +98,11 @@ def test_layer_norm_keeps_its_input_and_two_numbers_a_row() -> None:
     for precision, width, parameter in (("bf16", 2, 2), ("fp32", 4, 4), ("amp-bf16", 4, 4)):
         write = writer(precision)
         write.layer_norm(given(write))
-        assert kept(write) == T * 32 * width + 8 * T
+        assert saved_bytes(write) == T * 32 * width + 8 * T
         assert gradients(write) == [2 * 32 * parameter]
     cast = writer("amp-bf16")
     assert cast.layer_norm(given(cast, width=2)).width == 4
-    assert kept(cast) == T * 32 * 4 + 8 * T
+    assert saved_bytes(cast) == T * 32 * 4 + 8 * T
     frozen = writer(lora_rank=1)
     frozen.layer_norm(given(frozen))
     assert gradients(frozen) == []
@@ -112,9 +112,9 @@ def test_elementwise_operators() -> None:
     write = writer()
     x, y = given(write), given(write, width=4)
     assert write.add(x, y).width == 4
-    assert kept(write) == 0
+    assert saved_bytes(write) == 0
     assert write.multiply(x, y).width == 4
-    assert kept(write) == x.size + y.size
+    assert saved_bytes(write) == x.size + y.size
     assert write.cast(x, 2) is x
     assert write.cast(x, 4).size == 2 * x.size
     for name in ("keeps_input", "keeps_output", "scale"):
@@ -122,29 +122,29 @@ def test_elementwise_operators() -> None:
         value = given(one)
         made = getattr(one, name)(value)
         assert (made.count, made.width) == (value.count, value.width)
-        assert kept(one) == (0 if name == "scale" else value.size)
+        assert saved_bytes(one) == (0 if name == "scale" else value.size)
     dropped = writer()
     value = given(dropped)
     assert dropped.dropout(value, 0.0) is value
     assert dropped.dropout(value, 0.1).count == value.count
-    assert kept(dropped) == value.count  # a mask of one byte each
+    assert saved_bytes(dropped) == value.count  # a mask of one byte each
 
 
 def test_gelu_written_out() -> None:
     write = writer()
     x = given(write)
     write.gelu_tanh(x)
-    assert kept(write) == 4 * x.size  # what is cubed, what came of tanh, and both factors of the last product
+    assert saved_bytes(write) == 4 * x.size  # what is cubed, what came of tanh, and both factors of the last product
     mixed = writer("amp-bf16")
     narrow = given(mixed, width=2)
     mixed.gelu_tanh(narrow)
-    assert kept(mixed) == 4 * narrow.count + 4 * narrow.count + 2 * narrow.count + 4 * narrow.count
+    assert saved_bytes(mixed) == 4 * narrow.count + 4 * narrow.count + 2 * narrow.count + 4 * narrow.count
 
 
 def test_rotation_keeps_nothing_and_has_the_stream_s_width() -> None:
     write = writer("amp-bf16")
     out = write.rotary(given(write, width=2))
-    assert (out.count, out.width, kept(write)) == (T * 32, 4, 0)
+    assert (out.count, out.width, saved_bytes(write)) == (T * 32, 4, 0)
     assert [node.output.width for node in write.tape.nodes] == [4, 2, 4, 4]
 
 
@@ -152,14 +152,14 @@ def test_attention_fused_and_written_out() -> None:
     write = writer()
     q, k, v = given(write, Q), given(write, K), given(write, K)
     out = write.attention(q, k, v, 8, Q, "sdpa", 5)
-    assert kept(write) == q.size + k.size + v.size + out.size + 4 * T * 8
+    assert saved_bytes(write) == q.size + k.size + v.size + out.size + 4 * T * 8
     assert write.tape.nodes[-1].backward_temporary == 4 * q.count
     eager = writer()
     q, k, v = given(eager, Q), given(eager, K), given(eager, K)
     out = eager.attention(q, k, v, 8, Q, "eager", 5, 0.1)
     scores = T * 8 * 5
     # q and k, the softmax in fp32, a mask, the dropped-out shares in 16 bit, and v
-    assert kept(eager) == q.size + k.size + scores * 4 + scores + scores * 2 + v.size
+    assert saved_bytes(eager) == q.size + k.size + scores * 4 + scores + scores * 2 + v.size
     assert out.count == T * Q
 
 
@@ -191,11 +191,11 @@ def test_what_a_layer_keeps() -> None:
         T * H * 2 + (T * Q + 2 * T * K) * 2 + T * Q * 2 + 4 * T * 8
     )  # normed input is the norm's own output: counted there
     mlp = T * H * 2 + 4 * T * F * 2  # its input; gate, activated gate, up and their product
-    assert block().kept == 2 * norm + attention + mlp
+    assert block().saved_bytes == 2 * norm + attention + mlp
     dropped = block(replace(TINY, dropout=0.1))
-    assert dropped.kept == block().kept + 2 * T * H
+    assert dropped.saved_bytes == block().saved_bytes + 2 * T * H
     relu = block(replace(TINY, activation="relu"))
-    assert relu.kept == block().kept - T * F * 2  # what came out is a factor already
+    assert relu.saved_bytes == block().saved_bytes - T * F * 2  # what came out is a factor already
 
 
 def test_a_mixture_keeps_the_rows_it_routes() -> None:
@@ -221,7 +221,7 @@ def test_latent_attention_has_low_ranks() -> None:
 def test_cross_attention_reads_the_encoder() -> None:
     crossed = block(replace(TINY, rope=False), cross_tokens=30, cross_sequence=15)
     assert len(crossed.weights) == len(block().weights) + 5  # four projections and a norm
-    more = crossed.kept - block(replace(TINY, rope=False)).kept
+    more = crossed.saved_bytes - block(replace(TINY, rope=False)).saved_bytes
     norm = T * H * 4 + T * 4 + T * H * 2
     assert more == norm + T * H * 2 + 30 * H * 2 + T * Q * 2 + 2 * 30 * K * 2 + T * Q * 2 + 4 * T * 8
 
@@ -235,29 +235,29 @@ def test_families_that_norm_afterwards() -> None:
     assert block(TINY).nodes[-1].passes
     assert not block(bert).nodes[-1].passes
     dropped = replace(bert, model_type="t5", dropout=0.1)
-    assert block(dropped).kept == block(replace(dropped, model_type="x")).kept + T * F
+    assert block(dropped).saved_bytes == block(replace(dropped, model_type="x")).saved_bytes + T * F
 
 
 def test_the_embedding_and_the_head() -> None:
     plain = embedding_block(TINY, T, HALF)
-    assert (plain.exit.count, plain.kept, plain.entry.size) == (T * H, 0, 8 * T)
+    assert (plain.exit.count, plain.saved_bytes, plain.entry.size) == (T * H, 0, 8 * T)
     rich = replace(TINY, positions=100, token_types=2, embedding_norm=True, dropout=0.1)
     assert len(embedding_block(rich, T, HALF).nodes) == 1 + 4 + 2
-    assert embedding_block(rich, T, HALF).kept == T * H * 2 + 8 * T + T * H
+    assert embedding_block(rich, T, HALF).saved_bytes == T * H * 2 + 8 * T + T * H
     head = head_block(TINY, T, HALF)
     norm = T * H * 4 + T * 4 + T * H * 2
     assert head.weights == (H * 2, H * 1000 * 2)
-    assert head.kept == norm + T * H * 2 + T * 1000 * 4  # shares in fp32
+    assert head.saved_bytes == norm + T * H * 2 + T * 1000 * 4  # shares in fp32
     assert [value.width for value in head.hold] == [2, 4]
     assert head.exit.size == 4
     full = head_block(TINY, T, FULL)
     assert len(full.hold) == 1
     own = head_block(replace(TINY, model_type="bert", norm="layer", causal=False, lm_transform=True), T, HALF)
     assert own.weights == ((H * H + H) * 2, 2 * H * 2, H * 1000 * 2)
-    assert own.kept == T * H * 2 * 2 + (T * H * 2 + 8 * T) + T * H * 2 + T * 1000 * 2
+    assert own.saved_bytes == T * H * 2 * 2 + (T * H * 2 + 8 * T) + T * H * 2 + T * 1000 * 2
     autocast = head_block(replace(TINY, model_type="bert", norm="layer", causal=False), T, MIXED)
-    assert autocast.kept == T * H * 2 + T * 1000 * 4
+    assert autocast.saved_bytes == T * H * 2 + T * 1000 * 4
     frozen = head_block(TINY, T, HALF, lora_rank=4)
     assert frozen.weights == ()
     capped = head_block(replace(TINY, model_type="gemma2"), T, HALF)
-    assert capped.kept == 2 * T * H * 4 + T * 4 + T * H * 2 + T * 1000 * 2 + T * 1000 * 4
+    assert capped.saved_bytes == 2 * T * H * 4 + T * 4 + T * H * 2 + T * 1000 * 2 + T * 1000 * 4

@@ -9,7 +9,7 @@ import pytest
 
 from tests.toy_gpu import NEVER, PLAIN, of, told, toy
 from whichgpu.estimate.time.curves import gemm as curve
-from whichgpu.estimate.time.curves.power import power_bound
+from whichgpu.estimate.time.curves.gpus import power_bound
 from whichgpu.estimate.time.curves.stack import soft_max, stack_numbers
 from whichgpu.estimate.time.curves.tiles import TENSOR_TILES, GemmShapes, TileModel, tiled_seconds
 from whichgpu.estimate.time.operators import Op, gemm

@@ -13,7 +13,7 @@ from whichgpu.catalog.engines.record import KernelTraits
 from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.estimate.time.combine import soft_maximum, step_seconds
 from whichgpu.estimate.time.grid import scheduled_sequences, throttling_slowdown
-from whichgpu.estimate.time.lower.eager.kernels import KernelWriter, Tensor
+from whichgpu.estimate.time.lower.eager.kernels import KernelWriter, MatrixSizes
 from whichgpu.estimate.time.lower.eager.layers import LayerPass, eager_layer
 from whichgpu.estimate.time.lower.eager.moe import grouped_gemm
 from whichgpu.estimate.time.lower.eager.optimizer import accumulation_op, optimizer_ops
@@ -280,7 +280,7 @@ def test_dropout_adds_two_kernels_and_wide_grouped_keys_are_written_out() -> Non
 
 def test_a_grouped_product_and_its_gradients() -> None:
     write = KernelWriter(numerics("bf16"))
-    grouped_gemm(write, Tensor(60.0, H, 2.0), 128.0, 5.0, 8)
+    grouped_gemm(write, MatrixSizes(60.0, H, 2.0), 128.0, 5.0, 8)
     there, back, weights = write.ops
     assert (there.flops, there.read, there.write) == (2 * 60 * H * 128, 60 * H * 2 + 5 * H * 128 * 2, 60 * 128 * 2)
     assert (back.read, back.write) == (60 * 128 * 2 + 5 * H * 128 * 2, 60 * H * 2)

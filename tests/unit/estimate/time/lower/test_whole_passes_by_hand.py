@@ -23,8 +23,7 @@ from whichgpu.estimate.time.lower.eager.torch_fast_path import as_run_on_gpu, sh
 from whichgpu.estimate.time.lower.fused.weight_storage import weight_storage
 from whichgpu.estimate.time.lower.host_calls import host_call_weight, view_overhead, with_host_calls
 from whichgpu.estimate.time.lower.layer_kinds import LayerKind, encoder_layers_per_stage, layer_kinds
-from whichgpu.estimate.time.lower.lowered import LoweredStep
-from whichgpu.estimate.time.operators import Op, gemm
+from whichgpu.estimate.time.operators import LoweredStep, Op, gemm
 from whichgpu.estimate.time.terms import BACKWARD_CALL_SECONDS, FORWARD_CALL_SECONDS, TERMS
 from whichgpu.workload.models import find_model
 from whichgpu.workload.shapes import Experts, TracedShape, Transformer

@@ -14,14 +14,14 @@ pytest.importorskip("starlette", reason="the page needs the web extra")
 
 from tests.unit.surface.web.server.test_web_parts import finished
 from whichgpu.surface.web.server.limits import Limits
-from whichgpu.surface.web.server.pool import Pool, WorkerLost, WorkerSettings
+from whichgpu.surface.web.server.pool import WorkerLost, WorkerPool, WorkerSettings
 
 KILLS = 20
 
 
 @asynccontextmanager
-async def workers(count: int) -> AsyncIterator[Pool]:
-    pool = Pool(count, WorkerSettings(module="tests.surface.web_echo_worker"), Limits())
+async def workers(count: int) -> AsyncIterator[WorkerPool]:
+    pool = WorkerPool(count, WorkerSettings(module="tests.surface.web_echo_worker"), Limits())
     await pool.open()
     try:
         yield pool

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from whichgpu.estimate.time.lower.eager.functional import PHASES, dropout, scale
-from whichgpu.estimate.time.lower.eager.kernels import STRIDED, KernelWriter, Tensor
+from whichgpu.estimate.time.lower.eager.kernels import STRIDED, KernelWriter, MatrixSizes
 from whichgpu.estimate.time.operators import Number, Op, gemm
 
 # FLOPs of the backward kernel over forward: it recomputes the scores, then four gradients (FlashAttention-2, arXiv 2307.08691).
@@ -14,7 +14,7 @@ DEBERTA_DISTANCES = 512.0  # relative distances in DeBERTa: 256 buckets each way
 
 
 @dataclass(frozen=True, slots=True)
-class Attention:
+class AttentionSizes:
     """Shape of an attention operator: `batch` sequences of `queries` rows over `keys` rows."""
 
     batch: Number
@@ -32,11 +32,11 @@ class Attention:
         """Query-key pairs of one head and sequence that the mask leaves."""
         import numpy as np
 
-        seen = np.minimum(self.keys, self.window) if self.window else self.keys
+        visible = np.minimum(self.keys, self.window) if self.window else self.keys
         if not self.causal:
-            return self.queries * seen * 1.0
-        ends = np.minimum(seen, self.queries)  # The first queries see fewer keys.
-        return self.queries * seen - ends * ends / 2.0
+            return self.queries * visible * 1.0
+        ends = np.minimum(visible, self.queries)  # The first queries see fewer keys.
+        return self.queries * visible - ends * ends / 2.0
 
     @property
     def sizes(self) -> dict[str, Number]:
@@ -66,8 +66,14 @@ class Attention:
 
 
 def flash_attention(
-    write: KernelWriter, over: Attention, q: Tensor, k: Tensor, v: Tensor, share: float = 0.0, decoding: bool = False
-) -> Tensor:
+    write: KernelWriter,
+    over: AttentionSizes,
+    q: MatrixSizes,
+    k: MatrixSizes,
+    v: MatrixSizes,
+    share: float = 0.0,
+    decoding: bool = False,
+) -> MatrixSizes:
     """SDPA's fused kernel. Under GQA the gradients of keys and values come for every query head and are summed."""
     width = write.compute
     for part in (q, k, v):
@@ -81,18 +87,20 @@ def flash_attention(
     write.put(over.op(unit, width, "attention_backward", role=role), "backward")
     if over.kv_heads < over.heads:
         for dim in (over.dim, over.value_dim):
-            summed = Tensor(over.batch * over.keys, over.kv_heads * dim, width)
+            summed = MatrixSizes(over.batch * over.keys, over.kv_heads * dim, width)
             write.backward(summed, over.heads / over.kv_heads * width, width)
     return q.like(over.heads * over.value_dim, width)
 
 
-def math_attention(write: KernelWriter, over: Attention, q: Tensor, k: Tensor, v: Tensor, share: float = 0.0) -> Tensor:
+def math_attention(
+    write: KernelWriter, over: AttentionSizes, q: MatrixSizes, k: MatrixSizes, v: MatrixSizes, share: float = 0.0
+) -> MatrixSizes:
     """SDPA's math backend: fp32 scores in memory, checked for fully masked rows.
 
     PyTorch uses it if the position bias is trained, or under GQA in fp32.
     """
     half = write.compute < 4
-    whole = tuple(Tensor(part.rows, over.heads * over.dim, part.width) for part in (q, k, v))
+    whole = tuple(MatrixSizes(part.rows, over.heads * over.dim, part.width) for part in (q, k, v))
     for part in whole:
         wide = write.cast(part, 4)
         scale(write, wide)
@@ -111,7 +119,9 @@ def math_attention(write: KernelWriter, over: Attention, q: Tensor, k: Tensor, v
     return _merge_heads(write, over, q, write.compute)
 
 
-def eager_attention(write: KernelWriter, over: Attention, q: Tensor, k: Tensor, v: Tensor, share: float = 0.0) -> Tensor:
+def eager_attention(
+    write: KernelWriter, over: AttentionSizes, q: MatrixSizes, k: MatrixSizes, v: MatrixSizes, share: float = 0.0
+) -> MatrixSizes:
     """softmax(q k' + bias) v operator by operator, with the scores in memory."""
     width = write.compute
     for part in (q, k, v):
@@ -124,7 +134,9 @@ def eager_attention(write: KernelWriter, over: Attention, q: Tensor, k: Tensor, 
     return _merge_heads(write, over, q, width)
 
 
-def disentangled_attention(write: KernelWriter, over: Attention, q: Tensor, k: Tensor, v: Tensor, share: float = 0.0) -> Tensor:
+def disentangled_attention(
+    write: KernelWriter, over: AttentionSizes, q: MatrixSizes, k: MatrixSizes, v: MatrixSizes, share: float = 0.0
+) -> MatrixSizes:
     """DeBERTa's attention (arXiv 2006.03654): content-content, content-position and position-content scores."""
     width = write.compute
     for part in (q, k, v):
@@ -134,7 +146,7 @@ def disentangled_attention(write: KernelWriter, over: Attention, q: Tensor, k: T
     for _ in range(2):
         _batched_gemm(write, over, over.dim, DEBERTA_DISTANCES, width, write.numerics.unit)
         write.elementwise(scores, width, width, role=STRIDED)  # gathers by relative distance
-        write.backward(Tensor(scores.rows, DEBERTA_DISTANCES, width), 0, width)
+        write.backward(MatrixSizes(scores.rows, DEBERTA_DISTANCES, width), 0, width)
         write.backward(scores, 2 * width, width, role="scatter")
         scale(write, scores)
     for role in ("", STRIDED, ""):  # sums of the three scores
@@ -146,7 +158,7 @@ def disentangled_attention(write: KernelWriter, over: Attention, q: Tensor, k: T
     return _merge_heads(write, over, q, width)
 
 
-def fused_softmax_attention(write: KernelWriter, over: Attention, q: Tensor, share: float = 0.0) -> Tensor:
+def fused_softmax_attention(write: KernelWriter, over: AttentionSizes, q: MatrixSizes, share: float = 0.0) -> MatrixSizes:
     """Attention with scale, mask, softmax and dropout in one kernel, which saves a byte of mask per score."""
     scores = score_gemms(write, over, write.compute)
     mask = scores.elements if share and write.training else 0.0
@@ -156,15 +168,15 @@ def fused_softmax_attention(write: KernelWriter, over: Attention, q: Tensor, sha
     return q.like(over.heads * over.value_dim, write.compute)
 
 
-def score_gemms(write: KernelWriter, over: Attention, width: float, unit: str = "") -> Tensor:
+def score_gemms(write: KernelWriter, over: AttentionSizes, width: float, unit: str = "") -> MatrixSizes:
     """Append the two batched GEMMs of attention with their gradients; return the scores."""
     unit = unit or write.numerics.unit
     _batched_gemm(write, over, over.dim, over.keys, width, unit)
     _batched_gemm(write, over, over.keys, over.value_dim, width, unit)
-    return Tensor(over.batch * over.heads * over.queries, over.keys, width)
+    return MatrixSizes(over.batch * over.heads * over.queries, over.keys, width)
 
 
-def _batched_gemm(write: KernelWriter, over: Attention, k: Number, n: Number, width: float, unit: str) -> None:
+def _batched_gemm(write: KernelWriter, over: AttentionSizes, k: Number, n: Number, width: float, unit: str) -> None:
     """Append one [queries, k] @ [k, n] per head and sequence with its gradients."""
     pairs = over.batch * over.heads
     write.put(gemm(over.queries, n, k, unit, width, batch=pairs))
@@ -172,7 +184,7 @@ def _batched_gemm(write: KernelWriter, over: Attention, k: Number, n: Number, wi
     write.put(gemm(k, n, over.queries, unit, width, batch=pairs, role="wgrad"), "backward")
 
 
-def _merge_heads(write: KernelWriter, over: Attention, q: Tensor, width: float) -> Tensor:
+def _merge_heads(write: KernelWriter, over: AttentionSizes, q: MatrixSizes, width: float) -> MatrixSizes:
     """Append the copies that put the heads side by side again, forward and backward; return attention's output."""
     merged = q.like(over.heads * over.value_dim, width)
     write.transpose(merged)
@@ -180,7 +192,7 @@ def _merge_heads(write: KernelWriter, over: Attention, q: Tensor, width: float) 
     return merged
 
 
-def softmax(write: KernelWriter, x: Tensor) -> Tensor:
+def softmax(write: KernelWriter, x: MatrixSizes) -> MatrixSizes:
     """Append softmax or log-softmax over the columns."""
     write.move("softmax", x.bytes, x.bytes, width=x.width, sizes=x.sizes)
     write.move("softmax_backward", 2 * x.bytes, x.bytes, width=x.width, sizes=x.sizes, phase="backward")

@@ -15,14 +15,14 @@ ROLES = {"conv": "forward", "conv_dgrad": "dgrad", "conv_wgrad": "wgrad"}
 def forward(call: Call, options: LoweringOptions) -> list[Op]:
     """Return cuDNN's kernel, then the bias, which PyTorch adds separately (ATen/native/Convolution.cpp)."""
     image, weight, *bias = call.inputs
-    made = call.outputs[0]
+    output = call.outputs[0]
     if call.attributes.get("transposed", False):  # This is the input gradient of the opposite convolution.
-        ops = _kernels(call, options, "conv_dgrad", made, image, weight)
+        ops = _kernels(call, options, "conv_dgrad", output, image, weight)
     else:
-        ops = _kernels(call, options, "conv", image, made, weight)
+        ops = _kernels(call, options, "conv", image, output, weight)
     if bias:
-        size = elements(made) * call.width
-        ops.append(call.op("elementwise", call.unit(options), size, size, sizes={"elements": elements(made)}, role="strided"))
+        size = elements(output) * call.width
+        ops.append(call.op("elementwise", call.unit(options), size, size, sizes={"elements": elements(output)}, role="strided"))
     return ops
 
 

@@ -7,15 +7,15 @@ from dataclasses import replace
 from whichgpu.estimate.memory.training.embedding_and_head import OWN_WIDTH, SOFT_CAPPED
 from whichgpu.estimate.time.lower.eager.attention import softmax
 from whichgpu.estimate.time.lower.eager.functional import dropout, elementwise, layer_norm, linear, rms_norm, scale
-from whichgpu.estimate.time.lower.eager.kernels import STRIDED, KernelWriter, Tensor
+from whichgpu.estimate.time.lower.eager.kernels import STRIDED, KernelWriter, MatrixSizes
 from whichgpu.estimate.time.operators import Number, Op
 from whichgpu.workload.shapes import Patches, Transformer
 
 
-def embedding(write: KernelWriter, shape: Transformer, tokens: Number) -> Tensor:
+def embedding(write: KernelWriter, shape: Transformer, tokens: Number) -> MatrixSizes:
     """Append embedding lookups and their sum, with the model's norm and dropout."""
     width = shape.embedding or shape.hidden
-    x = Tensor(tokens, width, write.stream)
+    x = MatrixSizes(tokens, width, write.stream)
     if shape.patches:
         _patches(write, shape, shape.patches, tokens)
     else:
@@ -24,7 +24,7 @@ def embedding(write: KernelWriter, shape: Transformer, tokens: Number) -> Tensor
         x = linear(write, x, shape.hidden)
     for table in (shape.positions, shape.token_types):
         if table:
-            other = Tensor(tokens, shape.hidden, write.stream)
+            other = MatrixSizes(tokens, shape.hidden, write.stream)
             embedding_lookup(write, other, table)
             write.elementwise(x, 2 * x.width, x.width, role=STRIDED if table == shape.positions else "")
     if shape.model_type.startswith("gemma"):
@@ -38,10 +38,10 @@ def _patches(write: KernelWriter, shape: Transformer, patches: Patches, tokens: 
     """Append the patch convolution and the class token's concatenation."""
     images = tokens / patches.tokens
     side = float(patches.image // patches.size)
-    pixels = Tensor(images * side * side, shape.hidden, write.compute)
+    pixels = MatrixSizes(images * side * side, shape.hidden, write.compute)
     convolution(write, pixels, images, side, side, float(patches.channels), float(patches.size**2), float(patches.size))
     if patches.extra:
-        write.concat(Tensor(tokens, shape.hidden, write.compute))
+        write.concat(MatrixSizes(tokens, shape.hidden, write.compute))
 
 
 def audio_stem(write: KernelWriter, shape: Transformer, batch: Number) -> None:
@@ -49,30 +49,30 @@ def audio_stem(write: KernelWriter, shape: Transformer, batch: Number) -> None:
     hidden, length = float(shape.hidden), float(shape.encoder_context)
     mels = (shape.other - length * hidden - 2 * hidden) / (3 * hidden) - hidden
     for cin, places, stride in ((mels, 2 * length, 1.0), (hidden, length, 2.0)):
-        made = Tensor(batch * places, hidden, write.compute)
-        convolution(write, made, batch, 1.0, places, cin, 3.0, stride)
-        elementwise(write, made, "gelu")
-    write.transpose(Tensor(batch * length, hidden, write.stream))
+        output = MatrixSizes(batch * places, hidden, write.compute)
+        convolution(write, output, batch, 1.0, places, cin, 3.0, stride)
+        elementwise(write, output, "gelu")
+    write.transpose(MatrixSizes(batch * length, hidden, write.stream))
 
 
 def convolution(
-    write: KernelWriter, made: Tensor, batch: Number, height: float, width: float, cin: float, taps: float, stride: float
+    write: KernelWriter, output: MatrixSizes, batch: Number, height: float, width: float, cin: float, taps: float, stride: float
 ) -> None:
     """Append an NCHW convolution and its bias; the input needs no gradient."""
     sizes: dict[str, Number] = {
-        "batch": batch, "height": height, "width": width, "cin": cin, "cout": made.columns, "kernel": taps,
+        "batch": batch, "height": height, "width": width, "cin": cin, "cout": output.columns, "kernel": taps,
         "stride": stride, "groups": 1.0, "nhwc": 0.0,
     }  # fmt: skip
-    image = batch * height * width * stride ** (1 if height == 1 else 2) * cin * made.width
-    weight = cin * taps * made.columns * made.width
-    op = Op("conv", write.numerics.unit, 2.0 * made.elements * cin * taps, image + weight, made.bytes, sizes, role="forward")
+    image = batch * height * width * stride ** (1 if height == 1 else 2) * cin * output.width
+    weight = cin * taps * output.columns * output.width
+    op = Op("conv", write.numerics.unit, 2.0 * output.elements * cin * taps, image + weight, output.bytes, sizes, role="forward")
     write.put(op)
-    write.elementwise(made, made.width, made.width, role=STRIDED)
-    write.put(replace(op, kind="conv_wgrad", read=image + made.bytes, write=weight, role="wgrad"), "backward")
-    write.reduce_columns(made)
+    write.elementwise(output, output.width, output.width, role=STRIDED)
+    write.put(replace(op, kind="conv_wgrad", read=image + output.bytes, write=weight, role="wgrad"), "backward")
+    write.reduce_columns(output)
 
 
-def embedding_lookup(write: KernelWriter, x: Tensor, rows: float) -> None:
+def embedding_lookup(write: KernelWriter, x: MatrixSizes, rows: float) -> None:
     """Append rows of a table; the gradient is dense: zeros for the whole table, then the rows added."""
     sizes = {**x.sizes, "table": float(rows)}
     write.move("embedding", x.bytes, x.bytes, width=x.width, sizes=sizes)
@@ -81,9 +81,9 @@ def embedding_lookup(write: KernelWriter, x: Tensor, rows: float) -> None:
         write.move("embedding_backward", x.bytes, x.bytes + table, width=x.width, sizes=sizes, phase="backward")
 
 
-def output_head(write: KernelWriter, shape: Transformer, rows: Number) -> Tensor:
+def output_head(write: KernelWriter, shape: Transformer, rows: Number) -> MatrixSizes:
     """Append final norm, transforms before the output, and the logits of `rows` tokens."""
-    x = Tensor(rows, shape.hidden, write.stream)
+    x = MatrixSizes(rows, shape.hidden, write.stream)
     if shape.final_norm and (shape.causal or shape.norm == "rms"):
         x = rms_norm(write, x, shape.model_type.startswith("gemma")) if shape.norm == "rms" else layer_norm(write, x)
     if shape.lm_transform:
@@ -94,12 +94,12 @@ def output_head(write: KernelWriter, shape: Transformer, rows: Number) -> Tensor
     if shape.model_type in SOFT_CAPPED:
         logits = scale(write, elementwise(write, scale(write, logits)))
     if shape.tied and shape.vocab and write.trains_weights:  # adds the table's two gradients
-        table = Tensor(shape.vocab, shape.embedding or shape.hidden, write.numerics.widths.parameter)
+        table = MatrixSizes(shape.vocab, shape.embedding or shape.hidden, write.numerics.widths.parameter)
         write.backward(table, 2 * table.width, table.width)
     return logits
 
 
-def cross_entropy(write: KernelWriter, shape: Transformer, logits: Tensor) -> None:
+def cross_entropy(write: KernelWriter, shape: Transformer, logits: MatrixSizes) -> None:
     """Append cross entropy. Causal models cast the logits to fp32 before the softmax; others, under autocast, after it."""
     if shape.model_type in OWN_WIDTH:
         losses = write.cast(softmax(write, logits), 4.0 if write.mixed else logits.width)

@@ -7,28 +7,28 @@ documentation, Automatic Mixed Precision) and from profiles of the `transformers
 from __future__ import annotations
 
 from whichgpu.estimate.memory.training.transformer import NF4_BYTES
-from whichgpu.estimate.time.lower.eager.kernels import STRIDED, KernelWriter, Tensor
+from whichgpu.estimate.time.lower.eager.kernels import STRIDED, KernelWriter, MatrixSizes
 from whichgpu.estimate.time.operators import Number, Phase, gemm
 
 PHASES: tuple[Phase, Phase] = ("forward", "backward")
 
 
-def linear(write: KernelWriter, x: Tensor, out: Number, bias: bool = False, role: str = "") -> Tensor:
+def linear(write: KernelWriter, x: MatrixSizes, out: Number, bias: bool = False, role: str = "") -> MatrixSizes:
     """Linear layer, its bias in the GEMM's epilogue; autocast casts weights once per step and their gradients back."""
     x = write.cast(x, write.compute)
     adapted = bool(write.lora_rank) and (not write.targets or role in write.targets)
     gemm_with_gradients(write, x, out, frozen=write.frozen or bool(write.lora_rank))
-    made = x.like(out)
+    output = x.like(out)
     if write.mixed:
         cast_weight(write, x.columns * out)
         if bias:
             cast_weight(write, out)
     if bias and write.trains_weights:
-        write.reduce_columns(made)
-    return adapter(write, x, made) if adapted else made
+        write.reduce_columns(output)
+    return adapter(write, x, output) if adapted else output
 
 
-def gemm_with_gradients(write: KernelWriter, x: Tensor, out: Number, frozen: bool = False) -> None:
+def gemm_with_gradients(write: KernelWriter, x: MatrixSizes, out: Number, frozen: bool = False) -> None:
     """Append a GEMM and those of its gradients: of the input, and of a weight that is trained."""
     unit, width = write.numerics.unit, x.width
     if frozen and write.quantised:
@@ -49,34 +49,34 @@ def cast_weight(write: KernelWriter, elements: Number) -> None:
         write.copy(elements, write.compute, write.numerics.widths.parameter, "backward")
 
 
-def adapter(write: KernelWriter, x: Tensor, made: Tensor) -> Tensor:
+def adapter(write: KernelWriter, x: MatrixSizes, output: MatrixSizes) -> MatrixSizes:
     """LoRA adapter beside a frozen layer (arXiv 2106.09685): base(x) + scale * B(A(x))."""
     rank = float(write.lora_rank)
     gemm_with_gradients(write, x, rank)
-    gemm_with_gradients(write, x.like(rank), made.columns)
+    gemm_with_gradients(write, x.like(rank), output.columns)
     if write.mixed:
-        write.copy((x.columns + made.columns) * rank, 4, write.compute)
-        write.copy((x.columns + made.columns) * rank, write.compute, 4, "backward")
-    scale(write, made)
-    write.elementwise(made, 2 * made.width, made.width)
+        write.copy((x.columns + output.columns) * rank, 4, write.compute)
+        write.copy((x.columns + output.columns) * rank, write.compute, 4, "backward")
+    scale(write, output)
+    write.elementwise(output, 2 * output.width, output.width)
     write.sum_gradients(x, 2)
-    return made
+    return output
 
 
-def scale(write: KernelWriter, x: Tensor) -> Tensor:
+def scale(write: KernelWriter, x: MatrixSizes) -> MatrixSizes:
     """Multiplication by a constant."""
     write.elementwise(x, x.width, x.width)
     write.backward(x, x.width, x.width)
     return x
 
 
-def shift(write: KernelWriter, x: Tensor) -> Tensor:
+def shift(write: KernelWriter, x: MatrixSizes) -> MatrixSizes:
     """Addition of a constant, whose gradient needs no kernel."""
     write.elementwise(x, x.width, x.width)
     return x
 
 
-def add(write: KernelWriter, x: Tensor, y: Tensor) -> Tensor:
+def add(write: KernelWriter, x: MatrixSizes, y: MatrixSizes) -> MatrixSizes:
     """Sum of two tensors; its gradient goes to both, cast if their widths differ."""
     width = max(x.width, y.width)
     write.elementwise(x, x.width + y.width, width, role="" if x.width == y.width else STRIDED)
@@ -86,7 +86,7 @@ def add(write: KernelWriter, x: Tensor, y: Tensor) -> Tensor:
     return x.like(width=width)
 
 
-def multiply(write: KernelWriter, x: Tensor, y: Tensor) -> Tensor:
+def multiply(write: KernelWriter, x: MatrixSizes, y: MatrixSizes) -> MatrixSizes:
     """Elementwise product of two tensors; two products in the backward pass."""
     width = max(x.width, y.width)
     role = "" if x.width == y.width else STRIDED
@@ -98,14 +98,14 @@ def multiply(write: KernelWriter, x: Tensor, y: Tensor) -> Tensor:
     return x.like(width=width)
 
 
-def elementwise(write: KernelWriter, x: Tensor, role: str = "") -> Tensor:
+def elementwise(write: KernelWriter, x: MatrixSizes, role: str = "") -> MatrixSizes:
     """Activation (silu, gelu, relu, tanh): one kernel each way, the gradient's with one more tensor to read."""
     write.elementwise(x, x.width, x.width, role=role)
     write.backward(x, 2 * x.width, x.width, role=f"{role}_backward" if role else "")
     return x
 
 
-def activation(write: KernelWriter, name: str, x: Tensor) -> Tensor:
+def activation(write: KernelWriter, name: str, x: MatrixSizes) -> MatrixSizes:
     """Activation by its name in a model's shape."""
     if name == "gelu_tanh":
         return gelu_tanh(write, x)
@@ -117,7 +117,7 @@ def activation(write: KernelWriter, name: str, x: Tensor) -> Tensor:
     return elementwise(write, x, name)
 
 
-def gelu_tanh(write: KernelWriter, x: Tensor) -> Tensor:
+def gelu_tanh(write: KernelWriter, x: MatrixSizes) -> MatrixSizes:
     """0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) operator by operator; autocast runs `pow` in fp32."""
     half = scale(write, x)
     base = write.cast(x, 4) if write.mixed else x
@@ -127,7 +127,7 @@ def gelu_tanh(write: KernelWriter, x: Tensor) -> Tensor:
     return multiply(write, half, gate)
 
 
-def gelu_bloom(write: KernelWriter, x: Tensor) -> Tensor:
+def gelu_bloom(write: KernelWriter, x: MatrixSizes) -> MatrixSizes:
     """x/2 (1 + tanh(0.79788456 x (1 + 0.044715 x^2))), operator by operator in one autograd function."""
     for reads in (1, 1, 1, 2, 1, 2, 1, 1, 2):
         write.elementwise(x, reads * x.width, x.width)
@@ -136,7 +136,7 @@ def gelu_bloom(write: KernelWriter, x: Tensor) -> Tensor:
     return x
 
 
-def power(write: KernelWriter, x: Tensor) -> Tensor:
+def power(write: KernelWriter, x: MatrixSizes) -> MatrixSizes:
     """x^n; the gradient is grad * (n * x^(n-1))."""
     write.elementwise(x, x.width, x.width)
     for reads in (1, 1, 2):
@@ -144,7 +144,7 @@ def power(write: KernelWriter, x: Tensor) -> Tensor:
     return x
 
 
-def dropout(write: KernelWriter, x: Tensor, share: float) -> Tensor:
+def dropout(write: KernelWriter, x: MatrixSizes, share: float) -> MatrixSizes:
     """Fused dropout that writes a mask of one byte per element; nothing outside training."""
     if share > 0 and write.training:
         write.elementwise(x, x.width, x.width + 1, kind="dropout")
@@ -152,7 +152,7 @@ def dropout(write: KernelWriter, x: Tensor, share: float) -> Tensor:
     return x
 
 
-def rms_norm(write: KernelWriter, x: Tensor, wide_weight: bool = False) -> Tensor:
+def rms_norm(write: KernelWriter, x: MatrixSizes, wide_weight: bool = False) -> MatrixSizes:
     """RMS norm operator by operator: an fp32 copy squared, averaged, scaled, cast back, times the weight.
 
     With `wide_weight` (Gemma) the weight is applied in fp32, as 1 + weight, and the cast comes last.
@@ -174,7 +174,7 @@ def rms_norm(write: KernelWriter, x: Tensor, wide_weight: bool = False) -> Tenso
     return column_weight(write, write.cast(wide, x.width))
 
 
-def column_weight(write: KernelWriter, x: Tensor) -> Tensor:
+def column_weight(write: KernelWriter, x: MatrixSizes) -> MatrixSizes:
     """Multiplication by a weight per column, whose gradient is a product summed over the rows."""
     write.elementwise(x, x.width, x.width, role=STRIDED)
     write.backward(x, x.width, x.width, role=STRIDED)
@@ -184,7 +184,7 @@ def column_weight(write: KernelWriter, x: Tensor) -> Tensor:
     return x
 
 
-def layer_norm(write: KernelWriter, x: Tensor) -> Tensor:
+def layer_norm(write: KernelWriter, x: MatrixSizes) -> MatrixSizes:
     """Layer norm in one kernel; autocast runs it in fp32."""
     if write.mixed:
         x = write.cast(x, 4)
@@ -193,7 +193,7 @@ def layer_norm(write: KernelWriter, x: Tensor) -> Tensor:
     return x
 
 
-def rotary(write: KernelWriter, x: Tensor, share: float = 1.0) -> Tensor:
+def rotary(write: KernelWriter, x: MatrixSizes, share: float = 1.0) -> MatrixSizes:
     """Rotary embedding x * cos + rotate(x) * sin on a `share` of each head; rotate joins the negated second half and the first.
 
     cos and sin have the stream's width, one row per position, and no gradient. The rest of the head is concatenated again.
@@ -220,7 +220,7 @@ def rotary(write: KernelWriter, x: Tensor, share: float = 1.0) -> Tensor:
     return whole.like(width=width)
 
 
-def _split_gradient(write: KernelWriter, x: Tensor) -> None:
+def _split_gradient(write: KernelWriter, x: MatrixSizes) -> None:
     """Append the gradient of a split tensor: each part is padded with zeros, and both are added."""
     for _ in range(2):
         write.backward(x, 0, x.width)

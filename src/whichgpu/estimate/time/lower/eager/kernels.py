@@ -13,7 +13,7 @@ OpSizes = dict[str, Number]
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor:
+class MatrixSizes:
     """`rows` x `columns` elements of `width` bytes."""
 
     rows: Number
@@ -35,13 +35,13 @@ class Tensor:
         """Sizes as the kinds of operators name them: rows, and elements per row."""
         return {"rows": self.rows, "width": self.columns}
 
-    def like(self, columns: Number | None = None, width: float | None = None) -> Tensor:
+    def like(self, columns: Number | None = None, width: float | None = None) -> MatrixSizes:
         """Return a tensor with as many rows, of other columns or width."""
-        return Tensor(self.rows, self.columns if columns is None else columns, self.width if width is None else width)
+        return MatrixSizes(self.rows, self.columns if columns is None else columns, self.width if width is None else width)
 
-    def per_head(self, dim: float) -> Tensor:
+    def per_head(self, dim: float) -> MatrixSizes:
         """Return the same elements with one head per row."""
-        return Tensor(self.elements / dim, dim, self.width)
+        return MatrixSizes(self.elements / dim, dim, self.width)
 
 
 @dataclass(slots=True)
@@ -91,21 +91,21 @@ class KernelWriter:
             self.ops.append(Op(kind, self.numerics.dtype(width), 0.0, read, write, sizes, self.count, phase, 1.0, role))
 
     def elementwise(
-        self, x: Tensor, read: float, write: float, *, phase: Phase = "forward", kind: str = "elementwise", role: str = ""
+        self, x: MatrixSizes, read: float, write: float, *, phase: Phase = "forward", kind: str = "elementwise", role: str = ""
     ) -> None:
         """Append an elementwise kernel by the bytes it reads and writes per element of `x`."""
         sizes = {"elements": x.elements}
         self.move(kind, x.elements * read, x.elements * write, width=write, sizes=sizes, phase=phase, role=role)
 
-    def backward(self, x: Tensor, read: float, write: float, *, role: str = "") -> None:
+    def backward(self, x: MatrixSizes, read: float, write: float, *, role: str = "") -> None:
         """Append an elementwise kernel of the backward pass."""
         self.elementwise(x, read, write, phase="backward", role=role)
 
-    def reduce(self, x: Tensor, phase: Phase = "forward") -> None:
+    def reduce(self, x: MatrixSizes, phase: Phase = "forward") -> None:
         """Append a sum or mean of each row."""
         self.move("reduce", x.bytes, x.rows * x.width, width=x.width, sizes=x.sizes, phase=phase)
 
-    def reduce_columns(self, x: Tensor) -> None:
+    def reduce_columns(self, x: MatrixSizes) -> None:
         """Append a sum over the rows, as for the gradient of a bias."""
         self.move("reduce_columns", x.bytes, x.columns * x.width, width=x.width, sizes=x.sizes, phase="backward")
 
@@ -113,11 +113,11 @@ class KernelWriter:
         """Append kernels on a few numbers, which cost only their launch."""
         self.put(Op("elementwise", "fp32", read=4096.0, write=4096.0, sizes={"elements": 1024.0}, count=float(count)), phase)
 
-    def concat(self, x: Tensor, phase: Phase = "forward") -> None:
+    def concat(self, x: MatrixSizes, phase: Phase = "forward") -> None:
         """Append a concatenation to a tensor of this size."""
         self.elementwise(x, x.width, x.width, phase=phase, kind="transpose", role="concat")
 
-    def transpose(self, x: Tensor, phase: Phase = "forward") -> None:
+    def transpose(self, x: MatrixSizes, phase: Phase = "forward") -> None:
         """Append a copy into another order of heads and tokens."""
         self.elementwise(x, x.width, x.width, phase=phase, kind="copy", role=STRIDED)
 
@@ -127,7 +127,7 @@ class KernelWriter:
         sizes = {"elements": elements}
         self.move("copy", elements * source, elements * target, width=target, sizes=sizes, phase=phase, role=role)
 
-    def cast(self, x: Tensor, width: float) -> Tensor:
+    def cast(self, x: MatrixSizes, width: float) -> MatrixSizes:
         """Append a cast and that of the gradient back; return the cast tensor."""
         if x.width == width:
             return x
@@ -135,7 +135,7 @@ class KernelWriter:
         self.copy(x.elements, width, x.width, "backward")
         return x.like(width=width)
 
-    def sum_gradients(self, x: Tensor, uses: int) -> None:
+    def sum_gradients(self, x: MatrixSizes, uses: int) -> None:
         """Append the sums of the gradients of a tensor with several uses."""
         for _ in range(uses - 1):
             self.backward(x, 2 * x.width, x.width)

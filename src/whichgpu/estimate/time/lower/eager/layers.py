@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from whichgpu.estimate.memory.training.layers import INNER_DROPOUT, POST_NORM
 from whichgpu.estimate.time.lower.eager.attention import (
-    Attention,
+    AttentionSizes,
     disentangled_attention,
     eager_attention,
     flash_attention,
@@ -23,7 +23,7 @@ from whichgpu.estimate.time.lower.eager.functional import (
     rotary,
     scale,
 )
-from whichgpu.estimate.time.lower.eager.kernels import KernelWriter, Tensor
+from whichgpu.estimate.time.lower.eager.kernels import KernelWriter, MatrixSizes
 from whichgpu.estimate.time.lower.eager.moe import moe_block
 from whichgpu.estimate.time.operators import Number
 from whichgpu.workload.shapes import LatentAttention, Transformer
@@ -60,18 +60,18 @@ class LayerPass:
         return self.batch * self.sequence
 
 
-def eager_layer(write: KernelWriter, shape: Transformer, run: LayerPass) -> Tensor:
+def eager_layer(write: KernelWriter, shape: Transformer, run: LayerPass) -> MatrixSizes:
     """Append one layer."""
-    x = Tensor(run.tokens, shape.hidden, write.stream)
+    x = MatrixSizes(run.tokens, shape.hidden, write.stream)
     return (_post_norm if shape.model_type in POST_NORM else _pre_norm)(write, shape, x, run)
 
 
-def norm(write: KernelWriter, shape: Transformer, x: Tensor) -> Tensor:
+def norm(write: KernelWriter, shape: Transformer, x: MatrixSizes) -> MatrixSizes:
     """Append the model's normalisation."""
     return rms_norm(write, x, shape.model_type.startswith("gemma")) if shape.norm == "rms" else layer_norm(write, x)
 
 
-def _pre_norm(write: KernelWriter, shape: Transformer, x: Tensor, run: LayerPass) -> Tensor:
+def _pre_norm(write: KernelWriter, shape: Transformer, x: MatrixSizes, run: LayerPass) -> MatrixSizes:
     write.sum_gradients(x, 2)
     normed = norm(write, shape, x)
     attended = dropout(write, _self_attention(write, shape, normed, run), shape.dropout)
@@ -99,7 +99,7 @@ def _pre_norm(write: KernelWriter, shape: Transformer, x: Tensor, run: LayerPass
     return add(write, x, wide)
 
 
-def _post_norm(write: KernelWriter, shape: Transformer, x: Tensor, run: LayerPass) -> Tensor:
+def _post_norm(write: KernelWriter, shape: Transformer, x: MatrixSizes, run: LayerPass) -> MatrixSizes:
     write.sum_gradients(x, 2)
     attended = dropout(write, _self_attention(write, shape, x, run), shape.dropout)
     x = layer_norm(write, add(write, x, attended))
@@ -112,7 +112,7 @@ def _post_norm(write: KernelWriter, shape: Transformer, x: Tensor, run: LayerPas
     return layer_norm(write, add(write, x, wide))
 
 
-def _self_attention(write: KernelWriter, shape: Transformer, x: Tensor, run: LayerPass) -> Tensor:
+def _self_attention(write: KernelWriter, shape: Transformer, x: MatrixSizes, run: LayerPass) -> MatrixSizes:
     if shape.mla:
         return _latent_attention(write, shape, shape.mla, x, run)
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
@@ -134,24 +134,28 @@ def _self_attention(write: KernelWriter, shape: Transformer, x: Tensor, run: Lay
         q, k = rotary(write, q, share), rotary(write, k, share)
     if run.cached:
         k, v = (_append_to_cache(write, part, run) for part in (k, v))
-    seen = run.sequence + run.context
-    over = Attention(
-        run.batch, shape.heads, shape.kv_heads, run.sequence, seen, shape.head_dim, shape.head_dim, run.causal, run.window
+    keys_seen = run.sequence + run.context
+    over = AttentionSizes(
+        run.batch, shape.heads, shape.kv_heads, run.sequence, keys_seen, shape.head_dim, shape.head_dim, run.causal, run.window
     )
     out = _attention_kernels(write, shape, over, (q, k, v), run)
     return linear(write, out, shape.hidden, shape.out_bias, "o")
 
 
-def _append_to_cache(write: KernelWriter, part: Tensor, run: LayerPass) -> Tensor:
+def _append_to_cache(write: KernelWriter, part: MatrixSizes, run: LayerPass) -> MatrixSizes:
     """Append the concatenation of old and new tokens, as transformers' KV cache does."""
-    whole = Tensor(part.rows / run.sequence * (run.sequence + run.context), part.columns, part.width)
+    whole = MatrixSizes(part.rows / run.sequence * (run.sequence + run.context), part.columns, part.width)
     write.concat(whole)
     return whole
 
 
 def _attention_kernels(
-    write: KernelWriter, shape: Transformer, over: Attention, parts: tuple[Tensor, Tensor, Tensor], run: LayerPass
-) -> Tensor:
+    write: KernelWriter,
+    shape: Transformer,
+    over: AttentionSizes,
+    parts: tuple[MatrixSizes, MatrixSizes, MatrixSizes],
+    run: LayerPass,
+) -> MatrixSizes:
     if shape.model_type in ("deberta", "deberta-v2"):
         return disentangled_attention(write, over, *parts, shape.dropout)
     if run.attention == "eager" or shape.model_type in ONLY_EAGER_ATTENTION:
@@ -171,20 +175,22 @@ def _attention_kernels(
     return out
 
 
-def _cross_attention(write: KernelWriter, shape: Transformer, x: Tensor, run: LayerPass, source: Number) -> Tensor:
+def _cross_attention(write: KernelWriter, shape: Transformer, x: MatrixSizes, run: LayerPass, source: Number) -> MatrixSizes:
     """Append attention of the decoder's queries to the encoder's output."""
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-    encoded = Tensor(run.batch * source, shape.hidden, write.stream)
+    encoded = MatrixSizes(run.batch * source, shape.hidden, write.stream)
     write.sum_gradients(encoded, 3)
     q = linear(write, x, queries, shape.qkv_bias, "q")
     k = linear(write, encoded, keys, shape.qkv_bias and shape.key_bias, "k")
     v = linear(write, encoded, keys, shape.qkv_bias, "v")
-    over = Attention(run.batch, shape.heads, shape.kv_heads, run.sequence, source, shape.head_dim, shape.head_dim, False)
+    over = AttentionSizes(run.batch, shape.heads, shape.kv_heads, run.sequence, source, shape.head_dim, shape.head_dim, False)
     out = _attention_kernels(write, shape, over, (q, k, v), replace(run, crossing=True))
     return linear(write, out, shape.hidden, shape.out_bias, "o")
 
 
-def _latent_attention(write: KernelWriter, shape: Transformer, mla: LatentAttention, x: Tensor, run: LayerPass) -> Tensor:
+def _latent_attention(
+    write: KernelWriter, shape: Transformer, mla: LatentAttention, x: MatrixSizes, run: LayerPass
+) -> MatrixSizes:
     """Append MLA (DeepSeek, arXiv 2405.04434): low-rank queries and keys-values, a rotary part, joined into full heads."""
     heads = shape.heads
     whole = heads * (mla.nope_dim + mla.rope_dim)
@@ -203,14 +209,14 @@ def _latent_attention(write: KernelWriter, shape: Transformer, mla: LatentAttent
     v = both.like(heads * mla.value_dim)
     write.concat(both, "backward")  # keys and values share a GEMM
     dim = mla.nope_dim + mla.rope_dim
-    over = Attention(
+    over = AttentionSizes(
         run.batch, heads, heads, run.sequence, run.sequence + run.context, dim, mla.value_dim, run.causal, run.window
     )
     out = _attention_kernels(write, shape, over, (q, q.like(whole), v), run)
     return linear(write, out, shape.hidden, shape.out_bias, "o")
 
 
-def _mlp(write: KernelWriter, shape: Transformer, x: Tensor, ffn: float = 0) -> Tensor:
+def _mlp(write: KernelWriter, shape: Transformer, x: MatrixSizes, ffn: float = 0) -> MatrixSizes:
     ffn = ffn or shape.ffn
     if shape.gated:
         if shape.model_type in FUSED_GATE_UP:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from whichgpu.estimate.time.lower.eager.attention import softmax
 from whichgpu.estimate.time.lower.eager.functional import elementwise, linear
-from whichgpu.estimate.time.lower.eager.kernels import KernelWriter, Tensor
+from whichgpu.estimate.time.lower.eager.kernels import KernelWriter, MatrixSizes
 from whichgpu.estimate.time.lower.eager.optimizer import optimizer_ops
 from whichgpu.estimate.time.lower.numerics import numerics
 from whichgpu.estimate.time.operators import Number, Op, gemm
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def perceptron_step(workload: Workload, shape: Mlp, batch: Number) -> list[Op]:
     """Return a training step or a forward pass: linear layers with activations between, and a loss."""
     write = _writer(workload)
-    x = _mlp(write, Tensor(batch, shape.units[0], write.stream), shape.units[1:], inputs=True)
+    x = _mlp(write, MatrixSizes(batch, shape.units[0], write.stream), shape.units[1:], inputs=True)
     if not workload.training:
         return write.ops
     softmax(write, write.cast(x, 4))
@@ -35,15 +35,15 @@ def recommendation_pass(workload: Workload, shape: Dlrm, batch: Number) -> list[
     """Return DLRM (arXiv 1906.00091): a row of each table, dense features through an MLP, all pairwise products, another MLP."""
     write = _writer(workload)
     dim, vectors = shape.embedding_dim, len(shape.tables) + 1
-    _mlp(write, Tensor(batch, shape.bottom[0], write.stream), shape.bottom[1:], inputs=True)
+    _mlp(write, MatrixSizes(batch, shape.bottom[0], write.stream), shape.bottom[1:], inputs=True)
     row = batch * dim * write.stream
     for rows in shape.tables:
         sizes = {"rows": batch, "width": float(dim), "table": float(rows)}
         write.move("embedding", row, row, width=write.stream, sizes=sizes)
-    joined = Tensor(batch, vectors * dim, write.stream)
+    joined = MatrixSizes(batch, vectors * dim, write.stream)
     write.elementwise(joined, joined.width, joined.width, kind="copy")
     write.put(gemm(vectors, vectors, dim, write.numerics.unit, write.compute, batch=batch))
-    pairs = Tensor(batch, shape.interaction, write.stream)
+    pairs = MatrixSizes(batch, shape.interaction, write.stream)
     write.elementwise(pairs, pairs.width, pairs.width, kind="copy")
     _mlp(write, pairs, shape.top)
     return write.ops
@@ -53,7 +53,7 @@ def _writer(workload: Workload) -> KernelWriter:
     return KernelWriter(numerics(workload.precision or "fp32", workload.year), workload.training)
 
 
-def _mlp(write: KernelWriter, x: Tensor, units: Sequence[int], inputs: bool = False) -> Tensor:
+def _mlp(write: KernelWriter, x: MatrixSizes, units: Sequence[int], inputs: bool = False) -> MatrixSizes:
     """Append layers of these units; the model's inputs need no gradient."""
     first, last = len(write.ops), len(units) - 1
     for index, out in enumerate(units):

@@ -7,16 +7,16 @@ from dataclasses import replace
 
 from whichgpu.estimate.time.lower.eager.attention import softmax
 from whichgpu.estimate.time.lower.eager.functional import PHASES, activation, add, linear
-from whichgpu.estimate.time.lower.eager.kernels import STRIDED, KernelWriter, Tensor
+from whichgpu.estimate.time.lower.eager.kernels import STRIDED, KernelWriter, MatrixSizes
 from whichgpu.estimate.time.lower.fused.layers import distinct_experts, routed_rows
 from whichgpu.estimate.time.operators import Number, Op
 from whichgpu.workload.shapes import Transformer
 
 ROUTING_KERNELS = 25  # small kernels that choose experts, sort tokens by expert and count
-MlpWriter = Callable[[KernelWriter, Transformer, Tensor, float], Tensor]
+MlpWriter = Callable[[KernelWriter, Transformer, MatrixSizes, float], MatrixSizes]
 
 
-def moe_block(write: KernelWriter, shape: Transformer, x: Tensor, mlp: MlpWriter) -> Tensor:
+def moe_block(write: KernelWriter, shape: Transformer, x: MatrixSizes, mlp: MlpWriter) -> MatrixSizes:
     """Append router, rows sorted by expert, two grouped GEMMs around an activation, and the weighted sum of rows.
 
     Rows of experts on other GPUs are masked before and after every GEMM, whether there are any or not.
@@ -28,7 +28,7 @@ def moe_block(write: KernelWriter, shape: Transformer, x: Tensor, mlp: MlpWriter
     softmax(write, write.cast(router, 4))
     write.tiny_kernels(ROUTING_KERNELS)
     write.tiny_kernels(ROUTING_KERNELS, "backward")
-    routed = Tensor(routed_rows(experts, x.rows), x.columns, write.compute)
+    routed = MatrixSizes(routed_rows(experts, x.rows), x.columns, write.compute)
     touched = distinct_experts(experts, x.rows)
     _gather_rows(write, x, routed)
     _mask_foreign_rows(write, routed)
@@ -42,7 +42,7 @@ def moe_block(write: KernelWriter, shape: Transformer, x: Tensor, mlp: MlpWriter
     return add(write, summed, mlp(write, shape, x, experts.shared_ffn)) if experts.shared_ffn else summed
 
 
-def _gather_rows(write: KernelWriter, x: Tensor, routed: Tensor) -> None:
+def _gather_rows(write: KernelWriter, x: MatrixSizes, routed: MatrixSizes) -> None:
     """Append the gather of rows by expert; their gradients are sorted and added."""
     write.move("embedding", routed.bytes, routed.bytes, width=routed.width, sizes=routed.sizes)
     write.backward(x, 0, x.width)
@@ -50,7 +50,7 @@ def _gather_rows(write: KernelWriter, x: Tensor, routed: Tensor) -> None:
     write.backward(routed, routed.width, routed.width, role=STRIDED)
 
 
-def _mask_foreign_rows(write: KernelWriter, x: Tensor, copied: bool = False) -> None:
+def _mask_foreign_rows(write: KernelWriter, x: MatrixSizes, copied: bool = False) -> None:
     """Append zeroing the rows of other GPUs' experts: in place, or in a copy."""
     for phase in PHASES:
         if copied or phase == "backward":
@@ -58,7 +58,7 @@ def _mask_foreign_rows(write: KernelWriter, x: Tensor, copied: bool = False) -> 
         write.elementwise(x, 0, x.width, phase=phase, role=STRIDED)
 
 
-def _gated_activation(write: KernelWriter, shape: Transformer, x: Tensor) -> Tensor:
+def _gated_activation(write: KernelWriter, shape: Transformer, x: MatrixSizes) -> MatrixSizes:
     """Append the activation and its product with the other half of a fused gate-up tensor."""
     if not shape.gated:
         return activation(write, shape.activation, x)
@@ -71,7 +71,7 @@ def _gated_activation(write: KernelWriter, shape: Transformer, x: Tensor) -> Ten
     return x
 
 
-def _weighted_sum(write: KernelWriter, x: Tensor, out: Tensor) -> Tensor:
+def _weighted_sum(write: KernelWriter, x: MatrixSizes, out: MatrixSizes) -> MatrixSizes:
     """Append rows times their router weight in fp32, reordered and summed over a token's experts."""
     wide = out.like(width=4)
     write.elementwise(out, out.width, 4, role=STRIDED)
@@ -89,20 +89,20 @@ def _weighted_sum(write: KernelWriter, x: Tensor, out: Tensor) -> Tensor:
     return summed
 
 
-def grouped_gemm(write: KernelWriter, x: Tensor, out: float, touched: Number, count: int) -> Tensor:
+def grouped_gemm(write: KernelWriter, x: MatrixSizes, out: float, touched: Number, count: int) -> MatrixSizes:
     """Append one GEMM per expert touched, in one kernel; weight gradients come for every expert."""
     unit, width, k = write.numerics.unit, x.width, x.columns
     flops = 2.0 * x.rows * k * out
     weights = touched * k * out * width
-    made = x.like(out)
-    op = Op("grouped_gemm", unit, flops, x.bytes + weights, made.bytes, _sizes(x.rows, out, k, touched), role="eager")
+    output = x.like(out)
+    op = Op("grouped_gemm", unit, flops, x.bytes + weights, output.bytes, _sizes(x.rows, out, k, touched), role="eager")
     write.put(op)
-    write.put(replace(op, read=made.bytes + weights, write=x.bytes, sizes=_sizes(x.rows, k, out, touched)), "backward")
+    write.put(replace(op, read=output.bytes + weights, write=x.bytes, sizes=_sizes(x.rows, k, out, touched)), "backward")
     if write.trains_weights:
         whole = count * k * out * width
         sizes = _sizes(count * out, k, x.rows / count, float(count))
-        write.put(replace(op, read=x.bytes + made.bytes, write=whole, sizes=sizes), "backward")
-    return made
+        write.put(replace(op, read=x.bytes + output.bytes, write=whole, sizes=sizes), "backward")
+    return output
 
 
 def _sizes(m: Number, n: Number, k: Number, batch: Number) -> dict[str, Number]:

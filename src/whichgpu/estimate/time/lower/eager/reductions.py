@@ -85,21 +85,21 @@ def softmax_rule(kind: str, reads: float, axis: int = -1) -> Rule:
 
 def reduce(call: Call, options: LoweringOptions) -> list[Op]:
     """Sums and means: over pixels like pooling, over the last axes a `reduce`, over the first (biases) a `reduce_columns`."""
-    given, left = elements(call.inputs[0]), elements(call.outputs[0])
+    inputs, outputs = elements(call.inputs[0]), elements(call.outputs[0])
     keeps_batch = call.grown[0] if call.growing else len(call.outputs[0]) > 1 and call.outputs[0][0] == call.inputs[0][0]
     if keeps_batch and len(call.inputs[0]) == IMAGE_AXES and len(call.outputs[0]) == IMAGE_AXES:
-        return [memory_op(call, options, "pool", given * call.width, left * call.width, "_adaptive_avg_pool2d")]
-    sizes = {"rows": left, "width": given / left} if keeps_batch else {"rows": given / left, "width": left}
+        return [memory_op(call, options, "pool", inputs * call.width, outputs * call.width, "_adaptive_avg_pool2d")]
+    sizes = {"rows": outputs, "width": inputs / outputs} if keeps_batch else {"rows": inputs / outputs, "width": outputs}
     kind = "reduce" if keeps_batch else "reduce_columns"
-    return [memory_op(call, options, kind, given * call.width, left * call.width, role="", **sizes)]
+    return [memory_op(call, options, kind, inputs * call.width, outputs * call.width, role="", **sizes)]
 
 
 def pool_rule(index_bytes: int) -> Rule:
     """Return the rule of pooling, which runs at the rate of its results; maxima also write their positions."""
 
     def rule(call: Call, options: LoweringOptions) -> list[Op]:
-        given, made = elements(call.inputs[0]) * call.width, elements(call.outputs[0])
-        return [memory_op(call, options, "pool", given, made * (call.width + index_bytes), elements=4 * made)]
+        inputs, outputs = elements(call.inputs[0]) * call.width, elements(call.outputs[0])
+        return [memory_op(call, options, "pool", inputs, outputs * (call.width + index_bytes), elements=4 * outputs)]
 
     return rule
 

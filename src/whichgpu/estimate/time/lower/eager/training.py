@@ -23,7 +23,7 @@ from whichgpu.workload.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class StepSection:
     """Operators of all layers of one kind, or of the embedding or head."""
 
     ops: list[Op]
@@ -40,7 +40,7 @@ class Section:
 class TrainingStep:
     """Sections of one micro-batch; `accumulation_op` is what every further micro-batch adds."""
 
-    sections: list[Section]
+    sections: list[StepSection]
     accumulation_op: Op
     optimizer_ops: list[Op]
 
@@ -87,38 +87,38 @@ class _ModelPass:
     training: bool
     fusing: bool = False  # a run of elementwise operators is one kernel
 
-    def sections(self, batch: Number, length: Number) -> list[Section]:
+    def sections(self, batch: Number, length: Number) -> list[StepSection]:
         """Sections over all tokens of `batch` sequences; a prefill fills the KV cache and computes the last token's logits."""
         shape, prefill = self.shape, self.workload.traits.step == "prefill"
         run = LayerPass(batch, length, self.workload.attention or "sdpa", shape.causal, cached=prefill)
-        sections: list[Section] = []
+        sections: list[StepSection] = []
         if shape.encoder_layers:
             source = float(shape.encoder_context) if shape.encoder_context else length
             run = replace(run, source=source, sequence=1.0 if prefill else length)
             sections += self._encoder(replace(run, sequence=source, source=None, causal=False, cached=False))
-        sections.append(Section(self._ops(partial(embedding, shape=shape, tokens=run.tokens))))
+        sections.append(StepSection(self._ops(partial(embedding, shape=shape, tokens=run.tokens))))
         sections += self._layers(run)
         rows = batch if prefill else run.tokens
-        return [*sections, Section(self._ops(partial(self._output, rows=rows)))]
+        return [*sections, StepSection(self._ops(partial(self._output, rows=rows)))]
 
-    def decode_sections(self, batch: Number, context: Number) -> list[Section]:
+    def decode_sections(self, batch: Number, context: Number) -> list[StepSection]:
         """Sections of one decode step."""
         shape = self.shape
         run = LayerPass(batch, 1.0, self.workload.attention or "sdpa", False, context=context, cached=True, decoding=True)
         if shape.encoder_layers:
             run = replace(run, source=float(shape.encoder_context) if shape.encoder_context else context)
-        first = Section(self._ops(partial(embedding, shape=shape, tokens=batch)))
-        return [first, *self._layers(run), Section(self._ops(partial(self._output, rows=batch)))]
+        first = StepSection(self._ops(partial(embedding, shape=shape, tokens=batch)))
+        return [first, *self._layers(run), StepSection(self._ops(partial(self._output, rows=batch)))]
 
-    def _encoder(self, run: LayerPass) -> list[Section]:
+    def _encoder(self, run: LayerPass) -> list[StepSection]:
         shape = self.shape
         stem: Callable[[KernelWriter], object] = partial(embedding, shape=shape, tokens=run.tokens)
         if shape.model_type == "whisper":
             stem = partial(audio_stem, shape=shape, batch=run.batch)
         count = encoder_layers_per_stage(shape, self.workload.parallel)
-        return [Section(self._ops(stem)), self._section(count, 0.0, partial(self._layer, run=run))]
+        return [StepSection(self._ops(stem)), self._section(count, 0.0, partial(self._layer, run=run))]
 
-    def _layers(self, run: LayerPass) -> list[Section]:
+    def _layers(self, run: LayerPass) -> list[StepSection]:
         parallel = self.workload.parallel
         twice = dict(layer_kinds(replace(self.shape, layers=2 * self.shape.layers), parallel)) if self.training else {}
         return [
@@ -136,7 +136,7 @@ class _ModelPass:
         else:
             eager_layer(write, self.shape, run)
 
-    def _section(self, count: int, growth: float, write: Callable[[KernelWriter], None]) -> Section:
+    def _section(self, count: int, growth: float, write: Callable[[KernelWriter], None]) -> StepSection:
         """Section of `count` layers, whose forward pass runs twice under checkpointing."""
         workload = self.workload
         writer = KernelWriter(
@@ -153,7 +153,7 @@ class _ModelPass:
             whole = workload.checkpointing == "full"  # "selective" does not run GEMMs again.
             places = self._recomputed(writer.ops)
             recomputed = tuple(place for place in places if whole or CLASS_BY_KIND[writer.ops[place].kind] != "gemm")
-        return Section(writer.ops, recomputed, growth)
+        return StepSection(writer.ops, recomputed, growth)
 
     def _recomputed(self, ops: list[Op]) -> list[int]:
         """Places of a layer's forward operators that backward needs: up to the last GEMM's input, if nothing follows it."""
@@ -188,8 +188,8 @@ def trained_parameters(workload: Workload, shape: Transformer) -> tuple[float, f
     stages = workload.parallel.pp
     if rank := workload.lora_rank:
         targets = lora_projections(workload.lora_targets)
-        named = zip(("q", "k", "v", "o", *(("gate",) if shape.gated else ()), "up", "down"), matrices, strict=False)
-        adapters = [sizes for role, sizes in named if not targets or role in targets]
+        projections = zip(("q", "k", "v", "o", *(("gate",) if shape.gated else ()), "up", "down"), matrices, strict=False)
+        adapters = [sizes for role, sizes in projections if not targets or role in targets]
         return layers * sum(rank * sum(sizes) for sizes in adapters) / stages, 2.0 * layers * len(adapters) / stages
     biases = len(matrices) if shape.mlp_bias else 0
     norms = shape.norms * (2 if shape.norm == "layer" else 1)

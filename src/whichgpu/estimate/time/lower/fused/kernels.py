@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from whichgpu.catalog.engines.record import KernelTraits
-from whichgpu.estimate.time.lower.eager.attention import Attention
+from whichgpu.estimate.time.lower.eager.attention import AttentionSizes
 from whichgpu.estimate.time.lower.fused.weight_storage import WeightStorage
 from whichgpu.estimate.time.operators import Number, Op, gemm
 from whichgpu.workload.precisions import PRECISION_BY_NAME
@@ -89,7 +89,7 @@ class FusedKernels:
         """Return a GEMM that is never quantised: a router, a 16-bit output head."""
         return gemm(rows, n, k, self.unit, self.width, weight=weight, calls=self.calls)
 
-    def attention(self, over: Attention, decoding: bool, cache_width: float) -> None:
+    def attention(self, over: AttentionSizes, decoding: bool, cache_width: float) -> None:
         """Append the attention kernel: over a prompt, or of one token over the KV cache."""
         if decoding:
             op = over.op(self.stored.unit, self.width, "decode_attention", cache_width, self.traits.decode_attention)

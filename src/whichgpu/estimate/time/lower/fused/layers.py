@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from whichgpu.estimate.time.lower.eager.attention import Attention
+from whichgpu.estimate.time.lower.eager.attention import AttentionSizes
 from whichgpu.estimate.time.lower.fused.kernels import FusedKernels
 from whichgpu.estimate.time.operators import Number, Op, gemm
 from whichgpu.workload.shapes import Experts, LatentAttention, Transformer
@@ -72,9 +72,9 @@ def _positions(kernels: FusedKernels, shape: Transformer, step: InferencePass, q
     kernels.elementwise(read, write, count=float(kernels.traits.rotary_kernels if shape.rope else 1), role="rotary")
 
 
-def _self_attention_shape(shape: Transformer, step: InferencePass, window: int = 0) -> Attention:
+def _self_attention_shape(shape: Transformer, step: InferencePass, window: int = 0) -> AttentionSizes:
     heads, kv_heads, dim = float(shape.heads), float(shape.kv_heads), float(shape.head_dim)
-    return Attention(step.batch, heads, kv_heads, step.queries, step.keys, dim, dim, step.causal, window)
+    return AttentionSizes(step.batch, heads, kv_heads, step.queries, step.keys, dim, dim, step.causal, window)
 
 
 def _cross_attention(kernels: FusedKernels, shape: Transformer, step: InferencePass, source: Number) -> None:
@@ -100,7 +100,7 @@ def _mla(kernels: FusedKernels, shape: Transformer, mla: LatentAttention, step: 
     if step.decoding:
         rank, unit, width = float(mla.kv_rank), kernels.stored.unit, kernels.width
         kernels.put(gemm(rows, rank, mla.nope_dim, unit, width, batch=heads, calls=kernels.calls))
-        over = Attention(step.batch, heads, 1.0, step.queries, step.keys, latent, rank, step.causal)
+        over = AttentionSizes(step.batch, heads, 1.0, step.queries, step.keys, latent, rank, step.causal)
         op = over.op(unit, width, "decode_attention", step.cache_width, "split")
         cache = step.batch * step.keys * latent * step.cache_width  # Values are part of the keys and not read again.
         kernels.put(replace(op, read=rows * heads * latent * width + cache, calls=kernels.calls))
@@ -108,7 +108,7 @@ def _mla(kernels: FusedKernels, shape: Transformer, mla: LatentAttention, step: 
     else:
         kernels.linear(step.batch * step.keys, float(mla.kv_rank), heads * (mla.nope_dim + mla.value_dim), "latent_up")
         dim = float(mla.nope_dim + mla.rope_dim)
-        over = Attention(step.batch, heads, heads, step.queries, step.keys, dim, float(mla.value_dim), step.causal)
+        over = AttentionSizes(step.batch, heads, heads, step.queries, step.keys, dim, float(mla.value_dim), step.causal)
         kernels.attention(over, step.decoding, step.cache_width)
     kernels.linear(rows, heads * mla.value_dim, hidden, "attn_output", after_attention=True)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from whichgpu.estimate.time.lower.eager.attention import Attention
+from whichgpu.estimate.time.lower.eager.attention import AttentionSizes
 from whichgpu.estimate.time.lower.fused.kernels import FusedKernels
 from whichgpu.estimate.time.operators import Number, Op, gemm
 
@@ -91,7 +91,7 @@ class LlamaCppKernels(FusedKernels):
             self._cast(rows * n, rows * n * HALF_BYTES, rows * n * SINGLE_BYTES),
         ]
 
-    def attention(self, over: Attention, decoding: bool, cache_width: float) -> None:
+    def attention(self, over: AttentionSizes, decoding: bool, cache_width: float) -> None:
         """Append flash attention; before 2025 a prompt's scores are written to memory, micro-batch by micro-batch."""
         if decoding or not self.traits.unfused_graph:
             FusedKernels.attention(self, over, decoding, cache_width)
@@ -100,7 +100,7 @@ class LlamaCppKernels(FusedKernels):
         keys = (over.keys + rows) / 2.0 if over.causal else over.keys  # mean over micro-batches
         keys = np.ceil(keys / KEY_STEP) * KEY_STEP
         pairs, passes = over.batch * over.heads, over.queries / rows
-        scores, made = pairs * rows * keys, pairs * rows * over.value_dim
+        scores, outputs = pairs * rows * keys, pairs * rows * over.value_dim
         steps = [
             gemm(rows, keys, over.dim, self.unit, HALF_BYTES, batch=pairs, role=VECTOR_KERNEL, calls=self.calls),
             self._cast(scores, scores * HALF_BYTES, scores * SINGLE_BYTES),
@@ -115,8 +115,8 @@ class LlamaCppKernels(FusedKernels):
             ),
             self._cast(scores, scores * SINGLE_BYTES, scores * HALF_BYTES),
             gemm(rows, over.value_dim, keys, self.unit, HALF_BYTES, batch=pairs, role=VECTOR_KERNEL, calls=self.calls),
-            self._cast(made, made * HALF_BYTES, made * SINGLE_BYTES),
-            Op("transpose", "fp32", 0.0, made * SINGLE_BYTES, made * SINGLE_BYTES, {"elements": made}, calls=self.calls),
+            self._cast(outputs, outputs * HALF_BYTES, outputs * SINGLE_BYTES),
+            Op("transpose", "fp32", 0.0, outputs * SINGLE_BYTES, outputs * SINGLE_BYTES, {"elements": outputs}, calls=self.calls),
         ]
         self.put(*(op.times(passes) for op in steps))
 

@@ -6,9 +6,9 @@ GEMMs and the backward pass need.
 
 from __future__ import annotations
 
-from whichgpu.estimate.time.lower.eager.attention import Attention, flash_attention, fused_softmax_attention
+from whichgpu.estimate.time.lower.eager.attention import AttentionSizes, flash_attention, fused_softmax_attention
 from whichgpu.estimate.time.lower.eager.functional import cast_weight, linear
-from whichgpu.estimate.time.lower.eager.kernels import KernelWriter, Tensor
+from whichgpu.estimate.time.lower.eager.kernels import KernelWriter, MatrixSizes
 from whichgpu.estimate.time.lower.eager.layers import FUSED_GATE_UP, FUSED_QKV, LayerPass
 from whichgpu.estimate.time.lower.eager.moe import moe_block
 from whichgpu.estimate.time.operators import Number, gemm
@@ -19,7 +19,7 @@ ALIGNED_ELEMENTS = 8  # rows of matrices are padded to a multiple of this
 
 def fused_training_layer(write: KernelWriter, shape: Transformer, run: LayerPass) -> None:
     """Append one layer, forward and backward; dropout is fused with its neighbours."""
-    x = Tensor(run.tokens, shape.hidden, write.stream)
+    x = MatrixSizes(run.tokens, shape.hidden, write.stream)
     normed = _norm(write, x, 1 if shape.model_type in FUSED_QKV else 3)
     _attention(write, shape, normed, run)
     if run.source is not None:
@@ -34,7 +34,7 @@ def fused_training_layer(write: KernelWriter, shape: Transformer, run: LayerPass
         _mlp(write, shape, normed)
 
 
-def _norm(write: KernelWriter, x: Tensor, readers: int) -> Tensor:
+def _norm(write: KernelWriter, x: MatrixSizes, readers: int) -> MatrixSizes:
     """Append a residual sum and its norm; backward reads the gradients of each GEMM that used it (`readers`)."""
     normed = x.like(width=write.compute)
     both = x.bytes + normed.bytes
@@ -44,7 +44,7 @@ def _norm(write: KernelWriter, x: Tensor, readers: int) -> Tensor:
     return normed
 
 
-def _attention(write: KernelWriter, shape: Transformer, x: Tensor, run: LayerPass) -> None:
+def _attention(write: KernelWriter, shape: Transformer, x: MatrixSizes, run: LayerPass) -> None:
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     if shape.model_type in FUSED_QKV:
         linear(write, x, queries + 2 * keys, shape.qkv_bias, "q")
@@ -58,22 +58,26 @@ def _attention(write: KernelWriter, shape: Transformer, x: Tensor, run: LayerPas
             write.backward(part, part.width * (2 if shape.qk_norm else 1), part.width)
     # `transformers` passes compiled models a mask, so that SDPA skips no blocks; the flash-attn package does.
     causal = run.causal and run.attention == "flash"
-    over = Attention(run.batch, shape.heads, shape.kv_heads, run.sequence, run.sequence, shape.head_dim, shape.head_dim, causal)
+    over = AttentionSizes(
+        run.batch, shape.heads, shape.kv_heads, run.sequence, run.sequence, shape.head_dim, shape.head_dim, causal
+    )
     _attention_kernel(write, shape, over, q, k, run)
 
 
-def _cross_attention(write: KernelWriter, shape: Transformer, x: Tensor, run: LayerPass, source: Number) -> None:
+def _cross_attention(write: KernelWriter, shape: Transformer, x: MatrixSizes, run: LayerPass, source: Number) -> None:
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-    encoded = Tensor(run.batch * source, shape.hidden, write.compute)
+    encoded = MatrixSizes(run.batch * source, shape.hidden, write.compute)
     linear(write, x, queries, shape.qkv_bias, "q")
     for role in ("k", "v"):
         linear(write, encoded, keys, shape.qkv_bias, role)
-    over = Attention(run.batch, shape.heads, shape.kv_heads, run.sequence, source, shape.head_dim, shape.head_dim, False)
+    over = AttentionSizes(run.batch, shape.heads, shape.kv_heads, run.sequence, source, shape.head_dim, shape.head_dim, False)
     q, k = x.like(queries), encoded.like(keys)
     _attention_kernel(write, shape, over, q, k, run)
 
 
-def _attention_kernel(write: KernelWriter, shape: Transformer, over: Attention, q: Tensor, k: Tensor, run: LayerPass) -> None:
+def _attention_kernel(
+    write: KernelWriter, shape: Transformer, over: AttentionSizes, q: MatrixSizes, k: MatrixSizes, run: LayerPass
+) -> None:
     if run.attention == "eager":
         out = fused_softmax_attention(write, over, q, shape.dropout)
     else:
@@ -81,7 +85,7 @@ def _attention_kernel(write: KernelWriter, shape: Transformer, over: Attention, 
     linear(write, out, shape.hidden, shape.out_bias, "o")
 
 
-def _mlp(write: KernelWriter, shape: Transformer, x: Tensor, ffn: float = 0) -> Tensor:
+def _mlp(write: KernelWriter, shape: Transformer, x: MatrixSizes, ffn: float = 0) -> MatrixSizes:
     ffn, ups = ffn or shape.ffn, 2 if shape.gated else 1
     for role in ("gate", "up")[2 - ups :]:
         linear(write, x, ffn, shape.mlp_bias, role)
@@ -91,7 +95,7 @@ def _mlp(write: KernelWriter, shape: Transformer, x: Tensor, ffn: float = 0) -> 
     return linear(write, inner, shape.hidden, shape.mlp_bias, "down")
 
 
-def _logits(write: KernelWriter, shape: Transformer, x: Tensor) -> Tensor:
+def _logits(write: KernelWriter, shape: Transformer, x: MatrixSizes) -> MatrixSizes:
     """Append the output head; its gradient GEMMs are padded if the vocabulary is misaligned, since they only read it."""
     unit, width, padded = write.numerics.unit, x.width, -(-shape.vocab // ALIGNED_ELEMENTS) * ALIGNED_ELEMENTS
     write.put(gemm(x.rows, shape.vocab, x.columns, unit, width))
@@ -108,7 +112,7 @@ def _logits(write: KernelWriter, shape: Transformer, x: Tensor) -> Tensor:
 
 def fused_loss(write: KernelWriter, shape: Transformer, rows: Number) -> None:
     """Append final norm, logits and cross entropy, which reads the logits once for the loss and once for their gradient."""
-    normed = _norm(write, Tensor(rows, shape.hidden, write.stream), 1)
+    normed = _norm(write, MatrixSizes(rows, shape.hidden, write.stream), 1)
     if shape.lm_transform:
         normed = _norm(write, linear(write, normed, shape.hidden, shape.mlp_bias), 1)
     logits = _logits(write, shape, normed)

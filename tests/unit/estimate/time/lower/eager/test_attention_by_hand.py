@@ -15,9 +15,9 @@ from whichgpu.estimate.memory.quantisation import _fullest, split_weights
 from whichgpu.estimate.serving.scheduler_limits import LimitOverrides, scheduler_limits
 from whichgpu.estimate.time.curves import conv
 from whichgpu.estimate.time.lower.eager import attention
-from whichgpu.estimate.time.lower.eager.attention import Attention
+from whichgpu.estimate.time.lower.eager.attention import AttentionSizes
 from whichgpu.estimate.time.lower.eager.functional import linear
-from whichgpu.estimate.time.lower.eager.kernels import KernelWriter, Tensor
+from whichgpu.estimate.time.lower.eager.kernels import KernelWriter, MatrixSizes
 from whichgpu.estimate.time.lower.eager.moe import moe_block
 from whichgpu.estimate.time.lower.numerics import numerics
 from whichgpu.estimate.time.operators import Op
@@ -25,7 +25,7 @@ from whichgpu.workload.shapes import Experts, Transformer
 from whichgpu.workload.workload import Parallel
 
 GPUS = Catalog().gpu_by_id
-OVER = Attention(batch=2.0, heads=4.0, kv_heads=4.0, queries=10.0, keys=10.0, dim=8.0, value_dim=8.0, causal=True)
+OVER = AttentionSizes(batch=2.0, heads=4.0, kv_heads=4.0, queries=10.0, keys=10.0, dim=8.0, value_dim=8.0, causal=True)
 SCORES = 2 * 4 * 10 * 10.0
 N = 20 * 32.0  # queries, keys or values
 TINY = Transformer("tiny", "llama", 64, 4, 8, 2, 8, 256, 1000, True, "rms", "silu", False, True, 0, 4096)
@@ -38,7 +38,7 @@ def total(ops: list[Op], phase: str = "forward") -> tuple[int, float, float]:
 
 def run(kind: Any, precision: str = "bf16", share: float = 0.0) -> list[Op]:
     write = KernelWriter(numerics(precision))
-    part = Tensor(20.0, 32.0, write.compute)
+    part = MatrixSizes(20.0, 32.0, write.compute)
     made = kind(write, OVER, part, part, part, share)
     assert (made.rows, made.columns, made.width) == (20.0, 32.0, write.compute)
     return write.ops
@@ -87,7 +87,7 @@ def test_gradients_of_attention_written_out() -> None:
 def test_a_mixture_in_pytorch() -> None:
     shape = replace(TINY, experts=Experts(8, 2, 32, shared_ffn=16))
     write = KernelWriter(numerics("bf16"))
-    x = Tensor(30.0, 64.0, 2.0)
+    x = MatrixSizes(30.0, 64.0, 2.0)
     made = moe_block(write, shape, x, lambda out, _shape, tensor, ffn: linear(out, tensor, ffn) and tensor)
     assert (made.rows, made.columns) == (30.0, 64.0)
     grouped = [

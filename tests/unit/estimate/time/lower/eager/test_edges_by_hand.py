@@ -19,7 +19,7 @@ from whichgpu.estimate.time.curves import gemm as product_curve
 from whichgpu.estimate.time.curves import memory as memory_curve
 from whichgpu.estimate.time.lower.eager import elementwise, reductions
 from whichgpu.estimate.time.lower.eager.call import Call, LoweringOptions
-from whichgpu.estimate.time.lower.eager.kernels import KernelWriter, Tensor
+from whichgpu.estimate.time.lower.eager.kernels import KernelWriter, MatrixSizes
 from whichgpu.estimate.time.lower.eager.layers import LayerPass, eager_layer
 from whichgpu.estimate.time.lower.eager.moe import _gated_activation
 from whichgpu.estimate.time.lower.eager.optimizer import accumulation_op, optimizer_ops
@@ -84,12 +84,12 @@ def test_rows_are_of_the_last_size_unless_said() -> None:
 
 def test_the_gate_of_experts_has_a_gradient_of_both_halves() -> None:
     write = KernelWriter(numerics("bf16"))
-    _gated_activation(write, TINY, Tensor(60.0, 32.0, 2.0))
+    _gated_activation(write, TINY, MatrixSizes(60.0, 32.0, 2.0))
     back = [(float(op.read), float(op.write)) for op in write.ops if op.phase == "backward"]
     size = 60 * 32 * 2.0
     assert back == [(2 * size, size), (2 * size, size), (2 * size, size), (2 * size, 2 * size)]
     plain = KernelWriter(numerics("bf16"))
-    _gated_activation(plain, replace(TINY, gated=False), Tensor(60.0, 32.0, 2.0))
+    _gated_activation(plain, replace(TINY, gated=False), MatrixSizes(60.0, 32.0, 2.0))
     assert len(plain.ops) == 2
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.estimate.time.lower.eager import attention, functional
-from whichgpu.estimate.time.lower.eager.attention import Attention
+from whichgpu.estimate.time.lower.eager.attention import AttentionSizes
 from whichgpu.estimate.time.lower.eager.embedding_and_head import audio_stem, cross_entropy, embedding, output_head
-from whichgpu.estimate.time.lower.eager.kernels import KernelWriter, Tensor
+from whichgpu.estimate.time.lower.eager.kernels import KernelWriter, MatrixSizes
 from whichgpu.estimate.time.lower.eager.layers import LayerPass, eager_layer
 from whichgpu.estimate.time.lower.eager.moe import moe_block
 from whichgpu.estimate.time.lower.fused.inference import fused_pass
@@ -26,12 +26,12 @@ from whichgpu.workload.workload import Workload
 
 TINY = Transformer("tiny", "llama", 64, 4, 8, 2, 8, 256, 1000, True, "rms", "silu", False, True, 0, 4096)
 T, H, K, F = 30.0, 64.0, 16.0, 256.0  # three sequences of ten tokens
-OVER = Attention(3.0, 8.0, 2.0, 10.0, 10.0, 8.0, 8.0, True)
+OVER = AttentionSizes(3.0, 8.0, 2.0, 10.0, 10.0, 8.0, 8.0, True)
 Run = Callable[[KernelWriter], Any]
 
 
-def rows(columns: float, width: float = 2.0) -> Tensor:
-    return Tensor(T, columns, width)
+def rows(columns: float, width: float = 2.0) -> MatrixSizes:
+    return MatrixSizes(T, columns, width)
 
 
 def bill(runs: list[Run], precision: str = "bf16", **more: Any) -> dict[tuple[Any, ...], list[float]]:
@@ -148,8 +148,8 @@ def test_a_joined_gradient() -> None:
 
 def test_norms_of_heads() -> None:
     told, plain = (laid(replace(TINY, qk_norm=flag)) for flag in (True, False))
-    heads = bill([lambda write: functional.rms_norm(write, Tensor(T * 8, 8.0, 2.0)),
-                  lambda write: functional.rms_norm(write, Tensor(T * 2, 8.0, 2.0))])  # fmt: skip
+    heads = bill([lambda write: functional.rms_norm(write, MatrixSizes(T * 8, 8.0, 2.0)),
+                  lambda write: functional.rms_norm(write, MatrixSizes(T * 2, 8.0, 2.0))])  # fmt: skip
     for key, sums in heads.items():
         assert [a - b for a, b in zip(told[key], plain.get(key, [0.0] * 4), strict=True)] == pytest.approx(sums)
 

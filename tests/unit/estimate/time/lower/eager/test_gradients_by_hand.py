@@ -10,9 +10,9 @@ import pytest
 
 from whichgpu.estimate.time.lower.eager import attention, convolution, elementwise, functional, gemm
 from whichgpu.estimate.time.lower.eager.aten import aten_kernels
-from whichgpu.estimate.time.lower.eager.attention import Attention
+from whichgpu.estimate.time.lower.eager.attention import AttentionSizes
 from whichgpu.estimate.time.lower.eager.call import Call, LoweringOptions
-from whichgpu.estimate.time.lower.eager.kernels import KernelWriter, Tensor
+from whichgpu.estimate.time.lower.eager.kernels import KernelWriter, MatrixSizes
 from whichgpu.estimate.time.lower.eager.layers import LayerPass
 from whichgpu.estimate.time.lower.fused.training import fused_loss, fused_training_layer
 from whichgpu.estimate.time.lower.numerics import numerics
@@ -38,8 +38,8 @@ def moved(ops: list[Op], phase: str = "backward") -> tuple[float, float, float]:
     return sum(one[0] for one in sides), sum(one[1] for one in sides), sum(one[2] for one in sides)
 
 
-def x(width: float = 2.0) -> Tensor:
-    return Tensor(ROWS, COLUMNS, width)
+def x(width: float = 2.0) -> MatrixSizes:
+    return MatrixSizes(ROWS, COLUMNS, width)
 
 
 def test_an_rms_norm_s_gradient() -> None:
@@ -104,14 +104,14 @@ def test_adapters_under_autocast_are_cast_both_ways() -> None:
     assert moved(ops) == (3, 2 * low + 2 * made + 4 * N, 4 * low + 2 * made + 2 * N)
 
 
-SEEN = Attention(batch=2.0, heads=4.0, kv_heads=2.0, queries=10.0, keys=10.0, dim=8.0, value_dim=8.0, causal=False)
+SEEN = AttentionSizes(batch=2.0, heads=4.0, kv_heads=2.0, queries=10.0, keys=10.0, dim=8.0, value_dim=8.0, causal=False)
 SCORES = 2.0 * 4 * 10 * 10
 
 
 def test_attention_without_a_fused_kernel() -> None:
     """Queries, keys and values of all heads cast, scaled and turned; scores in fp32 with a mask, a softmax, a look for rows
     that see nothing; cast for the last product."""
-    q = Tensor(20.0, 32.0, 2.0)
+    q = MatrixSizes(20.0, 32.0, 2.0)
     ops = written(lambda write: attention.math_attention(write, SEEN, q, q, q))
     part = 20.0 * 32
     kernels_, read, wrote = moved(ops, "forward")
@@ -119,7 +119,7 @@ def test_attention_without_a_fused_kernel() -> None:
     assert read == 3 * (2 + 4 + 4) * part + (8 + 4 + 4 + 1 + 4) * SCORES + 4 * SCORES + 4 * part + 2 * part
     assert wrote == 3 * (4 + 4 + 4) * part + (4 + 4 + 1 + 4) * SCORES + SCORES / 10 + 2 * SCORES + 2 * part + 2 * part
     assert {op.unit for op in ops if op.flops} == {"fp32"}
-    wide = Tensor(20.0, 32.0, 4.0)
+    wide = MatrixSizes(20.0, 32.0, 4.0)
     single = written(lambda write: attention.math_attention(write, SEEN, wide, wide, wide), "tf32")
     assert {op.unit for op in single if op.flops} == {"tf32"}
     assert not [op for op in single if op.phase == "forward" and op.kind == "copy" and op.role != "strided"]  # no casts

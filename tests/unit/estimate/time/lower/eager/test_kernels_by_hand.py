@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from whichgpu.estimate.time.lower.eager import attention, elementwise, functional, reductions
-from whichgpu.estimate.time.lower.eager.attention import Attention
+from whichgpu.estimate.time.lower.eager.attention import AttentionSizes
 from whichgpu.estimate.time.lower.eager.call import Call, LoweringOptions
-from whichgpu.estimate.time.lower.eager.kernels import KernelWriter, Tensor
+from whichgpu.estimate.time.lower.eager.kernels import KernelWriter, MatrixSizes
 from whichgpu.estimate.time.lower.numerics import numerics
 from whichgpu.estimate.time.operators import Op
 
@@ -30,8 +30,8 @@ def moved(ops: list[Op], phase: str) -> tuple[float, float, float]:
     return sum(one[0] for one in sides), sum(one[1] for one in sides), sum(one[2] for one in sides)
 
 
-def x(width: float = 2.0) -> Tensor:
-    return Tensor(ROWS, COLUMNS, width)
+def x(width: float = 2.0) -> MatrixSizes:
+    return MatrixSizes(ROWS, COLUMNS, width)
 
 
 PER_ELEMENT: list[tuple[Callable[[KernelWriter], Any], tuple[float, float, float], tuple[float, float, float]]] = [
@@ -149,7 +149,7 @@ def test_adapters_run_beside_what_is_frozen() -> None:
     assert {float(op.write) for op in unpacked} == {2 * COLUMNS * 24}
 
 
-SEEN = Attention(batch=2.0, heads=4.0, kv_heads=2.0, queries=10.0, keys=10.0, dim=8.0, value_dim=6.0, causal=False)
+SEEN = AttentionSizes(batch=2.0, heads=4.0, kv_heads=2.0, queries=10.0, keys=10.0, dim=8.0, value_dim=6.0, causal=False)
 
 
 @pytest.mark.parametrize(

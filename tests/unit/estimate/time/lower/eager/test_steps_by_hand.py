@@ -19,7 +19,7 @@ from whichgpu.estimate.time.lower.eager.embedding_and_head import (
     output_head,
 )
 from whichgpu.estimate.time.lower.eager.embedding_and_head import convolution as whole_convolution
-from whichgpu.estimate.time.lower.eager.kernels import KernelWriter, Tensor
+from whichgpu.estimate.time.lower.eager.kernels import KernelWriter, MatrixSizes
 from whichgpu.estimate.time.lower.eager.layers import LayerPass, eager_layer
 from whichgpu.estimate.time.lower.eager.mlp import perceptron_step, recommendation_pass
 from whichgpu.estimate.time.lower.fused import fusion_rules
@@ -145,7 +145,7 @@ def test_tables_are_looked_up_and_added() -> None:
     embedding(narrow, replace(TINY, embedding=32), ROWS)
     assert products(narrow.ops) == [(ROWS, H, 32.0)]
     frozen = writer(frozen=True)
-    embedding_lookup(frozen, Tensor(ROWS, H, 2.0), 1000.0)
+    embedding_lookup(frozen, MatrixSizes(ROWS, H, 2.0), 1000.0)
     assert moved(frozen.ops, "backward") == []
 
 
@@ -177,7 +177,7 @@ def test_whisper_hears_through_two_convolutions() -> None:
 
 def test_a_convolution_s_weights_and_bias_have_gradients() -> None:
     write = writer()
-    whole_convolution(write, Tensor(18.0, 32.0, 2.0), 2.0, 3.0, 3.0, 4.0, 9.0, 2.0)
+    whole_convolution(write, MatrixSizes(18.0, 32.0, 2.0), 2.0, 3.0, 3.0, 4.0, 9.0, 2.0)
     back = next(op for op in write.ops if op.kind == "conv_wgrad")
     entering, weight = 2 * 9 * 4 * 4 * 2, 4 * 9 * 32 * 2
     assert (back.read, back.write) == (entering + 18 * 32 * 2, weight)
@@ -201,7 +201,7 @@ def test_the_head_and_the_loss() -> None:
     capped = writer()
     output_head(capped, replace(TINY, norm="layer", model_type="gemma2"), ROWS)
     assert len(moved(capped.ops, "forward", "elementwise")) == 3
-    logits = Tensor(ROWS, 1000.0, 2.0)
+    logits = MatrixSizes(ROWS, 1000.0, 2.0)
     wide = writer()
     cross_entropy(wide, TINY, logits)
     size = ROWS * 1000
