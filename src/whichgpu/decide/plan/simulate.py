@@ -207,27 +207,20 @@ def max_batch(column: Column) -> int:
 def summarise(served: ServedModel, groups: list[Latencies]) -> SimulatedModel:
     """The requests of all groups of a model against its objectives."""
     objectives, limits = served.objectives, stated_limits(served.objectives)
-    seconds = {
-        name: _percentile([(getattr(one, name), one.weight) for one in groups], objectives.percentile)
-        for name in ("ttft", "tpot", "latency")
-    }
+    names = ("ttft", "tpot", "latency")
+    ttft, tpot, latency = (
+        _percentile([(getattr(one, name), one.weight) for one in groups], objectives.percentile) for name in names
+    )
     met = _share_met(groups, limits) if objectives.any else None
-    margins = {name: 1.0 - seconds[name] / limit for name, limit in limits.items() if limit}
+    margins = {
+        name: 1.0 - value / limits[name] for name, value in zip(names, (ttft, tpot, latency), strict=True) if limits.get(name)
+    }
     worst = min(margins, key=lambda name: margins[name]) if margins else ""
     percentile_holds = met is None or met >= objectives.percentile / 100.0 - ROUNDING
     none_refused = not any(one.refused for one in groups)
-    return SimulatedModel(
-        served.name,
-        objectives.percentile,
-        seconds["ttft"],
-        seconds["tpot"],
-        seconds["latency"],
-        met,
-        percentile_holds and all(margin >= 0 for margin in margins.values()) and none_refused,
-        sum(len(one.ttft) for one in groups),
-        worst,
-        margins.get(worst, 0.0),
-    )
+    holds = percentile_holds and none_refused and all(margin >= 0 for margin in margins.values())
+    requests, margin = sum(len(one.ttft) for one in groups), margins.get(worst, 0.0)
+    return SimulatedModel(served.name, objectives.percentile, ttft, tpot, latency, met, holds, requests, worst, margin)
 
 
 def _percentile(groups: list[tuple[Floats, float]], percentile: float) -> float:
