@@ -54,9 +54,7 @@ def engines(request: EnginesRequest, context: Context) -> EnginesAnswer:
     names = values.get("names", ())
     if not catalog.engines:
         raise NoAnswer("no-engine", msg("error.no-engine"), msg("hint.nothing-known"))
-    chosen = (
-        {engine.id: engine for name in names for engine in _engines_by_name(catalog, name)}.values() if names else catalog.engines
-    )
+    chosen = {engine.id: engine for name in names for engine in _find(catalog, name)}.values() if names else catalog.engines
     evidence = _evidence()
     rows = sort_rows(
         [EngineRow(**asdict(engine), evidence=_read(evidence.get(engine.id, {}))) for engine in chosen],
@@ -66,7 +64,7 @@ def engines(request: EnginesRequest, context: Context) -> EnginesAnswer:
     return EnginesAnswer(rows, catalog.cited_sources(*((*row.sources, *row.evidence.sources) for row in rows)))
 
 
-def _engines_by_name(catalog: Catalog, name: str) -> tuple[Engine, ...]:
+def _find(catalog: Catalog, name: str) -> tuple[Engine, ...]:
     name_words, joined = set(words(name)), squash(engine_synonyms().get(squash(name), name))
     tests: tuple[Callable[[Engine], bool], ...] = (
         lambda engine: joined in map(squash, (engine.id, engine.name)),

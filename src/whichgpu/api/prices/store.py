@@ -95,10 +95,8 @@ class StatusAnswer(Displayable):
 
 def status(request: StatusRequest, context: Context) -> StatusAnswer:  # noqa: ARG001
     """Size, age and digest of the catalog, and the age of the user's own price store."""
-    catalog_state = read_status(context.catalog, bundled=context.catalog.folder == DATA_DIR)
-    return StatusAnswer(
-        catalog_state.folder, catalog_state.bundled, catalog_state.digest, catalog_state.tables, live_status(context.today)
-    )
+    state = read_status(context.catalog, bundled=context.catalog.folder == DATA_DIR)
+    return StatusAnswer(state.folder, state.bundled, state.digest, state.tables, live_status(context.today))
 
 
 def catalog_refresh(

@@ -99,10 +99,8 @@ def apply_overlay(offers: Iterable[Observation], overlay: Overlay | None, day: d
     if overlay is None:
         return tuple(offers)
     changed = tuple(_discounted(offer, overlay.discounts.get(offer.provider)) for offer in offers)
-    return (
-        *changed,
-        *(one for one in overlay.offers if first_day(one.observed) <= day and (one.ended is None or day < first_day(one.ended))),
-    )
+    begun = (one for one in overlay.offers if first_day(one.observed) <= day)
+    return (*changed, *(one for one in begun if one.ended is None or day < first_day(one.ended)))
 
 
 def _discounted(offer: Observation, off: Decimal | None) -> Observation:
