@@ -95,7 +95,8 @@ def read_table(folder: Path, name: str) -> Table:
         why = msg("why.line", line=1, why=tuple(faults) or msg("why.column-twice"))
         message = msg("error.malformed-data", path=str(path), why=why)
         raise DataError("malformed-data", message, msg("hint.data"))
-    memos = [_memo(fields[column]) for column in header]
+    specs = [fields[column] for column in header]
+    memos = [_Memo(_reader(spec), FAULT if spec.required else () if spec.many else None) for spec in specs]
     rows = [dict(zip(header, map(getitem, memos, cells), strict=True)) for _, cells in lines]
     table = Table(name, path, rows)
     if any(value is FAULT for memo in memos for value in memo.values()):
@@ -121,11 +122,6 @@ class _Memo(dict[str, Any]):
             value = FAULT
         self[cell] = value
         return value
-
-
-def _memo(spec: SchemaField) -> _Memo:
-    empty = FAULT if spec.required else () if spec.many else None
-    return _Memo(_reader(spec), empty)
 
 
 def _report_faults(table: Table, row: Row, cells: dict[str, str]) -> None:

@@ -32,7 +32,7 @@ def _declare(kind: ValueKind, metavar: str = "N", example: str = "", default: An
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """One request. `model` is a name or the content of a config.json; None stands for the default."""
+    """One request. `model` is a name or the content of a config.json; None means the default."""
 
     task: Task = _declare(Word(TASKS), "NAME", default=MISSING)  # noqa: RUF009 - makes a dataclass field
     model: str | Mapping[str, Any] = _declare(ModelValue(), "MODEL", default=MISSING)

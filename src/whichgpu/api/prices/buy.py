@@ -61,7 +61,7 @@ RENTED = ("on-demand",)
 
 @dataclass(frozen=True, slots=True)
 class BuyInputs:
-    """Inputs of the ownership cost; None stands for the default. Money is text with a currency."""
+    """Inputs of the ownership cost; None means the default. Money is text with a currency."""
 
     gpus: int | None = None
     price: str | None = None  # "RTX 3090=700usd": of one card
@@ -222,8 +222,8 @@ def _filled(inputs: BuyInputs) -> tuple[dict[str, str | float], tuple[str, ...]]
         if value is not None and not (low < value <= high or (value == low and wants != ABOVE_LOW)):
             raise invalid_value(name, f"{value:g}", msg(wants, low=f"{low:g}", high=f"{high:g}"))
     values = {name: getattr(inputs, name) for name in usual}
-    unsaid = (*(name for name in usual if values[name] is None), *(("host_price",) if inputs.host_price is None else ()))
-    return {name: usual[name] if values[name] is None else values[name] for name in usual}, unsaid
+    defaulted = (*(name for name in usual if values[name] is None), *(("host_price",) if inputs.host_price is None else ()))
+    return {name: usual[name] if values[name] is None else values[name] for name in usual}, defaulted
 
 
 def _rent(

@@ -125,7 +125,7 @@ def _until(run: Observation, day: date | None) -> Observation | None:
 
 
 def matches_query(provider: str, instance: str, term: str, query: OfferQuery) -> bool:
-    """Whether a bundled price is one a wish asks for."""
+    """Whether a bundled price matches a query."""
     return (
         query.provider in (None, provider) and query.instance in (None, instance) and (query.terms is None or term in query.terms)
     )

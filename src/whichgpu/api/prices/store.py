@@ -273,7 +273,7 @@ def offer_query(
     instance: str | None = None,
     terms: tuple[str, ...] = (),
 ) -> OfferQuery:
-    """A wish of words as people type them; a family of GPUs means all its variants."""
+    """Query from words as people type them; a family of GPUs means all its variants."""
     return OfferQuery(
         frozenset(match.id for match in find_gpus(catalog, gpu)) if gpu else None,
         provider_named(catalog, provider) if provider else None,

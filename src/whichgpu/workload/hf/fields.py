@@ -86,7 +86,7 @@ class Fields:
         return bool(value)
 
     def word(self, *keys: str, default: str = "") -> str:
-        """A short text; anything else counts as not said."""
+        """A short text; anything else counts as missing."""
         value = self.get(*keys)
         return printable(value) if isinstance(value, str) else default
 

@@ -261,7 +261,7 @@ class _TraceReader:
         return True
 
     def _one(self, number: int, line: str) -> None:
-        """A line by itself: what is wrong with it is said."""
+        """Read one line, or raise the error it has."""
         name, shape, trace = self.name, self.shape, self.trace
         row = csv_row(name, number, line, self.header) if self.headed else json_row(name, number, line)
         if len(trace) >= MAX_REQUESTS:

@@ -1,7 +1,7 @@
 """Vast.ai's search: machines that hosts offer now. Uses a key (VAST_API_KEY) if there is one.
 
 Has on-demand prices and the lowest bid for interruptible use, by country. Each machine of this marketplace is there once, so
-the cheapest of a kind in a country stands for the kind, with how many are listed.
+the cheapest of a kind in a country represents the kind, with how many are listed.
 """
 
 from __future__ import annotations
