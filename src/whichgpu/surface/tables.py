@@ -80,3 +80,7 @@ def text_of(write: Callable[[TextIO, Sequence[str], Rows], None], header: Sequen
     stream = io.StringIO()
     write(stream, header, rows)
     return stream.getvalue()
+
+
+# Writers by the name of their format.
+WRITERS = {"markdown": write_markdown, "csv": write_csv, "tsv": write_tsv, "table": write_terminal}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from whichgpu.base.messages import msg
@@ -21,6 +21,10 @@ MAX_LINKS, MAX_GPUS = 36, 64
 NVLINK = 2  # the peer-to-peer capability to query
 UNCORRECTED, VOLATILE = 1, 0
 PATHS = {0: "board", 10: "switch", 20: "switches", 30: "bridge", 40: "node", 50: "system"}
+PCIE_FUNCTIONS = {
+    "generation": "CurrPcieLinkGeneration", "width": "CurrPcieLinkWidth", "generation_max": "MaxPcieLinkGeneration",
+    "width_max": "MaxPcieLinkWidth", "generation_gpu": "GpuMaxPcieLinkGeneration",
+}  # fmt: skip
 COMPUTE_MODES = {0: "shared", 1: "exclusive", 2: "prohibited", 3: "exclusive"}
 
 
@@ -208,17 +212,9 @@ class NvidiaProbe:
         )
 
     def _pcie(self, handle: Any, plausible: PlausibilityFilter) -> PcieLink | None:
-        def number(name: str, function: str, kind: str) -> int | None:
-            return plausible.number(name, self._nvml.ask(function, handle), kind)
-
-        link = PcieLink(
-            generation=number("pcie.generation", "nvmlDeviceGetCurrPcieLinkGeneration", "generation"),
-            width=number("pcie.width", "nvmlDeviceGetCurrPcieLinkWidth", "width"),
-            generation_max=number("pcie.generation_max", "nvmlDeviceGetMaxPcieLinkGeneration", "generation"),
-            width_max=number("pcie.width_max", "nvmlDeviceGetMaxPcieLinkWidth", "width"),
-            generation_gpu=number("pcie.generation_gpu", "nvmlDeviceGetGpuMaxPcieLinkGeneration", "generation"),
-        )
-        return link if any(value is not None for value in astuple(link)) else None
+        readings = {name: self._nvml.ask(f"nvmlDeviceGet{function}", handle) for name, function in PCIE_FUNCTIONS.items()}
+        values = {name: plausible.number(f"pcie.{name}", value, name.partition("_")[0]) for name, value in readings.items()}
+        return PcieLink(**values) if any(value is not None for value in values.values()) else None
 
     def _links(self, handle: Any) -> list[bool] | None:
         """State of each NVLink; None if there are none."""

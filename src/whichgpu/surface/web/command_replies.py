@@ -45,7 +45,6 @@ class DocumentSession(Session):
     document: Any = None
 
     def emit(self, document: object) -> None:
-        """Keep the document."""
         self.document = document
 
 
