@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 from whichgpu.base.messages import msg
@@ -218,13 +219,8 @@ class NvidiaProbe:
 
     def _links(self, handle: Any) -> list[bool] | None:
         """State of each NVLink; None if there are none."""
-        states = []
-        for link in range(MAX_LINKS):
-            state = self._nvml.ask("nvmlDeviceGetNvLinkState", handle, link)
-            if state is None:
-                break
-            states.append(state == 1)
-        return states or None
+        states = (self._nvml.ask("nvmlDeviceGetNvLinkState", handle, link) for link in range(MAX_LINKS))
+        return [state == 1 for state in takewhile(lambda state: state is not None, states)] or None
 
     def _peers(self, index: int, handle: Any, devices: Sequence[_Fixed | None]) -> tuple[Peer, ...]:
         peers = []
@@ -239,12 +235,9 @@ class NvidiaProbe:
 
     def _slices(self, handle: Any) -> tuple[MigSlice, ...]:
         max_slices = self._nvml.ask("nvmlDeviceGetMaxMigDeviceCount", handle)
-        slices = []
-        for place in range(min(max_slices, 16) if isinstance(max_slices, int) else 0):
-            part = self._nvml.ask("nvmlDeviceGetMigDeviceHandleByIndex", handle, place)
-            if part is not None:
-                slices.append(self._slice(part))
-        return tuple(slices)
+        places = range(min(max_slices, 16) if isinstance(max_slices, int) else 0)
+        parts = (self._nvml.ask("nvmlDeviceGetMigDeviceHandleByIndex", handle, place) for place in places)
+        return tuple(self._slice(part) for part in parts if part is not None)
 
     def _slice(self, part: Any) -> MigSlice:
         plausible = PlausibilityFilter()

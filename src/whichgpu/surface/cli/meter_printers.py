@@ -139,7 +139,6 @@ class RowPrinter(Printer):
         self._columns: list[str] | None = None
 
     def show(self, reading: WatchReading) -> None:
-        """Print a row per GPU, after the header for the first reading."""
         session = self._session
         rows = [
             reading_cells(reading, sample, self._names[sample.index] if sample.index < len(self._names) else "")
@@ -190,7 +189,6 @@ class StatusLinePrinter(Printer):
         out.flush()
 
     def end(self, last: WatchReading) -> None:
-        """Print the summary on a line of its own."""
         if self._overwriting:
             self._session.out.write("\n")
             self._session.out.flush()

@@ -23,7 +23,7 @@ SCALARS: dict[type, Schema] = {
     int: {"type": "integer"},
     float: {"type": "number"},
     type(None): {"type": "null"},
-    **dict.fromkeys((str, Decimal, date, Path, Message), {"type": "string"}),
+    **{kind: {"type": "string"} for kind in (str, Decimal, date, Path, Message)},
 }
 
 
