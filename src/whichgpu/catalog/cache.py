@@ -20,8 +20,8 @@ from whichgpu.base.files import read_regular_file, user_folder
 from whichgpu.base.version import __version__
 
 T = TypeVar("T")
-MAX_BYTES = 64 << 20
-CHECKSUM_BYTES = 4
+MAX_BYTES = 64 << 20  # of one cache file; the largest written is far smaller (chosen)
+CHECKSUM_BYTES = 4  # a CRC-32
 SCHEMA = Path(__file__).parent / "data" / "fields.csv"
 
 

@@ -22,7 +22,7 @@ T = TypeVar("T")
 # Words that people add or leave out without meaning another GPU.
 BRANDS = frozenset("nvidia amd intel google aws apple geforce gtx rtx tesla quadro radeon rx instinct generation gpu".split())
 
-MAX_NAME_CHARACTERS = 200
+MAX_NAME_CHARACTERS = 200  # of a name to look up; no name in the catalog comes near it (chosen)
 MAX_NAME_WORDS = 6  # NVIDIA RTX PRO 6000 Blackwell Server
 
 _SXM = re.compile(r"sxm\d")

@@ -22,7 +22,7 @@ KEYS: dict[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class SchemaField:
     """A column of a table."""
 
     table: str
@@ -50,12 +50,12 @@ class Field:
 
 
 @cache
-def schema() -> dict[str, dict[str, Field]]:
+def schema() -> dict[str, dict[str, SchemaField]]:
     """Fields by table and column; always the bundled schema, whatever data folder the user names."""
     _, rows = read_cells(DATA_DIR / "fields.csv")
-    tables: dict[str, dict[str, Field]] = {}
+    tables: dict[str, dict[str, SchemaField]] = {}
     for _, (table, column, type_, unit, required, meaning) in rows:
-        tables.setdefault(table, {})[column] = Field(table, column, type_, unit, required == "yes", meaning)
+        tables.setdefault(table, {})[column] = SchemaField(table, column, type_, unit, required == "yes", meaning)
     return tables
 
 

@@ -78,7 +78,7 @@ class InstanceFilter:
             "provider": (self.provider, lambda row: row.provider == self.provider),
             "gpu": (self.gpu_ids, lambda row: row.gpu in (self.gpu_ids or ())),
             "gpus": (self.gpus, lambda row: low <= row.gpus <= high),
-            "min_memory": (self.min_memory, lambda row: _gpu_memory(row) >= (self.min_memory or 0)),
+            "min_memory": (self.min_memory, lambda row: (row.gpu_memory_bytes or 0) * max(row.gpus, 1) >= (self.min_memory or 0)),
             "min_ram": (self.min_ram, lambda row: (row.ram_bytes or 0) >= (self.min_ram or 0)),
             "as_of": (self.as_of, lambda row: self.as_of is not None and is_listed(row, self.as_of)),
         }
@@ -92,10 +92,6 @@ class InstanceFilter:
 def count_matching(rows: Sequence[T], conditions: Mapping[str, Callable[[T], bool]]) -> dict[str, int]:
     """Count the rows that each constraint alone leaves, to explain an empty answer."""
     return {name: sum(map(test, rows)) for name, test in conditions.items()}
-
-
-def _gpu_memory(row: Instance) -> float:
-    return (row.gpu_memory_bytes or 0) * max(row.gpus, 1)
 
 
 def parse_capability(text: str) -> tuple[tuple[int, int], tuple[int, int]]:

@@ -16,7 +16,7 @@ from whichgpu.base.messages import Message, msg
 from whichgpu.catalog.csvfile import read_cells
 from whichgpu.catalog.engines.files import FOLDER as ENGINES
 from whichgpu.catalog.engines.files import engine_cells, record_files
-from whichgpu.catalog.schema import Field, key_of, schema
+from whichgpu.catalog.schema import SchemaField, key_of, schema
 
 T = TypeVar("T")
 Row = dict[str, Any]
@@ -95,7 +95,8 @@ def read_table(folder: Path, name: str) -> Table:
         why = msg("why.line", line=1, why=tuple(faults) or msg("why.column-twice"))
         message = msg("error.malformed-data", path=str(path), why=why)
         raise DataError("malformed-data", message, msg("hint.data"))
-    memos = [_memo(fields[column]) for column in header]
+    specs = [fields[column] for column in header]
+    memos = [_Memo(_reader(spec), FAULT if spec.required else () if spec.many else None) for spec in specs]
     rows = [dict(zip(header, map(getitem, memos, cells), strict=True)) for _, cells in lines]
     table = Table(name, path, rows)
     if any(value is FAULT for memo in memos for value in memo.values()):
@@ -123,11 +124,6 @@ class _Memo(dict[str, Any]):
         return value
 
 
-def _memo(spec: Field) -> _Memo:
-    empty = FAULT if spec.required else () if spec.many else None
-    return _Memo(_reader(spec), empty)
-
-
 def _report_faults(table: Table, row: Row, cells: dict[str, str]) -> None:
     """Add a finding for each invalid cell of a row and empty the cell."""
     faults = [schema()[table.name][column] for column, value in row.items() if value is FAULT]
@@ -142,7 +138,7 @@ def _report_faults(table: Table, row: Row, cells: dict[str, str]) -> None:
         table.findings.append(Finding(table.name, key, check, spec.column, detail))
 
 
-def _reader(spec: Field) -> Callable[[str], Any]:
+def _reader(spec: SchemaField) -> Callable[[str], Any]:
     if spec.type in _READERS:
         return _READERS[spec.type]
     if spec.many:

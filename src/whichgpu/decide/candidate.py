@@ -14,6 +14,7 @@ from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Message
 from whichgpu.base.money import Money
 from whichgpu.catalog.currency import round_significant
+from whichgpu.catalog.offer import STALE_DAYS
 from whichgpu.decide.candidates import Candidates
 from whichgpu.decide.configurations.capacity_bound import expected_latency
 from whichgpu.decide.configurations.configuration import Configuration
@@ -23,7 +24,6 @@ from whichgpu.decide.market import Market
 from whichgpu.decide.question import EvaluatedQuestion
 from whichgpu.decide.work import Work
 from whichgpu.estimate.fit import Verdict
-from whichgpu.price.asof import STALE_DAYS
 from whichgpu.price.run import committed_years
 from whichgpu.price.terms import MONTH_HOURS, YEAR_HOURS
 from whichgpu.workload.workload import Parallel, Workload

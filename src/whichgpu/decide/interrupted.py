@@ -16,7 +16,7 @@ from typing import Literal, get_args
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.money import Money
-from whichgpu.base.parallel.sweep import Progress, run_sweep
+from whichgpu.base.parallel.sweep import run_sweep
 from whichgpu.estimate.serving.curve import Objectives
 from whichgpu.estimate.serving.fleet.event_loop import simulate_fleet
 from whichgpu.estimate.serving.fleet.fleet_answer import share_within_objectives
@@ -93,15 +93,14 @@ class PoliciesAnswer:
 
 def cost_of_policies(
     fleet: Fleet, load: Load, goals: Objectives, rates: Mapping[str, Rates], interruptions: Interruptions = DEFAULT_INTERRUPTIONS,
-    policies: Sequence[Policy] = POLICIES, *, jobs: int = 1, ray: str | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    policies: Sequence[Policy] = POLICIES, sweep: Callable[..., list[PolicyCost]] = run_sweep,
 ) -> PoliciesAnswer:  # fmt: skip
     """Return what each policy costs; `rates` by the name of a pool."""
     _check(fleet, rates, policies)
     on_spot = all(rates[pool.name].spot is not None for pool in fleet.pools)
     offered = [policy for policy in policies if policy == "on-demand" or on_spot]
     cases = [PolicyCase(policy, fleet, load, goals, interruptions) for policy in offered]
-    simulated = run_sweep(simulate_policy, cases, jobs=jobs, ray=ray, progress=progress)
+    simulated = sweep(simulate_policy, cases)
     costs = [_with_cost(one, rates, interruptions) for one in simulated]
     ordered = tuple(sorted(costs, key=lambda one: (not one.kept, one.cost.amount)))
     best = ordered[0]

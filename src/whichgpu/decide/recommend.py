@@ -42,11 +42,8 @@ def rank_candidates(
         while True:
             candidates = screened.join(results)
             order = sort(candidates)
-            if len(order):
-                leading_groups = dict.fromkeys(int(candidates.group[at]) for at in leaders(candidates, order))
-            else:
-                leading_groups = dict.fromkeys(refiner.nearest(candidates))
-            refined = refiner.refine(leading_groups, candidates.group[order])
+            first = candidates.group[list(leaders(candidates, order))].tolist() if len(order) else refiner.nearest(candidates)
+            refined = refiner.refine(dict.fromkeys(first), candidates.group[order])
             if not refined:  # Every leader is refined: the shortlist no longer changes.
                 break
             results = [refined.get(group, result) for group, result in enumerate(results)]

@@ -120,16 +120,25 @@ def smallest_shortfall(results: Sequence[GroupResult], reason: str) -> float | N
     return max(min(finite), 0.0) if finite else None
 
 
-def round_up(value: float) -> str:
+def rounded_up(value: float) -> float:
     """Round up to three significant digits, so that the number suffices.
+
+    >>> rounded_up(0.12341), rounded_up(0.0)
+    (0.124, 0.0)
+    """
+    if value <= 0:
+        return 0.0
+    scale = 10.0 ** (int(np.floor(np.log10(value))) - 2)
+    return float(ceil(value / scale * (1 - 1e-9)) * scale)
+
+
+def round_up(value: float) -> str:
+    """Format a number rounded up.
 
     >>> round_up(1.2341), round_up(27.96), round_up(0.0)
     ('1.24', '28', '0')
     """
-    if value <= 0:
-        return "0"
-    scale = 10.0 ** (int(np.floor(np.log10(value))) - 2)
-    return significant(ceil(value / scale * (1 - 1e-9)) * scale).replace(",", "")
+    return significant(rounded_up(value)).replace(",", "")
 
 
 def round_down(value: float) -> str:

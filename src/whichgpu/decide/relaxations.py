@@ -78,6 +78,7 @@ class Relaxations:
 
     def __init__(self, question: Question, screened: EvaluatedQuestion, ranked: RankedCandidates) -> None:
         self.question, self.screened, self.candidates, self.results = question, screened, ranked.candidates, ranked.results
+        self._rank = partial(_rank, screened)
 
     def all(self) -> list[Message]:
         """Return limits moved and filters dropped, one at a time; if none suffices, two changes together."""
@@ -90,9 +91,6 @@ class Relaxations:
             return changes
         others = list(self._others())
         return _tried(others) or list(_pairs([*filters, *others])) or self._missing_memory()
-
-    def _rank(self, order: Order) -> tuple[Candidates, Ints]:
-        return _rank(self.screened, order)
 
     def _limits(self) -> Iterator[Message]:
         constraints, workload = self.screened.selection.constraints, self.screened.request.workload

@@ -13,10 +13,9 @@ from datetime import date
 from typing import Literal
 
 from whichgpu.base.dates import first_day, last_day
-from whichgpu.catalog.offer import Observation
+from whichgpu.catalog.offer import STALE_DAYS, Observation
 
 Confidence = Literal["observed", "bracketed", "carried"]
-STALE_DAYS = 30
 RECENT_DAYS = (90, 180, 365)  # days in which a price is looked for where all are stale
 
 

@@ -15,7 +15,7 @@ POWER_PRICE, POWER_SOURCE = 0.1275, "eia-electricity-prices"
 PUE_SOURCE = "uptime-pue-2023"
 YEARS, RESIDUAL, USE = 3.0, 0.3, 0.5
 HOST_SHARE, HOST_LEAST = 0.25, 800.0  # of the price of the GPUs: the rest of a machine, and the least it costs
-HOST_WATTS = 150.0
+HOST_WATTS = 150.0  # power of the machine without its GPUs (assumed)
 LOAD, IDLE = 0.9, 0.15  # share of its rated power a GPU draws while it works and while it waits
 
 

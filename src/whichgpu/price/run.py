@@ -13,7 +13,7 @@ from whichgpu.price.run_settings import run_default, run_default_sources
 from whichgpu.price.table import Floats, Ints
 from whichgpu.price.terms import MONTH_HOURS, YEAR_HOURS, YEARS
 
-HOUR = 3600.0
+HOUR = 3600.0  # seconds
 # A machine boots, pulls an image of some 10 GB (7 to 10 minutes, Tensorfuse) and reads its weights (five for vLLM with 8B
 # parameters on an L40S, the same): ten minutes in all are assumed (`--startup`).
 STARTUP = run_default("startup")
@@ -25,7 +25,7 @@ CHECKPOINT_EVERY, CHECKPOINT_TAKES = run_default("checkpoint_every"), run_defaul
 # of GPUs more are: Bamboo (NSDI 2023) is cited for 0.10 to 0.33 an hour of p3 machines. The lower end of that is taken.
 INTERRUPTIONS = run_default("interruptions")
 MAX_STARTING_SHARE = 0.9  # share of the hours a service on spot may spend starting
-UNFINISHED_HOURS = 1e9  # hours; stands for a run that never ends, so that sums stay finite
+UNFINISHED_HOURS = 1e9  # hours; used for a run that never ends, so that sums stay finite
 SPOT_SOURCES = ("bamboo-nsdi-2023", *run_default_sources("interruptions"))
 
 

@@ -46,7 +46,7 @@ class PriceTable:
     places: Ints  # [word columns, rows]
     days: Ints  # [3, rows]
     numbers: Floats  # [2, rows]
-    offers: Ints | None = None  # rows of one offer share a number; None where it is yet to be told
+    offers: Ints | None = None  # rows of one offer share a number; None until it is computed
     word_places: dict[str, int] = field(
         default_factory=dict, compare=False, repr=False
     )  # places of words, once they are looked for

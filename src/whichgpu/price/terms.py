@@ -13,7 +13,7 @@ from whichgpu.catalog.pricing import Discount
 from whichgpu.price.asof import PriceOnDay
 
 MONTH_HOURS = 730  # 8760 / 12, as the clouds' own calculators count
-YEAR_HOURS = 8760
+YEAR_HOURS = 8760  # as clouds bill a year: 365 days
 YEARS = {"reserved-1y": 1, "reserved-3y": 3, "committed-1y": 1, "committed-3y": 3}
 
 

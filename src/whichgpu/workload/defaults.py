@@ -33,10 +33,11 @@ def fill_defaults(workload: Workload, shape: Shape, user_fields: Collection[str]
         workload = with_default_batch(workload, shape, "accumulation" in user_fields)
     precision = workload.precision or _precision(workload, shape)
     engine = workload.engine or _engine(workload, shape)
-    precision = _as_file_type(precision, engine)
+    if (precision, engine) == ("mxfp4", "llama.cpp"):
+        precision = "mxfp4_moe"  # the name llama.cpp gives its file of a model published in mxfp4
     filled = replace(workload, precision=precision).with_defaults(
         engine=engine,
-        batch=_batch(workload),
+        batch=(workload.micro_batch or 1) * workload.parallel.dp,  # one sequence or sample for each replica
         attention=engine_record(engine, workload.year).attention if shape.is_transformer else None,
     )
     if isinstance(shape, Transformer):
@@ -124,22 +125,12 @@ def _named_in(path: str) -> str | None:
     return next((name for name in names if stem.endswith(name)), None)
 
 
-def _as_file_type(precision: str, engine: str) -> str:
-    """The name llama.cpp gives its file of a model published in mxfp4; any other precision as it is."""
-    return "mxfp4_moe" if (precision, engine) == ("mxfp4", "llama.cpp") else precision
-
-
 def _engine(workload: Workload, shape: Shape) -> str:
     if isinstance(workload.model, str) and workload.model.lower().endswith(".gguf"):
         return default_engine("gguf")
     if (workload.precision or "") in GGUF_PRECISIONS and not workload.training:
         return default_engine("gguf")
     return default_engine(workload.task if shape.is_generative else "any")
-
-
-def _batch(workload: Workload) -> int:
-    """Sequences or samples at once of inference: one for each replica."""
-    return (workload.micro_batch or 1) * workload.parallel.dp
 
 
 def _sequences(workload: Workload, shape: Transformer) -> Workload:

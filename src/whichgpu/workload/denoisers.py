@@ -7,7 +7,7 @@ from whichgpu.base.messages import Message, msg
 from whichgpu.workload.shapes import Shape, TracedShape
 from whichgpu.workload.workload import Workload
 
-TASKS_OF_STEPS = ("forward", "batch")  # what may be asked of a denoiser
+TASKS_OF_STEPS = ("forward", "batch")  # tasks a denoiser supports
 
 
 def denoiser(shape: Shape) -> str:

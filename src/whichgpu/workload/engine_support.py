@@ -21,7 +21,8 @@ def check_engine(
         return ()
     text = shape.is_language_model
     if "engine" in user_fields:
-        _refuse(engine, workload, shape, gpu, [other for other in engines if _can(other, workload.task, text, gpu)])
+        able = [one for one in engines if supports_task(one, workload.task, text) and (gpu is None or may_run_on(one, gpu))]
+        _refuse(engine, workload, shape, gpu, able)
     if gpu is None:
         return ()
     sure = engine_support(engine, gpu)
@@ -29,10 +30,6 @@ def check_engine(
         return ()
     id = {"earlier": "warning.engine-earlier", "unsure": "warning.engine-unsure"}.get(sure, "warning.engine-assumed")
     return (msg(id, engine=engine.name, gpu=gpu.name),)
-
-
-def _can(engine: Engine, task: str, text: bool, gpu: Gpu | None) -> bool:
-    return supports_task(engine, task, text) and (gpu is None or may_run_on(engine, gpu))
 
 
 def _refuse(engine: Engine, workload: Workload, shape: Shape, gpu: Gpu | None, able: Sequence[Engine]) -> None:

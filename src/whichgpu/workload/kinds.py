@@ -146,7 +146,7 @@ class Layout(SingleValue):
 UNUSUAL = ("chunks", "threads")
 
 
-class Model(SingleValue):
+class ModelValue(SingleValue):
     """A name, or the content of a config.json; as text the latter is JSON."""
 
     complete = "models"  # which names of the catalog it is completed from

@@ -25,7 +25,7 @@ SUFFIXES = (".json", ".gguf", ".safetensors")
 INDEX = "model.safetensors.index.json"
 TRACED = ("python:", "torchvision:", "timm:")
 MAX_UNITS, MAX_LAYERS = 10**7, 64
-MAX_NAME_CHARACTERS = 4096
+MAX_NAME_CHARACTERS = 4096  # of a name or a path (PATH_MAX on Linux)
 
 _SIZES = re.compile(r"\d{1,9}(?:[x×]\d{1,9})*")
 

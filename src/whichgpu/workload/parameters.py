@@ -15,7 +15,7 @@ class Parameters:
     total: int
     active: int  # used for one token: all but the experts it does not visit
     embedding: int = 0  # tables looked up: tokens, learned positions, token types; an image's patch projection
-    head: int = 0  # output over the vocabulary where it is not the embedding's own table, and what stands before it
+    head: int = 0  # output over the vocabulary where it is not the embedding's own table, and the layers before it
     layer: int = 0  # one decoder layer (the encoder's where there is no other); a mixture's where layers differ
     encoder_layer: int = 0  # one encoder layer of an encoder-decoder model
     linear: int = 0  # in the layers' weight matrices, which quantisation and LoRA touch; routers are left alone
@@ -82,7 +82,7 @@ def _transformer(shape: Transformer) -> Parameters:
     norm, inner = norm_parameters(shape), _inner_norms(shape)
     self_attention = attention + _attention_bias(shape)
     shared = self_attention + shape.norms * norm + inner + shape.layer_other
-    dense = shared + mlp + _mlp_bias(shape, shape.ffn)
+    dense = shared + mlp + ((1 + shape.gated) * shape.ffn + shape.hidden if shape.mlp_bias else 0)
     across = self_attention + norm if cross else 0
     mixtures = mixture_layers(shape)
     of_mixture, visited, routed, routed_linear = _mixture(shape) if shape.experts else (0, 0, 0, 0)
@@ -129,10 +129,6 @@ def _inner_norms(shape: Transformer) -> int:
     if shape.mla is not None:
         return shape.mla.q_rank + shape.mla.kv_rank
     return 2 * shape.head_dim if shape.qk_norm else 0
-
-
-def _mlp_bias(shape: Transformer, ffn: int) -> int:
-    return (1 + shape.gated) * ffn + shape.hidden if shape.mlp_bias else 0
 
 
 def _mixture(shape: Transformer) -> tuple[int, int, int, int]:

@@ -13,10 +13,10 @@ FOLDER = Path(__file__).parent / "data"
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class WeightBlock:
     """A block of quantised weights and its size.
 
-    >>> Block(256, 144).size(4096)
+    >>> WeightBlock(256, 144).size(4096)
     2304
     """
 
@@ -42,13 +42,13 @@ class Precision:
     parameter_bytes: int  # in training and in plain inference
     stream_bytes: int  # residual stream
     compute_bytes: int  # operands of products
-    block: Block | None  # of linear layers' weights; None: by GGUF's rule
+    block: WeightBlock | None  # of linear layers' weights; None: by GGUF's rule
     row_bytes: int  # scales of one row of weights
     matrix_bytes: int  # scales of one matrix
     other_bytes: int  # embedding, head, norms and biases; 0: by GGUF's rule
     experts_only: bool  # an MoE model stores the experts' matrices so and all others in `other_bytes`
     traced_bytes: float  # a weight of a network known by its operator table
-    kv_block: Block | None  # of the KV cache; None: no cache has this precision
+    kv_block: WeightBlock | None  # of the KV cache; None: no cache has this precision
     kv_default: str  # precision of the KV cache where none is given
     trace: str  # traced precision that allocates alike; empty: none, so it is not trained in
     operand_unit: str  # unit of products whose inputs are quantised as well as the weights; empty: weights only
@@ -78,8 +78,8 @@ class Precision:
         return self.operand_unit or own
 
 
-def _block(row: Mapping[str, str], column: str) -> Block | None:
-    return Block(int(row[f"{column}_weights"]), int(row[f"{column}_bytes"])) if row[f"{column}_weights"] else None
+def _block(row: Mapping[str, str], column: str) -> WeightBlock | None:
+    return WeightBlock(int(row[f"{column}_weights"]), int(row[f"{column}_bytes"])) if row[f"{column}_weights"] else None
 
 
 _ROWS = data_rows(FOLDER / "precisions.csv")
@@ -104,7 +104,7 @@ class TensorType:
 
     number: int
     name: str
-    block: Block
+    block: WeightBlock
     fallback: str  # type of matrices whose rows do not divide into its blocks; empty: f16
 
 

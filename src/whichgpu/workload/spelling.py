@@ -92,17 +92,13 @@ def from_toml(text: str) -> ParsedWorkload:
 def to_argv(workload: Workload) -> tuple[str, ...]:
     """Flags of every field that differs from its default, task and model included."""
     words: list[str] = []
-    for name in _nondefault_fields(workload):
+    for name in (one for one in FIELDS if one not in DEFAULTS or getattr(workload, one) != DEFAULTS[one]):
         value, kind = getattr(workload, name), KINDS[name]
         if isinstance(kind, Flag):
             words.append(flag_of(name) if value else flag_of(f"no_{name}"))
         else:
             words.append(f"{flag_of(name)}={kind.write_text(value)}")
     return tuple(words)
-
-
-def _nondefault_fields(workload: Workload) -> list[str]:
-    return [name for name in FIELDS if name not in DEFAULTS or getattr(workload, name) != DEFAULTS[name]]
 
 
 def _build(

@@ -13,7 +13,7 @@ from typing import Any
 
 from whichgpu.base.kinds import Flag, Number, Text, ValueKind, Whole
 from whichgpu.base.units import parse_rate, parse_seconds
-from whichgpu.workload.kinds import Checkpointing, EngineName, Layout, LoraTargets, Model, Word
+from whichgpu.workload.kinds import Checkpointing, EngineName, Layout, LoraTargets, ModelValue, Word
 from whichgpu.workload.parallel import Parallel as Parallel
 from whichgpu.workload.precisions import GGUF_PRECISIONS, KV_PRECISIONS, PRECISIONS
 from whichgpu.workload.tasks import TASK_TRAITS, TASKS, Task, TaskTraits
@@ -32,10 +32,10 @@ def _declare(kind: ValueKind, metavar: str = "N", example: str = "", default: An
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """One request. `model` is a name or the content of a config.json; None stands for the default."""
+    """One request. `model` is a name or the content of a config.json; None means the default."""
 
     task: Task = _declare(Word(TASKS), "NAME", default=MISSING)  # noqa: RUF009 - makes a dataclass field
-    model: str | Mapping[str, Any] = _declare(Model(), "MODEL", default=MISSING)
+    model: str | Mapping[str, Any] = _declare(ModelValue(), "MODEL", default=MISSING)
     gpu: str | None = _declare(Text(200), "NAME")
     gpus: int = _declare(Whole(1, 2**20), default=1)
     nodes: int = _declare(Whole(1, 2**20), default=1)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whichgpu.catalog.offer import Observation
-from whichgpu.price.asof import STALE_DAYS, price_on_day, prices_on_day
+from whichgpu.catalog.offer import STALE_DAYS, Observation
+from whichgpu.price.asof import price_on_day, prices_on_day
 
 
 def seen(price: str, first: str, last: str | None = None, ended: str | None = None, source: str = "a") -> Observation:

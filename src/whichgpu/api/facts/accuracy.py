@@ -17,7 +17,7 @@ from whichgpu.estimate.time.accuracy_pairs import AccuracyPair, accuracy_pairs
 from whichgpu.estimate.time.calibration import load_calibration
 
 KEYS = ("gpu", "task", "source", "engine", "precision", "field")
-WORST_ROWS = 15
+WORST_ROWS = 15  # rows listed as the worst unless the caller sets another number (chosen)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
@@ -26,7 +26,6 @@ from whichgpu.measure.bench.runnable import why_not_runnable
 from whichgpu.measure.bench.runner import Claim, LeftOut, MeasuredCase, Progress, Runner
 from whichgpu.measure.bench.step_cases import step_cases
 from whichgpu.measure.clock import SystemClock
-from whichgpu.measure.drivers.card import Card
 from whichgpu.measure.drivers.probe import DriverUnavailable, Probe
 from whichgpu.measure.drivers.vendors import open_probes
 from whichgpu.measure.host import read_host
@@ -142,7 +141,7 @@ class _Machine:
             if not self.cards:
                 raise no_gpu(absences, NOTHING)
             self.bench = (opener or _torch_bench)()
-            self.card = _card_named(self.cards, self.bench.name)
+            self.card = next((card for card in self.cards if card.name == self.bench.name), self.cards[0])
             match = match_card(self.card, catalog)
             catalog_gpu = matched_gpu(match, catalog)
             if catalog_gpu is None:
@@ -189,12 +188,8 @@ def _torch_bench() -> OpenedBench:
     return open_bench()
 
 
-def _card_named(cards: Sequence[Card], name: str) -> Card:
-    return next((card for card in cards if card.name == name), cards[0])
-
-
 def _claim(request: Mapping[str, Any], lookups: LookupCache) -> Claim:
-    """A step made ready, and the memory it is said to take."""
+    """A step made ready, and the memory it is estimated to take."""
     try:
         spelled = from_object(request)
         shape = lookups.shape_for(spelled.workload)

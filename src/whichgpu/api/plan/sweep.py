@@ -51,7 +51,7 @@ class PricedPoint:
 
 
 def cost_curve(plan: SolvedPlan, sources: PlanSources, progress: StageProgress) -> tuple[CurvePoint, ...]:
-    """The bill at each point of the curve; points of a sweep that was asked for are kept on disk."""
+    """The bill at each point of the curve; points of a requested sweep are cached on disk."""
     name, values = curve_points(plan)
     if not values:
         return ()

@@ -50,7 +50,7 @@ from whichgpu.price.own import (
 from whichgpu.price.terms import YEAR_HOURS
 
 MAX_INPUT = 20.0  # Upper bound of PUE and of years owned (assumed).
-MAX_GPUS = 100_000
+MAX_GPUS = 100_000  # GPUs of one question; a larger number is taken for a typing error (chosen)
 ABOVE_LOW = "wants.number"  # The lower bound itself is invalid.
 SPANS = {
     "residual": (0.0, 1.0, "wants.between"), "use": (0.0, 1.0, ABOVE_LOW),
@@ -61,7 +61,7 @@ RENTED = ("on-demand",)
 
 @dataclass(frozen=True, slots=True)
 class BuyInputs:
-    """Inputs of the ownership cost; None stands for the default. Money is text with a currency."""
+    """Inputs of the ownership cost; None means the default. Money is text with a currency."""
 
     gpus: int | None = None
     price: str | None = None  # "RTX 3090=700usd": of one card
@@ -222,8 +222,8 @@ def _filled(inputs: BuyInputs) -> tuple[dict[str, str | float], tuple[str, ...]]
         if value is not None and not (low < value <= high or (value == low and wants != ABOVE_LOW)):
             raise invalid_value(name, f"{value:g}", msg(wants, low=f"{low:g}", high=f"{high:g}"))
     values = {name: getattr(inputs, name) for name in usual}
-    unsaid = (*(name for name in usual if values[name] is None), *(("host_price",) if inputs.host_price is None else ()))
-    return {name: usual[name] if values[name] is None else values[name] for name in usual}, unsaid
+    defaulted = (*(name for name in usual if values[name] is None), *(("host_price",) if inputs.host_price is None else ()))
+    return {name: usual[name] if values[name] is None else values[name] for name in usual}, defaulted
 
 
 def _rent(

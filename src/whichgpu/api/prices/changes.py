@@ -61,7 +61,7 @@ class DiffAnswer(Displayable):
 
 @dataclass(frozen=True, slots=True)
 class WatchRow:
-    """An offer below the limit; availability is what the source said, and no promise."""
+    """An offer below the limit; availability as the source states it, without guarantee."""
 
     provider: str
     instance: str
@@ -117,14 +117,14 @@ def catalog_watch(
     catalog: Catalog | None = None,
     folder: Path | None = None,
 ) -> WatchAnswer:
-    """Offers of the store below a price per GPU and hour; where there are none, what changed since this was last asked."""
+    """Offers of the store below a price per GPU and hour; where there are none, what changed since the last call."""
     catalog, day = catalog or Catalog(), today or date.today()
     query = offer_query(catalog, gpu, provider, region, None, terms)
     names = {one.id: one.name for one in catalog.gpus}
     exchanger = Exchanger(day, catalog.exchange)
     if below is not None:
         exchanger.rate(DOLLAR, exchanger.check(below.currency))  # an error where there is none
-    name = _look_name(gpu, below, provider, region, terms)
+    name = blake2b(repr((gpu, below, provider, region, terms)).encode(), digest_size=12).hexdigest()
     with open_for_reading(folder) as connection:
         if connection is None:
             raise no_store()
@@ -132,8 +132,8 @@ def catalog_watch(
         newest = newest_snapshot(connection)
         runs = offers_on(connection, day, catalog.known_by, query, also_ended=True)
         changes = () if since is None else tuple(_change_rows(changes_since(connection, since[0], query), names))
-    stood = [one.observation for one in prices_on_day(runs, day)]
-    standing = [run for run in apply_overlay(stood, read_overlay(overlay, catalog, day), day) if _fits(run, query)]
+    prices = [one.observation for one in prices_on_day(runs, day)]
+    standing = [run for run in apply_overlay(prices, read_overlay(overlay, catalog, day), day) if _fits(run, query)]
     fresh = [run for run in standing if (day - first_day(run.last_observed)).days <= max_age]
     limit = below.currency if below else None
     without_rate = Counter(run.currency for run in fresh if limit and not exchanger.can_convert(run.currency, limit))
@@ -232,10 +232,6 @@ def _fits(run: Observation, query: OfferQuery) -> bool:
 
 def _each_in(run: Observation, currency: str, exchanger: Exchanger) -> Decimal:
     return exchanger.convert(Money(run.price_per_gpu, run.currency), currency)[0].amount
-
-
-def _look_name(*words: object) -> str:
-    return blake2b(repr(words).encode(), digest_size=12).hexdigest()
 
 
 def _remember(name: str, batch: int, folder: Path | None) -> None:

@@ -21,10 +21,9 @@ from whichgpu.base.money import Money
 from whichgpu.catalog.currency import DOLLAR, Exchanger, round_significant
 from whichgpu.catalog.live.price_store import open_for_reading
 from whichgpu.catalog.live.queries import OfferQuery, price_history
-from whichgpu.catalog.offer import Observation
+from whichgpu.catalog.offer import STALE_DAYS, Observation
 from whichgpu.catalog.schema import DATA_DIR
 from whichgpu.catalog.store import Catalog
-from whichgpu.price.asof import STALE_DAYS
 from whichgpu.price.trend import lowest_prices
 
 USUAL_TERMS = ("on-demand", "spot")
@@ -126,7 +125,7 @@ def _until(run: Observation, day: date | None) -> Observation | None:
 
 
 def matches_query(provider: str, instance: str, term: str, query: OfferQuery) -> bool:
-    """Whether a bundled price is one a wish asks for."""
+    """Whether a bundled price matches a query."""
     return (
         query.provider in (None, provider) and query.instance in (None, instance) and (query.terms is None or term in query.terms)
     )

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
+from operator import attrgetter
 from pathlib import Path
 
 from whichgpu.api.context import Context
@@ -48,7 +49,7 @@ class OffersAnswer(Displayable):
     nearest: Offer | None  # with `near`: the one with the shortest round trip, the cheapest of several
     without_rate: dict[str, int]  # offers left out, by their currency: it has no exchange rate on that day
     unused_rates: tuple[str, ...]  # currencies of rates given that converted nothing
-    countries: dict[str, tuple[str, ...]]  # codes of the countries that a continent or union asked for stands for
+    countries: dict[str, tuple[str, ...]]  # codes of the countries in a continent or union of the query
     sources: tuple[Source, ...]
 
 
@@ -68,7 +69,7 @@ def list_offers(
     catalog: Catalog | None = None,
     overlay: Path | None = None,
 ) -> OffersAnswer:
-    """Prices that held on a day, newest knowledge first; the cheapest GPU hour first where no order is asked for.
+    """Prices that held on a day, newest knowledge first; the cheapest GPU hour first unless the query sets an order.
 
     `overlay` is the user's file of discounts, contracts and owned machines, where it is not in its usual place.
     """
@@ -112,7 +113,7 @@ def list_offers(
         raise NoAnswer("no-offer", message, msg("hint.no-offer" if offers else "hint.no-offer-then"))
     by_price = ordered(fitting, None, exchanger)
     recent = _recent(by_price)
-    nearest = min((offer for offer in by_price if offer.round_trip), key=_trip_seconds, default=None)
+    nearest = min((offer for offer in by_price if offer.round_trip), key=attrgetter("round_trip.value"), default=None)
     used = {code for offer in fitting if offer.exchange_rate for code in (offer.listed_price.currency, offer.price.currency)}
     unused = tuple(code for code in query.exchange_rate or {} if code not in used)
     if groups:
@@ -169,12 +170,8 @@ def _recent(by_price: list[Offer]) -> Offer:
     return fresh or next(lately, by_price[0])
 
 
-def _trip_seconds(offer: Offer) -> float:
-    return offer.round_trip.value if offer.round_trip else float("inf")
-
-
 class _Trips:
-    """Round trips from one city to every region asked after, each once."""
+    """Round trips from one city to every region of the offers, each computed once."""
 
     def __init__(self, catalog: Catalog, city: str | None) -> None:
         self.city: str | None = None

@@ -20,7 +20,6 @@ from whichgpu.catalog.live.forget import forget
 from whichgpu.catalog.live.import_files import import_prices
 from whichgpu.catalog.live.price_store import open_for_reading, open_for_writing, store_path
 from whichgpu.catalog.live.queries import (
-    STALE_DAYS,
     OfferQuery,
     SeriesStatus,
     offers_on,
@@ -29,7 +28,7 @@ from whichgpu.catalog.live.queries import (
     series_status,
 )
 from whichgpu.catalog.live.refresh import RefreshOutcome, RefreshProgress, refresh, select_sources
-from whichgpu.catalog.offer import Observation
+from whichgpu.catalog.offer import STALE_DAYS, Observation
 from whichgpu.catalog.schema import DATA_DIR
 from whichgpu.catalog.status import TableStatus
 from whichgpu.catalog.status import catalog_status as read_status
@@ -274,7 +273,7 @@ def offer_query(
     instance: str | None = None,
     terms: tuple[str, ...] = (),
 ) -> OfferQuery:
-    """A wish of words as people type them; a family of GPUs means all its variants."""
+    """Query from words as people type them; a family of GPUs means all its variants."""
     return OfferQuery(
         frozenset(match.id for match in find_gpus(catalog, gpu)) if gpu else None,
         provider_named(catalog, provider) if provider else None,

@@ -35,7 +35,7 @@ TERM_LIST = Words("term", TERMS, many=True)
 
 
 class DataRequest(TypedDict, total=False):
-    """Which data are asked: fields of every request."""
+    """Fields of every request that choose the data."""
 
     as_of: Annotated[Day | None, Field(Plain(), "DATE", example="2024-06-01")]
     catalog_as_known: Annotated[Day | None, Field(Plain(), "DATE")]

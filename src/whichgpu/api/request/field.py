@@ -8,8 +8,6 @@ from functools import cache
 
 from whichgpu.base.kinds import Flag, ValueKind
 
-POSITIONAL_MARK = "…"  # in the placeholder of an argument that takes several
-
 
 @dataclass(frozen=True, slots=True)
 class Field:

@@ -8,7 +8,7 @@ from whichgpu.api.request.types import FilePath, Histogram, ModelName, NameList
 from whichgpu.api.request.workload import WorkloadFields, work_field
 from whichgpu.api.workloads.remarks import MAX_SIMULATED_REQUESTS
 from whichgpu.base.kinds import Flag, Number, Whole
-from whichgpu.workload.kinds import Model
+from whichgpu.workload.kinds import ModelValue
 from whichgpu.workload.workload import KINDS
 
 OWN_MEASUREMENTS = Field(Flag())
@@ -28,7 +28,7 @@ class LengthFields(TypedDict, total=False):
 class FitRequest(WorkloadFields, total=False):
     """Memory of a model, and the GPUs that have it."""
 
-    model: Annotated[ModelName, Field(Model(), "MODEL", argument=True, required=True, example="llama-3.1-8b")]
+    model: Annotated[ModelName, Field(ModelValue(), "MODEL", argument=True, required=True, example="llama-3.1-8b")]
     task: Annotated[str | None, work_field]
     gpu: Annotated[NameList | None, Field(Names("gpus"), "NAME", "option.fit-gpu", "RTX 4090", repeated=True)]
     gpus: Annotated[int | str | None, work_field]
@@ -40,7 +40,7 @@ class CompareRequest(WorkloadFields, total=False):
 
     names: Annotated[NameList, Field(Names("gpus"), "NAME…", argument=True, required=True, example="H100 SXM,A100-SXM-80GB")]
     task: Annotated[str | None, work_field]
-    model: Annotated[ModelName | None, Field(Model(), "MODEL", "option.compare-model")]
+    model: Annotated[ModelName | None, Field(ModelValue(), "MODEL", "option.compare-model")]
     gpus: Annotated[int | str | None, work_field]
 
 
@@ -48,7 +48,7 @@ class EstimateRequest(WorkloadFields, LengthFields, total=False):
     """Time, throughput and memory on one stated device group."""
 
     task: Annotated[str, Field(KINDS["task"], "TASK", argument=True, required=True, example="decode")]
-    model: Annotated[ModelName, Field(Model(), "MODEL", argument=True, required=True, example="llama-3.1-8b")]
+    model: Annotated[ModelName, Field(ModelValue(), "MODEL", argument=True, required=True, example="llama-3.1-8b")]
     gpu: Annotated[str | None, Field(Names("gpus", many=False), "NAME", "option.estimate-gpu", "H100 SXM")]
     gpus: Annotated[int | str | None, work_field]
     requests: Annotated[FilePath | None, Field(File(), "FILE", is_local=True, is_display=True)]

@@ -12,7 +12,7 @@ from whichgpu.api.request.types import CountSpan, Duration, FilePath, ModelName,
 from whichgpu.api.request.workload import WorkloadFields
 from whichgpu.base.kinds import Flag
 from whichgpu.catalog.select import parse_span
-from whichgpu.workload.kinds import Model
+from whichgpu.workload.kinds import ModelValue
 from whichgpu.workload.workload import KINDS
 
 TIME, MONEY, SIZE = Quantity("s"), Quantity(""), Quantity("B")
@@ -46,7 +46,7 @@ class RecommendRequest(ConstraintFields, WorkloadFields, total=False):
     """Which GPU, which offer, which layout, at what cost, and why."""
 
     task: Annotated[str, Field(KINDS["task"], "TASK", argument=True, required=True, example="serve")]
-    model: Annotated[ModelName | None, Field(Model(), "MODEL", argument=True, example="llama-3.1-8b")]
+    model: Annotated[ModelName | None, Field(ModelValue(), "MODEL", argument=True, example="llama-3.1-8b")]
     gpus: Annotated[CountSpan | None, Field(Span(parse_span), "N[..M]", "option.recommend-gpus", "1..8")]
     deadline: Annotated[Duration | None, Field(TIME, "TIME", example="24h")]
     rank: Annotated[str | None, Field(Words("rank", _ranks), "ORDER")]

@@ -278,7 +278,7 @@ def _rows(
     lookups: LookupCache,
     helpful: bool,
 ) -> Iterator[FitRow]:
-    """A row a GPU. Where many are asked, one curve serves all, moved by what each GPU's own context and chunks add."""
+    """A row a GPU. For many GPUs, one curve serves all, moved by what each GPU's own context and chunks add."""
     common: dict[tuple[str, int], _Sizes] = {}
     many = len(gpus) > FEW_GPUS
     # Steps whose micro-batch and checkpointing are chosen per GPU need several curves, which exact ones would make slow.

@@ -109,7 +109,7 @@ def _times(resolved: Sequence[ResolvedWorkload], lookups: LookupCache) -> dict[i
                 if len(pairs) > 1
                 else ()
             )
-        except Exception:  # each is asked again by itself, and has its own error
+        except Exception:  # Each is estimated by itself afterwards, and has its own error.
             continue
         time_by_id |= {id(one): time for (one, _), time in zip(pairs, times, strict=False)}
     return time_by_id

@@ -8,7 +8,7 @@ from functools import partial
 
 from whichgpu.base.dates import first_day, last_day
 from whichgpu.base.messages import msg
-from whichgpu.catalog.schema import Field, schema
+from whichgpu.catalog.schema import SchemaField, schema
 from whichgpu.catalog.tables import Fault, Finding, Row, Tables, row_key, table_findings
 
 Ranges = Mapping[str, tuple[int, int]]  # lowest and highest plausible value by column
@@ -31,7 +31,7 @@ def references(tables: Tables) -> list[Finding]:
     """References to rows that do not exist."""
     ids = {name: {row.get("id") for row in table.rows} for name, table in tables.items()}
 
-    def faults(row: Row, fields: list[Field]) -> Iterator[Fault]:
+    def faults(row: Row, fields: list[SchemaField]) -> Iterator[Fault]:
         for field in fields:
             other = field.refers_to or ""
             for id in _referred_ids(row, field):
@@ -81,7 +81,7 @@ def out_of_range(row: Row, ranges: Ranges) -> Iterator[Fault]:
             yield "implausible", column, msg("finding.implausible", value=row[column], low=low, high=high)
 
 
-def _referred_ids(row: Row, field: Field) -> tuple[str, ...]:
+def _referred_ids(row: Row, field: SchemaField) -> tuple[str, ...]:
     value = row[field.column]
     if value is None:
         return ()

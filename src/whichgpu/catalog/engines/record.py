@@ -18,11 +18,11 @@ ImageLayout = Literal["as-given", "channels-first", "channels-last", "channels-l
 Reservation = Literal["none", "device-share", "static-share", "free-share"]
 
 
-class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RecordSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Section of a record."""
 
 
-class KernelTraits(Section, frozen=True):
+class KernelTraits(RecordSection, frozen=True):
     """Kernels launched for one layer of a language model in inference."""
 
     decode_attention: Literal["split", "whole", "gguf"] = "whole"  # split: over many blocks of one sequence's cache
@@ -40,7 +40,7 @@ class KernelTraits(Section, frozen=True):
     unfused_graph: bool = False  # nothing is fused; prefill attention scores are in memory (llama.cpp until 2025)
 
 
-class EngineMemory(Section, frozen=True):
+class EngineMemory(RecordSection, frozen=True):
     """Default memory settings; the user's own settings replace these values."""
 
     managed: bool = False  # own memory pool, sized by a profiling step; otherwise PyTorch's caching allocator
@@ -87,7 +87,7 @@ class EngineMemory(Section, frozen=True):
         return self.reservation in ("device-share", "static-share")
 
 
-class EngineLimits(Section, frozen=True):
+class EngineLimits(RecordSection, frozen=True):
     """Scheduler limits under load."""
 
     max_sequences: int = 1
@@ -99,7 +99,7 @@ class EngineLimits(Section, frozen=True):
     prefix_caching: bool = False
 
 
-class HostCosts(Section, frozen=True):
+class HostCosts(RecordSection, frozen=True):
     """Host work of a serving engine without CUDA graphs; zero for one that replays graphs."""
 
     launches_each_kernel: bool = False
@@ -110,7 +110,7 @@ class HostCosts(Section, frozen=True):
     worker_call: float = 0.0  # seconds to hand one worker its step
 
 
-class ServeCommand(Section, frozen=True):
+class ServeCommand(RecordSection, frozen=True):
     """The command line that starts one replica; an option the engine lacks is empty."""
 
     command: str = ""  # with {model}; empty: unknown

@@ -12,7 +12,7 @@ from whichgpu.base.messages import msg
 from whichgpu.base.units import GIB, MIB
 from whichgpu.catalog.engines.engine import Engine
 from whichgpu.catalog.engines.files import FOLDER, RecordLine, read_records, value_of
-from whichgpu.catalog.engines.record import EngineRecord, Section, Steps
+from whichgpu.catalog.engines.record import EngineRecord, RecordSection, Steps
 from whichgpu.catalog.schema import DATA_DIR
 from whichgpu.catalog.tables import bad_data_error
 
@@ -89,7 +89,7 @@ def _as_of(lines: Sequence[RecordLine], field: str, year: int | None) -> RecordL
     return ([line for line in dated if year is None or int(line.since or 0) <= year] or dated[:1])[-1]
 
 
-def _typed(kind: type[Section | EngineRecord], name: str, line: RecordLine) -> Any:
+def _typed(kind: type[RecordSection | EngineRecord], name: str, line: RecordLine) -> Any:
     """Convert a cell to JSON types: lists split at `;`, pairs at `:`, sizes in bytes."""
     type_ = _types(kind).get(name)
     if type_ in (tuple[str, ...], Steps, dict[str, str]):
@@ -100,5 +100,5 @@ def _typed(kind: type[Section | EngineRecord], name: str, line: RecordLine) -> A
 
 
 @cache
-def _types(kind: type[Section | EngineRecord]) -> Mapping[str, Any]:
+def _types(kind: type[RecordSection | EngineRecord]) -> Mapping[str, Any]:
     return {field.name: field.type for field in msgspec.structs.fields(kind)}

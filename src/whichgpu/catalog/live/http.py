@@ -20,21 +20,20 @@ from typing import IO, TYPE_CHECKING, Any
 
 from whichgpu.base.errors import DataError
 from whichgpu.base.messages import msg
-from whichgpu.base.units import parse_whole_number
+from whichgpu.base.units import MIB, parse_whole_number
 from whichgpu.base.version import __version__
 
 if TYPE_CHECKING:
     import httpx
 
-MIB = 1 << 20
 MAX_BODY_BYTES = 64 * MIB  # unpacked, unless a source allows more
-CHUNK_BYTES = 1 << 16
-ATTEMPTS = 4
+CHUNK_BYTES = 1 << 16  # read from the network at a time (chosen)
+ATTEMPTS = 4  # requests in all, with the first (chosen)
 CONNECT_SECONDS = 3.0  # time-out for each address of a host
 UNREACHABLE_SECONDS = 4.0  # without a connection for so long, a host is not tried again
-MAX_REDIRECTS = 5
-MAX_RETRY_AFTER_SECONDS = 120.0
-MAX_BODY_SECONDS = 900.0
+MAX_REDIRECTS = 5  # followed for one request (chosen)
+MAX_RETRY_AFTER_SECONDS = 120.0  # a server that asks for a longer wait has failed (chosen)
+MAX_BODY_SECONDS = 900.0  # to download one body (chosen)
 RETRY_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
 REDIRECT_STATUS = frozenset({301, 302, 303, 307, 308})
 Headers = Mapping[str, str]
@@ -50,7 +49,7 @@ class Validators:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class Download:
     """A response body (None if unchanged) with the validators for the next conditional request."""
 
     body: IO[bytes] | None
@@ -86,7 +85,7 @@ class Client:
 
     def get(
         self, url: str, *, headers: Headers | None = None, max_bytes: int = MAX_BODY_BYTES, conditional: bool = True
-    ) -> Reply:
+    ) -> Download:
         """GET a URL; the body is None if the server says it is unchanged."""
         sent = dict(headers or {})
         validators = self.validators.get(url) if conditional else None
@@ -96,7 +95,7 @@ class Client:
             sent["If-Modified-Since"] = validators.modified
         return self._with_retries(url, lambda: self._attempt("GET", url, sent, None, max_bytes))
 
-    def post(self, url: str, body: bytes, *, headers: Headers | None = None, max_bytes: int = MAX_BODY_BYTES) -> Reply:
+    def post(self, url: str, body: bytes, *, headers: Headers | None = None, max_bytes: int = MAX_BODY_BYTES) -> Download:
         """POST a JSON query, which is retried like GET since the queries of sources change nothing."""
         sent = {"Content-Type": "application/json", **(headers or {})}
         return self._with_retries(url, lambda: self._attempt("POST", url, sent, body, max_bytes))
@@ -107,7 +106,7 @@ class Client:
             self._client.close()
             self._client = None
 
-    def _with_retries(self, url: str, attempt: Callable[[], Reply]) -> Reply:
+    def _with_retries(self, url: str, attempt: Callable[[], Download]) -> Download:
         """Retry temporary failures with exponential backoff, and for as long as the server asks."""
         import httpx
 
@@ -133,17 +132,17 @@ class Client:
             self.sleep(max(wait, 0.5 * 2**number + random.uniform(0, 0.25)))
         raise AssertionError("unreachable")
 
-    def _attempt(self, method: str, url: str, headers: dict[str, str], body: bytes | None, max_bytes: int) -> Reply:
+    def _attempt(self, method: str, url: str, headers: dict[str, str], body: bytes | None, max_bytes: int) -> Download:
         with self._send(method, url, headers, body) as response:
             if response.status_code == 304:
-                return Reply(None, self.validators[url])
+                return Download(None, self.validators[url])
             if response.status_code in RETRY_STATUS:
                 raise _RetryLater(response.status_code, _retry_after(response.headers.get("Retry-After")))
             if response.status_code != 200:
                 raise _failed("status", url, status=response.status_code, wait=0)
             validators = Validators(url, response.headers.get("ETag"), response.headers.get("Last-Modified"))
             modified = _date(response.headers.get("Last-Modified"))
-            return Reply(self._download(response, url, max_bytes), validators, modified)
+            return Download(self._download(response, url, max_bytes), validators, modified)
 
     @contextmanager
     def _send(self, method: str, url: str, headers: dict[str, str], body: bytes | None) -> Iterator[httpx.Response]:

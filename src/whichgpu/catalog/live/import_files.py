@@ -17,7 +17,7 @@ from typing import IO, cast
 
 from whichgpu.base.errors import DataError, UsageError, WhichGpuError
 from whichgpu.base.messages import msg
-from whichgpu.catalog.live.http import MIB
+from whichgpu.base.units import MIB
 from whichgpu.catalog.live.layouts import gpuhunt, price_list, skypilot
 from whichgpu.catalog.live.price_store import open_for_writing_lazily
 from whichgpu.catalog.live.refresh import RefreshOutcome, SourceProblem, read_first_row, reader_digest

@@ -14,7 +14,7 @@ from decimal import Decimal
 from whichgpu.catalog.live.references import JUMP, WIDE_JUMP
 from whichgpu.catalog.live.resolve import Resolver
 
-CHUNK_OFFERS = 20_000
+CHUNK_OFFERS = 20_000  # offers compared in one statement (chosen)
 
 
 def mark_jumps(connection: sqlite3.Connection, series: int, seen_day: date, resolver: Resolver) -> None:

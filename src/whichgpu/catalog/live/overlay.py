@@ -46,7 +46,7 @@ from whichgpu.catalog.pricing import implausible_price
 from whichgpu.catalog.store import Catalog
 
 NAME = "prices.toml"
-MAX_BYTES = 1 << 20
+MAX_BYTES = 1 << 20  # of the file, which people write by hand (chosen)
 CONTRACT = ("provider", "instance", "gpu", "gpus", "region", "term", "price", "from", "until", "note")
 OWNED = ("name", "gpu", "gpus", "cost", "region", "from", "until", "note")
 
@@ -99,7 +99,10 @@ def apply_overlay(offers: Iterable[Observation], overlay: Overlay | None, day: d
     if overlay is None:
         return tuple(offers)
     changed = tuple(_discounted(offer, overlay.discounts.get(offer.provider)) for offer in offers)
-    return (*changed, *(offer for offer in overlay.offers if _is_valid_on(offer, day)))
+    return (
+        *changed,
+        *(one for one in overlay.offers if first_day(one.observed) <= day and (one.ended is None or day < first_day(one.ended))),
+    )
 
 
 def _discounted(offer: Observation, off: Decimal | None) -> Observation:
@@ -107,10 +110,6 @@ def _discounted(offer: Observation, off: Decimal | None) -> Observation:
         return offer
     upfront = None if offer.upfront is None else parse_price(offer.upfront * (1 - off))
     return replace(offer, price=parse_price(offer.price * (1 - off)), upfront=upfront, standing="discounted", discount=off)
-
-
-def _is_valid_on(offer: Observation, day: date) -> bool:
-    return first_day(offer.observed) <= day and (offer.ended is None or day < first_day(offer.ended))
 
 
 def _overlay(document: Mapping[str, Any], path: Path, catalog: Catalog, today: date) -> Overlay:

@@ -40,7 +40,7 @@ UNKNOWN_GPU = "unknown-gpu"
 
 SPOT_TOLERANCE = 1.01  # Spot and on-demand prices are rounded differently.
 SAME_PRICE_RATIO = 1.25  # Below this ratio to one GPU's price, n GPUs have the price of one (assumed).
-MAX_NAME_CHARACTERS = 200
+MAX_NAME_CHARACTERS = 200  # of any name in a row (chosen)
 
 
 def row_rejection(

@@ -11,11 +11,10 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
-from whichgpu.catalog.offer import Observation
+from whichgpu.catalog.offer import STALE_DAYS, Observation
 
 FOREVER = date.max.toordinal()
-NO_BATCH = (1 << 62) - 1
-STALE_DAYS = 30
+NO_BATCH = (1 << 62) - 1  # above every snapshot number: no horizon
 
 
 @dataclass(frozen=True, slots=True)

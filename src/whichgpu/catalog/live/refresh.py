@@ -31,7 +31,7 @@ from whichgpu.catalog.live.sources import find_source, source_names
 from whichgpu.catalog.live.staging import BatchSummary
 from whichgpu.catalog.store import Catalog
 
-MAX_PARALLEL = 8
+MAX_PARALLEL = 8  # sources read at a time, one thread each (chosen)
 
 
 @dataclass(frozen=True, slots=True)

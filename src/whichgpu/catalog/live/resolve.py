@@ -22,7 +22,7 @@ from whichgpu.catalog.live.source_tables import name_rules, upstreams
 from whichgpu.catalog.store import Catalog
 
 MEMORY_TOLERANCE = 0.12  # between marketed, reported and decimal sizes; the next memory size is at least a third away
-MAX_CACHED = 200_000
+MAX_CACHED = 200_000  # resolved names in memory (chosen)
 MIN_GPUS, MAX_GPUS = 0.001, 100_000  # of one offer (assumed); the smallest slice sold is a sixteenth
 
 
@@ -130,7 +130,8 @@ class Resolver:
 
     def _by_name_in_instance(self, row: OfferRow, name: str, count: float) -> ResolvedGpu | None:
         """Variant of a GPU name within the instance name: as the catalog's instance with one such GPU, or by the name itself."""
-        for key in (f"1x-{name}", f"1x_{name}", *(f"1x-{name}-{gib}GB" for gib in _memory_sizes_gib(row)), name):
+        sizes_gib = [gib for gib in (16, 32, 40, 80) if _fits(row.memory_mib, gib * 1024)]
+        for key in (f"1x-{name}", f"1x_{name}", *(f"1x-{name}-{gib}GB" for gib in sizes_gib), name):
             machine = self._machines.get((row.provider, key.lower()))
             if machine is not None:
                 return ResolvedGpu(self._catalog.gpu_in(machine), machine.gpus * count)
@@ -174,10 +175,6 @@ def _expected_memory_mib(row: OfferRow, resolved: ResolvedGpu, whole: float) -> 
         yield whole * resolved.gpus / units
     if resolved.gpus < 1:
         yield whole * resolved.gpus
-
-
-def _memory_sizes_gib(row: OfferRow) -> tuple[int, ...]:
-    return tuple(gib for gib in (16, 32, 40, 80) if _fits(row.memory_mib, gib * 1024))
 
 
 def _fits(stated_mib: float | None, expected_mib: float) -> bool:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 MICRO = Decimal("0.000001")
 InstanceLookup = Callable[[str, str], Instance | None]
-HOURS_PER_MONTH = 730
+HOURS_PER_MONTH = 730  # as clouds bill a month: 8,760 / 12
 MAX_PRICE = Decimal(10) ** 12  # per hour in any currency
 
 

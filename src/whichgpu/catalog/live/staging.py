@@ -15,7 +15,7 @@ from whichgpu.catalog.live.plausibility import UNKNOWN_GPU, row_rejection
 from whichgpu.catalog.live.resolve import Rejection, Resolver
 from whichgpu.catalog.live.rows import OfferRow, PriceBatch, RejectedRow
 
-CHUNK_ROWS = 5000
+CHUNK_ROWS = 5000  # rows inserted in one statement (chosen)
 MAX_OFFERS = 2_000_000  # of a batch: each is in memory while its rows are read
 
 

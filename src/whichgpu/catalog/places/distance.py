@@ -13,7 +13,7 @@ from whichgpu.catalog.host import Region
 from whichgpu.catalog.places.city import find_city
 from whichgpu.catalog.pricing import MeasuredLatency
 
-EARTH_KM = 6371.0
+EARTH_KM = 6371.0  # mean radius of the Earth (IUGG)
 FIBRE_KM_S = 200_000.0  # speed of light in glass, two thirds of that in vacuum
 # Cable length relative to the great circle, and seconds added by routers: low, typical and high (assumed).
 DETOUR, ROUTERS_S = (1.1, 1.6, 2.5), (0.001, 0.003, 0.020)

@@ -123,21 +123,11 @@ def _simulation(plan: SolvedPlan) -> tuple[CheckRow, ...]:
         counts = plan.trial.solution.counts[formulation.busiest(place)]
         column = next(column for j, column in enumerate(formulation.columns) if counts[j] > 0 and column.model == place)
         step_range = replica_range(model.request, formulation.gpu_pools[column.pool_index], column.replica.tp)
-        figures = {name: step_range.seconds(getattr(one, name)) for name in ("ttft", "tpot", "latency")}
+        figures: dict[str, Any] = {name: step_range.seconds(getattr(one, name)) for name in ("ttft", "tpot", "latency")}
         limits = {name: getattr(model.objectives, f"{name}_max") for name in figures}
         unsure = tuple(name for name, each in figures.items() if limits[name] and each.value <= limits[name] < each.high)
-        rows.append(
-            CheckRow(
-                one.model,
-                one.percentile,
-                **figures,
-                met=one.met,
-                holds=one.holds,
-                requests=one.requests,
-                unsure=unsure,
-                foresight=one.foresight,
-            )
-        )
+        simulated = {name: getattr(one, name) for name in ("model", "percentile", "met", "holds", "requests", "foresight")}
+        rows.append(CheckRow(**simulated, **figures, unsure=unsure))
     return tuple(rows)
 
 
@@ -173,18 +163,13 @@ def _hint(plan: SolvedPlan, row: GroupRow, place: int) -> Hint:
     return Hint(
         group=sub(r"[^a-z0-9]+", "-", f"{row.model}-{row.gpu}-{place + 1}".lower()),
         model=_repository(plan, model),
-        copies=row.copies,
-        gpu=row.gpu,
-        gpus_per_copy=row.gpus_per_copy,
+        **{name: getattr(row, name) for name in ("copies", "gpu", "gpus_per_copy", "provider", "instance", "region")},
         tensor_parallel_size=row.parallel.tp,
         max_num_seqs=row.batch,
         max_model_len=model.traffic.longest,
         max_num_batched_tokens=limits.max_batched_tokens if limits else None,
         dtype=row.precision,
         memory_share=limits.memory_share if limits else None,
-        provider=row.provider,
-        instance=row.instance,
-        region=row.region,
         spot=row.term == "spot",
         earlier=_earlier_releases(catalog.engines, catalog.gpu_by_id[row.gpu]),
     )

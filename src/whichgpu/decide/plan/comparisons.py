@@ -76,20 +76,10 @@ def own_rows(plan: SolvedPlan) -> tuple[OwnRow, ...]:
         own = OwnershipCosts(price, float(gpu.tdp_watts or 0), host_price(price), years=years, residual=left, use=use)
         rent = spent[id] / market.rate / worked
         even = compare_with_rent(own, rent)
-        rows.append(
-            OwnRow(
-                id,
-                gpu.name,
-                int(peak_gpus),
-                money(price * peak_gpus * market.rate, currency),
-                money(rent * market.rate, currency),
-                money(own.hour * market.rate, currency),
-                use,
-                even.break_even_use,
-                even.break_even_months,
-                even.break_even_use is not None and use >= even.break_even_use,
-            )
-        )
+        bought, rented, owned = (money(value * market.rate, currency) for value in (price * peak_gpus, rent, own.hour))
+        even_use, months = even.break_even_use, even.break_even_months
+        pays = even_use is not None and use >= even_use
+        rows.append(OwnRow(id, gpu.name, int(peak_gpus), bought, rented, owned, use, even_use, months, pays))
     return tuple(rows)
 
 

@@ -9,6 +9,7 @@ from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_seconds, significant
 from whichgpu.catalog.engines.engine import engine_support
 from whichgpu.catalog.engines.registry import default_engine
+from whichgpu.catalog.offer import STALE_DAYS
 from whichgpu.decide.plan.inputs import HEADROOMS
 from whichgpu.decide.plan.plan_answer import BillRow, CheckRow, GroupRow, JobRow, format_range
 from whichgpu.decide.plan.refusal import named_buckets
@@ -16,7 +17,6 @@ from whichgpu.decide.plan.search import PlanTrial, SolvedPlan
 from whichgpu.decide.plan.solver.build import ServedModel
 from whichgpu.decide.work import work_of
 from whichgpu.estimate.serving.summary import enough_requests
-from whichgpu.price.asof import STALE_DAYS
 from whichgpu.price.terms import MONTH_HOURS
 from whichgpu.workload.context_limit import beyond_context
 

@@ -94,15 +94,8 @@ def parse_profiles(name: str, content: Mapping[str, Any]) -> Profiles:
             raise _bad(name, msg("plan.profiles-size", gpu=str(gpu)))
         prices[str(gpu)] = _number(name, str(gpu), record[price])
         rates[str(gpu)] = table.ravel()
-    rate = content.get("rate")
-    return Profiles(
-        name,
-        prices,
-        rates,
-        shares.ravel() / whole,
-        _labels(content, shares.shape),
-        None if rate is None else _number(name, "rate", rate) or None,
-    )
+    rate = None if content.get("rate") is None else _number(name, "rate", content["rate"]) or None
+    return Profiles(name, prices, rates, shares.ravel() / whole, _labels(content, shares.shape), rate)
 
 
 def _number(name: str, what: str, value: Any) -> float:

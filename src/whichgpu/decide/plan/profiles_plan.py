@@ -19,7 +19,7 @@ from whichgpu.decide.plan.first_failure import breaks_load
 from whichgpu.decide.plan.plan_answer import BillRow, GroupRow, LevelRow, PlanAnswer, Serves, money
 from whichgpu.decide.plan.profiles import read_profiles
 from whichgpu.decide.plan.question import PlanQuestion, echo
-from whichgpu.decide.plan.refusal import Refusal, named_buckets, no_answer, servable_share
+from whichgpu.decide.plan.refusal import Refusal, named_buckets, no_answer, servable_share, try_to_solve
 from whichgpu.decide.plan.solver.growth import max_growth, utilisation
 from whichgpu.decide.plan.solver.problem import Problem, Solution
 from whichgpu.decide.plan.solver.program import servable
@@ -29,7 +29,6 @@ from whichgpu.workload.workload import Parallel
 
 CURRENCY = "USD"
 EXACT_GAP, EXACT_COLUMNS = 1e-6, 64  # Problems of so few columns are solved to optimality.
-TRIAL_SECONDS, TRIAL_GAP = 4.0, 0.05  # of the solver, to see whether there is a plan at all
 MAX_ALONE = 12  # kinds of GPU up to which the cost alone of all of them is shown
 
 
@@ -143,7 +142,7 @@ def _no_plan(question: PlanQuestion, problem: Problem, command: Callable[[PlanQu
         why = msg("plan.no-profile", **named_buckets([(problem.buckets[b], float(mix[b])) for b in lost]))
         rest = problem.demand.copy()
         rest[:, lost] = 0.0
-        answered = rest.any() and solve(replace(problem, demand=rest), TRIAL_SECONDS, TRIAL_GAP) is not None
+        answered = rest.any() and try_to_solve(replace(problem, demand=rest)) is not None
         change = {"mix": {problem.buckets[b]: 0.0 for b in lost}, "rate": float(rest.sum())}
         partial: dict[str, Any] | None = {"change": change, "command": None} if answered else None
         return no_answer(Refusal((why,), {"throughput": len(problem.columns)}), msg("plan.relax-profile"), partial)

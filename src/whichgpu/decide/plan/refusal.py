@@ -19,6 +19,7 @@ from whichgpu.decide.plan.solver.build import Formulation, ServedModel
 from whichgpu.decide.plan.solver.problem import Problem, Quota, Solution
 from whichgpu.decide.plan.solver.program import servable
 from whichgpu.decide.plan.solver.solve import solve
+from whichgpu.decide.relax import rounded_up
 from whichgpu.estimate.serving.curve import Objectives
 
 TRIAL_SECONDS, TRIAL_GAP = 4.0, 0.05  # of the solver, in one trial
@@ -221,7 +222,7 @@ def _quotas(problem: Problem) -> list[Trial]:
         def grown(limit: float, quota: Quota = quota, others: tuple[Quota, ...] = others) -> Problem:
             return replace(problem, quotas=(*others, replace(quota, limit=limit)))
 
-        freed = _solved(replace(problem, quotas=others))
+        freed = try_to_solve(replace(problem, quotas=others))
         if freed is not None:
             needed = _fewest(grown, quota.limit, freed.max_gpus(problem, quota.pools))
             reason = msg("plan.no-quota", name=quota.name, most=f"{quota.limit:g}")
@@ -242,7 +243,7 @@ def _owned(problem: Problem) -> list[Trial]:
             more = replace(problem.pools[p], options=options)
             return replace(problem, pools=(*problem.pools[:p], more, *problem.pools[p + 1 :]))
 
-        freed = _solved(grown(MAX_OWNED))
+        freed = try_to_solve(grown(MAX_OWNED))
         if freed is not None:
             needed = _fewest(grown, pool.options[0].limit, freed.max_gpus(problem, {p}))
             reason = msg("plan.no-owned", gpu=pool.gpu, most=f"{pool.options[0].limit:g}")
@@ -270,7 +271,7 @@ def servable_share(problem: Problem) -> float | None:
     low, high = 0.0, 1.0
     for _ in range(7):
         middle = (low + high) / 2
-        low, high = (middle, high) if _solved(replace(problem, demand=problem.demand * middle)) else (low, middle)
+        low, high = (middle, high) if try_to_solve(replace(problem, demand=problem.demand * middle)) else (low, middle)
     return low if low > 0 else None
 
 
@@ -279,21 +280,10 @@ def _fewest(grown: Callable[[float], Problem], low: float, high: float) -> int:
     few, sufficient = int(low), max(ceil(high), int(low) + 1)
     while sufficient - few > 1:
         middle = (few + sufficient) // 2
-        few, sufficient = (few, middle) if _solved(grown(float(middle))) else (middle, sufficient)
+        few, sufficient = (few, middle) if try_to_solve(grown(float(middle))) else (middle, sufficient)
     return sufficient
 
 
-def _solved(problem: Problem) -> Solution | None:
+def try_to_solve(problem: Problem) -> Solution | None:
+    """A plan found in a few seconds, however far from the optimum; None if there is none."""
     return solve(problem, TRIAL_SECONDS, TRIAL_GAP)
-
-
-def rounded_up(value: float) -> float:
-    """Round up to three digits.
-
-    >>> rounded_up(0.12341), rounded_up(0.0)
-    (0.124, 0.0)
-    """
-    if value <= 0:
-        return 0.0
-    scale = 10.0 ** (int(np.floor(np.log10(value))) - 2)
-    return float(ceil(value / scale * (1 - 1e-9)) * scale)

@@ -13,9 +13,10 @@ from whichgpu.base.messages import Message, msg
 from whichgpu.catalog.find import find_gpu
 from whichgpu.decide.plan.inputs import PlanSources, served_models
 from whichgpu.decide.plan.question import PlanQuestion, RequestedModel, to_document
-from whichgpu.decide.plan.refusal import Refusal, Relaxation, no_answer, rounded_up
+from whichgpu.decide.plan.refusal import Refusal, Relaxation, no_answer
 from whichgpu.decide.plan.search import search_plan
 from whichgpu.decide.plan.solver.build import ServedModel
+from whichgpu.decide.relax import rounded_up
 
 # Factors on the objectives at which every bucket just has a capacity: at that limit the simulated queue may still miss them.
 LOOSENING = (1.0, 1.15, 1.4, 2.0, 4.0)

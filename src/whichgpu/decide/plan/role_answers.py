@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from decimal import Decimal
-from typing import Any
+from functools import partial
 
 from whichgpu.base.errors import NoAnswer
+from whichgpu.base.parallel.sweep import Progress, run_sweep
 from whichgpu.decide.interrupted import PoliciesAnswer, Rates, cost_of_policies
 from whichgpu.decide.plan.inputs import StageProgress
 from whichgpu.decide.plan.plan_answer import GroupRow
@@ -19,6 +20,7 @@ from whichgpu.decide.plan.traffic import Bucket
 from whichgpu.decide.roles.assign import assign_roles
 from whichgpu.decide.roles.cluster import GpuKind, ModelLoad
 from whichgpu.decide.roles.designs import designs
+from whichgpu.decide.roles.role_replicas import Sweep
 from whichgpu.decide.roles.roles_answer import DesignsAnswer, RolesAnswer
 from whichgpu.estimate.serving.fleet.pools import Fleet, ReplicaPool
 from whichgpu.estimate.serving.load import Lengths, Load
@@ -35,7 +37,7 @@ def roles_of(plan: SolvedPlan, progress: StageProgress) -> RolesAnswer | None:
     if not options or not formulation.models:
         return None
     kinds = [GpuKind(gpu, int(option.limit), option.price) for gpu, option in options]
-    return assign_roles(kinds, [_model_load(one) for one in formulation.models], **_sweep_options(plan, progress))
+    return assign_roles(kinds, [_model_load(one) for one in formulation.models], _sweep(plan, progress))
 
 
 def designs_of(plan: SolvedPlan, groups: Sequence[GroupRow], progress: StageProgress) -> tuple[DesignsAnswer, ...]:
@@ -56,7 +58,7 @@ def designs_of(plan: SolvedPlan, groups: Sequence[GroupRow], progress: StageProg
     answers = []
     for model in formulation.models:
         with suppress(NoAnswer):  # The plan is valid without this comparison.
-            answers.append(designs(kinds, _model_load(model), **_sweep_options(plan, progress)))
+            answers.append(designs(kinds, _model_load(model), sweep=_sweep(plan, progress)))
     return tuple(answers)
 
 
@@ -80,7 +82,7 @@ def policies_of(plan: SolvedPlan, progress: StageProgress) -> tuple[PoliciesAnsw
             rates[name] = Rates(_money(price * (tp / gpu_pool.pool.size)), _money(cheap * tp) if cheap else None, currency)
         if pools and any(one.spot is not None for one in rates.values()):
             load, fleet = _model_load(model), Fleet(tuple(pools))
-            answers.append(cost_of_policies(fleet, load.load, load.objectives, rates, **_sweep_options(plan, progress)))
+            answers.append(cost_of_policies(fleet, load.load, load.objectives, rates, sweep=_sweep(plan, progress)))
     return tuple(answers)
 
 
@@ -103,12 +105,11 @@ def _money(value: float) -> Decimal:
     return Decimal(repr(round(value, 6)))
 
 
-def _sweep_options(plan: SolvedPlan, progress: StageProgress) -> dict[str, Any]:
-    return {
-        "jobs": plan.question.workers,
-        "ray": plan.question.ray,
-        "progress": lambda done: progress("roles", done.done / max(1, done.total)),
-    }
+def _sweep(plan: SolvedPlan, progress: StageProgress) -> Sweep:
+    def report(done: Progress) -> None:
+        progress("roles", done.done / max(1, done.total))
+
+    return partial(run_sweep, jobs=plan.question.workers, ray=plan.question.ray, progress=report)
 
 
 def _model_load(model: ServedModel) -> ModelLoad:

@@ -187,13 +187,8 @@ def _lengths(served: ServedModel, at: np.ndarray, chance: np.random.Generator) -
 def server(formulation: Formulation, served: ServedModel, column: Column, replicas: int, longest: int) -> Server:
     """The engine of some replicas of a column; `longest` are the most tokens of a request."""
     gpu_pool, tp = formulation.gpu_pools[column.pool_index], column.replica.tp
-    workload = replace(
-        with_precision(served.request.workload, column.replica.precision),
-        gpus=tp * replicas,
-        nodes=1,
-        parallel=Parallel(dp=replicas, tp=tp),
-        batch=1,
-    )
+    workload = with_precision(served.request.workload, column.replica.precision)
+    workload = replace(workload, gpus=tp * replicas, nodes=1, parallel=Parallel(dp=replicas, tp=tp), batch=1)
     devices = Devices.of([gpu_pool.gpu], [gpu_pool.fabric], served.request.calibration)
     overrides = LimitOverrides(max_sequences=max_batch(column))
     return server_of(workload, as_transformer(served.request.shape), gpu_pool.gpu, None, overrides, longest, devices)
@@ -207,27 +202,19 @@ def max_batch(column: Column) -> int:
 def summarise(served: ServedModel, groups: list[Latencies]) -> SimulatedModel:
     """The requests of all groups of a model against its objectives."""
     objectives, limits = served.objectives, stated_limits(served.objectives)
-    seconds = {
-        name: _percentile([(getattr(one, name), one.weight) for one in groups], objectives.percentile)
+    ttft, tpot, latency = (
+        _percentile([(getattr(one, name), one.weight) for one in groups], objectives.percentile)
         for name in ("ttft", "tpot", "latency")
-    }
+    )
     met = _share_met(groups, limits) if objectives.any else None
+    seconds = {"ttft": ttft, "tpot": tpot, "latency": latency}
     margins = {name: 1.0 - seconds[name] / limit for name, limit in limits.items() if limit}
     worst = min(margins, key=lambda name: margins[name]) if margins else ""
     percentile_holds = met is None or met >= objectives.percentile / 100.0 - ROUNDING
     none_refused = not any(one.refused for one in groups)
-    return SimulatedModel(
-        served.name,
-        objectives.percentile,
-        seconds["ttft"],
-        seconds["tpot"],
-        seconds["latency"],
-        met,
-        percentile_holds and all(margin >= 0 for margin in margins.values()) and none_refused,
-        sum(len(one.ttft) for one in groups),
-        worst,
-        margins.get(worst, 0.0),
-    )
+    holds = percentile_holds and none_refused and all(margin >= 0 for margin in margins.values())
+    requests, margin = sum(len(one.ttft) for one in groups), margins.get(worst, 0.0)
+    return SimulatedModel(served.name, objectives.percentile, ttft, tpot, latency, met, holds, requests, worst, margin)
 
 
 def _percentile(groups: list[tuple[Floats, float]], percentile: float) -> float:

@@ -106,13 +106,7 @@ def model_traffic(model: RequestedModel, rate: float | None, seq_in: int, seq_ou
     return traffic_of(rate if rate is not None or model.hourly else DEFAULT_RATE, prompts, outputs, model.hourly, seed)
 
 
-def traffic_of(
-    rate: float | None,
-    prompts: Lengths,
-    outputs: Lengths,
-    hourly: tuple[float, ...] = (),
-    seed: int = 0,
-) -> Traffic:
+def traffic_of(rate: float | None, prompts: Lengths, outputs: Lengths, hourly: tuple[float, ...] = (), seed: int = 0) -> Traffic:
     """Traffic of distributions of lengths and a rate, or rates by the hour; with both, the hours are scaled to that mean."""
     chance = np.random.default_rng([seed, 2])
     if prompts.spread and outputs.spread:

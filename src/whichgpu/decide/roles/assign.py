@@ -6,15 +6,15 @@ capacity and more is of use.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from whichgpu.base.errors import NoAnswer, UsageError
 from whichgpu.base.messages import Message, msg
-from whichgpu.base.parallel.sweep import Progress
+from whichgpu.base.parallel.sweep import run_sweep
 from whichgpu.decide.roles.assignment import Assignment, best_assignment
 from whichgpu.decide.roles.cluster import GpuKind, ModelLoad
 from whichgpu.decide.roles.fleets import SimulatedAssignment, rate_figure, role_groups, simulate_assignment, widest_range
-from whichgpu.decide.roles.role_replicas import Reasons, RoleReplica, role_replicas
+from whichgpu.decide.roles.role_replicas import Reasons, RoleReplica, Sweep, role_replicas
 from whichgpu.decide.roles.roles_answer import ComparedServing, IdleGpus, ModelRoles, RolesAnswer
 from whichgpu.estimate.serving.fleet.fleet_answer import fleet_answer
 
@@ -22,17 +22,10 @@ MIN_GAIN = 1.02  # Disaggregated serving must have this multiple of the aggregat
 AGGREGATED_HEADROOM = 1.5  # If aggregated serving has this multiple of the load, disaggregation is not considered.
 
 
-def assign_roles(
-    kinds: Sequence[GpuKind],
-    served: Sequence[ModelLoad],
-    *,
-    jobs: int = 1,
-    ray: str | None = None,
-    progress: Callable[[Progress], None] | None = None,
-) -> RolesAnswer:
+def assign_roles(kinds: Sequence[GpuKind], served: Sequence[ModelLoad], sweep: Sweep = run_sweep) -> RolesAnswer:
     """Roles for all GPUs of a cluster that maximise the share of the load served; `count` of each kind is required."""
     _check(kinds, served)
-    replicas, reasons = role_replicas(tuple(kinds), tuple(served), jobs, ray, progress)
+    replicas, reasons = role_replicas(kinds, served, sweep)
     able = [one for one in served if any(replica.model == one.name for replica in replicas)]
     rates = {one.name: one.load.rate for one in able}
     assignments = {name: best_assignment(replicas, kinds, rates, disaggregate=name == "halves") for name in ("whole", "halves")}

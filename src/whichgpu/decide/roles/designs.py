@@ -5,19 +5,19 @@ Each kind alone, all kinds mixed, and each of these again disaggregated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
 
 from whichgpu.base.errors import NoAnswer, UsageError
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.money import Money
-from whichgpu.base.parallel.sweep import Progress
+from whichgpu.base.parallel.sweep import run_sweep
 from whichgpu.decide.roles.assignment import Assignment, best_assignment
 from whichgpu.decide.roles.cluster import GpuKind, ModelLoad
 from whichgpu.decide.roles.fleets import estimated_capacity, fleet_for, rate_figure, role_groups, widest_range
 from whichgpu.decide.roles.max_rate import max_rate
-from whichgpu.decide.roles.role_replicas import RoleReplica, role_replicas
+from whichgpu.decide.roles.role_replicas import RoleReplica, Sweep, role_replicas
 from whichgpu.decide.roles.roles_answer import Design, DesignsAnswer
 
 MAX_ROUNDS = 4  # of correcting the program's capacities by simulation
@@ -26,15 +26,7 @@ MIN_GAIN = 1.02  # Disaggregated serving must be better by this factor to be nam
 UNLIMITED_RATE = 1e6  # requests per second, more than any budget buys
 
 
-def designs(
-    kinds: Sequence[GpuKind],
-    served: ModelLoad,
-    budget: float | None = None,
-    *,
-    jobs: int = 1,
-    ray: str | None = None,
-    progress: Callable[[Progress], None] | None = None,
-) -> DesignsAnswer:
+def designs(kinds: Sequence[GpuKind], served: ModelLoad, budget: float | None = None, sweep: Sweep = run_sweep) -> DesignsAnswer:
     """With a `budget` per hour, the capacity of each design; without, the cost of each that serves the load."""
     if not kinds:
         raise UsageError("no-cluster", msg("roles.empty"))
@@ -44,7 +36,7 @@ def designs(
         raise UsageError("bad-budget", msg("roles.bad-budget", budget=budget))
     # With a budget the rate is unknown, so replicas are simulated among as many as it buys.
     sized = served if budget is None else replace(served, load=served.load.at(UNLIMITED_RATE))
-    replicas, reasons = role_replicas(tuple(kinds), (sized,), jobs, ray, progress, budget)
+    replicas, reasons = role_replicas(kinds, (sized,), sweep, budget)
     candidates: list[Design] = []
     left: list[Message] = list(reasons.values())
     for name, ids, disaggregate in _combinations(kinds):
@@ -72,12 +64,7 @@ def _combinations(kinds: Sequence[GpuKind]) -> list[tuple[str, frozenset[str], b
 
 
 def _design(
-    name: str,
-    disaggregate: bool,
-    kinds: Sequence[GpuKind],
-    able: Sequence[RoleReplica],
-    served: ModelLoad,
-    budget: float | None,
+    name: str, disaggregate: bool, kinds: Sequence[GpuKind], able: Sequence[RoleReplica], served: ModelLoad, budget: float | None
 ) -> Design | None:
     """The best assignment by simulation; if that contradicts the program's capacity, again with corrected capacities."""
     rate, factor = served.load.rate, 1.0

@@ -10,9 +10,9 @@ from whichgpu.base.messages import Message, msg
 from whichgpu.decide.roles.assignment import Assignment, ReplicaCount
 from whichgpu.decide.roles.cluster import GpuKind, ModelLoad
 from whichgpu.decide.roles.max_rate import max_rate
-from whichgpu.decide.roles.role_replicas import ROLES, RoleReplica, port_for, server_for, step_time, workload_for
+from whichgpu.decide.roles.role_replicas import RoleReplica, port_for, server_for, step_time, workload_for
 from whichgpu.decide.roles.roles_answer import RoleGroup
-from whichgpu.estimate.serving.fleet.pools import Fleet, ReplicaPool
+from whichgpu.estimate.serving.fleet.pools import ROLES, Fleet, ReplicaPool
 from whichgpu.estimate.serving.serving_answer import StepRange
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.figure import Figure
 from whichgpu.base.lru import LruCache
 from whichgpu.base.messages import Message, msg
-from whichgpu.base.parallel.sweep import Progress, run_sweep
+from whichgpu.base.parallel.sweep import run_sweep
 from whichgpu.base.units import format_seconds
 from whichgpu.decide.configurations.generating import with_precision
 from whichgpu.decide.roles.cluster import GpuKind, ModelLoad
@@ -17,7 +18,7 @@ from whichgpu.decide.roles.max_rate import ROUGH, max_rate
 from whichgpu.estimate.group.group_answer import group_time_of
 from whichgpu.estimate.group.layouts import divides_evenly
 from whichgpu.estimate.serving.fleet.kv_transfer import Port, port_of
-from whichgpu.estimate.serving.fleet.pools import Fleet, ReplicaPool, Role
+from whichgpu.estimate.serving.fleet.pools import ROLES, Fleet, ReplicaPool, Role
 from whichgpu.estimate.serving.load import longest_request, mean_lengths
 from whichgpu.estimate.serving.load_screen import screen_load
 from whichgpu.estimate.serving.server import Server, server_of
@@ -27,11 +28,11 @@ from whichgpu.workload.workload import Parallel, Workload
 
 DEGREES = (1, 2, 4, 8, 16)  # tensor-parallel sizes considered
 MAX_WIDER = 4  # multiple of the smallest size that fits, beyond which none is tried
-ROLES: tuple[Role, ...] = ("both", "prefill", "decode")
 # Replicas simulated side by side, beyond which sharing a load gains little: prefill queues average out, decode batches are large.
 MAX_POOL: Mapping[Role, int] = {"both": 2, "prefill": 4, "decode": 1}
 FAST = 1e-6  # factor on the step times of the other role's engine, so that it does not limit
 PHASE_GAIN = 1.5  # assumed factor from aggregated capacity to that of one phase, as a first guess
+Sweep = Callable[[Callable[[Any, int], Any], Sequence[Any]], list[Any]]  # `run_sweep`, or it with its options bound
 Reasons = dict[tuple[str, str], Message]  # by model and GPU
 
 
@@ -64,12 +65,7 @@ class RoleReplica:
 
 
 def role_replicas(
-    kinds: tuple[GpuKind, ...],
-    served: tuple[ModelLoad, ...],
-    jobs: int = 1,
-    ray: str | None = None,
-    progress: Callable[[Progress], None] | None = None,
-    budget: float | None = None,
+    kinds: Sequence[GpuKind], served: Sequence[ModelLoad], sweep: Sweep = run_sweep, budget: float | None = None
 ) -> tuple[list[RoleReplica], Reasons]:
     """Every possible replica with its capacity, and the reasons of models and GPUs without any."""
     cases: list[RoleCase] = []
@@ -81,7 +77,7 @@ def role_replicas(
                 reasons[one.name, kind.gpu.id] = sizes
                 continue
             cases += [RoleCase(one, kind, size, role, _max_beside(kind, size, budget)) for size in sizes for role in ROLES]
-    replicas: list[RoleReplica] = run_sweep(simulate_replica, cases, jobs=jobs, ray=ray, progress=progress)
+    replicas: list[RoleReplica] = sweep(simulate_replica, cases)
     for one in served:
         for kind in kinds:
             mine = [replica for replica in replicas if (replica.model, replica.gpu) == (one.name, kind.gpu.id)]

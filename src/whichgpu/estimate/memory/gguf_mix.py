@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from whichgpu.workload.precisions import PRECISION_BY_NAME, Block, tensor_types
+from whichgpu.workload.precisions import PRECISION_BY_NAME, WeightBlock, tensor_types
 
-TYPES: Mapping[str, Block] = {name: one.block for name, one in tensor_types().items()}
+TYPES: Mapping[str, WeightBlock] = {name: one.block for name, one in tensor_types().items()}
 # Type of most matrices by mix, and long names by llama-quantize's short ones.
 MIXES: Mapping[str, str] = {name: one.tensor_type for name, one in PRECISION_BY_NAME.items() if one.tensor_type}
 ALIASES: Mapping[str, str] = {name: one.alias_of for name, one in PRECISION_BY_NAME.items() if one.alias_of}

@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from whichgpu.base.names import unknown_word
-from whichgpu.workload.precisions import PRECISION_BY_NAME, Block
+from whichgpu.workload.precisions import PRECISION_BY_NAME, WeightBlock
 from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.workload import Parallel
 
 BLOCK_TOKENS = 16  # vLLM's default block size
-KV_TYPES: Mapping[str, Block] = {name: one.kv_block for name, one in PRECISION_BY_NAME.items() if one.kv_block}
+KV_TYPES: Mapping[str, WeightBlock] = {name: one.kv_block for name, one in PRECISION_BY_NAME.items() if one.kv_block}
 
 
-def kv_type(precision: str) -> Block:
+def kv_type(precision: str) -> WeightBlock:
     """Return the storage format of a cache precision."""
     block = KV_TYPES.get(precision.lower())
     if block is None:

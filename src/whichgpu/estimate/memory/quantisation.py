@@ -25,7 +25,7 @@ from whichgpu.base.names import unknown_word
 from whichgpu.estimate.memory.gguf_mix import ALIASES, MIXES, TYPES, GgufModelTraits, tensor_type
 from whichgpu.workload.layouts import expert_shards
 from whichgpu.workload.parameters import count_parameters
-from whichgpu.workload.precisions import PRECISION_BY_NAME, PRECISIONS, TRAINED_PRECISIONS, Block
+from whichgpu.workload.precisions import PRECISION_BY_NAME, PRECISIONS, TRAINED_PRECISIONS, WeightBlock
 from whichgpu.workload.shapes import Shape, Transformer, WeightsOnly
 from whichgpu.workload.workload import Parallel
 
@@ -38,7 +38,7 @@ STORED_TOLERANCE = 0.12
 class WeightScheme:
     """How a precision stores weights: linear layers in blocks plus bytes per row and matrix; all else at `other` bytes."""
 
-    linear: Block
+    linear: WeightBlock
     other: int
     row_bytes: int = 0
     matrix_bytes: int = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.figure import Figure
@@ -14,7 +15,7 @@ from whichgpu.estimate.serving.load_screen import LoadScreen, screen_load
 from whichgpu.estimate.serving.scheduler_limits import SchedulerLimits
 from whichgpu.estimate.serving.server import Server
 from whichgpu.estimate.serving.simulator import SimulationOutcome
-from whichgpu.estimate.serving.summary import BatchSizeBand, LatencyPercentiles, Summary, enough_requests, summarise
+from whichgpu.estimate.serving.summary import BatchSizeBand, Summary, enough_requests, summarise
 
 SOURCE = "serving-simulation"
 Progress = Callable[[float], None]  # called with the share that is done
@@ -105,7 +106,6 @@ def serving_answer(
         if progress:
             progress((index + 1) / 6)
     outcome, summary = runs[0]
-    summaries = [one for _, one in runs]
     limit = saturation_rate(server, load)
     rest = (lambda done: progress(0.5 + done / 2)) if progress else None
     curve = throughput_curve(server, load, goals, limit, rest) if drawn else None
@@ -119,12 +119,7 @@ def serving_answer(
         limits=server.limits,
         ttft_no_load=steps.time(ttft),
         tpot_no_load=steps.time(tpot),
-        ttft=latency_figures([one.ttft for one in summaries], summary.percentiles, steps),
-        tpot=latency_figures([one.tpot for one in summaries], summary.percentiles, steps),
-        latency=latency_figures([one.latency for one in summaries], summary.percentiles, steps),
-        throughput=steps.figure([one.throughput for one in summaries], "output tokens/s"),
-        answered_rate=steps.figure([one.answered_rate for one in summaries], "requests/s"),
-        goodput=steps.figure([one.goodput or 0.0 for one in summaries], "requests/s") if goals.any else None,
+        **summary_figures([one for _, one in runs], steps, goals),
         met=summary.met,
         saturated=saturated,
         sustainable_rate=steps.rate(limit),
@@ -156,11 +151,17 @@ def _unloaded_latency(server: Server, outcome: SimulationOutcome) -> tuple[float
     return float(alone.first[0]), float(alone.finished[0] - alone.first[0]) / (output - 1)
 
 
-def latency_figures(runs: Sequence[LatencyPercentiles], percentiles: Sequence[float], steps: StepRange) -> dict[str, Figure]:
-    """Seconds by percentile and on average of the first run, between the lowest and the highest of all runs."""
-    names = [*(f"p{one:g}" for one in percentiles), "mean"]
-    rows = [[*one.at, one.mean] for one in runs]
-    return {name: steps.figure(values, "s") for name, *values in zip(names, *rows, strict=True)}
+def summary_figures(runs: Sequence[Summary], steps: StepRange, goals: Objectives) -> dict[str, Any]:
+    """Latencies by percentile and on average, and rates, of the first run, between the lowest and the highest of all runs."""
+    names = [*(f"p{one:g}" for one in runs[0].percentiles), "mean"]
+    figures: dict[str, Any] = {}
+    for kind in ("ttft", "tpot", "latency"):
+        rows = [[*getattr(one, kind).at, getattr(one, kind).mean] for one in runs]
+        figures[kind] = {name: steps.figure(values, "s") for name, *values in zip(names, *rows, strict=True)}
+    figures["throughput"] = steps.figure([one.throughput for one in runs], "output tokens/s")
+    figures["answered_rate"] = steps.figure([one.answered_rate for one in runs], "requests/s")
+    figures["goodput"] = steps.figure([one.goodput or 0.0 for one in runs], "requests/s") if goals.any else None
+    return figures
 
 
 def few_requests_warnings(summary: Summary) -> list[Message]:

@@ -9,7 +9,7 @@ from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import Message, msg
 
 MAX_SIZE = 10**7  # of widths and counts; no published model has a width near it
-MAX_LAYERS = 10_000
+MAX_LAYERS = 10_000  # layers or other counts of a config; a larger one is an error (chosen)
 MAX_VALUE_CHARACTERS = 40  # characters of a wrong value that are repeated to the user
 
 
@@ -86,7 +86,7 @@ class Fields:
         return bool(value)
 
     def word(self, *keys: str, default: str = "") -> str:
-        """A short text; anything else counts as not said."""
+        """A short text; anything else counts as missing."""
         value = self.get(*keys)
         return printable(value) if isinstance(value, str) else default
 

@@ -138,6 +138,6 @@ def _classifier(fields: Fields, width: int) -> int:
 
 
 def labels(fields: Fields) -> int:
-    """Classes a classifier tells apart; two where nothing is said, as in the reference implementation."""
+    """Classes a classifier tells apart; two if the config has none, as in the reference implementation."""
     label_names = fields.get("id2label")
     return len(label_names) if isinstance(label_names, Mapping) and label_names else fields.size("num_labels", default=2)

@@ -13,12 +13,12 @@ from whichgpu.base.messages import msg
 from whichgpu.workload.hf import shape_from_config
 from whichgpu.workload.hf.decoder import MAX_CONTEXT_TOKENS
 from whichgpu.workload.hf.fields import Fields
-from whichgpu.workload.model_files.gguf_header import Header, Tensor, read_header
+from whichgpu.workload.model_files.gguf_header import GgufTensor, Header, read_header
 from whichgpu.workload.shapes import Dlrm, TracedShape, Transformer
 
 Size = Callable[..., int]  # a number of the metadata by its key, with bounds
 
-MAX_PARTS = 1000
+MAX_PARTS = 1000  # files of one model (chosen)
 _PART = re.compile(r"(.*-)(\d{5})-of-(\d{5})\.gguf", re.DOTALL)
 
 # GGUF's name of an architecture, where it is not config.json's.
@@ -59,7 +59,7 @@ def read_gguf(path: Path) -> tuple[Transformer, dict[str, int]]:
     return replace(shape, stored_bytes=sum(weights.values())), weights
 
 
-def _all_tensors(path: Path, header: Header) -> tuple[Tensor, ...]:
+def _all_tensors(path: Path, header: Header) -> tuple[GgufTensor, ...]:
     """Tensors of this part and of its siblings, found by their names: model-00001-of-00003.gguf."""
     parts = header.metadata.get("split.count", 0)
     if not isinstance(parts, int) or parts <= 1:
@@ -72,7 +72,7 @@ def _all_tensors(path: Path, header: Header) -> tuple[Tensor, ...]:
     return header.tensors + tuple(tensor for other in others for tensor in read_header(other).tensors)
 
 
-def _shape(path: Path, header: Header, tensors: Mapping[str, Tensor]) -> Transformer:
+def _shape(path: Path, header: Header, tensors: Mapping[str, GgufTensor]) -> Transformer:
     name = path.name
     fields = Fields(header.metadata, name)
     architecture = fields.word("general.architecture")
@@ -87,7 +87,7 @@ def _shape(path: Path, header: Header, tensors: Mapping[str, Tensor]) -> Transfo
     return _as_stored(shape, tensors)
 
 
-def _config(fields: Fields, architecture: str, header: Header, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+def _config(fields: Fields, architecture: str, header: Header, tensors: Mapping[str, GgufTensor]) -> dict[str, Any]:
     """The metadata in config.json's words."""
 
     def size(key: str, **bounds: int) -> int:
@@ -161,7 +161,7 @@ def _latent(size: Size, rank: int) -> dict[str, Any]:
     }
 
 
-def _as_stored(shape: Transformer, tensors: Mapping[str, Tensor]) -> Transformer:
+def _as_stored(shape: Transformer, tensors: Mapping[str, GgufTensor]) -> Transformer:
     """Biases and norms as the tensors show them."""
 
     def has(*names: str) -> bool:

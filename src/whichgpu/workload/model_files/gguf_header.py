@@ -20,14 +20,14 @@ from whichgpu.workload.precisions import TensorType, tensor_types
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
-MAX_KEYS = 100_000
-MAX_TENSORS = 1_000_000
+MAX_KEYS = 100_000  # metadata entries (chosen)
+MAX_TENSORS = 1_000_000  # in one file (chosen)
 MAX_ITEMS = 10_000_000  # of one array; the largest vocabularies have some 300,000
 MAX_NAME_BYTES = 65_535  # bytes, as the format says
 MAX_TEXT_BYTES = 4096  # bytes; longer texts (chat templates) are passed over
 MAX_ARRAY_ITEMS = 10_000  # of an array of numbers: one a layer is wanted, one a token is not
 MAX_NESTING = 4  # arrays in arrays
-CHUNK = 1 << 20
+CHUNK = 1 << 20  # bytes read from the file at a time (chosen)
 
 # Value types by number: their size and how they are unpacked. 8 is a text, 9 an array.
 SCALARS: Mapping[int, Struct] = {number: Struct("<" + code) for number, code in enumerate("BbHhIif?")} | {
@@ -45,7 +45,7 @@ Value = str | int | float | bool | tuple[int | float | bool, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor:
+class GgufTensor:
     """One tensor's description."""
 
     name: str
@@ -60,19 +60,19 @@ class Header:
 
     metadata: Mapping[str, Value]
     lengths: Mapping[str, int] = field(default_factory=dict)
-    tensors: tuple[Tensor, ...] = ()
+    tensors: tuple[GgufTensor, ...] = ()
 
 
 def read_header(path: Path) -> Header:
     """The header of one file; one that is cut short, damaged or hostile is an error that says where."""
     try:
         with path.open("rb") as file:
-            return _Reader(file, path, path.stat().st_size).header()
+            return _HeaderReader(file, path, path.stat().st_size).header()
     except (OSError, ValueError) as problem:
         raise unreadable(path, problem) from problem
 
 
-class _Reader:
+class _HeaderReader:
     """Walks a file front to back through one buffer."""
 
     def __init__(self, file: BinaryIO, path: Path, size: int) -> None:
@@ -165,7 +165,7 @@ class _Reader:
             raise self._error(msg("gguf.bad-type", what=what, type=kind))
         return self._unpack(SCALARS[kind], what)
 
-    def _tensor(self) -> tuple[Tensor, int]:
+    def _tensor(self) -> tuple[GgufTensor, int]:
         """A description, and where its data lies after the header."""
         name = self._name(msg("gguf.tensor-name"))
         what = msg("gguf.tensor", name=printable(name))
@@ -185,9 +185,9 @@ class _Reader:
                 raise self._error(msg("gguf.bad-count", what=what, count=size, most=1 << 56))
         if sizes and sizes[0] % block.weights:
             raise self._error(msg("gguf.bad-row", what=what, count=sizes[0], block=block.weights))
-        return Tensor(name, kind, sizes, elements // block.weights * block.bytes), offset
+        return GgufTensor(name, kind, sizes, elements // block.weights * block.bytes), offset
 
-    def _check_data(self, metadata: Mapping[str, Value], infos: list[tuple[Tensor, int]]) -> None:
+    def _check_data(self, metadata: Mapping[str, Value], infos: list[tuple[GgufTensor, int]]) -> None:
         """Whether the file is as long as its tensors need it to be."""
         if not infos:
             return

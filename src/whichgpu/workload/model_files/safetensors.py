@@ -14,8 +14,8 @@ from whichgpu.workload.model_files.bounded_read import unreadable
 from whichgpu.workload.shapes import WeightsOnly
 
 MAX_HEADER_BYTES = 100_000_000  # bytes, the format's own limit
-MAX_TENSORS = 10_000_000
-MAX_SHARDS = 10_000
+MAX_TENSORS = 10_000_000  # in one file (chosen)
+MAX_SHARDS = 10_000  # files of one model (chosen)
 
 # Bits an element.
 DTYPES: Mapping[str, int] = {

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-DATE_CHARACTERS = 40
+DATE_CHARACTERS = 40  # of a timestamp; ISO 8601 with nanoseconds and an offset has 35
 UTC = (b"+00:00", b"Z")
 
 

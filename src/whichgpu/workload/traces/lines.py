@@ -15,7 +15,7 @@ from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import Message, msg
 
 MAX_TOKENS = 10_000_000  # of one prompt or answer: nobody means more
-MAX_SECONDS = 100 * 365.25 * 86400.0
+MAX_SECONDS = 100 * 365.25 * 86400.0  # a hundred years (chosen)
 
 Clock = Literal["date", "milliseconds", "seconds", "any", "none"]  # any: dates, or numbers of seconds
 

@@ -41,7 +41,7 @@ from whichgpu.workload.traces.lines import (
 )
 
 MAX_REQUESTS = 5_000_000  # about 150 MB
-MAX_LINE_CHARACTERS = 1 << 20
+MAX_LINE_CHARACTERS = 1 << 20  # of one line (chosen)
 CHUNK = 1 << 21  # characters read at a time
 RETRY_LINES, MAX_RETRIES = 512, 8  # lines looked at again together; such pieces after which the rest of a chunk goes one by one
 CHECKED_CHARACTERS = 1 << 16  # characters looked at before anything else is done
@@ -172,7 +172,7 @@ def _chunks(name: str, stream: TextIO, size: int, progress: TraceProgress | None
 
 def _read(name: str, chunks: Iterator[tuple[int, list[str]]], whole: bool = True) -> Trace:
     """Read all chunks; a trace without requests is an error unless only its beginning is read (`whole` is false)."""
-    reader: _Reader | None = None
+    reader: _TraceReader | None = None
     last = 1
     for number, lines in chunks:
         start = 0
@@ -180,7 +180,7 @@ def _read(name: str, chunks: Iterator[tuple[int, list[str]]], whole: bool = True
             start = next((at for at, line in enumerate(lines) if line.strip()), len(lines))
             if start == len(lines):
                 continue
-            reader = _Reader(name, number + start, lines[start])
+            reader = _TraceReader(name, number + start, lines[start])
             start += reader.headed
         reader.take(number + start, lines[start:])
         if not len(reader.trace):
@@ -192,7 +192,7 @@ def _read(name: str, chunks: Iterator[tuple[int, list[str]]], whole: bool = True
     return reader.trace
 
 
-class _Reader:
+class _TraceReader:
     """A trace as it grows: many lines at once where they are plainly right, one by one where any is not."""
 
     def __init__(self, name: str, number: int, line: str) -> None:
@@ -261,7 +261,7 @@ class _Reader:
         return True
 
     def _one(self, number: int, line: str) -> None:
-        """A line by itself: what is wrong with it is said."""
+        """Read one line, or raise the error it has."""
         name, shape, trace = self.name, self.shape, self.trace
         row = csv_row(name, number, line, self.header) if self.headed else json_row(name, number, line)
         if len(trace) >= MAX_REQUESTS:

@@ -18,9 +18,9 @@ from whichgpu.decide.roles.cluster import GpuKind, ModelLoad
 from whichgpu.decide.roles.designs import designs
 from whichgpu.decide.roles.fleets import SimulatedAssignment
 from whichgpu.decide.roles.max_rate import at_even_rate, max_rate
-from whichgpu.decide.roles.role_replicas import ROLES, RoleReplica, replica_sizes, role_replicas
+from whichgpu.decide.roles.role_replicas import RoleReplica, replica_sizes, role_replicas
 from whichgpu.estimate.serving.curve import Objectives
-from whichgpu.estimate.serving.fleet.pools import Fleet, ReplicaPool, Role
+from whichgpu.estimate.serving.fleet.pools import ROLES, Fleet, ReplicaPool, Role
 from whichgpu.estimate.serving.load import Lengths, Load
 from whichgpu.workload.traces.reader import Trace
 

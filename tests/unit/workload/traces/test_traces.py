@@ -163,16 +163,16 @@ def test_lines_read_together_say_what_they_say_one_by_one(
     lines = [line.format(at=at, hour=at // 60, second=at % 60, n=1 + at * 7 % 900, m=at * 3 % 40) for at in range(300)]
     path = written(tmp_path, "\r\n".join(([header] if header else []) + lines))
     calls: list[int] = []
-    one = reader._Reader._one
+    one = reader._TraceReader._one
 
     def counted(self: Any, number: int, text: str) -> None:
         calls.append(number)
         one(self, number, text)
 
-    monkeypatch.setattr(reader._Reader, "_one", counted)
+    monkeypatch.setattr(reader._TraceReader, "_one", counted)
     together = read_trace(path)
     assert not calls
-    monkeypatch.setattr(reader._Reader, "_grown", lambda *_: False)
+    monkeypatch.setattr(reader._TraceReader, "_grown", lambda *_: False)
     assert read_trace(path) == together
     assert len(calls) == 300
 

@@ -18,7 +18,7 @@ import msgspec
 
 from whichgpu.base.messages import msg
 from whichgpu.base.names import unknown_word
-from whichgpu.catalog.live.http import MIB
+from whichgpu.base.units import MIB
 from whichgpu.catalog.live.rows import InstanceLookup, OfferRow, PriceBatch, ReadCounts, RejectedRow, SourceRequest, parse_price
 from whichgpu.catalog.live.sources.endpoint import decode_body, malformed, source_url
 from whichgpu.catalog.live.sources.gpuhunt import version_day
@@ -27,7 +27,7 @@ BASE = "https://pricing.us-east-1.amazonaws.com"
 INDEX = "/offers/v1.0/aws/AmazonEC2/current/region_index.json"
 REGIONS = ("us-east-1", "us-west-2", "eu-west-1", "ap-northeast-1", "ap-northeast-2")
 PREFACE_LINES = 5  # before the header: format, disclaimer, publication date, version, offer code
-MAX_BODY_BYTES = 2048 * MIB
+MAX_BODY_BYTES = 2048 * MIB  # the price list of a large region is several hundred MiB
 ACCEPTED = {
     "Tenancy": ("Shared",),
     "Operating System": ("Linux",),
@@ -54,11 +54,11 @@ COLUMNS = (
 
 
 class _Index(msgspec.Struct):
-    class Region(msgspec.Struct):
+    class RegionEntry(msgspec.Struct):
         code: str = msgspec.field(name="regionCode")
         url: str = msgspec.field(name="currentVersionUrl")
 
-    regions: dict[str, Region]
+    regions: dict[str, RegionEntry]
 
 
 @dataclass(slots=True)

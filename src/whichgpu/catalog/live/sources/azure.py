@@ -20,11 +20,11 @@ from whichgpu.catalog.live.sources.endpoint import decode_body, malformed_row, s
 
 BASE = "https://prices.azure.com/api/retail/prices"
 FILTER = "serviceName eq 'Virtual Machines' and startswith(armSkuName, 'Standard_N')"
-MAX_PAGES = 2000
+MAX_PAGES = 2000  # of one region; more means that the paging does not end (chosen)
 HOURS = {"1 Year": ("reserved-1y", 8760), "3 Years": ("reserved-3y", 26280)}
 
 
-class _Page(msgspec.Struct):
+class _PricePage(msgspec.Struct):
     items: list[msgspec.Raw] = msgspec.field(name="Items")
     next: str | None = msgspec.field(name="NextPageLink", default=None)
 
@@ -68,7 +68,7 @@ class Azure:
             if url in pages_read or len(pages_read) >= MAX_PAGES:
                 raise DataError("endless-pages", msg("error.endless-pages", name=self.name, n=len(pages_read)), msg("hint.http"))
             pages_read.add(url)
-            page = decode_body(self.name, request.client.get(url, conditional=False).bytes(), _Page)
+            page = decode_body(self.name, request.client.get(url, conditional=False).bytes(), _PricePage)
             for raw in page.items:
                 read.rows += 1
                 yield from _item_rows(raw, region, read)

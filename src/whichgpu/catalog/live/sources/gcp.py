@@ -26,7 +26,7 @@ from whichgpu.catalog.live.sources.endpoint import decode_body, malformed_row, s
 
 BASE = "https://cloudbilling.googleapis.com/v1"
 SKUS = "/services/6F81-5844-456A/skus"
-MAX_PAGES = 100
+MAX_PAGES = 100  # of all SKUs; more means that the paging does not end (chosen)
 TERMS = {"OnDemand": "on-demand", "Preemptible": "spot", "Commit1Yr": "committed-1y", "Commit3Yr": "committed-3y"}
 ATTACHED = {"K80": (1, 2, 4, 8), "P4": (1, 2, 4), "P100": (1, 2, 4), "V100": (1, 2, 4, 8), "T4": (1, 2, 4)}
 
@@ -46,15 +46,15 @@ class _Sku(msgspec.Struct):
 
     class Pricing(msgspec.Struct):
         class Expression(msgspec.Struct):
-            class Rate(msgspec.Struct):
-                class Money(msgspec.Struct):
+            class TieredRate(msgspec.Struct):
+                class UnitPrice(msgspec.Struct):
                     currencyCode: str
                     units: str = "0"
                     nanos: int = 0
 
-                unitPrice: Money
+                unitPrice: UnitPrice
 
-            tieredRates: list[Rate]
+            tieredRates: list[TieredRate]
             usageUnit: str
 
         pricingExpression: Expression
@@ -65,7 +65,7 @@ class _Sku(msgspec.Struct):
     pricingInfo: list[Pricing]
 
 
-class _Page(msgspec.Struct):
+class _SkuPage(msgspec.Struct):
     skus: list[msgspec.Raw]
     nextPageToken: str = ""
 
@@ -128,7 +128,7 @@ class Gcp:
         headers = {"X-Goog-Api-Key": request.keys.get(self.key, "")}
         for _ in range(MAX_PAGES):
             url = f"{base}{SKUS}?currencyCode={request.currency}&pageSize=5000" + (f"&pageToken={quote(token)}" if token else "")
-            page = decode_body(self.name, request.client.get(url, headers=headers, conditional=False).bytes(), _Page)
+            page = decode_body(self.name, request.client.get(url, headers=headers, conditional=False).bytes(), _SkuPage)
             yield from page.skus
             token = page.nextPageToken
             if not token:

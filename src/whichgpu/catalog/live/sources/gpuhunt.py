@@ -15,7 +15,8 @@ from typing import IO
 
 from whichgpu.base.errors import DataError
 from whichgpu.base.messages import msg
-from whichgpu.catalog.live.http import MIB, Validators
+from whichgpu.base.units import MIB
+from whichgpu.catalog.live.http import Validators
 from whichgpu.catalog.live.layouts.gpuhunt import gpuhunt_rows
 from whichgpu.catalog.live.rows import InstanceLookup, PriceBatch, ReadCounts, SourceRequest
 from whichgpu.catalog.live.sources.endpoint import source_url

@@ -28,14 +28,14 @@ class _Entry(msgspec.Struct):
         specs: Specs
         gpu_description: str = ""
 
-    class Region(msgspec.Struct):
+    class RegionName(msgspec.Struct):
         name: str
 
     instance_type: Type
-    regions_with_capacity_available: list[Region] = []
+    regions_with_capacity_available: list[RegionName] = []
 
 
-class _Answer(msgspec.Struct):
+class _LambdaAnswer(msgspec.Struct):
     data: dict[str, msgspec.Raw]
 
 
@@ -51,7 +51,7 @@ class Lambda:
         base = source_url(self.name, BASE, request.keys)
         headers = {"Authorization": f"Bearer {request.keys.get(self.key, '')}"}
         reply = request.client.get(f"{base}/instance-types", headers=headers, conditional=False)
-        answer = decode_body(self.name, reply.bytes(), _Answer)
+        answer = decode_body(self.name, reply.bytes(), _LambdaAnswer)
         read = ReadCounts()
         yield PriceBatch(self.name, ANY_REGION, _rows(answer.data, read), request.today, read=read)
 

@@ -36,7 +36,7 @@ class _Type(msgspec.Struct):
     lowestPrice: Lowest | None = None
 
 
-class _Answer(msgspec.Struct):
+class _RunpodAnswer(msgspec.Struct):
     class Data(msgspec.Struct):
         gpuTypes: list[msgspec.Raw]
 
@@ -57,7 +57,7 @@ class RunPod:
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         base = source_url(self.name, BASE, request.keys)
         reply = request.client.post(base, msgspec.json.encode({"query": QUERY}), headers=headers)
-        answer = decode_body(self.name, reply.bytes(), _Answer)
+        answer = decode_body(self.name, reply.bytes(), _RunpodAnswer)
         if answer.data is None or answer.errors:
             why = str(answer.errors[0].get("message", "")) if answer.errors else "no data"
             raise malformed(self.name, why)

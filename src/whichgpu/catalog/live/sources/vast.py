@@ -1,7 +1,7 @@
 """Vast.ai's search: machines that hosts offer now. Uses a key (VAST_API_KEY) if there is one.
 
 Has on-demand prices and the lowest bid for interruptible use, by country. Each machine of this marketplace is there once, so
-the cheapest of a kind in a country stands for the kind, with how many are listed.
+the cheapest of a kind in a country represents the kind, with how many are listed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from decimal import Decimal
 
 import msgspec
 
-from whichgpu.catalog.live.http import MIB
+from whichgpu.base.units import MIB
 from whichgpu.catalog.live.rows import OfferRow, PriceBatch, ReadCounts, RejectedRow, SourceRequest, parse_price
 from whichgpu.catalog.live.sources.endpoint import decode_body, decode_rows, source_url
 
@@ -36,7 +36,7 @@ class _Offer(msgspec.Struct):
     geolocation: str | None = None
 
 
-class _Answer(msgspec.Struct):
+class _VastAnswer(msgspec.Struct):
     offers: list[msgspec.Raw]
 
 
@@ -53,7 +53,7 @@ class Vast:
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         base = source_url(self.name, BASE, request.keys)
         reply = request.client.post(f"{base}/bundles/", msgspec.json.encode(QUERY), headers=headers, max_bytes=256 * MIB)
-        answer = decode_body(self.name, reply.bytes(), _Answer)
+        answer = decode_body(self.name, reply.bytes(), _VastAnswer)
         read = ReadCounts()
         yield PriceBatch(self.name, "marketplace", _rows(answer.offers, read), request.today, read=read)
 

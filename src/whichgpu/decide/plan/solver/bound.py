@@ -234,12 +234,8 @@ def _column(problem: Problem, hourly: Floats, committed: float, loads: Floats, d
         paying = density[level] * room > min(hourly[level], committed)
         max_replicas = max(max_replicas, int(np.ceil(loads[level][paying].sum() / room)) + 1) if paying.any() else max_replicas
     max_replicas = min(max_replicas, MAX_REPLICAS)
-    gains, orders = [], []
-    for level in range(load_levels):
-        gain, order = _gains(loads[level], density[level], room, max_replicas)
-        gains.append(gain)
-        orders.append(order)
-    marginal = np.stack(gains)  # earnings of the k-th replica at each level
+    ranked = [_gains(loads[level], density[level], room, max_replicas) for level in range(load_levels)]
+    marginal = np.stack([gains for gains, _ in ranked])  # earnings of the k-th replica at each level
     covered = np.minimum(np.maximum(marginal, 0.0), hourly[:, None]).sum(axis=0) - committed
     always = int((covered > 0).sum())
     beyond = np.maximum(marginal - hourly[:, None], 0.0)
@@ -247,7 +243,7 @@ def _column(problem: Problem, hourly: Floats, committed: float, loads: Floats, d
     counts = np.maximum((marginal > hourly[:, None]).sum(axis=1), always)
     served = np.zeros_like(loads)
     for level in range(load_levels):
-        served[level] = _filled(loads[level], orders[level], room * counts[level])
+        served[level] = _filled(loads[level], ranked[level][1], room * counts[level])
     first = earned if counts.max() > 0 else max(float((marginal[:, 0] - hourly).max()), float(covered[0]))
     return earned, served, first
 

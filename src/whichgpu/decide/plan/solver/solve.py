@@ -212,11 +212,8 @@ class _Search:
         mine, solved = self.best
         counts = np.zeros((self.problem.levels, len(self.problem.columns)), dtype=np.int64)
         counts[:, mine] = solved.counts
-        return (
-            StartingPlan(counts, solved.machines)
-            if set(np.flatnonzero(counts.any(axis=0)).tolist()) <= set(chosen.tolist())
-            else None
-        )
+        expressible = set(np.flatnonzero(counts.any(axis=0)).tolist()) <= set(chosen.tolist())
+        return StartingPlan(counts, solved.machines) if expressible else None
 
     def _target(self, prices: Floats, cost: Costs) -> float:
         """The highest value the bound may rise to."""

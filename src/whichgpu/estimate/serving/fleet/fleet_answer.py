@@ -16,7 +16,7 @@ from whichgpu.estimate.serving.fleet.fleet_outcome import FleetOutcome, PoolUse,
 from whichgpu.estimate.serving.fleet.pools import Fleet
 from whichgpu.estimate.serving.fleet.spot_machines import HOUR
 from whichgpu.estimate.serving.load import Load
-from whichgpu.estimate.serving.serving_answer import Progress, StepRange, few_requests_warnings, latency_figures
+from whichgpu.estimate.serving.serving_answer import Progress, StepRange, few_requests_warnings, summary_figures
 from whichgpu.estimate.serving.summary import WARM_UP_SHARE, Summary, summarise
 
 
@@ -87,12 +87,7 @@ def fleet_answer(
         requests=len(outcome.served.arrived),
         rate=load.rate,
         hours=outcome.seconds / HOUR,
-        ttft=latency_figures([one.ttft for one in summaries], summary.percentiles, steps),
-        tpot=latency_figures([one.tpot for one in summaries], summary.percentiles, steps),
-        latency=latency_figures([one.latency for one in summaries], summary.percentiles, steps),
-        throughput=steps.figure([one.throughput for one in summaries], "output tokens/s"),
-        answered_rate=steps.figure([one.answered_rate for one in summaries], "requests/s"),
-        goodput=steps.figure([one.goodput or 0.0 for one in summaries], "requests/s") if goals.any else None,
+        **summary_figures(summaries, steps, goals),
         met=steps.figure(met, "share") if goals.any else None,
         growing=summary.growing,
         refused=outcome.served.refused,

@@ -12,7 +12,7 @@ from whichgpu.base.version import __version__
 from whichgpu.surface.web.rest.answer_schemas import AnswerSchemas
 from whichgpu.surface.web.rest.endpoints import ENDPOINTS, PREFIX, Endpoint, command_of, fields
 from whichgpu.surface.web.rest.parameters import MAX_CHARACTERS
-from whichgpu.workload.kinds import Layout, Model
+from whichgpu.workload.kinds import Layout, ModelValue
 
 JSON = "application/json"
 EXAMPLES_BY_NAME: dict[str, tuple[str, ...]] = {
@@ -97,7 +97,7 @@ def _help(field: Field, language: Language) -> str:
 
 def _schema(field: Field, body: bool = False) -> dict[str, Any]:
     one = _one(field)
-    if body and isinstance(field.kind, Pairs | Layout | Model):
+    if body and isinstance(field.kind, Pairs | Layout | ModelValue):
         one = {"anyOf": [*one.get("anyOf", [one]), {"type": "object"}]}
     if body and field.is_list:
         return {"anyOf": [one, {"type": "array", "items": one}]}

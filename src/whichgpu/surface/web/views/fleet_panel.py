@@ -7,8 +7,8 @@ from typing import Any
 
 from whichgpu.base.messages import Language
 from whichgpu.base.units import format_seconds, significant
+from whichgpu.catalog.offer import STALE_DAYS
 from whichgpu.decide.plan.plan_answer import PlanAnswer
-from whichgpu.price.asof import STALE_DAYS
 from whichgpu.surface.charts.parts import Spec
 from whichgpu.surface.charts.plan import alone_picture, hours_picture, objective_picture
 from whichgpu.surface.web.views.cards import Card, card, figure_card
