@@ -53,7 +53,7 @@ def _output_tokens(workload: Workload) -> float:
 
 
 def _within(workload: Workload, tpot: Floats, ttft: Floats, tpot_margin: float = 1.0) -> NDArray[np.bool_]:
-    """Where the objectives hold."""
+    """Batches at which the objectives hold."""
     within = np.ones_like(tpot, dtype=bool)
     if workload.tpot_max is not None:
         within &= tpot <= workload.tpot_max * tpot_margin

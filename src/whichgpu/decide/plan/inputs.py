@@ -54,7 +54,7 @@ def silent(stage: str, share: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PlanSources:
-    """Where a plan looks things up: models and GPUs, offers of a day, and the user's own prices (`overlay`) if given."""
+    """Sources a plan is looked up in: models and GPUs, offers of a day, and the user's own prices (`overlay`) if given."""
 
     lookups: LookupCache
     day: date

@@ -86,7 +86,7 @@ class LevelRow:
 
 @dataclass(frozen=True, slots=True)
 class AloneRow:
-    """The same traffic on one kind of GPU only; None if that cannot serve it."""
+    """Cost and GPUs of the traffic on one kind of GPU only; None if that cannot serve it."""
 
     gpu: str
     gpu_name: str

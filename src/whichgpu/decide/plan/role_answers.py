@@ -1,4 +1,4 @@
-"""Beside a plan: roles of owned GPUs, disaggregated serving on rented ones, and the cost of spot interruptions."""
+"""Additions to a plan: roles of owned GPUs, disaggregated serving on rented ones, and the cost of spot interruptions."""
 
 from __future__ import annotations
 
