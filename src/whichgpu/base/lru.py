@@ -23,12 +23,9 @@ class LruCache(Generic[Value]):
 
     def get(self, key: Hashable, make: Callable[[], Value]) -> Value:
         """Return the value of a key, making and storing it if it is missing."""
-        if key not in self._values:
-            value = make()
-            self.put(key, value)
-            return value
-        self._values.move_to_end(key)
-        return self._values[key]
+        value = self._values[key] if key in self._values else make()
+        self.put(key, value)
+        return value
 
     def put(self, key: Hashable, value: Value) -> None:
         """Store a value as the most recently used one."""

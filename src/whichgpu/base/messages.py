@@ -27,20 +27,8 @@ NUMBERS = frozenset(
 VERBATIM = frozenset({"text", "value", "given", "command", "version"})  # Placeholders for what a user typed or is to type.
 
 # Units that are words, a longer one before any it ends in.
-UNITS = {
-    "output tokens/s": "unit.output-tokens-rate",
-    "input tokens/s": "unit.input-tokens-rate",
-    "tokens/s": "unit.tokens-rate",
-    "samples/s": "unit.samples-rate",
-    "denoising steps/s": "unit.denoising-steps-rate",
-    "denoising step/s": "unit.denoising-steps-rate",
-    "requests/s": "unit.requests-rate",
-    "output token/s": "unit.output-tokens-rate",
-    "input token/s": "unit.input-tokens-rate",
-    "token/s": "unit.tokens-rate",
-    "sample/s": "unit.samples-rate",
-    "request/s": "unit.requests-rate",
-}
+_RATES = ("output-tokens", "input-tokens", "tokens", "samples", "denoising-steps", "requests")
+UNITS = {f"{unit}/s".replace("-", " "): f"unit.{name}-rate" for name in _RATES for unit in (name, name.removesuffix("s"))}
 # Placeholders whose number chooses the plural form: the first of these that the message has.
 COUNTS = tuple(
     "models tp n rate count more years gpus part vcpus speed batch reruns hours months have found cells now considered".split()

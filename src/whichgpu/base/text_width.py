@@ -53,19 +53,16 @@ def wrap(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
     >>> wrap("每个GPU的内存，含已用。", 12)
     ['每个GPU的内', '存，含已用。']
     """
-    lines, line, used = [], first, cell_width(first)
+    lines, line = [], first
     blank, empty = "", True
     for piece in _pieces(text, max(1, width - max(cell_width(first), cell_width(rest)))):
         if piece.isspace():
             blank = " "
             continue
-        size = cell_width(blank) + cell_width(piece)
-        if not empty and used + size > width:
+        if not empty and cell_width(line + blank + piece) > width:
             lines.append(line)
-            line, used, blank, empty = rest, cell_width(rest), "", True
-            size = cell_width(piece)
-        line += ("" if empty else blank) + piece
-        used += size if not empty else cell_width(piece)
+            line, empty = rest, True
+        line += piece if empty else blank + piece
         blank, empty = "", False
     return [*lines, line] if not empty else lines
 

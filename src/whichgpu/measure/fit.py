@@ -172,18 +172,14 @@ class _Design:
 
     def spreads(self) -> dict[str, float]:
         """Half-widths of 90% ranges in log, by kind and for all, from leave-one-out errors."""
-        off = np.array([self._left_out(row) for row in range(len(self.actual))])
+        weights = 1.0 - np.eye(len(self.actual))  # each row leaves out its own case
+        off = np.array([self.actual[row] - self.predict(self.fit(weights[row]))[0][row] for row in range(len(self.actual))])
         half_widths = {ANY_STEP: _spread(off)}
         for kind in sorted(set(self.kinds)):
             chosen = np.array([one == kind for one in self.kinds])
             if chosen.sum() >= MIN_CASES_PER_KIND:
                 half_widths[kind] = _spread(off[chosen])
         return half_widths
-
-    def _left_out(self, row: int) -> float:
-        weights = np.ones(len(self.actual))
-        weights[row] = 0.0
-        return float(self.actual[row] - self.predict(self.fit(weights))[0][row])
 
 
 def _spread(off: Array) -> float:

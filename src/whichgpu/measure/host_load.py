@@ -74,9 +74,7 @@ class LoadReader:
         if self._readings % READINGS_PER_SEARCH == 0:
             self._programs = tuple(self._find_programs())
         self._readings += 1
-        threads = {
-            name: used for program in self._programs for name, used in self._ticks(self._proc / program / "task", MAX_THREADS)
-        }
+        threads = {name: used for program in self._programs for name, used in self._ticks(self._proc / program / "task")}
         workers = dict(self._children()) if self._programs else {}
         return _Counts(self._now(), sum(ticks[:3]) + sum(ticks[5:7]), ticks[4], threads, workers)
 
@@ -117,9 +115,9 @@ class LoadReader:
             yield id, stats[id][0]
             left += below.pop(id, ())
 
-    def _ticks(self, folder: Path, max_threads: int) -> Iterator[tuple[str, int]]:
+    def _ticks(self, folder: Path) -> Iterator[tuple[str, int]]:
         try:
-            names = [entry.name for entry in os.scandir(folder)][:max_threads]
+            names = [entry.name for entry in os.scandir(folder)][:MAX_THREADS]
         except OSError:
             return
         for name in names:

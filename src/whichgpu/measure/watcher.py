@@ -91,16 +91,8 @@ def watch_gpus(
         idle, idle_events = advance_idle_rule(idle, settings.rule, seconds, waits if fresh or waits is False else None, cancelled)
         events += [WatchEvent(kind) for kind in idle_events]
         verdicts = _explained(history, loads, last_samples, cards, load) if settings.explain and answering else ()
-        yield WatchReading(
-            clock.date().isoformat(timespec="seconds"),
-            last_samples,
-            answering,
-            make_bill(tally, settings.price),
-            idle.idle,
-            idle.left,
-            tuple(events),
-            verdicts,
-        )
+        time, bill = clock.date().isoformat(timespec="seconds"), make_bill(tally, settings.price)
+        yield WatchReading(time, last_samples, answering, bill, idle.idle, idle.left, tuple(events), verdicts)
         if settings.once or idle.done or (settings.lasting is not None and now - started >= settings.lasting):
             return
         cancelled = clock.pause(_pause(settings, idle, failures, started, now))

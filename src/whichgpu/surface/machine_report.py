@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from whichgpu.base.messages import Language
 from whichgpu.base.numerals import Numeral
@@ -19,16 +18,6 @@ SHOWN_FEATURES = frozenset(  # features that decide how a GPU is used
     "fp64 tf32 fp16 bf16 fp8 fp6 fp4 int8 int4 tensor-cores flash-attention flash-attention-3 flash-attention-4 sparsity "
     "nvlink mig ecc pytorch".split()
 )
-
-
-@dataclass(frozen=True, slots=True)
-class FindingText:
-    """A finding as text: where, its severity, what it is, and advice."""
-
-    where: str
-    level: str
-    what: str
-    advice: str
 
 
 def host_facts(report: Report, language: Language) -> list[Fact]:
@@ -84,15 +73,14 @@ def card_facts(detected: DetectedGpu, language: Language) -> list[Fact]:
     return [(text(f"doctor.label.{name}"), value) for name, value in facts.items() if value]
 
 
-def finding_texts(findings: Sequence[DoctorFinding], language: Language) -> list[FindingText]:
-    """Findings as sentences; one shared by several GPUs appears once."""
-    grouped: dict[tuple[str, str, str], list[int]] = {}
+def finding_rows(findings: Sequence[DoctorFinding], language: Language) -> list[tuple[str, str, str]]:
+    """Findings as rows: where, severity, sentence with advice; one shared by several GPUs appears once."""
+    grouped: dict[tuple[str, str], list[int]] = {}
     for one in findings:
-        key = (one.level, language.render(one.what), language.render(one.advice))
+        key = (one.level, f"{language.render(one.what)} {language.render(one.advice)}")
         grouped.setdefault(key, []).extend([] if one.gpu is None else [one.gpu])
     return [
-        FindingText(gpu_label(gpus, language), language.text(f"doctor.level.{level}"), what, advice)
-        for (level, what, advice), gpus in grouped.items()
+        (gpu_label(gpus, language), language.text(f"doctor.level.{level}"), words) for (level, words), gpus in grouped.items()
     ]
 
 

@@ -43,9 +43,8 @@ def write_terminal(stream: TextIO, header: Sequence[str], rows: Rows) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    make_console = partial(
-        Console, file=stream, highlight=False, emoji=False, force_jupyter=False
-    )  # a notebook would show it twice
+    # A notebook would show the table twice.
+    make_console = partial(Console, file=stream, highlight=False, emoji=False, force_jupyter=False)
     console = make_console()
     if console.width < 1:  # COLUMNS=0, or a terminal that does not say
         console = make_console(width=80)
@@ -80,3 +79,7 @@ def text_of(write: Callable[[TextIO, Sequence[str], Rows], None], header: Sequen
     stream = io.StringIO()
     write(stream, header, rows)
     return stream.getvalue()
+
+
+# Writers by the name of their format.
+WRITERS = {"markdown": write_markdown, "csv": write_csv, "tsv": write_tsv, "table": write_terminal}

@@ -196,7 +196,7 @@ def _claim(request: Mapping[str, Any], lookups: LookupCache) -> Claim:
         answer = estimate_workload(spelled, lookups)
     except WhichGpuError as problem:
         raise CannotRun(problem.message) from problem
-    return Claim(PreparedStep(fill_defaults(spelled.workload, shape), shape), int(answer.memory.high))
+    return PreparedStep(fill_defaults(spelled.workload, shape), shape), int(answer.memory.high)
 
 
 def _record(machine: _Machine, runner: Runner, lookups: LookupCache, day: str) -> Record:

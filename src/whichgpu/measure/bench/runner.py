@@ -17,14 +17,7 @@ FIRST_SHARE = 0.05  # of the time: assumed need of a case before one of its kind
 Now = Callable[[], float]
 Reading = Callable[[], Conditions]
 Progress = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """A prepared step with its estimated memory and time."""
-
-    plan: PreparedStep
-    memory_bytes: int
+Claim = tuple[PreparedStep, int]  # a prepared step, and the bytes of memory it is estimated to need
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +56,12 @@ class Runner:
         """Measure steps in the remaining time."""
         for case in cases:
             try:
-                ready = claim(case)
+                plan, memory_bytes = claim(case)
             except CannotRun as problem:
                 self.left_out.append(LeftOut(case.id, problem.why))
                 continue
-            kind = f"{ready.plan.workload.task}/{ready.plan.workload.engine}"
-            self._one(case, kind, ready.memory_bytes, 1.0, partial(self._bench.step, ready.plan))
+            kind = f"{plan.workload.task}/{plan.workload.engine}"
+            self._one(case, kind, memory_bytes, 1.0, partial(self._bench.step, plan))
 
     def _one(
         self, case: OperatorCase | StepCase, kind: str, memory: int, share: float, run: Callable[[BusyCallback], Timing]

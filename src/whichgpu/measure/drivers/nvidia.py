@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 from whichgpu.base.messages import msg
@@ -21,6 +22,10 @@ MAX_LINKS, MAX_GPUS = 36, 64
 NVLINK = 2  # the peer-to-peer capability to query
 UNCORRECTED, VOLATILE = 1, 0
 PATHS = {0: "board", 10: "switch", 20: "switches", 30: "bridge", 40: "node", 50: "system"}
+PCIE_FUNCTIONS = {
+    "generation": "CurrPcieLinkGeneration", "width": "CurrPcieLinkWidth", "generation_max": "MaxPcieLinkGeneration",
+    "width_max": "MaxPcieLinkWidth", "generation_gpu": "GpuMaxPcieLinkGeneration",
+}  # fmt: skip
 COMPUTE_MODES = {0: "shared", 1: "exclusive", 2: "prohibited", 3: "exclusive"}
 
 
@@ -208,27 +213,14 @@ class NvidiaProbe:
         )
 
     def _pcie(self, handle: Any, plausible: PlausibilityFilter) -> PcieLink | None:
-        def number(name: str, function: str, kind: str) -> int | None:
-            return plausible.number(name, self._nvml.ask(function, handle), kind)
-
-        link = PcieLink(
-            generation=number("pcie.generation", "nvmlDeviceGetCurrPcieLinkGeneration", "generation"),
-            width=number("pcie.width", "nvmlDeviceGetCurrPcieLinkWidth", "width"),
-            generation_max=number("pcie.generation_max", "nvmlDeviceGetMaxPcieLinkGeneration", "generation"),
-            width_max=number("pcie.width_max", "nvmlDeviceGetMaxPcieLinkWidth", "width"),
-            generation_gpu=number("pcie.generation_gpu", "nvmlDeviceGetGpuMaxPcieLinkGeneration", "generation"),
-        )
-        return link if any(value is not None for value in astuple(link)) else None
+        readings = {name: self._nvml.ask(f"nvmlDeviceGet{function}", handle) for name, function in PCIE_FUNCTIONS.items()}
+        values = {name: plausible.number(f"pcie.{name}", value, name.partition("_")[0]) for name, value in readings.items()}
+        return PcieLink(**values) if any(value is not None for value in values.values()) else None
 
     def _links(self, handle: Any) -> list[bool] | None:
         """State of each NVLink; None if there are none."""
-        states = []
-        for link in range(MAX_LINKS):
-            state = self._nvml.ask("nvmlDeviceGetNvLinkState", handle, link)
-            if state is None:
-                break
-            states.append(state == 1)
-        return states or None
+        states = (self._nvml.ask("nvmlDeviceGetNvLinkState", handle, link) for link in range(MAX_LINKS))
+        return [state == 1 for state in takewhile(lambda state: state is not None, states)] or None
 
     def _peers(self, index: int, handle: Any, devices: Sequence[_Fixed | None]) -> tuple[Peer, ...]:
         peers = []
@@ -243,12 +235,9 @@ class NvidiaProbe:
 
     def _slices(self, handle: Any) -> tuple[MigSlice, ...]:
         max_slices = self._nvml.ask("nvmlDeviceGetMaxMigDeviceCount", handle)
-        slices = []
-        for place in range(min(max_slices, 16) if isinstance(max_slices, int) else 0):
-            part = self._nvml.ask("nvmlDeviceGetMigDeviceHandleByIndex", handle, place)
-            if part is not None:
-                slices.append(self._slice(part))
-        return tuple(slices)
+        places = range(min(max_slices, 16) if isinstance(max_slices, int) else 0)
+        parts = (self._nvml.ask("nvmlDeviceGetMigDeviceHandleByIndex", handle, place) for place in places)
+        return tuple(self._slice(part) for part in parts if part is not None)
 
     def _slice(self, part: Any) -> MigSlice:
         plausible = PlausibilityFilter()

@@ -168,8 +168,7 @@ def _link_bandwidth(card: Card) -> int | None:
 
 
 def _busiest(sample: Sample) -> int | None:
-    rates = [rate for rate in (sample.pcie_rx_bandwidth, sample.pcie_tx_bandwidth) if rate is not None]
-    return max(rates, default=None)
+    return max((rate for rate in (sample.pcie_rx_bandwidth, sample.pcie_tx_bandwidth) if rate is not None), default=None)
 
 
 def _mean(values: Iterator[float | None] | Iterator[float] | Iterator[int | None]) -> float | None:

@@ -74,9 +74,8 @@ def alone_picture(answer: PlanAnswer, language: Language) -> Spec:
         "mark": {"type": "text", "align": "left", "dx": 5, "color": SOFT},
         "encoding": {"x": x, "y": y, "text": {"field": "cost", "format": ".3~g"}},
     }
-    description = text(
-        "web.described-alone", n=len(rows), cost=significant(float(answer.cost_per_hour.amount)), currency=currency
-    )
+    cost = significant(float(answer.cost_per_hour.amount))
+    description = text("web.described-alone", n=len(rows), cost=cost, currency=currency)
     return picture(description, 26 * len(points), width=460, data={"values": points}, layer=[bar, words])
 
 

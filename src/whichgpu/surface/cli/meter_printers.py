@@ -106,20 +106,13 @@ class EventReporter:
 
     def say_summary(self, bill: Bill) -> None:
         """Print time, load, energy, peak memory and cost."""
-        self._session.say(self._summary(bill))
-
-    def _summary(self, bill: Bill) -> Message:
         load = "–" if bill.utilisation_percent is None else f"{bill.utilisation_percent:.0f}%"
-        values: dict[str, object] = {
-            "time": duration_text(bill.seconds),
-            "load": load,
-            "idle": duration_text(bill.idle_total_seconds),
-        }
+        values = {"time": duration_text(bill.seconds), "load": load, "idle": duration_text(bill.idle_total_seconds)}
         values["energy"] = "–" if bill.watt_hours is None else f"{significant(bill.watt_hours)} Wh"
         values["peak"] = "–" if bill.peak_bytes is None else format_memory(bill.peak_bytes)
-        if bill.money is None or bill.idle_money is None:
-            return msg("watch.summary", **values)
-        return msg("watch.summary-money", money=money_text(bill.money), idle_money=money_text(bill.idle_money), **values)
+        if bill.money is not None and bill.idle_money is not None:
+            values |= {"money": money_text(bill.money), "idle_money": money_text(bill.idle_money)}
+        self._session.say(msg("watch.summary-money" if "money" in values else "watch.summary", **values))
 
     def _report_countdown(self, left: int) -> None:
         if left != self._reported_seconds and (left <= LAST_SECONDS or left % REPORT_SECONDS == 0):
@@ -146,7 +139,6 @@ class RowPrinter(Printer):
         self._columns: list[str] | None = None
 
     def show(self, reading: WatchReading) -> None:
-        """Print a row per GPU, after the header for the first reading."""
         session = self._session
         rows = [
             reading_cells(reading, sample, self._names[sample.index] if sample.index < len(self._names) else "")
@@ -167,15 +159,11 @@ class RowPrinter(Printer):
 
     def _write(self, header: Sequence[str] | None, rows: list[list[Any]]) -> None:
         out, form = self._session.out, self._session.format
-        if form == "markdown":
-            if header:
-                tables.write_markdown(out, header, rows)
-            else:
-                out.writelines("| " + " | ".join(str(cell) for cell in row) + " |\n" for row in rows)
+        if form == "markdown" and not header:
+            out.writelines("| " + " | ".join(str(cell) for cell in row) + " |\n" for row in rows)
             return
-        write = tables.write_csv if form == "csv" else tables.write_tsv
-        lines = [header, *rows] if header else rows
-        write(out, lines[0], lines[1:])
+        first, *rest = [header, *rows] if header else rows
+        tables.WRITERS[form if form in ("csv", "markdown") else "tsv"](out, first, rest)
 
 
 class StatusLinePrinter(Printer):
@@ -201,7 +189,6 @@ class StatusLinePrinter(Printer):
         out.flush()
 
     def end(self, last: WatchReading) -> None:
-        """Print the summary on a line of its own."""
         if self._overwriting:
             self._session.out.write("\n")
             self._session.out.flush()

@@ -92,13 +92,10 @@ def _speeds(speeds: Sequence[verbs.ComparedSpeed], words: Language | None) -> li
     fits = [speed.estimate.fits if speed.estimate else None for speed in speeds]
     rows.append(("fits", [words.text(f"verdict.{one}") if words and one else one for one in fits]))
     rows.append(("bound", [speed.estimate.bound if speed.estimate else None for speed in speeds]))
-    rows.append(("relative", [_ratio(speed.relative, words) for speed in speeds]))
+    ratios = [speed.relative for speed in speeds]
+    rows.append(("relative", [f"{significant(one)}x" if words and one is not None else one for one in ratios]))
     blank: Cell = None if words is None else ""
     return [(name, [blank if cell is None else cell for cell in cells]) for name, cells in rows]
-
-
-def _ratio(value: float | None, words: Language | None) -> Cell:
-    return value if value is None or words is None else f"{significant(value)}x"
 
 
 def _cell(figure: Figure | None, words: Language | None) -> Cell:

@@ -11,7 +11,7 @@ from whichgpu.measure.report.doctor import Report
 from whichgpu.surface.commands.command import Request, command
 from whichgpu.surface.commands.session import Session
 from whichgpu.surface.documents import document
-from whichgpu.surface.machine_report import card_facts, finding_texts, gpu_label, host_facts, verdict_words
+from whichgpu.surface.machine_report import card_facts, finding_rows, gpu_label, host_facts, verdict_words
 from whichgpu.surface.tables import write_markdown
 
 Row = tuple[str, str, str]
@@ -59,7 +59,7 @@ def headline(report: Report) -> Message:
 
 def _closing_rows(report: Report, language: Language) -> list[Row]:
     """Findings and verdicts as rows of the same table."""
-    rows = [(one.where, one.level, f"{one.what} {one.advice}") for one in finding_texts(report.findings, language)]
+    rows = finding_rows(report.findings, language)
     for verdict in report.running or ():
         words = language.text("diagnose.told", what=verdict_words(verdict, language), advice=verdict.advice)
         rows.append((gpu_label([verdict.gpu], language), language.text("doctor.running"), words))

@@ -69,12 +69,9 @@ def trailing_columns(answer: OffersAnswer, language: Language) -> list[Column]:
 
 def term_text(offer: Offer, language: Language) -> str:
     """Term, payment, whether only the GPU is included, and the user's own discount."""
-    own = (
-        language.text(f"offers.{offer.standing}", off=f"{float(offer.discount or 0) * 100:.4g}%")
-        if offer.standing != "list"
-        else ""
-    )
-    parts = [offer.term, offer.payment or "", language.text("offers.gpu-only") if offer.includes == "gpu" else "", own]
+    parts = [offer.term, offer.payment, language.text("offers.gpu-only") if offer.includes == "gpu" else ""]
+    if offer.standing != "list":
+        parts.append(language.text(f"offers.{offer.standing}", off=f"{float(offer.discount or 0) * 100:.4g}%"))
     return language.listed(part for part in parts if part)
 
 

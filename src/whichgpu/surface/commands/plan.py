@@ -107,8 +107,7 @@ def _cells(session: Session, row: GroupRow, answer: PlanAnswer) -> list[str]:
     if len(answer.groups) > 1 and shares:
         what += f" ({'; '.join(shares)}{'; …' if len(row.serves) > 3 else ''})"
     machine = f"{row.provider} {row.instance}".strip()
-    term = text(f"term.{row.term}")
-    where = session.language.listed(part for part in (row.region, term) if part)
+    where = session.language.listed(filter(None, (row.region, text(f"term.{row.term}"))))
     layout = text("plan.layout", copies=row.copies, tp=row.gpus_per_copy, batch=row.batch) if row.batch else ""
     count = f"{row.machines}x {machine} ({where})" if machine and row.machines else where
     if row.machines * row.gpus_per_machine > row.gpus:

@@ -145,14 +145,7 @@ class Session:
         form = "table" if self.is_terminal_table else self.format or "tsv"
         if form in ("markdown", "table"):  # Programs get numbers unlocalised.
             rows = [[self.language.localize(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]
-        if form == "markdown":
-            tables.write_markdown(self.out, header, rows)
-        elif form == "csv":
-            tables.write_csv(self.out, header, rows)
-        elif form == "tsv":
-            tables.write_tsv(self.out, header, rows)
-        else:
-            tables.write_terminal(self.out, header, rows)
+        tables.WRITERS[form](self.out, header, rows)
 
     def table_of_columns(self, header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         """Print a wide table; on a terminal in groups of columns that fit, repeating the first."""

@@ -52,11 +52,9 @@ class RecordingSession(Session):
         self.parts.append(RecordedTable(tuple(header), texts))
 
     def table_of_columns(self, header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-        """Record a wide table whole."""
         self.table(header, rows)
 
     def fail(self, error: WhichGpuError) -> int:
-        """Record an error as sentences."""
         self.say(error.message)
         if error.hint:
             self.say(error.hint)

@@ -45,7 +45,6 @@ class DocumentSession(Session):
     document: Any = None
 
     def emit(self, document: object) -> None:
-        """Keep the document."""
         self.document = document
 
 
@@ -99,9 +98,8 @@ def status_of(error: WhichGpuError) -> int:
 
 def error_reply(error: WhichGpuError, language: Language) -> HttpReply:
     """Reply for an error, as JSON."""
-    return HttpReply(
-        status_of(error), CONTENT_TYPES["json"], to_json_line(error_document(without_paths(error), language)).encode()
-    )
+    body = to_json_line(error_document(without_paths(error), language)).encode()
+    return HttpReply(status_of(error), CONTENT_TYPES["json"], body)
 
 
 def client_error(error: WhichGpuError, language: Language) -> dict[str, Any]:

@@ -34,7 +34,7 @@ class Uploads:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._known: dict[str, Upload] = {}
+        self._uploads: dict[str, Upload] = {}
 
     async def receive(self, request: Request, client: str) -> tuple[str, int]:
         """Store the body of a request; return its id and size in bytes."""
@@ -42,18 +42,18 @@ class Uploads:
         if ending is None:
             raise HttpRefusal(415, "upload-type", None, types=tuple(TYPES))
         self._delete_expired()
-        if len(self._known) >= self._limits.uploads:
+        if len(self._uploads) >= self._limits.uploads:
             self._make_room(client)
         self._folder = self._folder or tempfile.TemporaryDirectory(prefix="whichgpu-")
         name = secrets.token_urlsafe(16)
         until = time.monotonic() + self._limits.job_kept_seconds
         upload = Upload(Path(self._folder.name) / (name + ending), client, until)
-        self._known[name] = upload  # Uploads under way count from their first byte.
+        self._uploads[name] = upload  # Uploads under way count from their first byte.
         try:
             with upload.path.open("xb") as file:
                 async for part in body_parts(request, self._limits.upload_bytes, self._limits.upload_seconds):
                     upload.bytes += len(part)
-                    while sum(one.bytes for one in self._known.values()) > self._limits.uploads_bytes:
+                    while sum(one.bytes for one in self._uploads.values()) > self._limits.uploads_bytes:
                         self._make_room(client)
                     file.write(part)
         except BaseException:
@@ -65,9 +65,9 @@ class Uploads:
     def path(self, name: str) -> Path:
         """Path of an uploaded file by its id."""
         self._delete_expired()
-        if name not in self._known:
+        if name not in self._uploads:
             raise HttpRefusal(404, "upload")
-        return self._known[name].path
+        return self._uploads[name].path
 
     def close(self) -> None:
         """Delete all files."""
@@ -76,15 +76,15 @@ class Uploads:
 
     def _make_room(self, client: str) -> None:
         """Delete the client's own oldest file; `HttpRefusal` where it has none."""
-        own = [name for name, one in self._known.items() if one.client == client and one.is_complete]
+        own = [name for name, one in self._uploads.items() if one.client == client and one.is_complete]
         if not own:
             raise HttpRefusal(503, "uploads-full", {"Retry-After": "600"})
         self._delete(own[0])
 
     def _delete_expired(self) -> None:
         now = time.monotonic()
-        for name in [name for name, one in self._known.items() if one.until < now]:
+        for name in [name for name, one in self._uploads.items() if one.until < now]:
             self._delete(name)
 
     def _delete(self, name: str) -> None:
-        self._known.pop(name).path.unlink(missing_ok=True)
+        self._uploads.pop(name).path.unlink(missing_ok=True)

@@ -150,11 +150,5 @@ def script(question: Question, language: Language, progress: Progress | None) ->
 
 
 ANSWERS: dict[str, Callable[[Question, Language, Progress | None], HttpReply]] = {
-    "rest": rest,
-    "requests": requests,
-    "check": check,
-    "page": page,
-    "schema": schema,
-    "reference": reference,
-    "script": script,
-}
+    answer.__name__: answer for answer in (rest, requests, check, page, schema, reference, script)
+}  # by the question's kind

@@ -14,7 +14,7 @@ from whichgpu.catalog.store import Catalog
 from whichgpu.measure.bench.case import CannotRun, Conditions, OperatorCase, PreparedStep, StepCase, Timing, summarise_runs
 from whichgpu.measure.bench.operator_cases import operator_cases
 from whichgpu.measure.bench.runnable import why_not_runnable
-from whichgpu.measure.bench.runner import Claim, Runner
+from whichgpu.measure.bench.runner import Runner
 from whichgpu.measure.bench.step_cases import step_cases
 from whichgpu.workload.models import find_model
 from whichgpu.workload.spelling import fill_defaults, from_object
@@ -74,7 +74,7 @@ def test_the_runner_begins_nothing_that_the_last_of_its_kind_could_not_end_in_ti
     plan = PreparedStep(from_object(request()).workload, find_model("resnet34", Catalog(), None))
     bench = FakeBench(slow={"resnet34": 40.0})
     run = runner(bench, seconds=100.0)
-    run.steps([StepCase(name, request()) for name in "abcd"], lambda _: Claim(plan, 10))
+    run.steps([StepCase(name, request()) for name in "abcd"], lambda _: (plan, 10))
     assert [one.case.id for one in run.taken] == ["a", "b"]
     assert {one.why.id for one in run.left_out} == {"measure.no-time"}
     assert bench.seconds <= 100.0
@@ -92,11 +92,11 @@ def test_a_case_that_fails_does_not_cost_the_others() -> None:
     plan = PreparedStep(from_object(request()).workload, find_model("resnet34", Catalog(), None))
     bench = FakeBench(fails={"resnet34": CannotRun(msg("measure.out-of-memory"))})
     run = runner(bench)
-    run.steps([StepCase("a", request())], lambda _: Claim(plan, 10))
+    run.steps([StepCase("a", request())], lambda _: (plan, 10))
     bench.fails = {"resnet34": RuntimeError("CUDA error")}
-    run.steps([StepCase("b", request())], lambda _: Claim(plan, 10))
+    run.steps([StepCase("b", request())], lambda _: (plan, 10))
     bench.fails = {}
-    run.steps([StepCase("c", request())], lambda _: Claim(plan, 10))
+    run.steps([StepCase("c", request())], lambda _: (plan, 10))
     assert [one.why.id for one in run.left_out] == ["measure.out-of-memory", "measure.failed"]
     assert [one.case.id for one in run.taken] == ["c"]
 

@@ -25,14 +25,12 @@ class Output:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        """Write, or raise why not."""
         try:
             return self._stream.write(text)
         except OSError as problem:
             raise write_error(problem) from problem
 
     def flush(self) -> None:
-        """Flush, or raise why not."""
         try:
             self._stream.flush()
         except OSError as problem:

@@ -22,12 +22,8 @@ SCALARS: dict[type, Schema] = {
     bool: {"type": "boolean"},
     int: {"type": "integer"},
     float: {"type": "number"},
-    str: {"type": "string"},
     type(None): {"type": "null"},
-    Decimal: {"type": "string"},
-    date: {"type": "string"},
-    Path: {"type": "string"},
-    Message: {"type": "string"},
+    **{kind: {"type": "string"} for kind in (str, Decimal, date, Path, Message)},
 }
 
 

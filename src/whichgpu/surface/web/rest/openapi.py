@@ -116,12 +116,8 @@ def _one(field: Field) -> dict[str, Any]:
         return {"type": "integer", "minimum": kind.low, "maximum": kind.high}
     if isinstance(kind, Share):
         return {"type": "number"}
-    words = (
-        ()
-        if isinstance(kind, Numbers)
-        else field.choices or EXAMPLES_BY_NAME.get(field.name) or EXAMPLES_BY_METAVAR.get(field.metavar, ())
-    )
-    if not words:
+    words = field.choices or EXAMPLES_BY_NAME.get(field.name) or EXAMPLES_BY_METAVAR.get(field.metavar, ())
+    if not words or isinstance(kind, Numbers):
         return {"type": "string"}
     return {"anyOf": [{"type": "string", "enum": list(words)}, {"type": "string", "maxLength": MAX_CHARACTERS}]}
 

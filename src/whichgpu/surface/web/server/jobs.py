@@ -58,28 +58,28 @@ class Jobs:
 
     def __init__(self, limits: Limits, settings: WorkerSettings, start: Callable[..., Any] = Worker.start) -> None:
         self._limits, self._settings, self._start = limits, settings, start
-        self._known: dict[str, WebJob] = {}
+        self._jobs: dict[str, WebJob] = {}
         self._running = asyncio.Semaphore(limits.jobs_running)
 
     def add(self, question: Question, client: str) -> WebJob:
         """Start a new job; `HttpRefusal` where the client or the server has too many."""
         self._delete_expired()
-        unfinished = [job for job in self._known.values() if job.state not in FINISHED_STATES]
+        unfinished = [job for job in self._jobs.values() if job.state not in FINISHED_STATES]
         if sum(job.client == client for job in unfinished) >= self._limits.client_jobs:
             raise HttpRefusal(429, "many-jobs", {"Retry-After": "30"}, n=self._limits.client_jobs)
-        if len(self._known) >= self._limits.jobs and not self._make_room():
+        if len(self._jobs) >= self._limits.jobs and not self._make_room():
             raise HttpRefusal(503, "jobs-full", {"Retry-After": "60"})
         job = WebJob(secrets.token_urlsafe(12), client, question)
-        self._known[job.id] = job
+        self._jobs[job.id] = job
         job.task = asyncio.ensure_future(self._run(job))
         return job
 
     def get(self, id: str) -> WebJob:
         """Job by its id."""
         self._delete_expired()
-        if id not in self._known:
+        if id not in self._jobs:
             raise HttpRefusal(404, "job")
-        return self._known[id]
+        return self._jobs[id]
 
     def cancel(self, job: WebJob) -> None:
         """Stop an unfinished job and its process."""
@@ -104,7 +104,7 @@ class Jobs:
 
     async def close(self) -> None:
         """Stop all jobs."""
-        tasks = [job.task for job in self._known.values() if job.task is not None]
+        tasks = [job.task for job in self._jobs.values() if job.task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -133,11 +133,11 @@ class Jobs:
 
     def _delete_expired(self) -> None:
         oldest = time.monotonic() - self._limits.job_kept_seconds
-        for id in [id for id, job in self._known.items() if job.ended is not None and job.ended < oldest]:
-            del self._known[id]
+        for id in [id for id, job in self._jobs.items() if job.ended is not None and job.ended < oldest]:
+            del self._jobs[id]
 
     def _make_room(self) -> bool:
-        finished = [id for id, job in self._known.items() if job.state in FINISHED_STATES]
+        finished = [id for id, job in self._jobs.items() if job.state in FINISHED_STATES]
         if finished:
-            del self._known[finished[0]]
+            del self._jobs[finished[0]]
         return bool(finished)

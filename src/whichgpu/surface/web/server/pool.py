@@ -60,14 +60,6 @@ class WorkerSettings:
     stamp: str | None = None  # of the data at the start
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessorUse:
-    """Processor seconds of a process, and whether it is waiting for more."""
-
-    seconds: float
-    is_waiting: bool
-
-
 class Worker:
     """One worker process and its pipes."""
 
@@ -104,14 +96,14 @@ class Worker:
         self.bytes = reply["bytes"]
         return dict(reply["answer"])
 
-    def processor_use(self) -> ProcessorUse:
-        """Processor time so far, and whether it wants more; zero where the system does not say."""
+    def processor_use(self) -> tuple[float, bool]:
+        """Processor seconds so far, and whether it waits for more; zero where the system does not say."""
         try:
             with open(f"/proc/{self.process.pid}/stat") as file:
                 words = file.read().rpartition(")")[2].split()
         except OSError:
-            return ProcessorUse(0.0, False)
-        return ProcessorUse((int(words[11]) + int(words[12])) / TICKS_PER_SECOND, words[0] == "R")
+            return 0.0, False
+        return (int(words[11]) + int(words[12])) / TICKS_PER_SECOND, words[0] == "R"
 
     def is_alive(self) -> bool:
         """Whether it can still answer, by the system: asyncio learns of a death a moment later."""
@@ -252,12 +244,12 @@ class WorkerPool:
     async def _answer_in_time(self, worker: Worker, question: Question) -> dict[str, Any]:
         """Answer within the limit, which is extended for a worker that waits for a processor."""
         asking = asyncio.ensure_future(worker.ask(question))
-        limit, before = self._limits.answer_seconds, worker.processor_use()
+        limit, (before, _) = self._limits.answer_seconds, worker.processor_use()
         try:
             for _ in range(MAX_EXTENSIONS):
                 await asyncio.wait((asking,), timeout=limit)
-                after = worker.processor_use()
-                if asking.done() or not after.is_waiting or after.seconds - before.seconds > limit / 2:
+                after, is_waiting = worker.processor_use()
+                if asking.done() or not is_waiting or after - before > limit / 2:
                     break
         finally:
             if not asking.done():

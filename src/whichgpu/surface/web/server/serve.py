@@ -47,9 +47,8 @@ def listening_socket(host: str, port: int) -> socket.socket:
     except (OSError, UnicodeError) as problem:
         listener.close()
         why = getattr(problem, "strerror", None) or str(problem)
-        raise UsageError(
-            "cannot-listen", msg("error.cannot-listen", host=host, port=port, why=why), msg("hint.cannot-listen")
-        ) from problem
+        message = msg("error.cannot-listen", host=host, port=port, why=why)
+        raise UsageError("cannot-listen", message, msg("hint.cannot-listen")) from problem
     return listener
 
 

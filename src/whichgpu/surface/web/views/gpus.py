@@ -99,10 +99,9 @@ def roofline(gpus: Sequence[Gpu], dtype: str, language: Language) -> dict[str, A
         for work in sorted({*INTENSITIES, peak / gpu.memory_bandwidth})
     ]
     names = [gpu.name for gpu, _ in lines]
-    x = quantity("intensity", text("web.axis-intensity"), log=True, axis={"format": THREE_DIGITS, "values": decades(0.1, 1e4)})
-    y = quantity(
-        "rate", text("web.axis-rate", dtype=dtype), log=True, axis={"format": THREE_DIGITS, "values": decades(0.01, 1e5)}
-    )
+    axis = {"format": THREE_DIGITS}
+    x = quantity("intensity", text("web.axis-intensity"), log=True, axis=axis | {"values": decades(0.1, 1e4)})
+    y = quantity("rate", text("web.axis-rate", dtype=dtype), log=True, axis=axis | {"values": decades(0.01, 1e5)})
     return picture(
         text("web.described-roofline", n=len(names), names=tuple(names), dtype=dtype),
         340,
