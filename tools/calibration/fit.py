@@ -27,15 +27,17 @@ from whichgpu.estimate.time.calibration import DATA_FOLDER
 from whichgpu.workload.precisions import PRECISION_BY_NAME
 
 # Whose results they are, as the catalog's sources name them.
+SAME_RANGE = 0.01  # of a log factor: what two machines differ by
 SOURCE_IDS = {"h200": "speed-h200"}
 
 
-def refit() -> None:
-    """Fit the corrections on the evidence table and write them with their ranges."""
+def refit() -> str:
+    """Fit the corrections on the evidence table and write them with their ranges; what changed."""
     design = Design(examples(steps(measurements()), Catalog()))
     theta = design.fit(np.ones(len(design.examples), dtype=bool))
-    write_corrections(DATA_FOLDER, design.correction_rows(theta))
+    change = write_corrections(DATA_FOLDER, design.correction_rows(theta))
     write_summary(DATA_FOLDER, all_ranges(design, held_out(design, theta)), evidence(design.examples), len(design.examples))
+    return f"largest change of a log factor {change:.4f}"
 
 
 def main() -> int:
@@ -49,14 +51,26 @@ def main() -> int:
 
 
 def write_summary(folder: Path, ranges: Mapping[str, Any], evidence: Mapping[str, Any], rows: int) -> None:
-    """Write ranges by tier, evidence by engine, and what was fitted when; an unchanged fit keeps its date."""
+    """Write ranges by tier, evidence by engine, and what was fitted when.
+
+    Ranges that agree with the file's to SAME_RANGE, and the date of a fit on the same evidence, stay as they are.
+    """
     path = folder / "calibration.json"
-    before = json.loads(path.read_bytes()) if path.exists() else {"made": {}}
+    before = json.loads(path.read_bytes()) if path.exists() else {"made": {}, "ranges": {}}
+    if _largest_change(before["ranges"], ranges) <= SAME_RANGE:
+        ranges = before["ranges"]
     made = {"command": "make refit", "evidence": digest(), "rows": rows}
-    summary = {"evidence": evidence, "ranges": ranges, "made": made}
-    dated = {**before, "made": {name: value for name, value in before["made"].items() if name != "date"}}
-    day = before["made"]["date"] if json.loads(json.dumps(summary)) == dated else date.today().isoformat()
-    path.write_text(json.dumps({**summary, "made": {**made, "date": day}}, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    same = before["ranges"] == ranges and before["made"].get("evidence") == made["evidence"]
+    made["date"] = before["made"]["date"] if same else date.today().isoformat()
+    text = json.dumps({"evidence": evidence, "ranges": ranges, "made": made}, indent=1, sort_keys=True)
+    path.write_text(text + "\n", encoding="utf-8")
+
+
+def _largest_change(before: Mapping[str, Any], after: Mapping[str, Any]) -> float:
+    if {tier: set(kinds) for tier, kinds in before.items()} != {tier: set(kinds) for tier, kinds in after.items()}:
+        return float("inf")
+    pairs = ((before[tier][kind], after[tier][kind]) for tier in after for kind in after[tier])
+    return max(float(abs(old - new)) for olds, news in pairs for old, new in zip(olds, news, strict=True))
 
 
 def all_ranges(design: Design, held: Held) -> dict[str, Any]:

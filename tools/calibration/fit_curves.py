@@ -153,12 +153,15 @@ def gpu_columns(chosen: Iterable[Sample]) -> dict[str, GpuColumns]:
     return {gpu: build_gpu_columns([known[gpu]]) for gpu in sorted({sample.gpu for sample in chosen})}
 
 
-def refit() -> None:
-    """Fit the curves on the evidence table and write the parameter table."""
+def refit() -> str:
+    """Fit the curves on the evidence table and write the parameter table; what changed."""
     chosen = usable(measurements())
     found: dict[str, Fit] = {}
     fit_all(chosen, gpu_columns(chosen), found=found)
-    write_table(with_fits(read_table(), found))
+    before, after = read_table(), with_fits(read_table(), found)
+    write_table(after)
+    changed = [new.name for old, new in zip(before, after, strict=True) if old.value != new.value]
+    return f"{len(changed)} of {len(found)} parameters changed {' '.join(changed[:5])}".rstrip()
 
 
 def main() -> None:

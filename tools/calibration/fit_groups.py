@@ -250,15 +250,16 @@ def evidence(found: Sequence[GroupExample]) -> dict[str, Any]:
     return {"engines": plain, "gpus": dict(gpus)}
 
 
-def refit() -> None:
-    """Fit the corrections of groups on the evidence table and write them with their ranges."""
+def refit() -> str:
+    """Fit the corrections of groups on the evidence table and write them with their ranges; what changed."""
     from calibration.group_scores import held_out
 
     rows = [row for row in steps(measurements(), several_gpus=True) if row.source not in SILENT]
     design = GroupDesign(group_examples(rows, Catalog(), singles=single_times(steps(measurements()))))
     theta = design.fit(np.ones(len(design.examples), dtype=bool))
-    write_corrections(DATA_FOLDER, design.correction_rows(theta))
+    change = write_corrections(DATA_FOLDER, design.correction_rows(theta))
     write_summary(DATA_FOLDER, group_ranges(design, theta, held_out()), evidence(design.examples), len(design.examples))
+    return f"largest change of a log factor {change:.4f}"
 
 
 def group_ranges(design: GroupDesign, theta: np.ndarray, held: Any) -> dict[str, Any]:
