@@ -1,4 +1,4 @@
-"""Names as people type them: normalisation, nearest matches, and counts as in `8xA100`."""
+"""Names as people type them: normalisation, nearest matches, and GPU counts as in `8xA100`."""
 
 from __future__ import annotations
 

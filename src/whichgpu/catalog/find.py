@@ -30,7 +30,7 @@ _GIGABYTES = re.compile(r"(\d+)g(?:i?b)?")
 
 
 def find_gpus(catalog: Catalog, name: str) -> tuple[Gpu, ...]:
-    """All variants that match a name: of the GPU, its family, or an instance that has it.
+    """Return all variants that match a name: of the GPU, its family, or an instance that has it.
 
     A leading or trailing count (`8xA100`) is ignored. An unknown name raises with the nearest known ones.
     """
@@ -76,7 +76,7 @@ def join_names(words: Sequence[str], is_name: Callable[[str], object]) -> tuple[
 
 
 def find_gpu(catalog: Catalog, name: str) -> Gpu:
-    """The variant that a name means; several matches raise an error that lists them."""
+    """Return the variant that a name means; several matches raise an error that lists them."""
     matches = find_gpus(catalog, name)
     if len(matches) > 1:
         choices = tuple(gpu.name for gpu in matches)

@@ -1,6 +1,6 @@
 """Fit a GPU's own corrections to the steps of a record: ridge regression around the shipped calibration.
 
-Every multiplier has a Gaussian prior around 1; residuals are weighted as Student's t, so that a strange case does not pull.
+Every multiplier has a Gaussian prior around 1; residuals are weighted as Student's t, so that outliers have little influence.
 Ranges come from predicting each case by a fit without it.
 """
 

@@ -85,7 +85,8 @@ class LoadReader:
         if not program_ids:
             program_ids = [id for id in self._ids() if id != str(os.getpid()) and self._drives(id)]
         parents = {id: self._stat(self._proc / id)[1] for id in program_ids}
-        yield from (id for id in program_ids if parents[id] not in parents)  # A forked data loader has its parent's open files.
+        # A forked data loader inherits its parent's open files; it is not a program of its own.
+        yield from (id for id in program_ids if parents[id] not in parents)
 
     def _ids(self) -> list[str]:
         try:

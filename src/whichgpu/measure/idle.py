@@ -1,7 +1,7 @@
 """The idle rule: warn after a time limit, then count down and run the user's command if one is given.
 
-Time counts toward the limit only between readings that show all GPUs waiting. A reading that shows one at work starts
-the count anew and stops a countdown; a reading that failed does neither, and nothing is ever run upon it.
+Time counts toward the limit only between readings in which all GPUs are idle. A reading with a busy GPU resets the time
+and stops a countdown; a failed reading does neither, and never causes the command to run.
 """
 
 from __future__ import annotations

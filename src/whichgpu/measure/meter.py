@@ -1,7 +1,7 @@
 """Cost and energy so far, and the part of them spent while GPUs were idle. The caller provides the clock.
 
-The price is the whole machine's. A GPU that waits wastes its share of it, so idle money counts each GPU for itself;
-the idle time that leads to a warning counts only while all of them wait, since then the machine could be switched off.
+The price is the whole machine's. An idle GPU wastes its share of it, so idle cost is counted for each GPU separately; the
+idle time that leads to a warning counts only while all GPUs are idle, since only then the machine could be switched off.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def all_idle(samples: Sequence[Sample]) -> bool | None:
 def add_usage(tally: UsageTotals, seconds: float, samples: Sequence[Sample], trusted: bool = True) -> UsageTotals:
     """Return the totals after `seconds` more of GPUs in the state of these samples.
 
-    Money runs by the clock. Idle time, load and energy count only where the reading is `trusted` to stand for those seconds.
+    Cost grows with time alone. Idle time, load and energy are added only if the reading is `trusted` to represent those seconds.
     """
     seconds = max(0.0, seconds)
     tally = replace(tally, seconds=tally.seconds + seconds)

@@ -1,4 +1,4 @@
-"""Tables as text: for a terminal, for a pipe (TSV), as CSV and as Markdown."""
+"""Writers of tables as text: for a terminal, for a pipe (TSV), as CSV and as Markdown."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 Rows = Sequence[Sequence[object]]
-MIN_COLUMN_WIDTH = 11  # characters; narrower tables are printed as stacked rows
+MIN_COLUMN_WIDTH = 11  # Fewest characters per column; a narrower table is printed as stacked rows.
 
 
 def write_csv(stream: TextIO, header: Sequence[str], rows: Rows) -> None:
@@ -23,7 +23,7 @@ def write_csv(stream: TextIO, header: Sequence[str], rows: Rows) -> None:
 
 
 def write_tsv(stream: TextIO, header: Sequence[str], rows: Rows) -> None:
-    """Write one line a row; tabs and line breaks in a cell become blanks."""
+    """Write one line per row; tabs and line breaks in a cell become blanks."""
     for row in (header, *rows):
         stream.write("\t".join(" ".join(str(cell).split()) if cell != "" else "" for cell in row) + "\n")
 
@@ -37,16 +37,16 @@ def write_markdown(stream: TextIO, header: Sequence[str], rows: Rows) -> None:
 
 
 def write_terminal(stream: TextIO, header: Sequence[str], rows: Rows) -> None:
-    """Write a table within the terminal's width, wrapping words and cutting nothing."""
+    """Write a table within the terminal's width, wrapping words and truncating nothing."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    # A notebook would show the table twice.
+    # Rich would otherwise display the table twice in a notebook.
     make_console = partial(Console, file=stream, highlight=False, emoji=False, force_jupyter=False)
     console = make_console()
-    if console.width < 1:  # COLUMNS=0, or a terminal that does not say
+    if console.width < 1:  # COLUMNS is 0, or the terminal does not state its width.
         console = make_console(width=80)
     if console.width < MIN_COLUMN_WIDTH * len(header):
         _write_stacked(console, header, rows)
@@ -69,13 +69,13 @@ def _write_stacked(console: Console, header: Sequence[str], rows: Rows) -> None:
 
 
 def right_aligned(width: int, rows: Rows) -> list[bool]:
-    """Whether each of `width` columns is aligned right: all its non-empty cells begin with a digit."""
+    """Whether each of `width` columns is right-aligned: all its non-empty cells begin with a digit."""
     columns = [[str(row[place]) for row in rows if row[place] != ""] for place in range(width)]
     return [bool(cells) and all(cell.lstrip("-")[:1].isdigit() for cell in cells) for cells in columns]
 
 
 def text_of(write: Callable[[TextIO, Sequence[str], Rows], None], header: Sequence[str], rows: Rows) -> str:
-    """Text that one of the writers above writes."""
+    """Return the text that one of the writers above writes."""
     stream = io.StringIO()
     write(stream, header, rows)
     return stream.getvalue()

@@ -1,6 +1,6 @@
 """Kinds of workload fields: how a value is read from JSON or text, written back, and validated.
 
-A kind reads either a typed value (JSON, TOML) or a text (flags, URL). It raises `InvalidValue` with what would have worked;
+A kind reads either a typed value (JSON, TOML) or a text (flags, URL). It raises `InvalidValue` with what is accepted;
 `spelling.py` adds the field's name as the user wrote it.
 """
 

@@ -39,7 +39,7 @@ def tensor_share(shape: Transformer, parallel: Parallel) -> Transformer:
 
 
 def expert_ranks(parallel: Parallel) -> tuple[int, int]:
-    """Tensor ranks and data-parallel groups over which an inference engine spreads whole experts; their product is `ep`.
+    """Return the tensor ranks and data-parallel groups over which an inference engine spreads whole experts (product: `ep`).
 
     Tensor ranks come first (vLLM, SGLang): they hold the same tokens, and the all-reduce after the layer adds up their experts'
     outputs, so only the groups exchange tokens.
@@ -52,7 +52,7 @@ def expert_ranks(parallel: Parallel) -> tuple[int, int]:
 
 
 def expert_shards(parallel: Parallel) -> int:
-    """Ranks of one pipeline stage that hold different parts of the experts: whole ones, or slices where ep is below tp.
+    """Return how many ranks of a pipeline stage hold different parts of the experts: whole experts, or slices if ep < tp.
 
     >>> expert_shards(Parallel(tp=8, ep=2)), expert_shards(Parallel(dp=4, tp=2, ep=8))
     (8, 8)

@@ -12,8 +12,8 @@ A block is a JSON document: {"parameters": n, "kinds": […], "passes": {"train/
 
 - A pass is what ran ("train": forward and backward; "infer": forward without gradients) and its precision ("fp32", "amp",
   "bf16").
-- `kinds` are the allocations met: [label, bytes, operands]. The label says what for. The last is 0, or the bytes of input, output
-  and filter where a dense convolution wider than 1x1 had just made it: there the library has a workspace.
+- `kinds` are the allocations met: [label, bytes, operands]. The label says for what. `operands` is 0, or the bytes of input,
+  output and filter if a dense convolution wider than 1x1 made the allocation: there the library has a workspace.
 - A pass is {"before": n, "moves": […], "operators": "…"}. A move 2 * kind allocates; 2 * age + 1 frees what was allocated `age`
   allocations ago (0: the latest). The first `before` moves are weights, buffers and inputs; gradients are still there at the end.
 - `operators` is again JSON, in a string, so that questions about memory need not read it. An operator is [phase, name, dtype,

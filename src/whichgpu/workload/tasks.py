@@ -53,4 +53,5 @@ TASK_TRAITS: Mapping[Task, TaskTraits] = {
     "embed": TaskTraits("forward", offline=True, logits="none"),
 }
 TASKS: tuple[Task, ...] = tuple(TASK_TRAITS)
-RUN_TASKS = tuple(task for task, traits in TASK_TRAITS.items() if traits.ends or traits.serving)  # Tasks to rent GPUs for.
+# Tasks for which GPUs are rented: runs that end, and services.
+RUN_TASKS = tuple(task for task, traits in TASK_TRAITS.items() if traits.ends or traits.serving)

@@ -68,7 +68,7 @@ def with_default_batch(workload: Workload, shape: Shape, accumulation_given: boo
 
 
 def training_options(workload: Workload, shape: Shape, batch_given: bool) -> tuple[Workload, ...]:
-    """Configurations tried to make a training request fit, the preferred one first, the one with the smallest need last.
+    """Return configurations to try until a training request fits, the preferred one first, the one with the least memory last.
 
     Without checkpointing before with it, larger micro-batches before smaller ones. A transformer at its default batch keeps its
     micro-batch; a batch the user gave is kept, and its share on each rank may be accumulated in smaller micro-batches.

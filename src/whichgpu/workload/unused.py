@@ -30,7 +30,8 @@ def unused(workload: Workload, shape: Shape, user_fields: Collection[str]) -> tu
 
 
 def _foreign_to_task(workload: Workload) -> Iterator[str]:
-    adapted = workload.lora_rank is not None and engine_record(workload.engine).eager  # Adapters stay unmerged there.
+    # Eager engines run inference with unmerged adapters, so the adapter fields have an effect.
+    adapted = workload.lora_rank is not None and engine_record(workload.engine).eager
     if not workload.training:
         yield from (name for name in TRAINING if not (adapted and name in ADAPTERS))
     else:

@@ -44,5 +44,6 @@ catalog = CatalogGroup(
     commands=[*(click_command(f"catalog {name}") for name in DECLARED), *CLI_ONLY],
     help="command.catalog.short",
     no_args_is_help=True,
-    params=[click.Option(["--lang"], metavar="CODE", expose_value=False, help="option.lang")],  # Read before other options.
+    # --lang is declared for help only: the language is read before all other options.
+    params=[click.Option(["--lang"], metavar="CODE", expose_value=False, help="option.lang")],
 )

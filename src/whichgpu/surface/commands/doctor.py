@@ -19,7 +19,7 @@ DEFAULT_SECONDS, MAX_SECONDS = 10.0, 600.0  # Seconds for which a running job is
 
 
 def doctor(session: Session, request: Request) -> Report:
-    """Return a report on this machine; its GPUs are watched for a while if a running job is asked about."""
+    """Return a report on this machine; if a running job is to be diagnosed, its GPUs are watched for a while."""
     from whichgpu.api.measure import machine as verbs
 
     lasting = read(DoctorRequest, request, session.spell).get("lasting")

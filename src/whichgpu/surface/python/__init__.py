@@ -1,1 +1,1 @@
-"""The verbs of the command line for those who ask from Python, and how their answers show themselves."""
+"""The verbs of the command line as Python functions, and how notebooks display their answers."""

@@ -1,4 +1,4 @@
-"""Answers as JSON, rows, text, HTML and charts: what their command would print, recorded."""
+"""Answers as JSON, rows, text, HTML and charts, recorded from what their command would print."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from whichgpu.surface.commands.session import language_code
 from whichgpu.surface.python.call import with_hint
 from whichgpu.surface.python.recording_session import RecordedTable, RecordingSession
 
-# Command that shows each type of answer.
+# Command that displays each type of answer.
 COMMANDS = {
     "GpusAnswer": "gpus",
     "InstancesAnswer": "instances",
@@ -40,22 +40,22 @@ COMMANDS = {
     "HistoryAnswer": "catalog history",
     "DiffAnswer": "catalog diff",
 }
-MAX_ROWS = 30  # of a table shown in a notebook
+MAX_ROWS = 30  # Rows of a table displayed in a notebook.
 VEGA_LITE = "application/vnd.vegalite.v5+json"
 
 
 def json_text(answer: object, lang: str | None = None) -> str:
-    """JSON document that `--json` prints."""
+    """Return the JSON document that `--json` prints."""
     return cast("io.StringIO", _record(answer, "json", lang).out).getvalue()
 
 
 def records(answer: object) -> list[dict[str, Any]]:
-    """Rows that `--csv` prints, money as numbers."""
+    """Return the rows that `--csv` prints, with money as numbers."""
     return _record(answer, "csv", None).rows
 
 
 def chart(answer: object, lang: str | None = None) -> dict[str, Any]:
-    """Vega-Lite spec that `--plot` draws."""
+    """Return the Vega-Lite spec that `--plot` draws."""
     name = type(answer).__name__
     command = command_named(COMMANDS[name])
     if not command.chart:
@@ -65,12 +65,12 @@ def chart(answer: object, lang: str | None = None) -> dict[str, Any]:
 
 
 def headline(answer: object, lang: str | None = None) -> str:
-    """First sentence of an answer."""
+    """Return the first sentence of an answer."""
     return next((part for part in _record(answer, "table", lang).parts if isinstance(part, str)), "")
 
 
 def text(answer: object) -> str:
-    """First sentence and first table."""
+    """Return the first sentence and the first table as text."""
     recorded = _record(answer, "table", None)
     table = next((part for part in recorded.parts if isinstance(part, RecordedTable)), None)
     sentence = next((part for part in recorded.parts if isinstance(part, str)), "")
@@ -81,7 +81,7 @@ def text(answer: object) -> str:
 
 
 def html(answer: object) -> str:
-    """First sentence, tables, and the remaining sentences folded away; all text is escaped."""
+    """Return the first sentence, the tables, and the other sentences folded away, as HTML; all text is escaped."""
     recorded = _record(answer, "table", None)
     sentences = [part for part in recorded.parts if isinstance(part, str)]
     parts = [f"<p><strong>{escape(sentences[0])}</strong></p>"] if sentences else []
@@ -93,13 +93,13 @@ def html(answer: object) -> str:
 
 
 def save(spec: dict[str, Any], path: str) -> None:
-    """Write a chart as the file's ending says; needs vl-convert."""
+    """Write a chart in the format of the file's ending; needs vl-convert."""
     check_chart_file(path)
     write_chart(spec, path)
 
 
 def bundle(spec: dict[str, Any]) -> dict[str, Any]:
-    """MIME bundle of a chart: its spec, its titles as text, and its SVG where vl-convert is installed."""
+    """Return a chart as a MIME bundle: its spec, its titles as text, and its SVG if vl-convert is installed."""
     titles = [one["title"] for one in (spec, *spec.get("vconcat", ())) if "title" in one]
     content: dict[str, Any] = {VEGA_LITE: spec, "text/plain": f"<Chart: {', '.join(titles)}>"}
     try:
@@ -117,7 +117,7 @@ def _record(answer: object, form: str, lang: str | None) -> RecordingSession:
 
 
 def _language(code: str | None) -> Language:
-    """The language named, else that of `set_language`, else of WHICHGPU_LANG, else English."""
+    """Return the language named, else that of `set_language`, else of WHICHGPU_LANG, else English."""
     if code is not None:
         return language(language_code(str(code)))
     chosen = current_language()

@@ -1,4 +1,4 @@
-"""A command called from Python: keywords are the fields of its request. No config file changes what a call means."""
+"""Calls of a command from Python: keywords are the fields of its request. No config file changes what a call means."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _catalogs = LruCache[Catalog](MAX_CATALOGS)
 
 
 def call(name: str, arguments: Sequence[object] = (), options: Mapping[str, Any] | None = None) -> Any:
-    """Answer of a command (`gpus`, `catalog history`) to arguments and keywords; None means not given."""
+    """Return the answer of a command (`gpus`, `catalog history`) to arguments and keywords; None means not given."""
     command = command_named(name)
     session = Session(english(), format="json", out=io.StringIO(), err=io.StringIO(), catalogs=_catalogs)
     session.command = tuple(name.split())
@@ -34,21 +34,21 @@ def call(name: str, arguments: Sequence[object] = (), options: Mapping[str, Any]
 
 
 def with_hint(error: WhichGpuError) -> WhichGpuError:
-    """Add the hint as a note, which a traceback shows."""
+    """Add the hint to an error as a note, which a traceback prints."""
     if error.hint is not None:
         error.add_note(f"{english().text('word.hint')}: {english().render(error.hint)}")
     return error
 
 
 def _config(value: Any) -> Any:
-    """Convert numbers of any type in a model's config to JSON's; `UsageError` where JSON cannot hold a value."""
+    """Convert numbers of any type in a model's config to JSON's; raise `UsageError` if JSON cannot hold a value."""
     if isinstance(value, list):
         return [_config(one) for one in value]
     return json.loads(config_text(value)) if isinstance(value, Mapping) and all(isinstance(key, str) for key in value) else value
 
 
 def _refuse_text_switches(command: Command, request: Mapping[str, Any]) -> None:
-    """Refuse text for a switch: Python callers pass True or False."""
+    """Raise if a switch is given as text: Python callers pass True or False."""
     for name, value in request.items():
         field = command.fields.get(name)
         if field is not None and field.is_switch and isinstance(value, str):
@@ -56,7 +56,7 @@ def _refuse_text_switches(command: Command, request: Mapping[str, Any]) -> None:
 
 
 def _positional(command: Command, arguments: Sequence[object]) -> dict[str, Any]:
-    """Positional arguments by the names of their fields; a field that takes several gets all that are left."""
+    """Return positional arguments by the names of their fields; a field that takes several gets all remaining ones."""
     places = [field for field in command.fields.values() if field.argument]
     values: dict[str, Any] = {}
     for place, field in enumerate(places):

@@ -47,7 +47,7 @@ NameList = str | Sequence[str]
 
 
 def gpus(*arguments: NameList, **options: Unpack[catalog.GpusRequest]) -> GpusAnswer:
-    """GPUs by name (a family's name means all its variants), filtered and sorted; all GPUs where none is named.
+    """GPUs by name (a family's name means all its variants), filtered and sorted; all GPUs if none is named.
 
     >>> import whichgpu as wg
     >>> wg.gpus("T4").gpus[0].memory_label
@@ -209,7 +209,7 @@ def buy(*arguments: NameList, **options: Unpack[prices.BuyRequest]) -> BuyAnswer
 
 
 def doctor(lasting: of.Duration | None = None, catalog: of.FilePath | None = None) -> Report:
-    """This machine's GPUs, driver and frameworks, and what is wrong with them; `lasting` watches a running job so long.
+    """This machine's GPUs, driver and frameworks, and what is wrong with them; `lasting` is how long a running job is watched.
 
     >>> import whichgpu as wg
     >>> wg.doctor().whichgpu == wg.__version__
@@ -219,7 +219,7 @@ def doctor(lasting: of.Duration | None = None, catalog: of.FilePath | None = Non
 
 
 def measure(minutes: float = 3, no_keep: bool = False, catalog: of.FilePath | None = None) -> MeasureAnswer:
-    """Benchmark this machine's GPU and keep its own calibration; `NoAnswer` where there is none, or no torch.
+    """Benchmark this machine's GPU and save its own calibration; raise `NoAnswer` without a GPU or torch.
 
     >>> import whichgpu as wg
     >>> try:
@@ -290,7 +290,7 @@ def catalog_diff(a: of.Day | None = None, b: of.Day | None = None, /, **options:
 
 
 def _spelled_out(verb: Any, request: type) -> inspect.Signature:
-    """Signature of a verb with every keyword by name, for completion and help."""
+    """Return the signature of a verb with every keyword by name, for completion and help."""
     signature = inspect.signature(verb)
     *places, _ = signature.parameters.values()
     positional = [place.name for place in places]

@@ -1,1 +1,1 @@
-"""Pages and REST: the same answers as the command line, over HTTP. Computes nothing; needs the `web` extra."""
+"""Web pages and REST: the same answers as the command line, over HTTP. Computes nothing; needs the `web` extra."""

@@ -1,4 +1,4 @@
-"""The ASGI application: pages, static files and REST behind one gate."""
+"""The ASGI application: pages, static files and REST, behind the checks of `server/gate.py`."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ def application(service: Service, rules: AccessRules) -> ASGIApp:
 
 
 async def first(request: Request) -> Response:
-    """The first page."""
+    """Respond with the first page."""
     return await _page(request, PAGES[0], "html")
 
 
 async def page(request: Request, name: str) -> Response:
-    """A page in the format of its ending; .html is one file that needs no server."""
+    """Respond with a page in the format of its ending; .html is one file that needs no server."""
     stem, _, ending = name.partition(".")
     if ending and ending not in CONTENT_TYPES:
         raise HttpRefusal(404, "not-found")
@@ -70,12 +70,12 @@ async def page(request: Request, name: str) -> Response:
 
 
 async def picture(request: Request, name: str, chart: str) -> Response:
-    """A chart as SVG."""
+    """Respond with a chart as SVG."""
     return await _page(request, name, "svg", chart)
 
 
 async def script(request: Request) -> Response:
-    """The script that draws charts in the browser."""
+    """Respond with the script that draws charts in the browser."""
     cache_control = FOREVER if "v" in request.query_params else REVALIDATE
     return answer_response(request, await ask_worker(request, {"kind": "script"}, drawing=not is_cached()), cache_control)
 

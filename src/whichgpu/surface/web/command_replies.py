@@ -1,4 +1,4 @@
-"""A command run in this process, its output and exit code as an HTTP reply."""
+"""Run a command in this process, and return its output and exit code as an HTTP reply."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ class DocumentSession(Session):
 def command_document(
     name: str, request: Mapping[str, Any], language: Language, progress: Progress | None = None
 ) -> tuple[int, Any]:
-    """HTTP status and JSON document of a command's answer."""
+    """Return HTTP status and JSON document of a command's answer."""
     session = _session(DocumentSession, language, "json", progress)
     code = _run(name, request, session)
     return 200 if code == 0 else NO_ANSWER, session.document
 
 
 def command_reply(name: str, request: Mapping[str, Any], format: str, language: Language) -> HttpReply:
-    """A command's answer in a format; an error is JSON in every format."""
+    """Return a command's answer in a format; an error is JSON in every format."""
     session = _session(Session, language, format)
     try:
         code = _run(name, request, session)
@@ -78,7 +78,7 @@ def _session(kind: type[S], language: Language, format: str, progress: Progress 
 
 
 def _run(name: str, request: Mapping[str, Any], session: Session) -> int:
-    """Answer and print a command; no config file or variable changes what a URL means."""
+    """Answer a request and print the answer to the session; no config file or variable changes what a URL means."""
     command = command_named(name)
     session.command = tuple(name.split())
     rest = {field: value for field, value in request.items() if field != "columns"}
@@ -88,7 +88,7 @@ def _run(name: str, request: Mapping[str, Any], session: Session) -> int:
 
 
 def status_of(error: WhichGpuError) -> int:
-    """HTTP status of an error: 400, 404, 422 or 500."""
+    """Return the HTTP status of an error: 400, 404, 422 or 500."""
     if error.kind in NOT_FOUND_KINDS:
         return 404
     if isinstance(error, UsageError):
@@ -97,29 +97,29 @@ def status_of(error: WhichGpuError) -> int:
 
 
 def error_reply(error: WhichGpuError, language: Language) -> HttpReply:
-    """Reply for an error, as JSON."""
+    """Return the reply for an error, as JSON."""
     body = to_json_line(error_document(without_paths(error), language)).encode()
     return HttpReply(status_of(error), CONTENT_TYPES["json"], body)
 
 
 def client_error(error: WhichGpuError, language: Language) -> dict[str, Any]:
-    """Body of an error without paths of this machine."""
+    """Return the body of an error without paths of this machine."""
     return error_body(without_paths(error), language)
 
 
 def internal_error(problem: Exception, language: Language) -> HttpReply:
-    """Reply for a defect of ours, without a traceback."""
+    """Return the reply for a defect of ours, without a traceback."""
     message = msg("error.internal", what=f"{type(problem).__name__}")
     return error_reply(DataError("internal", message, msg("hint.internal")), language)
 
 
 def forget_catalogs() -> None:
-    """Read catalogs again: the user's own store has changed."""
+    """Drop cached catalogs, since the user's own store has changed."""
     catalogs.clear()
 
 
 def catalog(as_known: date | int | None = None) -> Catalog:
-    """Catalog of this process, as known today or on another day."""
+    """Return the catalog of this process, as known today or on another day."""
     key = (Path(_folder[0]) if _folder else None, as_known)
     return catalogs.get(key, lambda: Catalog(*key))
 

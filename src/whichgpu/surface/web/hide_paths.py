@@ -1,4 +1,4 @@
-"""Errors without the paths of files on the server."""
+"""Remove paths of the server's files from errors."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import PurePath
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.messages import Message, Value
 
-PATH_VALUES = ("path", "folder")  # values of messages that hold paths
+PATH_VALUES = ("path", "folder")  # Names of message values that contain paths.
 
 
 def without_paths(error: WhichGpuError) -> WhichGpuError:
-    """Copy an error with file names instead of paths; a hint that holds a path is left out."""
+    """Return a copy of an error with file names instead of paths; a hint that contains a path is left out."""
     public = copy(error)
     public.message = _without_paths(error.message)
     if error.hint is not None and _without_paths(error.hint) != error.hint:

@@ -1,4 +1,4 @@
-"""Models that a web client may name: built-in ones. No file is opened, no code run and nothing fetched for a client."""
+"""Models that a web client may name: built-in ones only. No file is opened, no code run and nothing fetched for a client."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ if TYPE_CHECKING:
 
 HUB = "hf:"
 PLAN_FILE = ".toml"
-INLINE_MODELS = ("mlp:", "{")  # a perceptron by its sizes, the content of a config.json
-_PATH = re.compile(r"[/\\~\0]|^\.|^[a-z]:|^file:", re.IGNORECASE)  # separators, home, `.` and `..`, drive letters, file URLs
-_allowed: set[str] = set()  # permissions of this process
+INLINE_MODELS = ("mlp:", "{")  # Beginnings of models without a lookup: an MLP by its sizes, and the content of a config.json.
+# Text that may be a path: separators, home, `.` and `..`, drive letters, file URLs.
+_PATH = re.compile(r"[/\\~\0]|^\.|^[a-z]:|^file:", re.IGNORECASE)
+_allowed: set[str] = set()  # Models that the owner of the server permits in addition.
 
 
 def allow_models(names: Iterable[str]) -> None:
-    """Add permissions given by the owner of the server."""
+    """Permit further models, as the owner of the server asks."""
     _allowed.update(names)
 
 
@@ -32,7 +33,7 @@ def permitted_model(name: str, catalog: Catalog) -> str:
     instead of the client's text, so that what was checked is what is used.
     """
     text = name.strip()
-    if text.lower().endswith(PLAN_FILE):  # `plan` would open it.
+    if text.lower().endswith(PLAN_FILE):  # `plan` would open the file.
         raise _refused(text, catalog)
     if text.startswith(INLINE_MODELS) or (text.startswith(HUB) and "hf" in _allowed):
         return text
@@ -45,7 +46,7 @@ def permitted_model(name: str, catalog: Catalog) -> str:
 
 
 def _refused(text: str, catalog: Catalog) -> UsageError:
-    """Error for a model that is not allowed, with the built-in name where there is one."""
+    """Return the error for a model that is not allowed, with its built-in name if there is one."""
     ids = tuple(model.id for model in catalog.models if text in model.names)
     hint = msg("hint.nearest", choices=ids) if ids else msg("hint.model-not-allowed")
     return UsageError("model-not-allowed", msg("error.model-not-allowed", name=text[:80]), hint, ids)

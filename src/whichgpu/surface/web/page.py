@@ -34,7 +34,7 @@ from whichgpu.workload.field_errors import invalid_field
 from whichgpu.workload.spelling import ALIASES
 
 State = dict[str, Any]
-NO_PAGE_FIELDS = ("catalog_as_known",)  # fields of requests that pages do not offer
+NO_PAGE_FIELDS = ("catalog_as_known",)  # Fields of requests that pages do not offer.
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,26 +59,26 @@ class Page:
 
     @property
     def name(self) -> str:
-        """Name of the page, which is its path."""
+        """Return the name of the page, which is its path."""
         return self.view.name
 
     def url(self, **changes: Any) -> str:
-        """URL of this page with some fields changed; None leaves a field out."""
+        """Return the URL of this page with some fields changed; None leaves a field out."""
         return with_language(address(self.name, self.view, self.state | changes), language_in(self.query))
 
     def other_format(self, ending: str) -> str:
-        """URL of the same state as .json, .csv, .md or .html."""
+        """Return the URL of the same state as .json, .csv, .md or .html."""
         return with_language(address(f"{self.name}.{ending}", self.view, self.state), language_in(self.query))
 
     def number(self, name: str, high: int) -> int:
-        """Whole number that a field holds, at least 1 and at most `high`."""
+        """Return the whole number in a field, limited to the range from 1 to `high`."""
         try:
             return max(1, min(Whole(0).read_text(self.state[name]), high))
         except InvalidValue as invalid:
             raise invalid_field(name, self.state[name], invalid) from invalid
 
     def request(self, kind: type, *without: str) -> dict[str, Any]:
-        """The fields of a request that the state gives a value, by the request's own names.
+        """Return the fields of a request to which the state gives a value, by the request's own names.
 
         Commands take all of them; verbs take the day from their context instead of `as_of`.
         """
@@ -139,13 +139,13 @@ def view_named(name: str) -> View:
 
 @cache
 def page_fields(request: type) -> Mapping[str, Field]:
-    """Fields of a request that a web client may set on a page, its arguments first."""
+    """Return the fields of a request that a web client may set on a page, its arguments first."""
     fields = {name: one for name, one in fields_of(request).items() if not one.is_local and name not in NO_PAGE_FIELDS}
     return dict(sorted(fields.items(), key=lambda item: not item[1].argument))
 
 
 def read_state(view: View, query: str) -> State:
-    """State that the query of a URL describes."""
+    """Return the state that the query of a URL describes."""
     state = dict(view.defaults)
     for name, texts in _texts_by_name(query).items():
         if name in view.fields and (texts := [text for text in texts if text.strip()]):
@@ -156,12 +156,12 @@ def read_state(view: View, query: str) -> State:
 
 
 def unknown_parameters(view: View, query: str) -> tuple[str, ...]:
-    """Parameters of a query that the page does not have, each once."""
+    """Return the parameters of a query that the page does not have, each once."""
     return tuple(name[:80] for name in _texts_by_name(query) if name not in view.fields and name != PARAMETER)
 
 
 def without_invalid(view: View, query: str) -> tuple[str, State] | None:
-    """Name of the one parameter without which a query can be read, and the state without it; None if there is none."""
+    """Return the one parameter without which a query can be parsed, and the state without it; None if there is none."""
     try:
         texts = _texts_by_name(query)
     except UsageError:
@@ -175,7 +175,7 @@ def without_invalid(view: View, query: str) -> tuple[str, State] | None:
 
 
 def address(path: str, view: View, state: State, always: str = "") -> str:
-    """URL of a state, with only the fields that differ from the defaults, and the one named `always`."""
+    """Return the URL of a state, with only the fields that differ from the defaults, and the one named `always`."""
     different = [name for name in view.fields if state[name] != view.defaults[name] or name == always]
     changed = {name: state[name] for name in different if state[name] is not None}
     texts = {name: str(value).lower() if isinstance(value, bool) else value for name, value in changed.items()}
@@ -184,14 +184,14 @@ def address(path: str, view: View, state: State, always: str = "") -> str:
 
 
 def error_content(template: str, context: Mapping[str, Any], error: WhichGpuError, page: Page, **content: Any) -> PageContent:
-    """Content of a page that shows an error beside its form."""
+    """Return the content of a page that displays an error next to its form."""
     body = client_error(error, page.language)
     document = {"ok": False, "error": body}
     return PageContent(template, {**context, "error": body}, document=document, status=status_of(error), **content)
 
 
 def _texts_by_name(query: str) -> dict[str, list[str]]:
-    """Texts of each parameter, other names replaced by those of their fields."""
+    """Return the texts of each parameter by its field's main name."""
     texts: dict[str, list[str]] = {}
     for name, value in query_pairs(query):
         name = name.replace("-", "_")

@@ -1,4 +1,4 @@
-"""The query of a URL as names and values."""
+"""Parser of the query of a URL to names and values."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from urllib.parse import parse_qsl
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 
-MAX_PARAMETERS = 200  # parameters of one URL (assumed)
+MAX_PARAMETERS = 200  # Parameters of one URL (assumed).
 
 
 def query_pairs(query: str) -> list[tuple[str, str]]:
-    """Names and values of a query; `UsageError` for too many of them or bytes that are not UTF-8."""
+    """Return names and values of a query; raise `UsageError` for too many of them or bytes that are not UTF-8."""
     try:
         return parse_qsl(query, keep_blank_values=True, max_num_fields=MAX_PARAMETERS, errors="strict")
     except ValueError as problem:

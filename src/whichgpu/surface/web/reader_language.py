@@ -13,10 +13,10 @@ from whichgpu.base.messages import SOURCE_LANGUAGE, Language, code_of, language,
 from whichgpu.surface.commands.session import language_code
 from whichgpu.surface.web.query import query_pairs
 
-PARAMETER = "lang"  # of every URL
-# Each language's own name; one without a name here is shown by its code.
+PARAMETER = "lang"  # Name of the URL parameter that every page has.
+# Each language's own name; a language without one here is displayed by its code.
 OWN_NAMES = {"en": "English", "ko": "한국어", "vi": "Tiếng Việt", "zh": "中文"}
-MAX_HEADER_CHARACTERS = 400  # of Accept-Language that are read (assumed)
+MAX_HEADER_CHARACTERS = 400  # Characters of Accept-Language that are parsed (assumed).
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +30,13 @@ class LanguageChoice:
 
 
 def language_of(request: Request) -> Language:
-    """Language of a request: the one its URL names, else the browser's first choice that exists."""
+    """Return the language of a request: the one its URL names, else the browser's first choice that exists."""
     code = code_of(request.query_params.get(PARAMETER, "")[:40])
     return language(code or preferred(request.headers.get("accept-language", "")))
 
 
 def preferred(header: str) -> str:
-    """Code of the language that an Accept-Language header prefers (RFC 9110, 12.5.4).
+    """Return the code of the language that an Accept-Language header prefers (RFC 9110, 12.5.4).
 
     >>> preferred("fr-CH, fr;q=0.9, en;q=0.8, *;q=0.5"), preferred("tlh"), preferred("")
     ('en', 'en', 'en')
@@ -59,13 +59,13 @@ def _weight(text: str) -> float:
 
 
 def language_in(query: str) -> str | None:
-    """Code of the language that a query names; `UnknownName` where there is no such language."""
+    """Return the code of the language that a query names, or None; raise `UnknownName` if there is no such language."""
     values = [value for name, value in _valid_pairs(query) if name == PARAMETER and value.strip()]
     return language_code(values[-1]) if values else None
 
 
 def with_language(url: str, code: str | None) -> str:
-    """A URL of ours that keeps the chosen language.
+    """Return a URL of this server that keeps the chosen language.
 
     >>> with_language("/gpus?name=t4", "ko"), with_language("/gpus", "ko"), with_language("/gpus", None)
     ('/gpus?name=t4&lang=ko', '/gpus?lang=ko', '/gpus')
@@ -74,7 +74,7 @@ def with_language(url: str, code: str | None) -> str:
 
 
 def language_choices(query: str, present: str) -> list[LanguageChoice]:
-    """All languages, each with the present URL in it."""
+    """Return all languages, each with the URL of the current page in it."""
     rest = [(name, value) for name, value in _valid_pairs(query) if name not in (PARAMETER, "token")]
     return [
         LanguageChoice(code, OWN_NAMES.get(code, code), f"?{urlencode([*rest, (PARAMETER, code)])}", code == present)
@@ -83,12 +83,12 @@ def language_choices(query: str, present: str) -> list[LanguageChoice]:
 
 
 def headers_of(code: str) -> Mapping[str, str]:
-    """Headers of a reply in a language."""
+    """Return the headers of a reply in a language."""
     return {"Content-Language": code, "Vary": "Accept-Encoding, Accept-Language"}
 
 
 def _valid_pairs(query: str) -> list[tuple[str, str]]:
-    """Parameters of a query; none where it cannot be read, which is reported by whoever reads the rest of it."""
+    """Return the parameters of a query; none if it is invalid, which is reported where the other parameters are parsed."""
     try:
         return query_pairs(query)
     except UsageError:

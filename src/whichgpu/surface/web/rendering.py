@@ -1,4 +1,4 @@
-"""A page as HTML, as the part of it that changes, as one file, as SVG charts, and as JSON, CSV or Markdown."""
+"""Rendering of a page as HTML, as the part of it that changes, as one file, as SVG charts, and as JSON, CSV or Markdown."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ from whichgpu.surface.web.views.single_file import single_file
 
 HERE = Path(__file__).parent
 HTML = "text/html; charset=utf-8"
-FORMATS = {"json": "json", "csv": "csv", "md": "markdown"}  # formats of commands by ending
+FORMATS = {"json": "json", "csv": "csv", "md": "markdown"}  # Formats of commands by ending of the URL.
 CONTENT_TYPES = {ending: COMMAND_TYPES[format] for ending, format in FORMATS.items()}
 CONTENT_TYPES |= {"html": HTML, "file": HTML, "part": COMMAND_TYPES["json"], "svg": "image/svg+xml"}
 FRAME = '{% extends "base.html" %}{% block title %}{{ title }}{% endblock %}{% block answer %}{{ inside }}{% endblock %}'
 
 
 def render_page(name: str, ending: str, query: str, language: Language, chart: str | None = None) -> HttpReply:
-    """A page in the format of an ending; an error in the same format."""
+    """Return a page in the format of an ending; an error in the same format."""
     try:
         language_in(query)
         view = view_named(name)
         page = Page(view, read_state(view, query), language, query)
         unknown = unknown_parameters(view, query)
-        if unknown and ending in FORMATS:  # A program reads no warning.
+        if unknown and ending in FORMATS:  # A program would not read a warning.
             raise unknown_word("field", unknown[0], tuple(view.fields))
         content = view.show(page)
         content = replace(content, charts={key: _localised(spec, language) for key, spec in content.charts.items()})
@@ -55,7 +55,7 @@ def render_page(name: str, ending: str, query: str, language: Language, chart: s
 
 
 def error_page(error: WhichGpuError, ending: str, language: Language, name: str | None = None, query: str = "") -> HttpReply:
-    """An error as a page, or as JSON for every other ending."""
+    """Return an error as a page, or as JSON for every other ending."""
     if ending != "html":
         return error_reply(error, language)
     body = client_error(error, language)
@@ -65,7 +65,7 @@ def error_page(error: WhichGpuError, ending: str, language: Language, name: str 
 
 
 def _ways_on(name: str | None, query: str, choices: Sequence[str]) -> dict[str, Any]:
-    """Links of an error: the page without the invalid parameter, and with each valid choice in its place."""
+    """Return links for an error page: the page without the invalid parameter, and with each valid choice in its place."""
     view = view_named(name) if name else None
     valid = without_invalid(view, query) if view else None
     if name is None or view is None or valid is None:
@@ -77,7 +77,7 @@ def _ways_on(name: str | None, query: str, choices: Sequence[str]) -> dict[str, 
 
 
 def render_framed(inside: Markup, title: str, language: Language, query: str) -> str:
-    """HTML of our own inside the frame of all pages."""
+    """Return HTML of our own inside the frame (header and navigation) of all pages."""
     template = environment().from_string(FRAME)
     return template.render(_common("", language, query) | {"inside": inside, "title": title})
 
@@ -101,7 +101,7 @@ def _render(page: Page, content: PageContent, ending: str, chart: str | None) ->
 
 
 def _localised(spec: dict[str, Any], language: Language) -> dict[str, Any]:
-    """A chart whose axes and tooltips write numbers in the reader's language."""
+    """Return a chart whose axes and tooltips write numbers in the reader's language."""
     if language.marks == ENGLISH_MARKS:
         return spec
     number = {"decimal": language.marks[0], "thousands": language.marks[1], "grouping": [3], "currency": ["", ""]}
@@ -127,10 +127,10 @@ def _render_chart(content: PageContent, chart: str) -> HttpReply:
 
 
 def _common(name: str, language: Language, query: str) -> dict[str, Any]:
-    """Values of every template."""
+    """Return the values that every template needs."""
     try:
         code = language_in(query)
-    except WhichGpuError:  # The page shows this error.
+    except WhichGpuError:  # The page itself displays this error.
         code = None
 
     def text(id: str, **values: object) -> str:
@@ -171,7 +171,7 @@ def _page_context(page: Page, content: PageContent) -> dict[str, Any]:
 
 @pass_context
 def _with_local_numbers(context: Context, value: Any) -> Any:
-    """Text of a template with numbers in the reader's language."""
+    """Return a template's text with numbers in the reader's language."""
     if isinstance(value, str) and not isinstance(value, Markup) and (localise := context.get("written")) is not None:
         return localise(value)
     return value
@@ -179,7 +179,7 @@ def _with_local_numbers(context: Context, value: Any) -> Any:
 
 @cache
 def environment() -> Environment:
-    """Template environment that escapes all values and raises for undefined names."""
+    """Return the template environment, which escapes all values and raises for undefined names."""
     templates = Environment(
         loader=FileSystemLoader(HERE / "templates"),
         autoescape=True,
@@ -189,6 +189,6 @@ def environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    templates.filters["as_given"] = escape  # Typed text keeps its numbers.
+    templates.filters["as_given"] = escape  # Text that the user typed keeps its numbers.
     templates.filters["number"] = Numeral
     return templates

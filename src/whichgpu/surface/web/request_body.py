@@ -1,4 +1,4 @@
-"""The body of a request, read within bounds of size and time; a compressed body is refused."""
+"""Reader of a request's body with limits of size and time; a compressed body is refused."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def body_parts(request: Request, max_bytes: int, seconds: float) -> AsyncI
 
 
 async def json_body(request: Request, max_bytes: int, seconds: float) -> bytes:
-    """Whole body of a request whose content type is JSON."""
+    """Return the whole body of a request whose content type is JSON."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise HttpRefusal(415, "not-json")

@@ -1,4 +1,4 @@
-"""HTTP responses: an answer with its entity tag, compressed where accepted, and every refusal as the same error body."""
+"""HTTP responses: answers with an entity tag, compressed if accepted, and refusals, all with the same error body."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from whichgpu.base.messages import msg
 from whichgpu.surface.web.reader_language import headers_of, language_of
 
 REVALIDATE = "private, no-cache"
-PIECE_BYTES, PACKED_PIECE_BYTES = 1 << 16, 1 << 13  # of an answer sent at a time; of its compressed form, unpacked at a time
+# Bytes of an answer sent at a time, and of a compressed answer unpacked at a time.
+PIECE_BYTES, PACKED_PIECE_BYTES = 1 << 16, 1 << 13
 FOREVER = "private, max-age=31536000, immutable"
 
 
@@ -28,12 +29,12 @@ class HttpRefusal(Exception):
         self.status, self.kind, self.headers, self.values = status, kind, dict(headers or {}), values
 
     def error(self) -> WhichGpuError:
-        """Convert to an error of ours."""
+        """Convert the refusal to an error of ours."""
         return WhichGpuError(self.kind, msg(f"error.web-{self.kind}", **self.values), msg(f"hint.web-{self.kind}", **self.values))
 
 
 def answer_response(request: Request, answer: Mapping[str, Any], cache_control: str = REVALIDATE) -> Response:
-    """Response with an answer of a worker; 304 where the client has it already."""
+    """Return the response with a worker's answer; 304 if the client has it already."""
     accepts = _accepts_gzip(request.headers.get("accept-encoding", ""))
     is_packed = answer["packed"] and accepts
     tag = f'"{answer["tag"]}{"-gz" if is_packed else ""}"'
@@ -57,7 +58,7 @@ class PiecewiseResponse(Response):
         super().__init__(None, answer["status"], {**headers, "Content-Length": str(length)})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send head and pieces; uvicorn waits between them until the client has read enough."""
+        """Send the headers, then the body in pieces; uvicorn waits between them until the client has read enough."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         for piece in () if scope["method"] == "HEAD" else self._pieces():
             await send({"type": "http.response.body", "body": piece, "more_body": True})
@@ -75,7 +76,7 @@ class PiecewiseResponse(Response):
 
 
 def refusal_response(request: Request, refusal: HttpRefusal) -> Response:
-    """Response to a refused request: a page for browsers, else JSON."""
+    """Return the response to a refused request: a page for browsers, else JSON."""
     language = language_of(request)
     wants_page = "text/html" in request.headers.get("accept", "") and not request.url.path.startswith("/api/")
     from whichgpu.surface.web.rendering import error_page
@@ -88,13 +89,13 @@ def refusal_response(request: Request, refusal: HttpRefusal) -> Response:
 
 
 def json_response(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """Response with a small JSON document of the server's own."""
+    """Return a response with a small JSON document of the server's own."""
     body = json.dumps(value, ensure_ascii=False).encode()
     return Response(body, status, {"Cache-Control": "no-store", **(headers or {})}, "application/json")
 
 
 def _accepts_gzip(header: str) -> bool:
-    """Whether gzip is accepted (RFC 9110, without weights between encodings)."""
+    """Whether gzip is accepted (RFC 9110; weights between encodings are ignored)."""
     offered = (part.strip().lower().partition(";") for part in header.split(","))
     return any(
         name.strip() in ("gzip", "*") and q.replace(" ", "") not in ("q=0", "q=0.0", "q=0.00", "q=0.000")

@@ -1,4 +1,4 @@
-"""Code shared by all routes: refusals become responses, and work for a client who has disconnected is cancelled."""
+"""Code shared by all routes: refusals become responses, and work for a client that has disconnected is cancelled."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from whichgpu.surface.web.server.cache import Answer
 from whichgpu.surface.web.server.frames import Question
 from whichgpu.surface.web.server.service import Service, client_of
 
-Handler = Callable[..., Awaitable[Response]]  # takes the request and the path's parameters by name
+Handler = Callable[..., Awaitable[Response]]  # A handler takes the request and the path's parameters by name.
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 def endpoint(handler: Handler) -> Endpoint:
-    """Wrap a handler: pass it the path's parameters, and turn a refusal into a response."""
+    """Wrap a handler: pass it the path's parameters, and convert a refusal to a response."""
 
     @functools.wraps(handler)
     async def respond(request: Request) -> Response:
@@ -32,14 +32,14 @@ def endpoint(handler: Handler) -> Endpoint:
 
 
 def service_of(request: Request) -> Service:
-    """State of the server."""
+    """Return the service of the server that got this request."""
     service = request.app.state.service
     assert isinstance(service, Service)
     return service
 
 
 async def ask_worker(request: Request, question: Question, drawing: bool = False) -> Answer:
-    """Answer of a worker, or the cached one; cancelled when the client disconnects before a worker has begun."""
+    """Return a worker's answer, or a cached one; cancelled if the client disconnects before a worker has begun."""
     service = service_of(request)
     cached = service.cached(question)
     if cached is not None:

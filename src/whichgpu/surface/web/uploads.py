@@ -1,4 +1,4 @@
-"""Files sent by clients: streamed to a temporary folder under random names, bounded, and deleted after a while."""
+"""Files that clients upload: streamed to a temporary folder under random names, limited in size, and deleted after a while."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Uploads:
         self._uploads: dict[str, Upload] = {}
 
     async def receive(self, request: Request, client: str) -> tuple[str, int]:
-        """Store the body of a request; return its id and size in bytes."""
+        """Store the body of a request as a file; return its id and size in bytes."""
         ending = TYPES.get(request.headers.get("content-type", "").partition(";")[0].strip().lower())
         if ending is None:
             raise HttpRefusal(415, "upload-type", None, types=tuple(TYPES))
@@ -48,7 +48,7 @@ class Uploads:
         name = secrets.token_urlsafe(16)
         until = time.monotonic() + self._limits.job_kept_seconds
         upload = Upload(Path(self._folder.name) / (name + ending), client, until)
-        self._uploads[name] = upload  # Uploads under way count from their first byte.
+        self._uploads[name] = upload  # An upload under way counts from its first byte.
         try:
             with upload.path.open("xb") as file:
                 async for part in body_parts(request, self._limits.upload_bytes, self._limits.upload_seconds):
@@ -63,7 +63,7 @@ class Uploads:
         return name, upload.bytes
 
     def path(self, name: str) -> Path:
-        """Path of an uploaded file by its id."""
+        """Return the path of an uploaded file by its id."""
         self._delete_expired()
         if name not in self._uploads:
             raise HttpRefusal(404, "upload")
@@ -75,7 +75,7 @@ class Uploads:
             self._folder.cleanup()
 
     def _make_room(self, client: str) -> None:
-        """Delete the client's own oldest file; `HttpRefusal` where it has none."""
+        """Delete the client's own oldest file to make room; raise `HttpRefusal` if it has none."""
         own = [name for name, one in self._uploads.items() if one.client == client and one.is_complete]
         if not own:
             raise HttpRefusal(503, "uploads-full", {"Retry-After": "600"})

@@ -1,4 +1,4 @@
-"""The script that draws charts in the browser, built from vl-convert in seconds and kept in the user's cache."""
+"""The script that draws charts in the browser; vl-convert builds it in seconds, and it is kept in the user's cache."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from whichgpu.base.files import user_folder, write_atomically
 
 @cache
 def bundle() -> bytes:
-    """Vega, Vega-Lite and vega-embed as one classic script that sets `vegaEmbed`, `vega` and `vegaLite` on the window."""
+    """Return Vega, Vega-Lite and vega-embed as one classic script that sets `vegaEmbed`, `vega` and `vegaLite` on the window."""
     cached = _cache_file()
     if cached is not None:
         with contextlib.suppress(OSError):

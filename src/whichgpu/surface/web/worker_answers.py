@@ -1,4 +1,4 @@
-"""Questions a worker answers: a page, a REST endpoint, a list of requests, the OpenAPI document, the chart script."""
+"""Questions that a worker answers: a page, a REST endpoint, a list of requests, the OpenAPI document, the chart script."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from whichgpu.surface.web.rest import parameters
 from whichgpu.surface.web.rest.endpoints import BY_PATH, PAGING, PREFIX, Endpoint
 from whichgpu.surface.web.server.frames import Question
 
-BATCH_REQUESTS = 100  # estimated together, and between two reports of progress
+BATCH_REQUESTS = 100  # Requests that are estimated together, between two reports of progress.
 
 
 def rest(question: Question, language: Language, progress: Progress | None) -> HttpReply:
-    """Answer of an endpoint; `files` are fields that name files of the server."""
+    """Return the answer of an endpoint; `files` are fields that name files of the server."""
     endpoint = BY_PATH[question["endpoint"]]
     try:
         values = parameters.from_query(question.get("query", ""))
         if question.get("body"):
             values |= parameters.from_body(question["body"])
         codes = values.pop(PARAMETER, None)
-        if codes:  # A body may name the language, too.
+        if codes:  # A body may also name the language.
             language = language_of_code(language_code(str(codes[-1])))
         request = parameters.request_of(endpoint, values) | question.get("files", {})
         if endpoint.rows is None:
@@ -49,10 +49,10 @@ def rest(question: Question, language: Language, progress: Progress | None) -> H
 def _paged(
     endpoint: Endpoint, values: parameters.Values, request: dict[str, Any], language: Language, code: str | None
 ) -> tuple[int, Any, dict[str, str]]:
-    """A page of the rows, their total and the URL of the next page."""
+    """Return status, one page of the rows with their total and the URL of the next page, and headers."""
     limit, offset = parameters.page(endpoint, values)
     if endpoint.command == "offers" and limit is not None:
-        request = {**request, "limit": offset + limit}  # Later rows are not written out.
+        request = {**request, "limit": offset + limit}  # Later rows are not needed.
     status, document = command_document(endpoint.command, request, language)
     if status != 200 or (limit is None and not offset):
         return status, document, {}
@@ -72,14 +72,14 @@ def _paged(
 
 
 def _fields(document: Any) -> dict[str, Any]:
-    """Fields of an answer by name."""
+    """Return the fields of an answer by name."""
     if isinstance(document, Mapping):
         return dict(document)
     return {field.name: getattr(document, field.name) for field in fields(document)}
 
 
 def check(question: Question, language: Language, progress: Progress | None) -> HttpReply:  # noqa: ARG001
-    """Check that a question can be read, before it becomes a job."""
+    """Check that a job's request is valid before the job starts."""
     try:
         values = parameters.from_body(question["body"])
         if codes := values.pop(PARAMETER, None):
@@ -91,7 +91,7 @@ def check(question: Question, language: Language, progress: Progress | None) -> 
 
 
 def requests(question: Question, language: Language, progress: Progress | None) -> HttpReply:
-    """Estimates of a list of requests, a line each in order."""
+    """Return the estimates of a list of requests as JSON lines, in order."""
     from whichgpu.api.workloads.stream import Reply, estimate_requests
     from whichgpu.surface.commands.request_lines import reply_document
 
@@ -112,7 +112,7 @@ def requests(question: Question, language: Language, progress: Progress | None) 
 
 
 def _checked(request: Any) -> Any:
-    """The request with the id of its permitted model, or the error that refuses it."""
+    """Return the request with the id of its permitted model, or the error that refuses it."""
     if not isinstance(request, dict) or not isinstance(request.get("model"), str):
         return request
     try:
@@ -122,28 +122,28 @@ def _checked(request: Any) -> Any:
 
 
 def page(question: Question, language: Language, progress: Progress | None) -> HttpReply:  # noqa: ARG001
-    """A page in one of its formats."""
+    """Return a page in one of its formats."""
     from whichgpu.surface.web.rendering import render_page
 
     return render_page(question["name"], question["ending"], question["query"], language, question.get("chart"))
 
 
 def schema(question: Question, language: Language, progress: Progress | None) -> HttpReply:  # noqa: ARG001
-    """The OpenAPI document."""
+    """Return the OpenAPI document."""
     from whichgpu.surface.web.rest.openapi import document
 
     return HttpReply(200, CONTENT_TYPES["json"], to_json(document(language)).encode())
 
 
 def reference(question: Question, language: Language, progress: Progress | None) -> HttpReply:  # noqa: ARG001
-    """The page that lists the endpoints."""
+    """Return the page that lists the endpoints."""
     from whichgpu.surface.web.rest.reference import render_reference
 
     return HttpReply(200, "text/html; charset=utf-8", render_reference(language, question.get("query", "")).encode())
 
 
 def script(question: Question, language: Language, progress: Progress | None) -> HttpReply:  # noqa: ARG001
-    """The script that draws charts."""
+    """Return the script that draws charts."""
     from whichgpu.surface.web.vega_bundle import bundle
 
     return HttpReply(200, "text/javascript; charset=utf-8", bundle())
@@ -151,4 +151,4 @@ def script(question: Question, language: Language, progress: Progress | None) ->
 
 ANSWERS: dict[str, Callable[[Question, Language, Progress | None], HttpReply]] = {
     answer.__name__: answer for answer in (rest, requests, check, page, schema, reference, script)
-}  # by the question's kind
+}  # Functions that answer, by the question's kind.

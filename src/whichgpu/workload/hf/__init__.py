@@ -23,7 +23,8 @@ READERS: Mapping[str, Reader] = {
     **dict.fromkeys(vision.TEXT_TOWERS, vision.text_tower),
 }
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {**families.DEFAULTS, **vision.DEFAULTS}
-LANGUAGE_MODEL = ("text_config", "llm_config", "language_config", "thinker_config")  # Keys of the nested config.
+# Keys under which multimodal configs keep the config of their language model.
+LANGUAGE_MODEL = ("text_config", "llm_config", "language_config", "thinker_config")
 MAX_NESTING = 3  # Levels of configs within configs that are read (assumed).
 
 

@@ -102,7 +102,8 @@ def _as_configured(fields: Fields, name: str, family: Family) -> Family:
         out_bias=fields.flag("attention_out_bias", default=family.out_bias),
         mlp_bias=fields.flag("mlp_bias", default=family.mlp_bias),
         head_bias=fields.flag("lm_head_bias", default=family.head_bias),
-        qk_norm=fields.flag("use_qk_norm", "qk_layernorm", default=family.qk_norm) and name != "llama4",  # no weights
+        # Llama 4's query and key norms have no weights.
+        qk_norm=fields.flag("use_qk_norm", "qk_layernorm", default=family.qk_norm) and name != "llama4",
         parallel=fields.flag("use_parallel_residual", default=family.parallel),
     )
 
@@ -182,7 +183,8 @@ def _window(fields: Fields, family: Family, layers: int, context: int) -> tuple[
 
 def _layer_other(name: str, family: Family, heads: int, kv_heads: int, head_dim: int) -> int:
     """Return the parameters of one layer that no other field of the shape covers."""
-    sinks = {"gpt_oss": heads, "apertus": 2}.get(name, 0)  # Sinks; activation parameters.
+    # GPT-OSS has an attention sink per head, Apertus two parameters in its activation function.
+    sinks = {"gpt_oss": heads, "apertus": 2}.get(name, 0)
     wide = (heads + kv_heads - 2) * head_dim if family.qk_norm and family.wide_qk_norm else 0
     return sinks + wide
 

@@ -1,7 +1,7 @@
 """Reader of a GGUF file's header (github.com/ggml-org/ggml, docs/gguf.md), versions 2 and 3: metadata and tensor descriptions.
 
-Written for files from strangers: every count is held against the bytes that are there before anything is built, long texts and
-arrays are passed over, and tensor data is never read.
+Safe for untrusted files: every count is compared with the size of the file before memory is allocated, long texts and arrays are
+skipped, and tensor data is never read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from whichgpu.workload.precisions import TensorType, tensor_types
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 MAX_KEYS = 100_000  # metadata entries (chosen)
-MAX_TENSORS = 1_000_000  # in one file (chosen)
+MAX_TENSORS = 1_000_000  # Tensors in one file (chosen).
 MAX_ITEMS = 10_000_000  # Items of one array; the largest vocabularies have some 300,000.
 MAX_NAME_BYTES = 65_535  # Limit of a name in bytes, set by the format.
 MAX_TEXT_BYTES = 4096  # Limit of a text in bytes; longer ones (chat templates) are skipped.

@@ -1,6 +1,6 @@
 """Fast reader of traces: parses many lines at once into columns, or returns None if any line needs the line-by-line reader.
 
-Anything unusual is left to the slow reader, so that both read every trace alike.
+Any unusual line is left to the line-by-line reader, so that the result does not depend on which of them is used.
 """
 
 from __future__ import annotations

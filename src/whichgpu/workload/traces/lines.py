@@ -77,7 +77,8 @@ def time_of(name: str, number: int, shape: Columns, row: Mapping[str, Any]) -> f
     if shape.clock == "date" or (shape.clock == "any" and not _is_number(value)):
         try:
             moment = datetime.fromisoformat(str(value).strip())
-            return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()  # Without a zone it is UTC.
+            # A time without a zone is read as UTC, which has no daylight saving changes.
+            return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
         except (ValueError, OverflowError, OSError) as problem:
             raise wrong(name, number, msg("trace.bad-time", column=shape.time, value=_quoted(value))) from problem
     seconds = _number(name, number, shape.time, value) / (1000.0 if shape.clock == "milliseconds" else 1.0)

@@ -1,13 +1,13 @@
 """Reader of request traces in published formats: one request per line, streamed and validated line by line.
 
-Three shapes are known by their columns (`SHAPES`), as CSV with a header or as JSON lines:
+Three formats are recognised by their columns (`SHAPES`), as CSV with a header or as JSON lines:
 
     TIMESTAMP, ContextTokens, GeneratedTokens            Azure's traces; dates
     timestamp, input_length, output_length, hash_ids     Mooncake's; milliseconds, blocks of 512 tokens known by number
-    num_prefill_tokens, num_decode_tokens                lengths alone, as Vidur keeps them; times come from a rate
+    num_prefill_tokens, num_decode_tokens                lengths only (Vidur); the request rate gives the times
 
-and the plain `time, prompt, output` (seconds). Columns may also be called as others usually call them (`COLUMN_ALIASES`), such as
-`prompt_tokens, output_tokens`, with or without a time. Only numbers are kept, a few bytes a request.
+and the plain format `time, prompt, output` (seconds). Its columns may have other common names (`COLUMN_ALIASES`), such as
+`prompt_tokens, output_tokens`, with or without a time. Only numbers are stored, a few bytes per request.
 """
 
 from __future__ import annotations
@@ -41,9 +41,10 @@ from whichgpu.workload.traces.lines import (
 )
 
 MAX_REQUESTS = 5_000_000  # Requests of one trace, which take about 150 MB.
-MAX_LINE_CHARACTERS = 1 << 20  # of one line (chosen)
+MAX_LINE_CHARACTERS = 1 << 20  # Longest line accepted (chosen).
 CHUNK = 1 << 21  # characters read at a time
-RETRY_LINES, MAX_RETRIES = 512, 8  # Lines per retry of a failed chunk; failures before it is read line by line.
+# A chunk that cannot be parsed at once is retried in pieces of so many lines; after so many failures, line by line.
+RETRY_LINES, MAX_RETRIES = 512, 8
 CHECKED_CHARACTERS = 1 << 16  # Characters that `check_trace` reads to reject a wrong file early.
 MAX_CACHED_TRACES = 16  # Cached traces; together they have no more requests than one trace may have.
 TraceProgress = Callable[[float], None]

@@ -1,4 +1,4 @@
-"""JSON schemas of answers, made from the types that commands return."""
+"""JSON schemas of answers, derived from the types that commands return."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SCALARS: dict[type, Schema] = {
 
 @cache
 def names_for_types(module: str) -> dict[str, Any]:
-    """Names that a module imports only for type checkers."""
+    """Return the names that a module imports only for type checkers."""
     names: dict[str, Any] = {}
     for node in ast.walk(ast.parse(inspect.getsource(import_module(module)))):
         if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
@@ -46,7 +46,7 @@ class AnswerSchemas:
         self.components: dict[str, Schema] = {}
 
     def of(self, command: Command) -> Schema:
-        """Schema of a command's answer; further fields are allowed."""
+        """Return the schema of a command's answer; further fields are allowed."""
         source = command.answer_source
         return self._schema(get_type_hints(source, localns=names_for_types(source.__module__)).get("return", Any))
 
@@ -71,7 +71,7 @@ class AnswerSchemas:
     def _record(self, kind: type) -> Schema:
         name = kind.__name__
         if name not in self.components:
-            self.components[name] = {}  # A record may hold others of its type.
+            self.components[name] = {}  # The entry is set first, since a record may contain others of its type.
             hints = get_type_hints(kind, localns=names_for_types(kind.__module__))
             properties = {one.name: self._schema(hints[one.name]) for one in fields(kind)}
             about = (kind.__doc__ or "").partition("\n")[0]

@@ -1,4 +1,4 @@
-"""The REST endpoints: each answers a command with the fields of its request."""
+"""The REST endpoints: each answers one command and takes the fields of its request."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from whichgpu.base.kinds import Whole
 from whichgpu.surface.commands.command import Command, command_named
 
 PREFIX = "/api/v1"
-MODEL_FIELDS = ("model", "what")  # only models that `model_guard` permits
-MAX_ROWS = 5000  # of a page
+MODEL_FIELDS = ("model", "what")  # Fields that may name only models that `model_guard` permits.
+MAX_ROWS = 5000  # Rows of one reply.
 PAGING = {"limit": Whole(1, MAX_ROWS), "offset": Whole(0, 10**9)}
-MAX_NAMES, MAX_NUMBERS = 200, 10_000  # of one list
+MAX_NAMES, MAX_NUMBERS = 200, 10_000  # Items of one list.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,7 +53,7 @@ ALIASES = {"history": "catalog/history", "sources": "catalog/sources", "status":
 
 @cache
 def fields(endpoint: Endpoint) -> Mapping[str, Field]:
-    """Parameters of an endpoint by name, in the order of its command's help; none that names a file of the server."""
+    """Return the parameters of an endpoint by name, in the order of its command's help, without those that name server files."""
     command = command_of(endpoint)
     left_out = ("as_of",) if command.undated else ()
     allowed = [field for name, field in command.fields.items() if not field.is_local and name not in left_out]
@@ -65,7 +65,7 @@ def fields(endpoint: Endpoint) -> Mapping[str, Field]:
 
 @cache
 def by_any_name(endpoint: Endpoint) -> Mapping[str, Field]:
-    """Parameters of an endpoint by every name they have."""
+    """Return the parameters of an endpoint by every name they have."""
     fields_by_name = dict(fields(endpoint))
     for field in fields(endpoint).values():
         fields_by_name |= dict.fromkeys((field.name, *field.aliases), field)
@@ -73,15 +73,15 @@ def by_any_name(endpoint: Endpoint) -> Mapping[str, Field]:
 
 
 def parameter_name(field: Field) -> str:
-    """Name of a field as a URL parameter: names are given one by one."""
+    """Return the URL parameter of a field: `names` becomes `name`, which may be repeated."""
     return "name" if field.name == "names" else field.name
 
 
 def command_of(endpoint: Endpoint) -> Command:
-    """Command of an endpoint."""
+    """Return the command of an endpoint."""
     return command_named(endpoint.command)
 
 
 def max_items(field: Field) -> int:
-    """Maximum number of items of a field that takes several."""
+    """Return the largest number of items in a field that takes several."""
     return MAX_NUMBERS if field.metavar.startswith("N,") else MAX_NAMES

@@ -1,4 +1,4 @@
-"""The OpenAPI document, made from the fields of commands and their help."""
+"""The OpenAPI document, derived from the fields of commands and their help."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _schema(field: Field, body: bool = False) -> dict[str, Any]:
 
 
 def _one(field: Field) -> dict[str, Any]:
-    """Schema of one value: bounds of a number, valid examples of a text."""
+    """Return the schema of one value: bounds of a number, valid examples of a text."""
     kind = field.kind
     if field.is_switch:
         return {"type": "boolean"}

@@ -1,4 +1,4 @@
-"""The request of a command from a query or a JSON body: known fields only, and no model that names a file."""
+"""Conversion of a query or JSON body to a command's request: only known fields, and no model that names a file."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from whichgpu.surface.web.query import query_pairs
 from whichgpu.surface.web.rest.endpoints import MODEL_FIELDS, PAGING, Endpoint, by_any_name, fields, max_items, parameter_name
 from whichgpu.workload.field_errors import invalid_field
 
-MAX_CHARACTERS = 100_000  # of one value
+MAX_CHARACTERS = 100_000  # Characters of one value.
 AS_KNOWN = "catalog_as_known"
 
 Values = dict[str, list[Any]]
 
 
 def from_query(query: str) -> Values:
-    """Values of a query by name, all of a repeated parameter."""
+    """Return the values of a query by name, with all values of a repeated parameter."""
     values: Values = {}
     for name, value in query_pairs(query):
         values.setdefault(name, []).append(value)
@@ -36,7 +36,7 @@ def from_query(query: str) -> Values:
 
 
 def from_body(body: bytes) -> Values:
-    """Values of a JSON object by name; null means not given."""
+    """Return the values of a JSON object by name; null means not given."""
     from whichgpu.workload.model_files.json_text import read_object
 
     try:
@@ -47,10 +47,10 @@ def from_body(body: bytes) -> Values:
 
 
 def request_of(endpoint: Endpoint, values: Values) -> dict[str, Any]:
-    """Request of an endpoint; an unknown parameter, or two values where one is taken, is an error."""
+    """Return the request of an endpoint; raise for an unknown parameter, or for two values of a field that takes one."""
     fields_by_name = by_any_name(endpoint)
     as_known = values.get(AS_KNOWN)
-    # The catalog in which the command will look models up, so that they are checked in the same one.
+    # Models are checked in the same catalog in which the command will look them up.
     catalog = catalog_as_known(parse_as_known(str(as_known[0]), date.today()) if as_known else None)
     request: dict[str, Any] = {}
     for name, texts in values.items():
@@ -68,7 +68,7 @@ def request_of(endpoint: Endpoint, values: Values) -> dict[str, Any]:
 
 
 def page(endpoint: Endpoint, values: Values) -> tuple[int | None, int]:
-    """Limit (None for all rows) and offset."""
+    """Return the limit (None for all rows) and the offset of the rows requested."""
     limit, offset = (_paging(name, endpoint, values) for name in ("limit", "offset"))
     return limit if limit is not None else endpoint.page, offset or 0
 
@@ -83,7 +83,7 @@ def _paging(name: str, endpoint: Endpoint, values: Values) -> int | None:
 
 
 def _value(field: Field, values: Sequence[Any]) -> Any:
-    """Value of a field, or the list of values where it takes several: repeated, as a list or with commas between."""
+    """Return the value of a field, or a list if it takes several: repeated, as a list or separated by commas."""
     name = parameter_name(field)
     for value in values:
         if isinstance(value, str) and len(value) > MAX_CHARACTERS:
@@ -94,21 +94,21 @@ def _value(field: Field, values: Sequence[Any]) -> Any:
         return values[0]
     items = [part for value in values for one in (value if isinstance(value, list) else (value,)) for part in _parts(one)]
     if any(isinstance(item, (*COLLECTION_TYPES,)) for item in items):
-        raise invalid_field(name, values[0], InvalidValue(msg("wants.one-value")))  # A list inside a list.
+        raise invalid_field(name, values[0], InvalidValue(msg("wants.one-value")))  # The value is a list inside a list.
     if len(items) > max_items(field):
         raise invalid_field(name, ",".join(map(str, items[:9])), InvalidValue(msg("wants.names", most=max_items(field))))
     return items
 
 
 def _parts(value: Any) -> Sequence[Any]:
-    """Split names at commas; a model's config stays whole."""
+    """Split names at commas; a model's config is not split."""
     if not isinstance(value, str) or value.lstrip().startswith("{"):
         return (value,)
     return [part.strip() for part in value.split(",") if part.strip()]
 
 
 def _with_permitted_model(field: Field, value: Any, catalog: Catalog) -> Any:
-    """A value, with models replaced by their permitted ids."""
+    """Return a value with models replaced by their permitted ids."""
     if field.name not in MODEL_FIELDS:
         return value
     if isinstance(value, list):

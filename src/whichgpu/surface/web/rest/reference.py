@@ -1,4 +1,4 @@
-"""The page that lists the endpoints with their parameters and an example, made from the OpenAPI document."""
+"""The page that lists the endpoints with their parameters and an example, derived from the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from whichgpu.surface.web.rest.openapi import document
 
 
 def render_reference(language: Language, query: str = "") -> str:
-    """HTML of the page."""
+    """Return the HTML of the page."""
     text, schema = language.text, document(language)
     parts = [f"<h1>{escape(text('web.reference'))}</h1>", f"<p>{escape(text('web.about-rest'))}</p>"]
     parts.append(f'<p><a href="{PREFIX}/openapi.json">openapi.json</a></p>')

@@ -21,12 +21,12 @@ from whichgpu.surface.web.server.service import Service, client_of
 
 METHODS = ["GET", "POST"]
 EVENTS = "text/event-stream"
-MAX_REQUESTS = 20_000  # requests of one job (assumed)
-FAILURE_STATUSES = {"too-long": 422, "job-cancelled": 409}  # of jobs without an answer
+MAX_REQUESTS = 20_000  # Requests of one job (assumed).
+FAILURE_STATUSES = {"too-long": 422, "job-cancelled": 409}  # HTTP status of jobs without an answer.
 
 
 def api_routes() -> list[Route]:
-    """Every route under /api."""
+    """Return every route under /api."""
     jobs = f"{PREFIX}/jobs"
     return [
         *(Route(f"{PREFIX}/{path}", _endpoint(ALIASES.get(path, path)), methods=METHODS) for path in (*BY_PATH, *ALIASES)),
@@ -54,25 +54,25 @@ def _endpoint(path: str) -> Endpoint:
 
 
 async def schema(request: Request) -> Response:
-    """The OpenAPI document."""
+    """Respond with the OpenAPI document."""
     return answer_response(request, await ask_worker(request, {"kind": "schema", "lang": language_of(request).code}))
 
 
 async def reference(request: Request) -> Response:
-    """The page that lists the endpoints."""
+    """Respond with the page that lists the endpoints."""
     question = {"kind": "reference", "query": request.url.query, "lang": language_of(request).code}
     return answer_response(request, await ask_worker(request, question))
 
 
 async def upload(request: Request) -> Response:
-    """Store a file for a job."""
+    """Store an uploaded file for a job."""
     check_change_header(request)
     id, size = await service_of(request).uploads.receive(request, client_of(request))
     return json_response({"id": id, "bytes": size}, 201)
 
 
 async def new_job(request: Request) -> Response:
-    """Add a job after checking its question."""
+    """Validate a request and start it as a job."""
     check_change_header(request)
     service = service_of(request)
     body = await json_body(request, service.limits.body_bytes, service.limits.body_seconds)
@@ -86,7 +86,7 @@ async def new_job(request: Request) -> Response:
 
 
 def _job_question(body: bytes, service: Service) -> dict[str, Any]:
-    """Question in a job's body: an endpoint, or a list of requests to estimate."""
+    """Return the question in a job's body: an endpoint's request, or a list of requests to estimate."""
     try:
         document = json.loads(body)
     except (ValueError, RecursionError):
@@ -103,7 +103,7 @@ def _job_question(body: bytes, service: Service) -> dict[str, Any]:
 
 
 async def job_state(request: Request, id: str) -> Response:
-    """State of a job."""
+    """Respond with the state of a job."""
     return json_response(service_of(request).jobs.get(id).document())
 
 
@@ -117,7 +117,7 @@ async def cancel_job(request: Request, id: str) -> Response:
 
 
 async def job_result(request: Request, id: str) -> Response:
-    """Answer of a job."""
+    """Respond with the answer of a job."""
     job = service_of(request).jobs.get(id)
     if job.answer is not None:
         return answer_response(request, job.answer)
@@ -128,7 +128,7 @@ async def job_result(request: Request, id: str) -> Response:
 
 
 async def follow_job(request: Request, id: str) -> Response:
-    """Progress of a job as server-sent events."""
+    """Respond with the progress of a job as server-sent events."""
     if request.method == "HEAD":  # Starlette adds HEAD to every GET route, and a stream has no end to wait for.
         raise HttpRefusal(405, "method", {"Allow": "GET"}, method=request.method)
     service = service_of(request)

@@ -1,4 +1,4 @@
-"""LRU cache of answers within a bound of bytes; a question asked again while it is being computed waits for the same answer."""
+"""LRU cache of answers, limited in bytes; equal questions that arrive during a computation wait for the same answer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 Answer = dict[str, Any]
-ENTRY_BYTES = 1024  # of an entry beside its body (assumed)
+ENTRY_BYTES = 1024  # Bytes of an entry in addition to its body (assumed).
 CACHED_STATUSES = (200, 400, 404, 422)  # Internal and temporary errors are not cached.
 
 
@@ -34,14 +34,14 @@ class AnswerCache:
         return len(self._cached)
 
     def get(self, key: Hashable) -> Answer | None:
-        """Cached answer, or None."""
+        """Return the cached answer, or None."""
         answer = self._cached.get(key)
         if answer is not None:
             self._cached.move_to_end(key)
         return answer
 
     async def answer(self, key: Hashable, compute: Callable[[], Awaitable[Answer]]) -> Answer:
-        """The cached answer, the one being computed, or a new one; it is cancelled only when nobody waits for it."""
+        """Return the answer from the cache, a computation under way, or a new one, which is cancelled once nobody waits."""
         if (cached := self.get(key)) is not None:
             return cached
         pending = self._pending.get(key)
@@ -52,7 +52,7 @@ class AnswerCache:
             return await asyncio.shield(pending.task)
         finally:
             pending.waiting -= 1
-            if not pending.waiting and not pending.task.done():  # Nobody waits; a worker finishes what it began.
+            if not pending.waiting and not pending.task.done():  # Nobody waits; a worker that has begun still finishes.
                 self._pending.pop(key, None)
                 pending.task.cancel()
 

@@ -1,4 +1,4 @@
-"""Limits on connections that uvicorn has no setting for, put around the HTTP protocol it brings.
+"""Limits on connections that uvicorn has no setting for, added to its HTTP protocol class.
 
 A client that sends no complete request head in time, or does not read its reply in time, is disconnected. Once the maximum number
 of connections is open, each new one closes the connection that has waited longest without a request, so that holding thousands
@@ -21,12 +21,12 @@ from whichgpu.base.messages import english
 from whichgpu.surface.web.server.gate import HEADERS, POLICY
 from whichgpu.surface.web.server.limits import Limits
 
-STATE = "connection"  # key of the connection in the state of a request's ASGI scope
+STATE = "connection"  # Key of the connection in the state of a request's ASGI scope.
 BAD_REQUEST = b"HTTP/1.1 400 "
 
 
 def bound_connections(config: uvicorn.Config, limits: Limits) -> None:
-    """Make every connection of a server that is not yet started obey the limits."""
+    """Apply the limits to every connection of a server that is not yet started."""
     config.load()
     connections = Connections(limits, config.http_protocol_class)
     config.http_protocol_class = partial(Connection, connections)  # type: ignore[assignment]
@@ -56,11 +56,11 @@ class Connections:
     def __init__(self, limits: Limits, protocol: type[asyncio.Protocol]) -> None:
         self.limits, self.protocol = limits, protocol
         self.open: set[Connection] = set()
-        self.waiting: OrderedDict[Connection, None] = OrderedDict()  # without a request, the longest first
+        self.waiting: OrderedDict[Connection, None] = OrderedDict()  # Connections without a request, the longest waiting first.
         self._max_count = connections_allowed(limits)
 
     def add(self, connection: Connection) -> None:
-        """Count a new connection; where there are too many, close the one that has waited longest."""
+        """Count a new connection; if there are too many, close the one that has waited longest."""
         self.open.add(connection)
         self.waiting[connection] = None
         while len(self.open) > self._max_count and self.waiting:
@@ -74,7 +74,7 @@ class Connection(asyncio.Protocol):
         self._all, self.limits = connections, connections.limits
         self._http = connections.protocol(app_state={**app_state, STATE: self}, **values)  # type: ignore[call-arg]
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._requests = 0  # handed to the application and not yet answered
+        self._requests = 0  # Requests passed to the application and not yet answered.
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self.transport = transport
@@ -91,7 +91,7 @@ class Connection(asyncio.Protocol):
             self._expect("head", self.limits.head_seconds)
         try:
             self._http.data_received(data)
-        except h11.LocalProtocolError:  # What is not HTTP arrived while a reply was being sent: there is no place for another.
+        except h11.LocalProtocolError:  # Bytes that are not HTTP arrived during a reply, so no other reply can be sent.
             self.close()
 
     def eof_received(self) -> bool | None:
@@ -106,30 +106,30 @@ class Connection(asyncio.Protocol):
         self._came("reader")
 
     def request_began(self) -> None:
-        """Stop waiting: a complete request head has arrived."""
+        """Stop the time limit for the request head, which has arrived."""
         self._requests += 1
         self._all.waiting.pop(self, None)
         self._came("head")
 
     def request_ended(self) -> None:
-        """Wait for the next request; the server itself closes a connection that stays idle."""
+        """Wait for the next request; uvicorn itself closes a connection that stays idle."""
         self._requests -= 1
         if not self._requests and not self.transport.is_closing():
             self._all.waiting[self] = None
             self._expect("head", self.limits.idle_seconds + self.limits.head_seconds)
 
     def close(self) -> None:
-        """Close after the client has read what was sent, within the limit for that."""
+        """Close the connection after the client has read what was sent, within the time limit for that."""
         self.transport.close()
         self._expect("reader", self.limits.unread_seconds)
 
     def abort(self) -> None:
-        """Disconnect at once."""
+        """Disconnect immediately."""
         self._forget()
         self.transport.abort()
 
     def _expect(self, what: str, seconds: float) -> None:
-        """Disconnect unless the head or reader comes within so many seconds; an earlier deadline stays."""
+        """Disconnect unless the request head or the client's reading comes within `seconds`; an earlier deadline is kept."""
         loop = asyncio.get_running_loop()
         if what not in self._timers or self._timers[what].when() > loop.time() + seconds:
             self._came(what)
@@ -154,7 +154,7 @@ class ReplyTransport:
         self._replaced = False
 
     def write(self, data: bytes) -> None:
-        """Write a part of a reply. The application's own replies all carry the security policy, the server's do not."""
+        """Write a part of a reply; uvicorn's own error reply, which lacks our security policy, is replaced by our own."""
         if data.startswith(BAD_REQUEST) and POLICY.encode() not in data:
             self._replaced = True
             self._connection.transport.write(_bad_http(self._connection.limits))
@@ -170,7 +170,7 @@ class ReplyTransport:
 
 
 def _bad_http(limits: Limits) -> bytes:
-    """Reply to what is not HTTP, or to a request head that is too long."""
+    """Return the reply to bytes that are not HTTP, or to a request head that is too long."""
     words = english()
     hint = words.text("hint.web-bad-http", kib=limits.head_bytes >> 10)
     error = {"kind": "bad-http", "message": words.text("error.web-bad-http"), "hint": hint, "choices": []}
@@ -181,7 +181,7 @@ def _bad_http(limits: Limits) -> bytes:
 
 
 def connections_allowed(limits: Limits) -> int:
-    """Connections to keep open at most: the limit, or what the system's file descriptors allow beside the server's own."""
+    """Return the largest number of open connections: the limit, or fewer if the system's file descriptors do not suffice."""
     try:
         import resource
 

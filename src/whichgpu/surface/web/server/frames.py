@@ -1,4 +1,4 @@
-"""Messages between the server and its workers: msgpack values, each after its length in four bytes."""
+"""Messages between the server and its workers: msgpack values, each preceded by its length in four bytes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-LENGTH_BYTES = 4  # bytes before each frame that state its length
-Question = Mapping[str, Any]  # what a worker is asked: its `kind`, and values by name
+LENGTH_BYTES = 4  # Bytes before each frame that state its length.
+Question = Mapping[str, Any]  # A question to a worker: its `kind`, and values by name.
 
 
 class FrameTooLong(Exception):
@@ -23,7 +23,7 @@ def pack_frame(value: object) -> bytes:
 
 
 def read_frame(stream: BinaryIO) -> Any:
-    """Next value of a pipe, or None at its end."""
+    """Return the next value of a pipe, or None at its end."""
     head = stream.read(LENGTH_BYTES)
     if len(head) < LENGTH_BYTES:
         return None
@@ -31,7 +31,7 @@ def read_frame(stream: BinaryIO) -> Any:
 
 
 async def receive_frame(stream: asyncio.StreamReader, max_bytes: int) -> Any:
-    """Next value of a stream; `IncompleteReadError` where the other side is gone."""
+    """Return the next value of a stream; raise `IncompleteReadError` if the other side is gone."""
     length = int.from_bytes(await stream.readexactly(LENGTH_BYTES), "big")
     if length > max_bytes:
         raise FrameTooLong

@@ -48,7 +48,7 @@ class AccessRules:
 
 
 def host_names(address: str, more: Iterable[str] = ()) -> frozenset[str]:
-    """Host names of a server bound to an address."""
+    """Return the host names of a server bound to an address."""
     name = f"[{address.strip('[]')}]" if ":" in address else address
     return frozenset(one.lower() for one in (*LOOPBACK, name, *more))
 
@@ -85,7 +85,7 @@ class Gate:
             await response(scope, receive, send_with_headers)
 
     def _check(self, request: Request) -> Response | None:
-        """None where the request may pass; a response where the gate answers itself."""
+        """Return None if the request may pass, or a redirect that sets the token's cookie; raise HttpRefusal otherwise."""
         if request.method not in (*READS, *CHANGES):
             raise HttpRefusal(405, "method", {"Allow": ", ".join((*READS, *CHANGES))}, method=request.method[:20])
         self._check_host(request)
@@ -100,7 +100,7 @@ class Gate:
             raise HttpRefusal(421, "host", None, host=(hosts or ["–"])[0][:80])
 
     def _check_token(self, request: Request, token: str) -> Response | None:
-        """Check the token; one in the URL that opens a browser becomes a cookie and leaves the URL."""
+        """Check the token; a token in the URL that opens a browser is moved to a cookie."""
         presented = request.query_params.get("token")
         if presented is not None and request.method == "GET" and _same(presented, token):
             rest = [(name, value) for name, value in request.query_params.multi_items() if name != "token"]
@@ -128,7 +128,7 @@ class Gate:
 
 
 def check_change_header(request: Request) -> None:
-    """Require the header that changes of state must have."""
+    """Raise if a request that changes state lacks the header it must have."""
     if CHANGE_HEADER not in request.headers:
         raise HttpRefusal(403, "mark", None, header="X-Whichgpu: 1")
 
@@ -146,7 +146,7 @@ def _cookie(request: Request) -> str:
 
 
 def _host(text: str) -> str:
-    """Host header without its port."""
+    """Return the Host header without its port."""
     name, colon, port = text.strip().lower().rpartition(":")
     if colon and port.isdigit() and (not name.startswith("[") or name.endswith("]")):
         return name

@@ -1,4 +1,4 @@
-"""Long questions as jobs, each in a process of its own; they can be followed and cancelled, and results are kept for a while."""
+"""Long computations as jobs, each in its own process; clients can follow and cancel them, and results are kept for a while."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from whichgpu.surface.web.server.frames import Question
 from whichgpu.surface.web.server.limits import Limits
 from whichgpu.surface.web.server.pool import Worker, WorkerLost, WorkerSettings
 
-COMMANDS = ("estimate", "recommend", "plan")  # endpoints that may run as a job
-FILES = ("trace",)  # fields that name an upload
-HEARTBEAT_SECONDS = 10.0  # between two events of a silent stream (assumed; proxies close idle ones after 30 s or more)
+COMMANDS = ("estimate", "recommend", "plan")  # Endpoints that may run as a job.
+FILES = ("trace",)  # Fields that name an uploaded file.
+HEARTBEAT_SECONDS = 10.0  # Seconds between two events of a silent stream (assumed; proxies close idle ones after 30 s or more).
 FINISHED_STATES = ("done", "failed", "cancelled")
 
 
@@ -38,7 +38,7 @@ class WebJob:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def document(self) -> dict[str, Any]:
-        """State, progress and URLs for clients."""
+        """Return state, progress and URLs of the job for clients."""
         url = f"{PREFIX}/jobs/{self.id}"
         document = {"id": self.id, "state": self.state, "done": round(self.done, 4), "url": url, "events": f"{url}/events"}
         return document | ({"result": f"{url}/result"} if self.state in FINISHED_STATES else {})
@@ -62,7 +62,7 @@ class Jobs:
         self._running = asyncio.Semaphore(limits.jobs_running)
 
     def add(self, question: Question, client: str) -> WebJob:
-        """Start a new job; `HttpRefusal` where the client or the server has too many."""
+        """Start a new job; raise `HttpRefusal` if the client or the server has too many."""
         self._delete_expired()
         unfinished = [job for job in self._jobs.values() if job.state not in FINISHED_STATES]
         if sum(job.client == client for job in unfinished) >= self._limits.client_jobs:
@@ -75,7 +75,7 @@ class Jobs:
         return job
 
     def get(self, id: str) -> WebJob:
-        """Job by its id."""
+        """Return a job by its id; raise `HttpRefusal` if there is none."""
         self._delete_expired()
         if id not in self._jobs:
             raise HttpRefusal(404, "job")

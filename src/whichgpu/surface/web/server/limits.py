@@ -1,4 +1,4 @@
-"""Every limit of the server. Values are assumed, sized for a small shared machine."""
+"""All limits of the server; values are assumed, for a small shared machine."""
 
 from __future__ import annotations
 

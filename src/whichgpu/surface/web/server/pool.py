@@ -1,6 +1,6 @@
 """Worker processes: each answers one question at a time; one that hangs, crashes or grows too large is replaced.
 
-Queued questions are taken from clients in turn, so that one who asks many delays mostly itself.
+Queued questions are taken from clients in turn, so that a client with many questions delays mostly itself.
 
 `base/parallel` cannot serve here: one dead worker ends its whole pool, while these must be killable at a time limit, bounded in
 memory, replaced one by one and awaited by an event loop.
@@ -22,12 +22,12 @@ from whichgpu.surface.web.server.frames import FrameTooLong, Question, pack_fram
 from whichgpu.surface.web.server.limits import Limits
 
 T = TypeVar("T")
-KEPT_VARIABLES = ("WHICHGPU_DATA", "WHICHGPU_DEBUG")  # our variables that set no option of a command
-MAX_EXTENSIONS = 4  # times the limit that a worker gets while it waits for a processor
+KEPT_VARIABLES = ("WHICHGPU_DATA", "WHICHGPU_DEBUG")  # Variables of this package that set no option of a command.
+MAX_EXTENSIONS = 4  # Extensions of the time limit for a worker that waits for a processor.
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 WORKER = "whichgpu.surface.web.server.worker"
 CRASH_SIGNALS = (signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE, signal.SIGILL, getattr(signal, "SIGBUS", signal.SIGSEGV))
-EXIT_SECONDS = 1.0  # within which a process whose pipe has closed exits (assumed)
+EXIT_SECONDS = 1.0  # Seconds within which a process whose pipe has closed exits (assumed).
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
@@ -67,16 +67,16 @@ class Worker:
         self.process = process
         self.answers = 0
         self.bytes = 0
-        self.warm_answers: list[dict[str, Any]] = []  # to the questions asked before it was ready
+        self.warm_answers: list[dict[str, Any]] = []  # Answers to the warm-up questions, which a worker gets before it is ready.
         self._max_bytes = max_bytes
 
     @classmethod
     async def start(cls, settings: WorkerSettings, max_bytes: int) -> Worker:
-        """Start a process and wait until it is ready."""
+        """Start a worker process and wait until it is ready."""
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", settings.module,
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, env=_environment(), limit=1 << 20,
-            process_group=0,  # Ctrl-C is sent to a whole group, and the server handles it.
+            process_group=0,  # Ctrl-C is sent to a whole process group, and only the server handles it.
         )  # fmt: skip
         worker = cls(process, max_bytes)
         try:
@@ -89,7 +89,7 @@ class Worker:
         return worker
 
     async def ask(self, question: Question, progress: Callable[[float], None] | None = None) -> dict[str, Any]:
-        """Answer of the worker; a caller that stops waiting must kill it."""
+        """Return the worker's answer; a caller that stops waiting must kill the worker."""
         await self._send(question)
         reply = await self._receive(progress)
         self.answers += 1
@@ -97,7 +97,7 @@ class Worker:
         return dict(reply["answer"])
 
     def processor_use(self) -> tuple[float, bool]:
-        """Processor seconds so far, and whether it waits for more; zero where the system does not say."""
+        """Return the worker's processor seconds so far, and whether it could use more; zero if the system does not say."""
         try:
             with open(f"/proc/{self.process.pid}/stat") as file:
                 words = file.read().rpartition(")")[2].split()
@@ -106,7 +106,7 @@ class Worker:
         return (int(words[11]) + int(words[12])) / TICKS_PER_SECOND, words[0] == "R"
 
     def is_alive(self) -> bool:
-        """Whether it can still answer, by the system: asyncio learns of a death a moment later."""
+        """Whether the worker process is alive by the system's account, since asyncio learns of its death later."""
         if self.process.returncode is not None:
             return False
         if not hasattr(os, "waitid"):
@@ -117,14 +117,14 @@ class Worker:
             return False
 
     async def was_killed(self) -> bool:
-        """Whether something outside killed it (a person, the system short of memory) rather than its question."""
+        """Whether the worker was killed from outside (by a person, or for lack of memory) rather than by its question."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.process.wait(), EXIT_SECONDS)
         code = self.process.returncode
         return code is not None and code < 0 and -code not in CRASH_SIGNALS
 
     def kill(self) -> None:
-        """Kill it now."""
+        """Kill the worker immediately."""
         with contextlib.suppress(ProcessLookupError):
             self.process.kill()
 
@@ -157,14 +157,14 @@ class WaitingQueue:
         self.length = 0
 
     def join(self, client: str) -> asyncio.Future[Worker]:
-        """Add a place at the end of a client's own queue."""
+        """Add a request to the end of a client's own queue; return a future for the worker that it will get."""
         future: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
         self._by_client.setdefault(client, deque()).append(future)
         self.length += 1
         return future
 
     def next(self) -> asyncio.Future[Worker] | None:
-        """Next place that is still waited for, or None."""
+        """Return the next future in the queue that is still waited for, or None."""
         while self._by_client:
             client, queue = self._by_client.popitem(last=False)
             future = queue.popleft()
@@ -215,11 +215,11 @@ class WorkerPool:
         await asyncio.gather(*(worker.process.wait() for worker in self._all), return_exceptions=True)
 
     async def ask(self, question: Question, client: str = "") -> dict[str, Any]:
-        """Answer of the next free worker within the time limit; asked again where that one was killed from outside."""
+        """Return the answer of the next free worker within the time limit; repeated if that worker was killed from outside."""
         worker = await self._free_worker(client)
         try:
             return await asyncio.shield(self._task(self._answer(worker, question)))
-        except WorkerKilled:  # A question changes nothing and may be asked again.
+        except WorkerKilled:  # Answering has no side effects, so the question may be asked again.
             worker = await self._free_worker(client)
             return await asyncio.shield(self._task(self._answer(worker, question)))
 
@@ -242,7 +242,7 @@ class WorkerPool:
         return answer
 
     async def _answer_in_time(self, worker: Worker, question: Question) -> dict[str, Any]:
-        """Answer within the limit, which is extended for a worker that waits for a processor."""
+        """Return the answer within the time limit, which is extended for a worker that waits for a processor."""
         asking = asyncio.ensure_future(worker.ask(question))
         limit, (before, _) = self._limits.answer_seconds, worker.processor_use()
         try:
@@ -263,7 +263,7 @@ class WorkerPool:
             worker = self._idle.pop()
             if worker.is_alive():
                 return worker
-            self._replace(worker)  # It died while idle.
+            self._replace(worker)  # The worker died while it was idle.
         if self._queue.length >= self._limits.waiting:
             raise PoolBusy
         future = self._queue.join(client)
@@ -287,7 +287,7 @@ class WorkerPool:
         worker.kill()
         self.replaced += 1
         self._task(self._forget(worker))
-        self._start(replace(self._settings, warm=()))  # A cold worker is ready sooner.
+        self._start(replace(self._settings, warm=()))  # A worker without warm-up questions is ready sooner.
 
     async def _forget(self, worker: Worker) -> None:
         await worker.process.wait()
@@ -299,7 +299,7 @@ class WorkerPool:
         self._task(self._start_worker(settings or self._settings))
 
     def _task(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Task that continues when its caller is cancelled, and is known until it is done."""
+        """Start a task that continues if its caller is cancelled, and is referenced until it is done."""
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -310,7 +310,7 @@ class WorkerPool:
         while not self._closed:
             try:
                 worker = await Worker.start(settings, self._limits.answer_bytes)
-            except (WorkerLost, OSError):  # No memory or no process: retry with growing delay.
+            except (WorkerLost, OSError):  # Memory or processes are exhausted: retry with growing delay.
                 await asyncio.sleep(wait)
                 wait = min(wait * 2, 30.0)
                 continue
@@ -323,7 +323,7 @@ class WorkerPool:
 
 
 def _environment() -> dict[str, str]:
-    """Environment without settings of the command line, so that a URL means the same on every server."""
+    """Return the environment without settings of the command line, so that a URL means the same on every server."""
     variables = {name: value for name, value in os.environ.items() if not name.startswith("WHICHGPU_") or name in KEPT_VARIABLES}
     path = os.pathsep.join(part for part in sys.path if part)
     return {**variables, **ONE_THREAD, "PYTHONPATH": path}

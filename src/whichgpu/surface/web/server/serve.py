@@ -1,4 +1,4 @@
-"""Serve until interrupted; listening beyond this machine needs a token."""
+"""Run the server until interrupted; listening beyond this machine needs a token."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from whichgpu.surface.web.server.connections import RequestTracker, bound_connec
 from whichgpu.surface.web.server.gate import AccessRules
 from whichgpu.surface.web.server.service import Service
 
-MIN_TOKEN_CHARACTERS = 16  # of an access token (assumed too long to guess)
+MIN_TOKEN_CHARACTERS = 16  # Characters of an access token (assumed to be too long to guess).
 
 
 def check_binding(host: str, token: str | None) -> None:
-    """Refuse a short token, and an address that other machines can reach without one."""
+    """Raise for a short token, and for an address that other machines can reach without a token."""
     if token is not None and len(token) < MIN_TOKEN_CHARACTERS:
         raise UsageError("weak-token", msg("error.weak-token", n=MIN_TOKEN_CHARACTERS), msg("hint.weak-token"))
     if token is None and not is_loopback(host):
@@ -36,7 +36,7 @@ def is_loopback(host: str) -> bool:
 
 
 def listening_socket(host: str, port: int) -> socket.socket:
-    """Socket bound to an address; every failure is a usage error."""
+    """Return a socket bound to an address; every failure is a usage error."""
     address = host.strip("[]")
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
@@ -76,11 +76,11 @@ def serve(host: str, port: int, service: Service, rules: AccessRules, ready: Cal
 
 
 async def _run(server: uvicorn.Server, listener: socket.socket, service: Service, ready: Callable[[], None]) -> None:
-    """Serve until a signal, which uvicorn raises again after its shutdown, so that the exit code is that of the signal."""
+    """Serve until a signal; uvicorn raises it again after its shutdown, so that the exit code is that of the signal."""
     serving = asyncio.ensure_future(server.serve([listener]))
     while not (server.started or server.should_exit or serving.done()):
         await asyncio.sleep(0.02)
-    if server.should_exit:  # Startup waits for a worker that is no longer needed.
+    if server.should_exit:  # Startup would wait for a worker that is no longer needed.
         await service.close()
     elif server.started:
         ready()

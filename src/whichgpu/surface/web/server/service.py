@@ -27,16 +27,16 @@ from whichgpu.surface.web.views import PAGES
 
 
 def page_question(name: str, ending: str = "html", query: str = "", lang: str = "en", chart: str = "") -> dict[str, Any]:
-    """Question for a page in one of its formats."""
+    """Return the question to a worker for a page in one of its formats."""
     return {"kind": "page", "name": name, "ending": ending, "query": query, "lang": lang, "chart": chart}
 
 
-# Asked of every worker before it is ready, so that no client's first question waits for tables to be read.
+# Every worker answers these before it is ready, so that no client's first question waits for tables to be loaded.
 WARM_QUESTIONS: tuple[Question, ...] = tuple(map(page_question, ("recommend", "fit", "gpus")))
-FIRST_CHART = page_question("fit", "svg", chart="memory")  # loads vl-convert, which takes seconds
+FIRST_CHART = page_question("fit", "svg", chart="memory")  # Loads vl-convert, which takes seconds.
 CHART_WORKER_NICE, JOB_NICE = 5, 10
-QUIET_SECONDS = 2.0  # without a question, before the chart worker is warmed up
-STAMP_SECONDS = 1.0  # between checks whether the data changed
+QUIET_SECONDS = 2.0  # Seconds without a question after which the chart worker is warmed up.
+STAMP_SECONDS = 1.0  # Seconds between checks whether the data changed.
 
 
 class Service:
@@ -70,7 +70,7 @@ class Service:
         self._chart_pool_opening: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Start the workers; return when one is ready."""
+        """Start the workers; return as soon as one is ready."""
         self._first_stamp = self._data_stamp()
         await self.pool.open(self._first_stamp)
 
@@ -80,7 +80,7 @@ class Service:
         self.uploads.close()
 
     async def prepare(self) -> None:
-        """Cache every page as first opened and the chart script; once quiet, warm up the chart worker."""
+        """Cache every page in its default state and the chart script; when no questions come, warm up the chart worker."""
         if not self._draws:
             return
         with contextlib.suppress(HttpRefusal):
@@ -91,22 +91,22 @@ class Service:
             await self.ask(FIRST_CHART, "", drawing=True)
 
     def cached(self, question: Question) -> Answer | None:
-        """Cached answer to a question, or None."""
+        """Return the cached answer to a question, or None."""
         return self.answers.get(_key({**question, "stamp": self._data_stamp()}))
 
     def add_stream(self, client: str) -> None:
-        """Count a follower of a job; `HttpRefusal` where there are too many."""
+        """Count one more follower of a job; raise `HttpRefusal` if there are too many."""
         if self._streams[client] >= self.limits.client_streams or self._streams.total() >= self.limits.streams:
             raise HttpRefusal(429, "many-streams", {"Retry-After": "10"})
         self._streams[client] += 1
 
     def remove_stream(self, client: str) -> None:
-        """Count a follower less."""
+        """Count one follower of a job less."""
         self._streams[client] -= 1
-        self._streams += Counter()  # Drops clients without streams.
+        self._streams += Counter()  # Drops clients without streams from the counter.
 
     async def ask(self, question: Question, client: str, drawing: bool = False) -> Answer:
-        """Cached answer, or a new one within the client's limits."""
+        """Return a cached answer, or a new one within the client's limits."""
         question = {**question, "stamp": self._data_stamp()}
         key = _key(question)
         if self._waiting[client] >= self.limits.client_waiting:
@@ -130,7 +130,7 @@ class Service:
                 del self._waiting[client]
 
     def _cache_warm_answer(self, question: Question, answer: Answer) -> None:
-        """Cache a page that a starting worker answered."""
+        """Cache a page that a worker answered while it started."""
         self.answers.put(_key({**question, "stamp": self._first_stamp}), answer)
 
     async def _until_quiet(self) -> None:
@@ -144,7 +144,7 @@ class Service:
         await asyncio.shield(self._chart_pool_opening)
 
     def _data_stamp(self) -> str:
-        """Text that changes with the day and with the user's price store and measurements, on which answers depend."""
+        """Return a text that changes with the day, the user's price store and measurements, on which answers depend."""
         now = time.monotonic()
         if now - self._stamp[0] >= STAMP_SECONDS:
             self._stamp = (now, _stamp())
@@ -152,7 +152,7 @@ class Service:
 
 
 def client_of(request: Request) -> str:
-    """Client that limits count: its address, or the /64 network of an IPv6 address."""
+    """Return the client by which limits count: its address, or the /64 network of an IPv6 address."""
     host = request.client.host if request.client else ""
     return ":".join(host.split(":")[:4]) if ":" in host and not host.startswith("::") else host
 

@@ -1,4 +1,4 @@
-"""A worker process: answers one question at a time, and can be killed at any moment.
+"""A worker process: it answers one question at a time, and can be killed at any moment.
 
 Reads frames from standard input and writes frames to standard output: `ready`, then for each question any number of `progress`
 and one `answer`. Anything else printed goes to standard error.
@@ -18,14 +18,14 @@ from whichgpu.surface.web.command_replies import HttpReply, forget_catalogs, int
 from whichgpu.surface.web.model_guard import allow_models
 from whichgpu.surface.web.server.frames import pack_frame, read_frame
 
-MIN_PACKED_BYTES = 1024  # shorter answers are not compressed
-COMPRESSION_LEVEL = 5  # of gzip, 1 to 9 (assumed balance of time and size)
+MIN_PACKED_BYTES = 1024  # Shorter answers are not compressed.
+COMPRESSION_LEVEL = 5  # Level of gzip, 1 to 9 (assumed balance of time and size).
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
-DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
+DIE_WITH_PARENT = 1  # Number of the Linux option PR_SET_PDEATHSIG.
 
 
 def main() -> None:
-    """Answer until the server closes the pipe."""
+    """Answer questions until the server closes the pipe."""
     settings = read_frame(sys.stdin.buffer)
     if settings is None:
         return
@@ -35,11 +35,11 @@ def main() -> None:
         use_catalog_folder(settings.get("catalog"))
         warm_answers = [_encoded(_answer(question, out)) for question in settings.get("warm", ())]
         gc.collect()
-        gc.freeze()  # Loaded data stays; scanning it again would slow every answer.
+        gc.freeze()  # Loaded data stays in memory; scanning it again would slow every answer.
         gc.set_threshold(50_000, 20, 100)
         out.write(pack_frame({"ready": os.getpid(), "answers": warm_answers}))
         out.flush()
-        stamp = settings.get("stamp")  # of the data behind the warm answers
+        stamp = settings.get("stamp")  # Stamp of the data from which the warm-up answers were computed.
         while (question := read_frame(sys.stdin.buffer)) is not None:
             if question.get("stamp") != stamp:
                 stamp = question.get("stamp")
@@ -51,14 +51,14 @@ def main() -> None:
 
 @contextlib.contextmanager
 def _own_output() -> Any:
-    """Pipe for frames only; other prints go to standard error."""
+    """Return a pipe for frames only; other prints go to standard error."""
     with os.fdopen(os.dup(1), "wb") as out:
         os.dup2(2, 1)
         yield out
 
 
 def _limit_process(settings: dict[str, Any]) -> None:
-    """Die with the server, be killed first when memory runs out, and limit memory and priority."""
+    """Make the process exit with the server and be killed first if memory runs out; limit its memory and priority."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # The server handles Ctrl-C.
     with contextlib.suppress(OSError, AttributeError):
         import ctypes
@@ -84,7 +84,7 @@ def _answer(question: dict[str, Any], out: BinaryIO) -> HttpReply:
         out.flush()
 
     try:
-        from whichgpu.surface.web.worker_answers import ANSWERS  # Slow to load.
+        from whichgpu.surface.web.worker_answers import ANSWERS  # Imported here: it is slow to load.
 
         return ANSWERS[question["kind"]](question, reader_language, progress)
     except Exception as problem:
@@ -96,7 +96,7 @@ def _answer(question: dict[str, Any], out: BinaryIO) -> HttpReply:
 
 
 def _encoded(reply: HttpReply, lang: str | None = None) -> dict[str, Any]:
-    """Compress a reply once for all clients, and tag it by content and language."""
+    """Return a reply compressed once for all clients, with a tag of its content and language."""
     from hashlib import blake2b
     from zlib import compress
 
@@ -111,7 +111,7 @@ def _encoded(reply: HttpReply, lang: str | None = None) -> dict[str, Any]:
 
 
 def _resident() -> int:
-    """Resident memory in bytes; 0 where the system does not say."""
+    """Return the resident memory in bytes; 0 if the system does not say."""
     try:
         with open("/proc/self/statm") as file:
             return int(file.read().split()[1]) * PAGE_BYTES

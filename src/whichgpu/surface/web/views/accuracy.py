@@ -1,4 +1,4 @@
-"""Accuracy: predicted against measured times by GPU and task, with the largest errors."""
+"""The accuracy page: predicted against measured times by GPU and task, with the largest errors."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from whichgpu.surface.web.page import Page, PageContent, error_content, view
 from whichgpu.surface.web.views.forms import Form
 from whichgpu.surface.web.views.shared import page_words
 
-MAX_POINTS = 1500  # of a chart; the other formats have all
-MAX_WORST = 500  # rows of the table of the largest errors
-BAND = 1.25  # ratio of predicted to measured at the lines beside equality
+MAX_POINTS = 1500  # Points of a chart; the other formats have all.
+MAX_WORST = 500  # Rows of the table of the largest errors.
+BAND = 1.25  # Ratio of predicted to measured time at the lines beside equality.
 TASKS = ("train", "forward", "prefill", "decode", "generate")
 
 
@@ -39,7 +39,7 @@ def _values(key: str) -> tuple[str, ...]:
     defaults={"by": "gpu", "worst": "15"},
 )  # fmt: skip
 def accuracy(page: Page) -> PageContent:
-    """Predicted against measured times, errors by group, and the largest errors."""
+    """Return the page's content: predicted against measured times, errors by group, and the largest errors."""
     from whichgpu.api.facts import accuracy as verbs
 
     state, language = page.state, page.language
@@ -82,7 +82,7 @@ def _case(pair: AccuracyPair, names: dict[str, str], language: Language) -> dict
 
 
 def pairs_picture(answer: AccuracyAnswer, names: dict[str, str], language: Language) -> dict[str, Any]:
-    """Predicted over measured seconds, both on a log scale, with the line of equality."""
+    """Return a chart of predicted against measured seconds, both on a log scale, with the line of equality."""
     text = language.text
     step = max(1, -(-len(answer.pairs) // MAX_POINTS))
     tasks = [task for task in TASKS if any(pair.task == task for pair in answer.pairs)]
@@ -127,7 +127,7 @@ def pairs_picture(answer: AccuracyAnswer, names: dict[str, str], language: Langu
 
 
 def errors_picture(answer: AccuracyAnswer, names: dict[str, str], language: Language) -> dict[str, Any]:
-    """Median and 90th percentile of each group's error."""
+    """Return a chart of the median and 90th percentile of each group's error."""
     text = language.text
     rows = sorted(answer.scores[:24], key=lambda one: one.median)
     order = [names.get(one.group, _group_name(answer.by, one.group, language)) for one in rows]

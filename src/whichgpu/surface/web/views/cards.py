@@ -1,4 +1,4 @@
-"""Cards: a number with its unit, its range and how it is known."""
+"""Cards on a page: a number with its unit, its 90% range and its basis (measured, calibrated, extrapolated)."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ Card = dict[str, Any]
 
 
 def card(title: str, value: str, unit: str, range: str = "", basis: str = "", share: int | None = None) -> Card:
-    """A card; `share` is the percentage that a meter shows."""
+    """Return a card; `share` is the percentage that its meter displays."""
     return {"title": title, "value": value, "unit": unit, "range": range, "basis": basis, "share": share}
 
 
 def figure_card(
     title: str, figure: Figure, write: Callable[[float], str], language: Language, unit: str = "", always_range: bool = False
 ) -> Card:
-    """Card of a figure written by `write`, which may add a unit of its own; the range where its ends differ."""
+    """Return the card of a figure written by `write`, which may add a unit of its own; with the range if its ends differ."""
     value, _, own_unit = write(figure.value).partition(" ")
     low, high = write(figure.low), write(figure.high)
     range = language.text("web.range", low=low, high=high) if always_range or low != high else ""

@@ -1,4 +1,4 @@
-"""Fit: what takes the memory on each GPU, with sliders that redraw the chart."""
+"""The fit page: memory by part on each GPU, with sliders that redraw the chart."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from whichgpu.surface.web.views.forms import Form
 from whichgpu.surface.web.views.shared import lookup_cache, page_words
 from whichgpu.workload.tasks import RUN_TASKS
 
-# GPUs shown where none is named: common ones to rent and own, by memory.
+# GPUs displayed if none is named: common ones to rent and own, by memory.
 DEFAULT_GPUS = (
     "rtx-4060-ti-16gb", "l4", "rtx-4090", "rtx-5090", "a100-sxm-40gb", "l40s", "a100-sxm-80gb", "h100-sxm", "h200-sxm", "b200",
     "mi300x",
 )  # fmt: skip
-MAX_BARS = 16  # GPUs in the chart of a page
+MAX_BARS = 16  # GPUs in the chart of a page.
 TRAINING = "train finetune"
 MARKS = {"fits": "✓", "tight": "≈", "no": "✕"}
 
 
 @view("fit", FitRequest, extra={"quick": Field(Flag())}, defaults={"model": "llama-3.1-8b", "task": "serve"})
 def fit(page: Page) -> PageContent:
-    """Bars by GPU, verdicts and largest sizes; `quick` leaves out all but the bars."""
+    """Return the page's content: bars by GPU, verdicts and largest sizes; `quick` leaves out all but the bars."""
     names = page.state["gpu"] or DEFAULT_GPUS
     request = page.request(FitRequest) | {"gpu": names}
     command = "fit", request
@@ -85,7 +85,7 @@ def _signed(headroom: int) -> str:
 
 def _form(page: Page) -> dict[str, Any]:
     form = Form(page)
-    sliders = (("batch", 1, 10), ("seq_in", 16, 13), ("seq_out", 16, 11))  # field, lowest value, octaves above it
+    sliders = (("batch", 1, 10), ("seq_in", 16, 13), ("seq_out", 16, 11))  # Field, lowest value, and octaves above it.
     return {
         "model": form.field("model", completions="models"),
         "task": form.field("task", choices=RUN_TASKS),

@@ -1,4 +1,4 @@
-"""A planned fleet as the plan page shows it: cards, groups and the bill."""
+"""The part of the plan page about a planned fleet: cards, groups and the bill."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from whichgpu.surface.web.views.cards import Card, card, figure_card
 
 
 def fleet_charts(answer: PlanAnswer, language: Language) -> dict[str, Spec]:
-    """Charts of a plan by name."""
+    """Return the charts of a plan by name."""
     charts = {"alone": alone_picture(answer, language)}
     if len(answer.timeline) > 1:
         charts["hours"] = hours_picture(answer, language)
@@ -25,7 +25,7 @@ def fleet_charts(answer: PlanAnswer, language: Language) -> dict[str, Spec]:
 
 
 def fleet_content(answer: PlanAnswer, language: Language) -> dict[str, Any]:
-    """Values the template shows of a plan."""
+    """Return the values of a plan that the template displays."""
     return {
         "answer": answer,
         "cards": _cards(answer, language),
@@ -69,7 +69,7 @@ def _groups(answer: PlanAnswer, language: Language) -> list[dict[str, Any]]:
 
 
 def _bill(answer: PlanAnswer, language: Language) -> list[dict[str, Any]]:
-    """Each price with the day it was last seen and its publisher."""
+    """Return each price of the bill with the day it was last seen and its publisher."""
     publishers = {source.id: source.publisher for source in answer.sources}
     day = date.fromisoformat(answer.as_of)
     return [

@@ -1,4 +1,4 @@
-"""A page's form as data, made from the declared fields of its requests: a new field needs its name in a form's list."""
+"""The form of a page as data, made from the declared fields of its requests: to add a field, list its name in the form."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from whichgpu.surface.web.page import Page
 from whichgpu.workload.precisions import PRECISIONS
 
 Choice = tuple[str, str]
-# Beginning of the message ids that name a field's choices; other choices are shown as they are.
+# Prefix of the message ids of a field's choices; choices of other fields are displayed as they are.
 CHOICE_IDS = {
     "task": "web.task-", "rank": "web.rank-", "term": "term.", "group_by": "web.group-", "per": "web.per-", "by": "web.by-",
     "what": "web.what-", "table": "web.table-",
 }  # fmt: skip
-CHOICES = {"precision": PRECISIONS}  # without the aliases that the field takes, too
-RADIOS = ("task", "rank", "per", "what")  # choices shown all at once
-DATALISTS = ("gpus", "models", "providers")  # lists of names that pages have
+CHOICES = {"precision": PRECISIONS}  # Choices without the aliases that the field also accepts.
+RADIOS = ("task", "rank", "per", "what")  # Fields displayed as radio buttons.
+DATALISTS = ("gpus", "models", "providers")  # Lists of names for completion that pages have.
 EXAMPLES = {
     "burstiness": "1", "count": "2000", "seed": "0", "in_spread": "0.5", "out_spread": "0.5", "hourly": "1,1,1,2,5,9,10,…",
 }  # fmt: skip
@@ -47,11 +47,11 @@ class Form:
     page: Page
 
     def fields(self, *names: str) -> list[FormField]:
-        """Inputs for the named fields."""
+        """Return the inputs for the named fields."""
         return [self.field(name) for name in names]
 
     def field(self, name: str, kind: str = "", choices: Iterable[str] | None = None, **more: Any) -> FormField:
-        """Input for a field, of the kind its declaration suggests unless another is given."""
+        """Return the input for a field, of the kind its declaration suggests unless another is given."""
         declared, language = self.page.view.fields[name], self.page.language
         prefix = CHOICE_IDS.get(name, "")
         words = tuple(choices or CHOICES.get(name) or _choices(declared))
@@ -77,7 +77,7 @@ def _choices(field: Field) -> tuple[str, ...]:
 
 
 def _kind(field: Field, words: tuple[str, ...]) -> str:
-    """Macro that draws a field."""
+    """Return the template macro that draws a field."""
     if field.is_switch:
         return "switch"
     if words:

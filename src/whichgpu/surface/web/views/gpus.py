@@ -1,4 +1,4 @@
-"""GPUs: the table of specifications, with filters, chosen columns, a selection to compare, and rooflines."""
+"""The GPU page: the table of specifications, with filters, chosen columns, a selection to compare, and rooflines."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ COLUMNS = (
     "name", "architecture", "memory_bytes", "memory_bandwidth", "peaks.bf16", "peaks.fp16", "peaks.fp8", "tdp_watts",
     "launch_date",
 )  # fmt: skip
-ROOFLINE_GPUS = ("b200", "h200-sxm", "h100-sxm", "mi300x", "a100-sxm-80gb", "l40s", "rtx-4090", "t4")  # where none is chosen
-INTENSITIES = tuple(2.0 ** (step / 2) for step in range(-2, 25))  # FLOP a byte, half octaves
+# GPUs whose rooflines are drawn if none is chosen.
+ROOFLINE_GPUS = ("b200", "h200-sxm", "h100-sxm", "mi300x", "a100-sxm-80gb", "l40s", "rtx-4090", "t4")
+INTENSITIES = tuple(2.0 ** (step / 2) for step in range(-2, 25))  # FLOP per byte, in steps of half an octave
 DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8")
 
 
@@ -41,7 +42,7 @@ DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8")
     defaults={"sort": "-launch_date", "dtype": "bf16"},
 )
 def gpus(page: Page) -> PageContent:
-    """The table, the selected GPUs side by side, and their rooflines."""
+    """Return the page's content: the table, the selected GPUs side by side, and their rooflines."""
     state, language = page.state, page.language
     request = page.request(GpusRequest)
     command = "gpus", request | ({"columns": state["columns"]} if state["columns"] else {})
@@ -81,13 +82,13 @@ def _side_by_side(comparison: Comparison, language: Language) -> dict[str, Any]:
 
 
 def _roofline_gpus(gpus: Sequence[Gpu]) -> list[Gpu]:
-    """Well-known GPUs among those shown, or the first."""
+    """Return the well-known GPUs among those displayed, or else the first ones."""
     common = [gpu for id in ROOFLINE_GPUS for gpu in gpus if gpu.id == id]
     return common or list(gpus[:MAX_LINES])
 
 
 def roofline(gpus: Sequence[Gpu], dtype: str, language: Language) -> dict[str, Any]:
-    """Attainable TFLOP/s against FLOP a byte: memory-bound up to the ridge, compute-bound beyond."""
+    """Return a chart of attainable TFLOP/s against FLOP per byte: memory-bound up to the ridge, compute-bound beyond."""
     text = language.text
     if dtype not in PEAKS:
         raise unknown_word("precision", dtype, PEAKS)
@@ -115,7 +116,7 @@ def roofline(gpus: Sequence[Gpu], dtype: str, language: Language) -> dict[str, A
 
 
 def _words(field: str) -> list[str]:
-    """Values that a field has in the catalog."""
+    """Return the values that a field has in the catalog."""
     return sorted({getattr(gpu, field) for gpu in catalog().gpus})
 
 

@@ -1,4 +1,4 @@
-"""Plan: the cheapest fleet for a day's traffic, or one server under a request load."""
+"""The plan page: the cheapest fleet for a day's traffic, or one server under a request load."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from whichgpu.surface.web.views.server_panel import server_charts, server_conten
 from whichgpu.surface.web.views.shared import context_of, page_words
 
 DEFAULT_SERVER_GPU = "H100 SXM"
-SOLVER_SECONDS = 4.0  # time limit of a page's plan; the gap reached by then is shown
+SOLVER_SECONDS = 4.0  # Seconds that a page's plan may take; the optimality gap reached by then is displayed.
 
 
 @view(
@@ -30,7 +30,7 @@ SOLVER_SECONDS = 4.0  # time limit of a page's plan; the gap reached by then is 
     defaults={"model": "llama-3.1-8b", "rate": "5/s", "curve": False},
 )
 def plan(page: Page) -> PageContent:
-    """The fleet and its bill, or the server and its latencies."""
+    """Return the page's content: the fleet and its bill, or the server and its latencies."""
     is_fleet = page.state["what"] != "server"
     fleet_request = page.request(PlanRequest, "what") | {"what": page.state["model"]}
     command = ("plan", fleet_request) if is_fleet else ("estimate", _server_request(page))
@@ -55,7 +55,7 @@ def plan(page: Page) -> PageContent:
 
 
 def _server_request(page: Page) -> dict[str, Any]:
-    """The load on one server; prices and constraints of a fleet are not part of it."""
+    """Return the request for the load on one server, without the prices and constraints of a fleet."""
     fleet_only = page_fields(PlanRequest).keys() - page_fields(EstimateRequest).keys()
     return {"gpu": DEFAULT_SERVER_GPU, "task": "serve"} | page.request(EstimateRequest, *fleet_only, "as_of", "task")
 

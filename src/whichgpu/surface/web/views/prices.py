@@ -1,4 +1,4 @@
-"""Prices: rents of GPUs as of any day, and their history."""
+"""The price page: rents of GPUs as of any day, and their history."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from whichgpu.surface.web.page import Page, PageContent, error_content, view
 from whichgpu.surface.web.views.forms import Form
 from whichgpu.surface.web.views.shared import context_of, page_words, sort_order
 
-MAX_ROWS = 2000  # of a page
+MAX_ROWS = 2000  # Rows of a page.
 CURRENCIES = ("USD", "EUR", "GBP", "JPY", "KRW", "INR", "CNY", "CAD", "AUD", "CHF", "SGD")
-# Field of an offer that each column sorts by.
+# Field of an offer by which each column sorts.
 SORT_FIELDS = {
     "machine": "instance", "gpus": "gpus", "region": "region", "term": "term", "hour": "price", "month": "price_month",
     "gpu-hour": "price_per_gpu_hour", "round-trip": "round_trip", "seen": "observed_at",
@@ -41,7 +41,7 @@ SORT_FIELDS = {
     defaults={"gpu": ("H100 SXM",), "per": "hour", "limit": "50"},
 )
 def prices(page: Page) -> PageContent:
-    """Offers of a day, and the history of the first GPU named."""
+    """Return the page's content: offers of a day, and the price history of the first GPU named."""
     state, language = page.state, page.language
     unused = ("gpu",) if state["every_gpu"] else ()
     command = "offers", page.request(OffersRequest, *unused)
@@ -74,7 +74,7 @@ def prices(page: Page) -> PageContent:
 
 
 def _history(state: dict[str, Any]) -> HistoryAnswer | None:
-    """Price history of the first GPU; None where there is none."""
+    """Return the price history of the first GPU named; None if there is none."""
     request: HistoryRequest = {"gpu": state["gpu"][0]}
     if state["term"]:
         request["term"] = state["term"]

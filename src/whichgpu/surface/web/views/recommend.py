@@ -1,4 +1,4 @@
-"""Recommend: state what you want to run; the page shows the answer, its reasons, and the other candidates."""
+"""The recommend page: from a form about the workload to the answer, its reasons, and the other candidates."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from whichgpu.surface.web.views.recommendation_panel import cards, rows
 from whichgpu.surface.web.views.shared import context_of, page_words
 from whichgpu.workload.tasks import RUN_TASKS
 
-# Fields of the form that each task uses; values left over from another task are not part of the request.
+# Fields of the form that each task uses; values left from another task are not part of the request.
 TASK_FIELDS = {
     "serve": ("rate", "seq_in", "seq_out", "ttft_max", "tpot_max"),
     "batch": ("seq_in", "seq_out", "samples"),
@@ -29,7 +29,7 @@ WORK_FIELDS = tuple(dict.fromkeys(name for names in TASK_FIELDS.values() for nam
 
 @view("recommend", RecommendRequest, extra={"any_model": Field(Flag())}, defaults={"task": "serve", "model": "llama-3.1-8b"})
 def recommend(page: Page) -> PageContent:
-    """The answer, or why there is none, beside the form."""
+    """Return the page's content: the form, and the answer or why there is none."""
     task, language = page.state["task"], page.language
     unused = set(WORK_FIELDS) - set(TASK_FIELDS.get(task, ()))
     request = page.request(RecommendRequest, *unused, *(("model",) if page.state["any_model"] else ()))

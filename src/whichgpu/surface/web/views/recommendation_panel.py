@@ -1,4 +1,4 @@
-"""A recommendation as its page shows it: the cards of the answer, and the table of candidates."""
+"""The part of the recommend page about the answer: its cards, and the table of candidates."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from whichgpu.surface.web.views.cards import Card, card, figure_card
 
 
 def cards(answer: RecommendAnswer, language: Language) -> list[Card]:
-    """Cost, time, throughput, latencies and memory of the recommended candidate."""
+    """Return cards with cost, time, throughput, latencies and memory of the recommended candidate."""
     best, text, currency = answer.answer, language.text, answer.answer.cost.currency
 
     def title(name: str) -> str:
@@ -44,7 +44,7 @@ def _cost_card(title: str, cost: Cost, language: Language) -> Card:
 
 
 def rows(answer: RecommendAnswer, language: Language) -> list[dict[str, Any]]:
-    """Rows of the table of candidates."""
+    """Return the rows of the table of candidates."""
     return [_row(one, answer, language) for one in answer.candidates]
 
 

@@ -1,4 +1,4 @@
-"""One server under a request load as the plan page shows it: latencies, capacity and the throughput-latency curve."""
+"""The part of the plan page about one server under a request load: latencies, capacity and throughput-latency curve."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from whichgpu.surface.web.views.cards import Card, figure_card
 
 
 def server_charts(serving: ServingAnswer, language: Language) -> dict[str, Spec]:
-    """Time to first token and between tokens against the request rate."""
+    """Return charts of time to first token and time between tokens against the request rate."""
     charted = [metric for metric in _metrics(serving) if metric != "latency"] if len(serving.curve) > 1 else []
     return {metric: curve_picture(serving, metric, language) for metric in charted}
 
 
 def server_content(serving: ServingAnswer, language: Language) -> dict[str, Any]:
-    """Values the template shows of a server under load."""
+    """Return the values of a server under load that the template displays."""
     times = [
         {
             "name": language.text(f"chart.serving-{metric}"),
@@ -41,7 +41,7 @@ def server_content(serving: ServingAnswer, language: Language) -> dict[str, Any]
 
 
 def _metrics(serving: ServingAnswer) -> tuple[str, ...]:
-    """Latencies that exist: outputs of one token have no time between tokens."""
+    """Return the latencies that exist: responses of one token have no time between tokens."""
     return tuple(metric for metric in METRICS if metric != "tpot" or not has_single_token_answers(serving))
 
 

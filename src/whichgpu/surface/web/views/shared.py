@@ -1,4 +1,4 @@
-"""Code shared by pages: one catalog and its models per worker, words and lists of names, sort orders."""
+"""Code shared by pages: one catalog and its models per worker, translated words, lists of names, sort orders."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from whichgpu.estimate.lookup_cache import LookupCache
 from whichgpu.surface.web.command_replies import catalog
 from whichgpu.surface.web.page import Page
 
-# Commonest models first; the rest of the list follows by name.
+# The commonest models come first; the others follow by name.
 FIRST_MODELS = ("llama-3.1-8b", "llama-3.1-70b", "qwen2.5-7b", "mistral-7b", "gpt2", "bert-large", "resnet50", "vit-b-16")
 VERDICTS = ("fits", "tight", "no")
 
 
 def lookup_cache() -> LookupCache:
-    """Lookups of this worker; models are never traced, since that runs their code."""
+    """Return the lookup cache of this worker; models are never traced, since that runs their code."""
     return _lookup_cache(catalog())
 
 
@@ -33,13 +33,13 @@ def _lookup_cache(catalog: Catalog) -> LookupCache:
 
 
 def context_of(page: Page) -> Context:
-    """Catalog, day and lookups with which a page calls verbs."""
+    """Return the catalog, day and lookups with which a page calls verbs."""
     day = page.state.get("as_of")
     return Context(catalog(), parse_as_of(day, date.today()) if day else None, lookups=lookup_cache())
 
 
 def page_words(language: Language) -> dict[str, Any]:
-    """Names of bases, terms and verdicts in the reader's language, and the names that complete inputs."""
+    """Return the names of bases, terms and verdicts in the reader's language, and the names that complete inputs."""
     text = language.text
     return {
         "bases": {word: text(f"web.basis-{word}") for word in get_args(Basis)},
@@ -61,7 +61,7 @@ def _known_names() -> dict[str, Any]:
 
 
 def sort_order(sort: str | None, *names: str | None) -> str:
-    """Order of a column for `aria-sort`; `names` are the fields that sort by it."""
+    """Return the order of a column for `aria-sort`; `names` are the fields by which the column sorts."""
     if not sort or sort.lstrip("-") not in names:
         return "none"
     return "descending" if sort.startswith("-") else "ascending"

@@ -1,4 +1,4 @@
-"""A page as one file that needs no server: styles inside, charts drawn, no scripts, forms or links to the server."""
+"""A page as one file that needs no server: styles included, charts drawn, no scripts, forms or links to the server."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PLOT = re.compile(r'(<div class="plot plot-[^"]*" data-chart="([a-z-]+)"[^>]*>)
 
 
 def single_file(html: str, charts: Mapping[str, dict[str, Any]]) -> str:
-    """Convert a page's HTML and charts to one file."""
+    """Convert a page's HTML and charts to one HTML file."""
 
     def draw(match: re.Match[str]) -> str:
         svg = import_module("vl_convert").vegalite_to_svg(charts[match[2]]) if match[2] in charts else ""
@@ -37,7 +37,7 @@ def single_file(html: str, charts: Mapping[str, dict[str, Any]]) -> str:
     for pattern in (_HEAD, _DATA, _BARE, _FOLD, _CONTROLS, _BUTTONS):
         html = pattern.sub("", html)
     html = _PLOT.sub(draw, _OWN_LINK.sub(r"\1", _BRAND.sub(r'<span class="brand">\1</span>', html)))
-    html = html.replace('<div class="split">', '<div class="wide">')  # There is no form beside the answer.
+    html = html.replace('<div class="split">', '<div class="wide">')  # There is no form next to the answer.
     return html.replace("</head>", f"{_styles()}</head>").replace('<html lang="', '<html class="js" lang="', 1)
 
 

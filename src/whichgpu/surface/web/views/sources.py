@@ -1,4 +1,4 @@
-"""Sources: origin and age of every number."""
+"""The sources page: origin and age of every number."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from whichgpu.surface.web.views.shared import sort_order
 
 COLUMNS = ("id", "title", "publisher", "url", "published", "read", "recorded", "rows", "checked")
 SHOWN_COLUMNS = ("title", "publisher", "published", "read", "rows", "checked")
-MAX_ROWS = 5000  # rows of a page
+MAX_ROWS = 5000  # Rows of a page.
 
 
 def _tables() -> tuple[str, ...]:
@@ -33,7 +33,7 @@ def _tables() -> tuple[str, ...]:
     defaults={"sort": "-rows", "limit": "100"},
 )  # fmt: skip
 def sources(page: Page) -> PageContent:
-    """Age of each table, and the documents behind it."""
+    """Return the page's content: the age of each table, and the documents it is based on."""
     from whichgpu.api.facts import sources as verbs
 
     state, language = page.state, page.language
@@ -63,12 +63,12 @@ def _table_name(table: str, language: Language) -> str:
 
 
 def _safe_url(url: str) -> str:
-    """An address that a link may have; empty for any other scheme."""
+    """Return an address that is safe in a link; empty for any scheme but the web's."""
     return url if url.startswith(("https://", "http://")) else ""
 
 
 def _age(day: str | None) -> int | None:
-    """Days since a day."""
+    """Return the number of days since a day."""
     return (date.today() - last_day(day)).days if day else None
 
 
