@@ -116,7 +116,7 @@ class StepTables:
     Arguments beyond the tables' ends are extrapolated.
     """
 
-    # The names of the slots are also the keys of a result in the disk cache.
+    # The disk cache names a result by a hash over the values of these slots.
     __slots__ = ("_ahead", "_attention", "_beside", "_chunks", "_contexts", "_own", "_reaches", "_rows", "_tokens")
     _contexts: list[float]
     _reaches: list[float]
