@@ -203,7 +203,7 @@ def test_buy_shows_inputs_and_marks_defaults() -> None:
     assert "use" not in answer["defaults"]
     assert "years" in answer["defaults"]
     assert answer["rows"][0]["sensitivity"]
-    assert "15% while it waits" in answer["assumptions"][0]
+    assert "15% when idle" in answer["assumptions"][0]
     assert f"assumed: {answer['assumptions'][0]}" in call("buy", "RTX 4090", "--use", "0.3").err
     assert_refused(call("buy", "B200"), 1)
     assert_refused(call("buy"), 2)

@@ -38,7 +38,7 @@ def test_notes_name_the_layout_the_links_and_where_scaling_stops() -> None:
     assert done.code == 0
     assert "On 4xt4 (4 GPUs, layout dp=4) a training step takes" in done.err
     assert "layout dp=4" in done.err
-    assert "joined by PCIe" in done.err
+    assert "linked by PCIe" in done.err
     assert "GPUs" in done.err
 
 

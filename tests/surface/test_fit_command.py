@@ -117,7 +117,7 @@ def test_the_formula_of_2015_and_where_it_stands() -> None:
     found = document(*argv)
     assert found["memory"]["value"] / 2**30 == pytest.approx(0.607, abs=0.001)
     assert found["basis"] == "published"
-    assert any("our own count" in warning for warning in found["warnings"])
+    assert any("whichgpu estimates" in warning for warning in found["warnings"])
 
 
 def test_estimate_answers_one_device() -> None:

@@ -26,25 +26,20 @@ class Correction:
     rows: int
 
 
-def write_corrections(folder: Path, corrections: Iterable[Correction]) -> float:
-    """Write the folder's table, a line per correction in the order of levels and groups; the largest change of a log factor.
+def write_corrections(folder: Path, corrections: Iterable[Correction], min_log_factor: float) -> float:
+    """Write the folder's table in the order of levels, groups and terms; return the largest change of a log factor.
 
     The optimum is flat: machines differ by some thousandths. A fit that agrees with the table to SAME_FIT keeps its factors.
     """
     table = folder / "corrections.csv"
     before = _log_factors(table) if table.exists() else {}
-    rows = {
-        (one.level, one.group, one.term): one for one in sorted(corrections, key=lambda one: (one.level, one.group, one.term))
-    }
-    changes = [abs(float(row.log_factor) - float(before.get(key, "inf"))) for key, row in rows.items()]
-    changes += [abs(float(factor)) for key, factor in before.items() if key not in rows]
-    same = max(changes) <= SAME_FIT
-    lines = [
-        f"{','.join(key)},{before[key] if same else row.log_factor},{row.standard_error:.2g},{row.rows}"
-        for key, row in rows.items()
-    ]
-    table.write_text("\n".join([HEADER, *lines]) + "\n", encoding="utf-8")
-    return max(changes)
+    found = {(one.level, one.group, one.term): one for one in corrections}
+    written = {key: one.log_factor for key, one in found.items() if abs(float(one.log_factor)) >= min_log_factor}
+    change = max(abs(float(written.get(key, 0)) - float(before.get(key, 0))) for key in {*written, *before})
+    kept = before if change <= SAME_FIT and before.keys() <= found.keys() else written
+    rows = [(*key, kept[key], f"{found[key].standard_error:.2g}", str(found[key].rows)) for key in sorted(kept)]
+    table.write_text("\n".join([HEADER, *map(",".join, rows)]) + "\n", encoding="utf-8")
+    return change
 
 
 def _log_factors(table: Path) -> dict[tuple[str, str, str], str]:

@@ -18,7 +18,7 @@ import numpy as np
 
 from calibration.correction_table import write_corrections
 from calibration.examples import examples
-from calibration.fit_steps import Design, Example
+from calibration.fit_steps import MIN_LOG_FACTOR, Design, Example
 from calibration.ranges import ranges, widening
 from calibration.scores import Held, held_out, save
 from whichgpu.catalog.evidence import TABLE, measurements, steps
@@ -35,7 +35,7 @@ def refit() -> str:
     """Fit the corrections on the evidence table and write them with their ranges; what changed."""
     design = Design(examples(steps(measurements()), Catalog()))
     theta = design.fit(np.ones(len(design.examples), dtype=bool))
-    change = write_corrections(DATA_FOLDER, design.correction_rows(theta))
+    change = write_corrections(DATA_FOLDER, design.correction_rows(theta), MIN_LOG_FACTOR)
     write_summary(DATA_FOLDER, all_ranges(design, held_out(design, theta)), evidence(design.examples), len(design.examples))
     return f"largest change of a log factor {change:.4f}"
 

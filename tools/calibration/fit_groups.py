@@ -46,6 +46,7 @@ VARIES = {
 }
 WIDER = {"launch": 1.5}
 SPECIAL = {("style", "straggle"): 0.7}  # the most general there is
+MIN_LOG_FACTOR = 5e-3  # a correction nearer to 1 is left out
 ROUNDS, TOLERANCE = 800, 1e-9  # enough of them that nothing of what was left out lingers
 STEP = 1e-4  # of a log factor, for slopes
 MOST = 8.0  # a log factor no term has: a search that strays beyond it comes back
@@ -160,17 +161,17 @@ class GroupDesign:
         counts = (np.abs(slopes) > MOVES).sum(axis=0)
         return [
             Correction(level, group, term, str(log_factor), float(errors[place]), int(counts[place]))
-            for level, groups in self.multipliers(theta).items()
+            for level, groups in self.multipliers(theta, 0.0).items()
             for group, terms in groups.items()
             for term, log_factor in terms.items()
             if (place := self.parameters[level, group, term]) >= 0
         ]
 
-    def multipliers(self, theta: np.ndarray) -> dict[str, dict[str, dict[str, float]]]:
-        """The fitted numbers as the product reads them, without those that make no difference."""
+    def multipliers(self, theta: np.ndarray, min_log_factor: float = MIN_LOG_FACTOR) -> dict[str, dict[str, dict[str, float]]]:
+        """The fitted corrections as the product reads them, without those that make no difference."""
         found: dict[str, dict[str, dict[str, float]]] = {level: {} for level in LEVELS}
         for (level, group, term), place in self.parameters.items():
-            if level != MACHINE and abs(theta[place]) >= 5e-3:
+            if level != MACHINE and abs(theta[place]) >= min_log_factor:
                 found[level].setdefault(group, {})[term] = round(float(theta[place]), 3)
         return found
 
@@ -257,7 +258,7 @@ def refit() -> str:
     rows = [row for row in steps(measurements(), several_gpus=True) if row.source not in SILENT]
     design = GroupDesign(group_examples(rows, Catalog(), singles=single_times(steps(measurements()))))
     theta = design.fit(np.ones(len(design.examples), dtype=bool))
-    change = write_corrections(DATA_FOLDER, design.correction_rows(theta))
+    change = write_corrections(DATA_FOLDER, design.correction_rows(theta), MIN_LOG_FACTOR)
     write_summary(DATA_FOLDER, group_ranges(design, theta, held_out()), evidence(design.examples), len(design.examples))
     return f"largest change of a log factor {change:.4f}"
 

@@ -66,6 +66,7 @@ STAGES = ((0.5, SOFT), (ROW_SPREAD, SOFT), (ROW_SPREAD, None))
 # Rounds of a stage: enough of them that nothing of what was left out lingers.
 ROUNDS, TOLERANCE = 1500, 1e-9
 MOVES = 0.01  # relative change of a time per relative change of a factor, from which a row counts as one it rests on
+MIN_LOG_FACTOR = 5e-4  # a correction nearer to 1 is left out
 TRUSTED = 6.0  # rows measured by one method on one machine, with every setting known
 ARITHMETIC = ("build", "generation-unit")  # levels that tell of clocks and units: nothing to products that read weights
 CALLS = ("forward_calls", "backward_calls")
@@ -196,11 +197,11 @@ class Design:
         slopes[:, count : count + 2] *= ((host / wall) ** (OVERLAP_SHARPNESS - 1))[:, None]
         return wall + corrected[:, count + 2 :].sum(1), slopes
 
-    def calibration(self, theta: np.ndarray) -> Calibration:
-        """The fitted numbers as the product reads them, without those that make no difference."""
+    def calibration(self, theta: np.ndarray, min_log_factor: float = MIN_LOG_FACTOR) -> Calibration:
+        """The fitted corrections as the product reads them, without those that make no difference."""
         found: dict[str, dict[str, dict[str, float]]] = {level: {} for level in LEVELS}
         for (level, group, term), place in self.parameters.items():
-            if level != MACHINE and abs(theta[place]) >= 5e-4:
+            if level != MACHINE and abs(theta[place]) >= min_log_factor:
                 for one in (one for one in TERMS if whose_multiplier(level, one) == term):
                     found[level].setdefault(group, {})[one] = round(float(theta[place]), 4)
         return Calibration(found, {}, {}, {})
@@ -219,7 +220,7 @@ class Design:
         information = weights * (FREEDOM + 1) / (FREEDOM + residual**2) / ROW_SPREAD**2
         errors = standard_errors(slopes, information, self.widths)
         counts = (np.abs(slopes) > MOVES).sum(axis=0)
-        multipliers = self.calibration(theta).multipliers
+        multipliers = self.calibration(theta, 0.0).multipliers
         return [
             Correction(level, group, term, str(multipliers[level][group][term]), float(errors[place]), int(counts[place]))
             for level in multipliers

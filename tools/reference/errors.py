@@ -18,7 +18,7 @@ from whichgpu.base.messages import english
 
 SOURCE = Path(whichgpu.__file__).parent
 CLASSES = ("UsageError", "UnknownName", "AmbiguousName", "NoAnswer", "DataError", "WhichGpuError")
-MAKERS = (*CLASSES, "unknown_word", "Refusal", "Words")
+MAKERS = (*CLASSES, "unknown_word", "HttpRefusal", "Words")
 # sentences of kinds whose message is made elsewhere than the error
 SAID = {
     "bad-fleet": ("fleet.none", "fleet.role", "fleet.copies", "fleet.spot", "fleet.weight", "fleet.half"),
@@ -96,7 +96,7 @@ def _made() -> Iterator[tuple[str, int, int | None, list[str]]]:
             elif maker == "unknown_word":
                 for name in _names(call.args[0], scope, where):
                     yield f"unknown-{name}", 2, None, [f"error.unknown-{name}"]
-            elif maker == "Refusal" and where.startswith("surface/web") and isinstance(call.args[1], ast.Constant):
+            elif maker == "HttpRefusal" and where.startswith("surface/web") and isinstance(call.args[1], ast.Constant):
                 status, name = ast.literal_eval(call.args[0]), str(call.args[1].value)
                 yield name, 3, status, [f"error.web-{name}"]
 

@@ -1,1 +1,1 @@
-"""Values and rules every other room uses: errors, messages, units, dates, money, figures, names, JSON."""
+"""Values and rules that every other package uses: errors, messages, units, dates, money, figures, names, JSON."""

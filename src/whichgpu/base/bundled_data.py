@@ -33,7 +33,7 @@ def data_rows(path: Path) -> tuple[dict[str, str], ...]:
 
 
 def parse_record(kind: type[T], row: Mapping[str, str], **computed: Any) -> T:
-    """Return a row as a dataclass, each cell parsed by its field's type (an empty number is 0), with the `computed` fields."""
+    """Convert a CSV row to a dataclass, each cell by its field's type (an empty number is 0), and add the `computed` fields."""
     cells = {one.name: PARSERS[one.type](row[one.name]) for one in fields(kind) if one.name not in computed}  # type: ignore[arg-type]
     return kind(**cells, **computed)
 
@@ -60,7 +60,7 @@ def check_data(path: Path, content: bytes) -> None:
 
 
 def altered_files() -> tuple[str, ...]:
-    """Names of bundled files that differ from the release, are missing or were added."""
+    """Return the names of bundled files that differ from the release, are missing or were added."""
     present = {_name(path): path for path in data_files()}
     released = released_digests()
     changed = [name for name, path in present.items() if released.get(name) != digest(path.read_bytes())]
@@ -69,7 +69,7 @@ def altered_files() -> tuple[str, ...]:
 
 @cache
 def released_digests() -> Mapping[str, str]:
-    """Digests by file name from `SHA256SUMS`; empty if it is unreadable."""
+    """Return the released SHA-256 digests by file name, read from `SHA256SUMS`; empty if it is unreadable."""
     try:
         lines = SUMS.read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:
@@ -78,12 +78,12 @@ def released_digests() -> Mapping[str, str]:
 
 
 def checksum_lines() -> str:
-    """Content of `SHA256SUMS`, in the format of `sha256sum -c`."""
+    """Return the content of `SHA256SUMS` for the present files, in the format of `sha256sum -c`."""
     return "".join(f"{digest(path.read_bytes())}  {_name(path)}\n" for path in data_files())
 
 
 def data_files() -> Iterator[Path]:
-    """Every bundled file that is not code, sorted by name."""
+    """Yield the path of every bundled file that is not code, sorted by name."""
     for path in sorted(PACKAGE.rglob("*")):
         if path.suffix not in CODE_SUFFIXES and path != SUMS and path.is_file():
             yield path
@@ -96,7 +96,7 @@ def running_from_checkout() -> bool:
 
 
 def digest(content: bytes) -> str:
-    """SHA-256 as hexadecimal text."""
+    """Return the SHA-256 of the content as hexadecimal text."""
     from hashlib import sha256  # Imported here: help and completion read no data and start faster without it.
 
     return sha256(content).hexdigest()

@@ -1,4 +1,4 @@
-"""Values as JSON and as flat rows of cells; field names are those of the dataclasses."""
+"""Conversion of values to JSON and to flat rows of CSV cells; field names are those of the dataclasses."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _encoded(value: object) -> bytes:
 
 
 def _text(value: object) -> str:
-    if isinstance(value, str):  # A subclass, such as `Numeral`.
+    if isinstance(value, str):  # A subclass of str, such as `Numeral`, becomes a plain str.
         return str(value)
     raise TypeError(f"{type(value).__name__} has no form in JSON")
 
@@ -70,7 +70,7 @@ def flat(value: object, exact: bool = True) -> dict[str, Cell]:
 
 @cache
 def columns(kind: type) -> tuple[str, ...]:
-    """Flat names of a record's fields; a mapping's keys are in its field's metadata."""
+    """Return the flat column names of a record type; a mapping's keys are listed in its field's metadata."""
     hints = get_type_hints(kind)
     names: list[str] = []
     for field in fields(kind):

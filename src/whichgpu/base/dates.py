@@ -1,4 +1,4 @@
-"""Dates, some of them known only to the month or the year."""
+"""Parsing of dates, some of them known only to the month or the year."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def is_date(text: str) -> bool:
 
 
 def first_day(text: str) -> date:
-    """First day of a stated day, month or year.
+    """Return the first day of a stated day, month or year.
 
     >>> first_day("2020-05")
     datetime.date(2020, 5, 1)
@@ -29,7 +29,7 @@ def first_day(text: str) -> date:
 
 
 def last_day(text: str) -> date:
-    """Last day of a stated day, month or year.
+    """Return the last day of a stated day, month or year.
 
     >>> last_day("2020-02")
     datetime.date(2020, 2, 29)
@@ -68,7 +68,7 @@ def _known_span(text: str) -> tuple[date, date]:
 
 
 def _date_span(text: str) -> tuple[date, date] | None:
-    """First and last day of a date, or None if the text is not one."""
+    """Return the first and last day that a date text covers, or None if the text is not a date."""
     match = _PARTIAL.fullmatch(text)
     if match is None:
         return None
@@ -80,6 +80,6 @@ def _date_span(text: str) -> tuple[date, date] | None:
             return date(year, month, day), date(year, month, day)
         if match[2]:
             return date(year, month, 1), date(year, month, calendar.monthrange(year, month)[1])
-    except ValueError:  # month 13 or 30 February
+    except ValueError:  # The text names a month 13 or a 30 February.
         return None
     return date(year, 1, 1), date(year, 12, 31)

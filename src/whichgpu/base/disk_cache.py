@@ -33,11 +33,11 @@ class ResultCache:
     stamp: str = ""
 
     def name(self, function: str, item: object, seed: int) -> str:
-        """Hash that identifies the result of a function."""
+        """Return the hash that identifies the result of a function for an item and a seed."""
         return content_hash([FILE_FORMAT, __version__, self.stamp, function, seed, item])
 
     def path(self, name: str) -> Path:
-        """File of the result with that hash."""
+        """Return the path of the file that stores the result with that hash."""
         return self.folder / name[:2] / f"{name}.json"
 
     def write(self, name: str, result: Any) -> None:
@@ -87,7 +87,7 @@ def content_hash(value: object) -> str:
 
 
 def _hashable(value: object) -> object:
-    """Arrays by the hash of their bytes; objects by their slots."""
+    """Replace an array by the hash of its bytes and an object by its slots, so that the value can be hashed."""
     if isinstance(value, array):
         return [value.typecode, len(value), sha256(value.tobytes()).hexdigest()]
     names = getattr(type(value), "__slots__", ())
@@ -97,7 +97,7 @@ def _hashable(value: object) -> object:
 
 
 def sweeps_folder() -> Path | None:
-    """Default folder of sweep results, in the user's cache; None if there is no home directory."""
+    """Return the default folder of sweep results, in the user's cache; None if there is no home directory."""
     folder = user_folder("XDG_CACHE_HOME", ".cache")
     return folder / "whichgpu" / "sweeps" if folder else None
 

@@ -55,25 +55,25 @@ class Displayable:
     __slots__ = ()
 
     def to_dict(self, lang: str | None = None) -> dict[str, Any]:
-        """The document the command line prints with --json, as dicts and lists."""
+        """Return the document that the command line prints with --json, as dicts and lists."""
         import json
 
         return dict(json.loads(self.to_json(lang)))
 
     def to_json(self, lang: str | None = None) -> str:
-        """The document the command line prints with --json."""
+        """Return the document that the command line prints with --json, as text."""
         return _renderer().json_text(self, lang)
 
     def to_records(self) -> list[dict[str, Any]]:
-        """Rows as flat dicts with the same keys and money as numbers, ready for a data frame."""
+        """Return the answer's rows as flat dicts with equal keys and money as numbers, ready for a data frame."""
         return _renderer().records(self)
 
     def chart(self, lang: str | None = None) -> Chart:
-        """The chart as a Vega-Lite spec: a dict that a notebook draws."""
+        """Return the answer's chart as a Vega-Lite spec: a dict that a notebook draws."""
         return Chart(_renderer().chart(self, lang))
 
     def headline(self, lang: str | None = None) -> str:
-        """The answer in a sentence."""
+        """Return the answer in one sentence."""
         return _renderer().headline(self, lang)
 
     def _repr_html_(self) -> str:

@@ -1,4 +1,4 @@
-"""Every error a user can meet.
+"""All errors that are reported to users, with their exit codes.
 
     WhichGpuError
     ├── UsageError         exit 2   bad usage or input: a flag, a value, a unit, a date, a file the user named
@@ -64,7 +64,7 @@ class NoAnswer(WhichGpuError):
         relaxation: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(kind, message, hint, choices)
-        self.args = (kind, message, hint, choices, rejected, relaxation)  # Unpickling calls the class with these.
+        self.args = (kind, message, hint, choices, rejected, relaxation)  # Unpickling calls the class with these arguments.
         self.rejected, self.relaxation = rejected, relaxation
 
 

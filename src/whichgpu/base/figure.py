@@ -34,5 +34,5 @@ class Figure:
 
     @property
     def relative_range(self) -> tuple[float, float]:
-        """Low and high as shares of the value."""
+        """Return the low and high end of the 90% range, each divided by the value."""
         return self.low / self.value, self.high / self.value

@@ -1,4 +1,4 @@
-"""Kinds of request values: parsed from text (flags, URLs) or from typed values (Python, JSON, TOML), and written back.
+"""Kinds of request values: each parses a text (flags, URLs) or a typed value (Python, JSON, TOML) and writes it back.
 
 A kind raises `InvalidValue` with what is accepted; the reader of the request adds the field's name.
 """
@@ -33,16 +33,16 @@ class ValueKind(Protocol):
     """How one field is parsed and written."""
 
     def read(self, value: Any) -> Any:
-        """Parse a typed value."""
+        """Parse a typed value from Python, JSON or TOML."""
 
     def read_text(self, text: str) -> Any:
-        """Parse a text."""
+        """Parse a text from a flag or URL."""
 
     def write_text(self, value: Any) -> str:
         """Return a text that parses to the same value."""
 
     def write(self, value: Any) -> Any:
-        """Return the JSON value."""
+        """Return the value as JSON writes it."""
 
 
 class SingleValue:

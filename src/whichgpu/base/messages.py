@@ -26,15 +26,15 @@ NUMBERS = frozenset(
 )
 VERBATIM = frozenset({"text", "value", "given", "command", "version"})  # Placeholders for what a user typed or is to type.
 
-# Units that are words, a longer one before any it ends in.
+# Units that are words; a unit comes before any other unit that it ends in, so that the longer one is matched.
 _RATES = ("output-tokens", "input-tokens", "tokens", "samples", "denoising-steps", "requests")
 UNITS = {f"{unit}/s".replace("-", " "): f"unit.{name}-rate" for name in _RATES for unit in (name, name.removesuffix("s"))}
-# Placeholders whose number chooses the plural form: the first of these that the message has.
+# Placeholders whose number chooses the plural form; if a message has several, the first in this list decides.
 COUNTS = tuple(
     "models tp n rate count more years gpus part vcpus speed batch reruns hours months have found cells now considered".split()
 )
 
-Value = object  # a text, a number, a Message or a tuple of them
+Value = object  # A value is a text, a number, a Message or a tuple of them.
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Language:
         return id in self._texts or (self._fallback is not None and id in self._fallback)
 
     def ids(self) -> frozenset[str]:
-        """All ids this language has a sentence for."""
+        """Return all message ids that this language has a sentence for."""
         return frozenset(self._texts)
 
     def text(self, id: str, /, **values: Value) -> str:
@@ -123,7 +123,7 @@ class Language:
 
     @cached_property
     def marks(self) -> str:
-        """Decimal and thousands separators."""
+        """Return the decimal and thousands separators of this language, in that order."""
         return self.text("number.marks")
 
     def _render_value(self, value: Value, placeholder: str = "") -> object:
@@ -144,7 +144,7 @@ class Language:
 
 
 def _count(values: Mapping[str, Value]) -> int:
-    """Number that chooses the plural form; of formatted numbers only "1" is singular."""
+    """Return the number that chooses the plural form; a formatted number is singular only if it is "1"."""
     count = next((values[name] for name in COUNTS if name in values), 1)
     if isinstance(count, int):
         return count
@@ -159,7 +159,7 @@ def printable(text: str) -> str:
 
 @cache
 def languages() -> tuple[str, ...]:
-    """Codes of the available languages."""
+    """Return the codes of the available languages."""
     return tuple(sorted(path.stem for path in LOCALE_DIR.glob("*.po")))
 
 
@@ -185,18 +185,18 @@ def language(code: str) -> Language:
 
 @cache
 def english() -> Language:
-    """The source language, which has every id."""
+    """Return English, the source language, which has a sentence for every id."""
     return language(SOURCE_LANGUAGE)
 
 
-_current_code = [SOURCE_LANGUAGE]  # For users of the Python library; the command line and the web choose per reader.
+_current_code = [SOURCE_LANGUAGE]  # Language of the Python library; the command line and the web server choose one per reader.
 
 
 def current_language() -> Language:
-    """The language of messages and errors converted to text."""
+    """Return the language in which messages and errors are converted to text."""
     return language(_current_code[0])
 
 
 def set_current_language(code: str) -> None:
-    """Set the language of messages and errors converted to text."""
+    """Set the language in which messages and errors are converted to text."""
     _current_code[0] = code

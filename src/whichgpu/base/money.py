@@ -29,7 +29,7 @@ class Money:
 
 
 def parse_money(text: str) -> tuple[Money, str | None]:
-    """Parse an amount with its currency, and the period it is paid for if one is given.
+    """Parse an amount with its currency; also return the period it is paid for (such as an hour), or None if none is given.
 
     >>> parse_money("2usd/h")
     (Money(amount=Decimal('2'), currency='USD'), 'hour')

@@ -11,8 +11,8 @@ from functools import lru_cache
 from whichgpu.base.errors import UnknownName, UsageError
 from whichgpu.base.messages import msg
 
-MAX_NAMED_COUNT = 999_999  # GPUs in one name such as `8xA100`; assumed to be a typing error above.
-_WORD = re.compile(r"(?:[^\W_]|\.)+")  # Letters of any script: "Mỹ" without its accent is another name.
+MAX_NAMED_COUNT = 999_999  # Largest number of GPUs in a name such as `8xA100`; a larger one is assumed to be a typing error.
+_WORD = re.compile(r"(?:[^\W_]|\.)+")  # Accented letters are kept, since a word without its accents (Mỹ, My) may be another name.
 MIN_SIMILARITY = 0.55  # SequenceMatcher ratio from which a name is suggested (chosen by hand).
 _COUNT_FIRST = re.compile(r"([0-9]{1,18})\s*[x×*]\s*(.+)", re.IGNORECASE)
 
@@ -46,7 +46,7 @@ def normalized_name(name: str) -> str:
 
 
 def words(name: str) -> tuple[str, ...]:
-    """Words of a name in lower case.
+    """Return the words of a name in lower case.
 
     >>> words("RTX 3080 Ti"), words("A100-SXM-80GB")
     (('rtx', '3080', 'ti'), ('a100', 'sxm', '80gb'))
@@ -84,7 +84,7 @@ def unknown_word(what: str, word: str, valid_words: Sequence[str]) -> UnknownNam
 
 
 def nearest(name: str, names: Iterable[str], max_count: int = 5) -> tuple[str, ...]:
-    """Known names most similar to a wrong one, best first.
+    """Return the known names most similar to a wrong one, best first.
 
     >>> nearest("H10 SXM", ["H100 SXM", "H100 PCIe", "T4"], max_count=1)
     ('H100 SXM',)

@@ -1,4 +1,4 @@
-"""Decimal and thousands separators of a language, in sentences and tables for people; data and commands are not changed.
+"""Decimal and thousands separators of a language, for sentences and tables that people read; data and commands keep English ones.
 
 Numbers are formatted the English way (`1,234.5 GiB`); a language's `number.marks` are its decimal and thousands separators. They
 are applied at display to `Numeral` texts and to texts that are only numbers with units. Versions, compute capabilities and flag

@@ -30,7 +30,7 @@ class PoCatalog(Mapping[str, tuple[str, ...]]):
 
     @property
     def plural(self) -> str:
-        """The plural rule as a C expression."""
+        """Return the rule that chooses a plural form from a number, as a C expression."""
         rule = _RULE.search(self._header)
         return rule[1] if rule else "0"
 
@@ -54,7 +54,7 @@ def _unescaped(text: str) -> str:
 
 
 def _forms(entry: str) -> tuple[str, ...]:
-    """Plural forms of one entry; a line without a keyword continues the one before."""
+    """Return the plural forms of one catalog entry; a line without a keyword continues the line before it."""
     forms: list[str] = []
     for keyword, quoted in _PART.findall(entry):
         part = _unescaped(quoted)

@@ -68,7 +68,7 @@ def wrap(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
 
 
 def _pieces(text: str, max_width: int) -> Iterator[str]:
-    """Words and spaces, with words wider than a line split."""
+    """Yield the words and spaces of a text in order, with words wider than a line split."""
     for piece in _PIECE.findall(text):
         while cell_width(piece) > max_width:
             part = truncate(piece, max_width) or piece[0]

@@ -15,7 +15,7 @@ GIB = 1 << 30  # bytes
 GB = 10**9  # bytes
 
 _PREFIXES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "p": 10**15}
-# Bytes of each unit of size, in lower case.
+# Bytes in each unit of size; unit names are in lower case.
 _BYTES = {f"{prefix}b": scale for prefix, scale in _PREFIXES.items()} | {
     f"{prefix}ib": 1 << (10 * power) for power, prefix in enumerate("kmgtp", start=1)
 }
@@ -30,7 +30,7 @@ _SECONDS = {
     "h": Decimal(3600),
     "d": Decimal(86400),
     "w": Decimal(604800),
-    "mo": Decimal(730 * 3600),  # Clouds bill a month as 730 hours and a year as 8,760.
+    "mo": Decimal(730 * 3600),  # Clouds bill a month as 730 hours and a year as 8,760 hours.
     "y": Decimal(8760 * 3600),
 }
 _WORDS = {"sec": "s", "second": "s", "minute": "min", "hr": "h", "hour": "h", "day": "d", "week": "w", "month": "mo", "year": "y"}
@@ -92,7 +92,7 @@ def parse_rate(text: str) -> float:
 
 
 def _scaled(text: str, kind: str, scales: Mapping[str, int | Decimal], required_per: str | None = None) -> Decimal:
-    """Return a number times the scale of its unit; `required_per` is the unit after the slash."""
+    """Parse a number with a unit and return it times the unit's scale; `required_per` is the unit expected after the slash."""
     number, unit, per = _split(text, kind)
     scale = scales.get(unit.lower())
     if scale is None or per != required_per:
@@ -114,7 +114,7 @@ def _bad(text: str, kind: str) -> UsageError:
 
 
 def significant(value: float, digits: int = 3) -> Numeral:
-    """Format a number with so many significant digits, thousands grouped, without an exponent.
+    """Format a number with `digits` significant digits, thousands grouped, without an exponent.
 
     >>> significant(3352.3), significant(0.014321), significant(900.0)
     ('3,350', '0.0143', '900')
@@ -149,7 +149,7 @@ def format_seconds(seconds: float) -> Numeral:
 
 
 def format_duration(seconds: float) -> str:
-    """A run's length in seconds, minutes, hours or days, for people.
+    """Format the length of a run in seconds, minutes, hours or days, for people.
 
     >>> format_duration(90), format_duration(400), format_duration(5400), format_duration(400000)
     ('90 s', '6.67 min', '1.5 h', '4.63 d')
@@ -163,7 +163,7 @@ def format_duration(seconds: float) -> str:
 
 
 def format_amount(value: Decimal) -> Numeral:
-    """Money for people: three significant digits, thousands grouped."""
+    """Format an amount of money for people: three significant digits, thousands grouped."""
     return significant(float(value))
 
 

@@ -1,3 +1,3 @@
-"""The one place the version stands."""
+"""Version of the package; all other places read it from here."""
 
 __version__ = "0.1.0"

@@ -1,1 +1,1 @@
-"""Facts: GPUs, hosts, instances, regions, each row with its source and date; the store; the checks."""
+"""Facts about GPUs, hosts, instances and regions, each row with its source and date; how they are stored and checked."""

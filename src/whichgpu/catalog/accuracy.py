@@ -40,12 +40,12 @@ class AccuracyNote:
 
 
 def build_accuracy(row: Row) -> Accuracy:
-    """Build a comparison from its table row."""
+    """Build an Accuracy record from its table row."""
     return record_of(Accuracy, row, **{name: plain_number(row[name]) for name in ("baseline", "score", "loss_percent")})
 
 
 def accuracy_note(evaluations: Iterable[Accuracy], models: Iterable[Model], model: str, precision: str) -> AccuracyNote | None:
-    """Published results for a model (by any of its names) in a precision, worst first; None if there are none."""
+    """Return published accuracy results for a model (by any of its names) in a precision, worst first; None if there are none."""
     rows = [row for row in evaluations if row.precision == precision]
     measured = {id for row in rows for id in row.models}
     key = model_key(model)

@@ -1,4 +1,4 @@
-"""Constants of a GPU architecture: a row of `architectures.csv`, refined by the row of the compilation target."""
+"""Constants of a GPU architecture: a row of `architectures.csv`, refined by the row of its compilation target (such as sm_90)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from whichgpu.catalog.schema import DATA_DIR
 if TYPE_CHECKING:
     from whichgpu.catalog.gpu import Gpu
 
-TYPICAL = "typical"  # Row with the defaults of all others.
-Cells = Mapping[str, str]  # Cells of a row as text; `catalog check` verifies their types.
+TYPICAL = "typical"  # Name of the row with the default values for all others.
+Cells = Mapping[str, str]  # The cells of a row as text; `catalog check` verifies their types.
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +42,13 @@ class Architecture:
 
 
 def architecture_of(gpu: Gpu) -> Architecture:
-    """Constants of a GPU's architecture, refined by its compilation target."""
+    """Return the constants of a GPU's architecture, refined by its compilation target."""
     return architecture_named(gpu.architecture, gpu.target or "")
 
 
 @cache
 def architecture_named(name: str, target: str = "") -> Architecture:
-    """Constants by name: cells of the target's row first, then the architecture's, then the typical ones.
+    """Return an architecture's constants: cells of the target's row first, then the architecture's, then the typical ones.
 
     >>> architecture_named("Hopper").sms, sorted(architecture_named("Blackwell", "sm_100").instructions)
     (132.0, ['dp4a', 'mma', 'multimem', 'tcgen05', 'tma'])
@@ -65,7 +65,7 @@ def architecture_named(name: str, target: str = "") -> Architecture:
 
 
 def _flops_per_clock(cells: Cells) -> tuple[float | None, float | None]:
-    """FLOPs per clock and SM in fp32 and 16-bit; without 16-bit units, two int8 operations count as one."""
+    """Return FLOPs per clock and SM in fp32 and in 16-bit; without 16-bit units, half the int8 rate or the fp32 rate."""
     rates = _table("rates").get(cells["rates"])
     if rates is None:
         return None, None
@@ -74,7 +74,7 @@ def _flops_per_clock(cells: Cells) -> tuple[float | None, float | None]:
 
 
 def _kin(cells: Cells) -> tuple[str, str] | None:
-    """Architecture and generation of the row named as kin, by compute capability or else by segment."""
+    """Return the architecture and generation whose measurements apply to this one; None if the row names none."""
     if not cells["kin"]:
         return None
     name = _table("architectures")[cells["kin"]]["parent"] or cells["kin"]
@@ -84,5 +84,5 @@ def _kin(cells: Cells) -> tuple[str, str] | None:
 
 @cache
 def _table(name: str) -> Mapping[str, Cells]:
-    """Rows of a bundled table by id; estimates use bundled constants even with the user's own catalog."""
+    """Return the rows of a bundled table by id; estimates use bundled constants even with the user's own catalog."""
     return {row["id"]: row for row in data_rows(DATA_DIR / f"{name}.csv")}

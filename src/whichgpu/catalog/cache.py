@@ -20,8 +20,8 @@ from whichgpu.base.files import read_regular_file, user_folder
 from whichgpu.base.version import __version__
 
 T = TypeVar("T")
-MAX_BYTES = 64 << 20  # of one cache file; the largest written is far smaller (chosen)
-CHECKSUM_BYTES = 4  # a CRC-32
+MAX_BYTES = 64 << 20  # Largest size of one cache file; those written are far smaller (chosen).
+CHECKSUM_BYTES = 4  # Size of a CRC-32.
 SCHEMA = Path(__file__).parent / "data" / "fields.csv"
 
 
@@ -47,7 +47,7 @@ def load_or_build(name: str, kind: type[T], files: Sequence[Path], build: Callab
 
 
 def _verified(file: bytes) -> memoryview:
-    """Content of a cache file; raise ValueError if its checksum does not match."""
+    """Return the content of a cache file; raise ValueError if its checksum does not match."""
     content = memoryview(file)[CHECKSUM_BYTES:]
     if file[:CHECKSUM_BYTES] != _checksum(content):
         raise ValueError("damaged")
@@ -55,12 +55,12 @@ def _verified(file: bytes) -> memoryview:
 
 
 def _checksum(content: bytes | memoryview) -> bytes:
-    """CRC-32 of the content: guards against accidents only, since who can write the cache can write the tables."""
+    """Return the CRC-32 of the content; it detects damage, not attacks, since who can write the cache can write the tables."""
     return crc32(content).to_bytes(CHECKSUM_BYTES, "big")
 
 
 def _digest(files: Sequence[Path]) -> str:
-    """Digest of the tables and of the code that reads them."""
+    """Return a digest of the tables and of the code that reads them."""
     digest = blake2b(_code_digest(), digest_size=16)
     for path in (*files, SCHEMA):
         digest.update(_length_and_content(path))
@@ -69,7 +69,7 @@ def _digest(files: Sequence[Path]) -> str:
 
 @cache
 def _code_digest() -> bytes:
-    """Digest of the code, which cannot change while it runs."""
+    """Return a digest of this package's code, which cannot change while it runs."""
     packages = (Path(__file__).parent, Path(__file__).parent.parent / "base")
     digest = blake2b(__version__.encode(), digest_size=16)
     for path in (path for package in packages for path in sorted(package.glob("*.py"))):
@@ -80,6 +80,6 @@ def _code_digest() -> bytes:
 def _length_and_content(path: Path) -> bytes:
     try:
         content = read_regular_file(path, MAX_BYTES)
-    except OSError:  # The build reports what is wrong with it.
+    except OSError:  # If a file cannot be read, the build reports why.
         content = b"unreadable"
     return len(content).to_bytes(8, "big") + content

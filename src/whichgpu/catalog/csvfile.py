@@ -15,14 +15,14 @@ from whichgpu.base.messages import Message, msg
 
 Line = tuple[int, list[str]]
 
-MAX_BYTES = 64 << 20  # No table of the catalog is larger.
+MAX_BYTES = 64 << 20  # Largest file accepted; no table of the catalog is near it.
 
-# Control characters could steer a terminal or reverse the reading order.
+# Control characters are rejected, since they could steer a terminal or reverse the reading order.
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 def read_cells(path: Path, columns: Sequence[str] = ()) -> tuple[list[str], list[Line]]:
-    """Return the header (which must be `columns` if given) and each row with its line number, all as long as the header."""
+    """Return the header (which must be `columns` if given) and each row's cells with its line number; rows fit the header."""
     try:
         content = read_regular_file(path, MAX_BYTES)
         check_data(path, content)

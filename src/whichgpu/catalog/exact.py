@@ -1,4 +1,4 @@
-"""Rows of a table by exact name."""
+"""Look-up of table rows by exact name."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ T = TypeVar("T")
 Names = Callable[[T], tuple[str, ...]]
 Index = dict[str, tuple[Any, ...]]
 
-# Indexes by the identity of the rows; the rows are stored too, so that the identity stays theirs.
+# Indexes by the `id()` of a tuple of rows; the rows are stored too, so that the id is not reused.
 _INDEXES: LruCache[tuple[object, Index, Index]] = LruCache(32)
 
 
 def exact_matches(rows: Iterable[T], name: str, names: Names[T]) -> tuple[T, ...]:
-    """Rows of exactly that name, or else those that differ in blanks and punctuation only (us-east1, us-east-1)."""
+    """Return rows with exactly that name, or else those that differ in blanks and punctuation only (us-east1, us-east-1)."""
 
     def build() -> tuple[object, Index, Index]:
         return rows, _index(rows, names, str.lower), _index(rows, names, squash)
@@ -27,7 +27,7 @@ def exact_matches(rows: Iterable[T], name: str, names: Names[T]) -> tuple[T, ...
 
 
 def _index(rows: Iterable[T], names: Names[T], normalize: Callable[[str], str]) -> Index:
-    """Rows by each of their non-empty names."""
+    """Return the rows by each of their non-empty names, normalised."""
     index: dict[str, dict[int, T]] = {}
     for place, row in enumerate(rows):
         for text in names(row):

@@ -22,8 +22,8 @@ T = TypeVar("T")
 # Words that people add or leave out without meaning another GPU.
 BRANDS = frozenset("nvidia amd intel google aws apple geforce gtx rtx tesla quadro radeon rx instinct generation gpu".split())
 
-MAX_NAME_CHARACTERS = 200  # of a name to look up; no name in the catalog comes near it (chosen)
-MAX_NAME_WORDS = 6  # NVIDIA RTX PRO 6000 Blackwell Server
+MAX_NAME_CHARACTERS = 200  # Longest name to look up; no name in the catalog comes near it (chosen).
+MAX_NAME_WORDS = 6  # Words of the longest name, such as NVIDIA RTX PRO 6000 Blackwell Server.
 
 _SXM = re.compile(r"sxm\d")
 _GIGABYTES = re.compile(r"(\d+)g(?:i?b)?")
@@ -48,7 +48,7 @@ def find_gpus(catalog: Catalog, name: str) -> tuple[Gpu, ...]:
 
 
 def gpus_named(catalog: Catalog, name: str, loosely: bool = True) -> tuple[Gpu, ...]:
-    """GPUs that match a name exactly or as a family; `loosely` also as an architecture, vendor, series or brand."""
+    """Return GPUs that match a name exactly or as a family; `loosely` also as an architecture, vendor, series or brand."""
     attempts = (_exact_gpus, _family_gpus, _group_gpus, _series_gpus)[: 4 if loosely else 2]
     for text in (name, split_count(name)[1]):  # The whole name comes first: 5700XT is not 5,700 GPUs.
         for attempt in attempts:
@@ -85,7 +85,7 @@ def find_gpu(catalog: Catalog, name: str) -> Gpu:
 
 
 def find_instances(catalog: Catalog, name: str) -> tuple[Instance, ...]:
-    """Instances of that name (`aws/p3.2xlarge` names the provider too), or all whose name begins with it (`p3`)."""
+    """Return instances of that name (`aws/p3.2xlarge` names the provider too), or all whose name begins with it (`p3`)."""
     provider, slash, bare = name.rpartition("/")
     rows = [row for row in catalog.instances if not slash or squash(row.provider) == squash(provider)]
     if matches := exact_instances(rows, bare) or _begins(rows, bare, lambda row: (row.instance, *row.aliases)):
@@ -94,7 +94,7 @@ def find_instances(catalog: Catalog, name: str) -> tuple[Instance, ...]:
 
 
 def find_cpus(catalog: Catalog, name: str) -> tuple[Cpu, ...]:
-    """Processors of that name, or all whose name has those words (`epyc`, `xeon platinum`)."""
+    """Return processors of that name, or all whose name contains those words (`epyc`, `xeon platinum`)."""
 
     def names(cpu: Cpu) -> tuple[str, ...]:
         return (cpu.id, cpu.name, *cpu.aliases)
@@ -107,7 +107,7 @@ def find_cpus(catalog: Catalog, name: str) -> tuple[Cpu, ...]:
 
 
 def find_regions(catalog: Catalog, name: str) -> tuple[Region, ...]:
-    """Regions by id, city (in any language), country, continent or the provider's name (`Seoul`, `us-east-1`, `KR`).
+    """Return regions by id, city (in any language), country, continent or the provider's name (`Seoul`, `us-east-1`, `KR`).
 
     A country or a continent means all regions there.
     """
@@ -131,11 +131,11 @@ def find_regions(catalog: Catalog, name: str) -> tuple[Region, ...]:
 
 
 def find_provider(catalog: Catalog, name: str) -> str:
-    """Id of a provider from its id or its name."""
+    """Return the id of a provider from its id, its name or a word of it."""
     for provider in catalog.providers:
         if squash(name) in (squash(provider.id), squash(provider.name)):
             return provider.id
-    by_word = [provider.id for provider in catalog.providers if name.lower() in words(provider.name)]  # Amazon, Google
+    by_word = [provider.id for provider in catalog.providers if name.lower() in words(provider.name)]  # Such as Amazon or Google.
     if len(by_word) == 1:
         return by_word[0]
     names = [text for provider in catalog.providers for text in (provider.id, provider.name)]
@@ -147,7 +147,7 @@ def _exact_gpus(gpus: Iterable[Gpu], name: str) -> tuple[Gpu, ...]:
 
 
 def _family_gpus(gpus: Sequence[Gpu], name: str) -> tuple[Gpu, ...]:
-    """Variants of a family, filtered by the other words: `A100 80GB`, `H100 SXM5`, `titan x pascal`."""
+    """Return variants of the family in a name, filtered by its other words: `A100 80GB`, `H100 SXM5`, `titan x pascal`."""
     name_words = _gpu_words(name)
     best: dict[int, list[Gpu]] = {}
     for gpu in gpus:
@@ -163,13 +163,13 @@ def _family_gpus(gpus: Sequence[Gpu], name: str) -> tuple[Gpu, ...]:
 
 
 def distinctive_words(family: str) -> tuple[str, ...]:
-    """Words of a family name that distinguish it from others, in their order."""
+    """Return the words of a family name that distinguish it from others (no brand names), in their order."""
     distinct = tuple(word for word in words(family) if word not in BRANDS)
     return distinct or words(family)
 
 
 def _series_gpus(gpus: Iterable[Gpu], name: str) -> tuple[Gpu, ...]:
-    """GPUs whose name continues with no further digit (`MI300`, `TPU`), or that have it as a brand (`Radeon`)."""
+    """Return GPUs whose name begins so, but not within a number (`MI300`, `TPU`), or that have the name as a brand (`Radeon`)."""
     joined = squash(name)
     if len(joined) < 3:
         return ()
@@ -183,7 +183,7 @@ def _series_gpus(gpus: Iterable[Gpu], name: str) -> tuple[Gpu, ...]:
 
 
 def _group_gpus(gpus: Iterable[Gpu], name: str) -> tuple[Gpu, ...]:
-    """GPUs of an architecture or a vendor."""
+    """Return GPUs of an architecture or a vendor."""
     joined = squash(name)
     return tuple(gpu for gpu in gpus if joined in (squash(gpu.architecture), gpu.vendor))
 
@@ -202,18 +202,18 @@ def _gpu_words(name: str) -> frozenset[str]:
 
 
 def exact_instances(rows: Iterable[Instance], name: str) -> tuple[Instance, ...]:
-    """Instances of exactly that name."""
+    """Return instances of exactly that name."""
     return exact_matches(rows, name, lambda row: (row.instance, *row.aliases))
 
 
 def _begins(rows: Iterable[T], name: str, names: Callable[[T], tuple[str, ...]]) -> tuple[T, ...]:
-    """Rows with a name that begins so: `p3` is all of P3, p3dn included."""
+    """Return rows with a name that begins so: `p3` matches all P3 instances, p3dn included."""
     start = name.strip().lower()
     return tuple(row for row in rows if start and any(text.lower().startswith(start) for text in names(row)))
 
 
 def _with_words(rows: Iterable[T], name: str, names: Callable[[T], tuple[str, ...]]) -> tuple[T, ...]:
-    """Rows whose names together have all words of a name."""
+    """Return rows whose names together contain all words of a name."""
     name_words = set(words(name))
     return tuple(row for row in rows if name_words and name_words <= set(words(" ".join(names(row)))))
 

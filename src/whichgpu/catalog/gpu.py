@@ -11,7 +11,7 @@ from whichgpu.base.money import Money
 from whichgpu.base.units import GB, MIB
 from whichgpu.catalog.tables import Row, record_of
 
-# Data types with a column `<dtype>_tflops`, in the order of published tables: widest first.
+# Data types with a column `<dtype>_tflops`, widest first.
 PEAKS = (
     "fp64",
     "fp64_tensor",
@@ -30,7 +30,7 @@ PEAKS = (
 )
 # A framework counts as supported by a GPU if its newest release runs on it.
 FRAMEWORKS = ("pytorch", "tensorflow", "jax", "cupy", "numba")
-# Share of the fp32 rate from which fp64 counts as supported (assumed; GeForce cards have 1/24 to 1/64).
+# Smallest fp64 rate relative to fp32 that counts as fp64 support (assumed; GeForce cards have 1/24 to 1/64).
 FP64_SHARE = Decimal("0.25")
 # Bytes/s of a PCIe lane, one direction, after line coding: 8b/10b up to generation 2, 128b/130b to 5, PAM4 flits in 6 (PCI-SIG).
 PCIE_LANE_BYTES = {1: 250 * 10**6, 2: 500 * 10**6, 3: 984615385, 4: 1969230769, 5: 3938461538, 6: 7877000000}
@@ -173,7 +173,7 @@ def _pcie(generation: Decimal | None, lanes: int | None) -> Pcie | None:
 
 
 def _supports(row: Row, target: Row | None, unit: Row | None, peaks: Mapping[str, int], link: Link | None) -> tuple[str, ...]:
-    """Features for `--supports`: the target's, without those whose execution units the chip is known to lack."""
+    """Return the features for `--supports`: the target's, without those whose execution units the chip is known to lack."""
     features = set(target["features"]) if target else set()
     if unit:
         features -= {

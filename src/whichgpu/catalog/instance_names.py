@@ -9,7 +9,7 @@ from whichgpu.catalog.host import Instance
 from whichgpu.catalog.store import Catalog
 from whichgpu.catalog.tables import Row
 
-# Naming scheme of each provider; the table `name_parts` has the meaning of each group.
+# Naming scheme of each provider as a regular expression; the table `name_parts` has the meaning of each of its groups.
 PATTERNS: dict[str, re.Pattern[str]] = {
     "aws": re.compile(
         r"(?P<series>[a-z]+(?:-[a-z]+)?)(?P<generation>\d)(?P<letters>[a-z]*)(?:-(?P<word>[a-z0-9]+))?\.(?P<size>[\w-]+)"
@@ -35,7 +35,7 @@ class NamePart:
 
 
 def explain_name(catalog: Catalog, row: Instance) -> tuple[NamePart, ...]:
-    """Parts of an instance's name in order; () if the provider has no known naming scheme."""
+    """Return the parts of an instance's name with their meaning, in order; () if the provider has no known naming scheme."""
     pattern = PATTERNS.get(row.provider)
     match = pattern.fullmatch(row.instance) if pattern else None
     if match is None:

@@ -33,12 +33,12 @@ class Model:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All names of the model; repositories also without their owner."""
+        """Return all names of the model; repositories also without their owner."""
         return model_names(self.id, self.name, self.aliases)
 
 
 def model_names(id: str, name: str, aliases: tuple[str, ...]) -> tuple[str, ...]:
-    """All names of a model, without duplicates.
+    """Return all names of a model, without duplicates.
 
     >>> model_names("phi-2", "Phi-2 2.7B", ("microsoft/phi-2",))
     ('phi-2', 'Phi-2 2.7B', 'microsoft/phi-2')

@@ -9,7 +9,7 @@ from typing import Literal
 TERMS = ("on-demand", "spot", "reserved-1y", "reserved-3y", "committed-1y", "committed-3y", "sustained", "owned")
 PAYMENTS = ("no-upfront", "partial-upfront", "all-upfront")
 INCLUDES = ("gpu+host", "gpu")
-STALE_DAYS = 30  # age above which a price is marked as stale (chosen)
+STALE_DAYS = 30  # Age in days above which a price is marked as stale (chosen).
 ANY_REGION = "any"  # Region of an offer that is the same in all regions or names none.
 Standing = Literal["list", "discounted", "contract", "owned"]
 
@@ -40,10 +40,10 @@ class Observation:
 
     @property
     def price_per_gpu(self) -> Decimal:
-        """Price per GPU hour."""
+        """Return the price per GPU hour."""
         return self.price / Decimal(str(self.gpus))
 
     @property
     def key(self) -> tuple[str, str, str, str, int | float, str, str | None, str]:
-        """Fields that identify the offer."""
+        """Return the fields that identify the offer."""
         return (self.provider, self.instance, self.region, self.gpu, self.gpus, self.term, self.payment, self.includes)

@@ -16,8 +16,8 @@ from whichgpu.catalog.tables import Row, record_of
 
 # US dollars per kWh of the cheapest industrial power (assumed): a lower rent would not pay for the electricity.
 POWER_PRICE = 0.03
-UNKNOWN_TDP_WATTS = 10.0  # Assumed if the maker states none: less than any accelerator of the catalog draws.
-HIGHEST_PRICE = 100.0  # US dollars per GPU hour; the highest on offer in 2026 is near 25
+UNKNOWN_TDP_WATTS = 10.0  # Watts assumed if the maker states none: less than any accelerator of the catalog draws.
+HIGHEST_PRICE = 100.0  # US dollars per GPU hour; the highest price on offer in 2026 is near 25.
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class PriceRow:
     recorded: str
 
     def observations(self) -> Iterator[Observation]:
-        """Yield one observation per region."""
+        """Yield one observation for each region of this price."""
         for region in self.regions:
             yield Observation(
                 self.provider,
@@ -111,7 +111,7 @@ class MeasuredLatency:
 
 
 def implausible_price(tdp_watts: float | None, dollars: float) -> str | None:
-    """Reason why a price in US dollars per GPU hour is implausible: `below-power` or `too-dear`; None if plausible.
+    """Return why a price in US dollars per GPU hour is implausible: `below-power` or `too-dear`; None if it is plausible.
 
     >>> implausible_price(700, 0.01), implausible_price(700, 6.88), implausible_price(None, 125_000), implausible_price(None, 0)
     ('below-power', None, 'too-dear', 'below-power')
@@ -142,12 +142,12 @@ class PackedPrices:
     rows: msgspec.Raw
 
     def decode(self) -> tuple[PriceRow, ...]:
-        """Decode the rows."""
+        """Decode the packed rows to price records."""
         return _decoder().decode(self.rows)
 
 
 def pack_prices(rows: Iterable[Row]) -> tuple[PackedPrices, ...]:
-    """Group filled rows by GPU, in table order."""
+    """Group filled rows by GPU and encode each group, in table order."""
     groups: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         groups[row["gpu"]].append(row)

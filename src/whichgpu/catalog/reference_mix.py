@@ -1,4 +1,4 @@
-"""Reference workloads that GPUs are ranked by if the user names none, one index per kind of work."""
+"""Reference workloads by which GPUs are ranked if the user names none; each kind of work has its own index."""
 
 from __future__ import annotations
 

@@ -34,12 +34,12 @@ class SchemaField:
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """Allowed values of a `choice:` column."""
+        """Return the allowed values of a `choice:` column."""
         return tuple(self.type.removeprefix("choice:").split("|")) if self.type.startswith("choice:") else ()
 
     @property
     def refers_to(self) -> str | None:
-        """Table that a `ref:` or `refs:` column refers to."""
+        """Return the table that a `ref:` or `refs:` column refers to, or None."""
         kind, _, table = self.type.partition(":")
         return table if kind in ("ref", "refs") else None
 
@@ -51,7 +51,7 @@ class SchemaField:
 
 @cache
 def schema() -> dict[str, dict[str, SchemaField]]:
-    """Fields by table and column; always the bundled schema, whatever data folder the user names."""
+    """Return the fields by table and column; always of the bundled schema, whatever data folder the user names."""
     _, rows = read_cells(DATA_DIR / "fields.csv")
     tables: dict[str, dict[str, SchemaField]] = {}
     for _, (table, column, type_, unit, required, meaning) in rows:
@@ -60,5 +60,5 @@ def schema() -> dict[str, dict[str, SchemaField]]:
 
 
 def key_of(table: str) -> tuple[str, ...]:
-    """Columns that together identify a row."""
+    """Return the columns that together identify a row."""
     return KEYS.get(table, ("id",))

@@ -1,4 +1,4 @@
-"""Filters and sorting of catalog rows."""
+"""Filtering and sorting of catalog rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from whichgpu.catalog.host import Instance, Region
 
 T = TypeVar("T")
 
-MAX_GPUS = 1_000_000  # largest count in a question (assumed)
+MAX_GPUS = 1_000_000  # Largest GPU count in a request (assumed).
 
 _CAPABILITY = re.compile(r"([0-9]{1,2})\.([0-9])(\+|(?:\.\.|-)([0-9]{1,2})\.([0-9]))?")
 
@@ -36,7 +36,7 @@ class GpuFilter:
     as_of: date | None = None
 
     def conditions(self) -> dict[str, Callable[[Gpu], bool]]:
-        """Test of each constraint that is set, by the name of its flag."""
+        """Return the test for each constraint that is set, by the name of its flag."""
         tests: dict[str, Callable[[Gpu], bool]] = {
             "vendor": lambda gpu: gpu.vendor == self.vendor,
             "arch": lambda gpu: gpu.architecture.lower() == (self.arch or "").lower(),
@@ -72,7 +72,7 @@ class InstanceFilter:
     as_of: date | None = None
 
     def conditions(self) -> dict[str, Callable[[Instance], bool]]:
-        """Test of each constraint that is set, by the name of its flag."""
+        """Return the test for each constraint that is set, by the name of its flag."""
         low, high = self.gpus or (0.0, 0.0)
         tests: dict[str, tuple[object, Callable[[Instance], bool]]] = {
             "provider": (self.provider, lambda row: row.provider == self.provider),
@@ -90,7 +90,7 @@ class InstanceFilter:
 
 
 def count_matching(rows: Sequence[T], conditions: Mapping[str, Callable[[T], bool]]) -> dict[str, int]:
-    """Count the rows that each constraint alone leaves, to explain an empty answer."""
+    """Count the rows that each constraint would leave by itself, to explain an empty answer."""
     return {name: sum(map(test, rows)) for name, test in conditions.items()}
 
 
@@ -112,7 +112,7 @@ def parse_capability(text: str) -> tuple[tuple[int, int], tuple[int, int]]:
 
 
 def parse_span(text: str) -> tuple[float, float]:
-    """Parse `8` or `1..8` to a range; below one, a share of a GPU.
+    """Parse `8` or `1..8` to a range of GPU counts; a number below one is a share of a GPU.
 
     >>> parse_span("1..8"), parse_span("0.5")
     ((1.0, 8.0), (0.5, 0.5))
@@ -132,7 +132,7 @@ def parse_span(text: str) -> tuple[float, float]:
 
 
 def check_supports(required: Sequence[str], gpus: Iterable[Gpu]) -> tuple[str, ...]:
-    """Return the features if some GPU has each of them; raise with the nearest ones otherwise."""
+    """Return the required features if each is supported by some GPU; raise with the nearest feature names otherwise."""
     all_features = sorted({feature for gpu in gpus for feature in gpu.supports})
     for feature in required:
         if feature not in all_features:
@@ -141,7 +141,7 @@ def check_supports(required: Sequence[str], gpus: Iterable[Gpu]) -> tuple[str, .
 
 
 def is_open(region: Region, day: date) -> bool:
-    """Whether a region was open on a day; without a known opening, from the day it was checked."""
+    """Whether a region was open on a day; if its opening is unknown, it counts as open from the day it was checked."""
     began = first_day(region.opened or region.checked) <= day
     return began and (region.closed is None or day <= last_day(region.closed))
 
@@ -162,7 +162,7 @@ def _sort_key(value: Any) -> Any:
 
 
 def sortable_fields(kind: type) -> tuple[str, ...]:
-    """Fields that rows of that kind can be sorted by."""
+    """Return the fields by which rows of that type can be sorted."""
     names = [
         field.name for field in fields(kind) if not any(word in str(field.type) for word in ("tuple", "Mapping", "Software"))
     ]
@@ -186,6 +186,6 @@ def _reader(name: str, kind: type) -> Callable[[Any], Any]:
 
 
 def is_listed(row: Instance, day: date) -> bool:
-    """Whether an instance was listed on a day; without a known first day, from the day it was checked."""
+    """Whether an instance was listed on a day; if its first day is unknown, from the day it was checked."""
     began = first_day(row.first_seen or row.checked) <= day
     return began and (row.last_seen is None or day <= last_day(row.last_seen))

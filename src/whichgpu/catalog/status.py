@@ -32,7 +32,7 @@ class CatalogStatus:
 
 
 def catalog_status(catalog: Catalog, bundled: bool) -> CatalogStatus:
-    """Read every table and summarise it."""
+    """Read every table and return its size, age and digest."""
     digest = hashlib.sha256()
     tables = []
     for name in schema():

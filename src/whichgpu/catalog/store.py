@@ -37,7 +37,7 @@ class RecordedRow(Protocol):
 
     @property
     def recorded(self) -> str:
-        """Day as an ISO date."""
+        """Return the day of recording as an ISO date."""
         ...
 
 
@@ -52,7 +52,7 @@ def _is_folder(path: Path) -> bool:
 
 
 def _table(name: str, kind: type[R], build: Callable[[Row], R] | None = None) -> Any:
-    """Property of a Catalog with all records of a table; without `build`, their fields are the columns."""
+    """Make a property of a Catalog that returns all records of a table; without `build`, their fields are the columns."""
     make = build or partial(record_of, kind)
 
     def read(catalog: Catalog) -> tuple[R, ...]:
@@ -86,7 +86,7 @@ class Catalog:
 
     @cached_property
     def gpus(self) -> tuple[Gpu, ...]:
-        """All variants, in table order."""
+        """Return all GPU variants, in table order."""
 
         def build() -> tuple[Gpu, ...]:
             targets, rates, quirks = ({row["id"]: row for row in self._rows(table)} for table in ("targets", "rates", "quirks"))
@@ -96,7 +96,7 @@ class Catalog:
 
     @cached_property
     def instances(self) -> tuple[Instance, ...]:
-        """All cloud instances and servers."""
+        """Return all cloud instances and servers."""
 
         def build() -> tuple[Instance, ...]:
             names = {gpu.id: gpu.name for gpu in self.gpus}
@@ -123,26 +123,26 @@ class Catalog:
 
     @cached_property
     def sources(self) -> dict[str, Source]:
-        """Sources by id."""
+        """Return the sources by id."""
         return {source.id: source for source in self._sources}
 
     @cached_property
     def name_parts(self) -> list[Row]:
-        """Meanings of the parts of instance names."""
+        """Return the meanings of the parts of instance names."""
         return self._rows("name_parts")
 
     @cached_property
     def gpu_by_id(self) -> dict[str, Gpu]:
-        """GPUs by id."""
+        """Return the GPUs by id."""
         return {gpu.id: gpu for gpu in self.gpus}
 
     def cited_sources(self, *groups: tuple[str, ...]) -> tuple[Source, ...]:
-        """Sources with these ids, without duplicates, in order of first mention."""
+        """Return the sources with these ids, without duplicates, in order of first mention."""
         ids = dict.fromkeys(id for group in groups for id in group)
         return tuple(self.sources[id] for id in ids if id in self.sources)
 
     def gpu_in(self, machine: Instance) -> Gpu:
-        """GPU of an instance."""
+        """Return the GPU of an instance."""
         gpu = self.gpu_by_id.get(machine.gpu)
         if gpu is None:
             detail = msg("finding.unknown-reference", id=machine.gpu, table="gpus")
@@ -153,7 +153,7 @@ class Catalog:
         return read_table(self.folder, table).trusted_rows()
 
     def _records(self, kind: type[R], tables: tuple[str, ...], build: Callable[[], tuple[R, ...]]) -> tuple[R, ...]:
-        """Records of a kind, from the disk cache if its tables are unchanged, without those recorded after `as_known`."""
+        """Return a table's records, without those recorded after `as_known`; from the disk cache if the tables are unchanged."""
         records = load_or_build(tables[0], kind, [path for table in tables for path in table_files(self.folder, table)], build)
         if self.as_known is None:
             return records

@@ -33,7 +33,7 @@ class Finding:
     detail: Message
 
 
-Fault = tuple[str, str, Message]  # check, column and detail of a finding about one row
+Fault = tuple[str, str, Message]  # Check, column and detail of a finding about one row.
 
 
 @dataclass(slots=True)
@@ -57,7 +57,7 @@ Tables = Mapping[str, Table]
 
 
 def table_findings(tables: Tables, name: str, faults: Callable[[Row], Iterable[Fault]]) -> list[Finding]:
-    """Findings for the faults of each row of a table."""
+    """Return the findings for the faults of each row of a table."""
     return [Finding(name, row_key(name, row), *fault) for row in tables[name].rows for fault in faults(row)]
 
 
@@ -73,12 +73,12 @@ def record_of(kind: type[T], row: Row, **computed: Any) -> T:
 
 
 def row_key(table: str, row: Row) -> str:
-    """Key of a row as text, such as `aws/p3.2xlarge`."""
+    """Return the key of a row as text, such as `aws/p3.2xlarge`."""
     return "/".join(_text(row.get(column)) for column in key_of(table))
 
 
 def table_files(folder: Path, name: str) -> list[Path]:
-    """Files a table is read from: one, or one per engine for the engines table."""
+    """Return the files that a table is read from: one, or one per engine for the engines table."""
     return record_files(folder) if name == ENGINES else [folder / f"{name}.csv"]
 
 
@@ -155,7 +155,7 @@ def _plain(cell: str) -> str:
 
 
 def _matching(pattern: str, convert: Callable[[str], Any] = str) -> Callable[[str], Any]:
-    """Parser of cells that match a regular expression as a whole."""
+    """Return a parser for cells that match a regular expression as a whole."""
     whole = re.compile(pattern)
 
     def read(cell: str) -> Any:
@@ -166,7 +166,7 @@ def _matching(pattern: str, convert: Callable[[str], Any] = str) -> Callable[[st
     return read
 
 
-_integer = _matching("[0-9]{1,13}", int)  # A larger one would not fit 64 bits once scaled to base units.
+_integer = _matching("[0-9]{1,13}", int)  # A larger integer would not fit into 64 bits once scaled to base units.
 
 
 def _date(cell: str) -> str:

@@ -1,4 +1,4 @@
-"""Constraints of a recommendation, as ids and numbers, and the order of its candidates."""
+"""Constraints of a recommendation, resolved to ids and numbers, and the default ranking of its candidates."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from whichgpu.price.run import RunSettings
 
 Rank = Literal["cost", "time", "value", "balanced"]
 RANKS: tuple[Rank, ...] = ("cost", "time", "value", "balanced")
-MAX_GPUS = 8.0  # of one replica by default (assumed)
-TIME_WEIGHT = 0.5  # balanced: half the time is worth 1.41 times the cost (assumed)
+MAX_GPUS = 8.0  # One replica has at most this many GPUs by default (assumed).
+TIME_WEIGHT = 0.5  # Weight of log time against log cost: halving the time justifies 1.41 times the cost (assumed).
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +54,11 @@ class Constraints:
 
     @property
     def span(self) -> tuple[float, float]:
-        """Fewest and most GPUs of a candidate."""
+        """Return the fewest and the most GPUs of a candidate."""
         return self.gpus or (0.0, MAX_GPUS)
 
     def order(self, serving: bool) -> Rank:
-        """Return the order of candidates; by cost if a rate or a deadline says which speed suffices."""
+        """Return the ranking to use; by cost if a request rate or a deadline already states the speed needed."""
         if self.rank:
             return self.rank
         return "cost" if serving or self.deadline is not None else "balanced"

@@ -1,1 +1,1 @@
-"""This machine's GPUs: what is here, what it is doing, what it costs to let it wait, and what holds a job back."""
+"""This machine's GPUs: what they are, their utilisation, the cost of idle time, and what slows a job down."""

@@ -1,4 +1,4 @@
-"""The system clock, with pauses that the Enter key ends at a terminal."""
+"""The system clock, with pauses that the user can end by the Enter key at a terminal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class SystemClock:
         return time.monotonic()
 
     def date(self) -> datetime:
-        """Date and time in UTC, since readings of several machines are compared."""
+        """Return date and time in UTC, since readings of several machines are compared."""
         return datetime.now(UTC)
 
     def pause(self, seconds: float) -> bool:
@@ -43,7 +43,7 @@ def _keyboard() -> int | None:
 
 
 def _in_front(descriptor: int) -> bool:
-    """Whether this process may read the terminal; one in the background would be stopped."""
+    """Whether this process may read the terminal; a background process would be stopped."""
     try:
         return os.tcgetpgrp(descriptor) == os.getpgrp()
     except (OSError, AttributeError):

@@ -1,4 +1,4 @@
-"""Small system files and vendor tools, which may be missing."""
+"""Reading of small system files and of vendor tools' output; both may be missing."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-MAX_FILE_BYTES = 64 << 10  # bytes read by default (assumed; files under /sys hold one page)
-TOOL_SECONDS = 20  # time limit of a vendor tool (assumed)
+MAX_FILE_BYTES = 64 << 10  # Bytes read by default (assumed; files under /sys hold one page).
+TOOL_SECONDS = 20  # Seconds that a vendor tool may take (assumed).
 
 Run = Callable[[Sequence[str]], str | None]
 _PAIR = re.compile(r"^(\w+)[ \t:]+(-?\d+)\b", re.MULTILINE)
 
 
 def read_text(path: Path, max_bytes: int = MAX_FILE_BYTES) -> str | None:
-    """Text of a file without surrounding whitespace; None if it is unreadable."""
+    """Return the text of a file without surrounding whitespace; None if it is unreadable."""
     try:
         with open(path, "rb") as file:
             return file.read(max_bytes).decode("utf-8", "replace").strip()
@@ -24,7 +24,7 @@ def read_text(path: Path, max_bytes: int = MAX_FILE_BYTES) -> str | None:
 
 
 def read_number(path: Path) -> int | None:
-    """Integer in a file, or None."""
+    """Return the integer in a file, or None."""
     text = read_text(path)
     try:
         return None if text is None else int(text)
@@ -33,7 +33,7 @@ def read_number(path: Path) -> int | None:
 
 
 def named_numbers(text: str) -> dict[str, int]:
-    """Numbers by name from lines such as `MemTotal:  1024 kB`.
+    """Return numbers by name from lines such as `MemTotal:  1024 kB`.
 
     >>> named_numbers("MemTotal:   1024 kB\\ngfx_target_version 90402\\n")
     {'MemTotal': 1024, 'gfx_target_version': 90402}
@@ -42,7 +42,7 @@ def named_numbers(text: str) -> dict[str, int]:
 
 
 def run_tool(command: Sequence[str]) -> str | None:
-    """Standard output of a program; None if it is missing or fails."""
+    """Return the standard output of a program; None if it is missing or fails."""
     try:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, timeout=TOOL_SECONDS, check=False, start_new_session=True

@@ -1,4 +1,4 @@
-"""Corrections of one GPU from a record's steps: ridge regression around the shipped calibration.
+"""Fit a GPU's own corrections to the steps of a record: ridge regression around the shipped calibration.
 
 Every multiplier has a Gaussian prior around 1; residuals are weighted as Student's t, so that a strange case does not pull.
 Ranges come from predicting each case by a fit without it.
@@ -30,21 +30,21 @@ from whichgpu.workload.spelling import fill_defaults, from_object
 if TYPE_CHECKING:
     Array = np.ndarray
 
-# Standard deviations of the priors, in log (assumed): hosts differ more than chips of one variant.
+# Standard deviations of the priors, of the logarithm (assumed): hosts differ more than chips of one variant.
 DEVICE_WIDTH, HOST_WIDTH = 0.15, 0.35
 EVERYTHING_SHARE = 0.7  # Prior width of the correction shared by all engines, relative to that of one engine.
-# Scale of the residuals in log, annealed from wide to narrow so that no case is treated as an outlier too early.
+# Scales of the residuals' logarithm, from wide to narrow, so that no case is treated as an outlier too early.
 ROW_SPREADS = (0.4, 0.1, 0.04)
-FREEDOM = 4.0  # degrees of freedom of Student's t
-ROUNDS = 25  # iterations at each scale
-LONGEST_STEP = 0.5  # largest change in log of one iteration
+FREEDOM = 4.0  # Degrees of freedom of Student's t.
+ROUNDS = 25  # Iterations at each scale.
+LONGEST_STEP = 0.5  # Largest change of a multiplier's logarithm in one iteration.
 # A step that takes more than this many times the shipped estimate is not used. The estimate of a GPU of which nothing was
 # measured is within 2.7 times in nine cases of ten, and power limits, thermal throttling or a slow host take a factor of two to
 # three more (assumed). Beyond their product something else was running on the GPU, or the record is wrong.
 SLOWEST_RATIO = 10.0
-FASTEST_FLOOR_SHARE = 0.95  # of the roofline minimum: clocks may exceed those of the stated peaks
-MIN_CASES_PER_KIND = 4  # a kind with fewer cases has the range of all kinds
-NINETY = 1.645  # Standard deviations that a 90% range of a normal distribution reaches on each side.
+FASTEST_FLOOR_SHARE = 0.95  # Smallest plausible share of the roofline minimum, since clocks may exceed those of the stated peaks.
+MIN_CASES_PER_KIND = 4  # Fewest cases of a kind; a kind with fewer gets the range of all kinds.
+NINETY = 1.645  # Standard deviations from the mean to each end of a normal distribution's 90% range.
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +73,14 @@ def example(step: StepResult, gpu: Gpu, catalog: Catalog) -> Example:
 
 
 def _known_shape(model: str | Mapping[str, Any], catalog: Catalog) -> Shape:
-    """Shape of a model in a record, which may name a built-in model or contain a config, but no file, repository or code."""
+    """Return the shape of a model in a record, which may name a built-in model or contain a config, but no file or repository."""
     if isinstance(model, str) and not model.startswith("mlp:") and built_in(model, catalog) is None:
         raise unknown_model(model, catalog)
     return find_model(model, catalog, None)
 
 
 def shipped_seconds(one: Example, calibration: Calibration) -> float:
-    """Seconds of a step by the shipped calibration, without own corrections."""
+    """Return the seconds of a step by the shipped calibration, without the user's own corrections."""
     design = _Design([replace(one, seconds=1.0)], calibration)  # The measured time is not used and may be zero.
     return float(np.exp(design.predict(np.zeros(len(design.places)))[0][0]))
 
@@ -124,7 +124,7 @@ class _Design:
                     continue
                 for group in correction_groups(one.setting.engine, one.setting.task):
                     if group == ALL_STEPS and term not in DEVICE_TERMS:
-                        continue  # Launch overhead of one engine says nothing about another.
+                        continue  # The launch overhead of one engine says nothing about another.
                     entries.append((row, column, self.places.setdefault((group, term), len(self.places))))
         self.acts = np.zeros((len(examples), len(TERMS), len(self.places)))
         for row, column, place in entries:
@@ -133,7 +133,7 @@ class _Design:
         self.widths = np.array(widths) * [EVERYTHING_SHARE if group == ALL_STEPS else 1.0 for group, _ in self.places]
 
     def predict(self, theta: Array) -> tuple[Array, Array]:
-        """Log seconds, and their derivatives by each multiplier."""
+        """Return the logarithm of each step's predicted seconds, and its derivative by each multiplier."""
         count = len(DEVICE_TERMS)
         corrected = self.terms * np.exp(self.acts @ theta)
         free = np.ones_like(corrected)
@@ -152,7 +152,7 @@ class _Design:
         return np.log(total), np.einsum("rt,rtp->rp", slopes / total[:, None], self.acts)
 
     def fit(self, weights: Array) -> Array:
-        """Fit by Gauss-Newton with limited step lengths."""
+        """Return the fitted logarithms of the multipliers (Gauss-Newton with limited steps); `weights` has one per case."""
         theta = np.zeros(len(self.places))
         for spread in ROW_SPREADS:
             for _ in range(ROUNDS):
@@ -171,8 +171,8 @@ class _Design:
         return np.asarray(move * min(1.0, LONGEST_STEP / max(float(np.abs(move).max()), 1e-12)))
 
     def spreads(self) -> dict[str, float]:
-        """Half-widths of 90% ranges in log, by kind and for all, from leave-one-out errors."""
-        weights = 1.0 - np.eye(len(self.actual))  # each row leaves out its own case
+        """Return the half-widths of 90% ranges in log, by kind and for all cases, from leave-one-out errors."""
+        weights = 1.0 - np.eye(len(self.actual))  # Each row of weights leaves out one case.
         off = np.array([self.actual[row] - self.predict(self.fit(weights[row]))[0][row] for row in range(len(self.actual))])
         half_widths = {ANY_STEP: _spread(off)}
         for kind in sorted(set(self.kinds)):
@@ -183,6 +183,6 @@ class _Design:
 
 
 def _spread(off: Array) -> float:
-    """Half-width of the 90% range of errors, widened for fewer than ten of them."""
+    """Return the half-width of the 90% range of errors in log, widened for fewer than ten of them."""
     few = 1.0 + 2.0 / max(1, len(off))
     return round(max(MIN_LOG_HALF_WIDTH, NINETY * few * float(np.sqrt(np.mean(off**2)))), 4)

@@ -1,4 +1,4 @@
-"""The host: processor, memory, container limits and system, without anything that identifies it."""
+"""Properties of the host: processor, memory, container limits and system, without anything that identifies it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from whichgpu.measure.files import Run, named_numbers, read_number, read_text, run_tool
 
 KIB = 1024  # bytes
-UNLIMITED = 1 << 60  # cgroup v1 writes "no limit" as a number near 2^63
+UNLIMITED = 1 << 60  # Limits above this count as none: cgroup v1 writes "no limit" as a number near 2^63.
 _CONTAINER = re.compile(r"docker|kubepods|containerd|libpod|lxc|/ecs/|garden|buildkit")
 _KERNEL = re.compile(r"[0-9]+(?:\.[0-9]+)*")
 
@@ -69,13 +69,13 @@ def read_host(root: Path = Path("/"), environ: Mapping[str, str] | None = None, 
 
 
 def usable_cores(host: Host) -> float | None:
-    """Number of threads that this process can use."""
+    """Return the number of threads that this process can use."""
     limits = [number for number in (host.threads_allowed, host.cpu_limit, host.threads) if number]
     return min(limits, default=None)
 
 
 def _processor(root: Path, run: Run) -> tuple[str | None, int | None, int | None]:
-    """The processor's name, its cores and its threads."""
+    """Return the processor's name, its cores and its threads."""
     text = read_text(root / "proc/cpuinfo", max_bytes=1 << 22)
     if text is None:
         name = run(("sysctl", "-n", "machdep.cpu.brand_string")) if sys.platform == "darwin" else None
@@ -103,7 +103,7 @@ def _system(root: Path) -> str:
 
 
 def _groups(root: Path, controller: str) -> list[Path]:
-    """Folders of this process's control groups (v1 or v2), innermost first."""
+    """Return the folders of this process's control groups (v1 or v2), innermost first."""
     folders: list[Path] = []
     for line in (read_text(root / "proc/self/cgroup") or "0::/").splitlines():
         _, _, rest = line.partition(":")

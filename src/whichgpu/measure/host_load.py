@@ -12,9 +12,9 @@ from pathlib import Path
 
 from whichgpu.measure.files import read_text
 
-MAX_THREADS = 512  # threads read per program (assumed; bounds the cost of a reading)
-READINGS_PER_SEARCH = 10  # readings between two searches for the processes
-COMPUTE_DEVICES = ("/dev/nvidia-uvm", "/dev/kfd", "/dev/dxg")  # opened by programs that compute, not by monitors
+MAX_THREADS = 512  # Threads read per program (assumed; bounds the cost of a reading).
+READINGS_PER_SEARCH = 10  # Readings between two searches for processes on the GPUs (assumed).
+COMPUTE_DEVICES = ("/dev/nvidia-uvm", "/dev/kfd", "/dev/dxg")  # Device files that programs open to compute, but monitors do not.
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class LoadReader:
         self._tick = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 
     def read(self) -> HostLoad | None:
-        """Load since the last call; None at the first one and without /proc."""
+        """Return the load since the last call; None at the first call and without /proc."""
         last, self._last = self._last, self._counts()
         if last is None or self._last is None or self._last.at <= last.at:
             return None
@@ -79,13 +79,13 @@ class LoadReader:
         return _Counts(self._now(), sum(ticks[:3]) + sum(ticks[5:7]), ticks[4], threads, workers)
 
     def _find_programs(self) -> Iterator[str]:
-        """Programs on the GPUs: those the driver lists, else those with its device files open."""
+        """Yield the ids of programs on the GPUs: those the driver lists, else those with its device files open."""
         listed_ids = [str(id) for id in self._driver_processes() if id != os.getpid()]
         program_ids = [id for id in listed_ids if self._drives(id) is not False and (self._proc / id).exists()]
         if not program_ids:
             program_ids = [id for id in self._ids() if id != str(os.getpid()) and self._drives(id)]
         parents = {id: self._stat(self._proc / id)[1] for id in program_ids}
-        yield from (id for id in program_ids if parents[id] not in parents)  # A forked data loader inherits its parent's files.
+        yield from (id for id in program_ids if parents[id] not in parents)  # A forked data loader has its parent's open files.
 
     def _ids(self) -> list[str]:
         try:
@@ -94,7 +94,7 @@ class LoadReader:
             return []
 
     def _drives(self, id: str) -> bool | None:
-        """Whether a process computes on a GPU; None if its files are not readable."""
+        """Whether a process computes on a GPU; None if its open files are not readable."""
         try:
             with os.scandir(self._proc / id / "fd") as entries:
                 return any(_target(entry.path).startswith(COMPUTE_DEVICES) for entry in entries)
@@ -104,7 +104,7 @@ class LoadReader:
             return False
 
     def _children(self) -> Iterator[tuple[str, int]]:
-        """Descendants of the programs, with their ticks."""
+        """Yield the ids of the programs' descendants, with the clock ticks of processor time they used."""
         stats = {id: self._stat(self._proc / id) for id in self._ids()}
         below: dict[str, list[str]] = {}
         for id, (_, parent) in stats.items():
@@ -124,7 +124,7 @@ class LoadReader:
             yield f"{folder.parent.name}/{name}", self._stat(folder / name)[0]
 
     def _stat(self, folder: Path) -> tuple[int, str]:
-        """Ticks used and the parent's id; the process name before them may contain spaces and brackets."""
+        """Return clock ticks used and the parent's id; the process name before them may contain spaces and brackets."""
         cells = (read_text(folder / "stat") or "").rpartition(")")[2].split()
         if len(cells) < 13 or not (cells[11].isdigit() and cells[12].isdigit()):
             return 0, ""

@@ -1,4 +1,4 @@
-"""The idle rule: warn after a limit, then count down and run a command if one is given.
+"""The idle rule: warn after a time limit, then count down and run the user's command if one is given.
 
 Time counts toward the limit only between readings that show all GPUs waiting. A reading that shows one at work starts
 the count anew and stops a countdown; a reading that failed does neither, and nothing is ever run upon it.
@@ -34,7 +34,7 @@ class IdleState:
 def advance_idle_rule(
     watch: IdleState, rule: IdleRule, seconds: float, idle: bool | None, cancelled: bool = False
 ) -> tuple[IdleState, tuple[IdleEvent, ...]]:
-    """Return the state after `seconds` and a reading, and the events."""
+    """Return the rule's state after `seconds` more and a reading, and the events to report."""
     if watch.done:
         return watch, ()
     if cancelled and watch.left is not None:

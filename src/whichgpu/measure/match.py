@@ -1,4 +1,4 @@
-"""Match of a detected GPU to a catalog variant: by name, then by instruction set and memory size."""
+"""Match a detected GPU to its catalog variant: by name, then by instruction set and memory size."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
 from whichgpu.measure.drivers.card import Card
 
-# Memory the driver reports over the marketed size: ECC on GDDR takes 1/16, reserves more. Sizes of one family differ by more.
+# Driver-reported over marketed memory: ECC on GDDR takes 1/16, reserves more. Sizes within a family differ by more.
 MIN_MEMORY_SHARE, MAX_MEMORY_SHARE = 0.87, 1.02
-SHARED_MEMORY = "apple"  # The catalog has the largest size sold; a machine may have less.
+SHARED_MEMORY = "apple"  # Memory is shared; the catalog has the largest size sold, and a machine may have less.
 _SLICE = re.compile(r"\s+MIG\s+\d+g\.\d+gb.*$", re.IGNORECASE)
 _VIRTUAL = re.compile(r"^(?:NVIDIA\s+)?(?:GRID\s+)?(\S+)-\d+(?:-\d+)?[QCAB]$")
 _PACKAGE_MARK = re.compile(r"\b(?:VF|OAM)\b")
@@ -42,7 +42,7 @@ def match_card(card: Card, catalog: Catalog) -> VariantMatch:
     if len(variants) > 1:
         return _ambiguous(card, variants)
     doubt = _doubt(card, variants[0])
-    if doubt is not None and not _is_part(card):  # The catalog lacks the variant of that name.
+    if doubt is not None and not _is_part(card):  # A contradiction means that the catalog lacks the variant of that name.
         return VariantMatch(None, None, (variants[0].id,), doubt)
     return _matched(variants[0], doubt)
 
@@ -62,7 +62,7 @@ def matched_gpu(match: VariantMatch, catalog: Catalog) -> Gpu | None:
 
 
 def _by_name(card: Card, catalog: Catalog) -> tuple[Gpu, ...]:
-    """Variants with the driver's name; if the only one has another memory size, those of its family with this size."""
+    """Return variants with the driver's name; if the only one has another memory size, those of its family with this size."""
     name = _PACKAGE_MARK.sub("", _SLICE.sub("", card.name)).strip()
     virtual = _VIRTUAL.match(name)
     variants = gpus_named(catalog, virtual[1] if virtual else name, loosely=False)
@@ -106,7 +106,7 @@ def _has_memory(gpu: Gpu, size: int | None) -> bool:
 
 
 def _doubt(card: Card, gpu: Gpu) -> Message | None:
-    """Message if the instruction set or memory size contradicts the name."""
+    """Return a message if the instruction set or memory size contradicts the name; None otherwise."""
     if _same_target(card, (gpu,)) and _same_memory(card, (gpu,)):
         return None
     id = "match.other-memory" if _same_target(card, (gpu,)) else "match.other-target"

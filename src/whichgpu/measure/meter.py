@@ -15,13 +15,13 @@ from whichgpu.base.messages import msg
 from whichgpu.base.money import Money, parse_money
 from whichgpu.measure.drivers.card import Sample
 
-IDLE_PERCENT = 5  # utilisation up to which a GPU counts as idle: a desktop or a monitor causes a few percent
-HOURS_A_MONTH = 730  # as clouds bill
+IDLE_PERCENT = 5  # Utilisation in percent up to which a GPU counts as idle: a desktop or a monitor causes a few percent.
+HOURS_A_MONTH = 730  # Hours that clouds bill for a month.
 CENT = Decimal("0.0001")
 
 
 def parse_price(text: str) -> Money:
-    """Parse the machine's price per hour.
+    """Parse the machine's price per hour or month, and return it per hour; raise if no period is given.
 
     >>> str(parse_price("2usd/h")), str(parse_price("730 eur/month"))
     ('2 USD', '1.0000 EUR')
@@ -69,7 +69,7 @@ def is_idle(sample: Sample) -> bool | None:
 
 
 def all_idle(samples: Sequence[Sample]) -> bool | None:
-    """Whether all GPUs are idle: False if one works, None if that is unknown."""
+    """Whether all GPUs are idle: False if one is busy, None if that is unknown."""
     states = [is_idle(sample) for sample in samples]
     if False in states:
         return False
@@ -77,7 +77,7 @@ def all_idle(samples: Sequence[Sample]) -> bool | None:
 
 
 def add_usage(tally: UsageTotals, seconds: float, samples: Sequence[Sample], trusted: bool = True) -> UsageTotals:
-    """Return the totals after `seconds` more in the state of these samples.
+    """Return the totals after `seconds` more of GPUs in the state of these samples.
 
     Money runs by the clock. Idle time, load and energy count only where the reading is `trusted` to stand for those seconds.
     """
@@ -106,7 +106,7 @@ def add_usage(tally: UsageTotals, seconds: float, samples: Sequence[Sample], tru
 
 
 def make_bill(tally: UsageTotals, price: Money | None) -> Bill:
-    """Return the bill for the totals."""
+    """Return cost and energy so far, and their idle parts, from the totals."""
     known_seconds = sum(tally.known_seconds)
     return Bill(
         seconds=tally.seconds,

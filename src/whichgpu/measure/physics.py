@@ -1,4 +1,4 @@
-"""Plausibility of a record: no rate above the chip's peak or bandwidth, no invalid time, no unknown GPU."""
+"""Plausibility checks of a record: no rate above the chip's peak or bandwidth, no invalid time, no unknown GPU."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from whichgpu.measure.bench.case import PEAK_KINDS, operator_work
 from whichgpu.measure.fit import FASTEST_FLOOR_SHARE, SLOWEST_RATIO, Example, example, shipped_seconds
 from whichgpu.measure.record import MicroResult, Record, StepResult
 
-ABOVE_PEAK = 1.05  # clocks may exceed those of the stated peak
+ABOVE_PEAK = 1.05  # Tolerance above the stated peak, since clocks may exceed those it is stated for.
 # An operator slower than this many times its time at the chip's peak or bandwidth, and than the allowance for launching it, is
 # not believed: awkward shapes reach a tenth of the peak, and a throttled chip a tenth of that (assumed).
 SLOWEST_OPERATOR_RATIO = 100.0
-LAUNCH_ALLOWANCE = 1e-3  # seconds
+LAUNCH_ALLOWANCE = 1e-3  # Seconds allowed for launching an operator (assumed).
 EARLIEST_RECORD = date(2015, 1, 1)
-MAX_SIZE = 1 << 48  # of a dimension, or in bytes
-MAX_CASES = 500  # cases of one record (assumed; a full measurement has about a hundred)
-MAX_STEP_SECONDS = 3600.0  # of one step
+MAX_SIZE = 1 << 48  # Largest dimension or number of bytes of a case (assumed).
+MAX_CASES = 500  # Cases of one record (assumed; a full measurement has about a hundred).
+MAX_STEP_SECONDS = 3600.0  # Longest plausible step in seconds (assumed).
 MEMORY_KINDS = ("copy", "read")
 BOUNDS = {"temperature_celsius": (-60, 150), "sm_clock_hz": (0, 20 * 10**9), "power_watts": (0, 5000)}
 
@@ -35,12 +35,12 @@ Ask = Callable[[StepResult, Gpu, Catalog], Example]
 def find_problems(
     record: Record, catalog: Catalog, today: date, ask: Ask = example, calibration: Calibration | None = None
 ) -> tuple[Message, ...]:
-    """Implausible entries of a record as messages; empty if there are none."""
+    """Return messages about implausible entries of a record; empty if there are none."""
     return tuple(_problems(record, catalog, today, ask, calibration or load_calibration()))
 
 
 def peak_share(result_kind: str, dtype: str, rate: float, gpu: Gpu) -> float | None:
-    """Rate as a share of the chip's peak or bandwidth; None if that is unknown."""
+    """Return a rate as a share of the chip's peak or bandwidth; None if that is unknown."""
     nominal = gpu.memory_bandwidth if result_kind in MEMORY_KINDS else None
     if result_kind in PEAK_KINDS:
         nominal = gpu.peaks.get(dtype)
@@ -118,7 +118,7 @@ def _rate(micro: MicroResult, gpu: Gpu) -> Iterator[Message]:
 
 
 def _bounds(place: int, step: StepResult, gpu: Gpu, floor: float, expected: float) -> Iterator[Message]:
-    """Messages if a step is faster than the roofline or slower than any plausible state of the GPU."""
+    """Yield messages if a step is faster than the roofline or slower than any plausible state of the GPU."""
     if 0 < step.seconds < FASTEST_FLOOR_SHARE * floor:
         yield msg("record.below-floor", case=step.id[:80], seconds=significant(step.seconds), least=significant(floor))
     if not step.seconds <= SLOWEST_RATIO * expected:

@@ -61,7 +61,7 @@ class StepResult:
 
     @property
     def inside(self) -> bool | None:
-        """Whether the measured time lies in the predicted range."""
+        """Whether the measured time lies within the predicted range; None if there is no prediction."""
         return None if self.predicted is None else self.predicted.low <= self.seconds <= self.predicted.high
 
 
@@ -101,7 +101,7 @@ class Record:
 
     @property
     def source(self) -> str:
-        """Source id that figures cite."""
+        """Return the source id that figures based on this record cite."""
         return f"measured-{self.where.gpu}-{self.made[:10]}-{self.digest[:8]}"
 
 
@@ -111,7 +111,7 @@ def with_digest(record: Record) -> Record:
 
 
 def digest_of(document: Mapping[str, Any]) -> str:
-    """SHA-256 of a document without its digest and fit."""
+    """Return the SHA-256 of a document without its digest and fit."""
     content = {name: value for name, value in document.items() if name not in ("digest", "fitted")}
     return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
@@ -161,7 +161,7 @@ def step_result(measured: MeasuredCase, case: StepCase, predicted: PredictedTime
 
 
 def stamp(moment: datetime) -> str:
-    """UTC time to the second."""
+    """Format a UTC time to the second."""
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

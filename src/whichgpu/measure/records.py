@@ -1,4 +1,4 @@
-"""The user's folder of records: own and imported ones."""
+"""The user's folder of measurement records: own and imported ones."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from whichgpu.estimate.time.calibration import Calibration
 from whichgpu.estimate.time.own_corrections import OwnCorrections, calibration_version
 from whichgpu.measure.record import FittedCorrections, Record, from_json, redacted, to_json, with_digest
 
-MAX_RECORD_BYTES = 2 << 20  # Larger files are refused (assumed; a record takes under 100 KiB).
+MAX_RECORD_BYTES = 2 << 20  # Larger files are rejected (assumed; a record takes under 100 KiB).
 OWN, IMPORTED = "own", "imported"
 _ODD = re.compile(r"[^0-9A-Za-z.-]+")
 
 
 def records_folder() -> Path | None:
-    """Folder of records; None if there is no home directory."""
+    """Return the folder of records; None if there is no home directory."""
     folder = user_folder("XDG_DATA_HOME", ".local/share")
     return folder / "whichgpu" / "records" if folder else None
 
 
 def save_record(record: Record, kind: str = OWN, folder: Path | None = None) -> Path:
-    """Write a record into the user's folder, atomically."""
+    """Write a record to the user's folder, atomically."""
     folder = folder or records_folder()
     if folder is None:
         raise DataError("cannot-write", msg("error.record-no-folder"), msg("hint.data-folder"))
@@ -89,7 +89,7 @@ def import_record(path: Path, catalog: Catalog, calibration: Calibration, today:
 
 
 def own_calibrations(catalog: Catalog, calibration: Calibration, folder: Path | None = None) -> dict[str, OwnCorrections]:
-    """Corrections by GPU from the newest own record, else the newest imported one; unreadable files are skipped."""
+    """Return corrections by GPU, from the newest own record or else the newest imported one; unreadable files are skipped."""
     folder = folder or records_folder()
     corrections: dict[str, OwnCorrections] = {}
     for kind in (OWN, IMPORTED):
@@ -102,7 +102,7 @@ def own_calibrations(catalog: Catalog, calibration: Calibration, folder: Path | 
                 if current.fitted is not None and current.fitted.kinds:  # At least one step was plausible.
                     corrections[record.where.gpu] = own_calibration(current, kind)
                 if current is not record:
-                    with suppress(UsageError, DataError):  # A read-only folder only means fitting again next time.
+                    with suppress(UsageError, DataError):  # If the folder is read-only, the record is fitted again next time.
                         save_record(current, kind, folder)
     return corrections
 

@@ -1,4 +1,4 @@
-"""Installed frameworks by their metadata; none is imported, since importing could fail or allocate GPU memory."""
+"""Versions of installed frameworks from their metadata; none is imported, since that could fail or allocate GPU memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from whichgpu.measure.files import read_text
 
-# Names of distributions in package indexes.
+# Names of the packages to look for.
 PACKAGES = (
     "torch torchvision torchaudio pytorch-triton triton tensorflow tensorflow-macos tensorflow-metal jax jaxlib flax mxnet "
     "cupy-cuda11x cupy-cuda12x cupy-cuda13x numba numba-cuda mlx vllm sglang tensorrt tensorrt-llm llama-cpp-python onnxruntime "
@@ -20,7 +20,7 @@ PACKAGES = (
     "sentence-transformers flash-attn flash-attn-3 flashinfer-python xformers bitsandbytes transformer-engine apex ray numpy "
     "jax-cuda12-plugin jax-cuda13-plugin nvidia-cudnn-cu11 nvidia-cudnn-cu12 nvidia-cudnn-cu13 nvidia-nccl-cu12 nvidia-nccl-cu13"
 ).split()
-# Variables that limit visible GPUs; their values are private.
+# Environment variables that limit visible GPUs; their values are private and not stored.
 VISIBILITY = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
 _ASSIGNED = re.compile(r"^(cuda|hip)\s*(?::[^=\n]+)?=\s*['\"]([0-9][0-9.]*)[^'\"]*['\"]", re.MULTILINE)
 _VERSION = re.compile(r"[0-9]+\.[0-9]+(?:\.[0-9]+)?")
@@ -67,7 +67,7 @@ def _installed(name: str, version: Callable[[str], str]) -> str | None:
 
 
 def _torch_file() -> Path:
-    """PyTorch's version file; find_spec of a top-level package imports nothing."""
+    """Return the path of PyTorch's version file; find_spec of a top-level package imports nothing."""
     try:
         spec = find_spec("torch")
     except (ImportError, ValueError):

@@ -1,4 +1,4 @@
-"""The watch loop: read the GPUs, add up, diagnose, wait. The caller provides clock and probe."""
+"""The watch loop: read the GPUs, add to the totals, diagnose, wait. The caller provides clock and probe."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from whichgpu.measure.idle import IdleRule, IdleState, advance_idle_rule
 from whichgpu.measure.meter import Bill, UsageTotals, add_usage, all_idle, make_bill
 from whichgpu.measure.report.diagnose import Bottleneck, find_bottlenecks
 
-WINDOW = 30  # readings that a diagnosis uses
-LONGEST_RETRY = 30.0  # most seconds between attempts while the driver does not answer
-COUNTDOWN_TICK = 1.0  # seconds between readings in a countdown
+WINDOW = 30  # Readings that a diagnosis uses.
+LONGEST_RETRY = 30.0  # Longest pause in seconds between attempts while the driver does not answer.
+COUNTDOWN_TICK = 1.0  # Seconds between readings during a countdown.
 
 
 class Clock(Protocol):
     """Clock of the watch loop."""
 
     def now(self) -> float:
-        """Monotonic seconds."""
+        """Return monotonic seconds."""
 
     def date(self) -> datetime:
-        """Date and time with time zone."""
+        """Return date and time with time zone."""
 
     def pause(self, seconds: float) -> bool:
         """Wait; return whether the user cancelled meanwhile."""
@@ -99,7 +99,7 @@ def watch_gpus(
 
 
 def _pause(settings: WatchSettings, idle: IdleState, failures: int, started: float, now: float) -> float:
-    """Seconds until the next reading: fewer in a countdown, more while the driver does not answer."""
+    """Return the seconds until the next reading: fewer in a countdown, more while the driver does not answer."""
     pause = min(settings.every, COUNTDOWN_TICK) if idle.left is not None else settings.every
     if failures > 1:
         pause = max(pause, min(LONGEST_RETRY, settings.every * 2 ** min(failures - 1, 10)))
@@ -111,7 +111,7 @@ def _pause(settings: WatchSettings, idle: IdleState, failures: int, started: flo
 def _read(
     probe: Probe, last_samples: tuple[Sample, ...], traffic: bool, answering: bool
 ) -> tuple[tuple[Sample, ...] | None, list[WatchEvent]]:
-    """A reading, or None if the driver does not answer, with the events since the last."""
+    """Return a reading (None if the driver does not answer) and the events since the last one."""
     try:
         samples = probe.samples(traffic)
     except DriverUnavailable:
@@ -127,7 +127,7 @@ def _read(
 
 
 def _merged(last_samples: tuple[Sample, ...], samples: tuple[Sample, ...]) -> tuple[Sample, ...]:
-    """New samples; a lost GPU keeps its last known sample, marked as lost."""
+    """Return the new samples; a lost GPU keeps its last known sample, marked as lost."""
     before = {sample.index: sample for sample in last_samples}
     return tuple(
         replace(before[sample.index], lost=True) if sample.lost and sample.index in before else sample for sample in samples

@@ -1,1 +1,1 @@
-"""Command line, Python functions, pages, REST and charts. Nothing is computed here: answers come from `whichgpu.api`."""
+"""Command line, Python functions, web pages, REST and charts. Nothing is computed here: answers come from `whichgpu.api`."""

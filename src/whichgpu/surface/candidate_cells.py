@@ -1,4 +1,4 @@
-"""Candidates of a recommendation as text: the cells of their table, and each in a few words."""
+"""Text of a recommendation's candidates: the cells of their table, and a summary of each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from whichgpu.decide.answer.explain import gpu_count_label
 from whichgpu.decide.answer.recommend_answer import RecommendAnswer
 from whichgpu.decide.candidate import Candidate, Cost
 
-MIN_UNIT_COST = Decimal("0.001")  # smaller costs per unit are left out
+MIN_UNIT_COST = Decimal("0.001")  # Smaller costs per unit, in the answer's currency, are not displayed.
 # Columns of the table by the kind of question; for purchases `price` replaces machine and term.
 COLUMNS = {
     "run": ("gpus", "machine", "term", "time", "speed", "cost"),
@@ -28,7 +28,7 @@ def money_text(cost: Money | Cost) -> str:
 
 
 def cost_parts(prefix: str, parts: Mapping[str, Money | Cost]) -> tuple[Message, ...]:
-    """Name and cost of each part of a bill; `prefix` begins the message ids of the names."""
+    """Return a message with name and cost for each part of a bill; `prefix` begins the message ids of the names."""
     return tuple(
         msg("recommend.cost-line", name=msg(f"{prefix}{name}"), cost=format_amount(part.amount), currency=part.currency)
         for name, part in parts.items()
@@ -36,12 +36,12 @@ def cost_parts(prefix: str, parts: Mapping[str, Money | Cost]) -> tuple[Message,
 
 
 def user_wait(one: Candidate) -> Figure:
-    """Seconds a user of a service waits: between tokens, else for the first token, else for the step."""
+    """Return the seconds that a user of a service waits: between tokens, else for the first token, else for the step."""
     return one.tpot or one.ttft or one.time
 
 
 def columns(answer: RecommendAnswer) -> tuple[str, ...]:
-    """Names of the table's columns."""
+    """Return the names of the table's columns."""
     names: tuple[str, ...] = COLUMNS[answer.kind]
     if answer.answer.purchase is not None:
         names = (names[0], "price", *names[3:])
@@ -49,7 +49,7 @@ def columns(answer: RecommendAnswer) -> tuple[str, ...]:
 
 
 def candidate_cell(name: str, one: Candidate, text: Callable[..., str], best: Candidate) -> str:
-    """One cell of a candidate's row; `best` is the recommended candidate."""
+    """Return one cell of a candidate's row as text; `best` is the recommended candidate."""
     if name == "term":
         age = text("recommend.cell-old", n=one.price_age_days) if _shows_price_age(one, best) else ""
         return text("list.separator").join(filter(None, (one.region, text(f"term.{one.term}"), age)))
@@ -57,7 +57,7 @@ def candidate_cell(name: str, one: Candidate, text: Callable[..., str], best: Ca
 
 
 def _shows_price_age(one: Candidate, best: Candidate) -> bool:
-    """Whether a row states its price's age: stale, and either a spot price or older than the answer's own."""
+    """Whether a row states the age of its price: it is stale, and either a spot price or older than that of the answer."""
     return one.price_stale and one.term != "owned" and (one.term == "spot" or one.price_age_days > best.price_age_days)
 
 
@@ -67,7 +67,7 @@ def _machine(one: Candidate) -> str:
 
 
 def _wait(one: Candidate) -> str:
-    """Time between tokens and to the first token, or for the whole answer."""
+    """Return the time between tokens and to the first token as text, or the time of the whole response."""
     first = format_seconds(one.ttft.value) if one.ttft else ""
     return f"{format_seconds(one.tpot.value)} / {first}" if one.tpot else first
 
@@ -93,7 +93,7 @@ CELLS: dict[str, Callable[[Candidate], str]] = {
 
 
 def unit_costs(one: Candidate) -> tuple[Message, ...]:
-    """Costs of a million tokens, a thousand samples and an epoch."""
+    """Return messages with the cost of a million tokens, a thousand samples and an epoch."""
     tokens = "output-tokens" if one.throughput.unit.startswith("output") else "tokens"
     samples = "denoising-steps" if one.throughput.unit.startswith("denoising") else "samples"
     costs = {tokens: one.cost_per_million_tokens, samples: one.cost_per_thousand_samples, "epoch": one.cost_per_epoch}

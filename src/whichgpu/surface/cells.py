@@ -1,4 +1,4 @@
-"""Table cells, headings and columns: the ending of a field's name decides its unit, so that new fields need nothing here."""
+"""Table cells, headings and columns: the ending of a field's name decides its unit, so that new fields need no code here."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from whichgpu.base.names import unknown_word
 from whichgpu.base.numerals import Numeral
 from whichgpu.base.units import GB, format_bandwidth, format_flops, format_memory, significant
 
-SENTENCES = ("quirks", "what", "note", "city")  # fields with translated sentences or names
+SENTENCES = ("quirks", "what", "note", "city")  # Fields whose text has translations.
 
 
 def cell_text(name: str, value: Cell, language: Language) -> str:
-    """Write a value with its unit; empty where there is none."""
+    """Write a value with its unit; return an empty text for None."""
     if value is None or value == "":
         return ""
     last = name.rpartition(".")[2]
@@ -61,7 +61,7 @@ def _sentences(cell: str) -> list[str]:
 
 
 def heading(name: str, language: Language) -> str:
-    """Heading of a field in the reader's language; its own name where there is none."""
+    """Return the heading of a field in the reader's language; without one, the field's name."""
     id = f"field.{name}"
     return language.text(id) if id in language else name
 
@@ -92,19 +92,19 @@ def _by_heading(text: str, fields: Sequence[str], language: Language) -> str:
 
 
 def _bare(title: str) -> str:
-    """Letters and digits of a heading, without case."""
+    """Return the letters and digits of a heading, casefolded, for comparison."""
     return "".join(letter for letter in title.casefold() if letter.isalnum() or letter == "+")
 
 
 def flat_rows(values: Sequence[object], exact: bool = True) -> list[dict[str, Cell]]:
-    """Flatten rows to one common set of columns."""
+    """Flatten rows to dicts with one common set of columns."""
     rows = [flat(value, exact) for value in values]
     names = list(dict.fromkeys(name for row in rows for name in row))
     return [{name: row.get(name) for name in names} for row in rows]
 
 
 def chosen_columns(columns: str | None, rows: list[dict[str, Cell]], default: Sequence[str], language: Language) -> list[str]:
-    """Columns to show: the default ones, all, or those the user names (`peaks` means all of `peaks.*`)."""
+    """Return the columns to display: the default ones, all, or those the user names (`peaks` means all of `peaks.*`)."""
     fields = list(rows[0]) if rows else []
     if columns is None:
         return [name for name in default if name in fields] or fields

@@ -1,4 +1,4 @@
-"""Answers as JSON documents: messages in the reader's language, bytes as whole numbers, field names as everywhere."""
+"""Conversion of answers to JSON documents: messages in the reader's language, bytes as integers, unchanged field names."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ def document(value: object, language: Language) -> Any:
 
 
 def without_blanks(reply: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    """Drop those of the named fields that have no value."""
+    """Return the document without those of the named fields that have no value."""
     return {name: value for name, value in reply.items() if name not in names or value is not None}
 
 
 def error_body(error: WhichGpuError, language: Language) -> dict[str, Any]:
-    """Body that every error has: kind, message, hint, choices."""
+    """Return the body that every error has: kind, message, hint, choices."""
     hint = language.render(error.hint) if error.hint else None
     return {"kind": error.kind, "message": language.render(error.message), "hint": hint, "choices": list(error.choices)}
 
 
 def error_document(error: WhichGpuError, language: Language) -> dict[str, Any]:
-    """Reply to a request that failed; `rejected` and `relaxation` where it was valid but nothing matched."""
+    """Return the reply to a failed request; it has `rejected` and `relaxation` if the request was valid but nothing matched."""
     reply: dict[str, Any] = {"ok": False, "error": error_body(error, language)}
     if isinstance(error, NoAnswer) and error.rejected is not None:
         reply |= {"rejected": dict(error.rejected), "relaxation": error.relaxation}

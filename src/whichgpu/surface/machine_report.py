@@ -1,4 +1,4 @@
-"""A report on this machine as text: labelled facts of host and GPUs, findings and verdicts as sentences."""
+"""Text of a report on this machine: labelled facts of host and GPUs, findings and verdicts as sentences."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from whichgpu.measure.report.doctor import DetectedGpu, Report
 from whichgpu.measure.report.finding import DoctorFinding
 
 Fact = tuple[str, str]
-SHOWN_FEATURES = frozenset(  # features that decide how a GPU is used
+SHOWN_FEATURES = frozenset(  # Features that decide how a GPU is used.
     "fp64 tf32 fp16 bf16 fp8 fp6 fp4 int8 int4 tensor-cores flash-attention flash-attention-3 flash-attention-4 sparsity "
     "nvlink mig ecc pytorch".split()
 )
 
 
 def host_facts(report: Report, language: Language) -> list[Fact]:
-    """Labelled facts of the machine and its software."""
+    """Return labelled facts of the machine and its software."""
     host, software, text = report.host, report.software, language.text
     around = [text("doctor.container", name=host.container)] if host.container else []
     around += [text(f"doctor.virtual.{host.virtual}")] if host.virtual else []
@@ -44,7 +44,7 @@ def host_facts(report: Report, language: Language) -> list[Fact]:
 
 
 def card_facts(detected: DetectedGpu, language: Language) -> list[Fact]:
-    """Labelled facts of one GPU."""
+    """Return labelled facts of one GPU."""
     card, match, now, text = detected.card, detected.match, detected.card.now, language.text
     api = "ROCm" if card.vendor == "amd" else "CUDA"
     facts = {
@@ -74,7 +74,7 @@ def card_facts(detected: DetectedGpu, language: Language) -> list[Fact]:
 
 
 def finding_rows(findings: Sequence[DoctorFinding], language: Language) -> list[tuple[str, str, str]]:
-    """Findings as rows: where, severity, sentence with advice; one shared by several GPUs appears once."""
+    """Return findings as rows: where, severity, sentence with advice; a finding about several GPUs appears once."""
     grouped: dict[tuple[str, str], list[int]] = {}
     for one in findings:
         key = (one.level, f"{language.render(one.what)} {language.render(one.advice)}")
@@ -85,7 +85,7 @@ def finding_rows(findings: Sequence[DoctorFinding], language: Language) -> list[
 
 
 def verdict_words(verdict: Bottleneck, language: Language) -> str:
-    """A verdict and its evidence."""
+    """Return a verdict and its evidence as text."""
     what = language.render(verdict.what)
     if not verdict.sure:
         what = language.text("diagnose.likely", what=what)
@@ -93,7 +93,7 @@ def verdict_words(verdict: Bottleneck, language: Language) -> str:
 
 
 def gpu_label(gpus: Sequence[int], language: Language) -> str:
-    """Name GPUs by index: `GPU 0`, `GPU 0, 2`, `GPU 0–7`; the machine where there are none."""
+    """Return a label of GPUs by index (`GPU 0`, `GPU 0, 2`, `GPU 0–7`), or of the machine if there are none."""
     if not gpus:
         return language.text("doctor.machine")
     first, last = min(gpus), max(gpus)
@@ -102,7 +102,7 @@ def gpu_label(gpus: Sequence[int], language: Language) -> str:
 
 
 def pcie_words(link: PcieLink | None) -> str | None:
-    """Present and highest PCIe link: `4.0 x16 / 5.0 x16`."""
+    """Return the current and the highest PCIe link as text: `4.0 x16 / 5.0 x16`."""
     if link is None:
         return None
     now, best = _link_text(link.generation, link.width), _link_text(link.generation_max, link.width_max)

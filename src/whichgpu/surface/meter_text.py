@@ -1,4 +1,4 @@
-"""GPU readings as text: a status line, a block for a terminal, or cells of a table."""
+"""Text of GPU readings: a status line, a block for a terminal, or cells of a table."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def money_text(money: Money) -> str:
 
 
 def status_line(reading: WatchReading, language: Language) -> str:
-    """All GPUs, the bill and the main verdicts on one line."""
+    """Return all GPUs, the bill and the main verdicts on one line."""
     alive = [sample for sample in reading.gpus if not sample.lost]
     head = f"GPU {reading.gpus[0].index}" if len(reading.gpus) == 1 else language.text("watch.gpus", n=len(reading.gpus))
     parts = [head, *_summed(alive)]
@@ -53,21 +53,21 @@ def status_line(reading: WatchReading, language: Language) -> str:
 
 
 def bill_words(bill: Bill, language: Language) -> str:
-    """Money spent so far and the idle part of it."""
+    """Return the money spent so far and its idle part as text."""
     if bill.money is None or bill.idle_money is None:
         return ""
     return language.text("watch.bill", money=money_text(bill.money), idle=money_text(bill.idle_money))
 
 
 def idle_words(reading: WatchReading, language: Language) -> str:
-    """Idle time of all GPUs, or the countdown."""
+    """Return the idle time of all GPUs, or the remaining countdown, as text."""
     if reading.countdown_seconds is not None:
         return language.text("watch.counting", seconds=f"{reading.countdown_seconds:.0f}")
     return language.text("watch.idle-for", time=duration_text(reading.idle_seconds)) if reading.idle_seconds >= 1 else ""
 
 
 def block_lines(reading: WatchReading, names: Sequence[str], language: Language, limit: float | None, width: int) -> list[str]:
-    """Lines no wider than the terminal, so that they can be redrawn."""
+    """Return lines no wider than the terminal, so that they can be redrawn."""
     text = language.text
     header = [text(f"watch.column.{name}") for name in ("gpu", "load", "memory", "power", "temperature", "clock", "note")]
     rows = [header, *(_row(sample, names, language) for sample in reading.gpus)]
@@ -88,7 +88,7 @@ def block_lines(reading: WatchReading, names: Sequence[str], language: Language,
 
 
 def reading_cells(reading: WatchReading, sample: Sample, name: str) -> dict[str, Cell]:
-    """A GPU's reading as a table row, in base units."""
+    """Return a GPU's reading as a table row, in base units."""
     bill = reading.bill
     return {
         "time": reading.time,
@@ -131,7 +131,7 @@ def _row(sample: Sample, names: Sequence[str], language: Language) -> list[str]:
 
 
 def _summed(samples: Sequence[Sample]) -> list[str]:
-    """Mean load, total memory and total power."""
+    """Return mean utilisation, total memory and total power as text."""
     loads = [sample.utilisation_percent for sample in samples if sample.utilisation_percent is not None]
     powers = [sample.power_watts for sample in samples if sample.power_watts is not None]
     parts = [f"{sum(loads) / len(loads):.0f}%" if loads else "–%", _memory(samples)]

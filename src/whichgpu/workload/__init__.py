@@ -1,1 +1,1 @@
-"""Workloads: a task on a model, its shape and its layout."""
+"""Workloads: a task on a model, its shape (batch and sequence lengths) and its parallel layout."""

@@ -1,4 +1,4 @@
-"""A warning about sequences beyond a model's context length."""
+"""Warning about sequences longer than a model's context length."""
 
 from __future__ import annotations
 

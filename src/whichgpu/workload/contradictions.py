@@ -9,12 +9,12 @@ from whichgpu.base.messages import msg
 from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.workload import Workload
 
-LENGTHS = ("epochs", "steps", "tokens")  # each says by itself how long a run is
+LENGTHS = ("epochs", "steps", "tokens")  # Each of these fields alone states how long a training run is.
 ADAPTERS = ("lora_rank", "qlora")
 
 
 def contradiction(workload: Workload, user_fields: Collection[str], spell: Callable[[str], str]) -> UsageError | None:
-    """Error of fields that exclude each other, or None; `spell` writes a field's name as the user does."""
+    """Return an error if fields exclude each other, else None; `spell` writes a field's name as the user does."""
     lengths = [name for name in LENGTHS if name in user_fields]
     if len(lengths) > 1:
         names = tuple(spell(name) for name in lengths)
@@ -40,7 +40,7 @@ def check_output_tokens(workload: Workload, shape: Shape) -> None:
 
 
 def check_expert_parallel(workload: Workload, shape: Shape) -> None:
-    """Raise for expert parallelism of a dense model, or of a degree that divides neither ranks nor experts.
+    """Raise for expert parallelism of a dense model, or of a degree that does not divide the ranks and the experts.
 
     Experts spread over all ranks of a stage in inference, over the data-parallel ones in training.
     """

@@ -1,4 +1,4 @@
-"""Defaults of a workload by task and kind of model."""
+"""Default values of a workload's fields, by task and kind of model."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from whichgpu.workload.training_defaults import with_default_batch
 from whichgpu.workload.workload import FIELDS, KINDS, Parallel, Workload
 
 SEQ_IN, SEQ_OUT = 2048, 256
-LORA_RANK = 16  # with --qlora and no rank
-SMALLEST_IMAGE = 28  # pixels, as MNIST has: of smaller ones nothing is left where networks halve them again and again
+LORA_RANK = 16  # LoRA rank used if --qlora is given without a rank (assumed).
+SMALLEST_IMAGE = 28  # Smallest image side in pixels (MNIST's); networks that halve images repeatedly cannot take a smaller one.
 # Traced models whose recipes use AdamW rather than SGD with momentum (attention, diffusion, ConvNeXt).
 ADAMW = re.compile(
     r"vit|deit|swin|convnext|clip|siglip|unet|dit|flux|stable|sdxl|sd3|beit|mixer|coat|cait|xcit|maxvit|eva|dino|former", re.I
@@ -34,10 +34,10 @@ def fill_defaults(workload: Workload, shape: Shape, user_fields: Collection[str]
     precision = workload.precision or _precision(workload, shape)
     engine = workload.engine or _engine(workload, shape)
     if (precision, engine) == ("mxfp4", "llama.cpp"):
-        precision = "mxfp4_moe"  # the name llama.cpp gives its file of a model published in mxfp4
+        precision = "mxfp4_moe"  # llama.cpp calls its file type of a model published in mxfp4 by this name.
     filled = replace(workload, precision=precision).with_defaults(
         engine=engine,
-        batch=(workload.micro_batch or 1) * workload.parallel.dp,  # one sequence or sample for each replica
+        batch=(workload.micro_batch or 1) * workload.parallel.dp,  # One micro-batch for each replica.
         attention=engine_record(engine, workload.year).attention if shape.is_transformer else None,
     )
     if isinstance(shape, Transformer):
@@ -53,7 +53,7 @@ def fill_defaults(workload: Workload, shape: Shape, user_fields: Collection[str]
 
 
 def chooses_batch(workload: Workload, user_fields: Collection[str]) -> bool:
-    """Whether the concurrency of a request is to be chosen: offline inference of which the user gave no batch."""
+    """Whether the batch size is to be chosen for the user: in offline inference for which no batch was given."""
     return workload.traits.offline and not {"batch", "micro_batch"} & set(user_fields)
 
 
@@ -85,14 +85,14 @@ def validate_workload(workload: Workload, shape: Shape) -> None:
 
 
 def _divides(workload: Workload, split: int) -> bool:
-    """Whether a batch is made of micro-batches on so many ranks and passes; passes follow where no accumulation is given."""
+    """Whether a batch divides into micro-batches over `split` ranks and passes; without accumulation, passes are derived."""
     batch, micro = workload.batch or 0, workload.micro_batch or 1
     follows = workload.training and workload.accumulation == 1
     return batch % (micro * split) == 0 and batch > 0 if follows else batch == micro * split
 
 
 def _refuse_small_images(workload: Workload, shape: Shape) -> None:
-    """An image is at least a patch, and what networks halve again and again is at least so large."""
+    """Raise if an image is smaller than one patch, or than a convolutional network can halve repeatedly."""
     min_side = shape.patches.size if shape.patches else SMALLEST_IMAGE if shape.reads_images else 0
     if workload.image is not None and workload.image < min_side:
         values = {"image": workload.image, "model": shape.name, "least": min_side}
@@ -100,7 +100,7 @@ def _refuse_small_images(workload: Workload, shape: Shape) -> None:
 
 
 def echo(workload: Workload, user_fields: Collection[str]) -> dict[str, Any]:
-    """Every field with its value, and under `defaults` the names of those the user did not give."""
+    """Return every field with its value; `defaults` lists the names of those the user did not give."""
     values = {name: getattr(workload, name) for name in FIELDS}
     written = {name: None if value is None else KINDS[name].write(value) for name, value in values.items()}
     return written | {"defaults": [name for name in FIELDS if values[name] is not None and name not in user_fields]}
@@ -119,7 +119,7 @@ def _precision(workload: Workload, shape: Shape) -> str:
 
 
 def _named_in(path: str) -> str | None:
-    """The type a GGUF file's name ends in: …-Q4_K_M.gguf."""
+    """Return the quantisation type that a GGUF file's name ends in (…-Q4_K_M.gguf), or None."""
     stem = path.lower().removesuffix(".gguf")
     names = sorted((*GGUF_PRECISIONS, "bf16", "mxfp4"), key=len, reverse=True)
     return next((name for name in names if stem.endswith(name)), None)
@@ -134,7 +134,7 @@ def _engine(workload: Workload, shape: Shape) -> str:
 
 
 def _sequences(workload: Workload, shape: Transformer) -> Workload:
-    """2048 tokens in and 256 out, or what the model's context leaves."""
+    """Fill in sequence lengths: 2048 input and 256 output tokens, or fewer if the model's context is shorter."""
     limit = shape.max_context or SEQ_IN + SEQ_OUT
     if workload.generating and shape.is_generative:
         workload = workload.with_defaults(seq_out=min(SEQ_OUT, max(1, limit // 4)))
@@ -143,7 +143,7 @@ def _sequences(workload: Workload, shape: Transformer) -> Workload:
 
 
 def _patched(workload: Workload, patches: Patches) -> Workload:
-    """An image's patches are its tokens."""
+    """Fill in the image size, and as input length the number of patches of that image."""
     workload = workload.with_defaults(image=patches.image)
     return workload.with_defaults(seq_in=replace(patches, image=workload.image or patches.image).tokens)
 
@@ -155,7 +155,7 @@ def _optimizer(shape: Shape) -> str:
 
 
 def _laid_out(workload: Workload, shape: Shape) -> Workload:
-    """GPUs and layout made to agree: as many GPUs as the layout takes, or a plain layout for the GPUs there are."""
+    """Make GPU count and layout agree: as many GPUs as the layout needs, or a default layout for the GPUs given."""
     layout, gpus = workload.parallel, workload.gpus
     used = layout.dp * layout.tp * layout.pp * layout.cp
     if used > 1 and gpus == 1:
@@ -181,14 +181,14 @@ def _laid_out(workload: Workload, shape: Shape) -> Workload:
 
 
 def _layers(shape: Shape) -> int | None:
-    """Layers that stages can be made of, where they are known."""
+    """Return how many layers pipeline stages can be made of; None if unknown."""
     if isinstance(shape, Mlp):
         return len(shape.units) - 1
     return shape.layers + shape.encoder_layers if isinstance(shape, Transformer) else None
 
 
 def _refuse_empty_parts(workload: Workload) -> None:
-    """Context parallelism gives every GPU a part of the sequence, of at least a token."""
+    """Raise if context parallelism would leave a GPU without a token of the sequence."""
     cp, tokens = workload.parallel.cp, workload.seq_in or 1
     if cp > tokens:
         message = msg("error.context-parallel", cp=cp, tokens=tokens)
@@ -196,7 +196,7 @@ def _refuse_empty_parts(workload: Workload) -> None:
 
 
 def _plain_layout(workload: Workload, shape: Shape) -> Parallel:
-    """Language models: shards of everything when training (ZeRO 3), of the weights when serving (TP). Others: copies."""
+    """Default layout: ZeRO 3 to train a language model, tensor parallel to run one, data-parallel replicas for other models."""
     layout, gpus = workload.parallel, workload.gpus
     if workload.training or not isinstance(shape, Transformer):
         sharded = workload.training and shape.is_transformer and layout.zero == 0

@@ -1,4 +1,4 @@
-"""Diffusion models, of which one denoising step is estimated rather than an image: notes and validation."""
+"""Diffusion models: estimates are of one denoising step, not of a whole image; the notes and validation that follow from this."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from whichgpu.base.messages import Message, msg
 from whichgpu.workload.shapes import Shape, TracedShape
 from whichgpu.workload.workload import Workload
 
-TASKS_OF_STEPS = ("forward", "batch")  # tasks a denoiser supports
+TASKS_OF_STEPS = ("forward", "batch")  # Tasks that can be estimated for a denoiser.
 
 
 def denoiser(shape: Shape) -> str:
-    """The kind of denoising network a model is (unet, transformer); empty where it is none."""
+    """Return the kind of a model's denoising network (unet, transformer); empty if the model is not a denoiser."""
     return shape.denoiser if isinstance(shape, TracedShape) else ""
 
 
 def counts_steps(workload: Workload, shape: Shape) -> bool:
-    """Whether what a request gets done is counted in denoising steps: a denoiser that is run, not trained."""
+    """Whether throughput is counted in denoising steps: for a denoiser in inference, not in training."""
     return bool(denoiser(shape)) and not workload.training
 
 
@@ -28,7 +28,7 @@ def denoiser_note(workload: Workload, shape: Shape) -> tuple[Message, ...]:
 
 
 def check_not_denoiser(model: str, shape: Shape) -> None:
-    """Raise for a denoiser: a request is a picture, and how many steps and passes it takes is not modelled."""
+    """Raise for a denoiser: a request would be an image, and its number of steps and passes is not modelled."""
     kind, hint = denoiser(shape), msg("hint.denoiser-rate", model=model)
     if kind == "unet":
         raise UsageError("not-a-pipeline", msg("error.denoiser-unet-rate", model=model), hint, TASKS_OF_STEPS)
@@ -37,6 +37,6 @@ def check_not_denoiser(model: str, shape: Shape) -> None:
 
 
 def check_request_rate(workload: Workload, shape: Shape) -> None:
-    """Raise where a rate of requests is given for a denoiser."""
+    """Raise if a request rate is given for a denoiser."""
     if workload.rate is not None:
         check_not_denoiser(shape.name, shape)

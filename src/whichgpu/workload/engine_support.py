@@ -1,4 +1,4 @@
-"""Engine support of a request: an error if the engine cannot run it, a warning if support is uncertain."""
+"""Whether an engine can run a request: an error if it cannot, a warning if that is uncertain."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from whichgpu.workload.workload import Workload
 def check_engine(
     workload: Workload, shape: Shape, gpu: Gpu | None, engines: Sequence[Engine], user_fields: Collection[str] = ()
 ) -> tuple[Message, ...]:
-    """Warnings about the engine; raise if the user named one that cannot run the workload."""
+    """Return warnings about the engine; raise if the user named one that cannot run the workload."""
     engine = next((engine for engine in engines if engine.id == workload.engine), None)
     if engine is None:
         return ()

@@ -33,7 +33,7 @@ class Word(SingleValue):
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The words allowed."""
+        """Return the words that are allowed."""
         return self.words
 
     def read(self, value: Any) -> str:
@@ -135,7 +135,7 @@ class Layout(SingleValue):
         return ",".join(f"{name}={self.kind_of(name).write_text(getattr(value, name))}" for name in self._part_texts(value))
 
     def _part_texts(self, value: Parallel) -> list[str]:
-        """Degrees always; how they are run where it is not as usual."""
+        """Return the layout fields to write: all parallel degrees, and rarely used fields only if they are not the default."""
         plain = Parallel()
         return [name for name in LAYOUT_FIELDS if name not in UNUSUAL or getattr(value, name) != getattr(plain, name)]
 

@@ -1,4 +1,4 @@
-"""Share of a model on one GPU of a layout: fewer heads, layers, tokens and states.
+"""The part of a model that one GPU holds under a parallel layout: its heads, layers, tokens and optimizer states.
 
 Tensor parallelism cuts heads, MLP widths and the vocabulary (arXiv 1909.08053); expert parallelism cuts the experts; pipeline
 parallelism cuts the layers; context parallelism cuts the sequence; ZeRO cuts optimizer states, gradients and weights over the
@@ -15,7 +15,7 @@ from whichgpu.workload.workload import Parallel
 
 
 def tensor_share(shape: Transformer, parallel: Parallel) -> Transformer:
-    """The model as one tensor- and expert-parallel rank sees it; key-value heads are replicated rather than cut below one."""
+    """Return the model's shape on one tensor- and expert-parallel rank; KV heads are replicated if there are fewer than ranks."""
     tp, ep = parallel.tp, parallel.ep
     if tp == 1 and ep == 1:
         return shape
@@ -61,14 +61,14 @@ def expert_shards(parallel: Parallel) -> int:
 
 
 def stage_layers(layers: int, stages: int, stage: int) -> range:
-    """Layers of a pipeline stage: as even as can be, the first stages taking what is left over."""
+    """Return the layer indexes of one pipeline stage; if they do not divide evenly, the first stages have one more."""
     share, rest = divmod(layers, stages)
     start = stage * share + min(stage, rest)
     return range(start, start + share + (stage < rest))
 
 
 def in_flight_micro_batches(parallel: Parallel, accumulation: int, stage: int) -> int:
-    """Micro-batches whose activations a stage holds at once under 1F1B (arXiv 2104.04473)."""
+    """Return how many micro-batches' activations a pipeline stage holds at once under the 1F1B schedule (arXiv 2104.04473)."""
     return max(1, min(parallel.pp - stage, accumulation))
 
 

@@ -1,4 +1,4 @@
-"""Find the shape of a model by a built-in name, a file, a repository, or the sizes of a perceptron."""
+"""Find the shape of a model from a built-in name, a file, a Hugging Face repository, or the layer sizes of an MLP."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SUFFIXES = (".json", ".gguf", ".safetensors")
 INDEX = "model.safetensors.index.json"
 TRACED = ("python:", "torchvision:", "timm:")
 MAX_UNITS, MAX_LAYERS = 10**7, 64
-MAX_NAME_CHARACTERS = 4096  # of a name or a path (PATH_MAX on Linux)
+MAX_NAME_CHARACTERS = 4096  # Longest name or path accepted (PATH_MAX on Linux).
 
 _SIZES = re.compile(r"\d{1,9}(?:[x×]\d{1,9})*")
 
@@ -34,7 +34,7 @@ Tracer = Callable[[str], Shape | None]
 
 
 def find_model(model: str | Mapping[str, Any], catalog: Catalog, trace: Tracer | None = None) -> Shape:
-    """Shape of a model by name, file or config; errors say what would work."""
+    """Return the shape of a model from its name, file or config; errors list what would be valid."""
     if isinstance(model, Mapping):
         return shape_from_config(model, own_name(model))
     name = model.strip()
@@ -63,7 +63,7 @@ def find_model(model: str | Mapping[str, Any], catalog: Catalog, trace: Tracer |
 
 
 def parse_mlp(text: str) -> Mlp:
-    """A perceptron by its layers' units, inputs first.
+    """Return an MLP's shape from the number of units of each layer, inputs first.
 
     >>> parse_mlp("mlp:784x2048x10").units
     (784, 2048, 10)
@@ -77,7 +77,7 @@ def parse_mlp(text: str) -> Mlp:
 
 
 def own_name(config: Mapping[str, Any]) -> str:
-    """Name of a model given as a config: the one it carries, else its type."""
+    """Return the name of a model given as a config: the one it states, else its model type."""
     for key in ("_name_or_path", "name", "model_type"):
         if isinstance(config.get(key), str) and config[key]:
             return printable(config[key])
@@ -85,7 +85,7 @@ def own_name(config: Mapping[str, Any]) -> str:
 
 
 def built_in(name: str, catalog: Catalog) -> Model | None:
-    """The built-in model of a name; an error where it means several."""
+    """Return the built-in model of a name, or None; raise if the name means several."""
     key = model_key(name)
     exact = [model for model in catalog.models if name in model.names]
     matches = exact or [model for model in catalog.models if key and key in map(model_key, model.names)]
@@ -97,7 +97,7 @@ def built_in(name: str, catalog: Catalog) -> Model | None:
 
 
 def unknown_model(name: str, catalog: Catalog) -> UnknownName:
-    """Error for an unknown model name, with the nearest known names."""
+    """Return the error for an unknown model name, with the nearest known names."""
     owners = {alias: model.id for model in catalog.models for alias in model.names}
     near = tuple(dict.fromkeys(owners[alias] for alias in nearest(name, owners, max_count=8)))[:5]
     if near:
@@ -117,11 +117,11 @@ def _traced(name: str, trace: Tracer | None) -> Shape:
 
 
 def _from_file(path: Path) -> Shape:
-    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):  # a pipe would be waited for without end
+    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):  # Reading a pipe could block forever.
         raise UsageError("file-unreadable", msg("error.no-plain-file", path=str(path)), msg("hint.model"))
     suffix = path.suffix.lower()
     if suffix == ".gguf":
-        from whichgpu.workload.model_files.gguf import read_gguf  # readers of files are loaded when a file is named
+        from whichgpu.workload.model_files.gguf import read_gguf  # The file readers are imported only if a file is named.
 
         return read_gguf(path)[0]
     if suffix == ".json" and not path.name.endswith(".safetensors.index.json"):
@@ -150,5 +150,5 @@ def _from_folder(path: Path) -> Shape:
 
 
 def _name_of(path: Path) -> str:
-    """A config's model is called like its folder; a file of another name like itself."""
+    """Return the name of a model read from a file: its folder's if the file is config.json, else the file's own."""
     return path.absolute().parent.name or path.stem if path.name == "config.json" else path.stem

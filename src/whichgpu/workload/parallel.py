@@ -1,4 +1,4 @@
-"""How work is split over GPUs."""
+"""Parallel layout: the degrees by which work is split over GPUs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parameters of a model, counted exactly from its shape."""
+"""Exact parameter counts of a model from its shape."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Parameters:
 
 
 def count_parameters(shape: Shape) -> Parameters:
-    """Count by kind of shape.
+    """Return the parameter counts of a model of any kind of shape.
 
     >>> count_parameters(Mlp("", (9000, 4000, 4000, 32))).total
     52136032
@@ -41,7 +41,7 @@ def count_parameters(shape: Shape) -> Parameters:
 
 
 def mixture_layers(shape: Transformer) -> int:
-    """Layers whose MLP is a mixture of experts."""
+    """Return the number of layers whose MLP is an MoE."""
     if shape.experts is None:
         return 0
     dense, every = min(shape.experts.dense_layers, shape.layers), shape.experts.every
@@ -125,7 +125,7 @@ def _attention_bias(shape: Transformer) -> int:
 
 
 def _inner_norms(shape: Transformer) -> int:
-    """Parameters of the normalisations inside attention: of queries and keys, or of MLA's latents."""
+    """Return the parameters of the norms inside attention: of queries and keys, or of MLA's compressed vectors."""
     if shape.mla is not None:
         return shape.mla.q_rank + shape.mla.kv_rank
     return 2 * shape.head_dim if shape.qk_norm else 0
@@ -145,7 +145,7 @@ def _mixture(shape: Transformer) -> tuple[int, int, int, int]:
 def _embedding(shape: Transformer) -> int:
     width = shape.embedding or shape.hidden
     tokens = shape.vocab * width
-    projections = 2 * shape.embedding * shape.hidden  # in and out again (OPT-350M)
+    projections = 2 * shape.embedding * shape.hidden  # OPT-350M projects its embeddings to the hidden size and back.
     tables = (shape.positions + shape.token_types) * shape.hidden
     if shape.patches is None:
         return tokens + projections + tables
@@ -172,12 +172,12 @@ def _dlrm(shape: Dlrm) -> Parameters:
     towers = [_perceptron(shape.bottom), _perceptron((shape.interaction, *shape.top))]
     embedding = shape.embedding_dim * sum(shape.tables)
     dense = sum(tower.total for tower in towers)
-    looked_up = shape.embedding_dim * len(shape.tables)  # one row of each table a sample
+    looked_up = shape.embedding_dim * len(shape.tables)  # Each sample looks up one row of each table.
     return Parameters(embedding + dense, looked_up + dense, embedding, linear=sum(tower.linear for tower in towers))
 
 
 def _traced(shape: TracedShape) -> Parameters:
-    from whichgpu.workload.tables import load_table  # the tables are large; most questions need none
+    from whichgpu.workload.tables import load_table  # Imported here, since the tables are large and most requests need none.
 
     count = load_table(shape.table, shape.image or None).parameters
     return Parameters(count, count, linear=count)

@@ -1,4 +1,4 @@
-"""Precisions: what each stores, computes in and is called (`data/precisions.csv`), and GGUF's tensor types."""
+"""Precisions: how each stores weights, which type it computes in and its names (`data/precisions.csv`); GGUF's tensor types."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class WeightBlock:
     bytes: int
 
     def size(self, weights: int) -> int:
-        """Bytes of that many weights, in whole blocks."""
+        """Return the bytes of that many weights, in whole blocks."""
         return -(-weights // self.weights) * self.bytes
 
     @property
     def bits(self) -> float:
-        """Bits of one weight."""
+        """Return the average bits of one weight, scales included."""
         return 8 * self.bytes / self.weights
 
 
@@ -68,12 +68,12 @@ class Precision:
 
     @property
     def operand_bytes(self) -> float:
-        """Bytes of a product's quantised input."""
+        """Return the bytes per element of a GEMM's quantised input."""
         return self.block.bytes / self.block.weights if self.block and self.operand_unit else 1.0
 
     @property
     def wanted_peak(self) -> str | None:
-        """Rate a GPU must have for it to pay; None where any GPU will do."""
+        """Return the dtype for which a GPU needs a peak rate to benefit from this precision; None if any GPU does."""
         own = self.unit if self.is_trained and self.unit != "fp32" else None
         return self.operand_unit or own
 
@@ -94,7 +94,7 @@ PRECISION_SYNONYMS = {word: row["name"] for row in _ROWS if row["synonyms"] for 
 
 
 def trace_of(precision: str | None) -> str:
-    """The traced precision that allocates like this one: fp32, amp or bf16; fp32 where none is given."""
+    """Return the traced precision (fp32, amp or bf16) whose allocations are the same as this one's; fp32 for None."""
     return PRECISION_BY_NAME[precision or "fp32"].trace or "bf16"
 
 
@@ -110,6 +110,6 @@ class TensorType:
 
 @cache
 def tensor_types() -> Mapping[str, TensorType]:
-    """GGUF's tensor types by name."""
+    """Return GGUF's tensor types by name."""
     rows = data_rows(FOLDER / "tensor_types.csv")
     return {row["name"]: parse_record(TensorType, row, block=_block(row, "block")) for row in rows}

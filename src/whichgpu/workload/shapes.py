@@ -1,4 +1,4 @@
-"""Shapes of models: the numbers that decide their parameters, operators and memory. Built by the readers in this room."""
+"""Shapes of models: the sizes that determine parameters, operators and memory. The other modules of this package build them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Experts:
 
     @property
     def per_rank(self) -> int:
-        """Experts on the fullest expert-parallel rank."""
+        """Return the number of experts on the expert-parallel rank with the most of them."""
         return -(-self.count // self.ranks)
 
 
@@ -50,7 +50,7 @@ class Patches:
 
     @property
     def tokens(self) -> int:
-        """Tokens of one image."""
+        """Return the number of tokens that one image becomes."""
         return (self.image // self.size) ** 2 + self.extra
 
 
@@ -67,22 +67,22 @@ class ModelShape:
 
     @property
     def is_language_model(self) -> bool:
-        """Whether it reads or writes tokens of text."""
+        """Whether the model processes tokens of text."""
         return self.is_transformer and self.patches is None
 
     @property
     def is_generative(self) -> bool:
-        """Whether it produces text token by token."""
+        """Whether the model generates text token by token."""
         return self.causal and self.patches is None
 
     @property
     def has_kv_cache(self) -> bool:
-        """Whether it keeps keys and values of earlier tokens while it decodes."""
+        """Whether the model has a KV cache while it decodes."""
         return self.causal or self.encoder_layers > 0
 
     @property
     def reads_images(self) -> bool:
-        """Whether its input is an image of a stated size."""
+        """Whether the model's input is an image of a stated size."""
         return self.patches is not None
 
 
@@ -161,7 +161,7 @@ class TracedShape(ModelShape):
 
     @property
     def reads_images(self) -> bool:
-        """Whether it was traced with images."""
+        """Whether the model was traced with images as input."""
         return self.image > 0
 
 
@@ -189,7 +189,7 @@ class Dlrm(ModelShape):
 
     @property
     def interaction(self) -> int:
-        """Units the top perceptron reads: the bottom's output and the dot products of all pairs of vectors."""
+        """Return the input width of the top MLP: the bottom MLP's output and the dot products of all pairs of vectors."""
         vectors = len(self.tables) + 1
         return self.embedding_dim + vectors * (vectors - 1) // 2
 
@@ -198,6 +198,6 @@ Shape = Transformer | Mlp | TracedShape | WeightsOnly | Dlrm
 
 
 def as_transformer(shape: Shape) -> Transformer:
-    """The shape as the transformer its caller knows it to be."""
+    """Narrow the type of a shape that the caller knows to be a transformer."""
     assert isinstance(shape, Transformer)
     return shape

@@ -1,4 +1,4 @@
-"""Read a workload from a JSON object, flags or TOML, and write it as flags.
+"""Parse a workload from a JSON object, flags or TOML, and write it as flags.
 
 All invalid fields of a request are reported in one error, each with what would be valid.
 """
@@ -35,7 +35,7 @@ class ParsedWorkload:
 
 
 def flag_of(name: str) -> str:
-    """Flag of a field.
+    """Return the command-line flag of a field.
 
     >>> flag_of("seq_in")
     '--seq-in'
@@ -44,7 +44,7 @@ def flag_of(name: str) -> str:
 
 
 def flag_with_alias(name: str) -> str:
-    """Flag of a field for error messages, with its alias.
+    """Return the flag of a field with its alias, for error messages.
 
     >>> flag_with_alias("tpot_max"), flag_with_alias("batch")
     ('--tpot (--tpot-max)', '--batch')
@@ -65,7 +65,7 @@ def from_object(request: Mapping[str, Any]) -> ParsedWorkload:
 
 
 def from_texts(texts: Mapping[str, str | bool | None]) -> ParsedWorkload:
-    """Read a workload from flags by field name: a text, or true and false for flags without a value."""
+    """Read a workload from flag values by field name: a text each, or True or False for flags without a value."""
     return from_values(texts, flag_with_alias)
 
 
@@ -84,13 +84,13 @@ def from_toml(text: str) -> ParsedWorkload:
 
     try:
         request = tomllib.loads(text)
-    except (ValueError, RecursionError) as problem:  # also: numbers of thousands of digits, endless nesting
+    except (ValueError, RecursionError) as problem:  # This includes numbers of thousands of digits and very deep nesting.
         raise UsageError("bad-toml", msg("error.bad-toml", why=str(problem)), msg("hint.bad-toml")) from problem
     return from_object(request)
 
 
 def to_argv(workload: Workload) -> tuple[str, ...]:
-    """Flags of every field that differs from its default, task and model included."""
+    """Return the flags of every field that differs from its default, with task and model."""
     words: list[str] = []
     for name in (one for one in FIELDS if one not in DEFAULTS or getattr(workload, one) != DEFAULTS[one]):
         value, kind = getattr(workload, name), KINDS[name]
@@ -107,7 +107,7 @@ def _build(
     spell: Callable[[str], str],
     default_fields: frozenset[str] = frozenset(),
 ) -> ParsedWorkload:
-    """Read every field and build the workload, or raise one error for all invalid fields; `default_fields` contradict nothing."""
+    """Read every field and build the workload; raise one error for all invalid fields. `default_fields` cause no conflicts."""
     values: dict[str, Any] = {}
     problems: list[UsageError] = []
     for name, value in fields.items():
@@ -120,7 +120,7 @@ def _build(
         except InvalidValue as problem:
             problems.append(invalid_field(spell(name), value, problem))
     names = frozenset(values)
-    if values.get("lora_rank") == 0:  # An explicit "no adapters".
+    if values.get("lora_rank") == 0:  # A rank of 0 means explicitly without adapters.
         del values["lora_rank"]
     for name in ("task", "model"):
         if name not in fields:
@@ -135,7 +135,7 @@ def _build(
 
 
 def _default_fields(request: Mapping[str, Any]) -> frozenset[str]:
-    """Fields that an echoed request marks as defaults."""
+    """Return the fields that an echoed request marks as defaults."""
     names = request.get("defaults")
     return frozenset(one for one in names if isinstance(one, str)) if isinstance(names, list | tuple) else frozenset()
 

@@ -1,4 +1,4 @@
-"""Operator tables: what our tracer saw of vision models and others, kept so that no torch is needed to ask about them.
+"""Operator tables: traced operators and allocations of vision and other models, stored so that estimates do not need torch.
 
 `catalog/data/operator_tables.bin` is one file, written by `tools/trace_vision.py`:
 
@@ -42,16 +42,16 @@ from whichgpu.base.names import unknown_word
 
 TABLES_FILE = Path(__file__).parent.parent / "catalog" / "data" / "operator_tables.bin"
 MAGIC = b"WGPUTAB2"
-MAX_CACHED_TABLES = 128  # tables in memory, of which each takes a few hundred thousand bytes
-# A dictionary that holds two blocks of any model whole; LZMA's own header is the smallest there is.
+MAX_CACHED_TABLES = 128  # Tables cached in memory, each of a few hundred kB (chosen).
+# Raw LZMA has the shortest header; its 4 MiB dictionary spans two image sizes of any model, which differ little.
 FILTERS = [{"id": lzma.FILTER_LZMA1, "preset": 9 | lzma.PRESET_EXTREME, "dict_size": 1 << 22}]
 
-Affine = tuple[int, int]  # (a, b): a + b * batch
+Affine = tuple[int, int]  # (a, b) means a + b * batch.
 Dims = tuple[Affine, ...]
 
 
 def at(size: Affine, batch: int) -> int:
-    """The size for a batch.
+    """Evaluate an affine size for a batch.
 
     >>> at((100, 8), 4)
     132
@@ -91,7 +91,7 @@ class Pass:
 
     @property
     def operators(self) -> tuple[TableOperator, ...]:
-        """Operators called, without repeats."""
+        """Return the distinct operators that the pass calls."""
         return tuple(_operator(raw) for raw in json.loads(self.encoded_operators))
 
 
@@ -106,24 +106,24 @@ class OperatorTable:
     passes: Mapping[str, Pass]
 
     def run(self, training: bool, precision: str) -> Pass:
-        """The pass of a task in a precision (`precisions.trace_of`)."""
+        """Return the traced pass (training or inference) for a precision (see `precisions.trace_of`)."""
         return self.passes[f"{'train' if training else 'infer'}/{precision}"]
 
 
 @cache
 def table_names() -> tuple[str, ...]:
-    """Names of the models there are tables of."""
+    """Return the names of all models that have an operator table."""
     return tuple(sorted(_index()[0]))
 
 
 def table_images(name: str) -> tuple[int, ...]:
-    """Image sizes a model was traced at, the usual one first."""
+    """Return the image sizes in pixels that a model was traced at, its default size first."""
     places, _ = _index()
     return tuple(map(int, places[name][2])) if name in places else ()
 
 
 def load_table(name: str, image: int | None = None) -> OperatorTable:
-    """Table of a model at the traced image size nearest to `image`; at its default size if None."""
+    """Return a model's table at the traced image size nearest to `image`; at its default size if that is None."""
     sizes = table_images(name)
     if not sizes:
         raise unknown_word("model", name, table_names())
@@ -145,7 +145,7 @@ def _loaded(name: str, size: int) -> OperatorTable:
 
 @cache
 def _index() -> tuple[Mapping[str, tuple[int, int, Mapping[str, int]]], int]:
-    """Places of the models, and where the first begins."""
+    """Return each model's offset, length and block sizes in the file, and the position of the first model."""
     try:
         check_data(TABLES_FILE, TABLES_FILE.read_bytes())
         with TABLES_FILE.open("rb") as file:
@@ -158,7 +158,7 @@ def _index() -> tuple[Mapping[str, tuple[int, int, Mapping[str, int]]], int]:
 
 
 def encode_tables(blocks: Mapping[str, Any], written: str, versions: Mapping[str, str]) -> bytes:
-    """The file's content for blocks by "NAME@IMAGE"; of a name's sizes the first is the usual one."""
+    """Encode the tables file from blocks named "NAME@IMAGE"; the first image size of a model is its default."""
     models: dict[str, dict[str, bytes]] = {}
     for key, block in blocks.items():
         name, _, image = key.partition("@")
@@ -173,7 +173,7 @@ def encode_tables(blocks: Mapping[str, Any], written: str, versions: Mapping[str
 
 
 def decode_blocks(content: bytes) -> dict[str, Any]:
-    """Every decompressed block of the file's content by "NAME@IMAGE"."""
+    """Decode the tables file to its blocks by "NAME@IMAGE"."""
     length = int.from_bytes(content[len(MAGIC) : len(MAGIC) + 4], "big")
     start = len(MAGIC) + 4 + length
     places = json.loads(content[len(MAGIC) + 4 : start])["models"]
@@ -185,14 +185,14 @@ def decode_blocks(content: bytes) -> dict[str, Any]:
 
 
 def decode_versions(content: bytes) -> dict[str, str]:
-    """Package versions the tables were traced with."""
+    """Return the versions of the packages that the tables were traced with."""
     length = int.from_bytes(content[len(MAGIC) : len(MAGIC) + 4], "big")
     versions: dict[str, str] = json.loads(content[len(MAGIC) + 4 : len(MAGIC) + 4 + length])["versions"]
     return versions
 
 
 def _unpacked(content: bytes, sizes: Mapping[str, int]) -> dict[str, bytes]:
-    """The blocks of a model by image size."""
+    """Decompress the blocks of one model, by image size."""
     rest = lzma.decompress(content, lzma.FORMAT_RAW, filters=FILTERS)
     arrays = {}
     for image, size in sizes.items():

@@ -1,4 +1,4 @@
-"""Tasks and their properties. A new task is a row here."""
+"""Tasks and their properties; a new task needs only a row in this table."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ class TaskTraits:
 
     @property
     def decoding(self) -> bool:
-        """Whether generative models produce one token for each sequence at a time."""
+        """Whether generative models decode, one token for each sequence at a time."""
         return self.generating or self.step == "decode"
 
     @property
     def caching(self) -> bool:
-        """Whether generative models keep a KV cache."""
+        """Whether generative models need a KV cache."""
         return self.decoding or self.step == "prefill"
 
     @property
     def ends(self) -> bool:
-        """Whether it is a run of a certain length, rather than a service or a single pass."""
+        """Whether the task is a run that ends, rather than a service or a single pass."""
         return self.training or self.offline
 
 
@@ -53,4 +53,4 @@ TASK_TRAITS: Mapping[Task, TaskTraits] = {
     "embed": TaskTraits("forward", offline=True, logits="none"),
 }
 TASKS: tuple[Task, ...] = tuple(TASK_TRAITS)
-RUN_TASKS = tuple(task for task, traits in TASK_TRAITS.items() if traits.ends or traits.serving)  # what GPUs are rented for
+RUN_TASKS = tuple(task for task, traits in TASK_TRAITS.items() if traits.ends or traits.serving)  # Tasks to rent GPUs for.

@@ -1,4 +1,4 @@
-"""Batch, micro-batch, accumulation and checkpointing of training and fine-tuning where the user gave none: for every command."""
+"""Default batch, micro-batch, accumulation and checkpointing of training and fine-tuning, the same for every command."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from math import isqrt
 from whichgpu.workload.shapes import Shape, TracedShape
 from whichgpu.workload.workload import Workload
 
-# Assumed, as common recipes begin: sequences of a step, images or rows of each GPU.
+# Assumed, as in common recipes: sequences per step of a language model, and images or rows per GPU of other models.
 TEXT_BATCH, IMAGE_BATCH, ROW_BATCH = 8, 32, 128
-STAGE_PASSES = 4  # micro-batches for each stage of a pipeline (assumed): at most a fifth of a step is then spent idle
+STAGE_PASSES = 4  # Micro-batches per pipeline stage (assumed), so that at most a fifth of a step is pipeline bubble.
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class TrainingBatch:
 
 
 def default_batch(shape: Shape, dp: int, accumulation: int | None = None, pp: int = 1) -> TrainingBatch:
-    """The batch of a step on `dp` data-parallel ranks of `pp` pipeline stages; `accumulation` where the user gave it.
+    """Return the batch of a step on `dp` data-parallel ranks of `pp` pipeline stages; `accumulation` is the user's, if given.
 
     A language model takes one sequence at a time and accumulates gradients to a step of 8, rounded up to a multiple of the ranks;
     anything else takes its whole share at once. A pipeline accumulates over at least 4 micro-batches per stage.
@@ -43,7 +43,7 @@ def default_batch(shape: Shape, dp: int, accumulation: int | None = None, pp: in
 
 
 def pipeline_passes(pp: int) -> int:
-    """Fewest micro-batches of a step that keep `pp` pipeline stages busy.
+    """Return the fewest micro-batches per step that keep `pp` pipeline stages busy.
 
     >>> pipeline_passes(1), pipeline_passes(2)
     (1, 8)
@@ -52,7 +52,7 @@ def pipeline_passes(pp: int) -> int:
 
 
 def with_default_batch(workload: Workload, shape: Shape, accumulation_given: bool) -> Workload:
-    """A training request with every one of batch, micro-batch and accumulation that the user left out."""
+    """Fill in those of batch, micro-batch and accumulation that the user left out of a training request."""
     dp = workload.parallel.dp
     fixed_accumulation = workload.accumulation if accumulation_given or workload.accumulation != 1 else None
     if workload.batch is None and workload.micro_batch is None:
@@ -82,14 +82,14 @@ def training_options(workload: Workload, shape: Shape, batch_given: bool) -> tup
 
 
 def _in_passes(workload: Workload, micro_batch: int, passes: int) -> Workload:
-    """Return the workload with each pass split into smaller micro-batches."""
+    """Return the workload with each pass split into smaller micro-batches and accumulated."""
     if passes == 1:
         return workload
     return replace(workload, micro_batch=micro_batch, accumulation=workload.accumulation * passes)
 
 
 def first_fitting(options: Sequence[Workload], verdict_of: Callable[[Workload], str]) -> Workload:
-    """The first that fits, or else the first that is tight, or else the last."""
+    """Return the first option whose memory verdict is that it fits, else the first that is tight, else the last."""
     tight = None
     for one in options:
         verdict = verdict_of(one)
@@ -100,7 +100,7 @@ def first_fitting(options: Sequence[Workload], verdict_of: Callable[[Workload], 
 
 
 def micro_batches(share: int, max_count: int | None = None) -> tuple[int, ...]:
-    """Micro-batches a share of a batch can be made of: powers of two that divide it, and of every octave the largest divisor.
+    """Return micro-batch sizes for a rank's share of a batch: its power-of-two divisors, and the largest divisor of every octave.
 
     >>> micro_batches(12), micro_batches(1023, 256), micro_batches(8)
     ((1, 2, 3, 4, 6, 12), (1, 3, 11, 31, 33, 93), (1, 2, 4, 8))

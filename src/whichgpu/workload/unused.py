@@ -1,4 +1,4 @@
-"""Fields of a request that change nothing: they belong to another task or kind of model."""
+"""Warnings about fields of a request that have no effect, since they belong to another task or kind of model."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def unused(workload: Workload, shape: Shape, user_fields: Collection[str]) -> tu
 
 
 def _foreign_to_task(workload: Workload) -> Iterator[str]:
-    adapted = workload.lora_rank is not None and engine_record(workload.engine).eager  # plain code runs a model with its adapters
+    adapted = workload.lora_rank is not None and engine_record(workload.engine).eager  # Adapters stay unmerged there.
     if not workload.training:
         yield from (name for name in TRAINING if not (adapted and name in ADAPTERS))
     else:
@@ -46,7 +46,7 @@ def _foreign_to_model(shape: Shape) -> Iterator[str]:
     pictured = isinstance(shape, TracedShape) and shape.reads_images
     if not text:
         yield from ("seq_in", "seq_out", "attention", "kv_precision", "lora_targets", "qlora", "tpot_max")
-    if not text and not isinstance(shape, TracedShape):  # of those there are tables of, the estimate says so itself
+    if not text and not isinstance(shape, TracedShape):  # For models with an operator table, the estimate itself reports this.
         yield from ("checkpointing", "lora_rank")
     if not shape.reads_images:
         yield "image"

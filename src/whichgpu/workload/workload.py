@@ -1,4 +1,4 @@
-"""A workload: the task, the model and every choice that decides memory and speed.
+"""A workload: the task, the model and every choice that affects memory and speed.
 
 Flags, TOML, URL queries and JSON are spellings of this one value (`spelling.py`). A field is declared once, here: its type and
 default, the kind that reads and writes it, its placeholder in help texts and an example. `api/request/workload.py` repeats the
@@ -26,7 +26,7 @@ SECONDS = Number("wants.seconds", 1e6, "s", parse_seconds)
 
 
 def _declare(kind: ValueKind, metavar: str = "N", example: str = "", default: Any = None) -> Any:
-    """Declaration of one field; `metavar` is its placeholder in help texts."""
+    """Declare one field; `metavar` is its placeholder in help texts."""
     return field(default=default, metadata={"kind": kind, "metavar": metavar, "example": example})
 
 
@@ -80,7 +80,7 @@ class Workload:
 
     @property
     def traits(self) -> TaskTraits:
-        """Properties of the task."""
+        """Return the properties of the task."""
         return TASK_TRAITS[self.task]
 
     @property
@@ -95,12 +95,12 @@ class Workload:
 
     @property
     def generating(self) -> bool:
-        """Whether generative models produce whole responses: prefill and decode."""
+        """Whether the task generates whole responses (prefill and decode) if the model is generative."""
         return self.traits.generating
 
     @property
     def local_batch(self) -> int:
-        """Sequences or samples one GPU works on at a time."""
+        """Return how many sequences or samples one GPU processes at a time."""
         if self.micro_batch is not None:
             return self.micro_batch
         split = self.parallel.dp * (self.accumulation if self.training else 1)

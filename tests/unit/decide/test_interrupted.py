@@ -72,7 +72,7 @@ def test_every_policy_is_told_with_its_bill_and_the_cheapest_that_holds_comes_fi
 def test_without_prices_or_spot_it_says_so() -> None:
     with pytest.raises(UsageError, match="no price for a"):
         cost_of_policies(fleet(1), LOAD, GOALS, {})
-    with pytest.raises(UsageError, match="no such policy"):
+    with pytest.raises(UsageError, match="unknown policy"):
         cost_of_policies(fleet(1), LOAD, GOALS, PRICES, policies=["often"])  # type: ignore[list-item]
     told = cost_of_policies(fleet(3), LOAD, GOALS, {"a": Rates(Decimal("4"))}, OFTEN)
     assert [one.policy for one in told.policies] == ["on-demand"]

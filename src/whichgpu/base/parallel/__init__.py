@@ -1,1 +1,1 @@
-"""One function over many items: in this process, in a process pool, or on a Ray cluster."""
+"""Apply one function to many items: in this process, in a process pool, or on a Ray cluster."""

@@ -17,11 +17,11 @@ from typing import Any
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.messages import msg
 
-Results = Generator[tuple[int, Any], None, None]  # index of the item and its result, in order of completion
+Results = Generator[tuple[int, Any], None, None]  # Yields the index of each item and its result, in order of completion.
 
 
 def cores() -> int:
-    """Number of processors this process may use; 1 if no processes can be started, as in some sandboxes."""
+    """Return how many processors this process may use; 1 if no processes can be started, as in some sandboxes."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if count > 1:
         from multiprocessing import get_context
@@ -47,20 +47,20 @@ class ProcessPool:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if error is not None:  # Nobody needs what is still running.
+        if error is not None:  # The consumer stopped early or failed, so the tasks that still run are not needed.
             for process in [*(getattr(self._pool, "_processes", None) or {}).values()]:
                 process.terminate()
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def run(self, function: Callable[..., Any], items: Iterable[tuple[Any, ...]]) -> Results:
-        """Yield the function's result for the arguments in each item; of results that arrive together, errors last."""
+        """Yield each item's index and the function's result for its arguments; if several finish together, errors come last."""
         from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
 
         running: dict[Future[Any], int] = {}
         rest = enumerate(items)
         try:
             while True:
-                # No more are submitted than run, so that Ctrl-C need not wait for queued ones.
+                # Only as many tasks are submitted as can run, so that Ctrl-C need not wait for queued ones.
                 while len(running) < self._count and (one := next(rest, None)):
                     with _sigint_blocked():
                         running[self._pool.submit(function, *one[1])] = one[0]
@@ -74,13 +74,13 @@ class ProcessPool:
 
 
 def worker_died() -> NoAnswer:
-    """Error for a worker killed from outside, usually because memory ran out; finished results are kept."""
+    """Return the error for a worker killed from outside, usually because memory ran out; finished results are kept."""
     return NoAnswer("worker-died", msg("error.worker-died"), msg("hint.worker-died"))
 
 
 @contextmanager
 def _sigint_blocked() -> Iterator[None]:
-    """Hold Ctrl-C back: processes started meanwhile inherit that it is blocked, and this process gets it afterwards."""
+    """Delay Ctrl-C within the block: processes started in it inherit the blocked signal, and this process gets it afterwards."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -92,7 +92,7 @@ def _sigint_blocked() -> Iterator[None]:
 
 
 def _start_worker() -> None:
-    """Ignore Ctrl-C in a worker, and end it with the process that started it."""
+    """Prepare a worker process: it ignores Ctrl-C and exits when the process that started it does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     Thread(target=_exit_with, args=(parent_process(),), daemon=True).start()
 

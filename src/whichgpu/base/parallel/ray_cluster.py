@@ -1,4 +1,4 @@
-"""Tasks on a Ray cluster (the extra `plan-ray`): a running one by its address, or one started for this run alone."""
+"""Run tasks on a Ray cluster (the extra `plan-ray`): a running one given by its address, or one started for this run only."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from whichgpu.base.messages import msg
 from whichgpu.base.parallel.process_pool import Results, worker_died
 from whichgpu.base.units import parse_whole_number
 
-PACKAGE = Path(__file__).resolve().parents[2]  # Sent to a cluster, so that it runs the same code as this process.
+PACKAGE = Path(__file__).resolve().parents[2]  # This package is sent to the cluster, so that it runs the same code.
 TASKS_PER_PROCESSOR = 2  # Tasks submitted ahead (assumed to hide the scheduler's latency).
-CONNECT_TIMEOUT = 5.0  # seconds
+CONNECT_TIMEOUT = 5.0  # Seconds to wait for the cluster's address to answer (assumed).
 MODE, TOKEN, TOKEN_PATH, TOKEN_FILE = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", Path(".ray") / "auth_token"
 ADDRESSES = ("local", "auto")
 
@@ -54,7 +54,7 @@ def check_ray(address: str) -> None:
     if find_spec("ray") is None:
         raise _no_ray()
     if address not in ADDRESSES:
-        try:  # Ray itself would retry for minutes.
+        try:  # Test the address first, since Ray itself would retry for minutes.
             socket.create_connection((host.strip("[]"), int(port)), CONNECT_TIMEOUT).close()
         except (OSError, UnicodeError) as problem:
             message = msg("error.ray-unreachable", address=address, why=getattr(problem, "strerror", None) or str(problem))
@@ -62,7 +62,7 @@ def check_ray(address: str) -> None:
 
 
 def _ray(address: str) -> Any:
-    if _needs_token(address):  # Ray reads the variable when it is first imported.
+    if _needs_token(address):  # Set the variable before the first import of Ray, which reads it then.
         os.environ.setdefault(MODE, "token")
     try:
         return import_module("ray")
@@ -114,7 +114,7 @@ def _connect(cluster: Any, address: str) -> None:
 
 
 def _fetch(cluster: Any, reference: Any, address: str) -> Any:
-    """Return a task's result, or raise its own error instead of Ray's wrapper."""
+    """Return a task's result, or raise the error of the task itself instead of Ray's wrapper around it."""
     try:
         return cluster.get(reference)
     except cluster.exceptions.RayTaskError as problem:

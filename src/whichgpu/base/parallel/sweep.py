@@ -98,7 +98,7 @@ def _store(cache: ResultCache, name: str, result: Any) -> None:
 
 
 def item_seed(seed: int, item: object) -> int:
-    """An item's own seed, 63 bits.
+    """Return an item's own 63-bit seed, derived from the sweep's seed and the item.
 
     >>> item_seed(0, "a") == item_seed(0, "a"), item_seed(0, "a") == item_seed(1, "a"), item_seed(0, "a") == item_seed(0, "b")
     (True, False, False)
@@ -107,7 +107,7 @@ def item_seed(seed: int, item: object) -> int:
 
 
 def seconds_left(done: int, total: int, cached: int, elapsed: float) -> float | None:
-    """Remaining seconds at the pace of this run; None before its first item.
+    """Estimate the remaining seconds from the pace of the items computed in this run; None before its first item.
 
     >>> seconds_left(30, 100, 20, 5.0), seconds_left(20, 100, 20, 0.0)
     (35.0, None)

@@ -14,21 +14,21 @@ from whichgpu.catalog.tables import Fault, Finding, Row, Tables, table_findings
 
 TASKS = ("train", "prefill", "decode", "forward", "serve", "batch")
 INTERFACES = ("cuda", "rocm", "oneapi", "metal", "habana", "xla", "neuron", "vulkan")
-SOURCED = ("memory", "limits", "host")  # Sections of a record whose values need a source.
-INLINE_SOURCES = ("https://", "assumed: ")  # Prefixes of sources that are no row of the table of sources.
+SOURCED = ("memory", "limits", "host")  # Sections of an engine record whose values need a source.
+INLINE_SOURCES = ("https://", "assumed: ")  # Prefixes of sources that are not ids of the table of sources.
 LOWER_IS_BETTER = ("perplexity",)
-LOSS_TOLERANCE = Decimal("0.03")  # percent; scores are published with two or three decimals
-LOSS_RANGE = (-10, 100)  # percent, plausible (assumed)
+LOSS_TOLERANCE = Decimal("0.03")  # Tolerance in percent, since scores are published with two or three decimals.
+LOSS_RANGE = (-10, 100)  # Plausible losses in percent (assumed).
 
 
 def engines(tables: Tables) -> list[Finding]:
-    """Unknown tasks, interfaces and AMD targets, and minimum capabilities in the wrong order."""
+    """Return findings for unknown tasks, interfaces and AMD targets, and for minimum capabilities in the wrong order."""
     targets = {row["id"] for row in tables["targets"].rows}
     return table_findings(tables, "engines", lambda row: _engine(row, targets))
 
 
 def records(tables: Tables) -> list[Finding]:
-    """Record lines that are invalid in some year, and values of memory, limits or host costs without a source."""
+    """Return findings for record lines that are invalid in some year, and for memory, limits or host values without a source."""
     entries = read_records(tables["engines"].path.parent)
     sources = {row["id"] for row in tables["sources"].rows}
     return [Finding("engines", id, *fault) for id in entries for fault in _record(id, entries, sources)]
@@ -57,7 +57,7 @@ def _engine(row: Row, targets: set[str]) -> Iterator[Fault]:
 
 
 def accuracy(tables: Tables) -> list[Finding]:
-    """Losses that are implausible or contradict the two scores."""
+    """Return findings for accuracy losses that are implausible or do not match their two scores."""
     return table_findings(tables, "accuracy", _accuracy)
 
 
@@ -75,7 +75,7 @@ def _accuracy(row: Row) -> Iterator[Fault]:
 
 
 def mix(tables: Tables) -> list[Finding]:
-    """Invalid requests, and indexes whose weights do not add up to 1."""
+    """Return findings for invalid requests of the reference mix, and for indexes whose weights do not add up to 1."""
     weights: Counter[str] = Counter()
     for row in tables["reference_mix"].rows:
         weights[row["index"] or ""] += row["weight"] or 0

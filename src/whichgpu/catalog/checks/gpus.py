@@ -50,7 +50,7 @@ NARROWING = (
 
 
 def memory(tables: Tables) -> list[Finding]:
-    """Contradictions between stated, labelled and reported memory."""
+    """Return findings for GPUs whose stated, labelled and driver-reported memory sizes contradict each other."""
     return table_findings(tables, "gpus", _memory)
 
 
@@ -64,7 +64,7 @@ def _memory(row: Row) -> Iterator[Fault]:
 
 
 def bandwidth(tables: Tables) -> list[Finding]:
-    """Bandwidths more than 3% from bus width times data rate."""
+    """Return findings for bandwidths more than 3% from bus width times data rate."""
     return table_findings(tables, "gpus", _bandwidth)
 
 
@@ -76,7 +76,7 @@ def _bandwidth(row: Row) -> Iterator[Fault]:
 
 
 def rates(tables: Tables) -> list[Finding]:
-    """Peaks more than 5% from SMs times operations per clock times clock; one twice too high is likely a sparse figure."""
+    """Return findings for peaks more than 5% from SMs x operations per clock x clock; twice as high is likely a sparse peak."""
     units = {row["id"]: row for row in tables["rates"].rows}
     return table_findings(tables, "gpus", lambda row: _rates(row, units.get(row["rates"] or "")))
 
@@ -101,7 +101,7 @@ def _rates(row: Row, unit: Row | None) -> Iterator[Fault]:
 
 
 def computed_peak(row: Row, unit: Row, dtype: str) -> Decimal | None:
-    """TFLOP/s of a dtype: SMs x operations per SM and clock x clock."""
+    """Return the peak TFLOP/s of a dtype: SMs x operations per SM and clock x clock; None if one of them is unknown."""
     sms, rate = row["sms"], unit[dtype]
     non_tensor = dtype in NON_TENSOR or (dtype in ("fp16", "bf16") and rate == unit[f"{dtype}_plain"])
     clock = row["boost_clock_mhz"] if non_tensor else row["tensor_clock_mhz"] or row["boost_clock_mhz"]
@@ -109,7 +109,7 @@ def computed_peak(row: Row, unit: Row, dtype: str) -> Decimal | None:
 
 
 def _without_unit(row: Row) -> Iterator[Fault]:
-    """Fault of an fp32 peak that is not cores times two times clock, for GPUs without published unit counts."""
+    """Yield a fault if an fp32 peak is not cores x 2 x clock, for GPUs without published unit counts."""
     cores, clock, stated = row["cores"], row["boost_clock_mhz"], row["fp32_tflops"]
     if cores and clock and stated and abs(stated * 10**6 / (cores * 2 * clock) - 1) > RATE_TOLERANCE:
         detail = msg("finding.rate-arithmetic", stated=stated, computed=round(cores * 2 * clock / 10**6, 2))
@@ -117,7 +117,7 @@ def _without_unit(row: Row) -> Iterator[Fault]:
 
 
 def order_of_precisions(tables: Tables) -> list[Finding]:
-    """Wider types that are faster than narrower ones on the same units."""
+    """Return findings for GPUs on which a wider dtype is faster than a narrower one on the same units."""
     return table_findings(tables, "gpus", _precisions)
 
 
@@ -130,7 +130,7 @@ def _precisions(row: Row) -> Iterator[Fault]:
 
 
 def plausible(tables: Tables) -> list[Finding]:
-    """Numbers that no accelerator has, and launch prices without a currency."""
+    """Return findings for values outside the range of any accelerator, and for launch prices without a currency."""
     return table_findings(tables, "gpus", _plausible)
 
 
@@ -141,7 +141,7 @@ def _plausible(row: Row) -> Iterator[Fault]:
 
 
 def names(tables: Tables) -> list[Finding]:
-    """Names and aliases of two variants, or of another product's family."""
+    """Return findings for names and aliases that two variants share, or that are the family name of another product."""
     owners: dict[str, str] = {}
     findings = []
     families = {squash(row["family"] or ""): row["family"] for row in tables["gpus"].rows}

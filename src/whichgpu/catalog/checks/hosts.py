@@ -37,7 +37,7 @@ REGION_RANGES: Ranges = {"latitude": (-60, 75), "longitude": (-180, 180)}
 
 
 def instances(tables: Tables) -> list[Finding]:
-    """Counts, memory per GPU, dates and links of instances that contradict their GPU."""
+    """Return findings for instances whose counts, memory per GPU, dates or links contradict their GPU."""
     gpus = {row["id"]: row for row in tables["gpus"].rows}
     return table_findings(tables, "instances", lambda row: _instance(row, gpus.get(row["gpu"])))
 
@@ -67,7 +67,7 @@ def _instance(row: Row, gpu: Row | None) -> Iterator[Fault]:
 
 
 def cpus(tables: Tables) -> list[Finding]:
-    """Implausible numbers of processors, and thread counts and clocks that contradict each other."""
+    """Return findings for implausible values of processors, and for thread counts and clocks that contradict each other."""
     return table_findings(tables, "cpus", _cpu)
 
 
@@ -82,7 +82,7 @@ def _cpu(row: Row) -> Iterator[Fault]:
 
 
 def regions(tables: Tables) -> list[Finding]:
-    """Implausible coordinates, country codes that are not two capitals, and dates in the wrong order."""
+    """Return findings for implausible coordinates, country codes that are not two capitals, and dates in the wrong order."""
     return table_findings(tables, "regions", _region)
 
 

@@ -10,21 +10,21 @@ from whichgpu.base.messages import msg
 from whichgpu.catalog.model import model_key, model_names, parse_config
 from whichgpu.catalog.tables import Fault, Finding, Row, Tables, table_findings
 
-PARAMETER_RANGE = (10**5, 10**13)  # plausible (assumed)
-SIZE_TOLERANCE = 0.35  # Makers round freely: Gemma 2 2B has 2.61 billion.
-IMAGE_RANGE = (16, 4096)  # pixels, plausible (assumed)
+PARAMETER_RANGE = (10**5, 10**13)  # Plausible parameter counts (assumed).
+SIZE_TOLERANCE = 0.35  # Largest relative difference from the size in the name: makers round Gemma 2's 2.61 billion to 2B.
+IMAGE_RANGE = (16, 4096)  # Plausible image sides in pixels (assumed).
 
-_SIZE = re.compile(r" (\d+(?:\.\d+)?)([MB])(?=$|[ ,-])")  # A size as a word of its own: neither 8x7B nor A3B.
+_SIZE = re.compile(r" (\d+(?:\.\d+)?)([MB])(?=$|[ ,-])")  # Matches a size that is a separate word: neither 8x7B nor A3B.
 _UNITS = {"M": 10**6, "B": 10**9}
 
 
 def models(tables: Tables) -> list[Finding]:
-    """Invalid configs, and parameter counts that contradict the name or config."""
+    """Return findings for invalid configs, and for parameter counts that contradict the name or config."""
     return table_findings(tables, "models", _faults)
 
 
 def names(tables: Tables) -> list[Finding]:
-    """Ids, names and aliases that mean two models."""
+    """Return findings for ids, names and aliases that two models share."""
     owners: dict[str, str] = {}
     findings = []
     for row in tables["models"].rows:
@@ -71,7 +71,7 @@ def _size(count: int, name: str) -> Iterator[Fault]:
 
 
 def _embedding(config: Mapping[str, Any]) -> int:
-    """Parameters of the embedding alone, which any count must exceed; 0 if the config has none."""
+    """Return the parameters of the embedding alone, a lower bound of any count; 0 if the config has no embedding."""
     width = next((config[key] for key in ("hidden_size", "n_embd", "d_model") if key in config), 0)
     vocabulary = config.get("vocab_size", 0)
     return width * vocabulary if isinstance(width, int) and isinstance(vocabulary, int) else 0

@@ -19,17 +19,17 @@ from whichgpu.catalog.tables import Fault, Finding, Row, Tables, record_of, row_
 
 # Largest plausible ratio of two prices of one offer; spot prices move more than others (assumed).
 MAX_JUMP, MAX_SPOT_JUMP = Decimal(3), Decimal(12)
-ROUNDING = Decimal("1.001")  # Two prices may be stated with different digits.
+ROUNDING = Decimal("1.001")  # Tolerance between two prices, which may be stated with different numbers of digits.
 # Plausible ratio of a price per GPU to that in the provider's other machines, to that of other providers, and to that of other
 # providers for a machine with one GPU, whose host may be many times as large (assumed).
 SIBLING_RATIO = (Decimal("0.65"), Decimal("1.6"))
 PROVIDER_RATIO = (Decimal("0.3"), Decimal("3.3"))
 SINGLE_GPU_RATIO = (Decimal("0.12"), Decimal(8))
-ENOUGH_PRICES = 3  # of other regions or providers, before they are a reference
+ENOUGH_PRICES = 3  # Fewest prices of other regions or providers that serve as a reference (assumed).
 
 
 def plain(tables: Tables) -> list[Finding]:
-    """Prices that are not positive, have no valid currency, machine or region, or whose dates are in the wrong order."""
+    """Return findings for prices that are not positive, lack a currency, machine or region, or have dates in the wrong order."""
     places = {(row["provider"], row["region"]) for row in tables["regions"].rows}
     machines = _machines(tables)
     return table_findings(tables, "prices", lambda row: _plain(row, machines, places))
@@ -54,7 +54,7 @@ def _plain(row: Row, machines: dict[tuple[str, str], Row], places: set[tuple[str
 
 
 def bounds(tables: Tables) -> list[Finding]:
-    """Prices below the cost of electricity or above any known, in US dollars per GPU hour on the day."""
+    """Return findings for prices per GPU hour below the cost of electricity or above any known, in US dollars on the day."""
     gpus, machines = {row["id"]: row for row in tables["gpus"].rows}, _machines(tables)
     exchange = [row for row in tables["exchange"].rows if row["rate"] and row["rate"] > 0]
     rates = DollarRates([record_of(DollarExchangeRate, row) for row in exchange])
@@ -75,7 +75,7 @@ def bounds(tables: Tables) -> list[Finding]:
 
 
 def jumps(tables: Tables) -> list[Finding]:
-    """Prices of an offer more than three times the one before, or less than a third."""
+    """Return findings for prices of an offer more than three times the one before, or less than a third of it."""
     findings = {}
     for history in _offers(tables).values():
         for before, after in pairwise(history):
@@ -88,7 +88,7 @@ def jumps(tables: Tables) -> list[Finding]:
 
 
 def places(tables: Tables) -> list[Finding]:
-    """List prices more than three times off the median of the provider's other regions, as in another currency."""
+    """Return findings for list prices more than three times off the median of the provider's other regions (a wrong currency)."""
     machines: dict[tuple[str | None, ...], list[Row]] = defaultdict(list)
     for row in tables["prices"].rows:
         if row["term"] != "spot" and row["price"] and row["price"] > 0:
@@ -106,7 +106,7 @@ def places(tables: Tables) -> list[Finding]:
 
 
 def spots(tables: Tables) -> list[Finding]:
-    """Spot prices above the on-demand price of the same day."""
+    """Return findings for spot prices above the on-demand price of the same day."""
     offers = _offers(tables)
     findings = {}
     for (provider, instance, region, term, _, currency, includes), history in offers.items():
@@ -122,7 +122,7 @@ def spots(tables: Tables) -> list[Finding]:
 
 
 def shares(tables: Tables) -> list[Finding]:
-    """Prices per GPU far from those of other machines or providers: a total taken for a share, or the reverse."""
+    """Return findings for prices per GPU far from those of other machines or providers: a total taken per GPU, or the reverse."""
     machines = _machines(tables)
     prices_of: dict[tuple[str, str], list[tuple[Row, Decimal, Decimal]]] = defaultdict(list)
     for row in tables["prices"].rows:
@@ -148,7 +148,7 @@ def shares(tables: Tables) -> list[Finding]:
 
 
 def rules(tables: Tables) -> list[Finding]:
-    """Discount shares outside 0 to 1, and exchange rates and latencies that are not positive."""
+    """Return findings for discounts outside 0 to 1, and for exchange rates and latencies that are not positive."""
     return [
         *table_findings(tables, "discounts", _discount),
         *table_findings(tables, "exchange", partial(_not_positive, column="rate")),
@@ -174,12 +174,12 @@ def _machines(tables: Tables) -> dict[tuple[str, str], Row]:
 
 
 def _holder(row: Row, machines: dict[tuple[str, str], Row]) -> Row | None:
-    """Row that states the GPUs of a price: itself or its machine's."""
+    """Return the row that states the GPUs of a price: its own or its machine's; None if neither does."""
     return row if row["gpu"] else machines.get((row["provider"], row["instance"]))
 
 
 def _offers(tables: Tables) -> dict[tuple[str | None, ...], list[Row]]:
-    """Rows of each offer, oldest first."""
+    """Return the price rows of each offer, oldest first."""
     offers: dict[tuple[str | None, ...], list[Row]] = defaultdict(list)
     for row in tables["prices"].rows:
         for region in row["regions"]:
@@ -191,7 +191,7 @@ def _offers(tables: Tables) -> dict[tuple[str | None, ...], list[Row]]:
 
 
 def _overlap(a: Row, b: Row) -> bool:
-    """Whether two prices share a region and a day and include the same."""
+    """Whether two prices are for a common region and day and include the same parts."""
     if not set(a["regions"]) & set(b["regions"]) or a["includes"] != b["includes"]:
         return False
     begin: str = max(a["observed"], b["observed"])

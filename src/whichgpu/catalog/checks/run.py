@@ -1,4 +1,4 @@
-"""Run all checks over all tables and separate the explained findings."""
+"""Run all checks over all tables, and separate findings that are explained from open ones."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class CheckReport(Displayable):
 
     @property
     def ok(self) -> bool:
-        """Whether there are no open findings."""
+        """Whether there are no unexplained findings."""
         return not self.findings
 
 
@@ -81,7 +81,7 @@ def _checked(folder: Path, today: date) -> CheckReport:
             tables[name] = read_table(folder, name)
         except DataError as error:
             unreadable.append(Finding(name, "", "unreadable", "", error.message))
-    if unreadable:  # The other checks compare tables and would only repeat this.
+    if unreadable:  # Skip the other checks, which compare tables and would only repeat this finding.
         return CheckReport({name: len(table.rows) for name, table in tables.items()}, tuple(unreadable), ())
     findings = [finding for table in tables.values() for finding in table.findings]
     findings += structure.dates(tables, today)
@@ -89,7 +89,7 @@ def _checked(folder: Path, today: date) -> CheckReport:
         try:
             findings += check(tables)
         except (ArithmeticError, ValueError, TypeError, AttributeError, KeyError) as problem:
-            # Other findings name the values on which arithmetic fails, but the check must never count as passed.
+            # Other findings name the values on which arithmetic fails, but a check that fails must never count as passed.
             detail = msg("finding.check-failed", why=f"{type(problem).__name__}: {problem}")
             findings.append(Finding("catalog", "", "check-failed", check.__name__, detail))
     return _report(findings, tables)

@@ -52,7 +52,7 @@ def may_run_on(engine: Engine, gpu: Gpu) -> bool:
 
 
 def engine_support(engine: Engine, gpu: Gpu) -> Support:
-    """Support level of an engine on a GPU, from their shared interfaces and the engine's framework."""
+    """Return the support level of an engine on a GPU, from their shared interfaces and the engine's framework."""
     if gpu.software is None:
         return "unsure"
     shared = [interface for interface in engine.interfaces if interface in gpu.software.api]
@@ -64,7 +64,7 @@ def engine_support(engine: Engine, gpu: Gpu) -> Support:
 
 
 def _interface_support(engine: Engine, gpu: Gpu, interface: str) -> Support:
-    """Support level through one interface alone."""
+    """Return the support level through one interface alone."""
     if interface == "cuda":
         return _cuda_support(engine, gpu.compute_capability)
     if interface == "rocm" and engine.amd_targets:
@@ -85,7 +85,7 @@ def _cuda_support(engine: Engine, capability: str | None) -> Support:
 
 
 def _framework_support(engine: Engine, gpu: Gpu) -> Support:
-    """Support level of the framework that the engine is built on."""
+    """Return the support level of the framework that the engine is built on."""
     if engine.framework is None or gpu.software is None:
         return "yes"
     last: str | None = getattr(gpu.software, f"{engine.framework}_last")

@@ -1,4 +1,4 @@
-"""Files `engines/<id>.csv` of a data folder: a line per value with its unit, source and first year."""
+"""Files `engines/<id>.csv` of a data folder: each line has one value with its unit, source and first year."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ class RecordLine(NamedTuple):
 
 
 def record_files(folder: Path) -> list[Path]:
-    """Record files of a data folder."""
+    """Return the paths of a data folder's engine records."""
     return sorted((folder / FOLDER).glob("*.csv"))
 
 
 def read_record(path: Path) -> tuple[RecordLine, ...]:
-    """Lines of a record."""
+    """Return the lines of an engine record."""
     _, lines = read_cells(path, RecordLine._fields)
     return tuple(RecordLine(*cells) for _, cells in lines)
 
 
 def read_records(folder: Path) -> dict[str, tuple[RecordLine, ...]]:
-    """All records by engine, in display order; raise if there is none."""
+    """Return the lines of all records by engine, in display order; raise if there is none."""
     records = {path.stem: read_record(path) for path in record_files(folder)}
     if not records:
-        read_cells(folder / FOLDER)  # This raises with the reason.
+        read_cells(folder / FOLDER)  # Reading the empty folder raises an error with the reason.
     return dict(sorted(records.items(), key=lambda item: (len(value_of(item[1], "order")), value_of(item[1], "order"))))
 
 
 def engine_cells(folder: Path, columns: Collection[str]) -> tuple[list[str], list[Line]]:
-    """Facts of all engines as a table: a header, and a line per engine with these columns."""
+    """Return the facts of all engines as a table: a header, and one row per engine with these columns."""
     records = read_records(folder).items()
     return [*columns], [
         (place, [id if column == "id" else value_of(lines, column) for column in columns])
@@ -51,5 +51,5 @@ def engine_cells(folder: Path, columns: Collection[str]) -> tuple[list[str], lis
 
 
 def value_of(lines: Sequence[RecordLine], field: str) -> str:
-    """First value of a field; empty if the record has none."""
+    """Return the first value of a field; empty if the record has none."""
     return next((line.value for line in lines if line.field == field), "")

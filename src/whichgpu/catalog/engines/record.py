@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-# Thresholds and the value below each: (limit, value); the first match counts.
+# Steps of a value by size, as (limit, value): the value of the first limit above the size applies.
 Steps = tuple[tuple[float, float], ...]
 Style = Literal["framework", "compiled", "serving"]
 Fusion = Literal["none", "inductor", "tensorrt", "cudnn-norm"]
@@ -83,7 +83,7 @@ class EngineMemory(RecordSection, frozen=True):
 
     @property
     def capped(self) -> bool:
-        """Whether model and KV cache together are limited to a share of the GPU."""
+        """Whether model and KV cache together are limited to a share of the GPU's memory."""
         return self.reservation in ("device-share", "static-share")
 
 
@@ -153,7 +153,7 @@ class EngineRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def step_below(steps: Steps, size: float) -> float:
-    """Value of the first limit above a size.
+    """Return the value of the first step whose limit is above a size.
 
     >>> step_below(((20.0, 2048.0), (35.0, 4096.0)), 24.0)
     4096.0

@@ -17,23 +17,23 @@ from whichgpu.catalog.schema import DATA_DIR
 from whichgpu.catalog.tables import bad_data_error
 
 SCALES = {"MiB": MIB, "GiB": GIB}
-FACTS = Engine.__dataclass_fields__.keys() - EngineRecord.__struct_fields__  # The catalog's table of engines has these.
+FACTS = Engine.__dataclass_fields__.keys() - EngineRecord.__struct_fields__  # Fields that only the table of engines has.
 
 
 @cache
 def engine_entries() -> Mapping[str, tuple[RecordLine, ...]]:
-    """Lines of the bundled records by engine, in display order."""
+    """Return the lines of the bundled records by engine, in display order."""
     return read_records(DATA_DIR)
 
 
 def engine_ids() -> tuple[str, ...]:
-    """Engines that a request can name."""
+    """Return the ids of engines that a request can name."""
     return tuple(engine_entries())
 
 
 @lru_cache(maxsize=1024)
 def engine_record(name: str | None = None, year: int | None = None) -> EngineRecord:
-    """Record of an engine (or of the default engine) as of a year (or the newest).
+    """Return the record of an engine (None: the default engine) as of a year (None: the newest).
 
     >>> engine_record("vllm", 2024).memory.share, engine_record("vllm").memory.share
     (0.9, 0.92)
@@ -47,26 +47,26 @@ def engine_record(name: str | None = None, year: int | None = None) -> EngineRec
 
 
 def build_record(id: str, records: Mapping[str, Sequence[RecordLine]], year: int | None = None) -> EngineRecord:
-    """Build the record of an engine from the lines of all; raise ValueError for an invalid line."""
+    """Build an engine's record from the lines of all engines; raise ValueError for an invalid line."""
     return msgspec.convert(_fields(id, records, year), EngineRecord, strict=False)
 
 
 @cache
 def default_engine(use: str = "any") -> str:
-    """Default engine of a task: see `default_for` of the record."""
+    """Return the default engine of a task, from `default_for` in the records."""
     uses = {use: id for id, lines in engine_entries().items() for use in value_of(lines, "default_for").split(";")}
     return uses.get(use) or uses["any"]
 
 
 @cache
 def engine_synonyms() -> Mapping[str, str]:
-    """Engines by synonym, written without dashes and dots."""
+    """Return engine ids by synonym, written without dashes and dots."""
     synonyms = {id: value_of(lines, "synonyms").split(";") for id, lines in engine_entries().items()}
     return {word: id for id, words in synonyms.items() for word in words if word}
 
 
 def _fields(id: str, records: Mapping[str, Sequence[RecordLine]], year: int | None) -> dict[str, Any]:
-    """Values by field; a section is a nested mapping."""
+    """Return the record's values by field; a section is a nested mapping."""
     own = {line.field for line in records[id] if "." not in line.field} - FACTS
     tree: dict[str, Any] = {name: _typed(EngineRecord, name, _as_of(records[id], name, year)) for name in own}
     sections = {line.field.partition(".")[0] for line in records[id] if "." in line.field}
@@ -84,7 +84,7 @@ def _section(id: str, section: str, records: Mapping[str, Sequence[RecordLine]],
 
 
 def _as_of(lines: Sequence[RecordLine], field: str, year: int | None) -> RecordLine:
-    """Line that applies in a year; the earliest one for years before it."""
+    """Return the line that applies in a year; for years before the earliest line, that line."""
     dated = sorted((line for line in lines if line.field == field), key=lambda line: line.since)
     return ([line for line in dated if year is None or int(line.since or 0) <= year] or dated[:1])[-1]
 

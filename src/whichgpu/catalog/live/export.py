@@ -23,7 +23,7 @@ CHUNK_ROWS = 50_000  # rows in memory at a time (chosen)
 
 
 def write_csv(offers: Iterable[Observation], stream: TextIO) -> int:
-    """Write one line per observation; return how many."""
+    """Write one CSV line per price observation; return how many."""
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(COLUMNS)
     count = 0
@@ -33,7 +33,7 @@ def write_csv(offers: Iterable[Observation], stream: TextIO) -> int:
 
 
 def write_json(offers: Iterable[Observation], stream: TextIO) -> int:
-    """Write a document with `offers` item by item; return how many."""
+    """Write a JSON document with the list `offers` item by item; return how many."""
     stream.write('{"offers": [')
     count = 0
     for count, offer in enumerate(offers, 1):
@@ -43,7 +43,7 @@ def write_json(offers: Iterable[Observation], stream: TextIO) -> int:
 
 
 def write_parquet(offers: Iterable[Observation], stream: IO[bytes]) -> int:
-    """Write row groups with typed dates and decimal prices; return how many."""
+    """Write Parquet row groups with typed dates and decimal prices; return how many rows."""
     arrow, parquet = _arrow()
     text, number = arrow.string(), arrow.decimal128(24, 6)
     types = {"gpus": arrow.float64(), "price": number, "upfront": number}
@@ -59,7 +59,7 @@ def write_parquet(offers: Iterable[Observation], stream: IO[bytes]) -> int:
 
 
 def check_export(path: str) -> str:
-    """File ending of an export; raise before any work if it is unknown or its package is missing."""
+    """Return the file ending of an export; raise before any work if it is unknown or its package is missing."""
     ending = Path(path).suffix.lower()
     if ending not in ENDINGS:
         raise UsageError("bad-export", msg("error.bad-export", name=path), msg("hint.bad-export", endings=ENDINGS), ENDINGS)

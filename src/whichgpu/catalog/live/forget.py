@@ -25,7 +25,7 @@ def forget(connection: sqlite3.Connection, name: str) -> tuple[int, int]:
             connection.executemany(f"DELETE FROM {table} WHERE series = ?", chosen)
         connection.executemany("DELETE FROM series WHERE id = ?", chosen)
         gone = connection.execute("DELETE FROM offer WHERE id NOT IN (SELECT offer FROM held)").rowcount
-        connection.execute("DELETE FROM validator")  # Validators do not name their source, so drop all.
+        connection.execute("DELETE FROM validator")  # Cached HTTP validators do not name their source, so all are deleted.
     return count, gone
 
 

@@ -26,14 +26,14 @@ from whichgpu.base.version import __version__
 if TYPE_CHECKING:
     import httpx
 
-MAX_BODY_BYTES = 64 * MIB  # unpacked, unless a source allows more
-CHUNK_BYTES = 1 << 16  # read from the network at a time (chosen)
-ATTEMPTS = 4  # requests in all, with the first (chosen)
-CONNECT_SECONDS = 3.0  # time-out for each address of a host
-UNREACHABLE_SECONDS = 4.0  # without a connection for so long, a host is not tried again
-MAX_REDIRECTS = 5  # followed for one request (chosen)
-MAX_RETRY_AFTER_SECONDS = 120.0  # a server that asks for a longer wait has failed (chosen)
-MAX_BODY_SECONDS = 900.0  # to download one body (chosen)
+MAX_BODY_BYTES = 64 * MIB  # Largest body after decompression, unless a source allows more.
+CHUNK_BYTES = 1 << 16  # Bytes read from the network at a time (chosen).
+ATTEMPTS = 4  # Requests in all, including the first (chosen).
+CONNECT_SECONDS = 3.0  # Seconds to wait for a connection to each address of a host.
+UNREACHABLE_SECONDS = 4.0  # Seconds without a connection after which a host is not tried again.
+MAX_REDIRECTS = 5  # Redirects followed for one request (chosen).
+MAX_RETRY_AFTER_SECONDS = 120.0  # A server that asks for a longer wait counts as failed (chosen).
+MAX_BODY_SECONDS = 900.0  # Seconds to download one body (chosen).
 RETRY_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
 REDIRECT_STATUS = frozenset({301, 302, 303, 307, 308})
 Headers = Mapping[str, str]
@@ -107,7 +107,7 @@ class Client:
             self._client = None
 
     def _with_retries(self, url: str, attempt: Callable[[], Download]) -> Download:
-        """Retry temporary failures with exponential backoff, and for as long as the server asks."""
+        """Repeat a request after temporary failures, with exponential backoff and for as long as the server asks."""
         import httpx
 
         host, began = httpx.URL(url).netloc.decode("ascii", "replace"), self.clock()
@@ -146,7 +146,7 @@ class Client:
 
     @contextmanager
     def _send(self, method: str, url: str, headers: dict[str, str], body: bytes | None) -> Iterator[httpx.Response]:
-        """Send a request and follow redirects, but not to another protocol and without our keys to another host."""
+        """Send a request and follow redirects, but not to another protocol, and without our keys to another host."""
         import httpx
 
         where = httpx.URL(url)
@@ -244,7 +244,7 @@ class _RetryLater(Exception):
 
 
 def _retry_after(text: str | None) -> float:
-    """Seconds to wait from a Retry-After header (a number or a date); 0 without one."""
+    """Return the seconds to wait from a Retry-After header (a number or a date); 0 without one."""
     if text is None:
         return 0.0
     if text.isascii() and text.strip(" \t").isdigit():

@@ -30,8 +30,8 @@ from whichgpu.catalog.live.staging import BatchSummary
 from whichgpu.catalog.store import Catalog
 
 ENDINGS = (".csv", ".csv.gz", ".json", ".zip")
-MAX_FILE_BYTES = 4096 * MIB  # unpacked; it is read line by line
-MAX_JSON_BYTES = 64 * MIB  # read as a whole
+MAX_FILE_BYTES = 4096 * MIB  # Largest file after decompression; it is read line by line.
+MAX_JSON_BYTES = 64 * MIB  # Largest JSON file, which is read as a whole.
 MAX_LINE_BYTES = MIB
 _DAY = re.compile(r"(?<!\d)(20\d\d)-?([01]\d)-?([0-3]\d)(?!\d)")
 
@@ -70,7 +70,7 @@ def import_prices(
 
 
 def day_of(path: Path) -> date | None:
-    """Day that a path names, its last part first: prices_2026-08-22/aws.csv."""
+    """Return the day that a path names, its last part first: prices_2026-08-22/aws.csv; None if it names none."""
     for part in reversed(path.absolute().parts):
         for match in _DAY.finditer(part):
             try:
@@ -92,7 +92,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def _batches(path: Path, single_file: bool, day: date, resolver: Resolver, stack: ExitStack) -> Iterator[PriceBatch] | None:
-    """Batches of a file; None if it is no price list."""
+    """Return the price batches of a file; None if it is no price list."""
     name = path.name
     stream = stack.enter_context(_open(path))
     if name.endswith(".zip"):
@@ -121,7 +121,7 @@ def _batches(path: Path, single_file: bool, day: date, resolver: Resolver, stack
     if price_list.is_layout(header):
         complete = not price_list.is_dated(header)
         return iter([PriceBatch("own", scope, price_list.own_csv_rows(lines, read), day, complete=complete, read=read)])
-    if single_file:  # In a folder, other files are skipped.
+    if single_file:  # A single file must be a price list; in a folder, other files are skipped.
         raise DataError("not-a-catalog", msg("error.unknown-layout", path=str(path)), msg("hint.not-a-catalog"))
     return None
 
@@ -136,7 +136,7 @@ def _open(path: Path) -> IO[bytes]:
 
 
 def _lines(stream: IO[bytes], read: ReadCounts) -> Iterator[str]:
-    """Yield lines as text, and note their digest in `read`."""
+    """Yield lines as text, and store the digest of all of them in `read`."""
     digest, size = hashlib.sha256(), 0
     for number, line in enumerate(iter(lambda: stream.readline(MAX_LINE_BYTES + 1), b"")):
         size += len(line)

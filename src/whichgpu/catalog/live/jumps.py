@@ -1,4 +1,4 @@
-"""Staged prices that are implausibly far from an earlier price of the same offer, compared in US dollars.
+"""Check of staged prices for implausible jumps from an earlier price of the same offer, compared in US dollars.
 
 The earlier price is the one in the last snapshot of the series, in whatever currency; for an offer the series does not have yet,
 it is the range of the bundled history. A jump is accepted once a snapshot of a later day has the very same price again.
@@ -18,7 +18,7 @@ CHUNK_OFFERS = 20_000  # offers compared in one statement (chosen)
 
 
 def mark_jumps(connection: sqlite3.Connection, series: int, seen_day: date, resolver: Resolver) -> None:
-    """Give the staged rows whose price jumps the reason `jump`."""
+    """Mark the staged rows whose price is implausibly far from the earlier one with the reason `jump`."""
 
     def dollars(amount: str, currency: str, day: int) -> float | None:
         return resolver.rates.dollars(Decimal(amount), currency, date.fromordinal(day))
@@ -34,14 +34,14 @@ def mark_jumps(connection: sqlite3.Connection, series: int, seen_day: date, reso
 
 
 def _bundled(connection: sqlite3.Connection, start: int, resolver: Resolver) -> Iterator[tuple[float, ...]]:
-    """References from the bundled history for the kinds of one chunk that have no earlier price."""
+    """Yield price ranges from the bundled history for the offers of one chunk that have no earlier price."""
     rows = connection.execute(
         """SELECT id, provider, instance, region, term, includes, gpu, gpus FROM temp.kind k
         WHERE id >= ? AND id < ? AND NOT EXISTS (SELECT 1 FROM temp.reference r WHERE r.kind = k.id)""",
         (start, start + CHUNK_OFFERS),
     ).fetchall()
     for kind, provider, instance, region, term, includes, gpu, gpus in rows:
-        machine = resolver.machine_of(provider, instance)  # The store has the name as the source spells it.
+        machine = resolver.machine_of(provider, instance)  # The store has the instance name as the source spells it.
         name = instance if machine is None else machine.instance
         alias = name.lower() != instance.lower()
         prices = resolver.references.find(provider, name, region, term, includes, gpu, alias)

@@ -46,7 +46,7 @@ from whichgpu.catalog.pricing import implausible_price
 from whichgpu.catalog.store import Catalog
 
 NAME = "prices.toml"
-MAX_BYTES = 1 << 20  # of the file, which people write by hand (chosen)
+MAX_BYTES = 1 << 20  # Largest file, which people write by hand (chosen).
 CONTRACT = ("provider", "instance", "gpu", "gpus", "region", "term", "price", "from", "until", "note")
 OWNED = ("name", "gpu", "gpus", "cost", "region", "from", "until", "note")
 
@@ -61,7 +61,7 @@ class Overlay:
 
 
 def overlay_path(path: Path | None) -> Path | None:
-    """Path given, or `prices.toml` in the user's config directory if it exists."""
+    """Return the given path, or that of `prices.toml` in the user's config directory if it exists."""
     if path is not None:
         return path
     from platformdirs import user_config_path
@@ -69,12 +69,12 @@ def overlay_path(path: Path | None) -> Path | None:
     try:
         usual = user_config_path("whichgpu", appauthor=False) / NAME
         return usual if usual.is_file() else None
-    except (OSError, RuntimeError):  # There is no home, or it cannot be read.
+    except (OSError, RuntimeError):  # The home directory is missing or unreadable.
         return None
 
 
 def read_overlay(given_path: Path | None, catalog: Catalog, today: date) -> Overlay | None:
-    """Read the user's terms; None without a file."""
+    """Read the user's terms; return None without a file."""
     path = overlay_path(given_path)
     if path is None:
         return None
@@ -124,7 +124,7 @@ def _overlay(document: Mapping[str, Any], path: Path, catalog: Catalog, today: d
 
 
 def _check_price(offer: Observation, catalog: Catalog, rates: DollarRates, today: date) -> None:
-    """Raise for an implausible price in US dollars; the power of an owned machine may cost next to nothing."""
+    """Raise for a price that is implausible in US dollars; an owned machine may cost next to nothing (power only)."""
     day = max(today, first_day(offer.observed))
     dollars = rates.dollars(offer.price, offer.currency, day)
     price = str(Money(offer.price, offer.currency))

@@ -1,4 +1,4 @@
-"""Plausibility checks of rows and batches of prices.
+"""Plausibility checks of single price rows and of rows within a batch.
 
 A row that fails is counted and goes to quarantine with one of `REASONS`, each with a message `quarantine.<reason>`.
 """
@@ -38,15 +38,15 @@ REASONS = (
 )
 UNKNOWN_GPU = "unknown-gpu"
 
-SPOT_TOLERANCE = 1.01  # Spot and on-demand prices are rounded differently.
-SAME_PRICE_RATIO = 1.25  # Below this ratio to one GPU's price, n GPUs have the price of one (assumed).
-MAX_NAME_CHARACTERS = 200  # of any name in a row (chosen)
+SPOT_TOLERANCE = 1.01  # Tolerance, since spot and on-demand prices are rounded differently.
+SAME_PRICE_RATIO = 1.25  # If n GPUs cost less than this many times one GPU, the price is taken as that of one (assumed).
+MAX_NAME_CHARACTERS = 200  # Longest name in a row (chosen).
 
 
 def row_rejection(
     source: str, row: OfferRow, variant: ResolvedGpu, seen_day: date, today: date, dollars: float | None
 ) -> tuple[str, str] | None:
-    """The first reason not to accept a row, with its detail; None if it is acceptable.
+    """Return the first reason to reject a row, with its detail; None if it is acceptable.
 
     `dollars` is its price in US dollars on the day it was seen, None if no exchange rate is known.
     """
@@ -91,7 +91,7 @@ def _is_currency(text: str) -> bool:
 
 
 def _invalid_value(row: OfferRow) -> str | None:
-    """First invalid value of a row; None if all are valid."""
+    """Return the first invalid value of a row; None if all are valid."""
     if row.term not in TERMS:
         return row.term
     if row.payment is not None and row.payment not in PAYMENTS:

@@ -1,4 +1,4 @@
-"""Opening of the user's price store, with its failures as DataErrors."""
+"""Open the user's price store for reading or writing; failures become DataErrors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from whichgpu.base.messages import msg
 from whichgpu.catalog.live.price_store_schema import APPLICATION, MIGRATIONS
 
 NAME = "prices.sqlite3"
-WAIT_MS = 120_000  # for another refresh to save its batch
+WAIT_MS = 120_000  # Milliseconds to wait for another refresh to save its batch (chosen).
 
 _REASONS = {
     "SQLITE_BUSY": "locked",
@@ -33,7 +33,7 @@ _REASONS = {
 
 
 def store_path(folder: Path | None = None) -> Path | None:
-    """Path of the store in the given folder, WHICHGPU_DATA, or the user's data directory; None without a home."""
+    """Return the store's path in the given folder, WHICHGPU_DATA, or the user's data directory; None without a home."""
     chosen = folder or (Path(os.environ["WHICHGPU_DATA"]) if os.environ.get("WHICHGPU_DATA") else None)
     if chosen is not None:
         return chosen.expanduser() / NAME
@@ -198,7 +198,7 @@ def _log_ahead(connection: sqlite3.Connection) -> None:
 
 def _check(connection: sqlite3.Connection, path: Path) -> None:
     """Raise if a file is not a price store or has a later schema."""
-    connection.execute("BEGIN")  # All three are read at once, since another process may be creating the store.
+    connection.execute("BEGIN")  # All three are read in one transaction, since another process may be creating the store.
     tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     version = connection.execute("PRAGMA user_version").fetchone()[0]

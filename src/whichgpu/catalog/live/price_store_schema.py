@@ -8,7 +8,7 @@ and not ended. Days are proleptic ordinals.
 
 from __future__ import annotations
 
-APPLICATION = 0x57475055  # WGPU
+APPLICATION = 0x57475055  # The letters WGPU, which mark a SQLite file as a price store.
 MIGRATIONS: tuple[str, ...] = (
     """
     CREATE TABLE series(id INTEGER PRIMARY KEY, source TEXT NOT NULL, scope TEXT NOT NULL, UNIQUE(source, scope));

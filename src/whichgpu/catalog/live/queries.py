@@ -14,7 +14,7 @@ from typing import Any
 from whichgpu.catalog.offer import STALE_DAYS, Observation
 
 FOREVER = date.max.toordinal()
-NO_BATCH = (1 << 62) - 1  # above every snapshot number: no horizon
+NO_BATCH = (1 << 62) - 1  # A snapshot number above all others, for queries without a limit.
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class _Snapshots:
             self._recorded[id] = _iso(recorded)
 
     def observation(self, row: tuple[Any, ...]) -> Observation:
-        """Observation of a price interval; one that only a later snapshot ended is still open."""
+        """Build the observation of a price interval; if only a snapshot after the query's limit ended it, it is still open."""
         (provider, instance, region, gpu, gpus, term, payment, currency, includes, amount, upfront, first, last, ended,
          end_batch, batch, series, availability) = row  # fmt: skip
         if end_batch is None or end_batch > self.horizon:
@@ -92,7 +92,7 @@ class _Snapshots:
 
 
 def snapshot_horizon(connection: sqlite3.Connection, known_by: date | int | None) -> int:
-    """Number of the last snapshot recorded by a day, or the given number."""
+    """Return the number of the last snapshot recorded by a day, or the given number."""
     if known_by is None:
         return NO_BATCH
     if isinstance(known_by, int):
@@ -108,7 +108,7 @@ def offers_on(
     query: OfferQuery = OfferQuery(),  # noqa: B008 - frozen
     also_ended: bool = False,
 ) -> list[Observation]:
-    """Last observation of each offer in each series by a day, if still listed then or `also_ended`."""
+    """Return the last observation of each offer in each series by a day, if still listed then or `also_ended`."""
     where, values = _conditions(query)
     snapshots = _Snapshots(connection, snapshot_horizon(connection, known_by))
     values |= {"day": FOREVER if day is None else day.toordinal(), "h": snapshots.horizon}
@@ -140,7 +140,7 @@ def price_history(connection: sqlite3.Connection, query: OfferQuery, known_by: d
 
 
 def snapshot_observations(connection: sqlite3.Connection, number: int) -> list[Observation] | None:
-    """Observations of one snapshot; None if there is none of that number."""
+    """Return the observations of one snapshot; None if there is none of that number."""
     series = connection.execute("SELECT series FROM batch WHERE id = ?", (number,)).fetchone()
     if series is None:
         return None
@@ -162,12 +162,12 @@ def changes_since(connection: sqlite3.Connection, number: int, query: OfferQuery
 
 
 def newest_snapshot(connection: sqlite3.Connection) -> int:
-    """Number of the newest snapshot."""
+    """Return the number of the newest snapshot."""
     return int(connection.execute("SELECT coalesce(max(id), 0) FROM batch").fetchone()[0])
 
 
 def series_status(connection: sqlite3.Connection, today: date) -> list[SeriesStatus]:
-    """Status of each part of each source."""
+    """Return the status of each part of each source."""
     query = """
     SELECT s.source, s.scope, count(*), max(b.id), max(b.recorded),
         (SELECT coalesce(c.content, c.seen) FROM batch c WHERE c.series = s.id AND (c.content IS NOT NULL OR c.changes > 0)
@@ -178,7 +178,7 @@ def series_status(connection: sqlite3.Connection, today: date) -> list[SeriesSta
 
 
 def quarantined_rows(connection: sqlite3.Connection, source: str | None = None) -> list[dict[str, str]]:
-    """Quarantined rows of the newest snapshots, each with its reason."""
+    """Return the quarantined rows of the newest snapshots, each with its reason."""
     names = ("source", "scope", "reason", "detail", "provider", "instance", "region", "accelerator", "term", "price", "currency")
     query = """SELECT s.source, s.scope, q.reason, q.detail, q.provider, q.instance, q.region, q.accelerator, q.term, q.price,
         q.currency FROM quarantine q JOIN batch b ON b.id = q.batch JOIN series s ON s.id = b.series
@@ -209,7 +209,7 @@ def _status(connection: sqlite3.Connection, row: Row, today: date) -> SeriesStat
 
 
 def _conditions(query: OfferQuery) -> tuple[str, dict[str, object]]:
-    """SQL conditions on the offer `o`, and their values."""
+    """Return SQL conditions on the table alias `o` (offers) for a query, and their values."""
     parts, values = ["1"], dict[str, object]()
     if query.gpus is not None:
         parts.append(f"o.gpu IN ({_placeholders('gpu', query.gpus, values)})")

@@ -1,4 +1,4 @@
-"""Price ranges of the bundled history: what the first price of an offer in the user's store is compared with."""
+"""Price ranges of the bundled history, with which the first price of an offer in the user's store is compared."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ ON_DEMAND_SHARES = {
     "reserved-3y": _THREE_YEARS,
     "committed-3y": _THREE_YEARS,
 }
-_ANY, _FIRM = "any", "firm"  # prices of all terms, and of all but spot
-ENOUGH_PROVIDERS = 3  # with prices of a GPU, before the range of all of them counts as complete
+_ANY, _FIRM = "any", "firm"  # Keys for the prices of all terms, and for those of all terms except spot.
+ENOUGH_PROVIDERS = 3  # Fewest providers with prices of a GPU whose common range counts as complete (assumed).
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +64,13 @@ class ReferencePrices:
     def find(
         self, provider: str, instance: str, region: str, term: str, includes: str, gpu: str, alias: bool = False
     ) -> PriceRange | None:
-        """The range of this offer, else of the instance in other regions, else on demand, else of the GPU anywhere.
+        """Return the price range of this offer, else of the instance in other regions, else on demand, else of the GPU anywhere.
 
         Spot prices are no reference for other terms. `alias`: the offer goes by another name of the instance, under which it may
         be on sale (Standard_NC6_Promo).
         """
         wide, shares = (1.0 / WIDE_JUMP, WIDE_JUMP), ON_DEMAND_SHARES.get(term)
-        if shares is None:  # spot, or owned: any price of the GPU is a reference
+        if shares is None:  # For spot and owned offers, any price of the GPU is a reference.
             terms, other, own = _ANY, ((provider, instance, _ANY), wide), wide
         else:
             terms, other = _FIRM, ((provider, instance, "on-demand"), shares)
@@ -82,7 +82,7 @@ class ReferencePrices:
         return None
 
     def _gpu_floor(self, gpu: str, terms: str) -> float:
-        """Lowest plausible price of a GPU: a third of the lowest one known, if several providers sell it."""
+        """Return the lowest plausible price of a GPU: a third of the lowest one known, if several providers sell it."""
         many = len(self._providers.get((gpu, terms), ())) >= ENOUGH_PROVIDERS
         return self._ranges[gpu, terms].low / JUMP if many else 0.0
 

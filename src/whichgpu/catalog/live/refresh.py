@@ -31,7 +31,7 @@ from whichgpu.catalog.live.sources import find_source, source_names
 from whichgpu.catalog.live.staging import BatchSummary
 from whichgpu.catalog.store import Catalog
 
-MAX_PARALLEL = 8  # sources read at a time, one thread each (chosen)
+MAX_PARALLEL = 8  # Sources requested at a time, one thread each (chosen).
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +56,13 @@ class RefreshProgress:
     """Receiver of progress events of a refresh; this base class ignores them."""
 
     def began(self, source: str) -> None:
-        """Note that a source is being requested."""
+        """Report that a source is being requested."""
 
     def went_on(self, source: str, done: int, total: int | None) -> None:
-        """Note how many bytes of a body have arrived, of how many if the server says."""
+        """Report how many bytes of a body have arrived, and the total if the server states it."""
 
     def ended(self, source: str, failed: bool) -> None:
-        """Note that a source has answered or failed."""
+        """Report that a source has answered or failed."""
 
 
 class _Stopped(Exception):
@@ -70,7 +70,7 @@ class _Stopped(Exception):
 
 
 def select_sources(names: Sequence[str], keys: Mapping[str, str]) -> tuple[PriceSource, ...]:
-    """Sources of these names; without names, all that are not heavy and need no key or have theirs."""
+    """Return the sources of these names; without names, all that are not heavy and need no key or have one."""
     if names:
         sources = tuple(find_source(name) for name in dict.fromkeys(names))
         for source in sources:
@@ -159,7 +159,7 @@ def _refresh_source(
             try:
                 for batch in source.batches(request):
                     try:
-                        # After a failed batch, all are requested again: their validators are not saved.
+                        # After a failed batch, validators are not saved, so that the next refresh requests all batches again.
                         started = read_first_row(replace(batch, validators=()) if problems else batch)
                         with translate_sqlite_errors(store_path(folder) or Path()):
                             batches.append(save_batch(store(), started, resolver, request.today, reader, trusting))
@@ -183,7 +183,7 @@ def _problem(batch: PriceBatch | None, source: str, problem: Exception) -> Sourc
 
 
 def reader_digest(catalog: Catalog) -> str:
-    """Digest of the tables that rows are parsed with: if they change, unchanged content is read again."""
+    """Return a digest of the tables with which rows are parsed; if it changes, unchanged content is parsed again."""
     digest = blake2b(__version__.encode(), digest_size=12)
     for path in (*sorted(FOLDER.glob("*.csv")), catalog.folder / "gpus.csv", catalog.folder / "instances.csv"):
         digest.update(path.read_bytes())
@@ -197,7 +197,7 @@ def read_first_row(batch: PriceBatch) -> PriceBatch:
 
 
 def _known_validators(folder: Path | None, catalog: Catalog) -> dict[str, Validators]:
-    """Validators of the last snapshots, by URL, for conditional requests."""
+    """Return the HTTP validators of the last snapshots by URL, for conditional requests."""
     with open_for_reading(folder) as connection:
         rows = [] if connection is None else connection.execute("SELECT url, etag, modified, reader FROM validator").fetchall()
     reader = reader_digest(catalog)

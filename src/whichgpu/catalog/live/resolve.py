@@ -21,9 +21,9 @@ from whichgpu.catalog.live.rows import OfferRow
 from whichgpu.catalog.live.source_tables import name_rules, upstreams
 from whichgpu.catalog.store import Catalog
 
-MEMORY_TOLERANCE = 0.12  # between marketed, reported and decimal sizes; the next memory size is at least a third away
-MAX_CACHED = 200_000  # resolved names in memory (chosen)
-MIN_GPUS, MAX_GPUS = 0.001, 100_000  # of one offer (assumed); the smallest slice sold is a sixteenth
+MEMORY_TOLERANCE = 0.12  # Tolerance between marketed, reported and decimal sizes; the next memory size is at least a third away.
+MAX_CACHED = 200_000  # Resolved names kept in memory (chosen).
+MIN_GPUS, MAX_GPUS = 0.001, 100_000  # GPUs of one offer (assumed); the smallest slice sold is a sixteenth of a GPU.
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Resolver:
         self._named: dict[str, tuple[Gpu, ...]] = {}
 
     def resolve(self, row: OfferRow) -> ResolvedGpu | Rejection:
-        """Variant of a row, or the reason for its rejection."""
+        """Return the GPU variant of a price row, or the reason for its rejection."""
         by_instance = (
             not row.accelerator or row.provider in self._named_here or (row.provider, row.instance.lower()) in self._machines
         )
@@ -70,16 +70,16 @@ class Resolver:
 
     @cached_property
     def rates(self) -> DollarRates:
-        """Exchange rates of plausibility checks."""
+        """Return the exchange rates for plausibility checks."""
         return DollarRates(self._catalog.exchange)
 
     @cached_property
     def references(self) -> ReferencePrices:
-        """Bundled prices, the reference of new offers."""
+        """Return the bundled price ranges with which new offers are compared."""
         return ReferencePrices(self._catalog, self.rates)
 
     def machine_of(self, provider: str, instance: str) -> Instance | None:
-        """Instance of the catalog by provider and name."""
+        """Return the catalog's instance by provider and name, or None."""
         return self._machines.get((provider, instance.lower()))
 
     def _resolve_uncached(self, row: OfferRow) -> ResolvedGpu | Rejection:
@@ -98,7 +98,7 @@ class Resolver:
         return self._with_matching_memory(row, resolved)
 
     def _resold(self, row: OfferRow) -> Instance | None:
-        """Instance of another provider that a marketplace lists as `prefix…instance` or by a further name."""
+        """Return the instance of another provider that a marketplace lists as `prefix…instance` or by another name."""
         prefix = re.match(r"[a-z0-9]+", row.instance.lower())
         upstream = upstreams().get((row.provider, prefix[0])) if prefix else None
         if upstream is None:
@@ -129,7 +129,7 @@ class Resolver:
         return None
 
     def _by_name_in_instance(self, row: OfferRow, name: str, count: float) -> ResolvedGpu | None:
-        """Variant of a GPU name within the instance name: as the catalog's instance with one such GPU, or by the name itself."""
+        """Return the variant for a GPU name within an instance name: that of the catalog's one-GPU instance, or by the name."""
         sizes_gib = [gib for gib in (16, 32, 40, 80) if _fits(row.memory_mib, gib * 1024)]
         for key in (f"1x-{name}", f"1x_{name}", *(f"1x-{name}-{gib}GB" for gib in sizes_gib), name):
             machine = self._machines.get((row.provider, key.lower()))
@@ -171,7 +171,7 @@ class Resolver:
 def _expected_memory_mib(row: OfferRow, resolved: ResolvedGpu, whole: float) -> Iterator[float]:
     yield whole
     units = row.count or 1.0
-    if resolved.gpus < units:  # A slice has its share of the memory.
+    if resolved.gpus < units:  # A slice of a GPU has only its share of the memory.
         yield whole * resolved.gpus / units
     if resolved.gpus < 1:
         yield whole * resolved.gpus

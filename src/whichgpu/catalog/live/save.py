@@ -1,4 +1,4 @@
-"""Saving of a batch: price intervals are opened, closed or continued in one transaction."""
+"""Save a batch of prices: price intervals are opened, closed or continued in one transaction."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def save_batch(
 
 
 def _series(connection: sqlite3.Connection, batch: PriceBatch, day: date) -> _Series:
-    """Series that a batch continues; a snapshot older than the last gets its own series."""
+    """Return the series that a batch continues; a snapshot older than the last one gets its own series."""
     series = _series_id(connection, batch.source, batch.scope)
     newest = connection.execute("SELECT max(seen) FROM batch WHERE series = ?", (series,)).fetchone()[0]
     if not batch.complete or newest is None or day.toordinal() >= newest:
@@ -87,7 +87,7 @@ UPDATE temp.kind SET store = offer.id FROM offer WHERE {" AND ".join(f"offer.{na
 
 
 def _match(connection: sqlite3.Connection, dated: bool) -> int:
-    """Add offers that the store lacks, and merge zones and repeated lines to the lowest price; return the number of offers."""
+    """Add new offers to the store, and reduce zones and repeated lines to the lowest price; return the number of offers."""
     last = connection.execute("SELECT coalesce(max(id), 0) + 1 FROM offer").fetchone()[0]
     connection.execute(
         f"""INSERT INTO offer(id, {KEY}) SELECT ? + id, {KEY} FROM temp.kind
@@ -130,7 +130,7 @@ def _record(connection: sqlite3.Connection, series: int, summary: BatchSummary, 
 
 
 def _write(connection: sqlite3.Connection, batch: PriceBatch, series: _Series, id: int, day: date) -> int:
-    """Write the price intervals; return how many offers are new, ended or at another price."""
+    """Write the price intervals; return how many offers are new, ended or have another price."""
     days = {"seen": day.toordinal(), "before": series.newest, "after": series.next_day}
     values = {"series": series.id, "batch": id, "source": batch.source, "scope": batch.scope, **days}
     if not batch.complete:
@@ -176,7 +176,7 @@ SELECT m.offer, :series, :seen, :batch, :seen, CASE WHEN EXISTS (
       AND s.source = :source AND (s.scope = :scope OR s.scope GLOB :scope || '@*')
 ) THEN NULL ELSE :after END, :batch, m.amount, m.upfront FROM temp.matched m
 """
-# Rows with their own days: equal prices on neighbouring days are one interval, ended by the next of the same offer.
+# For rows with their own days, equal prices on neighbouring days are one interval, which the offer's next price ends.
 _DATED = """
 INSERT OR IGNORE INTO price(offer, series, first, batch, last, ended, end_batch, amount, upfront)
 WITH steps AS (
@@ -212,7 +212,7 @@ HAVING words <> coalesce((
 
 
 def _quarantine(connection: sqlite3.Connection, series: int, id: int) -> None:
-    """Save the rejected rows of the newest snapshot of a series; of older ones only the counts remain."""
+    """Save the rejected rows of the newest snapshot of a series; for older snapshots only the counts are kept."""
     connection.execute("DELETE FROM quarantine WHERE batch IN (SELECT id FROM batch WHERE series = ?)", (series,))
     connection.execute(
         """INSERT INTO quarantine(batch, reason, detail, provider, instance, region, accelerator, term, payment, price, currency)
@@ -236,7 +236,7 @@ def _unchanged(connection: sqlite3.Connection, batch: PriceBatch, today: date) -
         FROM batch WHERE series = ? ORDER BY id DESC LIMIT 1""",
         (series,),
     ).fetchone()
-    assert last is not None  # Only saved batches have validators.
+    assert last is not None  # Only batches that were saved have validators.
     old, content, digest, rows, aside, prices, accepted, offers, unknown, reasons, last_day = last
     day = (
         date.fromordinal(last_day) if content is not None and content == last_day else max(batch.seen, date.fromordinal(last_day))

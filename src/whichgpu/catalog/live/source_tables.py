@@ -47,14 +47,14 @@ class KnownFault:
 
 
 def rows(name: str) -> list[dict[str, str]]:
-    """Rows of a table of `live/data`."""
+    """Return the rows of a table in `live/data`."""
     header, lines = read_cells(FOLDER / f"{name}.csv")
     return [dict(zip(header, cells, strict=True)) for _, cells in lines]
 
 
 @cache
 def name_rules() -> tuple[NameRule, ...]:
-    """Name rules in table order, those of one provider first."""
+    """Return the rules for GPU names in table order, those for one provider first."""
     rules = [
         record_of(
             NameRule,
@@ -70,19 +70,19 @@ def name_rules() -> tuple[NameRule, ...]:
 
 @cache
 def upstreams() -> dict[tuple[str, str], str]:
-    """Provider whose instances a marketplace resells, by marketplace and name prefix."""
+    """Return the provider whose instances a marketplace resells, by marketplace and name prefix."""
     return {(row["provider"], row["prefix"]): row["upstream"] for row in rows("upstreams")}
 
 
 @cache
 def memory_units() -> dict[tuple[str, str], str]:
-    """Unit of a source's memory field by provider: `mib` or `gb` of one GPU, or `total` MiB of all."""
+    """Return the unit of a source's memory field by provider: `mib` or `gb` of one GPU, or `total` for MiB of all GPUs."""
     return {(row["source"], row["provider"]): row["holds"] for row in rows("memory")}
 
 
 @cache
 def faults() -> tuple[KnownFault, ...]:
-    """Prices known to be wrong."""
+    """Return the prices known to be wrong."""
     return tuple(
         record_of(
             KnownFault,
@@ -96,13 +96,13 @@ def faults() -> tuple[KnownFault, ...]:
 
 @cache
 def provider_names() -> dict[tuple[str, str], str]:
-    """Provider ids by a source's own name, if they differ."""
+    """Return provider ids by a source's own name, for those that differ."""
     return {(row["source"], row["name"]): row["provider"] for row in rows("providers")}
 
 
 @cache
 def published_since() -> dict[str, str]:
-    """Day that content was first published, by its SHA-256: a file may be served unchanged for years."""
+    """Return the day that content was first published, by its SHA-256: a file may be served unchanged for years."""
     return {row["sha256"]: row["since"] for row in rows("published")}
 
 

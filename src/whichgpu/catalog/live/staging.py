@@ -1,4 +1,4 @@
-"""Staging of a batch in temporary tables, each row accepted or rejected."""
+"""Load a batch of prices into temporary tables, where each row is accepted or rejected."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from whichgpu.catalog.live.resolve import Rejection, Resolver
 from whichgpu.catalog.live.rows import OfferRow, PriceBatch, RejectedRow
 
 CHUNK_ROWS = 5000  # rows inserted in one statement (chosen)
-MAX_OFFERS = 2_000_000  # of a batch: each is in memory while its rows are read
+MAX_OFFERS = 2_000_000  # Offers of one batch, since each is in memory while its rows are read (chosen).
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class BatchSummary:
 
     @property
     def quarantined(self) -> int:
-        """Prices that failed a check."""
+        """Return the number of prices that failed a check."""
         return sum(self.reasons.values())
 
 
@@ -67,14 +67,14 @@ class _Sorter:
         self.batch = batch
         self.resolver = resolver
         self.today = today
-        self.kinds: dict[bytes, int] = {}  # by digest, since a million names would not fit in memory
+        self.kinds: dict[bytes, int] = {}  # Ids by digest, since the names of a million offers would not fit in memory.
         self.families: dict[tuple[object, ...], int] = {}
         self.new: list[tuple[object, ...]] = []
         self.good: list[tuple[object, ...]] = []
         self.bad: list[tuple[object, ...]] = []
 
     def sort(self, row: OfferRow | RejectedRow) -> None:
-        """Accept or reject a row."""
+        """Add a row to the accepted or to the rejected ones."""
         if isinstance(row, RejectedRow):
             self.bad.append((row.reason, row.row[:500], *[None] * 8))
             return

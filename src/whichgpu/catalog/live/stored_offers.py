@@ -1,4 +1,4 @@
-"""Offers of the user's price store, for the rest of the catalog."""
+"""Offers in the user's price store, read by the rest of the catalog."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def live_offers(
     gpus: frozenset[str] | None = None,
     folder: Path | None = None,
 ) -> tuple[Observation, ...]:
-    """Last observation of each stored offer by a day, from snapshots recorded by `known_by`.
+    """Return the last observation of each stored offer by a day, from snapshots recorded by `known_by`.
 
     Ended offers are included: a snapshot without an offer outweighs an older observation of it.
     """
@@ -42,7 +42,7 @@ class StoredOfferName(NamedTuple):
 
 
 def live_names(what: str, name: str, folder: Path | None = None) -> tuple[StoredOfferName, ...]:
-    """Stored offers whose `provider`, `instance` or `region` has that name, whatever its case."""
+    """Return stored offers whose `provider`, `instance` or `region` has that name, in any case."""
     from whichgpu.catalog.live.price_store import open_for_reading
 
     assert what in StoredOfferName._fields
@@ -54,7 +54,7 @@ def live_names(what: str, name: str, folder: Path | None = None) -> tuple[Stored
 
 
 def last_snapshot(known_by: date | int | None = None, folder: Path | None = None) -> int | None:
-    """Number of the newest snapshot recorded by `known_by`; None if there is none."""
+    """Return the number of the newest snapshot recorded by `known_by`; None if there is none."""
     from whichgpu.catalog.live.price_store import open_for_reading
 
     with open_for_reading(folder) as connection:

@@ -9,7 +9,7 @@ from whichgpu.base.names import normalized_name, squash, unaccented
 
 
 def find_city(cities: Iterable[str], typed: str) -> str | None:
-    """The city of that name, with or without accents; None if there is none.
+    """Return the city of that name, with or without accents; None if there is none.
 
     >>> find_city(("São Paulo", "Seoul"), "sao paulo"), find_city(("São Paulo", "Seoul"), "서울"), find_city((), "Seoul")
     ('São Paulo', 'Seoul', None)

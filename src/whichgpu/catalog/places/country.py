@@ -25,13 +25,13 @@ class Country:
 
 @cache
 def countries() -> tuple[Country, ...]:
-    """All bundled countries, whatever data folder the user names."""
+    """Return all bundled countries, whatever data folder the user names."""
     _, rows = read_cells(DATA_DIR / "countries.csv")
     return tuple(Country(code, name, tuple(also.split(";")) if also else (), *where) for _, (code, name, also, *where) in rows)
 
 
 def countries_named(name: str) -> tuple[str, ...]:
-    """Codes of the countries that a name means; () if it is no country or group.
+    """Return the codes of the countries that a name means; () if it is no country or group.
 
     >>> countries_named("uk"), countries_named("Holland"), countries_named("Oceania"), countries_named("us-east-1")
     (('GB',), ('NL',), ('AU', 'NZ'), ())
@@ -53,7 +53,7 @@ def is_group(name: str) -> bool:
 
 @cache
 def groups() -> dict[str, tuple[str, ...]]:
-    """Continents, unions or countries that make up each named group."""
+    """Return the countries, unions or continents that make up each named group."""
     _, rows = read_cells(DATA_DIR / "country_groups.csv")
     return {name: tuple(parts.split(";")) for _, (name, parts) in rows}
 
@@ -68,7 +68,7 @@ def _by_name() -> dict[str, tuple[str, ...]]:
 
 @cache
 def _by_spoken_name() -> dict[str, tuple[str, ...]]:
-    """Codes by names in other scripts or with accents: 한국, 韩国, Hàn Quốc."""
+    """Return country codes by names in other scripts or with accents: 한국, 韩国, Hàn Quốc."""
     codes = {text: _codes(parts) for group, parts in groups().items() for text in _spoken(group)}
     for one in countries():
         codes |= dict.fromkeys((*_spoken(one.name), *map(normalized_name, one.also)), (one.code,))
@@ -76,7 +76,7 @@ def _by_spoken_name() -> dict[str, tuple[str, ...]]:
 
 
 def _spoken(name: str) -> tuple[str, ...]:
-    """Names of a country or group in all other languages."""
+    """Return the names of a country or group in all other languages."""
     return tuple(normalized_name(language(code).fact(name)) for code in languages() if code != SOURCE_LANGUAGE)
 
 

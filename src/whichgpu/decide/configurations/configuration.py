@@ -26,7 +26,7 @@ class WorkloadRequest:
     bare: Workload  # as the user spelled it
 
     def precision_on(self, gpu: Gpu) -> str:
-        """Return the precision a GPU computes in: as given, else the first default it has units for."""
+        """Return the precision a GPU computes in: the user's if given, else the first default that the GPU has units for."""
         usual = self.workload.precision or "bf16"
         if "precision" in self.stated:
             return usual

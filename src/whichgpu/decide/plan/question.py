@@ -1,4 +1,4 @@
-"""The question a plan answers: models with their traffic, jobs, owned GPUs, limits; and the same as a JSON or TOML document."""
+"""The question of a plan call: models with their traffic, jobs, owned GPUs, limits; and its form as a JSON or TOML document."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class RequestedModel:
 
     @property
     def name(self) -> str:
-        """Name of the model in the answer."""
+        """Return the name of the model in the answer."""
         return self.label or (self.model if isinstance(self.model, str) else own_name(self.model))
 
     @property
     def spelling(self) -> str:
-        """The model as a command line names it."""
+        """Return the model as it is written on a command line."""
         return KINDS["model"].write_text(self.model)
 
 
@@ -93,24 +93,24 @@ class PlanQuestion:
 
     @property
     def filter_texts(self) -> dict[str, str]:
-        """The filters as texts of their flags."""
+        """Return the filters on offers as texts, as their flags take them."""
         return {name: value if isinstance(value, str) else ",".join(value) for name, value in self.filters.items()}
 
 
 SETTINGS = tuple(one.name for one in fields(PlanQuestion))[5:-1]
-# Settings of how an answer is computed, or of what else is answered: no part of the question at one point of a sweep.
+# Settings of how an answer is computed, or of what else is reported; they are left out at each point of a sweep.
 NOT_OF_A_POINT = ("workers", "ray", "sweep", "roles", "policies")
 
 
 def echo(question: PlanQuestion) -> dict[str, Any]:
-    """The question with every default filled in, and the names of the settings left at their defaults."""
+    """Return the question with every default filled in, and the names of the settings left at their defaults."""
     values = {name: _plain(getattr(question, name)) for name in SETTINGS}
     defaults = [name for name in SETTINGS if getattr(question, name) == getattr(PlanQuestion(), name)]
     return {**values, **_tables(question), "wishes": question.filter_texts, "file": question.file, "defaults": defaults}
 
 
 def to_document(question: PlanQuestion) -> dict[str, Any]:
-    """The document of a plan file with only what differs from an empty question."""
+    """Return the question as the document of a plan file, with only what differs from the defaults."""
     changed = [name for name in SETTINGS if getattr(question, name) != getattr(PlanQuestion(), name)]
     values = {name: _plain(getattr(question, name)) for name in changed if name not in NOT_OF_A_POINT}
     return {**values, **{name: value for name, value in _tables(question).items() if value}, **question.filter_texts}
@@ -147,7 +147,7 @@ def _plain(value: Any) -> Any:
 
 
 def parse_owned(text: str) -> tuple[OwnedGpus, ...]:
-    """Read counts and names of GPUs.
+    """Return kinds and numbers of GPUs parsed from a text.
 
     >>> [(one.gpu, one.gpus) for one in parse_owned("8xV100-SXM-16GB,T4")]
     [('V100-SXM-16GB', 8), ('T4', 1)]

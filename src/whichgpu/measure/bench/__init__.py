@@ -1,1 +1,1 @@
-"""Benchmarks of a GPU: single operators, then whole steps; what runs them is behind the `Bench` seam."""
+"""Benchmarks of a GPU: single operators, then whole steps; PyTorch runs them behind the interface `Bench`."""

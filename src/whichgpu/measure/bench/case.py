@@ -1,4 +1,4 @@
-"""Cases to measure, their timings, and the interface to what runs them; independent of torch."""
+"""Cases to measure, their timings, and the interface `Bench` that runs them; independent of torch."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from whichgpu.base.messages import Message
 from whichgpu.workload.shapes import Shape
 from whichgpu.workload.workload import Workload
 
-PEAK_KINDS = ("gemm", "attention", "attention_backward")  # operators whose rate is in FLOP/s
-BusyCallback = Callable[[], None]  # called while the GPU runs the case
+PEAK_KINDS = ("gemm", "attention", "attention_backward")  # Operators whose rate is in FLOP/s.
+BusyCallback = Callable[[], None]  # Function that is called while the GPU runs the case.
 
 
 class CannotRun(Exception):
@@ -35,16 +35,16 @@ class OperatorCase:
 
     @property
     def unit(self) -> str:
-        """Unit of its rate."""
+        """Return the unit of the case's rate."""
         return "FLOP/s" if self.kind in PEAK_KINDS else "B/s" if "bytes" in self.sizes else "1/s"
 
     def rate(self, seconds: float) -> float:
-        """FLOPs, bytes or runs per second."""
+        """Return FLOPs, bytes or runs per second, in the unit of the case."""
         return operator_work(self.kind, self.sizes) / seconds
 
 
 def operator_work(kind: str, sizes: Mapping[str, int]) -> float:
-    """FLOPs of an operator, else the bytes it moves, else 1; causal attention computes half of the pairs.
+    """Return the FLOPs of an operator, else the bytes it moves, else 1; causal attention computes half of all token pairs.
 
     >>> operator_work("gemm", {"m": 2, "n": 3, "k": 5}), operator_work("copy", {"bytes": 8}), operator_work("launch", {})
     (60.0, 16.0, 1.0)
@@ -97,20 +97,20 @@ class Bench(Protocol):
     """Runs cases on the GPU. Raises `CannotRun`; any other exception ends the case, not the measurement."""
 
     def about(self) -> Mapping[str, str]:
-        """Versions of the software: torch, cuda."""
+        """Return the versions of the software by name: torch, cuda."""
 
     def free_bytes(self) -> int:
-        """Bytes of memory available now."""
+        """Return the bytes of GPU memory available now."""
 
     def micro(self, case: OperatorCase, watch: BusyCallback) -> Timing:
-        """Time an operator."""
+        """Return the timing of an operator."""
 
     def step(self, plan: PreparedStep, watch: BusyCallback) -> Timing:
-        """Time a step, pass or token."""
+        """Return the timing of a training step, forward pass or decode step."""
 
 
 def summarise_runs(seconds: Sequence[float]) -> Timing:
-    """Return median and 80% range of the runs' seconds.
+    """Return the median and 80% range of the runs' seconds.
 
     >>> summarise_runs([3.0, 1.0, 2.0])
     Timing(seconds=2.0, low=1.0, high=3.0, runs=3)

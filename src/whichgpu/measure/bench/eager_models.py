@@ -1,4 +1,4 @@
-"""Transformers in plain torch with the operators of the `transformers` library and random weights."""
+"""Transformers in plain torch, with the operators of the `transformers` library and random weights."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from whichgpu.workload.shapes import Transformer
 
-EPSILON = 1e-6  # Added to the variance; the default of Llama and Qwen configs.
+EPSILON = 1e-6  # Added to the variance in norms; the default of Llama and Qwen configs.
 GELU_SCALE = 0.7978845608028654  # sqrt(2 / pi)
 POST_NORM = ("bert", "roberta", "xlm-roberta", "camembert", "electra")
 

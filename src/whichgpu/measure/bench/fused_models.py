@@ -1,4 +1,4 @@
-"""Decoder models as serving code runs them, in plain torch: fused GEMMs, one function per block, a preallocated KV cache."""
+"""Decoder models in plain torch as serving engines run them: fused GEMMs, one function per layer, a preallocated KV cache."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from whichgpu.workload.shapes import Transformer
 
-EPSILON = 1e-6  # Added to the variance; the default of Llama and Qwen configs.
+EPSILON = 1e-6  # Added to the variance in norms; the default of Llama and Qwen configs.
 Block = Callable[..., Any]
 
 
@@ -21,7 +21,7 @@ class Decoder:
         def random(*sizes: int) -> Any:
             return torch.empty(*sizes, **settings).normal_(0.0, 0.02)
 
-        def norm(size: int) -> Any:  # a weight and its bias
+        def norm(size: int) -> Any:  # Returns a weight and its bias.
             return torch.ones(2, size, **settings)
 
         def bias(size: int, has_bias: bool) -> Any:
@@ -57,7 +57,7 @@ class Decoder:
         self.block: Block = block_of(torch, shape)
 
     def compiled(self) -> None:
-        """Compile the block with TorchInductor for one shape."""
+        """Compile the layer function with TorchInductor for one shape."""
         self.block = self._torch.compile(self.block, dynamic=False, fullgraph=True)
 
     def prefill(self, ids: Any) -> Any:
@@ -81,7 +81,7 @@ class Decoder:
 
 
 def block_of(torch: Any, shape: Transformer) -> Block:
-    """Return one layer as a function, for decode of one token with the cache or for prefill."""
+    """Return one layer as a function, for decode of one token with the KV cache or for prefill."""
     functional = torch.nn.functional
     heads, kv_heads, dim = shape.heads, shape.kv_heads, shape.head_dim
     grouped = {"enable_gqa": True} if kv_heads < heads else {}

@@ -11,11 +11,11 @@ from whichgpu.measure.bench.case import BusyCallback, Timing, summarise_runs
 Run = Callable[[], Any]
 WARM_UPS = 3  # runs before timing (assumed: caches are warm and kernels chosen by then)
 MIN_RUNS, MAX_RUNS = 5, 40
-STEP_SECONDS = 0.8  # time for the runs of one step
-MICRO_SECONDS = 0.15  # time for the runs of one operator
-BLOCK_SECONDS = 0.008  # launches between two events: long compared with the events' overhead
-MAX_LAUNCHES = 200  # launches in one CUDA graph (assumed: keeps capture short)
-BUSY_SECONDS = 0.15  # the GPU is kept busy while its clocks are read
+STEP_SECONDS = 0.8  # Seconds spent on the runs of one step (chosen).
+MICRO_SECONDS = 0.15  # Seconds spent on the runs of one operator (chosen).
+BLOCK_SECONDS = 0.008  # Seconds of launches between two events: long compared with the events' overhead.
+MAX_LAUNCHES = 200  # Launches in one CUDA graph (assumed: keeps capture short).
+BUSY_SECONDS = 0.15  # Seconds for which the GPU is kept busy while its clocks are read.
 
 
 class GpuTimer:
@@ -32,7 +32,7 @@ class GpuTimer:
         return timing
 
     def block(self, run: Run, captured: bool = True) -> Timing:
-        """Time of one run among many in a row, for operators."""
+        """Return the mean time of one run among many in a row, for operators."""
         self._warm(run)
         once = max(min(self._runs(run, 0.0)), 1e-7)
         launches = max(1, min(MAX_LAUNCHES, round(BLOCK_SECONDS / once)))
@@ -43,7 +43,7 @@ class GpuTimer:
         return timing
 
     def host(self, run: Run, launches: int) -> Timing:
-        """Host time of one launch."""
+        """Return the host time of one launch."""
         self._warm(run)
         durations = []
         for _ in range(MIN_RUNS):
@@ -57,7 +57,7 @@ class GpuTimer:
         return summarise_runs(durations)
 
     def graph(self, run: Run, launches: int = 1) -> Run:
-        """Capture the runs as one CUDA graph."""
+        """Capture `launches` runs as one CUDA graph; return a function that replays it."""
         torch = self._torch
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
@@ -78,7 +78,7 @@ class GpuTimer:
         self._torch.cuda.synchronize()
 
     def _runs(self, run: Run, seconds: float) -> list[float]:
-        """Seconds of each run, until there are enough runs or the time is over."""
+        """Return the seconds of each run, until there are enough runs or the time is over."""
         torch, durations = self._torch, list[float]()
         began = perf_counter()
         while len(durations) < MIN_RUNS or (len(durations) < MAX_RUNS and perf_counter() - began < seconds):

@@ -1,4 +1,4 @@
-"""Single operators to measure, by the GPU's units and free memory."""
+"""Single operators to measure, chosen by the GPU's execution units and free memory."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from whichgpu.estimate.time.units import UNITS
 from whichgpu.measure.bench.case import OperatorCase
 
 DTYPES = ("bf16", "fp16", "tf32", "fp32", "fp8")
-SQUARES = (2048, 4096, 8192)  # layers of small models; the peak before the power limit; the sustained rate
-DECODING = ((1, 8192, 8192), (16, 8192, 8192), (64, 4096, 14336))  # m, k, n of decode: a few tokens times a whole matrix
+SQUARES = (2048, 4096, 8192)  # Sides of square GEMMs: layers of small models; peak before the power limit; sustained rate.
+DECODING = ((1, 8192, 8192), (16, 8192, 8192), (64, 4096, 14336))  # m, k, n of decode GEMMs: few tokens by a whole matrix
 LARGEST_COPY, SMALLEST_COPY = 4 * GIB, 64 * MIB
-ATTENTION = ((4, 16, 2048, 128), (16, 12, 512, 64), (1, 32, 8192, 128))  # batch, heads, tokens, dim
+ATTENTION = ((4, 16, 2048, 128), (16, 12, 512, 64), (1, 32, 8192, 128))  # batch, heads, tokens, head dimension
 
 
 def operator_cases(gpu: Gpu, free_bytes: int, several: bool) -> Iterator[OperatorCase]:
-    """Operators to measure, the most important first."""
+    """Yield the operators to measure, the most important first."""
     yield from _copies(free_bytes)
     for dtype in DTYPES:
         if dtype in gpu.peaks:
@@ -35,7 +35,7 @@ def operator_cases(gpu: Gpu, free_bytes: int, several: bool) -> Iterator[Operato
 
 
 def gemm(dtype: str, m: int, n: int, k: int) -> OperatorCase:
-    """[m, k] @ [k, n]."""
+    """Return the case of a GEMM [m, k] @ [k, n]."""
     width = int(UNITS[dtype].bytes)
     name = f"{m}" if m == n == k else f"{m}x{n}x{k}"
     memory_bytes = (m * k + k * n) * width + m * n * max(2, width)
@@ -43,7 +43,7 @@ def gemm(dtype: str, m: int, n: int, k: int) -> OperatorCase:
 
 
 def _copies(free_bytes: int) -> Iterator[OperatorCase]:
-    """Copies (half read, half written) and sums (read only) far larger than any cache."""
+    """Yield copies (half read, half written) and sums (read only) of arrays far larger than any cache."""
     size = LARGEST_COPY
     while size > SMALLEST_COPY and 3 * size > free_bytes:
         size //= 2
@@ -52,7 +52,7 @@ def _copies(free_bytes: int) -> Iterator[OperatorCase]:
 
 
 def _attention(dtype: str, batch: int, heads: int, tokens: int, dim: int) -> Iterator[OperatorCase]:
-    """Causal attention, forward and backward."""
+    """Yield causal attention, forward and backward."""
     sizes = {"batch": batch, "heads": heads, "tokens": tokens, "dim": dim}
     size = 4 * batch * heads * tokens * dim * 2
     name = f"{batch}x{heads}x{tokens}x{dim}"

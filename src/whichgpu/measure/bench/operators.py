@@ -1,4 +1,4 @@
-"""Single operators in torch: GEMMs by dtype, copies, attention, launches, transfers to the host."""
+"""Single operators in torch: GEMMs by dtype, copies, attention, kernel launches, transfers between host and GPU."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _gemm(torch: Any, case: OperatorCase, clock: GpuTimer, device: str) -> Timin
 def _copy(torch: Any, case: OperatorCase, clock: GpuTimer, device: str) -> Timing:
     source = torch.randn(case.sizes["bytes"] // 4, device=device)
     target = torch.empty_like(source)
-    # Not captured: in a CUDA graph the copy engine does a copy, at two thirds of a kernel's bandwidth.
+    # Copies are not captured: in a CUDA graph the copy engine does them, at two thirds of a kernel's bandwidth.
     return clock.block(lambda: target.copy_(source), captured=False)
 
 
@@ -62,7 +62,7 @@ def _launch(torch: Any, case: OperatorCase, clock: GpuTimer, device: str) -> Tim
 
 
 def _transfer(torch: Any, case: OperatorCase, clock: GpuTimer, device: str) -> Timing:
-    """Transfers through pinned memory, as data loaders do."""
+    """Time transfers between host and GPU through pinned memory, as data loaders do."""
     here = torch.empty(case.sizes["bytes"], dtype=torch.uint8, pin_memory=True)
     there = torch.empty(case.sizes["bytes"], dtype=torch.uint8, device=device)
     source, target = (here, there) if case.kind == "upload" else (there, here)

@@ -1,4 +1,4 @@
-"""Steps that can be measured with random weights, and why others cannot."""
+"""Which steps can be measured with random weights, and why others cannot."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from whichgpu.workload.workload import Workload
 
 TASKS = ("train", "finetune", "forward", "prefill", "decode")
 OPTIMIZERS = ("adamw", "adam", "sgd", "sgd-momentum")
-# Families whose layers our models run as the `transformers` library does.
+# Model families whose layers our models compute as the `transformers` library does.
 DECODERS = ("llama", "mistral", "qwen2", "qwen3", "gpt2", "opt")
 ENCODERS = ("bert", "roberta", "xlm-roberta", "camembert", "electra")
 
 
 def why_not_runnable(workload: Workload, shape: Shape) -> Message | None:
-    """Message why a step cannot be measured; None if it can."""
+    """Return a message that says why a step cannot be measured; None if it can."""
     if workload.task not in TASKS:
         return msg("verify.task", task=workload.task, tasks=TASKS)
     engines = tuple(id for id in engine_ids() if workload.task in engine_record(id).measured_for)

@@ -1,4 +1,4 @@
-"""Runs cases within a time limit: their timings and conditions, and why some were skipped."""
+"""Run cases within a time limit; record their timings and conditions, and why some were skipped."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_memory
 from whichgpu.measure.bench.case import Bench, BusyCallback, CannotRun, Conditions, OperatorCase, PreparedStep, StepCase, Timing
 
-MEMORY_SHARE = 0.9  # largest share of the free memory to use
-MICRO_SHARE = 0.25  # of the time, for single operators
-FIRST_SHARE = 0.05  # of the time: assumed need of a case before one of its kind has run
+MEMORY_SHARE = 0.9  # Largest share of the free memory that a case may use.
+MICRO_SHARE = 0.25  # Share of the time limit for single operators.
+FIRST_SHARE = 0.05  # Share of the time limit that a case is assumed to need before one of its kind has run.
 
 Now = Callable[[], float]
 Reading = Callable[[], Conditions]
 Progress = Callable[[str], None]
-Claim = tuple[PreparedStep, int]  # a prepared step, and the bytes of memory it is estimated to need
+Claim = tuple[PreparedStep, int]  # A prepared step, and the bytes of memory it is estimated to need.
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +45,10 @@ class Runner:
         self._start, self._seconds = now(), seconds
         self.taken: list[MeasuredCase] = []
         self.left_out: list[LeftOut] = []
-        self._took: dict[str, float] = {}  # seconds of the last case by kind
+        self._took: dict[str, float] = {}  # Seconds that the last case of each kind took.
 
     def micros(self, cases: Iterable[OperatorCase]) -> None:
-        """Measure operators, in a share of the time."""
+        """Measure operators, within their share of the time."""
         for case in cases:
             self._one(case, case.kind, case.memory, MICRO_SHARE, partial(self._bench.micro, case))
 
@@ -66,7 +66,7 @@ class Runner:
     def _one(
         self, case: OperatorCase | StepCase, kind: str, memory: int, share: float, run: Callable[[BusyCallback], Timing]
     ) -> None:
-        """Run one case, unless the last of its kind took longer than the remaining time."""
+        """Run one case, or skip it if the last of its kind took longer than the remaining time."""
         before, id = self._now(), case.id
         if before - self._start + self._took.get(kind, FIRST_SHARE * share * self._seconds) > share * self._seconds:
             self.left_out.append(LeftOut(id, msg("measure.no-time")))

@@ -1,4 +1,4 @@
-"""Whole steps to measure: small enough for a minute or two, of each kind that engines on PyTorch run.
+"""Whole steps to measure, of each kind that engines on PyTorch run, small enough to take a minute or two together.
 
 None of them is among the measurements the shipped calibration is checked with.
 """
@@ -15,7 +15,7 @@ TINY = {
     "model_type": "llama", "hidden_size": 512, "num_hidden_layers": 8, "num_attention_heads": 8, "num_key_value_heads": 4,
     "intermediate_size": 1536, "vocab_size": 32000, "max_position_embeddings": 2048, "tie_word_embeddings": True,
 }  # fmt: skip
-# The most informative first: the last are skipped if time runs out.
+# The most informative cases come first, since the last are skipped if time runs out.
 TRAINING: tuple[dict[str, Any], ...] = (
     {"model": "resnet34", "precision": "amp-bf16", "batch": 128, "optimizer": "sgd-momentum"},
     {"model": "opt-125m", "precision": "amp-bf16", "batch": 16, "seq_in": 512},
@@ -58,11 +58,11 @@ PREFILL: tuple[dict[str, Any], ...] = (
     {"model": "llama-2-13b", "precision": "bf16", "batch": 2, "seq_in": 3072},
     {"model": "yi-6b", "precision": "bf16", "batch": 1, "seq_in": 256},
 )
-FALLBACK_PRECISIONS = {"bf16": "fp16", "amp-bf16": "amp-fp16", "tf32": "fp32"}  # precisions for GPUs without the units
+FALLBACK_PRECISIONS = {"bf16": "fp16", "amp-bf16": "amp-fp16", "tf32": "fp32"}  # Precisions for GPUs without these units.
 
 
 def step_cases(gpu: Gpu) -> Iterator[StepCase]:
-    """Requests for this GPU, alternating between kinds."""
+    """Yield requests for this GPU, alternating between kinds of step."""
     kinds = [
         [_step("train", "pytorch", one, gpu) for one in TRAINING],
         [_step("decode", "cuda-graphs", one, gpu) for one in DECODING],
@@ -70,7 +70,7 @@ def step_cases(gpu: Gpu) -> Iterator[StepCase]:
         [_step("prefill", "pytorch-compile", one, gpu) for one in PREFILL],
         [_step("forward", "pytorch", one, gpu) for one in ENCODING],
     ]
-    turns = (3, 1, 4, 1, 1)  # cases of each kind in a round
+    turns = (3, 1, 4, 1, 1)  # Cases of each kind in one round.
     while any(kinds):
         for kind, count in zip(kinds, turns, strict=True):
             yield from kind[:count]
@@ -82,7 +82,7 @@ def _step(task: str, engine: str, settings: dict[str, Any], gpu: Gpu) -> StepCas
     unit = precision.removeprefix("amp-")
     if unit in ("bf16", "tf32") and unit not in gpu.peaks:
         precision = FALLBACK_PRECISIONS[precision]
-    if task == "train" and precision == "fp16":  # Gradients would underflow.
+    if task == "train" and precision == "fp16":  # Gradients in fp16 would underflow.
         precision = "amp-fp16"
     request = {"task": task, "engine": engine, **settings, "precision": precision, "gpu": gpu.id}
     name = settings["model"] if isinstance(settings["model"], str) else "tiny-llama"

@@ -1,4 +1,4 @@
-"""Cases run with PyTorch on one GPU, within the free memory, which is released after each case."""
+"""Run cases with PyTorch on one GPU, within the free memory, which is released after each case."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from whichgpu.measure.bench.vision_models import vision_model
 from whichgpu.workload.shapes import Mlp, TracedShape, Transformer, as_transformer
 from whichgpu.workload.workload import Workload
 
-FREE_SHARE = 0.95  # of the memory free at the start
+FREE_SHARE = 0.95  # Share of the memory free at the start that cases may use.
 HALVES = {"bf16": "bfloat16", "fp16": "float16"}
 Run = Callable[[], Any]
 
 
 def open_bench() -> TorchBench:
     """Open PyTorch on the first visible GPU; raise NoAnswer if that is not possible."""
-    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")  # numbers GPUs as the driver does
+    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")  # Number GPUs as the driver does.
     try:
         torch = import_module("torch")
-    except Exception as problem:  # torch or its libraries are missing
+    except Exception as problem:  # torch or its libraries are missing.
         raise NoAnswer("no-torch", msg("error.measure-no-torch"), msg("hint.measure-torch")) from problem
     if not torch.cuda.is_available() or torch.cuda.device_count() < 1:
         raise NoAnswer("no-gpu-here", msg("error.measure-torch-no-gpu", version=torch.__version__), msg("hint.doctor"))
@@ -53,7 +53,7 @@ class TorchBench:
 
     @property
     def name(self) -> str:
-        """The GPU's name from the driver."""
+        """Return the GPU's name from the driver."""
         return str(self._torch.cuda.get_device_name(0))
 
     def about(self) -> Mapping[str, str]:
@@ -63,7 +63,7 @@ class TorchBench:
         return {name: str(value) for name, value in {**versions, "cudnn": cudnn}.items() if value}
 
     def free_bytes(self) -> int:
-        """Free bytes of the device and unused bytes of our allocator."""
+        """Return the free bytes of the device plus the unused bytes of our allocator."""
         cuda = self._torch.cuda
         return int(FREE_SHARE * cuda.mem_get_info()[0]) + int(cuda.memory_reserved() - cuda.memory_allocated())
 
@@ -79,7 +79,7 @@ class TorchBench:
             return self._timed(plan, GpuTimer(self._torch, watch))
 
     def _timed(self, plan: PreparedStep, clock: GpuTimer) -> Timing:
-        """Time a step in its own scope, so that the model is freed before the cache is emptied."""
+        """Time a step in its own scope, so that the model is freed before the allocator's cache is emptied."""
         self._numerics(plan.workload)
         run = self._training(plan) if plan.workload.training else self._inference(plan, clock)
         return clock.step(run)
@@ -94,7 +94,7 @@ class TorchBench:
             raise CannotRun(msg("measure.out-of-memory")) from None
         finally:
             torch.cuda.synchronize()
-            dynamo = sys.modules.get("torch._dynamo")  # accessing it through torch would import it
+            dynamo = sys.modules.get("torch._dynamo")  # Accessing it as an attribute of torch would import it.
             if dynamo is not None:
                 dynamo.reset()
             gc.collect()
@@ -157,7 +157,7 @@ class TorchBench:
         return clock.graph(forward) if engine_record(workload.engine).captures_graphs else forward
 
     def _generating(self, plan: PreparedStep, clock: GpuTimer) -> Run:
-        """Prefill or decode with fused GEMMs and compiled blocks, captured as a CUDA graph if the engine does."""
+        """Return a function that runs prefill or decode with fused GEMMs and compiled layers, maybe as a CUDA graph."""
         torch, workload, shape = self._torch, plan.workload, as_transformer(plan.shape)
         batch, length = workload.local_batch, workload.seq_in or 1
         decoder = Decoder(torch, shape, batch, length, self._dtype(workload), self._device)
@@ -240,7 +240,7 @@ class TorchBench:
         return compiled
 
     def _compilable(self) -> None:
-        """TorchInductor needs Triton."""
+        """Raise CannotRun without Triton, which TorchInductor needs."""
         try:
             import_module("triton")
         except Exception:

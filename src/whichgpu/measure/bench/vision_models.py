@@ -8,7 +8,7 @@ from typing import Any
 from whichgpu.base.messages import msg
 from whichgpu.measure.bench.case import CannotRun
 
-# Blocks of each stage, and whether they are bottlenecks (arXiv 1512.03385).
+# Number of blocks in each stage, and whether they are bottlenecks (arXiv 1512.03385).
 RESNETS = {
     "resnet18": ((2, 2, 2, 2), False),
     "resnet34": ((3, 4, 6, 3), False),
@@ -22,7 +22,7 @@ def vision_model(torch: Any, name: str) -> Any:
     """Build a module that maps images to classes."""
     try:
         models = import_module("torchvision.models")
-    except Exception:  # missing, or built for another torch
+    except Exception:  # torchvision is missing or built for another torch.
         if name in RESNETS:
             return residual_network(torch, *RESNETS[name])
         raise CannotRun(msg("verify.no-torchvision", model=name)) from None
@@ -33,7 +33,7 @@ def vision_model(torch: Any, name: str) -> Any:
 
 
 def residual_network(torch: Any, stages: tuple[int, ...], bottleneck: bool) -> Any:
-    """ResNet as published, with the stride in the 3x3 convolution."""
+    """Build a ResNet as published, with the stride in the 3x3 convolution."""
     nn = torch.nn
     module: Any = nn.Module
 

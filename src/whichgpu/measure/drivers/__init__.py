@@ -1,1 +1,1 @@
-"""GPUs as their drivers describe them: NVML, amdgpu, Apple."""
+"""Readers of GPU properties and states from drivers: NVML, amdgpu, Apple."""

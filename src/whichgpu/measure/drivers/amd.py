@@ -16,7 +16,7 @@ from whichgpu.measure.drivers.probe import VendorUnavailable
 from whichgpu.measure.files import Run, named_numbers, read_number, read_text, run_tool
 
 VENDOR = "0x1002"
-GENERATIONS = {"2.5": 1, "5.0": 2, "8.0": 3, "16.0": 4, "32.0": 5, "64.0": 6}  # GT/s of a lane -> PCIe generation
+GENERATIONS = {"2.5": 1, "5.0": 2, "8.0": 3, "16.0": 4, "32.0": 5, "64.0": 6}  # PCIe generation by GT/s per lane.
 NAME_FILES = ("usr/share/libdrm/amdgpu.ids", "opt/amdgpu/share/libdrm/amdgpu.ids")
 TOOLS = (("amd-smi", "static", "--asic", "--json"), ("rocm-smi", "--showproductname", "--json"))
 NAME_KEYS = ("market_name", "card series", "card_series")
@@ -39,11 +39,11 @@ class _Device:
     monitor: Path | None
 
     def number(self, name: str) -> int | None:
-        """A number from the device's own files."""
+        """Return a number from one of the device's own files, or None."""
         return read_number(self.folder / name)
 
     def sensor(self, name: str) -> int | None:
-        """A number from its sensors."""
+        """Return a number from one of the device's sensor files, or None."""
         return None if self.monitor is None else read_number(self.monitor / name)
 
 
@@ -56,7 +56,7 @@ class AmdProbe:
     def close(self) -> None: ...
 
     def processes(self) -> tuple[tuple[int, ...], ...]:
-        """The driver does not report processes."""
+        """Return no process ids, since the driver does not report them."""
         return tuple(() for _ in self._devices)
 
     def samples(self, traffic: bool = False) -> tuple[Sample, ...]:
@@ -91,7 +91,7 @@ class AmdProbe:
         )
 
     def _own_name(self, device: _Device) -> str | None:
-        """The board's name, else that of libdrm's list for its id."""
+        """Return the board's name, else the name in libdrm's list for its id."""
         if name := read_text(device.folder / "product_name"):
             return name
         id, revision = (read_text(device.folder / name) or "" for name in ("device", "revision"))
@@ -110,7 +110,7 @@ class AmdProbe:
         return ()
 
     def _target(self, device: _Device) -> str | None:
-        """Instruction set from the compute driver: 90402 is gfx942."""
+        """Return the instruction set from the compute driver's number: 90402 is gfx942."""
         minors = {path.name.removeprefix("renderD") for path in device.folder.glob("drm/renderD*")}
         for node in sorted((self._root / "sys/class/kfd/kfd/topology/nodes").glob("*/properties")):
             properties = named_numbers(read_text(node, max_bytes=1 << 16) or "")
@@ -120,7 +120,7 @@ class AmdProbe:
 
 
 def product_names(text: str) -> tuple[str, ...]:
-    """Product names by GPU in the JSON of amd-smi or rocm-smi, whose layouts differ between releases."""
+    """Return product names by GPU from the JSON of amd-smi or rocm-smi, whose layouts differ between releases."""
     try:
         document = json.loads(text)
     except ValueError:
@@ -175,7 +175,7 @@ def _degrees(plausible: PlausibilityFilter, name: str, thousandths: int | None) 
 
 
 def _clocks(path: Path) -> tuple[int | None, int | None]:
-    """Current (the line with a star) and highest clock in hertz."""
+    """Return the current (the line with a star) and the highest clock in hertz."""
     lines = [line for line in (read_text(path) or "").splitlines() if _CLOCK.search(line)]
     rates = [int(_CLOCK.findall(line)[0]) * 10**6 for line in lines]
     now = next((rate for rate, line in zip(rates, lines, strict=True) if "*" in line), None)

@@ -1,4 +1,4 @@
-"""Apple GPUs through the system's tools; their memory is the machine's."""
+"""Apple GPUs through the system's tools; their memory is shared with the host."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class AppleProbe:
     def close(self) -> None: ...
 
     def processes(self) -> tuple[tuple[int, ...], ...]:
-        """The system does not report processes."""
+        """Return no process ids, since the system does not report them."""
         return ((),)
 
     def cards(self) -> tuple[Card, ...]:
@@ -56,7 +56,7 @@ class AppleProbe:
         )
 
     def samples(self, traffic: bool = False) -> tuple[Sample, ...]:
-        """Utilisation and memory in use."""
+        """Return utilisation and memory in use."""
         statistics, plausible = _statistics(self._run(STATISTICS)), PlausibilityFilter()
         size = plausible.number("memory_bytes", self._memory_bytes, "bytes")
         used = plausible.number("memory_used_bytes", statistics.get("In use system memory"), "bytes")
@@ -74,7 +74,7 @@ def _displays(text: str | None) -> list[dict[str, Any]]:
 
 
 def _statistics(text: str | None) -> dict[str, Any]:
-    """The accelerator's counters."""
+    """Return the counters of the accelerator from the tool's output."""
     try:
         document = plistlib.loads((text or "").encode())
     except Exception:  # plistlib raises whatever its parsers raise.

@@ -1,4 +1,4 @@
-"""NVIDIA GPUs through NVML. Numbers beside calls are nvml.h's enumerations."""
+"""NVIDIA GPUs through NVML; numeric arguments of calls are the enumerations of nvml.h."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from whichgpu.measure.drivers.plausibility import PlausibilityFilter
 from whichgpu.measure.drivers.probe import DriverUnavailable, VendorUnavailable
 from whichgpu.measure.drivers.throttle import reasons
 
-MHZ = 10**6  # hertz
-SM, MEMORY = 1, 2  # clocks
+MHZ = 10**6  # Hertz per MHz, the unit of NVML's clocks.
+SM, MEMORY = 1, 2  # NVML's numbers of the clocks.
 MAX_LINKS, MAX_GPUS = 36, 64
-NVLINK = 2  # the peer-to-peer capability to query
+NVLINK = 2  # NVML's number of the peer-to-peer capability to query.
 UNCORRECTED, VOLATILE = 1, 0
 PATHS = {0: "board", 10: "switch", 20: "switches", 30: "bridge", 40: "node", 50: "system"}
 PCIE_FUNCTIONS = {
@@ -53,12 +53,12 @@ class NvidiaProbe:
 
     def __init__(self, nvml: Nvml) -> None:
         self._nvml = nvml
-        self._uuids: list[str | None] = []  # Identify a GPU after a driver restart; never displayed.
+        self._uuids: list[str | None] = []  # UUIDs identify a GPU after a driver restart and are never displayed.
         self._fixed: list[_Fixed | None] = []
         self._broken = False
 
     def count(self) -> int:
-        """Number of GPUs."""
+        """Return the number of GPUs."""
         count = self._nvml.ask("nvmlDeviceGetCount")
         return min(count, MAX_GPUS) if isinstance(count, int) else 0
 
@@ -66,7 +66,7 @@ class NvidiaProbe:
         self._nvml.stop()
 
     def samples(self, traffic: bool = False) -> tuple[Sample, ...]:
-        """One reading of every GPU; those that do not answer are marked lost."""
+        """Return one reading of every GPU; GPUs that do not answer are marked as lost."""
         if self._broken:
             self._nvml.restart()
             self._fixed = [None] * len(self._uuids)
@@ -81,7 +81,7 @@ class NvidiaProbe:
         return samples
 
     def processes(self) -> tuple[tuple[int, ...], ...]:
-        """Process ids by GPU; in a container there may be none, or those of another namespace."""
+        """Return process ids by GPU; in a container there may be none, or those of another namespace."""
         return tuple(self._process_ids(device) for device in self._devices())
 
     def cards(self) -> tuple[Card, ...]:
@@ -89,7 +89,7 @@ class NvidiaProbe:
         return tuple(self._card(index, devices) for index in range(len(devices)))
 
     def _devices(self) -> list[_Fixed | None]:
-        """Handles, looked up once; those of lost GPUs are looked up at every reading."""
+        """Return the GPUs' handles, looked up once; those of lost GPUs are looked up at every reading."""
         if not self._uuids:
             self._uuids = [None] * self.count()
             self._fixed = [None] * len(self._uuids)
@@ -137,7 +137,7 @@ class NvidiaProbe:
         total, used_bytes = plausible.memory("memory_bytes", getattr(memory, "total", None), getattr(memory, "free", None))
         power = ask("nvmlDeviceGetPowerUsage", handle)
         events = ask("nvmlDeviceGetCurrentClocksEventReasons", handle)
-        if events is None:  # before driver 535
+        if events is None:  # Drivers before 535 do not have this query.
             events = ask("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
         running = ask("nvmlDeviceGetComputeRunningProcesses", handle)
         received = ask("nvmlDeviceGetPcieThroughput", handle, 1) if traffic else None
@@ -218,7 +218,7 @@ class NvidiaProbe:
         return PcieLink(**values) if any(value is not None for value in values.values()) else None
 
     def _links(self, handle: Any) -> list[bool] | None:
-        """State of each NVLink; None if there are none."""
+        """Return whether each NVLink is active; None if there are none."""
         states = (self._nvml.ask("nvmlDeviceGetNvLinkState", handle, link) for link in range(MAX_LINKS))
         return [state == 1 for state in takewhile(lambda state: state is not None, states)] or None
 
@@ -262,12 +262,12 @@ class NvidiaProbe:
 
 
 def _pair(value: Any) -> tuple[int, int] | None:
-    """Two integers, as NVML returns modes (now, after a reset) and versions."""
+    """Return two integers, as NVML gives modes (now and after a reset) and versions; None for anything else."""
     if isinstance(value, Sequence) and len(value) == 2 and all(isinstance(part, int) and 0 <= part < 10**7 for part in value):
         return int(value[0]), int(value[1])
     return None
 
 
 def _cuda_version(value: Any) -> str | None:
-    """12040 is CUDA 12.4."""
+    """Convert NVML's number of a CUDA version to text: 12040 is CUDA 12.4."""
     return f"{value // 1000}.{value % 1000 // 10}" if isinstance(value, int) and 1000 <= value < 10**6 else None

@@ -9,7 +9,7 @@ from typing import Any
 from whichgpu.base.messages import msg
 from whichgpu.measure.drivers.probe import DriverUnavailable, VendorUnavailable
 
-# return codes of nvml.h
+# Return codes of nvml.h that are handled.
 UNINITIALISED, NO_PERMISSION, DRIVER_NOT_LOADED, TIMEOUT, LIBRARY_NOT_FOUND = 1, 4, 9, 10, 12
 GPU_IS_LOST, RESET_REQUIRED, OPERATING_SYSTEM, VERSION_MISMATCH, GPU_NOT_FOUND, UNKNOWN = 15, 16, 17, 18, 28, 999
 LOST = frozenset({GPU_IS_LOST, RESET_REQUIRED, GPU_NOT_FOUND})
@@ -32,7 +32,7 @@ class Nvml:
 
     def __init__(self, library: Any) -> None:
         self._library = library
-        self.failures = 0  # transient failures so far: timeouts and unknown errors
+        self.failures = 0  # Transient failures so far: time-outs and unknown errors.
 
     def start(self) -> None:
         """Initialise NVML; raise VendorUnavailable if that fails."""
@@ -60,7 +60,7 @@ class Nvml:
         """Call a function; None if this driver or GPU does not support it."""
         try:
             return getattr(self._library, function)(*arguments)
-        except AttributeError:  # an older nvidia-ml-py
+        except AttributeError:  # An older nvidia-ml-py lacks this function.
             return None
         except Exception as problem:
             code = _code(problem)

@@ -1,4 +1,4 @@
-"""Plausibility of driver values: a percentage over 100, a GPU of 9 kW or 2^63 bytes are dropped."""
+"""Plausibility checks of driver values: a percentage above 100, a GPU of 9 kW or 2^63 bytes is dropped."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any
 
 from whichgpu.base.units import MIB
 
-MAX_NAME_LENGTH = 96  # characters; that of NVML's name buffer (nvml.h)
+MAX_NAME_LENGTH = 96  # Length of NVML's name buffer in characters (nvml.h).
 
-# Limits of values, in the drivers' units.
+# Plausible lowest and highest values, in the drivers' units.
 BOUNDS: dict[str, tuple[float, float]] = {
     "percent": (0, 100),
     "milliwatts": (0, 5_000_000),
@@ -30,7 +30,7 @@ class PlausibilityFilter:
 
     @property
     def odd(self) -> tuple[str, ...]:
-        """Fields whose values were dropped."""
+        """Return the names of fields whose values were dropped."""
         return tuple(self._odd)
 
     def number(self, name: str, value: Any, kind: str) -> int | None:
@@ -54,7 +54,7 @@ class PlausibilityFilter:
         return None if number is None else number / 1000
 
     def memory(self, name: str, total: Any, free: Any) -> tuple[int | None, int | None]:
-        """Total and used bytes; both None if they contradict each other."""
+        """Return total and used bytes; both None if they contradict each other."""
         size, left = self.number(name, total, "bytes"), self.number(name, free, "bytes")
         if size is not None and (size < MIB or (left is not None and left > size)):
             self._odd[name] = None

@@ -1,4 +1,4 @@
-"""Interface between drivers and the rest: all readings come through a `Probe`, so that tests can replay them."""
+"""Interface to the drivers: all readings come through a `Probe`, so that tests can replay them."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class Probe(Protocol):
     """GPUs of one vendor. Reading never allocates memory on them."""
 
     def cards(self) -> tuple[Card, ...]:
-        """Everything about every GPU."""
+        """Return the constant properties of every GPU."""
 
     def samples(self, traffic: bool = False) -> tuple[Sample, ...]:
-        """One reading of every GPU, with PCIe traffic on request, which takes longer. May raise DriverUnavailable."""
+        """Return one reading of every GPU, with PCIe traffic on request, which takes longer. May raise DriverUnavailable."""
 
     def processes(self) -> tuple[tuple[int, ...], ...]:
-        """Ids of visible processes on each GPU; never displayed, only read in /proc."""
+        """Return the ids of visible processes on each GPU; they are used to read /proc and never displayed."""
 
     def close(self) -> None:
         """Release the driver."""
@@ -63,7 +63,7 @@ class CombinedProbe:
         return tuple(cards)
 
     def samples(self, traffic: bool = False) -> tuple[Sample, ...]:
-        """One reading of all GPUs; those of a failing probe are lost. Raise DriverUnavailable if all probes fail."""
+        """Return one reading of all GPUs; those of a failing probe are marked as lost. Raise DriverUnavailable if all fail."""
         samples: list[Sample] = []
         failures = 0
         for place, probe in enumerate(self._probes):

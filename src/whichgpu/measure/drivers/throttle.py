@@ -1,4 +1,4 @@
-"""Reasons for clocks below the maximum, from NVML's bits (nvmlClocksEventReasons)."""
+"""Reasons for reduced clocks, from NVML's bit mask (nvmlClocksEventReasons)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SUPPLY = frozenset({"power-brake"})
 
 
 def reasons(bits: object) -> tuple[str, ...] | None:
-    """Reasons in a bit mask; None if there is no mask.
+    """Return the reasons in a bit mask; None if there is no mask.
 
     >>> reasons(0x24), reasons(0), reasons(None), reasons(0x8000)
     (('power-cap', 'software-thermal'), (), None, ('bit-15',))

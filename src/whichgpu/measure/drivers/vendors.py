@@ -1,4 +1,4 @@
-"""Probes of this machine's GPUs of all vendors."""
+"""Opening of probes for this machine's GPUs of all vendors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from whichgpu.measure.drivers.probe import CombinedProbe, DriverUnavailable, Mis
 
 
 def open_probes(openers: Sequence[Callable[[], Probe]] | None = None) -> tuple[Probe | None, tuple[MissingVendor, ...]]:
-    """Open one probe of all GPUs, and list the vendors without one."""
+    """Open one probe for all GPUs, and list the vendors without a probe."""
     probes: list[Probe] = []
     missing: list[MissingVendor] = []
     for opener in usual_openers() if openers is None else openers:
@@ -28,5 +28,5 @@ def open_probes(openers: Sequence[Callable[[], Probe]] | None = None) -> tuple[P
 
 
 def usual_openers() -> tuple[Callable[[], Probe], ...]:
-    """Functions that open the supported vendors' probes."""
+    """Return the functions that open the supported vendors' probes."""
     return (open_nvidia, open_amd, open_apple)

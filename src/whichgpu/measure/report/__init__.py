@@ -1,1 +1,1 @@
-"""`doctor`: what is on this machine, and rules that point out what is wrong with it."""
+"""The report of `doctor`: hardware and software of this machine, and rules that find problems."""

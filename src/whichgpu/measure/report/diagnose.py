@@ -17,17 +17,17 @@ from whichgpu.measure.drivers.throttle import SUPPLY, THERMAL
 from whichgpu.measure.host_load import HostLoad
 from whichgpu.measure.meter import IDLE_PERCENT
 
-MIN_SAMPLES = 3  # readings without which nothing is diagnosed (assumed)
-WAITS_BELOW = 70  # percent of load
-MEMORY_BUSY = 60  # percent of the time the memory was read or written
-MEMORY_QUIET = 30  # percent of the time, as above
+MIN_SAMPLES = 3  # Fewest readings for a diagnosis (assumed).
+WAITS_BELOW = 70  # Utilisation in percent below which a GPU counts as waiting.
+MEMORY_BUSY = 60  # Percent of the time in which memory was read or written, from which it counts as busy.
+MEMORY_QUIET = 30  # Percent of the time as above, below which memory counts as quiet.
 FULL_THREAD, FULL_HOST = 0.9, 0.85
 DISK_WAIT = 0.1  # share of processor time spent waiting for disks
-LINK_FULL, LINK_BUSY = 0.6, 0.3  # of what the PCIe link carries
-SLOW_CLOCK = 0.8  # of the highest clock
-HARD_WORK, LIGHT_WORK = 0.7, 0.5  # of the power limit
-OFTEN, MOSTLY = 0.2, 0.5  # share of the samples
-# Factors that turn signs into percentages, in the order shown.
+LINK_FULL, LINK_BUSY = 0.6, 0.3  # Shares of the PCIe link's bandwidth.
+SLOW_CLOCK = 0.8  # Share of the highest clock.
+HARD_WORK, LIGHT_WORK = 0.7, 0.5  # Shares of the power limit.
+OFTEN, MOSTLY = 0.2, 0.5  # Shares of the readings.
+# Factors that convert each sign to percent, in the order of display.
 PERCENT_SCALES = {"load": 1, "memory": 1, "clock": 100, "power": 100, "link": 100, "thread": 100, "host": 100, "disk": 100}
 
 
@@ -64,7 +64,7 @@ class _Signs:
 
 
 def find_bottlenecks(samples: Sequence[Sample], loads: Sequence[HostLoad], card: Card) -> tuple[Bottleneck, ...]:
-    """Bottlenecks of one GPU from readings a few seconds apart; none if there are too few readings."""
+    """Return the bottlenecks of one GPU from readings a few seconds apart; none if there are too few readings."""
     alive = [sample for sample in samples if not sample.lost]
     if len(alive) < MIN_SAMPLES:
         return ()
@@ -98,7 +98,7 @@ def _rules(signs: _Signs) -> Iterator[tuple[str, bool]]:
 
 
 def _waiting(signs: _Signs) -> Iterator[tuple[str, bool]]:
-    """Bottlenecks of a waiting GPU, by what is busy meanwhile."""
+    """Yield bottlenecks of a GPU that waits, by what is busy meanwhile, and whether each is certain."""
     if (signs.host or 0) >= FULL_HOST:
         yield "input-processor", True
     elif (signs.disk or 0) >= DISK_WAIT:
@@ -114,7 +114,7 @@ def _waiting(signs: _Signs) -> Iterator[tuple[str, bool]]:
 
 
 def _working(signs: _Signs) -> Iterator[tuple[str, bool]]:
-    """Bottlenecks of a GPU that runs kernels nearly all the time."""
+    """Yield bottlenecks of a GPU that runs kernels nearly all the time, and whether each is certain."""
     power = signs.power
     if (signs.memory or 0) >= MEMORY_BUSY:
         yield "memory", True
@@ -160,7 +160,7 @@ def _verdict(id: str, sure: bool, gpu: int, signs: _Signs) -> Bottleneck:
 
 
 def _link_bandwidth(card: Card) -> int | None:
-    """Bytes per second one way over the PCIe link at full speed, which drops while a GPU is idle."""
+    """Return bytes per second in one direction of the PCIe link at full speed, since idle GPUs reduce the speed."""
     link = card.pcie
     generation = (link.generation_max or link.generation) if link else None
     lane_bandwidth = PCIE_LANE_BYTES.get(generation) if generation else None

@@ -57,6 +57,6 @@ def build_report(
 
 
 def _software(one: DetectedGpu, catalog: Catalog) -> Known | None:
-    """Software that supports a GPU; one without a catalog variant has that of its instruction set."""
+    """Return the software that supports a GPU; without a catalog variant, that of its instruction set."""
     variant = matched_gpu(one.match, catalog) or next((gpu for gpu in catalog.gpus if gpu.target == one.card.target), None)
     return variant.software if variant and one.card.target in (None, variant.target) else None

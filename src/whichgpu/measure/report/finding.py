@@ -31,12 +31,12 @@ def finding(id: str, level: Level, gpu: int | None = None, **values: object) -> 
 
 
 def by_severity(findings: Iterable[DoctorFinding]) -> tuple[DoctorFinding, ...]:
-    """Findings by severity; the machine's before its GPUs'."""
+    """Return findings sorted by severity, the machine's before those of its GPUs."""
     return tuple(sorted(findings, key=lambda one: (LEVELS.index(one.level), -1 if one.gpu is None else one.gpu)))
 
 
 def version_numbers(text: str | None) -> tuple[int, ...] | None:
-    """Numbers of a version for comparison; None if there are none.
+    """Return the numbers of a version for comparison; None if there are none.
 
     >>> version_numbers("12.8"), version_numbers("2.11.0+cu130"), version_numbers("current"), version_numbers(None)
     ((12, 8), (2, 11, 0), None, None)

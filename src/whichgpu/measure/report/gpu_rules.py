@@ -12,17 +12,17 @@ from whichgpu.measure.host import Host
 from whichgpu.measure.match import VariantMatch
 from whichgpu.measure.report.finding import DoctorFinding, Level, finding, version_numbers
 
-LITTLE_FREE = 0.2  # share of the memory that is free
-UNEXPLAINED_USE = 0.05  # share of the memory used without a visible process
-BUSY_PERCENT = 50  # utilisation from which the PCIe link should run at full speed (assumed)
-NEAR_CELSIUS = 4  # degrees below the slowdown temperature that count as hot (assumed)
-LIMIT_SHARE = 0.98  # of the default power limit; less counts as lowered (allows for rounding)
+LITTLE_FREE = 0.2  # Share of the memory below which little is free (assumed).
+UNEXPLAINED_USE = 0.05  # Share of the memory in use without a visible process that is reported (assumed).
+BUSY_PERCENT = 50  # Utilisation in percent from which the PCIe link should run at full speed (assumed).
+NEAR_CELSIUS = 4  # Degrees below the slowdown temperature from which a GPU counts as hot (assumed).
+LIMIT_SHARE = 0.98  # A power limit below this share of the default counts as lowered (allows for rounding).
 
 
 def card_findings(
     card: Card, match: VariantMatch, gpu: Gpu | None, software: Software | None, host: Host, several: bool
 ) -> Iterator[DoctorFinding]:
-    """Findings about one GPU; `gpu` is its variant, `software` what supports its instruction set."""
+    """Yield findings about one GPU; `gpu` is its variant, `software` what supports its instruction set."""
     if card.now.lost:
         yield finding("lost", "problem", card.index)
         return
@@ -40,7 +40,7 @@ def card_findings(
 
 
 def _slowed(card: Card) -> Iterator[DoctorFinding]:
-    """Heat, power supply, power limits and fixed clocks."""
+    """Yield findings about heat, power supply, power limits and fixed clocks."""
     reasons = set(card.now.throttle or ())
     temperature = card.now.temperature_celsius
     if reasons & THERMAL:
@@ -59,7 +59,7 @@ def _slowed(card: Card) -> Iterator[DoctorFinding]:
 
 
 def _pcie(card: Card, gpu: Gpu | None, host: Host) -> Iterator[DoctorFinding]:
-    """A narrow PCIe link is a fault; a slow one only if the GPU is busy, since idle links slow down."""
+    """Yield findings about the PCIe link: a narrow one is a fault, a slow one only while the GPU is busy."""
     link = card.pcie
     if link is None:
         return

@@ -12,16 +12,16 @@ from whichgpu.measure.host import Host, usable_cores
 from whichgpu.measure.report.finding import DoctorFinding, finding, version_numbers
 from whichgpu.measure.software import InstalledSoftware
 
-MIN_SHARED_MEMORY = GIB  # of /dev/shm: PyTorch's data loaders fail with Docker's 64 MiB
-MIN_CORES_PER_GPU = 4  # to feed it (assumed)
+MIN_SHARED_MEMORY = GIB  # Size of /dev/shm in bytes: PyTorch's data loaders fail with Docker's default of 64 MiB.
+MIN_CORES_PER_GPU = 4  # Processor cores needed to feed one GPU (assumed).
 
-CardSupport = tuple[Card, Known | None]  # a GPU, and what the catalog knows to run on its instruction set
+CardSupport = tuple[Card, Known | None]  # A GPU, and the software that the catalog knows to run on its instruction set.
 
 
 def host_findings(
     host: Host, software: InstalledSoftware, cards: Sequence[CardSupport], absences: Sequence[MissingVendor]
 ) -> Iterator[DoctorFinding]:
-    """Findings about the machine."""
+    """Yield findings about the machine."""
     if not cards:
         yield _no_gpu(host, absences)
     if software.hides_all:
@@ -47,7 +47,7 @@ def _no_gpu(host: Host, absences: Sequence[MissingVendor]) -> DoctorFinding:
 
 
 def _supply(host: Host, cards: Sequence[Card]) -> Iterator[DoctorFinding]:
-    """Findings about cores, memory and shared memory."""
+    """Yield findings about cores, memory and shared memory."""
     cores = usable_cores(host)
     if cores is not None and cores < MIN_CORES_PER_GPU * len(cards):
         yield finding("few-cores", "note", cores=significant(cores), n=len(cards))
@@ -60,7 +60,7 @@ def _supply(host: Host, cards: Sequence[Card]) -> Iterator[DoctorFinding]:
 
 
 def _torch(software: InstalledSoftware, cards: Sequence[CardSupport]) -> Iterator[DoctorFinding]:
-    """Findings about PyTorch: whether it has code for each GPU and a driver that runs it."""
+    """Yield findings about PyTorch: whether it has code for each GPU and a driver that runs it."""
     installed = software.packages.get("torch")
     vendors = {card.vendor for card, _ in cards}
     if installed is None:
@@ -80,7 +80,7 @@ def _torch(software: InstalledSoftware, cards: Sequence[CardSupport]) -> Iterato
 
 def _torch_on(card: Card, support: Known | None, installed: str, built: str | None) -> Iterator[DoctorFinding]:
     cuda, driver = version_numbers(built), version_numbers(card.api_version)
-    if cuda and driver and cuda[0] > driver[0]:  # Within a major version newer minor versions run on older drivers.
+    if cuda and driver and cuda[0] > driver[0]:  # Within a major version, newer CUDA versions run on older drivers.
         yield finding("torch-driver", "problem", card.index, version=installed, built=built, driver=card.api_version)
     if support is None or cuda is None:
         return

@@ -1,4 +1,4 @@
-"""Chart files: a Vega-Lite spec written as SVG, PNG or HTML by vl-convert, which is an extra."""
+"""Chart files: vl-convert (an extra) writes a Vega-Lite spec as SVG, PNG or HTML."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ENDINGS = (".svg", ".png", ".html")
 
 
 def check_chart_file(path: str) -> None:
-    """Refuse a file that cannot be written as a picture.
+    """Raise if a file cannot be written as a picture.
 
     A symbolic link is followed: the picture is written where it points, and the link stays.
     """
@@ -28,13 +28,13 @@ def check_chart_file(path: str) -> None:
 
 
 def _target(path: str) -> Path:
-    """The file a path names, links followed."""
+    """Return the file that a path names, with links followed."""
     target = Path(path).expanduser()
     return Path(os.path.realpath(target)) if target.is_symlink() else target
 
 
 def write_chart(spec: dict[str, Any], path: str) -> None:
-    """Write a spec as the picture the file's ending names."""
+    """Write a spec as a picture in the format of the file's ending."""
     converter, ending = _converter(), Path(path).suffix.lower()
     if ending == ".svg":
         content = converter.vegalite_to_svg(spec).encode()

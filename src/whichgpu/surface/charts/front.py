@@ -1,4 +1,4 @@
-"""Charts of a recommendation: cost against time of its candidates, cost by term, and throughput against latency."""
+"""Charts of a recommendation: candidates by cost and time, cost by term, and throughput against latency."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from whichgpu.surface.charts.palette import CARD, CHOSEN, COLOURS, INK, SOFT, TH
 from whichgpu.surface.charts.parts import Spec, coloured, dashed, file_chart, picture, quantity, tips
 from whichgpu.surface.charts.point_labels import LABEL_PLACE, LABEL_SIZE, NARROW_CHART_TEST, place_labels
 
-HOURS = (1, 730, 1460, 2190, 2920, 3650, 4380, 5110, 5840, 6570, 7300, 8030, 8760)  # ends of the months of a year
-HEIGHT = 340  # pixels
+HOURS = (1, 730, 1460, 2190, 2920, 3650, 4380, 5110, 5840, 6570, 7300, 8030, 8760)  # Ends of the months of a year, in hours.
+HEIGHT = 340  # Height of a chart in pixels.
 POINT = ("name", "machine", "time", "cost")
 
 
 def front_chart(answer: RecommendAnswer, language: Language) -> Spec:
-    """Chart of `recommend --plot`: candidates, then terms and batch sizes where there are several."""
+    """Return the chart of `recommend --plot`: the candidates, then terms and batch sizes if there are several."""
     text = language.text
     panels = [(text("chart.front"), front_picture(answer, language))]
     if answer.terms:
@@ -29,7 +29,7 @@ def front_chart(answer: RecommendAnswer, language: Language) -> Spec:
 
 
 def _batch_curve(answer: RecommendAnswer, language: Language) -> Spec:
-    """Throughput against latency of each batch size that the recommended GPUs hold."""
+    """Return a chart of throughput against latency, one point per batch size that fits on the recommended GPUs."""
     points = [{"batch": batch, "ms": seconds * 1000, "rate": rate} for batch, seconds, rate in answer.curve]
     encoding = {
         "x": quantity("ms", language.text("chart.milliseconds"), scale={"type": "log"}),
@@ -41,7 +41,7 @@ def _batch_curve(answer: RecommendAnswer, language: Language) -> Spec:
 
 
 def front_picture(answer: RecommendAnswer, language: Language) -> Spec:
-    """Cost against run time, or against the wait for tokens of a service; the recommended candidate is marked."""
+    """Return a chart of cost against run time, or against a service's latency, with the recommended candidate marked."""
     text, is_service = language.text, answer.kind == "service"
     candidates = {id(one): one for one in (*answer.candidates, *answer.pareto)}.values()
     points = list({(one.gpu, one.gpus, one.instance): _point(one, is_service, language) for one in candidates}.values())
@@ -99,7 +99,7 @@ def _same(one: Spec, other: Spec) -> bool:
 
 
 def _pareto_front(points: list[Spec]) -> list[Spec]:
-    """Points that no other beats in both cost and time, cheapest first."""
+    """Return the Pareto front: points that no other beats in both cost and time, cheapest first."""
     front: list[Spec] = []
     for point in sorted(points, key=lambda one: (one["cost"], one["time"])):
         if not front or point["time"] < front[-1]["time"]:
@@ -108,7 +108,7 @@ def _pareto_front(points: list[Spec]) -> list[Spec]:
 
 
 def terms_picture(answer: RecommendAnswer, language: Language) -> Spec:
-    """Cost of the recommended machine on each term by hours used in a year; a commitment is paid in full from the start."""
+    """Return a chart of the recommended machine's cost by hours used in a year, a line per term; commitments are paid in full."""
     text = language.text
     lines = {language.listed(filter(None, (text(f"term.{line.term}"), line.payment))): line for line in reversed(answer.terms)}
     names = list(reversed(lines))

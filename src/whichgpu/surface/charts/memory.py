@@ -1,4 +1,4 @@
-"""Memory of a workload as stacked bars: a bar a GPU, a tick where its usable memory ends, and the verdict as text."""
+"""Memory of a workload as stacked bars: one bar per GPU, a tick at its usable memory, and the verdict as text."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from whichgpu.surface.charts.palette import CARD, COLOURS, GREYS, INK
 from whichgpu.surface.charts.parts import Spec, file_chart, picture, quantity, row_names, tips
 from whichgpu.surface.commands.render.workload import model_label, part_name
 
-MAX_BARS = 12  # of a file
-# Colours of the commonest parts, so that a part looks the same in every chart.
+MAX_BARS = 12  # Bars in a chart file.
+# Index of the colour of common parts, so that a part looks the same in every chart.
 PART_COLOURS = {
     "weights": 0, "kv_cache": 4, "activations": 2, "optimizer": 5, "gradients": 6, "temporary": 1, "workspace": 3,
     "cuda_graphs": 8, "master_weights": 9, "cast_weights": 7, "adapters": 8,
@@ -33,7 +33,7 @@ class MemoryBar:
 
 
 def memory_chart(answer: FitAnswer, language: Language) -> Spec:
-    """Chart of `fit --plot`: a bar for each GPU asked about."""
+    """Return the chart of `fit --plot`: a bar for each GPU in the request."""
     text = language.text
     bars = [MemoryBar(row.gpu_name, row.fits, answer.needed.value, row.usable, answer.memory_parts) for row in _bar_rows(answer)]
 
@@ -45,7 +45,7 @@ def memory_chart(answer: FitAnswer, language: Language) -> Spec:
 
 
 def _bar_rows(answer: FitAnswer) -> Sequence[FitRow]:
-    """The GPUs asked about; of very many, those whose memory lies nearest the need, one of each size."""
+    """Return the GPUs in the request; of very many, those with memory nearest to the need, one of each size."""
     if len(answer.gpus) <= MAX_BARS:
         return answer.gpus
     sizes = {round(row.usable / GIB): row for row in answer.gpus}
@@ -56,7 +56,7 @@ def _bar_rows(answer: FitAnswer) -> Sequence[FitRow]:
 def memory_picture(
     bars: Sequence[MemoryBar], language: Language, verdict: Callable[[MemoryBar], str], right_padding: int
 ) -> Spec:
-    """A stacked bar per GPU with a tick at its usable memory; `verdict` writes the text after the bar."""
+    """Return a chart with a stacked bar per GPU and a tick at its usable memory; `verdict` writes the text after the bar."""
     text = language.text
     names = [bar.gpu_name for bar in bars]
     kinds = list(dict.fromkeys(name for bar in bars for name in bar.parts))

@@ -16,5 +16,5 @@ ACCENT = "var(--accent, #0b5cad)"
 CHOSEN = "var(--chosen, #b3430a)"
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left")
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [10, 4], [4, 2], [1, 3], [12, 3, 3, 3])
-THREE_DIGITS = ",.3~r"  # numbers to three digits, without prefixes
+THREE_DIGITS = ",.3~r"  # Vega's format for three significant digits without SI prefixes.
 SECONDS = "datum.value >= 1 ? datum.value + ' s' : datum.value >= 0.001 ? datum.value * 1000 + ' ms' : datum.value * 1e6 + ' µs'"

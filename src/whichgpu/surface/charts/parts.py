@@ -1,4 +1,4 @@
-"""Parts that charts share: channels and whole specs."""
+"""Parts of Vega-Lite specs that charts share: channels, and the frame of a whole spec."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 from whichgpu.surface.charts.palette import COLOURS, DASHES, FONT, GRID, INK, SHAPES, SOFT
 
 Spec = dict[str, Any]
-WIDTH = 680  # pixels
-MAX_LINES = 8  # lines of one chart that can be distinguished
+WIDTH = 680  # Width of a chart in pixels.
+MAX_LINES = 8  # Lines of one chart that a reader can still tell apart.
 PAGE_SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 FILE_SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"
 FILE_CONFIG = {"font": "sans-serif", "view": {"stroke": None}}
@@ -31,14 +31,14 @@ PAGE_CONFIG: Spec = {
 
 
 def picture(description: str, height: int, width: int = WIDTH, **spec: Any) -> Spec:
-    """Whole spec of a page's chart; `description` is its text alternative."""
+    """Return the whole spec of a chart on a page; `description` is its text alternative."""
     fit = {"type": "fit-x", "contains": "padding"}
     frame = {"$schema": PAGE_SCHEMA, "description": description, "width": width, "height": height, "autosize": fit}
     return frame | {"config": PAGE_CONFIG} | _titled(spec)
 
 
 def file_chart(*pictures: tuple[str, Spec]) -> Spec:
-    """Spec of a file with titled charts below each other, in fixed colours."""
+    """Return the spec of a chart file with titled charts below each other, in fixed colours."""
     left_out = ("$schema", "autosize", "config", "description")
     panels = [{"title": title, **{name: part for name, part in spec.items() if name not in left_out}} for title, spec in pictures]
     content = panels[0] if len(panels) == 1 else {"vconcat": panels}
@@ -54,7 +54,7 @@ def _fixed_colours(value: Any) -> Any:
 
 
 def _titled(spec: Spec) -> Spec:
-    """Give untitled channels the titles of their fields in tooltips: a mark's label would use the names of the data."""
+    """Title each untitled channel as its field's tooltip, since a mark's text alternative would use the names of data fields."""
     views = [one for one in (spec, *spec.get("layer", ())) if "encoding" in one]
     titles = {tip["field"]: tip["title"] for one in views for tip in one["encoding"].get("tooltip", ())}
     titled = {
@@ -66,7 +66,7 @@ def _titled(spec: Spec) -> Spec:
 
 
 def _with_title(channel: str, to: Any, titles: dict[str, str]) -> Any:
-    """A channel with the title of its field; its axis or legend stays untitled."""
+    """Return a channel with the title of its field, without a title on its axis or legend."""
     is_untitled = isinstance(to, dict) and to.get("title", None if channel == "text" else "") is None
     if not is_untitled or not titles.get(to.get("field", "")):
         return to
@@ -78,29 +78,29 @@ def _with_title(channel: str, to: Any, titles: dict[str, str]) -> Any:
 
 
 def quantity(field: str, title: str | None, log: bool = False, **more: Any) -> Spec:
-    """A quantitative channel."""
+    """Return a quantitative channel."""
     scale = {"scale": {"type": "log", "nice": False, "padding": 28}} if log else {}
     return {"field": field, "type": "quantitative", "title": title, **scale, **more}
 
 
 def row_names(field: str, order: Sequence[str]) -> Spec:
-    """A channel of names down the side, without lines."""
+    """Return a channel of names on the vertical axis, without grid lines."""
     axis = {"domain": False, "ticks": False, "labelColor": INK}
     return {"field": field, "type": "nominal", "sort": list(order), "title": None, "axis": axis}
 
 
 def coloured(field: str, names: Sequence[str], **more: Any) -> Spec:
-    """A channel with a colour for each name."""
+    """Return a channel with a colour for each name."""
     return _by_name(field, names, COLOURS) | more
 
 
 def shaped(field: str, names: Sequence[str]) -> Spec:
-    """A channel with a shape for each name."""
+    """Return a channel with a shape for each name."""
     return _by_name(field, names, SHAPES)
 
 
 def dashed(field: str, names: Sequence[str]) -> Spec:
-    """A channel with a dash pattern for each name."""
+    """Return a channel with a dash pattern for each name."""
     return _by_name(field, names, DASHES)
 
 
@@ -110,12 +110,12 @@ def _by_name(field: str, names: Sequence[str], values: Sequence[Any]) -> Spec:
 
 
 def tips(*titles: tuple[str, str]) -> list[Spec]:
-    """Fields and their titles for the tooltip."""
+    """Return tooltip channels for fields and their titles."""
     return [{"field": field, "title": title} for field, title in titles]
 
 
 def decades(low: float, high: float) -> list[float]:
-    """Powers of ten from one number to another.
+    """Return the powers of ten from one number to another.
 
     >>> decades(0.002, 30)
     [0.01, 0.1, 1.0, 10.0]

@@ -1,4 +1,4 @@
-"""Charts of a plan: GPUs and traffic through the hours, each type of GPU alone, and cost against the objective."""
+"""Charts of a plan: GPUs and traffic by hour, cost with each type of GPU alone, and cost against the latency objective."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from whichgpu.surface.charts.parts import Spec, coloured, file_chart, picture, q
 
 
 def plan_chart(answer: PlanAnswer, language: Language) -> Spec:
-    """Chart of `plan --plot`: the hours where there are several, else each type of GPU, and the objective's curve."""
+    """Return the chart of `plan --plot`: the hours if there are several, else each type of GPU; and cost by objective."""
     text = language.text
     draw = hours_picture if len(answer.timeline) > 1 else alone_picture
     panels = [(text("chart.plan"), draw(answer, language))]
@@ -21,7 +21,7 @@ def plan_chart(answer: PlanAnswer, language: Language) -> Spec:
 
 
 def hours_picture(answer: PlanAnswer, language: Language) -> Spec:
-    """GPUs in use in each hour, stacked by type, and the request rate."""
+    """Return a chart of the GPUs in use in each hour, stacked by type, and of the request rate."""
     text = language.text
     kinds = list(dict.fromkeys(name for hour in answer.timeline for name in hour.gpus))
     bars = [{"hour": hour.hour, "gpu": name, "gpus": count} for hour in answer.timeline for name, count in hour.gpus.items()]
@@ -50,7 +50,7 @@ def hours_picture(answer: PlanAnswer, language: Language) -> Spec:
 
 
 def alone_picture(answer: PlanAnswer, language: Language) -> Spec:
-    """Hourly cost of the plan against each type of GPU alone."""
+    """Return a chart of the plan's hourly cost against that of a fleet with each type of GPU alone."""
     text, currency = language.text, answer.bound.currency
     mine = text("web.this-plan")
     rows = [(one.gpu_name, one.cost_per_hour, one.gpus) for one in answer.alone if one.cost_per_hour is not None]
@@ -80,7 +80,7 @@ def alone_picture(answer: PlanAnswer, language: Language) -> Spec:
 
 
 def objective_picture(answer: PlanAnswer, language: Language) -> Spec:
-    """Hourly cost were the objective tighter or looser."""
+    """Return a chart of hourly cost if the latency objective were tighter or looser."""
     text = language.text
     points = [
         {"ms": round(1000 * one.value, 2), "cost": float(one.cost_per_hour.amount)}

@@ -1,4 +1,4 @@
-"""Labels beside the points of a chart, placed so that none covers another; a point without room has its tooltip only."""
+"""Labels beside the points of a chart, placed so that none covers another; a point without free space has only its tooltip."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from whichgpu.surface.charts.parts import WIDTH
 
-LABEL_SIZE = 11.5  # pixels
+LABEL_SIZE = 11.5  # Font size in pixels.
 LETTER_WIDTH, LINE_HEIGHT, PADDING = 0.56 * LABEL_SIZE, 14.0, 28.0  # pixels
 LABEL_PLACE = ("align", "dx", "dy")
 SPOTS = (("left", 11.0, -8.0), ("right", -11.0, -8.0), ("right", 8.0, -18.0), ("left", -8.0, -18.0), ("right", 8.0, 20.0))
@@ -19,7 +19,7 @@ Box = tuple[float, float, float, float]  # left, top, right, bottom
 
 
 def place_labels(points: Sequence[Point], kinds: Sequence[str], height: float, width: float = WIDTH - 60) -> None:
-    """Add the place of its label to each point that has room, in the order of `kinds`; both scales are logarithmic."""
+    """Add a label position to each point with free space beside it, in the order of `kinds`; both axes are logarithmic."""
     xs, ys = _positions([one["time"] for one in points], width), _positions([-one["cost"] for one in points], height)
     dots: list[Box] = [(x - 7, y - 7, x + 7, y + 7) for x, y in zip(xs, ys, strict=True)]
     names: list[Box] = []
@@ -36,7 +36,7 @@ def place_labels(points: Sequence[Point], kinds: Sequence[str], height: float, w
 
 
 def _positions(values: Sequence[float], size: float) -> list[float]:
-    """Pixel positions on a logarithmic scale; negated values are placed as on an axis that grows upwards."""
+    """Return pixel positions on a logarithmic axis; for negated values, on a vertical one, whose pixels count downwards."""
     logs = [log(abs(value)) if value else 0.0 for value in values]
     logs = [-one for one in logs] if values and values[0] < 0 else logs
     low, span = min(logs, default=0.0), (max(logs, default=0.0) - min(logs, default=0.0)) or 1.0

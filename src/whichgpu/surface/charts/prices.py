@@ -1,4 +1,4 @@
-"""Prices over time: a step line for each provider and term."""
+"""Chart of prices over time: a step line for each provider and term."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from whichgpu.surface.charts.parts import MAX_LINES, Spec, coloured, dashed, fil
 
 
 def history_chart(answer: HistoryAnswer, language: Language) -> Spec:
-    """Chart of `catalog history --plot`."""
+    """Return the chart of `catalog history --plot`."""
     names = ", ".join(dict.fromkeys(row.gpu_name for row in answer.history))
     return file_chart((language.text("chart.history", gpu=names), history_picture(answer, names, language)))
 
 
 def history_picture(answer: HistoryAnswer, gpu: str, language: Language) -> Spec:
-    """Lowest price of a GPU hour of each provider and term; of very many lines, those with the most changes."""
+    """Return a chart of the lowest price per GPU hour by provider and term; of very many lines, those with the most changes."""
     text = language.text
     lines: dict[str, list[Spec]] = {}
     for row in answer.history:

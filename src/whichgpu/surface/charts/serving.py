@@ -15,12 +15,12 @@ from whichgpu.surface.charts.palette import CHOSEN, SOFT, THREE_DIGITS
 from whichgpu.surface.charts.parts import Spec, coloured, file_chart, picture, quantity, shaped, tips
 from whichgpu.surface.commands.render.workload import model_label
 
-BAR_WIDTH = 30  # characters of the longest bar
+BAR_WIDTH = 30  # Characters of the longest bar.
 METRICS = ("ttft", "tpot", "latency")
 
 
 def curve_chart(answer: EstimateAnswer, language: Language) -> Spec:
-    """Chart of `estimate --plot`: latency percentiles against output tokens a second, one panel a metric."""
+    """Return the chart of `estimate --plot`: latency percentiles against output tokens per second, one panel per metric."""
     serving, text = answer.serving, language.text
     if serving is None or not serving.curve:
         raise NoAnswer("no-curve", msg("error.no-curve"), msg("hint.no-rate"))
@@ -59,7 +59,7 @@ def curve_chart(answer: EstimateAnswer, language: Language) -> Spec:
 
 
 def curve_picture(serving: ServingAnswer, metric: str, language: Language) -> Spec:
-    """Percentiles of a latency against the request rate, with the present rate marked."""
+    """Return a chart of a latency's percentiles against the request rate, with the requested rate marked."""
     text = language.text
     lines = [f"p{one:g}" for one in PERCENTILES]
     values = [
@@ -96,7 +96,7 @@ def curve_picture(serving: ServingAnswer, metric: str, language: Language) -> Sp
 
 
 def curve_lines(points: Sequence[RatePoint], text: Callable[..., str]) -> list[str]:
-    """Lines of text, one a request rate: a bar of output tokens a second, latencies, and a mark where saturated."""
+    """Return lines of text, one per request rate: a bar of output tokens per second, latencies, and a mark if saturated."""
     if not points:
         return []
     largest = max(point.throughput for point in points)

@@ -18,7 +18,7 @@ QUARANTINE = ("source", "scope", "reason", "detail", "instance", "region", "term
 @command("quarantine", epilog=True, undated="hint.no-as-of-now")
 @option("--source", metavar="NAME", help="option.quarantine-source")
 def quarantine(session: Session, source: str | None) -> int:
-    """Print rows of the newest snapshots that were rejected, and why; exit code 1 where there are none."""
+    """Print the rejected rows of the newest snapshots with the reasons; exit code 1 if there are none."""
     from whichgpu.api.prices.store import catalog_quarantine
 
     if source is not None and source not in (*source_names(), "own"):
@@ -37,12 +37,12 @@ class CatalogGroup(HelpGroup):
         return "command.catalog-watch.short" if name == "watch" else super().short(name)
 
 
-DECLARED = ("check", "diff", "history", "sources", "status")  # by their requests
+DECLARED = ("check", "diff", "history", "sources", "status")  # Subcommands that are declared by their requests.
 CLI_ONLY = (refresh, import_, export, watch, quarantine, forget)
 catalog = CatalogGroup(
     "catalog",
     commands=[*(click_command(f"catalog {name}") for name in DECLARED), *CLI_ONLY],
     help="command.catalog.short",
     no_args_is_help=True,
-    params=[click.Option(["--lang"], metavar="CODE", expose_value=False, help="option.lang")],  # Read before all other options.
+    params=[click.Option(["--lang"], metavar="CODE", expose_value=False, help="option.lang")],  # Read before other options.
 )

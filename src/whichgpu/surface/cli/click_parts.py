@@ -1,4 +1,4 @@
-"""Click commands, groups and parameters whose help is a message id and whose errors are ours."""
+"""Click commands, groups and parameters whose help texts are message ids and whose errors are this package's."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 FLAGS = ("json", "csv", "markdown", "tsv")
 FORMATS = (*FLAGS, "table")
-NOT_SETTINGS = (*FLAGS, "config", "help")  # options that a config file cannot set
+NOT_SETTINGS = (*FLAGS, "config", "help")  # Options that a config file cannot set.
 
 
 def session_of(ctx: click.Context) -> Session:
-    """Session of this run."""
+    """Return the session of this run."""
     session = ctx.find_root().obj
     assert isinstance(session, Session)
     return session
@@ -81,7 +81,7 @@ class HelpCommand(click.Command):
             formatter.write(_language(ctx).text(self.epilog) + "\n")
 
     def get_help_option_names(self, ctx: click.Context) -> list[str]:
-        return list(HELP_NAMES)  # Click makes the option once.
+        return list(HELP_NAMES)  # Click creates the help option only once.
 
     def get_help_option(self, ctx: click.Context) -> click.Option | None:
         option = super().get_help_option(ctx)
@@ -104,7 +104,7 @@ class HelpGroup(click.Group):
         return resolved
 
     def short(self, name: str) -> str:
-        """Message id of a command's one-line description."""
+        """Return the message id of a command's one-line description."""
         return f"command.{name}.short"
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -124,7 +124,7 @@ def _flag(param: click.Option) -> str:
 
 
 def options_of(command: click.Command | None) -> tuple[str, ...]:
-    """Names of a command's own options that a config file can set."""
+    """Return the names of a command's own options that a config file can set."""
     if command is None:
         return ()
     return tuple(
@@ -135,7 +135,7 @@ def options_of(command: click.Command | None) -> tuple[str, ...]:
 
 
 def option(*names: str, **settings: Any) -> Callable[[Any], Any]:
-    """`click.option` with help by message id: `option.<name>` unless another is given."""
+    """Wrap `click.option` with help by message id: `option.<name>` unless another is given."""
     long = next(name for name in names if name.startswith("--"))
     settings.setdefault("help", f"option.{long.lstrip('-').partition('/')[0]}")
     return click.option(*names, **{"cls": Option, **settings})
@@ -161,8 +161,8 @@ def command(
 
 
 def click_command(name: str) -> HelpCommand:
-    """Click command of a declared command, with the flags and arguments of its request."""
-    from whichgpu.api.request.read import present_fields  # Slow to load, and not needed to list commands.
+    """Return the click command of a declared command, with the flags and arguments of its request."""
+    from whichgpu.api.request.read import present_fields  # Imported here: it is slow to load and not needed to list commands.
     from whichgpu.surface.commands.command import command_named
 
     declared = command_named(name)
@@ -175,14 +175,14 @@ def click_command(name: str) -> HelpCommand:
         return declared.show(session, declared.ask(session, request))
 
     fields = [field for field in declared.fields.values() if field.name not in SHARED_OPTIONS]
-    alone = any(field.name == "requests" for field in fields)  # A file of requests replaces all arguments.
+    alone = any(field.name == "requests" for field in fields)  # A file of requests replaces all other arguments.
     params = [_parameter(field, alone) for field in sorted(fields, key=lambda field: not field.argument)]
     word = name.rpartition(" ")[2]
     return _click_command(word, params, call, f"command.{word}", declared.has_examples, declared.undated)
 
 
 def _parameter(field: Field, alone: bool) -> click.Parameter:
-    """Argument or option of a field, its text unread."""
+    """Return a field's click argument or option, which keeps its value as text."""
     type = ValueType(field)
     if field.argument:
         nargs = -1 if field.is_list else 1
@@ -198,7 +198,7 @@ def _parameter(field: Field, alone: bool) -> click.Parameter:
 
 
 def flag_spelling(fields: Mapping[str, Field], name: str) -> str:
-    """Flags of a field as errors name it, the short one first: `--tpot (--tpot-max)`."""
+    """Return the flags of a field for errors, the short one first: `--tpot (--tpot-max)`."""
     field = fields.get(name)
     short = next((alias for alias in field.aliases if len(alias) < len(name)), None) if field else None
     return f"{flag_of(short)} ({flag_of(name)})" if short else flag_of(name)
@@ -240,7 +240,7 @@ def _prepare(session: Session, values: dict[str, Any]) -> Session:
 
 
 def _refuse_day(ctx: click.Context) -> None:
-    """Refuse --as-of for a command to which it means nothing; a variable or config file may set it for all commands."""
+    """Raise if --as-of is given to a command without dates; a variable or config file may set it for all commands."""
     is_typed = ctx.get_parameter_source("as_of") is click.core.ParameterSource.COMMANDLINE
     if is_typed and isinstance(ctx.command, HelpCommand) and ctx.command.undated is not None:
         message = msg("error.no-as-of", command=" ".join(session_of(ctx).command))
@@ -257,7 +257,7 @@ class ValueType(click.ParamType[Any]):
 
     def __init__(self, field: Field, is_read: bool = False) -> None:
         self.name = field.name or "value"
-        self.choices = field.choices  # words allowed, where there is a list of them
+        self.choices = field.choices  # Allowed words, if the field has a list of them.
         self._field, self._is_read = field, is_read
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -278,14 +278,14 @@ class ValueType(click.ParamType[Any]):
 
 
 def value_type(kind: ValueKind) -> ValueType:
-    """Parameter type that reads its text by a request kind, whose errors say what would work."""
+    """Return a click parameter type that parses its text by a request kind; its errors say what is valid."""
     from whichgpu.api.request.field import Field
 
     return ValueType(Field(kind), is_read=True)
 
 
 def completions(field: Field, session: Session) -> Sequence[str]:
-    """Names of the catalog that complete a field."""
+    """Return the catalog's names that complete a field in a shell."""
     names = CATALOG_NAMES.get(getattr(field.kind, "complete", ""))
     return names(session.catalog) if names else ()
 
@@ -305,7 +305,7 @@ def _instances(catalog: Catalog) -> list[str]:
     return sorted({row.instance for row in catalog.instances})
 
 
-# Names of the catalog by the word with which a kind asks for completion.
+# Functions that return the catalog's names, by the word with which a kind asks for completion.
 CATALOG_NAMES: dict[str, Callable[[Catalog], Sequence[str]]] = {
     "gpus": _gpus,
     "instances": _instances,
@@ -317,7 +317,7 @@ CATALOG_NAMES: dict[str, Callable[[Catalog], Sequence[str]]] = {
     "regions": lambda catalog: sorted({region.region for region in catalog.regions}),
 }
 
-# Placeholder of each option that every command has; those without one are switches.
+# Placeholder of each option that every command has; options without one are switches.
 SHARED_OPTIONS = {
     "json": "", "csv": "", "markdown": "", "tsv": "", "format": "FORM", "columns": "NAMES", "as_of": "DATE",
     "catalog_as_known": "DATE", "catalog": "DIR", "lang": "CODE", "config": "FILE",
@@ -325,7 +325,7 @@ SHARED_OPTIONS = {
 
 
 def _shared_options() -> list[Option]:
-    """Options of every command; those with a value may also be set by a variable."""
+    """Return the options of every command; those with a value may also be set by a variable."""
     from whichgpu.api.request.kinds import Words
 
     types = {"format": value_type(Words("format", FORMATS))}

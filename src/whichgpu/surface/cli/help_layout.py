@@ -1,4 +1,4 @@
-"""Help laid out by terminal cells: click counts characters, and Chinese and Korean ones are two cells wide."""
+"""Help laid out by terminal cells: click counts characters, but Chinese and Korean ones are two cells wide."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Entry point of the command line: reads settings, loads one command, and turns every error into a message and an exit code."""
+"""Entry point of the command line: reads settings, loads one command, and converts every error to a message and an exit code."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from whichgpu.surface.cli.settings import config_path, early_option, read_config
 from whichgpu.surface.commands.render.output import CannotWrite, Output, ReaderGone, silence, write_error
 from whichgpu.surface.commands.session import Session, language_code
 
-# Commands in the order of the help, and the modules of this package for those without a declared request.
+# Commands in the order of the help; those without a declared request name their module in this package.
 COMMANDS = (
     "gpus", "instances", "cpus", "regions", "offers", "compare", "models", "engines", "fit", "estimate", "recommend", "plan",
     "buy", "web", "doctor", "measure", "watch", "catalog", "report-error", "completion",
 )  # fmt: skip
 MODULES = {"web": "web", "watch": "watch", "catalog": "catalog", "report-error": "report", "completion": "completion"}
-# Other words for commands.
+# Synonyms of commands.
 SYNONYMS = {"price": "offers", "prices": "offers", "pricing": "offers", "cost": "offers", "history": "catalog history"}
 COMPLETION_VARIABLE = "_WHICHGPU_COMPLETE"
 
@@ -62,7 +62,7 @@ class Root(HelpGroup):
 
     @staticmethod
     def _suggest_command(word: str) -> None:
-        """Raise with the command meant by a GPU, a machine or a synonym."""
+        """Raise an error that suggests a command if the word is a GPU, a machine or a synonym."""
         from whichgpu.catalog.find import exact_instances, gpus_named
         from whichgpu.catalog.store import Catalog
 
@@ -75,14 +75,14 @@ class Root(HelpGroup):
             raise UnknownName("unknown-command", msg("error.unknown-command", name=word), hint, (command,))
 
     def _defaults(self, ctx: click.Context, session: Session) -> dict[str, object]:
-        """Defaults from the config file for every command and subcommand."""
+        """Return defaults from the config file for every command and subcommand."""
         path = config_path(session.config_named)
         if path is None:
             return {}
         commands = {name: self.get_command(ctx, name) for name in COMMANDS}
         shared, own = read_config(path, {name: options_of(command) for name, command in commands.items()})
         if session.format is None and shared.get("format") == "json":
-            session.format = "json"  # Errors while parsing need it.
+            session.format = "json"  # Errors during parsing need the format.
         return {
             name: dict.fromkeys(command.commands, shared) if isinstance(command, click.Group) else shared | own.get(name, {})
             for name, command in commands.items()
@@ -114,13 +114,13 @@ def _version(ctx: click.Context, _: click.Parameter, requested: bool) -> None:
 @click.option("--config", expose_value=False, hidden=True)
 @click.pass_context
 def root(ctx: click.Context) -> None:
-    """Print a greeting where no command is given."""
+    """Print a greeting if no command is given."""
     if ctx.invoked_subcommand is None:
         ctx.obj.out.write(ctx.obj.language.text("greeting") + "\n")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code; no exception leaves here."""
+    """Run the command line and return its exit code; all exceptions are handled here."""
     args = list(sys.argv[1:] if argv is None else argv)
     sys.stdout, sys.stderr = _stream(sys.stdout), _stream(sys.stderr)
     session = Session(language(_system_language()), out=cast("TextIO", Output(sys.stdout)))
@@ -136,7 +136,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _stream(stream: TextIO | None) -> TextIO:
-    """A stream that can be written even if the caller closed it or its encoding lacks a character."""
+    """Return a stream that can be written even if the caller closed it or its encoding lacks a character."""
     if stream is None:
         return open(os.devnull, "w")
     if isinstance(stream, io.TextIOWrapper):
@@ -145,7 +145,7 @@ def _stream(stream: TextIO | None) -> TextIO:
 
 
 def _run_reporting_errors(args: list[str], session: Session) -> int:
-    """Run a command, printing every error of ours, of click and of the system."""
+    """Run a command, and print its error: ours, click's or the system's."""
     try:
         if "--json" in args or (early_option(args, os.environ, "format") or "").lower() == "json":
             session.format = "json"
@@ -166,7 +166,7 @@ def _run_reporting_errors(args: list[str], session: Session) -> int:
         return 130
     except (ReaderGone, CannotWrite):
         raise
-    except OSError as problem:  # Click prints help past our output.
+    except OSError as problem:  # Click prints help without our output stream, whose errors are handled above.
         if problem.errno in (errno.EPIPE, errno.ENOSPC, errno.EIO):
             raise write_error(problem) from problem
         return session.fail(DataError("unreadable", msg("error.unreadable", why=str(problem)), msg("hint.internal")))
@@ -191,7 +191,7 @@ def _run(args: list[str], session: Session) -> int:
 
 
 def _system_language() -> str:
-    """Language of the environment, in gettext's order; the first variable set decides, and may list several."""
+    """Return the language of the environment, in gettext's order; the first variable set decides, and may list several."""
     names = ("LANGUAGE", "LC_ALL", "LC_MESSAGES", "LANG")
     setting = next((os.environ[name] for name in names if os.environ.get(name)), "")
     return next(filter(None, map(code_of, setting.split(":"))), SOURCE_LANGUAGE)

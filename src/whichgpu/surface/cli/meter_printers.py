@@ -21,7 +21,7 @@ from whichgpu.surface.meter_text import block_lines, duration_text, money_text, 
 
 COLUMNS = "time index name utilisation_percent memory_used_bytes power_watts temperature_celsius throttle idle_seconds".split()
 PRICE_COLUMNS = ["money.amount", "idle_money.amount", "money.currency"]
-LAST_SECONDS, REPORT_SECONDS = 5, 10  # of a countdown: every one of the last, every tenth before
+LAST_SECONDS, REPORT_SECONDS = 5, 10  # Seconds of a countdown: each of the last 5 is printed, and every tenth before.
 
 
 class Printer:
@@ -42,7 +42,7 @@ class Printer:
 def printer_of(
     session: Session, names: Sequence[str], ids: Sequence[str | None], one_line: bool, settings: WatchSettings, then: str | None
 ) -> Printer:
-    """Printer for the session's format."""
+    """Return the printer for the session's format."""
     reporter = EventReporter(session, then)
     if session.format == "json":
         return JsonPrinter(session, reporter, names, ids)
@@ -89,7 +89,7 @@ class EventReporter:
         self._reported_seconds: int | None = None
 
     def messages(self, reading: WatchReading) -> list[Message]:
-        """Messages for the events of a reading."""
+        """Return messages for the events of a reading."""
         return [message for event in reading.events if (message := self._message(event, reading))]
 
     def report(self, reading: WatchReading) -> None:
@@ -214,7 +214,7 @@ class BlockPrinter(Printer):
         lines = [
             printable(one) for one in block_lines(reading, self._names, self._session.language, self._settings.rule.limit, width)
         ]
-        lines = lines[: max(1, height - 1)]  # Lines that scrolled away cannot be redrawn.
+        lines = lines[: max(1, height - 1)]  # Lines that have scrolled away cannot be redrawn.
         out.write("\n".join(lines) + "\n")
         out.flush()
         self._line_count = len(lines)

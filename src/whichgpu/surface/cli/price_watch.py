@@ -1,4 +1,4 @@
-"""`whichgpu catalog watch`: exit 0 when a GPU can be had below a price."""
+"""`whichgpu catalog watch`: exit 0 if a GPU is offered below a price."""
 
 from __future__ import annotations
 

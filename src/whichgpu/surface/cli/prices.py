@@ -1,4 +1,4 @@
-"""`whichgpu catalog refresh`, `import` and `export`: prices in and out of the user's store."""
+"""`whichgpu catalog refresh`, `import` and `export`: move prices into and out of the user's store."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 COLUMNS = ("source", "scope", "rows", "prices", "kept", "quarantined", "unknown", "offers", "changed", "content")
 UNTRIED_MESSAGE = "error.http-still-unreachable"
-MAX_NAMED_COUNT = 12  # unknown GPUs and files a summary lists
+MAX_NAMED_COUNT = 12  # Unknown GPUs and files that a summary lists.
 
 
 @command("refresh", epilog=True, undated="hint.no-as-of-now")
@@ -88,7 +88,7 @@ def forget(session: Session, name: str) -> None:
 
 
 def _show_summary(session: Session, answer: PriceImportAnswer) -> int:
-    """Print every count, reason and unknown GPU; return 3 where no source could be read."""
+    """Print every count, reason and unknown GPU; return 3 if no source could be read."""
     good = [row for row in answer.snapshots if row.problem is None]
     code = 0 if good or not answer.failed else 3
     if session.format == "json":
@@ -116,7 +116,7 @@ def _show_summary(session: Session, answer: PriceImportAnswer) -> int:
 
 
 def _say_problems(session: Session, failed: list[SnapshotRow]) -> None:
-    """Print each problem; sources skipped because their host had already failed are counted."""
+    """Print each problem; sources skipped because their host had already failed are only counted."""
     untried = Counter(row.source for row in failed if row.problem and row.problem.id == UNTRIED_MESSAGE)
     for row in failed:
         if row.problem and row.problem.id != UNTRIED_MESSAGE:

@@ -1,4 +1,4 @@
-"""Settings: a flag wins over a WHICHGPU_* variable, which wins over the config file."""
+"""Settings: a flag takes precedence over a WHICHGPU_* variable, which takes precedence over the config file."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from whichgpu.base.files import read_regular_file, user_path
 from whichgpu.base.messages import msg
 from whichgpu.base.names import unknown_word
 
-MAX_CONFIG_BYTES = 1 << 20  # Larger files are refused (assumed).
-# Options of every command, at the top of the config file; a command's own are under [command].
+MAX_CONFIG_BYTES = 1 << 20  # Larger files are rejected (assumed).
+# Options of every command are at the top of the config file, a command's own under [command].
 SHARED = ("lang", "format", "catalog", "as_of", "catalog_as_known", "columns")
 
 
 def early_option(argv: Sequence[str], environ: Mapping[str, str], flag: str) -> str | None:
-    """Value of a flag or variable needed before the command line is parsed: the language of help, the config file."""
+    """Return a flag or variable that is needed before the command line is parsed: the language of help, the config file."""
     for index, word in enumerate(argv):
         if word == "--":
             break
@@ -30,7 +30,7 @@ def early_option(argv: Sequence[str], environ: Mapping[str, str], flag: str) -> 
 
 
 def config_path(name: str | None) -> Path | None:
-    """Path of the config file: the one named, else the user's own where it exists."""
+    """Return the path of the config file: the one named, else the user's own if it exists."""
     if name:
         return user_path(name)
     from platformdirs import user_config_path
@@ -43,7 +43,7 @@ def config_path(name: str | None) -> Path | None:
 
 
 def read_config(path: Path, options: Mapping[str, Sequence[str]]) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
-    """Read the shared settings and each command's own; `options` are the settings each command has."""
+    """Read the shared settings and those of each command; `options` are the settings that each command has."""
     shared: dict[str, str] = {}
     own: dict[str, dict[str, str]] = {}
     for key, value in _load(path).items():
@@ -63,7 +63,7 @@ def _load(path: Path) -> dict[str, Any]:
     except OSError as problem:
         message = msg("error.config-unreadable", path=str(path), why=problem.strerror or str(problem))
         raise UsageError("config-unreadable", message, msg("hint.config")) from problem
-    except (ValueError, RecursionError) as problem:  # Malformed TOML or UTF-8.
+    except (ValueError, RecursionError) as problem:  # The file has malformed TOML or UTF-8.
         message = msg("error.config-malformed", path=str(path), why=str(problem))
         raise UsageError("config-malformed", message, msg("hint.config")) from problem
 

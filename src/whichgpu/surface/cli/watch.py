@@ -62,7 +62,7 @@ def watch(
     clock = SystemClock(listening=then is not None)
     try:
         watching = verbs.watch(settings, session.catalog, clock)
-    except NoAnswer as none:  # People get one line, programs the hint too.
+    except NoAnswer as none:  # People get one line, programs also the hint.
         raise none if session.format == "json" else NoAnswer(none.kind, none.message) from none
     names = [detected.match.name or detected.card.name for detected in watching.gpus]
     ids = [detected.match.gpu for detected in watching.gpus]
@@ -83,7 +83,7 @@ def _check(every: float, idle: float, then: str | None, countdown: float) -> Non
 
 
 def _follow(readings: Iterator[WatchReading], printer: Printer, quiet: bool) -> bool:
-    """Print readings until they end or are interrupted; return whether the command is due."""
+    """Print readings until they end or are interrupted; return whether the idle command is to be run."""
     last: WatchReading | None = None
     due = False
     with _signals_as_interrupt():
@@ -113,7 +113,7 @@ def _signals_as_interrupt() -> Iterator[None]:
     previous = {}
     for name in ("SIGTERM", "SIGHUP"):
         if hasattr(signal, name):
-            with contextlib.suppress(ValueError):  # not in the main thread
+            with contextlib.suppress(ValueError):  # Signal handlers can be set in the main thread only.
                 previous[name] = signal.signal(getattr(signal, name), stop)
     try:
         yield

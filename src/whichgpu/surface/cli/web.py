@@ -1,4 +1,4 @@
-"""`whichgpu web`: the same answers as pages and REST, on this machine."""
+"""`whichgpu web`: serve the same answers as pages and REST on this machine."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def web(
     allow: tuple[str, ...] | None,
     look: bool,
 ) -> int:
-    """Serve until interrupted."""
+    """Run the web server until interrupted."""
     _check_extra()
     from whichgpu.surface.web.server.gate import AccessRules, host_names
     from whichgpu.surface.web.server.limits import Limits
@@ -54,7 +54,7 @@ def web(
 
             webbrowser.open(url)
 
-    _ = session.catalog  # An invalid folder is an error before anything is started.
+    _ = session.catalog  # Load the catalog, so that an invalid folder is an error before anything is started.
     folder = str(session.catalog_folder.absolute()) if session.catalog_folder else None
     names = [name.strip() for text in host_name for name in text.split(",") if name.strip()]
     serve(host, port, Service(Limits(), workers, allow or (), catalog=folder), AccessRules(host_names(host, names), token), ready)
@@ -70,7 +70,7 @@ def _check_extra() -> None:
 
 
 def _token(path: Path | None) -> str | None:
-    """Read the token from a file or the environment: a flag could be read by every user of the machine."""
+    """Read the token from a file or the environment, since every user of the machine could read a flag."""
     if path is None:
         return os.environ.get(TOKEN_VARIABLE) or None
     try:

@@ -1,1 +1,1 @@
-"""Commands: the request each takes, the verb that answers it, and how the answer is shown; every surface asks these."""
+"""Commands: the request each takes, the verb that answers it, and how the answer is displayed; all surfaces use these."""

@@ -1,4 +1,4 @@
-"""`whichgpu buy`: owning against renting, with every input."""
+"""`whichgpu buy`: cost of owning against renting, with every input."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from whichgpu.surface.commands.render.listing import say_sources
 from whichgpu.surface.commands.session import Session
 
 COLUMNS = ("gpu", "price", "hour", "rent", "use", "months")
-MAX_SOURCES = 6  # sources named under an answer
+MAX_SOURCES = 6  # Sources listed under an answer.
 
 
 @command("buy", BuyRequest, verbs.buy)
@@ -61,7 +61,7 @@ def _cells(row: BuyRow) -> list[str]:
 
 
 def _lines(row: BuyRow, answer: BuyAnswer) -> list[Message]:
-    """Cost parts, host, break-even and its sensitivity for one GPU."""
+    """Return messages with cost parts, host, break-even and its sensitivity for one GPU."""
     hour = format_amount(row.own_per_hour.amount)
     lines = [msg("buy.parts", gpu=row.gpu_name, hour=hour, what=cost_parts("buy.part-", row.hour_lines))]
     if "host_price" in answer.defaults:

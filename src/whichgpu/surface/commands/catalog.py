@@ -41,7 +41,7 @@ def show_status(session: Session, answer: StatusAnswer) -> None:
 
 @command("catalog check", DataRequest, answer_check, has_examples=False, undated="hint.no-as-of-now")
 def show_check(session: Session, report: CheckReport) -> int:
-    """Print the findings; exit code 3 when any is unexplained."""
+    """Print the findings; exit code 3 if any is unexplained."""
     findings = [_row(finding) | {"detail": session.language.render(finding.detail)} for finding in report.findings]
     if session.format == "json":
         explained = [_row(finding) | {"why": why} for finding, why in report.explained]
@@ -64,7 +64,7 @@ def _row(finding: Any) -> dict[str, Any]:
 
 
 def sources(session: Session, request: Request) -> dict[str, list[dict[str, Any]]]:  # noqa: ARG001
-    """List the price sources, what each gives and what it needs."""
+    """Return the price sources, what each provides and what it needs."""
     rows = []
     for name in source_names():
         source = find_source(name)

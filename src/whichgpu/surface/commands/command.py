@@ -1,4 +1,4 @@
-"""A command: the request it takes, the verb that answers it, and the function that shows the answer. Every surface uses these."""
+"""A command: the request it takes, the verb that answers it, and the function that displays the answer."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ Verb = Callable[[Any, Context], Any]
 Ask = Callable[[Session, Request], Any]
 Show = Callable[[Session, Any], "int | None"]
 ShowFunction = TypeVar("ShowFunction", bound=Show)
-DATA = tuple(DataRequest.__annotations__)  # fields every request has
-# Module of this package that declares a command, where it has another name.
+DATA = tuple(DataRequest.__annotations__)  # Fields that every request has.
+# Modules of this package that declare a command of another name.
 MODULES = {
     "cpus": "hosts", "regions": "hosts", "catalog status": "catalog", "catalog check": "catalog", "catalog sources": "catalog",
     "catalog history": "price_history", "catalog diff": "price_history",
@@ -55,13 +55,13 @@ class Command:
 
     @property
     def fields(self) -> Mapping[str, Field]:
-        """Its fields by name, those about the data last."""
+        """Return the command's fields by name, those about the data (such as the day) last."""
         declared = fields_of(self.request)
         own = {name: field for name, field in declared.items() if name not in DATA}
         return own | {name: declared[name] for name in DATA}
 
     def ask(self, session: Session, request: Request) -> Any:
-        """Answer a request and write the chart it asks for; a file that cannot be written is refused before any work."""
+        """Answer a request and write the chart it asks for; a file that cannot be written raises before any work."""
         from whichgpu.surface.charts.chart_file import check_chart_file, write_chart
 
         path = str(request["plot"]) if "plot" in request else None
@@ -75,16 +75,16 @@ class Command:
         return answer
 
     def draw(self, answer: Any, language: Language) -> dict[str, Any]:
-        """Build the Vega-Lite spec of an answer."""
+        """Return the Vega-Lite spec of an answer."""
         module, _, function = self.chart.partition(".")
         return dict(getattr(importlib.import_module(f"whichgpu.surface.charts.{module}"), function)(answer, language))
 
     def display(self, session: Session, request: Mapping[str, Any]) -> Request:
-        """Read the fields that say how an answer is printed."""
+        """Return the parsed fields that decide how an answer is printed."""
         return read(self.request, request, session.spell, [name for name, field in self.fields.items() if field.is_display])
 
     def answer(self, session: Session, request: Mapping[str, Any]) -> Any:
-        """Answer a request given by any of its fields' names; fields about the data go to the session."""
+        """Answer a request that may use any name of a field; fields about the data are set on the session."""
         stated = present_fields(self.request, request)
         if missing := next((name for name, field in self.fields.items() if field.required and name not in stated), None):
             raise UsageError("missing-field", msg("error.missing-field", name=missing), msg("hint.missing-parameter"))
@@ -104,7 +104,7 @@ def command(
     chart: str = "",
     row_type: type | None = None,
 ) -> Callable[[ShowFunction], ShowFunction]:
-    """Declare a command by the function that shows its answers.
+    """Declare a command: a decorator for the function that displays its answers.
 
     The answer comes from a `verb`, or from `ask` where the session matters beyond its context.
     """
@@ -149,14 +149,14 @@ def _day(value: Any) -> str:
 
 
 def value_text(field: Field | None, value: Any) -> str:
-    """Write a value as text, a number with the base unit of its field."""
+    """Write a value as text; a number has the base unit of its field."""
     unit = getattr(field.kind, "unit", "") if field is not None else ""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return f"{value}{unit}" if unit and is_number else str(value)
 
 
 def command_line(name: str, request: Mapping[str, Any]) -> list[str]:
-    """Words of the equivalent command line without `whichgpu`: flags, then arguments after `--`."""
+    """Return the words of the equivalent command line without `whichgpu`: flags, then arguments after `--`."""
     fields = names_of(command_named(name).request)
     words, arguments = list[str](), list[str]()
     for key, value in request.items():

@@ -24,12 +24,12 @@ GPU_FACTS = (
     "software.toolkit_last software.pytorch_last"
 ).split()
 MACHINE_FACTS = "provider gpus vcpus ram_bytes local_disk_bytes network_gbps interconnect.kind topology".split()
-SPEED_FIGURES = ("time", "throughput", "memory_device")  # rows of an estimate
+SPEED_FIGURES = ("time", "throughput", "memory_device")  # Figures of an estimate that are rows of the table.
 
 
 @command("compare", CompareRequest, verbs.compare)
 def show(session: Session, answer: verbs.Comparison) -> None:
-    """Print facts in rows and what is compared in columns, speeds first where a workload was given."""
+    """Print a table with facts as rows and GPUs or machines as columns; speeds come first if a workload was given."""
     speeds = answer.speed
     rows = flat_rows([column.gpu for column in answer.compared])
     machines = flat_rows([column.instance or {} for column in answer.compared])
@@ -70,7 +70,7 @@ def show(session: Session, answer: verbs.Comparison) -> None:
 
 
 def _ranked(speeds: Sequence[verbs.ComparedSpeed]) -> Message | None:
-    """Speed of each against the first, and the batch they share."""
+    """Return a message with each GPU's speed relative to the first, and the batch if all have the same."""
     timed = [(speed, speed.estimate.request) for speed in speeds if speed.estimate and speed.relative]
     if not timed or timed[0][1]["rate"] is not None:  # Under a request rate the engine chooses the batch.
         return None
@@ -83,7 +83,7 @@ def _ranked(speeds: Sequence[verbs.ComparedSpeed]) -> Message | None:
 
 
 def _speeds(speeds: Sequence[verbs.ComparedSpeed], words: Language | None) -> list[tuple[str, list[Cell]]]:
-    """Rows of the estimates, as text in a language or bare: figures, memory verdict, bound, speed relative to the first."""
+    """Return the rows of the estimates, as text or (without a language) as values: figures, verdict, bound, relative speed."""
     if not speeds:
         return []
     rows: list[tuple[str, list[Cell]]] = [

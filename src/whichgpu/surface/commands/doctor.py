@@ -15,11 +15,11 @@ from whichgpu.surface.machine_report import card_facts, finding_rows, gpu_label,
 from whichgpu.surface.tables import write_markdown
 
 Row = tuple[str, str, str]
-DEFAULT_SECONDS, MAX_SECONDS = 10.0, 600.0  # a running job is watched
+DEFAULT_SECONDS, MAX_SECONDS = 10.0, 600.0  # Seconds for which a running job is watched.
 
 
 def doctor(session: Session, request: Request) -> Report:
-    """Examine this machine; watch its GPUs for a while where a running job is asked about."""
+    """Return a report on this machine; its GPUs are watched for a while if a running job is asked about."""
     from whichgpu.api.measure import machine as verbs
 
     lasting = read(DoctorRequest, request, session.spell).get("lasting")
@@ -49,7 +49,7 @@ def show(session: Session, report: Report) -> None:
 
 
 def headline(report: Report) -> Message:
-    """Count the GPUs by name and the findings that need attention."""
+    """Return a message that counts the GPUs by name and the findings that need attention."""
     if not report.gpus:
         return msg("doctor.none")
     names = [detected.match.name or detected.card.name for detected in report.gpus]
@@ -58,7 +58,7 @@ def headline(report: Report) -> Message:
 
 
 def _closing_rows(report: Report, language: Language) -> list[Row]:
-    """Findings and verdicts as rows of the same table."""
+    """Return findings and verdicts as rows of the same table."""
     rows = finding_rows(report.findings, language)
     for verdict in report.running or ():
         words = language.text("diagnose.told", what=verdict_words(verdict, language), advice=verdict.advice)

@@ -1,4 +1,4 @@
-"""`whichgpu engines`: the inference and training software that can be named, and the evidence for each."""
+"""`whichgpu engines`: the inference and training software that requests can name, and the evidence for each."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ COLUMNS = ("id", "what", "tasks", "interfaces", "first_release", "evidence.rows"
 
 @command("engines", EnginesRequest, verbs.engines)
 def show(session: Session, answer: verbs.EnginesAnswer) -> None:
-    """Print a list, or every fact about the one engine named."""
+    """Print a list of engines, or every fact about the one named."""
     count = msg("engines.count", n=len(answer.engines))
     show_listing(session, answer, answer.engines, answer.sources, COLUMNS, count, _sentence)
 

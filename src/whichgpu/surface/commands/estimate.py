@@ -1,4 +1,4 @@
-"""`whichgpu estimate`: one workload on one device group, or a file of them."""
+"""`whichgpu estimate`: speed and memory of one workload on one group of GPUs, or of a file of workloads."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TIME_FIGURES = ("time", "time_device", "time_host", "throughput", "ttft")
 
 
 def estimate(session: Session, request: Request) -> EstimateAnswer | int:
-    """Estimate one request; a file of them is answered line by line, and gives the exit code."""
+    """Return the estimate of one request; a file of requests is answered line by line, and the exit code is returned."""
     if "requests" in request:
         if request.keys() - {"requests", "no_own_measurements"}:
             raise UsageError("usage", msg("error.requests-alone"), msg("hint.requests-alone"))
@@ -81,7 +81,7 @@ def _show(session: Session, answer: EstimateAnswer) -> None:
 
 
 def _figures(answer: EstimateAnswer) -> list[tuple[str, Figure]]:
-    """Every figure of the answer by name, in the order shown."""
+    """Return every figure of the answer by name, in display order."""
     first = serving.has_single_token_answers(answer.serving)
     timed = ((name, getattr(answer, name)) for name in TIME_FIGURES if not (first and name == "time"))
     figures = [(name, figure) for name, figure in timed if figure is not None]
@@ -108,7 +108,7 @@ def _words(figure: Figure) -> tuple[str, ...]:
 
 
 def _speed(answer: EstimateAnswer) -> Message:
-    """Time of a step, throughput and bound in a sentence."""
+    """Return a sentence with the time of a step, throughput and bound."""
     assert answer.time is not None
     assert answer.throughput is not None
     rate, time = answer.throughput, answer.time
@@ -132,7 +132,7 @@ def _speed(answer: EstimateAnswer) -> Message:
 
 
 def _run(run: Run) -> Message:
-    """Time of the whole run, and its cost where such GPUs are for rent."""
+    """Return a message with the time of the whole run, and its cost if such GPUs can be rented."""
     time = run.time
     values: dict[str, Any] = {"amount": f"{run.amount:,.0f}", "unit": msg(f"unit.{run.unit}")}
     values |= {"time": format_duration(time.value), "low": format_duration(time.low), "high": format_duration(time.high)}
@@ -146,7 +146,7 @@ def _run(run: Run) -> Message:
 
 
 def _devices(answer: EstimateAnswer) -> Message | str:
-    """Name of the GPU; for several, their count and layout."""
+    """Return the GPU's name; for several, their count and layout."""
     name, group = str(answer.request["gpu"]), answer.group
     return msg("estimate.devices", gpu=name, gpus=answer.request["gpus"], layout=group.layout) if group else name
 

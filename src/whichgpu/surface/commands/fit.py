@@ -19,13 +19,13 @@ from whichgpu.surface.documents import document, error_body
 
 COLUMNS = ("gpu_name", "needed", "usable", "fits", "headroom", "largest_batch", "largest_context")
 VERDICTS = ("fits", "tight", "no")
-MAX_TERMINAL_ROWS = 40  # of a table of all GPUs
-MAX_REMEDY_GPUS = 3  # GPUs whose remedies are printed; JSON has all
+MAX_TERMINAL_ROWS = 40  # Rows of a table of all GPUs on a terminal.
+MAX_REMEDY_GPUS = 3  # GPUs whose remedies are printed; JSON has all.
 
 
 @command("fit", FitRequest, verbs.fit, chart="memory.memory_chart")
 def show(session: Session, answer: FitAnswer) -> int:
-    """Print verdicts by GPU, memory parts and remedies; exit code 1 where nothing fits."""
+    """Print verdicts by GPU, memory parts and remedies; exit code 1 if the model fits on none."""
     error = _refusal(answer) if all(row.fits == "no" for row in answer.gpus) else None
     if session.format == "json":
         failure = {"error": error_body(error, session.language)} if error else {}
@@ -54,7 +54,7 @@ def _show(session: Session, answer: FitAnswer, error: NoAnswer | None) -> None:
     missing = [row for row in answer.gpus if row.remedies]
     for row in missing[-MAX_REMEDY_GPUS:] if answer.request["gpu"] else missing[-1:] if error else ():
         _remedies(session, row)
-    # A list of all GPUs would have too many warnings of its rows.
+    # In a list of all GPUs, the warnings of all rows would be too many.
     named_gpus = answer.gpus if answer.request["gpu"] else ()
     for warning in dict.fromkeys([*answer.warnings, *(warning for row in named_gpus for warning in row.warnings)]):
         session.say(msg("fit.warning", what=warning))
@@ -62,7 +62,7 @@ def _show(session: Session, answer: FitAnswer, error: NoAnswer | None) -> None:
 
 
 def _ordered(session: Session, answer: FitAnswer) -> tuple[Sequence[FitRow], int]:
-    """Rows with those that fit first, and how many a terminal leaves out."""
+    """Return the rows with those that fit first, and how many rows are left out on a terminal."""
     if answer.request["gpu"] or session.format == "csv":
         return answer.gpus, 0
     rows = sorted(answer.gpus, key=lambda row: VERDICTS.index(row.fits))
@@ -75,7 +75,7 @@ def _row(row: FitRow) -> dict[str, Any]:
 
 
 def sentence(answer: FitAnswer) -> Message:
-    """State which of the named GPUs hold the model, or how many of all do."""
+    """Return a message that says which of the named GPUs hold the model, or how many of all do."""
     need = _need(answer)
     verdicts = {word: [row.gpu_name for row in answer.gpus if row.fits == word] for word in VERDICTS}
     if not answer.request["gpu"]:
@@ -99,7 +99,7 @@ def _refusal(answer: FitAnswer) -> NoAnswer:
 
 
 def _cure(remedies: Sequence[Remedy]) -> tuple[Message, ...]:
-    """First remedy that suffices alone, or the first ones that suffice together."""
+    """Return the first remedy that suffices alone, or the first ones that suffice together."""
     for index, remedy in enumerate(remedies):
         if remedy.fits == "fits":
             return (remedy.what,)
@@ -115,7 +115,7 @@ def _few(names: list[str], max_count: int = 6) -> Message | tuple[str, ...]:
 
 
 def _what(answer: FitAnswer) -> Message:
-    """Model, task, precision, batch and sequence lengths."""
+    """Return a message with model, task, precision, batch and sequence lengths."""
     request = answer.request
     words: list[str | Message] = [request["task"], request["precision"], msg("fit.what-batch", batch=request["batch"])]
     reads = any(row.largest_context is not None for row in answer.gpus)
@@ -159,7 +159,7 @@ def _remedies(session: Session, row: FitRow) -> None:
 
 
 def _aside(session: Session, header: Sequence[str], rows: Sequence[tuple[str, ...]]) -> None:
-    """Print a second table on stdout for people, as lines on stderr where a program reads the first table."""
+    """Print a second table on stdout for people; if a program reads the first, print lines on stderr instead."""
     if session.format == "markdown" or session.format == "table" or (session.format is None and session.out.isatty()):
         session.out.write("\n")
         session.table(header, rows)

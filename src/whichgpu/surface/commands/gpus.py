@@ -1,4 +1,4 @@
-"""`whichgpu gpus`: GPU specifications."""
+"""`whichgpu gpus`: list GPU specifications."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COLUMNS = ("name", "memory_bytes", "memory_bandwidth", "peaks.fp16", "tdp_watts"
 
 @command("gpus", GpusRequest, verbs.gpus, row_type=Gpu)
 def show(session: Session, answer: verbs.GpusAnswer) -> None:
-    """Print a list, or every fact about the one GPU named."""
+    """Print a list of GPUs, or every fact about the one named."""
     if answer.relative is not None:
         _show_relative(session, answer, answer.relative)
         return
@@ -35,7 +35,7 @@ def show(session: Session, answer: verbs.GpusAnswer) -> None:
 
 
 def _show_relative(session: Session, answer: verbs.GpusAnswer, speeds: RelativeAnswer) -> None:
-    """Print the list with a column for each speed index; JSON has the figures beside the facts."""
+    """Print the list with a column for each speed index; JSON has these figures next to the facts."""
     sort = session.request.get("sort") or ""
     rows = [
         flat(gpu) | {f"{RELATIVE}{index}": figure.value for index, figure in row.relative.items()}
@@ -50,7 +50,7 @@ def _show_relative(session: Session, answer: verbs.GpusAnswer, speeds: RelativeA
 
 
 def _by_index(rows: Sequence[dict[str, Cell]], sort: str) -> list[dict[str, Cell]]:
-    """Sort rows by a speed index, largest first with a leading minus; rows without it come last."""
+    """Sort rows by a speed index, largest first with a leading minus; rows without one come last."""
     name = sort.lstrip("-")
     indices = {field for row in rows for field in row if field.startswith(RELATIVE)}
     if name not in indices:

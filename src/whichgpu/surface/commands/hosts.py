@@ -1,4 +1,4 @@
-"""`whichgpu cpus` and `whichgpu regions`."""
+"""`whichgpu cpus` and `whichgpu regions`: list host processors and cloud regions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REGION_COLUMNS = ("provider", "region", "city", "country", "latitude", "longitud
 
 @command("cpus", CpusRequest, verbs.cpus, row_type=Cpu)
 def show_cpus(session: Session, answer: verbs.CpusAnswer) -> None:
-    """Print a list, or every fact about the one processor named."""
+    """Print a list of processors, or every fact about the one named."""
     headline = _sentence(answer.cpus[0]) if len(answer.cpus) == 1 else msg("cpus.count", n=len(answer.cpus))
     show_listing(session, answer, answer.cpus, answer.sources, CPU_COLUMNS, headline, _sentence)
 

@@ -1,4 +1,4 @@
-"""`whichgpu instances`: cloud machines and servers."""
+"""`whichgpu instances`: list cloud machines and servers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COLUMNS = ("provider", "instance", "gpus", "gpu_name", "vcpus", "ram_bytes")
 
 @command("instances", InstancesRequest, verbs.instances, row_type=Instance)
 def show(session: Session, answer: verbs.InstancesAnswer) -> None:
-    """Print a list, or every fact about the one machine named with the parts of its name."""
+    """Print a list of machines, or every fact about the one named and the parts of its name."""
     parts = [_name_part(session.language, part) for part in answer.name_parts]
     count = msg("instances.count", n=len(answer.instances))
     show_listing(session, answer, answer.instances, answer.sources, COLUMNS, count, _sentence, parts)

@@ -1,4 +1,4 @@
-"""Lines of a file or of standard input, read one at a time within bounds of memory and number."""
+"""Reader of lines from a file or standard input, one at a time, with limits on length and number."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from whichgpu.api.workloads.remarks import MAX_LINE_BYTES
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 
-MAX_SKIPPED_BYTES = 64 * MAX_LINE_BYTES  # of one line that is too long; a longer one is taken as endless
-BATCH_LINES = 1000  # lines of a file answered at a time
-MAX_INVALID_LINES = 10_000  # of a pipe that has held no request yet
+MAX_SKIPPED_BYTES = 64 * MAX_LINE_BYTES  # Bytes of a too long line that are skipped; a longer one counts as endless.
+BATCH_LINES = 1000  # Lines of a file that are answered at a time.
+MAX_INVALID_LINES = 10_000  # Invalid lines of a pipe before its first valid request.
 
 
 def open_source(source: str) -> BinaryIO:
     """Open the file of that name; `-` is standard input."""
     if source == "-":
-        if sys.stdin is None:  # Closed by the parent process.
+        if sys.stdin is None:  # The parent process closed standard input.
             message = msg("error.requests-unreadable", name="-", why=os.strerror(errno.EBADF))
             raise UsageError("requests-unreadable", message, msg("hint.request"))
         return open(sys.stdin.fileno(), "rb", closefd=False) if _has_descriptor() else sys.stdin.buffer
@@ -33,7 +33,7 @@ def open_source(source: str) -> BinaryIO:
 
 
 def batch_size(stream: BinaryIO) -> int:
-    """Lines to answer at a time: many of a file, one of a pipe."""
+    """Return how many lines to answer at a time: many of a file, one of a pipe."""
     try:
         return BATCH_LINES if stat.S_ISREG(os.fstat(stream.fileno()).st_mode) else 1
     except (OSError, ValueError, AttributeError):
@@ -68,7 +68,7 @@ class Lines:
                 raise UsageError("no-requests", message, msg("hint.request"))
 
     def _skip_rest(self, line: bytes, number: int) -> None:
-        """Read on to the end of a line that is too long."""
+        """Skip the rest of a line that is too long."""
         skipped = 0
         while len(line) > MAX_LINE_BYTES and not line.endswith(b"\n"):
             skipped += len(line)

@@ -1,4 +1,4 @@
-"""`whichgpu measure`: benchmark this machine's GPU, keep its calibration, verify estimates, share records."""
+"""`whichgpu measure`: benchmark this machine's GPU, save its calibration, verify estimates, share records."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from whichgpu.surface.commands.session import Session
 from whichgpu.surface.documents import document
 from whichgpu.workload.spelling import ParsedWorkload
 
-DEFAULT_MINUTES = 3.0  # of benchmarks
+DEFAULT_MINUTES = 3.0  # Minutes of benchmarks.
 COLUMNS = ("case", "measured", "spread", "predicted", "verdict", "state")
 
 
@@ -37,7 +37,7 @@ class TransferredRecord:
 
 
 def measure(session: Session, request: Request) -> MeasureAnswer | VerifyAnswer | TransferredRecord:
-    """Benchmark, verify an estimate, share a record or import one."""
+    """Run a benchmark, verify an estimate, export a record or import one."""
     from whichgpu.api.measure.measure import import_record, share_record, verify
 
     values = read(MeasureRequest, request, session.spell)
@@ -52,14 +52,14 @@ def measure(session: Session, request: Request) -> MeasureAnswer | VerifyAnswer 
         if (claim := values.get("verify")) is not None:
             return verify(read_claim(claim), session.catalog, not values.get("no_own_measurements"))
         return _measure(session, values.get("minutes", DEFAULT_MINUTES), keep=not values.get("no_keep"))
-    except NoAnswer as none:  # People get one line where there is no GPU, programs the hint too.
+    except NoAnswer as none:  # If there is no GPU, people get one line, programs also the hint.
         if session.format == "json" or none.kind not in ("no-gpu-here", "no-torch"):
             raise
         raise NoAnswer(none.kind, none.message) from none
 
 
 def read_claim(text: str) -> ParsedWorkload:
-    """Read the request of an `estimate` command line; a leading `whichgpu` may be left out."""
+    """Parse the request of an `estimate` command line, with or without a leading `whichgpu`."""
     try:
         words = shlex.split(text)
     except ValueError as problem:
@@ -92,7 +92,7 @@ def _measure(session: Session, minutes: float, keep: bool) -> MeasureAnswer:
 
 @command("measure", MeasureRequest, ask=measure)
 def show(session: Session, answer: MeasureAnswer | VerifyAnswer | TransferredRecord) -> int:
-    """Print measurements, whether an estimate held, or which record went where."""
+    """Print measurements, whether an estimate was confirmed, or where a record was written."""
     if isinstance(answer, VerifyAnswer):
         return _show_verified(session, answer)
     return _show_transferred(session, answer) if isinstance(answer, TransferredRecord) else _show_measured(session, answer)

@@ -1,4 +1,4 @@
-"""`whichgpu models`: the built-in models."""
+"""`whichgpu models`: list the built-in models."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ COLUMNS = ("id", "kind", "parameters", "layers", "license", "released")
 
 @command("models", ModelsRequest, verbs.models)
 def show(session: Session, answer: verbs.ModelsAnswer) -> None:
-    """Print a list, or every fact about the one model named."""
+    """Print a list of models, or every fact about the one named."""
     headline = msg("models.count", n=len(answer.models))
     if session.has_names and len(answer.models) == 1:
         session.show_one(answer, answer.models[0], headline)

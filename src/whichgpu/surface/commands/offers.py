@@ -19,14 +19,14 @@ from whichgpu.surface.commands.command import Request, command
 from whichgpu.surface.commands.render.listing import say_sources
 from whichgpu.surface.commands.session import Session
 
-MAX_TERMINAL_ROWS = 40  # where no limit is asked for
-MAX_NOTES = 10  # offers whose own notes are printed
-MAX_SOURCES = 8  # sources named under an answer
+MAX_TERMINAL_ROWS = 40  # Rows on a terminal if no limit is given.
+MAX_NOTES = 10  # Offers whose own notes are printed.
+MAX_SOURCES = 8  # Sources listed under an answer.
 Column = tuple[str, Callable[[Offer], str]]
 
 
 def offers(session: Session, request: Request) -> OffersAnswer:
-    """List prices; on a terminal the first rows, unless a limit is given."""
+    """Return prices; on a terminal only the first rows, unless a limit is given."""
     limited = {"limit": str(MAX_TERMINAL_ROWS), **request} if session.is_terminal_table else request
     return verbs.offers(limited, session.context())  # type: ignore[arg-type]
 
@@ -36,7 +36,7 @@ def show(session: Session, answer: OffersAnswer) -> None:
     """Print a list of prices, and notes on them."""
     request, language = session.request, session.language
     per = request.get("per") or ()
-    is_ordered = not request or "sort" in request or "max_latency" in request  # an answer shown alone has no request
+    is_ordered = not request or "sort" in request or "max_latency" in request  # An answer displayed by itself has no request.
     columns = [COMMON["machine"], COMMON["gpus"], COMMON["region"], ("term", lambda offer: term_text(offer, language))]
     columns += [COMMON["hour"]] if "hour" in (per or ("hour",)) else []
     columns += [COMMON["month"]] if "month" in per else []
@@ -58,7 +58,7 @@ COMMON: dict[str, Column] = {
 
 
 def trailing_columns(answer: OffersAnswer, language: Language) -> list[Column]:
-    """Columns after the prices: the round trip and group size where there are any, the day seen and the source."""
+    """Return the columns after the prices: round trip and group size if there are any, the day of the price and the source."""
     text = language.text
     columns: list[Column] = [("round-trip", lambda offer: round_trip_text(offer, language))] if answer.near else []
     if any(offer.cheapest_of for offer in answer.offers):
@@ -68,7 +68,7 @@ def trailing_columns(answer: OffersAnswer, language: Language) -> list[Column]:
 
 
 def term_text(offer: Offer, language: Language) -> str:
-    """Term, payment, whether only the GPU is included, and the user's own discount."""
+    """Return term, payment, whether only the GPU is included, and the user's own discount as text."""
     parts = [offer.term, offer.payment, language.text("offers.gpu-only") if offer.includes == "gpu" else ""]
     if offer.standing != "list":
         parts.append(language.text(f"offers.{offer.standing}", off=f"{float(offer.discount or 0) * 100:.4g}%"))
@@ -76,7 +76,7 @@ def term_text(offer: Offer, language: Language) -> str:
 
 
 def money_text(price: Money, month: bool = False) -> str:
-    """Write a price: at most four decimals, two for a month, none from ten thousand units."""
+    """Write a price: at most four decimals, two for a month, none from 10,000 units of the currency on."""
     places = 2 if month else 4
     amount = price.amount.quantize(Decimal(1)) if price.amount >= 10000 else price.amount
     text = f"{amount:,.{places}f}" if amount != amount.to_integral_value() else f"{amount:,.0f}"
@@ -84,7 +84,7 @@ def money_text(price: Money, month: bool = False) -> str:
 
 
 def round_trip_text(offer: Offer, language: Language) -> str:
-    """Round trip in milliseconds and whether it was measured; empty where unknown."""
+    """Return the round trip in milliseconds and whether it was measured, as text; empty if unknown."""
     if offer.round_trip is None:
         return ""
     kind = "measured" if offer.round_trip.basis == "measured" else "estimated"
@@ -92,7 +92,7 @@ def round_trip_text(offer: Offer, language: Language) -> str:
 
 
 def headline(answer: OffersAnswer, language: Language) -> Message:
-    """Count the offers and name the cheapest; where its price is stale, also the cheapest seen recently."""
+    """Return a message that counts the offers and names the cheapest; if its price is stale, also the cheapest recent one."""
     first = answer.cheapest
     sentence = msg("offers.sentence", n=answer.matching, day=answer.as_of, offer=_offer_words(first, answer.near, language))
     if not first.stale:
@@ -108,7 +108,7 @@ def headline(answer: OffersAnswer, language: Language) -> Message:
 
 
 def _offer_words(offer: Offer, near: str | None, language: Language) -> Message:
-    """A price with its machine, region, term, round trip and the day it was seen."""
+    """Return a message with a price, its machine, region, term, round trip and day."""
     machine = f"{offer.provider} {offer.instance}"
     day_text = msg("offers.seen-before" if offer.age_days else "offers.seen-then", day=offer.observed_at, n=offer.age_days)
     where: tuple[str, ...] = (machine, offer.region, offer.term)
@@ -118,7 +118,7 @@ def _offer_words(offer: Offer, near: str | None, language: Language) -> Message:
 
 
 def notes(answer: OffersAnswer, per: Sequence[str], sort: str | None, is_bounded: bool, language: Language) -> list[Message]:
-    """Notes on the offers shown: order, countries, rates, limits, stale prices and the offers' own notes."""
+    """Return notes on the offers displayed: order, countries, rates, limits, stale prices and the offers' own notes."""
     lines = []
     offers = answer.offers
     if answer.near and not is_bounded and sort is None:

@@ -24,9 +24,9 @@ from whichgpu.surface.commands.session import Session
 from whichgpu.surface.documents import document, error_document
 
 COLUMNS = ("group", "serves", "machines", "seen", "layout", "use", "cost")
-MAX_SOURCES = 6  # sources named under an answer
+MAX_SOURCES = 6  # Sources listed under an answer.
 OBJECTIVES = ("ttft", "tpot", "latency")
-STAGES = {  # of a plan: where each begins and how long it takes, as shares of the whole (assumed)
+STAGES = {  # Start and length of each stage of planning, as shares of the whole time (assumed).
     "reading": (0.0, 0.05),
     "estimates": (0.05, 0.05),
     "solving": (0.1, 0.4),
@@ -37,7 +37,7 @@ STAGES = {  # of a plan: where each begins and how long it takes, as shares of t
 
 
 def plan(session: Session, request: Request) -> PlanAnswer:
-    """Plan a fleet, and write deployment files where a folder is given for them."""
+    """Return the plan of a fleet, and write deployment files if a folder is given."""
     with progress(session, STAGES, lambda stage, language: language.text(f"plan.progress-{stage}")) as follow:
         answer = verbs.plan(request, session.context(follow))  # type: ignore[arg-type]
     if "export" in request:
@@ -47,7 +47,7 @@ def plan(session: Session, request: Request) -> PlanAnswer:
 
 @command("plan", PlanRequest, ask=plan, chart="plan.plan_chart")
 def show(session: Session, answer: PlanAnswer) -> int:
-    """Print the plan; exit code 1 where its own simulation misses the objectives."""
+    """Print the plan; exit code 1 if its simulation misses the objectives."""
     error = missed_objectives(answer)
     if session.format == "json":
         failure = error_document(error, session.language) if error else {}
@@ -60,7 +60,7 @@ def show(session: Session, answer: PlanAnswer) -> int:
 
 
 def missed_objectives(answer: PlanAnswer) -> NoAnswer | None:
-    """Error for a plan whose simulation misses its objectives; None where they hold."""
+    """Return the error for a plan whose simulation misses its objectives; None if it meets them."""
     missed = [one for one in answer.simulation if not one.holds]
     if not missed:
         return None
@@ -74,7 +74,7 @@ def missed_objectives(answer: PlanAnswer) -> NoAnswer | None:
 
 
 def _limit(figure: Figure) -> str:
-    """Milliseconds as a flag takes them, rounded up so that the limit is no less than the simulated value."""
+    """Write milliseconds for a flag, rounded up so that the limit is not below the simulated value."""
     return f"{round_up(figure.value * 1000)}ms"
 
 
@@ -124,7 +124,7 @@ def _cells(session: Session, row: GroupRow, answer: PlanAnswer) -> list[str]:
 
 
 def _export(session: Session, answer: PlanAnswer, tool: str, folder: str) -> None:
-    """Write deployment files, and the plan itself as JSON beside them."""
+    """Write deployment files, and the plan as JSON in the same folder."""
     target = user_path(folder)
     try:
         target.mkdir(parents=True, exist_ok=True)

@@ -18,7 +18,7 @@ KINDS = ("new", "gone", "up", "down")
 
 @command("catalog history", HistoryRequest, answer_history, chart="prices.history_chart")
 def show_history(session: Session, answer: HistoryAnswer) -> None:
-    """Print every price, or the lowest of each provider."""
+    """Print every price, or the lowest one of each provider."""
     rows = answer.history
     headline = msg("history.lowest" if answer.summary else "history.every", n=len(rows), first=rows[0].observed)
     columns: Columns = [
@@ -41,7 +41,7 @@ def show_history(session: Session, answer: HistoryAnswer) -> None:
 
 @command("catalog diff", DiffRequest, answer_diff, undated="hint.no-as-of-diff")
 def show_diff(session: Session, answer: DiffAnswer) -> int:
-    """Print each change; exit code 1 where there is none."""
+    """Print each price change; exit code 1 if there is none."""
     counts = {kind: sum(row.kind == kind for row in answer.changes) for kind in KINDS}
     session.say(msg("diff.sentence", a=answer.a, b=answer.b, same=answer.same, **counts))
     show_changes(session, answer, answer.changes)
@@ -49,7 +49,7 @@ def show_diff(session: Session, answer: DiffAnswer) -> int:
 
 
 def _trend(trend: Trend) -> Message:
-    """Lowest price at first and at last, and the change between."""
+    """Return a message with the first and last lowest price and the change between them."""
     first, last = trend.first, trend.last
     values = {"before": money_text(first.price_per_gpu_hour), "after": money_text(last.price_per_gpu_hour)}
     sellers = {"seller": f"{first.gpu_name}, {first.provider}", "other": f"{last.gpu_name}, {last.provider}"}
@@ -60,13 +60,13 @@ def _trend(trend: Trend) -> Message:
 
 
 def say_without_rate(session: Session, without_rate: dict[str, int]) -> None:
-    """Print how many prices were left out for lack of an exchange rate, by currency."""
+    """Print how many prices were left out because no exchange rate is known, by currency."""
     for code, count in without_rate.items():
         session.say(msg("history.without-rate", n=count, currency=code))
 
 
 def show_changes(session: Session, answer: object, changes: tuple[ChangeRow, ...]) -> None:
-    """Print price changes, one a row."""
+    """Print price changes, one per row."""
     if not changes and session.format not in ("json", "csv"):
         return
     text = session.language.text
@@ -87,7 +87,7 @@ def _term(row: HistoryRow | ChangeRow) -> str:
 
 
 def money_text(money: Money) -> str:
-    """Write money to at most four decimals.
+    """Write money with at most four decimals.
 
     >>> from decimal import Decimal
     >>> money_text(Money(Decimal("1.50000"), "USD")), money_text(Money(Decimal("12345.678"), "KRW"))

@@ -1,4 +1,4 @@
-"""`whichgpu recommend`: the answer in a sentence, the runners-up in a table, the reasons, the assumptions, the sources."""
+"""`whichgpu recommend`: the answer in a sentence, other candidates in a table, reasons, assumptions, sources."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from whichgpu.surface.commands.command import command
 from whichgpu.surface.commands.render.listing import say_sources
 from whichgpu.surface.commands.session import Session
 
-MAX_SOURCES = 6  # sources named under an answer
+MAX_SOURCES = 6  # Sources listed under an answer.
 
 
 @command("recommend", RecommendRequest, verbs.recommend, chart="front.front_chart")
@@ -34,7 +34,7 @@ def show(session: Session, answer: RecommendAnswer) -> None:
 
 
 def _lines(answer: RecommendAnswer) -> list[Message]:
-    """Everything under the table, in reading order."""
+    """Return all messages under the table, in reading order."""
     best, kind = answer.answer, answer.kind
     lines = [msg("recommend.because", what=reason) for reason in best.because]
     if len(best.cost_lines) > 1:

@@ -1,4 +1,4 @@
-"""`estimate --requests`: a line out for each line in, in order. A long file is answered by several processes, model by model."""
+"""`estimate --requests`: one output line per input line, in order. Several processes answer a long file, model by model."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from whichgpu.surface.documents import document, error_body, without_blanks
 OPTIONAL_FIELDS = (
     "fits usable headroom time time_device time_host throughput ttft tpot bound tier group run serving calibrated checked"
 ).split()
-MIN_POOL_LINES = 200  # fewer are answered here before other processes have started
-MAX_PROCESSES = 4  # each reads the catalog and builds its own tables
+MIN_POOL_LINES = 200  # Fewer lines are answered in this process sooner than other processes start.
+MAX_PROCESSES = 4  # Largest number of processes, since each loads the catalog and builds its own tables.
 MODEL = re.compile(rb'"model"\s*:\s*("[^"]*"|.{0,64})')
 
 
@@ -47,7 +47,7 @@ class ReplyLine(NamedTuple):
 
 
 def answer_requests(session: Session, source: str, own: bool = True) -> int:
-    """Answer every line of a file or of standard input; return 0 where any line succeeds, else the first error's code."""
+    """Answer every line of a file or of standard input; return 0 if any line succeeds, else the first error's exit code."""
     first_error = 0
     with open_source(source) as stream:
         lines = Lines(stream, source)
@@ -64,7 +64,7 @@ def answer_requests(session: Session, source: str, own: bool = True) -> int:
 
 
 def reply_document(reply: Reply, language: Language) -> dict[str, Any]:
-    """JSON document of a reply."""
+    """Return the JSON document of a reply."""
     if reply.error is not None:
         return {"id": reply.id, "ok": False, "line": reply.line, "error": error_body(reply.error, language)}
     return {"id": reply.id, "ok": True, **without_blanks(document(reply.answer, language), *OPTIONAL_FIELDS)}
@@ -88,7 +88,7 @@ def _reply_lines(lines: Iterable[bytes], session: Session, batch: int, own: bool
 
 
 def _by_model(lines: Sequence[Numbered], max_lines: int) -> list[list[Numbered]]:
-    """Split lines by model into parts of at most `max_lines`, the largest first."""
+    """Group lines by model into parts of at most `max_lines`, the largest first."""
     groups: dict[bytes, list[Numbered]] = {}
     for number, line in lines:
         match = MODEL.search(line)

@@ -1,4 +1,4 @@
-"""State of one run of the command line (language, output, data asked for), and how it prints answers and errors."""
+"""State of one run of the command line (language, output, data requested), and how it prints answers and errors."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from whichgpu.api.context import Context
     from whichgpu.catalog.store import Catalog
 
-FIRST_COLUMN, OTHER_COLUMN = 28, 18  # characters, where facts are rows
-MAX_CATALOGS = 4  # kept by one process: today's and the last few of other days
-Columns = Sequence[tuple[str, Callable[[Any], object]]]  # name of the heading, and the cell of a row
+FIRST_COLUMN, OTHER_COLUMN = 28, 18  # Column widths in characters of a table whose rows are facts.
+MAX_CATALOGS = 4  # Catalogs cached by one process: today's and the last few of other days.
+Columns = Sequence[tuple[str, Callable[[Any], object]]]  # Id of the heading, and the function that returns the cell of a row.
 
 
 @dataclass(slots=True)
@@ -51,22 +51,22 @@ class Session:
     spell: Callable[[str], str] = str  # spelling of a field's name in errors
 
     def context(self, progress: Callable[[str, float], None] | None = None) -> Context:
-        """Catalog, day and progress callback that verbs take."""
+        """Return the catalog, day and progress callback that verbs take."""
         from whichgpu.api.context import Context
 
         return Context(self.catalog, self.as_of, self.today, self.spell, progress, wants_remedies=self.format == "json")
 
     @property
     def catalog(self) -> Catalog:
-        """Catalog of this run: the bundled one or the user's folder, as known now or then."""
-        from whichgpu.catalog.store import Catalog  # Slow to load, and not needed for help.
+        """Return the catalog of this run: the bundled one or the user's folder, as known now or at an earlier day."""
+        from whichgpu.catalog.store import Catalog  # Imported here: it is slow to load and not needed for help.
 
         key = (self.catalog_folder, self.as_known)
         return self.catalogs.get(key, lambda: Catalog(*key)) if self.catalogs else Catalog(*key)
 
     @property
     def has_names(self) -> bool:
-        """Whether rows were asked for by name; True for an answer shown without its question."""
+        """Whether rows were requested by name; True for an answer displayed without its request."""
         return bool(self.request.get("names", True))
 
     @property
@@ -79,7 +79,7 @@ class Session:
         self.note(self.language.render(message))
 
     def note(self, text: str) -> None:
-        """Print a line already in the reader's language."""
+        """Print a line that is already in the reader's language on stderr."""
         if self.format != "json":
             self._print_error(text)
 
@@ -119,7 +119,7 @@ class Session:
         self.table(header, [fact for fact in (*facts, *extra) if fact[1]])
 
     def show_data(self, answer: object, rows: Sequence[object], headline: Message | None = None) -> bool:
-        """Print an answer that holds messages for programs (JSON, CSV, chosen columns); return False in other formats."""
+        """Print an answer that contains messages for programs (JSON, CSV, chosen columns); return False for other formats."""
         if self.format == "json":
             self.emit(document(answer, self.language))
         elif self.format == "csv" or self.columns:
@@ -143,7 +143,7 @@ class Session:
     def table(self, header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         """Print rows of text in the current format."""
         form = "table" if self.is_terminal_table else self.format or "tsv"
-        if form in ("markdown", "table"):  # Programs get numbers unlocalised.
+        if form in ("markdown", "table"):  # Programs get numbers without the language's separators.
             rows = [[self.language.localize(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]
         tables.WRITERS[form](self.out, header, rows)
 
@@ -174,12 +174,12 @@ class Session:
         return word if plain else f"\033[1;{colour}m{word}\033[0m"
 
     def words(self, row: Mapping[str, Cell], names: Sequence[str]) -> list[str]:
-        """Write the named cells of a row with their units."""
+        """Return the named cells of a row as text with their units."""
         return [cell_text(name, row[name], self.language) for name in names]
 
 
 def language_code(name: str) -> str:
-    """Code of the language a user names; `UnknownName` where there is no such language."""
+    """Return the code of a language that a user names; raise `UnknownName` if there is no such language."""
     code = code_of(name)
     if code is None:
         hint = msg("hint.choices", choices=languages())

@@ -23,12 +23,12 @@ READERS: Mapping[str, Reader] = {
     **dict.fromkeys(vision.TEXT_TOWERS, vision.text_tower),
 }
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {**families.DEFAULTS, **vision.DEFAULTS}
-LANGUAGE_MODEL = ("text_config", "llm_config", "language_config", "thinker_config")  # where multimodal configs keep it
-MAX_NESTING = 3  # configs within configs
+LANGUAGE_MODEL = ("text_config", "llm_config", "language_config", "thinker_config")  # Keys of the nested config.
+MAX_NESTING = 3  # Levels of configs within configs that are read (assumed).
 
 
 def shape_from_config(config: Mapping[str, Any], name: str) -> Transformer | TracedShape | Dlrm:
-    """The shape a config describes; nonsense is an error that names the field.
+    """Return the shape of the model that a config describes; an invalid field raises an error that names it.
 
     An unknown `model_type` is read as Llama-shaped, which most new models are, if it has Llama's keys.
     """
@@ -45,7 +45,7 @@ def shape_from_config(config: Mapping[str, Any], name: str) -> Transformer | Tra
 
 
 def _native(config: Mapping[str, Any]) -> str:
-    """The precision published weights have by their `quantization_config`; empty: 16 bit, or one we do not know."""
+    """Return the precision of published weights from `quantization_config`; empty if it is 16-bit or unknown to us."""
     quantization = config.get("quantization_config")
     if not isinstance(quantization, Mapping):
         return ""
@@ -58,7 +58,7 @@ def _native(config: Mapping[str, Any]) -> str:
 
 
 def _transformer(config: Mapping[str, Any], name: str, prefix: str = "", outer: Fields | None = None) -> Transformer:
-    """A transformer, its language model first where it is one part of several."""
+    """Return the transformer of a config; for a multimodal model, that of its language model."""
     model_type = Fields(config, name).word("model_type", default=outer.word("model_type") if outer else "")
     family = families.family_name(model_type)
     fields = Fields(_flattened(config, family), name, prefix, DEFAULTS.get(family))
@@ -79,14 +79,14 @@ def _transformer(config: Mapping[str, Any], name: str, prefix: str = "", outer: 
 
 
 def _multimodal(fields: Fields, shape: Transformer, model_type: str) -> Transformer:
-    """Language model with the parameters of its towers; the outer config decides whether the head is tied."""
+    """Add the parameters of the vision towers to a language model; the outer config decides whether embeddings are tied."""
     beside = towers.tower_parameters(fields, model_type, shape.hidden)
     tied = fields.flag("tie_word_embeddings", default=shape.tied)
     return replace(shape, tied=tied, other=shape.other + beside)
 
 
 def _headed(fields: Fields, shape: Transformer, model_type: str) -> Transformer:
-    """Apply the head the config's architecture names: none for a bare model, a classifier, or the language model's own."""
+    """Give a shape the head that the config's `architectures` names: none, a classifier, or the language model's own."""
     architecture = next(iter(fields.words("architectures")), "")
     if not shape.head:
         return shape
@@ -103,7 +103,7 @@ def _headed(fields: Fields, shape: Transformer, model_type: str) -> Transformer:
 
 
 def _flattened(config: Mapping[str, Any], family: str) -> Mapping[str, Any]:
-    """DBRX keeps attention and experts in configs of their own."""
+    """Merge DBRX's nested attention and expert configs into one level; other configs are returned unchanged."""
     inner = [part for key in ("attn_config", "ffn_config") if isinstance(part := config.get(key), Mapping)]
     if family != "dbrx" or not inner:
         return config
@@ -126,7 +126,7 @@ def _dlrm(fields: Fields) -> Dlrm:
 
 
 def _denoiser(fields: Fields) -> str:
-    """The kind of denoising network a traced model is; empty where it is none."""
+    """Return the kind of denoising network that a traced model's config states; empty if it is not a denoiser."""
     denoiser_name = fields.get("denoiser")
     if denoiser_name in (None, "", *DENOISERS):
         return denoiser_name or ""

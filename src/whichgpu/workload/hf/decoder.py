@@ -1,4 +1,4 @@
-"""Decoder-only language models."""
+"""Shapes of decoder-only language models from their configs."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ ACTIVATIONS = {
     "gelu_new": "gelu_tanh",
     "gelu_fast": "gelu_tanh",
     "gelu_python": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu",  # one kernel
+    "gelu_pytorch_tanh": "gelu",  # Both names mean the same kernel.
     "gelu_accurate": "gelu",
     "relu": "relu",
     "relu2": "relu",
     "quick_gelu": "quick_gelu",
 }
-MAX_CONTEXT_TOKENS = 10**9  # tokens
-CONTEXT = 2048  # where a config does not say what it was made for
-STRETCHED = ("linear", "dynamic", "yarn")  # kinds of rope scaling whose factor is not yet in max_position_embeddings
+MAX_CONTEXT_TOKENS = 10**9  # Largest context in tokens that a config may state (assumed).
+CONTEXT = 2048  # Context in tokens if the config states none (assumed).
+STRETCHED = ("linear", "dynamic", "yarn")  # Kinds of RoPE scaling whose factor is not included in max_position_embeddings.
 
 
 def decoder(fields: Fields, model_type: str) -> Transformer:
-    """A decoder by its config; an unknown model type is read as Llama-shaped, as most are."""
+    """Return a decoder's shape from its config; an unknown model type is read as Llama-like, as most new ones are."""
     name = family_name(model_type)
     family = _as_configured(fields, name, FAMILIES.get(name, FAMILIES["llama"]))
     hidden = fields.size("hidden_size", "n_embd", "d_model", "dim")
@@ -80,13 +80,13 @@ def decoder(fields: Fields, model_type: str) -> Transformer:
 
 
 def activation(fields: Fields, default: str) -> str:
-    """The activation by our word for it; one we have none for keeps its own."""
+    """Return our name of the config's activation; an activation we have no name for keeps its own."""
     key = fields.word("hidden_act", "hidden_activation", "activation_function", "activation", default=default)
     return ACTIVATIONS.get(key, key)
 
 
 def _as_configured(fields: Fields, name: str, family: Family) -> Family:
-    """The family with what this config says about biases and blocks."""
+    """Return the family's properties, overridden by what this config states about biases, norms and parallel blocks."""
     if family.bias_key:
         bias = fields.flag(family.bias_key, default=family.qkv_bias)
         family = replace(family, qkv_bias=bias, out_bias=bias, mlp_bias=bias)
@@ -102,13 +102,13 @@ def _as_configured(fields: Fields, name: str, family: Family) -> Family:
         out_bias=fields.flag("attention_out_bias", default=family.out_bias),
         mlp_bias=fields.flag("mlp_bias", default=family.mlp_bias),
         head_bias=fields.flag("lm_head_bias", default=family.head_bias),
-        qk_norm=fields.flag("use_qk_norm", "qk_layernorm", default=family.qk_norm) and name != "llama4",  # unlearned there
+        qk_norm=fields.flag("use_qk_norm", "qk_layernorm", default=family.qk_norm) and name != "llama4",  # no weights
         parallel=fields.flag("use_parallel_residual", default=family.parallel),
     )
 
 
 def _falcon(fields: Fields, family: Family) -> Family:
-    """Falcon's blocks: attention and MLP after one another, side by side on one norm, or on two."""
+    """Return Falcon's block layout: attention and MLP in sequence, in parallel after one norm, or in parallel after two."""
     new = fields.flag("new_decoder_architecture", default=False)
     parallel = new or fields.flag("parallel_attn", default=True)
     norms = fields.size("num_ln_in_parallel_attn", default=2 if new else 1, high=2) if parallel else 2
@@ -123,7 +123,7 @@ def _head_dim(fields: Fields, hidden: int, heads: int) -> int:
 
 
 def _kv_heads(fields: Fields, name: str, heads: int) -> int:
-    """Heads of keys and values: as many as queries, fewer (grouped), or one."""
+    """Return the number of KV heads: as many as query heads (MHA), fewer (GQA), or one (MQA)."""
     one = name == "gpt_bigcode" and fields.flag("multi_query", default=True)
     if name == "falcon" and not fields.flag("new_decoder_architecture", default=False):
         one = fields.flag("multi_query", default=True)
@@ -141,12 +141,12 @@ def _kv_heads(fields: Fields, name: str, heads: int) -> int:
 
 
 def _ffn(fields: Fields, name: str, hidden: int) -> int:
-    """Width of the MLP; the GPT families write none and mean four times the hidden size."""
+    """Return the width of the MLP; GPT-style configs omit it and mean four times the hidden size."""
     if name == "mpt":
         return hidden * fields.size("expansion_ratio", default=4, high=64)
     four = 4 * hidden if name in ("gpt2", "gptj", "gpt_neo", "gpt_bigcode", "codegen", "bloom", "falcon") else None
     first = ("intermediate_size_mlp",) if name == "llama4" else ()
-    both = 2 if name == "qwen" else 1  # Qwen's first models write the two halves of the gated matrix as one
+    both = 2 if name == "qwen" else 1  # Configs of the first Qwen models state the widths of the gate and up matrices as one sum.
     keys = (*first, "intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size", "hidden_dim")
     return fields.size(*keys, default=four, low=both) // both
 
@@ -165,7 +165,7 @@ def _context(fields: Fields, name: str) -> int:
 
 
 def _window(fields: Fields, family: Family, layers: int, context: int) -> tuple[int, int]:
-    """Tokens of sliding-window or chunked attention, and every how many layers one sees all."""
+    """Return the window in tokens of sliding-window or chunked attention, and every how many layers one has full attention."""
     window = fields.size(
         "sliding_window", "attention_chunk_size", "window_size", default=family.window, low=0, high=MAX_CONTEXT_TOKENS
     )
@@ -181,14 +181,14 @@ def _window(fields: Fields, family: Family, layers: int, context: int) -> tuple[
 
 
 def _layer_other(name: str, family: Family, heads: int, kv_heads: int, head_dim: int) -> int:
-    """Parameters in a layer that no field of the shape tells."""
-    sinks = {"gpt_oss": heads, "apertus": 2}.get(name, 0)  # the latter: its activation's two numbers
+    """Return the parameters of one layer that no other field of the shape covers."""
+    sinks = {"gpt_oss": heads, "apertus": 2}.get(name, 0)  # Sinks; activation parameters.
     wide = (heads + kv_heads - 2) * head_dim if family.qk_norm and family.wide_qk_norm else 0
     return sinks + wide
 
 
 def _projected(fields: Fields, shape: Transformer) -> Transformer:
-    """OPT-350M: embeddings of another width, and normalisation after each block, none at the end."""
+    """Apply OPT-350M's features: embeddings narrower than the hidden size, and no norm after the last layer."""
     width = fields.size("word_embed_proj_dim", default=shape.hidden)
     final = fields.flag("do_layer_norm_before", default=True) and not fields.flag("_remove_final_layer_norm", default=False)
     return replace(shape, embedding=0 if width == shape.hidden else width, final_norm=final)

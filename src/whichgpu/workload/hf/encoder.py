@@ -1,4 +1,4 @@
-"""Encoders of text: BERT and its descendants."""
+"""Shapes of text encoders (BERT and its descendants) from their configs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {"distilbert": {"activation": "gelu"
 
 
 def encoder(fields: Fields, model_type: str) -> Transformer:
-    """An encoder with the head it was trained with, a prediction of masked tokens."""
+    """Return an encoder's shape with the head it was trained with, the prediction of masked tokens."""
     if model_type == "modernbert":
         return _modern(fields)
     family = ENCODERS[model_type]
@@ -62,7 +62,7 @@ def encoder(fields: Fields, model_type: str) -> Transformer:
         tied=fields.flag("tie_word_embeddings", default=True),
         rope=False,
         positions=context if fields.flag("position_biased_input", default=True) else 0,
-        max_context=context - (context % 2),  # RoBERTa's 514 rows hold 512 tokens
+        max_context=context - (context % 2),  # RoBERTa's table of 514 positions serves 512 tokens.
         causal=fields.flag("is_decoder", default=False),
         qkv_bias=True,
         out_bias=True,
@@ -82,7 +82,7 @@ def encoder(fields: Fields, model_type: str) -> Transformer:
 
 
 def _disentangled(fields: Fields, shape: Transformer, model_type: str) -> Transformer:
-    """DeBERTa (arXiv 2006.03654): a table of relative positions that attention projects again."""
+    """Add DeBERTa's (arXiv 2006.03654) table of relative positions and the projections that attention applies to it."""
     if not fields.flag("relative_attention", default=False):
         return shape
     stated = fields.get("max_relative_positions")
@@ -101,14 +101,14 @@ def _disentangled(fields: Fields, shape: Transformer, model_type: str) -> Transf
         square = hidden * (hidden + 1)
         projections = 0 if fields.flag("share_att_key", default=False) else square * len(across)
         kernel = fields.size("conv_kernel_size", default=0, low=0, high=100)
-        table += hidden * hidden * kernel + 3 * hidden if kernel else 0  # a convolution beside the first layer, and its norm
+        table += hidden * hidden * kernel + 3 * hidden if kernel else 0  # A convolution beside the first layer, and its norm.
         return replace(shape, layer_other=projections, other=table)
     projections = hidden * hidden * len(across) + (hidden if "p2c" in across else 0)
     return replace(shape, key_bias=False, layer_other=projections, other=table)
 
 
 def _modern(fields: Fields) -> Transformer:
-    """ModernBERT (arXiv 2412.13663): rotary, gated, no biases, every third layer sees everything."""
+    """Return ModernBERT's shape (arXiv 2412.13663): rotary, gated, without biases, full attention in every third layer."""
     hidden = fields.size("hidden_size")
     return Transformer(
         **encoder_sizes(fields, "modernbert", hidden, fields.size("intermediate_size")),
@@ -127,12 +127,12 @@ def _modern(fields: Fields) -> Transformer:
         global_every=fields.size("global_attn_every_n_layers", default=3),
         head_bias=fields.flag("decoder_bias", default=True),
         norm_bias=fields.flag("norm_bias", default=False),
-        other=-hidden,  # the first layer reads the embedding's normalisation and has none of its own before attention
+        other=-hidden,  # The first layer has no norm before attention, since the embedding is normalised already.
     )
 
 
 def encoder_sizes(fields: Fields, model_type: str, hidden: int, ffn: int) -> dict[str, Any]:
-    """Fields of a shape that encoders state under the same keys."""
+    """Return the shape's fields that all encoders state under the same config keys."""
     heads = fields.heads(hidden, "num_attention_heads")
     return {
         "name": fields.name,
@@ -147,6 +147,6 @@ def encoder_sizes(fields: Fields, model_type: str, hidden: int, ffn: int) -> dic
 
 
 def bare(shape: Transformer, model_type: str) -> Transformer:
-    """The encoder without its head, as sentence embeddings use it."""
+    """Return the encoder without its head, as it is used for sentence embeddings."""
     pooled = ENCODERS[model_type].pooled if model_type in ENCODERS else False
     return replace(shape, head=False, lm_transform=False, head_bias=False, pooler=pooled)

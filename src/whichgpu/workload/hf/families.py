@@ -96,7 +96,7 @@ FAMILIES: Mapping[str, Family] = {
     "starcoder2": replace(_GPT, bias_key="use_bias", activation="gelu_pytorch_tanh", tied=True, rope=True),
 }
 
-# Families that differ from another in nothing that counts here.
+# Families whose layers have the same parameters and operators as another family's.
 SAME: Mapping[str, str] = {
     "gemma3_text": "gemma3",
     "glm4v": "glm4",
@@ -113,7 +113,7 @@ SAME: Mapping[str, str] = {
     "qwen3_vl_moe_text": "qwen3_moe",
 }
 
-# Published files leave these out because the reference implementation has them as defaults.
+# Defaults of the reference implementation, for keys that published config files leave out.
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "gemma3": {
         "num_attention_heads": 8,
@@ -138,7 +138,7 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "llama4": {"attention_chunk_size": 8192, "head_dim": 128},
 }
 
-# State-space, recurrent and other layers that are no attention and MLP: counting them as such would be wrong.
+# Model types with state-space, recurrent or other layers, which must not be counted as attention and MLP.
 UNSUPPORTED = frozenset(
     "albert bailing_hybrid bamba falcon_h1 falcon_mamba granitemoehybrid jamba jetmoe kimi_linear lfm2 lfm2_moe longformer "
     "mamba mamba2 minimax nemotron_h olmo_hybrid openelm qwen3_5 qwen3_5_moe qwen3_next recurrent_gemma reformer rwkv xlstm "
@@ -147,5 +147,5 @@ UNSUPPORTED = frozenset(
 
 
 def family_name(model_type: str) -> str:
-    """The family a model type belongs to."""
+    """Return the family that a model type belongs to."""
     return SAME.get(model_type, model_type)

@@ -1,4 +1,4 @@
-"""A config.json's keys, read with their bounds: what is missing or absurd is an error that names the key."""
+"""Reader of a config.json's keys with bounds; a missing or implausible value raises an error that names the key."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import Message, msg
 
-MAX_SIZE = 10**7  # of widths and counts; no published model has a width near it
+MAX_SIZE = 10**7  # Largest width or count accepted; no published model has a width near it.
 MAX_LAYERS = 10_000  # layers or other counts of a config; a larger one is an error (chosen)
-MAX_VALUE_CHARACTERS = 40  # characters of a wrong value that are repeated to the user
+MAX_VALUE_CHARACTERS = 40  # Characters of an invalid value that are quoted to the user.
 
 
 def printable(text: str) -> str:
-    """A text from a file, short and without anything that would steer a terminal."""
+    """Return a text from a file, shortened and without control characters."""
     return "".join(letter for letter in text[:80] if letter.isprintable())
 
 
@@ -31,7 +31,7 @@ class Fields:
         return self.get(key) is not None
 
     def get(self, *keys: str) -> Any:
-        """The value of the first of these keys that has one, else the model type's default, else None."""
+        """Return the value of the first of these keys that has one, else the model type's default, else None."""
         for source in (self.config, self.defaults):
             for key in keys:
                 if source.get(key) is not None:
@@ -39,7 +39,7 @@ class Fields:
         return None
 
     def size(self, *keys: str, default: int | None = None, low: int = 1, high: int = MAX_SIZE) -> int:
-        """A whole number under any of these spellings; without a default it has to be there."""
+        """Return a whole number from the first of these keys that is present; raise if none is and there is no default."""
         value = self.get(*keys)
         if value is None:
             if default is None:
@@ -55,20 +55,20 @@ class Fields:
         return value
 
     def heads(self, hidden: int, *keys: str, whole: str = "hidden_size") -> int:
-        """Heads that share a hidden size evenly."""
+        """Return a number of heads that divides the hidden size; raise if it does not."""
         heads = self.size(*keys, high=100_000)
         if hidden % heads:
             raise self.error(keys[0], msg("config.indivisible", value=heads, whole=hidden, other=whole))
         return heads
 
     def layers(self, *keys: str, default: int | None = None, low: int = 1) -> int:
-        """A number of layers."""
+        """Return a number of layers."""
         return self.size(*keys, default=default, low=low, high=MAX_LAYERS)
 
     def sizes(
         self, key: str, low: int = 1, high: int = MAX_SIZE, min_count: int = 1, max_count: int = MAX_LAYERS
     ) -> tuple[int, ...]:
-        """A list of whole numbers."""
+        """Return a list of whole numbers within bounds of value and length."""
         values = self.get(key)
         if values is None:
             raise self.error(key, msg("config.missing"))
@@ -77,7 +77,7 @@ class Fields:
         return tuple(Fields({key: item}, self.name, self.prefix).size(key, low=low, high=high) for item in values)
 
     def flag(self, *keys: str, default: bool) -> bool:
-        """A yes or no."""
+        """Return a boolean."""
         value = self.get(*keys)
         if value is None:
             return default
@@ -86,12 +86,12 @@ class Fields:
         return bool(value)
 
     def word(self, *keys: str, default: str = "") -> str:
-        """A short text; anything else counts as missing."""
+        """Return a short text; any other value counts as missing."""
         value = self.get(*keys)
         return printable(value) if isinstance(value, str) else default
 
     def fraction(self, *keys: str, default: float = 0.0) -> float:
-        """A number from 0 to below 1, such as a dropout rate."""
+        """Return a number from 0 to below 1, such as a dropout rate."""
         value = self.get(*keys)
         if value is None:
             return default
@@ -100,21 +100,21 @@ class Fields:
         return float(value)
 
     def words(self, key: str) -> tuple[str, ...]:
-        """A list of short texts, () where there is none."""
+        """Return a list of short texts; () if there is none."""
         values = self.get(key)
         if not isinstance(values, list | tuple) or len(values) > MAX_LAYERS:
             return ()
         return tuple(printable(item) for item in values if isinstance(item, str))
 
     def nested(self, *keys: str, defaults: Mapping[str, Any] | None = None) -> Fields | None:
-        """A config within this one, if it is there."""
+        """Return the fields of a config nested in this one, or None if it has none."""
         value = self.get(*keys)
         if not isinstance(value, Mapping):
             return None
         return Fields(value, self.name, f"{self.prefix}{self._spelled(*keys)}.", defaults)
 
     def error(self, key: str, why: Message) -> UsageError:
-        """Error of a key."""
+        """Return the error for an invalid key, with the reason."""
         message = msg("error.bad-config", name=self.name, field=self.prefix + key, why=why)
         return UsageError("bad-config", message, msg("hint.bad-config"))
 
@@ -129,6 +129,6 @@ class Fields:
 def _shorten(value: object) -> str:
     try:
         text = repr(value)
-    except (ValueError, RecursionError):  # an integer of thousands of digits, a list nested without end
+    except (ValueError, RecursionError):  # The text has an integer of thousands of digits or very deeply nested lists.
         return "…"
     return text if len(text) <= MAX_VALUE_CHARACTERS else text[:MAX_VALUE_CHARACTERS] + "…"

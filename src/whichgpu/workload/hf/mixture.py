@@ -1,4 +1,4 @@
-"""Mixtures of experts and latent attention in a config.json, under their many spellings."""
+"""MoE and multi-head latent attention (MLA) in a config.json, under the keys that different models use."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from whichgpu.workload.shapes import Experts, LatentAttention
 
 
 def experts_of(fields: Fields, family: str, hidden: int) -> Experts | None:
-    """The mixture of experts, None for a dense model."""
+    """Return the MoE sizes of a config; None for a dense model."""
     keys = ("num_local_experts", "n_routed_experts", "num_experts", "moe_num_experts")
     count = fields.size(*keys, default=0, low=0, high=100_000)
     if count <= 1:
@@ -30,7 +30,7 @@ def experts_of(fields: Fields, family: str, hidden: int) -> Experts | None:
 
 
 def _shared(fields: Fields, family: str, ffn: int) -> int:
-    """Width of the experts that every token passes through."""
+    """Return the total MLP width of the shared experts, which every token passes through."""
     if family == "llama4":
         return ffn
     shared = fields.get("n_shared_experts", "num_shared_experts", "moe_num_shared_experts", "num_shared_expert")
@@ -41,7 +41,7 @@ def _shared(fields: Fields, family: str, ffn: int) -> int:
 
 
 def _dense_layers(fields: Fields) -> int:
-    """Layers that keep a plain MLP."""
+    """Return the number of layers with a dense MLP instead of experts."""
     listed = fields.get("mlp_only_layers")
     if isinstance(listed, list | tuple) and listed:
         return min(len(listed), fields.layers("num_hidden_layers"))
@@ -49,7 +49,7 @@ def _dense_layers(fields: Fields) -> int:
 
 
 def latent_of(fields: Fields) -> LatentAttention | None:
-    """Multi-head latent attention, None where attention is plain."""
+    """Return the sizes of multi-head latent attention (MLA); None if the model has none."""
     if "kv_lora_rank" not in fields:
         return None
     return LatentAttention(

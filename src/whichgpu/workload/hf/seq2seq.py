@@ -1,4 +1,4 @@
-"""Encoder-decoder models: T5, BART and Whisper. Encoder and decoder are of one width; their depths differ."""
+"""Shapes of encoder-decoder models (T5, BART, Whisper): encoder and decoder have the same width but may differ in depth."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ SEQ2SEQ = (*T5_LIKE, *BART_LIKE, "whisper")
 
 
 def seq2seq(fields: Fields, model_type: str) -> Transformer:
-    """An encoder-decoder model by its config."""
+    """Return an encoder-decoder model's shape from its config."""
     if model_type in T5_LIKE:
         return _t5(fields, model_type)
     return _whisper(fields) if model_type == "whisper" else _bart(fields, model_type)
 
 
 def _t5(fields: Fields, model_type: str) -> Transformer:
-    """T5 (arXiv 1910.10683); version 1.1 and its children are gated and untied."""
+    """Return T5's shape (arXiv 1910.10683); version 1.1 and later variants have a gated MLP and untied embeddings."""
     projection = fields.word("feed_forward_proj", default="relu" if model_type == "t5" else "gated-gelu")
     gated = projection.startswith("gated-")
     encoder_layers = fields.layers("num_layers", "num_hidden_layers")
     decoder_layers = fields.layers("num_decoder_layers", default=encoder_layers)
     heads = fields.size("num_heads", "num_attention_heads", high=100_000)
     relative = fields.size("relative_attention_num_buckets", default=32) * heads
-    own = model_type == "umt5"  # every layer has its own table
+    own = model_type == "umt5"  # In UMT5 every layer has its own table of relative positions.
     context = fields.size("n_positions", default=512)
     shape = Transformer(
         name=fields.name,
@@ -60,19 +60,19 @@ def _t5(fields: Fields, model_type: str) -> Transformer:
 
 
 def _bart(fields: Fields, model_type: str) -> Transformer:
-    """BART (arXiv 1910.13461), normalised after each block; mBART before it."""
+    """Return BART's shape (arXiv 1910.13461), with norms after each block; mBART has them before it, and a final one."""
     shape = _encoded(fields, model_type)
     return replace(
         shape,
         positions=shape.max_context + 2,
-        other=(shape.max_context + 2) * shape.hidden,  # the encoder's own table
+        other=(shape.max_context + 2) * shape.hidden,  # The encoder has its own table of positions.
         embedding_norm=True,
         final_norm=model_type == "mbart",
     )
 
 
 def _whisper(fields: Fields) -> Transformer:
-    """Whisper (arXiv 2212.04356): two convolutions make 1,500 tokens of 30 s of sound."""
+    """Return Whisper's shape (arXiv 2212.04356): two convolutions turn 30 s of audio into 1,500 tokens."""
     shape = _encoded(fields, "whisper")
     hidden, mels = shape.hidden, fields.size("num_mel_bins", default=80)
     sounds = fields.size("max_source_positions", default=1500)

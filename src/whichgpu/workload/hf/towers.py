@@ -14,7 +14,7 @@ Tower = Callable[[Fields, int], int]
 
 
 def tower_parameters(fields: Fields, model_type: str, hidden: int) -> int:
-    """Parameters of the towers of a config whose language model is `hidden` wide; 0 where the kind is not known to us."""
+    """Return the parameters of a config's vision tower and projector, for a language model of width `hidden`; 0 if unknown."""
     count = TOWERS.get(model_type)
     return count(fields, hidden) if count and fields.nested("vision_config") else 0
 
@@ -33,7 +33,7 @@ def _siglip(fields: Fields) -> Transformer:
 
 def _gemma3(fields: Fields, hidden: int) -> int:
     tower = _siglip(fields)
-    return count_parameters(tower).total + tower.hidden * (hidden + 1)  # a matrix and a normalisation
+    return count_parameters(tower).total + tower.hidden * (hidden + 1)  # The projector is one matrix and one norm.
 
 
 def _paligemma(fields: Fields, hidden: int) -> int:
@@ -50,7 +50,7 @@ def _llava(fields: Fields, hidden: int) -> int:
 
 
 def _llama4(fields: Fields, hidden: int) -> int:
-    """A ViT whose patches are a matrix without bias; four tokens are shuffled into one and pass two matrices."""
+    """Parameters of Llama 4's ViT, whose patch embedding has no bias, and of its pixel-shuffle MLP and projector."""
     inner = _inner(fields)
     width, ffn = inner.size("hidden_size"), inner.size("intermediate_size")
     tokens = (square(inner, "image_size") // square(inner, "patch_size")) ** 2 + 1
@@ -77,7 +77,7 @@ def _qwen2_5(fields: Fields, hidden: int) -> int:
 
 
 def _qwen3(fields: Fields, hidden: int) -> int:
-    """Qwen2's tower with learned positions and further mergers that feed the language model's first layers."""
+    """Parameters of Qwen3-VL's tower: learned positions, and extra mergers that feed the language model's first layers."""
     inner = _inner(fields)
     width, ffn = inner.size("hidden_size", default=1152), inner.size("intermediate_size", default=4304)
     layer = 4 * width * (width + 1) + 2 * width * ffn + ffn + width + 4 * width
@@ -91,7 +91,7 @@ def _qwen3(fields: Fields, hidden: int) -> int:
 
 
 def _cubes(inner: Fields, width: int) -> int:
-    """Patches over two frames at once, without bias."""
+    """Parameters of the patch embedding, a 3D convolution over two frames without bias."""
     frames = inner.size("temporal_patch_size", default=2, high=64)
     return (
         width * inner.size("in_channels", "in_chans", default=3) * frames * inner.size("patch_size", default=14, high=10_000) ** 2
@@ -99,13 +99,13 @@ def _cubes(inner: Fields, width: int) -> int:
 
 
 def _merger(inner: Fields, width: int, hidden: int) -> int:
-    """Two matrices over four neighbouring patches; their normalisation is counted by the caller."""
+    """Parameters of the two-layer MLP that merges four neighbouring patches; the caller counts its norm."""
     merged = width * inner.size("spatial_merge_size", default=2, high=64) ** 2
     return (merged + 1) * merged + (merged + 1) * hidden
 
 
 def _mistral3(fields: Fields, hidden: int) -> int:
-    """Pixtral's encoder, whose blocks are Llama's, and a projector that merges neighbouring patches."""
+    """Parameters of Pixtral's encoder, whose blocks are Llama's, and of the projector that merges neighbouring patches."""
     inner = _inner(fields)
     width, ffn = inner.size("hidden_size", default=1024), inner.size("intermediate_size", default=4096)
     layer = 4 * width * width + 3 * width * ffn + 2 * width

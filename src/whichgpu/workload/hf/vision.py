@@ -1,4 +1,4 @@
-"""Encoders of images (ViT, DeiT, DINOv2) and pairs of an image and a text encoder (CLIP, SigLIP)."""
+"""Shapes of image encoders (ViT, DeiT, DINOv2) and of models with an image and a text encoder (CLIP, SigLIP)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ VISION = ("vit", "deit", "dinov2", "clip_vision_model", "siglip_vision_model")
 PAIRS = ("clip", "siglip")
 TEXT_TOWERS = ("clip_text_model", "siglip_text_model")
 
-# Published files leave these out because the reference implementation has them as defaults.
+# Defaults of the reference implementation, for keys that published config files leave out.
 _BASE = {"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12}
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "clip_text_model": {
@@ -36,7 +36,7 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 
 
 def vision_encoder(fields: Fields, model_type: str) -> Transformer:
-    """An encoder of images, with its classifier where the config is of a classifier."""
+    """Return an image encoder's shape, with a classifier if the config has one."""
     hidden = fields.size("hidden_size")
     image, size = square(fields, "image_size"), square(fields, "patch_size")
     if size > image:
@@ -65,10 +65,10 @@ def vision_encoder(fields: Fields, model_type: str) -> Transformer:
         patches=patches,
     )
     if model_type == "clip_vision_model":
-        return replace(shape, embedding_norm=True)  # normalised before the first layer
+        return replace(shape, embedding_norm=True)  # CLIP has a norm before the first layer.
     if model_type == "siglip_vision_model":
         return replace(shape, other=_pooling_head(shape) if fields.flag("vision_use_head", default=True) else 0)
-    if model_type == "dinov2":  # a mask token, and two scales a layer
+    if model_type == "dinov2":  # DINOv2 has a mask token, and two scale vectors per layer.
         return replace(shape, layer_other=2 * hidden, other=hidden + _classifier(fields, 2 * hidden))
     return replace(
         shape, other=_classifier(fields, hidden), pooler=fields.words("architectures")[:1] in (("ViTModel",), ("DeiTModel",))
@@ -76,7 +76,7 @@ def vision_encoder(fields: Fields, model_type: str) -> Transformer:
 
 
 def text_tower(fields: Fields, model_type: str) -> Transformer:
-    """The text encoder of CLIP or SigLIP."""
+    """Return the shape of CLIP's or SigLIP's text encoder."""
     hidden = fields.size("hidden_size")
     context = fields.size("max_position_embeddings")
     projection = fields.size("projection_size", default=hidden)
@@ -100,7 +100,7 @@ def text_tower(fields: Fields, model_type: str) -> Transformer:
 
 
 def pair(fields: Fields, model_type: str) -> Transformer:
-    """CLIP or SigLIP as its image encoder; the text encoder and the projections count as standing beside it."""
+    """Return the shape of CLIP's or SigLIP's image encoder; text encoder and projections count as its other parameters."""
     towers = []
     for key, build in (("vision_config", vision_encoder), ("text_config", text_tower)):
         kind = f"{model_type}_{key.removesuffix('_config')}_model"
@@ -116,7 +116,7 @@ def pair(fields: Fields, model_type: str) -> Transformer:
 
 
 def square(fields: Fields, key: str) -> int:
-    """A side in pixels, written once or as height and width."""
+    """Return the side of an image or patch in pixels, stated as one number or as height and width."""
     value = fields.get(key)
     if isinstance(value, list | tuple) and value:
         return Fields({key: value[0]}, fields.name, fields.prefix).size(key, high=100_000)
@@ -124,7 +124,7 @@ def square(fields: Fields, key: str) -> int:
 
 
 def _pooling_head(shape: Transformer) -> int:
-    """SigLIP's attention over all patches: a probe, one attention, one normalisation and one MLP."""
+    """Parameters of SigLIP's pooling head: a learned query that attends to all patches, a norm and an MLP."""
     hidden = shape.hidden
     return hidden + 4 * hidden * (hidden + 1) + 2 * hidden + 2 * hidden * shape.ffn + shape.ffn + hidden
 
@@ -138,6 +138,6 @@ def _classifier(fields: Fields, width: int) -> int:
 
 
 def labels(fields: Fields) -> int:
-    """Classes a classifier tells apart; two if the config has none, as in the reference implementation."""
+    """Return a classifier's number of classes; two if the config states none, as in the reference implementation."""
     label_names = fields.get("id2label")
     return len(label_names) if isinstance(label_names, Mapping) and label_names else fields.size("num_labels", default=2)

@@ -1,4 +1,4 @@
-"""Small files of others, read with a limit: config.json and its like."""
+"""Reader of config.json files, which may come from anyone: the size is limited and the content must be a JSON object."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 
-MAX_CONFIG_BYTES = 2_000_000  # bytes; the largest published config.json files are some 100 kB
+MAX_CONFIG_BYTES = 2_000_000  # Largest file that is read, in bytes; published config.json files have at most some 100 kB.
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """The JSON object in a file."""
+    """Return the JSON object in a file."""
     try:
         with path.open("rb") as file:
             data = file.read(MAX_CONFIG_BYTES + 1)
@@ -23,7 +23,7 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def parse_config(data: bytes, where: str) -> dict[str, Any]:
-    """The JSON object in these bytes."""
+    """Return the JSON object in these bytes; `where` names the file in errors."""
     if len(data) > MAX_CONFIG_BYTES:
         message = msg("error.config-too-long", path=where, most=MAX_CONFIG_BYTES)
         raise UsageError("bad-config", message, msg("hint.bad-config"))
@@ -38,6 +38,6 @@ def parse_config(data: bytes, where: str) -> dict[str, Any]:
 
 
 def unreadable(path: Path, problem: Exception) -> UsageError:
-    """The error for a file that cannot be opened or read."""
+    """Return the error for a file that cannot be opened or read."""
     why = problem.strerror if isinstance(problem, OSError) and problem.strerror else str(problem)[:120]
     return UsageError("file-unreadable", msg("error.file-unreadable", path=str(path), why=why), msg("hint.model"))

@@ -1,4 +1,4 @@
-"""From a GGUF file's header to the shape of its model and the bytes of its weights."""
+"""Convert a GGUF file's header to the shape of its model and the bytes of its weights."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from whichgpu.workload.hf.fields import Fields
 from whichgpu.workload.model_files.gguf_header import GgufTensor, Header, read_header
 from whichgpu.workload.shapes import Dlrm, TracedShape, Transformer
 
-Size = Callable[..., int]  # a number of the metadata by its key, with bounds
+Size = Callable[..., int]  # Function that returns a number of the metadata by its key, within bounds.
 
 MAX_PARTS = 1000  # files of one model (chosen)
 _PART = re.compile(r"(.*-)(\d{5})-of-(\d{5})\.gguf", re.DOTALL)
 
-# GGUF's name of an architecture, where it is not config.json's.
+# Model types of config.json by GGUF's name of the architecture, for those that differ.
 ARCHITECTURES: Mapping[str, str] = {
     "command-r": "cohere",
     "cohere2": "cohere2",
@@ -41,7 +41,7 @@ ARCHITECTURES: Mapping[str, str] = {
     "qwen3vlmoe": "qwen3_vl_moe",
     "starcoder": "gpt_bigcode",
 }
-# No decoder of text: towers, adapters, encoder-decoders and recurrent models.
+# Architectures that are not text decoders: towers, adapters, encoder-decoders and recurrent models.
 UNSUPPORTED = frozenset(
     "clip t5 t5encoder mamba mamba2 jamba rwkv6 rwkv6qwen2 rwkv7 arwkv7 falcon-h1 granitehybrid nemotron_h lfm2 lfm2moe plamo2 "
     "qwen3next qwen35 qwen35moe kimi-linear wavtokenizer-dec whisper flux sd3 sdxl".split()
@@ -49,7 +49,7 @@ UNSUPPORTED = frozenset(
 
 
 def read_gguf(path: Path) -> tuple[Transformer, dict[str, int]]:
-    """The shape of the model in a GGUF file (of all its parts, where it is split), and its weights' bytes by type."""
+    """Return the shape of the model in a GGUF file (all parts of a split one), and its weights' bytes by tensor type."""
     header = read_header(path)
     tensors = _all_tensors(path, header)
     weights: dict[str, int] = {}
@@ -60,7 +60,7 @@ def read_gguf(path: Path) -> tuple[Transformer, dict[str, int]]:
 
 
 def _all_tensors(path: Path, header: Header) -> tuple[GgufTensor, ...]:
-    """Tensors of this part and of its siblings, found by their names: model-00001-of-00003.gguf."""
+    """Return the tensors of this file and of the other parts of a split model, found by name: model-00001-of-00003.gguf."""
     parts = header.metadata.get("split.count", 0)
     if not isinstance(parts, int) or parts <= 1:
         return header.tensors
@@ -83,15 +83,15 @@ def _shape(path: Path, header: Header, tensors: Mapping[str, GgufTensor]) -> Tra
         raise UsageError("unsupported-model", message, msg("hint.unsupported-model"))
     config = _config(fields, architecture, header, tensors)
     shape = shape_from_config(config, fields.word("general.name") or path.stem)
-    assert not isinstance(shape, TracedShape | Dlrm)  # no architecture bears those names
+    assert not isinstance(shape, TracedShape | Dlrm)  # No GGUF architecture has these shapes.
     return _as_stored(shape, tensors)
 
 
 def _config(fields: Fields, architecture: str, header: Header, tensors: Mapping[str, GgufTensor]) -> dict[str, Any]:
-    """The metadata in config.json's words."""
+    """Convert GGUF metadata to the keys of a config.json."""
 
     def size(key: str, **bounds: int) -> int:
-        """A number, or the largest where there is one a layer."""
+        """Return a number of the metadata, or the largest one if it is stated per layer."""
         name = f"{architecture}.{key}"
         value = fields.get(name)
         if isinstance(value, tuple):
@@ -99,7 +99,7 @@ def _config(fields: Fields, architecture: str, header: Header, tensors: Mapping[
         return fields.size(name, **bounds)
 
     layers, heads = size("block_count", high=10_000), size("attention.head_count", high=100_000)
-    layers -= min(size("nextn_predict_layers", default=0, low=0), layers - 1)  # further layers that guess ahead
+    layers -= min(size("nextn_predict_layers", default=0, low=0), layers - 1)  # Exclude multi-token prediction (MTP) layers.
     experts = size("expert_count", default=0, low=0, high=100_000)
     mixture = "mixtral" if architecture == "llama" and experts else architecture
     embedding = tensors.get("token_embd.weight")
@@ -149,7 +149,7 @@ def _experts(size: Size, count: int, architecture: str) -> dict[str, Any]:
 
 
 def _latent(size: Size, rank: int) -> dict[str, Any]:
-    """Newer files give the sizes before the cache's own form under names of their own."""
+    """Convert MLA's sizes to config.json's keys; in newer files `_mla` keys hold the head sizes, other keys the KV cache's."""
     rotary = size("rope.dimension_count")
     key = size("attention.key_length_mla", default=0) or size("attention.key_length")
     return {
@@ -162,7 +162,7 @@ def _latent(size: Size, rank: int) -> dict[str, Any]:
 
 
 def _as_stored(shape: Transformer, tensors: Mapping[str, GgufTensor]) -> Transformer:
-    """Biases and norms as the tensors show them."""
+    """Correct a shape's biases and norms by the tensors that the file has."""
 
     def has(*names: str) -> bool:
         return any(f"blk.0.{name}" in tensors for name in names)

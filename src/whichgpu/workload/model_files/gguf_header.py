@@ -1,4 +1,4 @@
-"""The header of a GGUF file (github.com/ggml-org/ggml, docs/gguf.md), versions 2 and 3: metadata and tensor descriptions.
+"""Reader of a GGUF file's header (github.com/ggml-org/ggml, docs/gguf.md), versions 2 and 3: metadata and tensor descriptions.
 
 Written for files from strangers: every count is held against the bytes that are there before anything is built, long texts and
 arrays are passed over, and tensor data is never read.
@@ -22,14 +22,14 @@ MAGIC = b"GGUF"
 VERSIONS = (2, 3)
 MAX_KEYS = 100_000  # metadata entries (chosen)
 MAX_TENSORS = 1_000_000  # in one file (chosen)
-MAX_ITEMS = 10_000_000  # of one array; the largest vocabularies have some 300,000
-MAX_NAME_BYTES = 65_535  # bytes, as the format says
-MAX_TEXT_BYTES = 4096  # bytes; longer texts (chat templates) are passed over
-MAX_ARRAY_ITEMS = 10_000  # of an array of numbers: one a layer is wanted, one a token is not
-MAX_NESTING = 4  # arrays in arrays
+MAX_ITEMS = 10_000_000  # Items of one array; the largest vocabularies have some 300,000.
+MAX_NAME_BYTES = 65_535  # Limit of a name in bytes, set by the format.
+MAX_TEXT_BYTES = 4096  # Limit of a text in bytes; longer ones (chat templates) are skipped.
+MAX_ARRAY_ITEMS = 10_000  # Longer numeric arrays are skipped: those with an item per layer are needed, those per token are not.
+MAX_NESTING = 4  # Levels of arrays within arrays (chosen).
 CHUNK = 1 << 20  # bytes read from the file at a time (chosen)
 
-# Value types by number: their size and how they are unpacked. 8 is a text, 9 an array.
+# Size in bytes and struct format of each value type by its number; type 8 is a text, 9 an array.
 SCALARS: Mapping[int, Struct] = {number: Struct("<" + code) for number, code in enumerate("BbHhIif?")} | {
     10: Struct("<Q"),
     11: Struct("<q"),
@@ -64,7 +64,7 @@ class Header:
 
 
 def read_header(path: Path) -> Header:
-    """The header of one file; one that is cut short, damaged or hostile is an error that says where."""
+    """Return the header of a file; raise an error with the position if it is truncated, damaged or malicious."""
     try:
         with path.open("rb") as file:
             return _HeaderReader(file, path, path.stat().st_size).header()
@@ -80,8 +80,8 @@ class _HeaderReader:
         self._path = path
         self._size = size
         self._buffer = b""
-        self._at = 0  # in the buffer
-        self._start = 0  # of the buffer in the file
+        self._at = 0  # Read position in the buffer.
+        self._start = 0  # Position of the buffer's first byte in the file.
 
     @property
     def _position(self) -> int:
@@ -148,7 +148,7 @@ class _HeaderReader:
             raise self._error(msg("gguf.bad-type", what=what, type=kind))
 
     def _skip_texts(self, count: int, what: Message) -> None:
-        """Half a million tokens and merges in a tenth of a second: no object is made of any."""
+        """Skip an array of texts without creating objects: half a million tokens and merges take a tenth of a second."""
         unpack, size = _COUNT.unpack_from, _COUNT.size
         for _ in range(count):
             if self._at + size > len(self._buffer):
@@ -166,7 +166,7 @@ class _HeaderReader:
         return self._unpack(SCALARS[kind], what)
 
     def _tensor(self) -> tuple[GgufTensor, int]:
-        """A description, and where its data lies after the header."""
+        """Read one tensor's description, and the offset of its data from the end of the header."""
         name = self._name(msg("gguf.tensor-name"))
         what = msg("gguf.tensor", name=printable(name))
         dimensions = self._unpack(_NUMBER, what)
@@ -188,7 +188,7 @@ class _HeaderReader:
         return GgufTensor(name, kind, sizes, elements // block.weights * block.bytes), offset
 
     def _check_data(self, metadata: Mapping[str, Value], infos: list[tuple[GgufTensor, int]]) -> None:
-        """Whether the file is as long as its tensors need it to be."""
+        """Raise if the file is shorter than its tensors need."""
         if not infos:
             return
         stated = metadata.get("general.alignment", 32)
@@ -202,7 +202,7 @@ class _HeaderReader:
         return self._take(self._count(what, MAX_NAME_BYTES, 1), what).decode("utf-8", "replace")
 
     def _count(self, what: Message, max_count: int, least_bytes: int) -> int:
-        """A count of things of at least so many bytes each: no more than the rest of the file can hold."""
+        """Read a count of items of at least `least_bytes` each; raise if the rest of the file cannot hold so many."""
         count = int(self._unpack(_COUNT, what))
         if count > max_count:
             raise self._error(msg("gguf.bad-count", what=what, count=count, most=max_count))
@@ -235,13 +235,13 @@ class _HeaderReader:
         self._buffer, self._at = b"", 0
 
     def _fill(self, length: int, what: Message) -> None:
-        """Makes that many bytes, few as callers ask for, stand in the buffer."""
+        """Read from the file until the buffer holds `length` more bytes, which callers keep small."""
         if length > self._left:
             raise self._error(msg("gguf.cut", what=what, size=self._size, wanted=self._position + length))
         rest = self._buffer[self._at :]
         self._start, self._at = self._position, 0
         self._buffer = rest + self._file.read(max(CHUNK, length) - len(rest))
-        if len(self._buffer) < length:  # it shrank while we read
+        if len(self._buffer) < length:  # The file became shorter while it was read.
             raise self._error(msg("gguf.cut", what=what, size=self._start + len(self._buffer), wanted=self._start + length))
 
     def _error(self, why: Message) -> UsageError:

@@ -1,4 +1,4 @@
-"""config.json of a model on Hugging Face: from our cache, from its own tools' cache, or fetched once and kept."""
+"""The config.json of a model on Hugging Face: from our cache, from that of Hugging Face's tools, or downloaded and cached."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from whichgpu.base.messages import Message, msg
 from whichgpu.workload.model_files.bounded_read import MAX_CONFIG_BYTES, parse_config, read_config
 
 HOST = "huggingface.co"
-TIMEOUT = 10.0  # seconds
+TIMEOUT = 10.0  # Seconds to wait for the server (assumed).
 _PART = r"[A-Za-z0-9](?:[A-Za-z0-9_-]|\.(?!\.)){0,95}"
 _REPOSITORY = re.compile(rf"({_PART})/({_PART})")
 _COMMIT = re.compile(r"[0-9a-f]{7,64}")
 
 
 def hub_config(repository: str) -> dict[str, Any]:
-    """The config of `ORG/NAME`. Only a model that is in neither cache touches the network."""
+    """Return the config of the repository `ORG/NAME`; the network is used only if neither cache has it."""
     match = _REPOSITORY.fullmatch(repository)
     if not match:
         message = msg("error.bad-repository", name=repository[:200])
@@ -31,7 +31,7 @@ def hub_config(repository: str) -> dict[str, Any]:
             return read_config(path)
     data = _fetched(repository)
     config = parse_config(data, f"https://{HOST}/{repository}")
-    with contextlib.suppress(OSError):  # a cache that cannot be written costs a fetch next time, no more
+    with contextlib.suppress(OSError):  # If the cache is not writable, the config is downloaded again next time.
         own.parent.mkdir(parents=True, exist_ok=True)
         fresh = own.with_suffix(f".{os.getpid()}")
         fresh.write_bytes(data)
@@ -40,7 +40,7 @@ def hub_config(repository: str) -> dict[str, Any]:
 
 
 def fetch(url: str, token: str | None) -> bytes:
-    """Content of a URL, at most one byte more than the limit; the token goes to that host alone. Raises OSError."""
+    """Return the content of a URL, cut one byte above the size limit; the token is sent to that host only. Raises OSError."""
     import http.client
     from urllib.parse import urlsplit
     from urllib.request import HTTPRedirectHandler, Request, build_opener
@@ -91,7 +91,7 @@ def _cache() -> Path:
 
 
 def _their_caches(owner: str, name: str) -> list[Path]:
-    """Snapshots that Hugging Face's own tools have left, the branch `main` first, then the newest."""
+    """Return snapshot folders in the cache of Hugging Face's own tools: the branch `main` first, then the newest."""
     hub = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE")
     home = os.environ.get("HF_HOME")
     root = Path(hub) if hub else (Path(home) if home else Path("~/.cache/huggingface").expanduser()) / "hub"

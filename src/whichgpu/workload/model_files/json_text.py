@@ -1,15 +1,15 @@
-"""JSON as others send it: no doubled keys, no NaN, no depth or digits that would stop the reader."""
+"""Strict JSON parser for untrusted text: rejects duplicate keys, NaN, deep nesting and very long numbers."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-MAX_NESTING = 64  # a config.json nests three or four levels
+MAX_NESTING = 64  # Largest nesting accepted (chosen); a config.json has three or four levels.
 
 
 def read_object(text: str) -> dict[str, Any]:
-    """The object a text holds; ValueError, in words, for anything else."""
+    """Parse a text to a JSON object; raise ValueError with the reason if it is anything else."""
     try:
         document = json.loads(text, object_pairs_hook=_once, parse_constant=_refuse)
     except RecursionError as problem:
@@ -34,7 +34,7 @@ def _refuse(word: str) -> Any:
 
 
 def _depth(value: Any) -> int:
-    """Levels of nesting, counted without recursion."""
+    """Return the levels of nesting of a value, counted without recursion."""
     level, deepest = [value], 0
     while level := [inner for item in level if isinstance(item, dict | list) for inner in _inside(item)]:
         deepest += 1

@@ -1,4 +1,4 @@
-"""The header of safetensors files (github.com/huggingface/safetensors): which tensors, how many weights, how many bytes."""
+"""Reader of safetensors headers (github.com/huggingface/safetensors): tensors, number of weights, and bytes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from whichgpu.workload.hf.fields import printable
 from whichgpu.workload.model_files.bounded_read import unreadable
 from whichgpu.workload.shapes import WeightsOnly
 
-MAX_HEADER_BYTES = 100_000_000  # bytes, the format's own limit
+MAX_HEADER_BYTES = 100_000_000  # Largest header in bytes, set by the format.
 MAX_TENSORS = 10_000_000  # in one file (chosen)
 MAX_SHARDS = 10_000  # files of one model (chosen)
 
-# Bits an element.
+# Bits of one element by dtype.
 DTYPES: Mapping[str, int] = {
     **dict.fromkeys(("F4",), 4),
     **dict.fromkeys(("F6_E2M3", "F6_E3M2"), 6),
@@ -29,7 +29,7 @@ DTYPES: Mapping[str, int] = {
 
 
 def read_safetensors(path: Path) -> WeightsOnly:
-    """Weights and bytes of a file, or of all files that an index (model.safetensors.index.json) names."""
+    """Return weights and bytes of a file, or of all files that an index (model.safetensors.index.json) names."""
     shards = _shards(path) if path.suffix == ".json" else (path,)
     counted = [_count(shard) for shard in shards]
     return WeightsOnly(path.name, sum(weights for weights, _ in counted), sum(size for _, size in counted))
@@ -52,7 +52,7 @@ def _shards(path: Path) -> tuple[Path, ...]:
 
 
 def _count(path: Path) -> tuple[int, int]:
-    """Weights and bytes of one file."""
+    """Return the number of weights and of bytes in one file."""
     head = _read(path, 0, 8)
     if len(head) < 8:
         raise _error(path, msg("safetensors.cut", what=msg("safetensors.length"), size=len(head), wanted=8))
@@ -75,7 +75,7 @@ def _count(path: Path) -> tuple[int, int]:
 
 
 def _tensor(path: Path, name: str, entry: Any) -> tuple[int, int]:
-    """Elements of a tensor, and where its bytes end."""
+    """Return the number of elements of a tensor, and the offset in bytes at which its data ends."""
     if not isinstance(entry, dict):
         raise _bad(path, name, "entry")
     bits, shape, offsets = entry.get("dtype"), _whole(entry.get("shape")), _whole(entry.get("data_offsets"))
@@ -92,7 +92,7 @@ def _tensor(path: Path, name: str, entry: Any) -> tuple[int, int]:
 
 
 def _whole(values: object) -> list[int] | None:
-    """These as whole numbers of zero or more; None if they are anything else."""
+    """Return the values as non-negative whole numbers; None if any is not one."""
     if not isinstance(values, list):
         return None
     numbers = [value for value in values if isinstance(value, int) and not isinstance(value, bool) and value >= 0]

@@ -1,1 +1,1 @@
-"""Request traces."""
+"""Readers of request traces: arrival times and token counts."""

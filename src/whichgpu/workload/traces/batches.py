@@ -1,4 +1,4 @@
-"""Read many lines of a trace at once into columns; None if any line needs the line-by-line reader.
+"""Fast reader of traces: parses many lines at once into columns, or returns None if any line needs the line-by-line reader.
 
 Anything unusual is left to the slow reader, so that both read every trace alike.
 """
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-DATE_CHARACTERS = 40  # of a timestamp; ISO 8601 with nanoseconds and an offset has 35
+DATE_CHARACTERS = 40  # Longest timestamp parsed here; ISO 8601 with nanoseconds and an offset has 35 characters.
 UTC = (b"+00:00", b"Z")
 
 
@@ -33,7 +33,7 @@ class Batch:
 def csv_batches(
     header: Sequence[str], time: str, prompt: str, output: str, dated: bool
 ) -> Callable[[Sequence[str]], Batch | None]:
-    """A reader of lines under this header."""
+    """Return a function that parses CSV lines under this header to columns, or returns None."""
     places = [header.index(name) for name in (time, prompt, output) if name]
     kinds: list[Any] = ["f8", "f8"] if not time else [f"S{DATE_CHARACTERS}" if dated else "f8", "f8", "f8"]
     dtype = np.dtype([(str(at), kind) for at, kind in enumerate(kinds)])
@@ -67,7 +67,7 @@ def _even(lines: Sequence[str], commas: int) -> bool:
 
 
 def _seconds(dates: NDArray[np.bytes_]) -> Floats | None:
-    """Dates as seconds; those that name a zone other than UTC are looked at one by one."""
+    """Convert dates in UTC to seconds since 1970; None if any has another zone or format, for the line-by-line reader."""
     if np.char.str_len(dates).max() >= DATE_CHARACTERS:
         return None
     for zone in UTC:
@@ -89,7 +89,7 @@ def _seconds(dates: NDArray[np.bytes_]) -> Floats | None:
 
 
 def json_batches(time: str, prompt: str, output: str, hashes: str) -> Callable[[Sequence[str]], Batch | None]:
-    """A reader of JSON lines with these names."""
+    """Return a function that parses JSON lines with these field names to columns, or returns None."""
     import msgspec
 
     names = {"prompt": prompt, "output": output} | ({"time": time} if time else {}) | ({"hashes": hashes} if hashes else {})
@@ -114,12 +114,12 @@ def json_batches(time: str, prompt: str, output: str, hashes: str) -> Callable[[
 
 
 def whole_tokens(values: Floats, low: int, high: int) -> bool:
-    """Whether all are whole numbers of tokens."""
+    """Whether all values are whole numbers of tokens from `low` to `high`."""
     return bool(np.isfinite(values).all() and values.min() >= low and values.max() <= high and (values == np.floor(values)).all())
 
 
 def in_order(times: Floats, before: float | None, low: float, high: float) -> bool:
-    """Whether these times follow each other, and the one before them."""
+    """Whether the times are within bounds and do not decrease, starting from the time before them."""
     if not np.isfinite(times).all() or times.min() < low or times.max() > high:
         return False
     return bool((np.diff(times) >= 0).all() and (before is None or times[0] >= before))

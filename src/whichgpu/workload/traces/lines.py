@@ -14,10 +14,10 @@ from typing import Any, Literal
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import Message, msg
 
-MAX_TOKENS = 10_000_000  # of one prompt or answer: nobody means more
+MAX_TOKENS = 10_000_000  # Largest number of input or output tokens of one request (assumed).
 MAX_SECONDS = 100 * 365.25 * 86400.0  # a hundred years (chosen)
 
-Clock = Literal["date", "milliseconds", "seconds", "any", "none"]  # any: dates, or numbers of seconds
+Clock = Literal["date", "milliseconds", "seconds", "any", "none"]  # How times are stated; `any`: dates or numbers of seconds.
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Columns:
 
 
 def json_row(name: str, number: int, line: str) -> Mapping[str, Any]:
-    """A line of JSON."""
+    """Parse a line of JSON to a mapping."""
 
     def paired(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         check_once(name, number, [key for key, _ in pairs])
@@ -49,7 +49,7 @@ def json_row(name: str, number: int, line: str) -> Mapping[str, Any]:
 
 
 def csv_row(name: str, number: int, line: str, header: Sequence[str]) -> Mapping[str, Any]:
-    """A line of CSV under its header."""
+    """Parse a line of CSV to a mapping by the header's names."""
     cells = cells_of(name, number, line)
     if len(cells) != len(header):
         raise wrong(name, number, msg("trace.cells", found=len(cells), wanted=len(header)))
@@ -64,7 +64,7 @@ def check_once(name: str, number: int, columns: Sequence[str]) -> None:
 
 
 def cells_of(name: str, number: int, line: str) -> list[str]:
-    """The cells of a line of CSV."""
+    """Split a line of CSV into its cells."""
     try:
         return next(csv.reader([line], strict=True), [])
     except csv.Error as problem:
@@ -72,12 +72,12 @@ def cells_of(name: str, number: int, line: str) -> list[str]:
 
 
 def time_of(name: str, number: int, shape: Columns, row: Mapping[str, Any]) -> float:
-    """When a request came, in seconds."""
+    """Return the arrival time of a request in seconds."""
     value = row.get(shape.time)
     if shape.clock == "date" or (shape.clock == "any" and not _is_number(value)):
         try:
             moment = datetime.fromisoformat(str(value).strip())
-            return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()  # no zone's clock is put back
+            return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()  # Without a zone it is UTC.
         except (ValueError, OverflowError, OSError) as problem:
             raise wrong(name, number, msg("trace.bad-time", column=shape.time, value=_quoted(value))) from problem
     seconds = _number(name, number, shape.time, value) / (1000.0 if shape.clock == "milliseconds" else 1.0)
@@ -89,7 +89,7 @@ def time_of(name: str, number: int, shape: Columns, row: Mapping[str, Any]) -> f
 
 
 def tokens_of(name: str, number: int, column: str, row: Mapping[str, Any], minimum: int) -> int:
-    """A whole number of tokens, at least so many."""
+    """Return a whole number of tokens from a column, at least `minimum`."""
     value = row.get(column)
     count = _number(name, number, column, value)
     if count < 0:
@@ -110,7 +110,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _number(name: str, number: int, column: str, value: Any) -> float:
-    """A finite number, from JSON or from text."""
+    """Return a finite number from a JSON value or a text."""
     try:
         parsed = float("nan") if isinstance(value, bool) or value is None else float(value)
     except (TypeError, ValueError, OverflowError):
@@ -121,7 +121,7 @@ def _number(name: str, number: int, column: str, value: Any) -> float:
 
 
 def hashes_of(name: str, number: int, column: str, row: Mapping[str, Any]) -> array[int]:
-    """The blocks a prompt is known by."""
+    """Return the hashes that identify the KV blocks of a request's input."""
     value = row.get(column)
     if not isinstance(value, Sequence) or isinstance(value, str):
         raise wrong(name, number, msg("trace.not-blocks", column=column))
@@ -132,7 +132,7 @@ def hashes_of(name: str, number: int, column: str, row: Mapping[str, Any]) -> ar
 
 
 def wrong(name: str, number: int, what: Message) -> UsageError:
-    """An error of one line."""
+    """Return the error for one line of a trace."""
     return UsageError("bad-trace", msg("error.bad-trace", name=name, line=number, what=what), msg("hint.trace"))
 
 

@@ -1,4 +1,4 @@
-"""Request traces in published formats: one request per line, read as a stream, checked line by line.
+"""Reader of request traces in published formats: one request per line, streamed and validated line by line.
 
 Three shapes are known by their columns (`SHAPES`), as CSV with a header or as JSON lines:
 
@@ -40,12 +40,12 @@ from whichgpu.workload.traces.lines import (
     wrong,
 )
 
-MAX_REQUESTS = 5_000_000  # about 150 MB
+MAX_REQUESTS = 5_000_000  # Requests of one trace, which take about 150 MB.
 MAX_LINE_CHARACTERS = 1 << 20  # of one line (chosen)
 CHUNK = 1 << 21  # characters read at a time
-RETRY_LINES, MAX_RETRIES = 512, 8  # lines looked at again together; such pieces after which the rest of a chunk goes one by one
-CHECKED_CHARACTERS = 1 << 16  # characters looked at before anything else is done
-MAX_CACHED_TRACES = 16  # traces, of no more requests in all than one may have
+RETRY_LINES, MAX_RETRIES = 512, 8  # Lines per retry of a failed chunk; failures before it is read line by line.
+CHECKED_CHARACTERS = 1 << 16  # Characters that `check_trace` reads to reject a wrong file early.
+MAX_CACHED_TRACES = 16  # Cached traces; together they have no more requests than one trace may have.
 TraceProgress = Callable[[float], None]
 
 SHAPES: tuple[Columns, ...] = (
@@ -55,7 +55,7 @@ SHAPES: tuple[Columns, ...] = (
     Columns("time", "prompt", "output", "seconds"),
     Columns("arrived_at", "num_prefill_tokens", "num_decode_tokens", "seconds"),
 )
-# Other names of the plain shape's columns; a time that is called a timestamp is a date or seconds, as its values say.
+# Accepted names of the plain format's columns; a `timestamp` may hold dates or seconds, which its values tell.
 COLUMN_ALIASES: dict[str, tuple[str, ...]] = {
     "time": ("time", "arrival_time", "arrived_at", "time_s", "seconds", "timestamp"),
     "prompt": ("prompt", "prompt_tokens", "input_tokens", "prompt_length", "input_length", "prompt_len", "input_len"),
@@ -82,18 +82,18 @@ class Trace:
 
     @property
     def timed(self) -> bool:
-        """Whether it says when requests came."""
+        """Whether the trace states arrival times."""
         return len(self.times) > 0
 
     @property
     def span(self) -> float:
-        """Seconds it covers: to the last request, and a mean wait after it."""
+        """Return the seconds that the trace covers: up to the last request, plus the mean time between requests."""
         count = len(self.times)
         return self.times[-1] * count / (count - 1) if count > 1 else 0.0
 
     @property
     def rate(self) -> float | None:
-        """Requests a second; None where it says no times, or all at once."""
+        """Return requests per second; None if the trace has no times or all requests arrive at once."""
         return len(self.times) / self.span if self.span > 0 else None
 
 
@@ -107,7 +107,7 @@ def read_trace(path: Path, progress: TraceProgress | None = None) -> Trace:
         raise _unreadable(path, problem) from problem
 
 
-_CACHE: dict[tuple[str, int, int], Trace] = {}  # the last few, for those who ask again: points of a sweep, models of a plan
+_CACHE: dict[tuple[str, int, int], Trace] = {}  # The last traces read, since a sweep or a plan reads the same one many times.
 
 
 def cached_trace(path: Path, progress: TraceProgress | None = None) -> Trace:
@@ -125,7 +125,7 @@ def cached_trace(path: Path, progress: TraceProgress | None = None) -> Trace:
 
 
 def check_trace(path: Path) -> None:
-    """Refuse at once a file that is none, or whose first lines are wrong."""
+    """Raise early if a file is not a trace or its first lines are invalid."""
     try:
         with _opened(path) as stream:
             text = stream.read(CHECKED_CHARACTERS)
@@ -137,10 +137,10 @@ def check_trace(path: Path) -> None:
 
 
 def _opened(path: Path) -> TextIO:
-    """A regular file; a pipe or a device would be waited for without end."""
+    """Open a regular file; raise for a pipe or device, which could block forever."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except ValueError as problem:  # no name a file can have
+    except ValueError as problem:  # The path is not a valid file name.
         raise OSError(errno.EINVAL, "not a name of a file", repr(path)) from problem
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -154,7 +154,7 @@ def _unreadable(path: Path, problem: OSError) -> UsageError:
 
 
 def _chunks(name: str, stream: TextIO, size: int, progress: TraceProgress | None) -> Iterator[tuple[int, list[str]]]:
-    """Whole lines by the thousand, with the number of the first; never more of them in memory."""
+    """Yield thousands of whole lines at a time, with the number of the first; only these are in memory."""
     number, rest = 1, ""
     while text := stream.read(CHUNK):
         *lines, rest = (rest + text).split("\n")
@@ -220,7 +220,7 @@ class _TraceReader:
         self.dates = dates
 
     def take(self, number: int, lines: list[str]) -> None:
-        """The next lines: all together, in pieces where some need a closer look, one by one in such a piece."""
+        """Read the next lines: all at once, else in smaller pieces, else line by line within a piece that has an unusual line."""
         if self._together(lines):
             return
         failed_pieces = 0
@@ -233,7 +233,7 @@ class _TraceReader:
                         self._one(at, line)
 
     def _together(self, lines: list[str]) -> bool:
-        """Whether these lines are plainly right and taken; none of them otherwise."""
+        """Read lines at once if all are regular and return True; otherwise read none and return False."""
         if not lines or len(self.trace) + len(lines) > MAX_REQUESTS or (self.headed and self.trace.hash_tokens):
             return False
         for read, dated in zip(self.batches, self.dates, strict=False):
@@ -261,7 +261,7 @@ class _TraceReader:
         return True
 
     def _one(self, number: int, line: str) -> None:
-        """Read one line, or raise the error it has."""
+        """Read one line, or raise its error."""
         name, shape, trace = self.name, self.shape, self.trace
         row = csv_row(name, number, line, self.header) if self.headed else json_row(name, number, line)
         if len(trace) >= MAX_REQUESTS:
@@ -282,7 +282,7 @@ class _TraceReader:
 
 
 def _shape(name: str, number: int, row: Mapping[str, Any]) -> Columns:
-    """The shape whose columns are all there; of several, the one that says most."""
+    """Return the format whose columns are all present; of several, one with arrival times."""
     whole = [shape for shape in SHAPES if all(column in row for column in (shape.time, shape.prompt, shape.output) if column)]
     if whole := whole or _usual(row):
         return max(whole, key=lambda shape: bool(shape.time))
@@ -292,7 +292,7 @@ def _shape(name: str, number: int, row: Mapping[str, Any]) -> Columns:
 
 
 def _usual(row: Mapping[str, Any]) -> list[Columns]:
-    """The plain shape under other usual names, in whatever letters; without a time where there is none."""
+    """Return the plain format with this row's column names if they are known aliases, in any case; [] otherwise."""
     called = {column.strip().lower(): column for column in map(str, row)}
     columns = {part: next((called[other] for other in others if other in called), "") for part, others in COLUMN_ALIASES.items()}
     if not columns["prompt"] or not columns["output"]:

@@ -1,1 +1,1 @@
-"""Parsers of price files, downloaded or imported."""
+"""Parsers of price files, one per file format; the files are downloaded or imported."""

@@ -17,14 +17,14 @@ NEEDED = frozenset({"instance_name", "location", "price", "gpu_count", "gpu_name
 
 
 def is_layout(header: Iterable[str]) -> bool:
-    """Whether a header is that of such a file."""
+    """Whether a CSV header is that of a gpuhunt file."""
     return set(header) >= NEEDED
 
 
 def gpuhunt_rows(
     lines: Iterable[str], provider: str, machine_of: InstanceLookup, read: ReadCounts
 ) -> Iterator[OfferRow | RejectedRow]:
-    """Yield prices of one provider's file; `provider` is gpuhunt's name for it."""
+    """Yield the prices in one provider's file; `provider` is gpuhunt's name for it."""
     reader = csv.DictReader(lines)
     if not is_layout(reader.fieldnames or ()):
         raise DataError("not-a-catalog", msg("error.not-a-catalog", name=provider, layout="gpuhunt"), msg("hint.not-a-catalog"))
@@ -48,9 +48,9 @@ def _row(cells: dict[str, str], provider: str) -> OfferRow:
     memory = float(cells["gpu_memory"] or 0) or None
     name, location = cells["gpu_name"], cells["location"]
     instance = cells["instance_name"]
-    if provider == "vast":  # Their name is the id of one machine on one day.
+    if provider == "vast":  # Vast's instance name is the id of one machine on one day.
         instance = f"{count or 0:g}x-{name}"
-    elif provider == "gcp" and instance.startswith("n1-"):  # The name is that of the host; the GPUs are attached.
+    elif provider == "gcp" and instance.startswith("n1-"):  # The name is that of the host, to which the GPUs are attached.
         instance = f"{instance}+{count or 0:g}x{name.lower()}"
     elif provider == "runpod":
         instance = f"{count or 0:g}x {instance}"

@@ -1,4 +1,4 @@
-"""Join of hosts and GPUs that are listed separately, as by GCP, by the table `hosts.csv`.
+"""Sum of host and GPU prices for providers that list them separately, such as GCP, by the table `hosts.csv`.
 
 A fixed instance type (a2-highgpu-1g) is the sum of its host's line and its GPUs' line in the same zone. A GPU for any host (N1)
 is an offer by itself (`includes` gpu), and another with the host the table names. Local disks are listed nowhere.
@@ -28,7 +28,7 @@ class HostRule:
 
 
 def host_rules(provider: str) -> tuple[HostRule, ...]:
-    """Rules of a provider; () if it lists whole instances."""
+    """Return the host rules of a provider; () if it lists whole instances."""
     return tuple(
         HostRule(
             row["accelerator"], float(row["count"]) if row["count"] else None, re.compile(row["host"]), row["included"] == "yes"
@@ -52,7 +52,7 @@ class Joiner:
         self._rules = host_rules(self.provider)
 
     def collect(self, row: OfferRow, prices: Prices) -> bool:
-        """Collect a line that is part of an instance; return False for a line that is an offer by itself."""
+        """Store a line that is only a part of an instance; return False for a line that is an offer by itself."""
         if not self._rules:
             return False
         if row.accelerator:
@@ -66,7 +66,7 @@ class Joiner:
         return False
 
     def join(self) -> Iterator[OfferRow | RejectedRow]:
-        """Yield instances with their prices; a GPU without a host in its zone is rejected."""
+        """Yield instances with their summed prices; a GPU without a host in its zone is rejected."""
         for row, prices in self._gpus:
             if not prices:
                 yield RejectedRow("no-price", f"{row.accelerator} x {row.count:g} {row.zone}")
@@ -89,7 +89,7 @@ class Joiner:
                 name = host if rule.count is None else f"{host}+{row.count:g}x{row.accelerator.lower()}"
                 for term, price in prices.items():
                     share = Decimal(0) if rule.included else host_prices.get(term)
-                    if share is not None:  # With a host at 0, the sum would be the GPU's price alone.
+                    if share is not None:  # With a host price of 0, the sum would be the GPU's price alone.
                         total = parse_price(price + share) if share or rule.included else Decimal(0)
                         yield row_at_price(row, term, total, name, "gpu+host")
 

@@ -28,18 +28,18 @@ _LETTER = re.compile(r"[A-Za-z]")
 
 
 def is_layout(header: Iterable[str]) -> bool:
-    """Whether a header is that of such a list."""
+    """Whether a CSV header is that of a user's price list."""
     names = set(header)
     return names >= NEEDED or names >= {"provider", "gpu", "price.amount"}
 
 
 def is_dated(header: Iterable[str]) -> bool:
-    """Whether rows have their own days."""
+    """Whether the rows have days of their own."""
     return bool({"observed", "observed_at"} & set(header))
 
 
 def own_csv_rows(lines: Iterable[str], read: ReadCounts) -> Iterator[OfferRow | RejectedRow]:
-    """Yield prices of a CSV list."""
+    """Yield the prices in a CSV list."""
     reader = csv.DictReader(lines)
     if not is_layout(reader.fieldnames or ()):
         names = tuple(sorted(NEEDED))
@@ -63,7 +63,7 @@ def own_json_items(content: bytes) -> list[dict[str, Any]]:
 
 
 def own_json_rows(items: Iterable[Mapping[str, Any]], read: ReadCounts) -> Iterator[OfferRow | RejectedRow]:
-    """Yield prices of a JSON list."""
+    """Yield the prices in a JSON list."""
     for item in items:
         read.rows += 1
         yield from _read(item)
@@ -102,7 +102,7 @@ def _rows(cells: Mapping[str, Any]) -> Iterator[OfferRow]:
 
 
 def _price(cells: Mapping[str, Any], gpus: float) -> tuple[Decimal, str]:
-    """Hourly price of the whole instance after the discount, and its currency."""
+    """Return the hourly price of the whole instance after the discount, and its currency."""
     stated = cells.get("price")
     currency = cells.get("currency") or cells.get("price.currency") or "USD"
     if isinstance(stated, Mapping):

@@ -24,12 +24,12 @@ OURS = {
 
 
 def source_names() -> tuple[str, ...]:
-    """Names of all sources, the bundled ones first."""
+    """Return the names of all sources, the bundled ones first."""
     return (*OURS, *(name for name in _plugins() if name not in OURS))
 
 
 def find_source(name: str) -> PriceSource:
-    """Source of a name; a plug-in cannot replace a bundled one."""
+    """Return the source of a name; a plug-in cannot replace a bundled one."""
     if name in OURS:
         module, _, kind = OURS[name].partition(":")
         source: PriceSource = getattr(import_module(f"{__name__}.{module}"), kind)()
@@ -41,7 +41,7 @@ def find_source(name: str) -> PriceSource:
         loaded: PriceSource = plugins[name].load()()
         if not callable(loaded.batches) or loaded.name != name:
             raise TypeError(f"{plugins[name].value} is no price source named {name}")
-    except Exception as problem:  # Any error of a plug-in is reported, and the other sources go on.
+    except Exception as problem:  # Any error of a plug-in is reported, and the other sources continue.
         message = msg("error.broken-plugin", name=name, why=f"{type(problem).__name__}: {problem}")
         raise DataError("broken-plugin", message, msg("hint.broken-plugin")) from problem
     return loaded

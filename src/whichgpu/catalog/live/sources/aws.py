@@ -26,8 +26,8 @@ from whichgpu.catalog.live.sources.gpuhunt import version_day
 BASE = "https://pricing.us-east-1.amazonaws.com"
 INDEX = "/offers/v1.0/aws/AmazonEC2/current/region_index.json"
 REGIONS = ("us-east-1", "us-west-2", "eu-west-1", "ap-northeast-1", "ap-northeast-2")
-PREFACE_LINES = 5  # before the header: format, disclaimer, publication date, version, offer code
-MAX_BODY_BYTES = 2048 * MIB  # the price list of a large region is several hundred MiB
+PREFACE_LINES = 5  # Lines before the header: format, disclaimer, publication date, version, offer code.
+MAX_BODY_BYTES = 2048 * MIB  # The price list of a large region has several hundred MiB.
 ACCEPTED = {
     "Tenancy": ("Shared",),
     "Operating System": ("Linux",),
@@ -81,7 +81,7 @@ class Aws:
     heavy = True
 
     def batches(self, request: SourceRequest) -> Iterator[PriceBatch]:
-        """Yield the requested regions, or the usual five."""
+        """Yield a batch for each requested region, or for the five default ones."""
         base = source_url(self.name, BASE, request.keys)
         index = decode_body(self.name, request.client.get(base + INDEX, conditional=False).bytes(), _Index)
         for region in request.regions or REGIONS:
@@ -98,12 +98,12 @@ class Aws:
 
 
 def _day(url: str) -> date | None:
-    """Day of a version: …/AmazonEC2/20261113184423/us-east-1/index.csv."""
+    """Return the publication day in a URL: …/AmazonEC2/20261113184423/us-east-1/index.csv."""
     return next((version_day(part[:8]) for part in url.split("/") if len(part) == 14 and part.isdigit()), None)
 
 
 def aws_rows(lines: Iterator[str], region: str, machine_of: InstanceLookup, read: ReadCounts) -> Iterator[OfferRow | RejectedRow]:
-    """Prices of one region's file; reservations come last, after both of their lines."""
+    """Yield the prices in one region's file; reservations come last, since their hourly and upfront prices are separate lines."""
     list(islice(lines, PREFACE_LINES))
     reader = csv.reader(lines)
     header = next(reader, [])
@@ -157,7 +157,7 @@ def _leased(lease: _Lease, region: str) -> OfferRow | RejectedRow:
     if lease.hourly is None:
         return RejectedRow("no-price", f"{lease.instance} {lease.term} {lease.payment}")
     hours = 8760 if lease.term == "reserved-1y" else 26280
-    whole = parse_price(lease.hourly + lease.upfront / hours)  # price of an hour if all hours are used
+    whole = parse_price(lease.hourly + lease.upfront / hours)  # Price per hour if all hours of the term are used.
     return _row(lease.instance, region, lease.gpus, lease.term, whole, lease.payment, lease.upfront or None)
 
 

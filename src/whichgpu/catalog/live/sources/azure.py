@@ -20,7 +20,7 @@ from whichgpu.catalog.live.sources.endpoint import decode_body, malformed_row, s
 
 BASE = "https://prices.azure.com/api/retail/prices"
 FILTER = "serviceName eq 'Virtual Machines' and startswith(armSkuName, 'Standard_N')"
-MAX_PAGES = 2000  # of one region; more means that the paging does not end (chosen)
+MAX_PAGES = 2000  # Pages of one region; more mean that the paging does not end (chosen).
 HOURS = {"1 Year": ("reserved-1y", 8760), "3 Years": ("reserved-3y", 26280)}
 
 
@@ -51,7 +51,7 @@ class Azure:
     heavy = False
 
     def batches(self, request: SourceRequest) -> Iterator[PriceBatch]:
-        """Yield one batch of all pages, or one per requested region, since offers missing from a batch count as ended."""
+        """Yield one batch with all pages, or one per requested region, since offers missing from a batch count as ended."""
         for region in request.regions:
             if not (region.isascii() and region.isalnum()):
                 raise UnknownName("unknown-region", msg("error.unknown-region", name=region), msg("hint.list-regions"))
@@ -91,7 +91,7 @@ def _item_rows(raw: msgspec.Raw, region: str | None, read: ReadCounts) -> Iterat
 
 
 def _row(item: _Item) -> OfferRow | None:
-    """Price of a Linux instance; None for Windows, dedicated hosts, low priority and later tiers."""
+    """Return the price of a Linux instance; None for Windows, dedicated hosts, low priority and higher volume tiers."""
     if "Windows" in item.product or "Dedicated" in item.product or item.minimum or "Low Priority" in item.sku:
         return None
     price, term = item.price, "on-demand"
@@ -99,7 +99,7 @@ def _row(item: _Item) -> OfferRow | None:
         if item.term not in HOURS:
             return None
         term, hours = HOURS[item.term]
-        price = item.price / hours  # It is paid monthly at no extra cost.
+        price = item.price / hours  # A reservation can be paid monthly at no extra cost.
     elif item.type != "Consumption" or item.unit != "1 Hour":
         return None
     elif item.sku.endswith(" Spot") or item.meter.endswith(" Spot"):

@@ -1,4 +1,4 @@
-"""Requests to a source: its URL, and its JSON with errors that name the source."""
+"""Requests to a source: its URL, and parsing of its JSON with errors that name the source."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from whichgpu.base.messages import Message, msg
 from whichgpu.catalog.live.rows import ReadCounts, RejectedRow
 
 T = TypeVar("T")
-MAX_QUOTED_BYTES = 500  # of a malformed row in quarantine
+MAX_QUOTED_BYTES = 500  # Bytes of a malformed row that are kept in quarantine (chosen).
 
 
 def source_url(source: str, usual: str, environ: Mapping[str, str]) -> str:
-    """URL of a source, or of the mirror named by WHICHGPU_URL_<SOURCE>, without a slash at its end."""
+    """Return the URL of a source, or of the mirror named by WHICHGPU_URL_<SOURCE>, without a trailing slash."""
     mirror = environ.get(f"WHICHGPU_URL_{source.upper()}", "").strip()
     if mirror and not mirror.startswith(("https://", "http://")):
         raise UsageError("bad-address", msg("error.bad-address", name=mirror), msg("hint.bad-address"))
@@ -47,5 +47,5 @@ def decode_rows(raws: Iterable[msgspec.Raw], kind: type[T], read: ReadCounts) ->
 
 
 def malformed_row(raw: bytes) -> RejectedRow:
-    """Reject an item that cannot be read."""
+    """Return the rejection of an item that cannot be parsed."""
     return RejectedRow("malformed", raw[:MAX_QUOTED_BYTES].decode("utf-8", "replace"))

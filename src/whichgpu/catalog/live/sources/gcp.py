@@ -26,15 +26,15 @@ from whichgpu.catalog.live.sources.endpoint import decode_body, malformed_row, s
 
 BASE = "https://cloudbilling.googleapis.com/v1"
 SKUS = "/services/6F81-5844-456A/skus"
-MAX_PAGES = 100  # of all SKUs; more means that the paging does not end (chosen)
+MAX_PAGES = 100  # Pages of all SKUs; more mean that the paging does not end (chosen).
 TERMS = {"OnDemand": "on-demand", "Preemptible": "spot", "Commit1Yr": "committed-1y", "Commit3Yr": "committed-3y"}
 ATTACHED = {"K80": (1, 2, 4, 8), "P4": (1, 2, 4), "P100": (1, 2, 4), "V100": (1, 2, 4, 8), "T4": (1, 2, 4)}
 
-# Prefixes and regions in a description that do not change what is sold.
+# Prefixes and region suffixes of an SKU description that do not change what is sold.
 _DECORATION = re.compile(
     r"^(spot preemptible |commitment v\d+: )+|( attached to spot preemptible vms)?( running)? in .*$", re.IGNORECASE
 )
-# Words of offers that are not on one of TERMS.
+# Words in descriptions of SKUs that are sold on none of TERMS.
 _OTHER_TERMS = re.compile(r"sole tenancy|custom|premium|reserved|dws|calendar|flex|suspended|extended|overcommit", re.IGNORECASE)
 
 
@@ -94,7 +94,7 @@ class Gcp:
     heavy = False
 
     def batches(self, request: SourceRequest) -> Iterator[PriceBatch]:
-        """Yield one batch, since an instance is a sum over all pages."""
+        """Yield one batch of all pages, since the parts of an instance are spread over them."""
         read = ReadCounts()
         yield PriceBatch(self.name, request.currency, self._rows(request, read), request.today, read=read)
 
@@ -159,7 +159,7 @@ def _price(sku: _Sku) -> Decimal:
 
 
 def _machines(parts: _Parts, part_table: tuple[_Part, ...], machines: tuple[Instance, ...]) -> Iterator[OfferRow]:
-    """Instances all of whose parts have a price in a region on a term."""
+    """Yield the instances for which all parts have a price in a region on a term."""
     for machine in machines:
         if machine.provider != "gcp" or machine.vcpus is None or machine.ram_bytes is None:
             continue
@@ -175,7 +175,7 @@ def _machines(parts: _Parts, part_table: tuple[_Part, ...], machines: tuple[Inst
 
 
 def _attached(parts: _Parts) -> Iterator[OfferRow]:
-    """GPUs that can be attached to any host."""
+    """Yield the offers of GPUs that can be attached to any host."""
     for family, counts in ATTACHED.items():
         for place, price in parts.prices.get(("gpu", family), {}).items():
             for count in counts:

@@ -1,4 +1,4 @@
-"""gpuhunt's published catalogs: one zip per day (see `layouts.gpuhunt` for what it lacks)."""
+"""gpuhunt's published catalogs: one zip per day (see `layouts.gpuhunt` for what they lack)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from whichgpu.catalog.live.sources.endpoint import source_url
 
 BASE = "https://dstack-gpu-pricing.s3.eu-west-1.amazonaws.com/v2"
 MAX_FILES, MAX_FILE_BYTES = 200, 256 * MIB
-# Errors of a member that is damaged, uses another method or has a password.
+# Errors for a zip member that is damaged, uses another compression method or has a password.
 ZIP_ERRORS = (
     zipfile.BadZipFile,
     OSError,
@@ -44,7 +44,7 @@ class GpuHunt:
     heavy = False
 
     def batches(self, request: SourceRequest) -> Iterator[PriceBatch]:
-        """Yield the providers of the catalog, whose version is its day, such as 20261114."""
+        """Yield a batch of prices for each provider in the newest catalog, dated by its version (20261114 is a day)."""
         base = source_url(self.name, BASE, request.keys)
         version = (
             request.client.get(f"{base}/version", max_bytes=1024, conditional=False).bytes().decode("ascii", "replace").strip()
@@ -58,7 +58,7 @@ class GpuHunt:
 
 
 def version_day(text: str) -> date | None:
-    """Day of a version such as 20261114; None if it names none."""
+    """Return the day in a version such as 20261114; None if it has none."""
     match = re.match(r"(\d{4})(\d{2})(\d{2})(?!\d)", text)
     try:
         return date(int(match[1]), int(match[2]), int(match[3])) if match else None
@@ -82,7 +82,7 @@ def _archive(body: IO[bytes]) -> zipfile.ZipFile:
 
 
 def _escapes(info: zipfile.ZipInfo) -> bool:
-    """Whether a member is a link or its name leads out of the archive; nothing is unpacked to disk, but it is an attack."""
+    """Whether a zip member is a link or its name leaves the archive: nothing is unpacked to disk, but it indicates an attack."""
     parts = info.filename.replace("\\", "/").split("/")
     return stat.S_ISLNK(info.external_attr >> 16) or parts[0] == "" or ".." in parts or ":" in parts[0]
 

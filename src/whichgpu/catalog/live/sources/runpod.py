@@ -52,7 +52,7 @@ class RunPod:
     heavy = False
 
     def batches(self, request: SourceRequest) -> Iterator[PriceBatch]:
-        """Request the GPU types once."""
+        """Request the GPU types once, and yield them as one batch."""
         key = request.keys.get("RUNPOD_API_KEY")
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         base = source_url(self.name, BASE, request.keys)
@@ -72,7 +72,7 @@ def _rows(types: list[msgspec.Raw], read: ReadCounts) -> Iterator[OfferRow | Rej
             continue
         rows = list(_offers(gpu_type))
         if not rows:
-            read.aside += 1  # A type that nobody rents out now has no price.
+            read.aside += 1  # A type that nobody offers now has no price.
         yield from rows
 
 

@@ -44,7 +44,7 @@ class SkyPilot:
     heavy = False
 
     def batches(self, request: SourceRequest) -> Iterator[PriceBatch]:
-        """Yield each cloud; one that cannot be downloaded is a batch that fails when it is read."""
+        """Yield a batch for each cloud; one that cannot be downloaded is a batch that raises when its rows are read."""
         base = source_url("skypilot", BASE, request.keys)
         for cloud in CLOUDS:
             try:
@@ -70,7 +70,7 @@ class SkyPilot:
         )
 
     def _changed(self, request: SourceRequest, base: str, cloud: str) -> date | None:
-        """Day of the last commit that changed the file; None if GitHub does not answer."""
+        """Return the day of the last commit that changed the file; None if GitHub does not answer."""
         commits = COMMITS if base == BASE else f"{base}/commits"
         try:
             reply = request.client.get(f"{commits}?path=catalogs/v8/{cloud}/vms.csv&per_page=1", conditional=False)
@@ -82,11 +82,11 @@ class SkyPilot:
 
 def _failing(problem: DataError) -> Iterator[OfferRow]:
     raise problem
-    yield  # This makes it a generator, which raises when the rows are read.
+    yield  # The yield makes this a generator, which raises only when the rows are read.
 
 
 def digest_of(body: IO[bytes]) -> str:
-    """SHA-256 of a body, which is rewound."""
+    """Return the SHA-256 of a body, and rewind it."""
     body.seek(0)
     digest = hashlib.file_digest(body, "sha256").hexdigest()  # type: ignore[arg-type]  # any readable file will do
     body.seek(0)
@@ -94,5 +94,5 @@ def digest_of(body: IO[bytes]) -> str:
 
 
 def known_content() -> dict[str, date]:
-    """Day of content known to be old, by digest."""
+    """Return the day of publication of content known to be old, by digest."""
     return {digest: date.fromisoformat(since) for digest, since in published_since().items()}

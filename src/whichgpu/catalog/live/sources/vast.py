@@ -48,7 +48,7 @@ class Vast:
     heavy = False
 
     def batches(self, request: SourceRequest) -> Iterator[PriceBatch]:
-        """Search once."""
+        """Search for all machines once, and yield them as one batch."""
         key = request.keys.get("VAST_API_KEY")
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         base = source_url(self.name, BASE, request.keys)
@@ -71,7 +71,7 @@ def _rows(offers: list[msgspec.Raw], read: ReadCounts) -> Iterator[OfferRow | Re
 
 
 def _country(offer: _Offer) -> str:
-    """Country code of a host: `California, US` is US; `unknown` if it states none."""
+    """Return the country code of a host (`California, US` is US); `unknown` if it states none."""
     return (offer.geolocation or "").rpartition(",")[2].strip() or "unknown"
 
 

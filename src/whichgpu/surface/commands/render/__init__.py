@@ -1,1 +1,1 @@
-"""Parts of an answer as text, shared by several commands."""
+"""Text of those parts of an answer that several commands share."""

@@ -1,4 +1,4 @@
-"""A list of catalog rows, or every fact about the one that was named, with the documents behind them."""
+"""Display of catalog rows as a list, or of every fact about one named row, with their sources."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def show_listing(
     sentence: Callable[[Any], Message],
     extra_facts: Sequence[tuple[str, str]] = (),
 ) -> None:
-    """Print one named row as a list of facts under its sentence, several rows as a table under their count."""
+    """Print one named row as facts under a sentence, or several rows as a table under their count."""
     if session.has_names and len(rows) == 1:
         session.show_one(answer, rows[0], sentence(rows[0]), extra_facts)
         say_sources(session, sources)
@@ -42,5 +42,5 @@ def say_sources(session: Session, sources: Sequence[Source], max_count: int | No
 
 
 def say_source_count(session: Session, rows: Sequence[Any], sources: Sequence[Source]) -> None:
-    """Print how many documents a list rests on and when its oldest row was checked."""
+    """Print on how many documents a list is based, and when its oldest row was checked."""
     session.say(msg("sources.count", n=len(sources), checked=min(row.checked for row in rows)))

@@ -1,4 +1,4 @@
-"""Standard output whose two kinds of failure differ from every other error."""
+"""Standard output with two exceptions of its own for failed writes: the reader is gone, or nothing can be written."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class Output:
 
 
 def write_error(problem: OSError) -> Exception:
-    """Exception for a failed write."""
+    """Return the exception for a failed write."""
     return ReaderGone() if isinstance(problem, BrokenPipeError) else CannotWrite(problem.strerror or str(problem))
 
 
 def silence(stream: TextIO) -> None:
-    """Redirect a stream to nowhere, so that the interpreter does not complain of its buffer at exit."""
+    """Redirect a stream to the null device, so that the interpreter does not report its unwritten buffer at exit."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

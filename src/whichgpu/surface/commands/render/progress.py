@@ -1,4 +1,4 @@
-"""Progress of a long answer, on a terminal or to whoever follows it."""
+"""Progress of a long computation, on a terminal or to a callback."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from whichgpu.base.messages import Language
 from whichgpu.surface.commands.session import Session
 
-StageShares = Mapping[str, tuple[float, float]]  # of the whole: where a stage begins, and how long it takes
+StageShares = Mapping[str, tuple[float, float]]  # Start and length of each stage, as shares of the whole time.
 
 
 @contextmanager
 def progress(
     session: Session, stages: StageShares, describe: Callable[[str, Language], str]
 ) -> Iterator[Callable[[str, float], None] | None]:
-    """Yield a callback that takes a stage and its share done; None where nobody would see it."""
+    """Yield a callback that takes a stage and its share done; None if progress is not displayed."""
     if session.progress is not None:
         report = session.progress
         yield lambda stage, done: report(stages[stage][0] + stages[stage][1] * done)
@@ -33,7 +33,7 @@ def progress(
         task = bar.add_task("", total=1.0)
 
         def update(stage: str, done: float) -> None:
-            if current != [stage]:  # The time left is that of the stage, by its own speed.
+            if current != [stage]:  # The remaining time is that of the current stage, at its own speed.
                 current[:] = [stage]
                 bar.reset(task, total=1.0, description=describe(stage, session.language))
             bar.update(task, completed=done)

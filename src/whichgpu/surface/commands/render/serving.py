@@ -1,4 +1,4 @@
-"""An estimate under a request load, as text."""
+"""Text of an estimate under a request load."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def figures(answer: EstimateAnswer) -> list[tuple[str, Figure]]:
-    """Every figure of a load by name, in the order shown."""
+    """Return every figure of a load by name, in display order."""
     serving = answer.serving
     if serving is None:
         return []
@@ -29,12 +29,12 @@ def figures(answer: EstimateAnswer) -> list[tuple[str, Figure]]:
 
 
 def has_single_token_answers(serving: ServingAnswer | None) -> bool:
-    """Whether outputs end with their first token, so that no time between tokens exists."""
+    """Whether responses have only one token, so that there is no time between tokens."""
     return serving is not None and serving.load.mean_output <= 1.0
 
 
 def overload(answer: EstimateAnswer, serving: ServingAnswer) -> Message:
-    """State that the request rate exceeds the capacity."""
+    """Return a message that the request rate exceeds the capacity."""
     capacity = significant(serving.sustainable_rate.value)
     values = {"gpus": answer.request["gpus"], "gpu": answer.request["gpu"], "rate": significant(serving.load.rate)}
     return msg("web.saturated", most=capacity, **values)
