@@ -25,7 +25,7 @@ from whichgpu.workload.workload import Workload
 Verdict = Literal["fits", "tight", "no"]
 MemoryOf = Callable[[Workload], MemoryEstimate]
 Field = Literal["batch", "context"]
-MAX_SIZES = {"batch": 1 << 20, "context": 1 << 24}  # largest samples per GPU and context blocks tried (assumed)
+MAX_SIZES = {"batch": 1 << 20, "context": 1 << 24}  # largest samples per rank and tokens of context tried (assumed)
 BLOCK = 16  # tokens: the smallest step of a context, a block of the KV cache
 ROUNDING_MARGIN = 0.02  # share of one step: interpolated sizes this close to a whole number are computed exactly
 SPAN_ERROR = 0.02  # share of the search interval by which lists of all GPUs may understate the largest size (chosen for speed)
@@ -139,7 +139,7 @@ class MemoryCurve:
             self._most = most or MAX_SIZES["batch"]
 
     def at(self, size: int) -> Workload:
-        """Return the workload at a size, counted in samples per GPU or in blocks of input and output tokens."""
+        """Return the workload at a size, in samples per replica and accumulation round, or in blocks of input and output tokens."""
         if self._field == "batch":
             return replace(self._workload, batch=size * self._step, micro_batch=None)
         answer = 0 if self._workload.training else self._workload.seq_out or 0

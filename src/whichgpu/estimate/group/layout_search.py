@@ -22,7 +22,7 @@ from whichgpu.estimate.usable import usable_bytes
 from whichgpu.workload.shapes import Shape, TracedShape, Transformer
 from whichgpu.workload.workload import Parallel, Workload
 
-MAX_TIMED, MAX_COUNTED = 4, 16  # candidates timed exactly, and candidates whose memory is counted exactly to find them
+MAX_TIMED, MAX_COUNTED = 4, 16  # most candidates timed exactly, out of at most this many whose memory is counted exactly
 MIN_CONTEXT_PARALLEL_TOKENS = 16384  # Shorter sequences are not sharded over GPUs (assumed).
 
 
@@ -36,7 +36,7 @@ class LayoutCandidate:
     checkpointing: str
 
     def workload(self, workload: Workload) -> Workload:
-        """Return the workload in this layout, with the layout's global batch."""
+        """Return the workload in this layout; its global batch is unchanged."""
         one = apply_layout(workload, self.parallel, self.micro_batch, self.accumulation, self.checkpointing)
         return replace(one, batch=workload.batch)
 

@@ -35,7 +35,7 @@ def legal_layouts(workload: Workload, shape: Shape, gpus: int, nodes: int = 1) -
 
 
 def divides_evenly(workload: Workload, shape: Transformer, tp: int, pp: int, cp: int) -> bool:
-    """Whether heads, widths, layers and tokens are divisible by these parallel degrees."""
+    """Whether heads, widths, layers and tokens can be sharded by these parallel degrees."""
     sharded = shape.heads % tp == 0 and shape.ffn % tp == 0 and (shape.kv_heads % tp == 0 or tp % max(1, shape.kv_heads) == 0)
     staged = pp <= shape.layers and not (pp > 1 and shape.encoder_layers)
     context = cp == 1 or (workload.training and shape.causal and (workload.seq_in or 1) % cp == 0)

@@ -82,7 +82,7 @@ def _layers(workload: Workload, shape: Transformer, batch: Number) -> Iterator[C
 def _pass(
     workload: Workload, shape: Transformer, batch: Number, tokens: Number, rounds: float, backward: float
 ) -> Iterator[Collective]:
-    """Yield the collectives of `rounds` passes of so many tokens; `backward` is the number of extra layer passes per round."""
+    """Yield the collectives of `rounds` passes over `tokens` tokens; `backward` is the number of extra layer passes per round."""
     parallel = workload.parallel
     width = 4.0 if workload.precision in ("fp32", "fp32-default", "tf32") else 2.0  # bytes of an activation element sent
     layers = stage_layers(shape.layers, parallel.pp, 0)

@@ -8,7 +8,7 @@ width, q = heads x head size, k = KV heads x head size:
     head        h + the vocabulary, for the positions whose logits are computed
 
 2h is the residual stream and its normalised copy; post-norm layers (BERT) have a third. Measured on one H200 with
-PyTorch 2.11: prefill of Llama-3.1-8B takes 102,657 bytes a token beside the cache (3f + 2h in bf16: 102,400), Qwen2.5-32B
+PyTorch 2.11: prefill of Llama-3.1-8B takes 102,657 bytes a token without the KV cache (3f + 2h in bf16: 102,400), Qwen2.5-32B
 186,458 (186,368), a forward of BERT-large 22,536 (2f + 3h: 22,528).
 """
 

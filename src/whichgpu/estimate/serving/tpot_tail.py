@@ -49,7 +49,7 @@ def tpot_tail(times: ServiceTimes, rate: float, percentile: float) -> float:
     batch_deviation = max(0.0, tpot_beside(mean + averaging * (tail_state - mean)) - typical)
     prefill, step = (float(np.interp(mean, numbers, one)) for one in (prefills, steps))
     busy = min(MAX_PREFILL_UTILISATION, arrivals * prefill)
-    arrived = arrivals * (tokens * typical + prefill + step)  # requests that arrive during the stay and its own prefill
+    arrived = arrivals * (tokens * typical + prefill + step)  # requests that arrive during one stay and its prefill
     z = NormalDist().inv_cdf(percentile / 100.0)
     quantile = max(0.0, z + (z * z - 1.0) / (6.0 * sqrt(arrived)))  # quantile of a Poisson number, skewed if small
     prefill_deviation = quantile * sqrt(arrived / relaxation) / (1.0 - busy) * prefill / tokens

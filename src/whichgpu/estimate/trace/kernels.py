@@ -61,4 +61,4 @@ def is_gradient_accumulation(torch: Any, args: Any, kwargs: Any) -> bool:
         return False
     storage = total.untyped_storage()
     owners: int = torch._C._storage_Use_Count(storage._cdata)
-    return bool(storage.nbytes() == total.numel() * total.itemsize and owners <= 2)  # referenced by autograd and this function
+    return bool(storage.nbytes() == total.numel() * total.itemsize and owners <= 2)  # owners: the gradient and this function

@@ -169,7 +169,7 @@ def _depthwise_seconds(stack: OperatorStack, gpus: GpuColumns, p: Parameters) ->
     """Return the seconds of all taps of all pixels on CUDA cores; input gradients also visit pixels that a stride skips."""
     taps = stack.size("kernel")
     visits = stack.flops / 2.0 * np.where(stack.is_kind("conv_dgrad"), stack.size("stride") ** 2, 1.0)
-    per_pixel = 1.0 + p["conv.depthwise_pixel_taps"] / taps  # clocks per tap, including those of its pixel
+    per_pixel = 1.0 + p["conv.depthwise_pixel_taps"] / taps  # factor that adds the clocks per pixel to those of its taps
     if UNITS[stack.unit].bytes > 2.0:
         clocks = visits * stack.parameter(p, "conv.depthwise_clocks_per_tap.fp32_nhwc") * per_pixel
         large = np.where(taps > MAX_DEPTHWISE_TAPS, stack.parameter(p, "conv.depthwise_large_filter_slowdown"), 1.0)

@@ -79,7 +79,7 @@ def lowering_options(workload: Workload) -> LoweringOptions:
 
 
 def _channels_last(workload: Workload) -> bool:
-    """Whether images are NHWC: as requested, unless the engine always uses one format."""
+    """Whether images are NHWC: as requested, unless the engine chooses the format itself."""
     layout = engine_record(workload.engine, workload.year).image_layout
     if layout == "as-given":
         return workload.memory_format != "contiguous"

@@ -106,5 +106,5 @@ def cross_entropy(write: KernelWriter, shape: Transformer, logits: MatrixSizes) 
     else:
         losses = softmax(write, write.cast(logits, 4))
     write.tiny_kernels(3)
-    write.backward(losses, 0, losses.width)  # The gradients of the labels' logits start as zeros.
+    write.backward(losses, 0, losses.width)  # The gradients of the log-probabilities start as zeros.
     write.tiny_kernels(3, "backward")
