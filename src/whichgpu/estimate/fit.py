@@ -139,7 +139,7 @@ class MemoryCurve:
             self._most = most or MAX_SIZES["batch"]
 
     def at(self, size: int) -> Workload:
-        """Return the workload at a size, in samples per replica and accumulation round, or in blocks of input and output tokens."""
+        """Return the workload at a size, in samples per replica and round, or in blocks of input plus output tokens."""
         if self._field == "batch":
             return replace(self._workload, batch=size * self._step, micro_batch=None)
         answer = 0 if self._workload.training else self._workload.seq_out or 0

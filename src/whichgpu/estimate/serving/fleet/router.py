@@ -27,7 +27,7 @@ class Router:
         self.pending = [0] * len(schedulers)  # input tokens queued at each prefill worker
         self._routed = 0
         limits = (one.server.batch_limits for one in fleet.pools)
-        self._fits_all = min(one.cache_tokens - one.block_tokens for one in limits)  # requests up to so many tokens fit in any pool
+        self._fits_all = min(one.cache_tokens - one.block_tokens for one in limits)  # tokens of requests that fit in any pool
         self.update()
 
     def update(self) -> None:
