@@ -21,7 +21,7 @@ class Context:
     as_of: date | None = None
     today: date = field(default_factory=date.today)
     spell: Callable[[str], str] = str
-    progress: Callable[[str, float], None] | None = None  # stage and share done
+    progress: Callable[[str, float], None] | None = None  # called with the stage and the share of it done
     lookups: LookupCache | None = None  # Lookups shared by several requests.
     wants_remedies: bool = True  # Whether `fit` computes remedies for GPUs the request does not name.
 

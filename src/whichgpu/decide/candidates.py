@@ -29,22 +29,22 @@ MAX_REPLICAS = 64.0  # A larger service needs a plan, not a recommendation.
 class Candidates:
     """One entry per offer and group that can do the work; `missed` says which limits each entry misses."""
 
-    configurations: tuple[Configuration | None, ...]  # by group
+    configurations: tuple[Configuration | None, ...]  # one per group of GPUs
     group: Ints
     offer: Ints
-    copies: Floats  # replicas of the group
-    gpus: Floats  # of all replicas
-    work_hours: Floats  # without starts, checkpoints and reruns
+    copies: Floats  # number of replicas, each on one group of GPUs
+    gpus: Floats  # number of GPUs of all replicas
+    work_hours: Floats  # hours of work, without starts, checkpoints and reruns
     run_cost: RunCost
-    pace: Floats  # hours of a run; seconds of an answer of a service
-    per_hour: Floats  # money
-    per_unit: Floats  # money of a token or sample, without starts and the like
+    pace: Floats  # hours of a run, or seconds per answer of a service
+    per_hour: Floats  # cost per hour
+    per_unit: Floats  # cost per token or sample, without starts, checkpoints and reruns
     missed: dict[str, Bools]
     rejected: Counter[str]
     considered: int
     terms: OfferTerms
     run_settings: RunSettings
-    spent: Floats  # what a budget limits: money of the run, an hour or a month; the price of all cards if they are bought
+    spent: Floats  # amount compared with the budget: cost of the run, per hour or per month, or the price of all cards to buy
 
     def stretched(self, at: int, factors: Sequence[float]) -> RunCost:
         """Return the cost of one candidate's run if its work took each of these factors as long, as billed."""

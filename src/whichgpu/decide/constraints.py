@@ -31,7 +31,7 @@ class Constraints:
 
     day: date
     gpu_ids: frozenset[str] | None = None
-    machines: frozenset[tuple[str, str]] | None = None  # provider and instance
+    machines: frozenset[tuple[str, str]] | None = None  # pairs of provider and instance
     providers: tuple[str, ...] = ()
     excluded_providers: tuple[str, ...] = ()
     regions: frozenset[tuple[str, str]] | None = None
@@ -39,18 +39,18 @@ class Constraints:
     needs: tuple[str, ...] = ()
     gpus: tuple[float, float] | None = None
     min_memory: int | None = None
-    max_latency: float | None = None  # seconds
+    max_latency: float | None = None  # round trip in seconds
     budget: Money | None = None
-    budget_per: str | None = None  # hour or month; None: in total
-    deadline: float | None = None  # seconds
+    budget_per: str | None = None  # hour or month; None if the budget is for the whole run
+    deadline: float | None = None  # seconds from the start of the run
     rank: Rank | None = None
     currency: str = "USD"
     owned: tuple[Owned, ...] = ()
     run_settings: RunSettings = field(default_factory=RunSettings)
-    duration: float | None = None  # seconds of a service
-    slices: bool = False  # whether parts of a GPU are considered
-    max_age: float | None = None  # seconds since a price was observed
-    cards: Mapping[str, float] = field(default_factory=dict)  # price of one card by GPU, if they are bought
+    duration: float | None = None  # seconds that a service runs
+    slices: bool = False  # whether slices of a GPU are considered
+    max_age: float | None = None  # most seconds since a price was observed
+    cards: Mapping[str, float] = field(default_factory=dict)  # price of one card to buy, by GPU
 
     @property
     def span(self) -> tuple[float, float]:

@@ -31,7 +31,7 @@ DAY = 86400.0  # seconds
 MOVING_DAYS, LASTING_DAYS = 365, 400
 MARKETPLACE = "marketplace"
 Bools = NDArray[np.bool_]
-RoundTrips = Mapping[tuple[str, str], float]  # seconds, by provider and region
+RoundTrips = Mapping[tuple[str, str], float]  # round trip in seconds, by provider and region
 # A day's price table with derived discounts, the step lists of sustained-use discounts, and each row's index into these or -1.
 PricesOfDay = tuple[PriceTable, tuple[tuple[float, ...], ...], Ints]
 _PRICES_OF_DAY = LruCache[tuple[PricesOfDay, PriceTable, Sequence[Discount]]](4)
@@ -42,14 +42,14 @@ class Market:
     """Offers that meet the constraints; `rejected` counts the others by the first constraint each fails."""
 
     table: PriceTable  # prices valid on the day, derived discounts included
-    rows: Ints  # of the table: the offers left
-    price: Floats  # of each offer left, per hour, in the currency asked for
+    rows: Ints  # rows of the table with the remaining offers
+    price: Floats  # price per hour of each remaining offer, in the user's currency
     rejected: Counter[str]
-    steps: tuple[tuple[float, ...], ...]  # of sustained-use discounts
-    step_of: Ints  # index into `steps` of each offer left; -1 without
-    round_trip: Floats  # seconds
+    steps: tuple[tuple[float, ...], ...]  # price shares of each sustained-use discount, by part of the month
+    step_of: Ints  # index into `steps` for each remaining offer; -1 without a discount
+    round_trip: Floats  # seconds to the region of each remaining offer
     day: date
-    rate: float  # of the currency asked for, per US dollar
+    rate: float  # units of the user's currency per US dollar
 
     @property
     def terms(self) -> NDArray[np.str_]:

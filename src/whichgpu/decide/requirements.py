@@ -43,7 +43,7 @@ class Requirements:
     exchange_rate: Mapping[str, Decimal] | str | None = None
     owned: str | None = None
     buy: bool = False
-    price: str | None = None  # of cards to buy: "RTX 3090=700usd, …"
+    price: str | None = None  # price of cards to buy: "RTX 3090=700usd, …"
     duration: float | str | None = None
     startup: float | str | None = None
     checkpoint_every: float | str | None = None
@@ -52,7 +52,7 @@ class Requirements:
     disk: int | str | None = None
     egress: int | str | None = None
     power_price: str | None = None
-    max_age: float | str | None = None  # of prices
+    max_age: float | str | None = None  # largest age of prices
     why_not: str | None = None
     limit: int | None = None
 

@@ -24,7 +24,7 @@ class Work:
     unit: str
     hours: float | None
     assumed: bool
-    per_epoch: float | None = None  # of the amount, if epochs are known
+    per_epoch: float | None = None  # part of `amount` that is one epoch, if known
 
 
 def work_of(workload: Workload, shape: Shape, duration: float | None) -> Work:

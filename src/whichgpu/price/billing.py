@@ -21,7 +21,7 @@ class Billing:
     granularity: float
     minimum: float
     sources: tuple[str, ...]
-    assumed: bool = False  # nothing could be read of how it bills
+    assumed: bool = False  # True if no billing rule of the provider is known.
 
 
 def billing_on(provider: str, day: date, machine: str = "") -> Billing:

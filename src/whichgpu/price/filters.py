@@ -27,19 +27,19 @@ class OffersQuery:
     gpu: Sequence[str] | str = ()  # names; `8xA100` asks for eight of them, a machine's name for that machine
     instance: Sequence[str] | str = ()
     gpus: tuple[float, float] | None = None
-    min_memory: int | None = None  # bytes of one GPU
+    min_memory: int | None = None  # least bytes of one GPU
     provider: Sequence[str] | str = ()
     exclude_provider: Sequence[str] | str = ()
     region: Sequence[str] | str = ()
     term: Sequence[str] | str = ()
     near: str | None = None
-    max_latency: float | None = None  # seconds
+    max_latency: float | None = None  # longest round trip in seconds
     currency: str | None = None
-    exchange_rate: Mapping[str, Decimal] | None = None  # units for one US dollar
-    hours: Decimal = Decimal(MONTH_HOURS)  # run a month
+    exchange_rate: Mapping[str, Decimal] | None = None  # units of each currency per US dollar
+    hours: Decimal = Decimal(MONTH_HOURS)  # hours of use per month
     sort: str | None = None
     group_by: Sequence[str] | str = ()
-    limit: int | None = None  # how many offers at most
+    limit: int | None = None  # most offers returned
 
 
 def offer_filter(catalog: Catalog, query: OffersQuery) -> OfferFilter:

@@ -64,12 +64,12 @@ class OfferFilter:
     gpu_ids: frozenset[str] | None = None
     instances: frozenset[tuple[str, str]] | None = None
     gpus: tuple[float, float] | None = None
-    min_memory: int | None = None  # bytes of one GPU as marketed
+    min_memory: int | None = None  # least bytes of one GPU, as marketed
     providers: tuple[str, ...] = ()
     excluded_providers: tuple[str, ...] = ()
     regions: frozenset[tuple[str, str]] | None = None
     terms: tuple[str, ...] = ()
-    max_latency: float | None = None  # seconds
+    max_latency: float | None = None  # longest round trip in seconds
 
     def tests(self, gpus: Mapping[str, Gpu]) -> dict[str, Callable[[Offer], bool]]:
         """Return a predicate for each condition, by the name of its flag."""

@@ -23,15 +23,15 @@ LOAD, IDLE = 0.9, 0.15  # Share of its rated power that a GPU draws at work and 
 class OwnershipCosts:
     """Inputs of the ownership cost. Money in one currency; shares between 0 and 1; watts of all GPUs together."""
 
-    gpu_price: float  # of all GPUs
+    gpu_price: float  # price of all GPUs
     watts: float
     host_price: float
-    power_price: float = POWER_PRICE  # a kWh
+    power_price: float = POWER_PRICE  # price per kWh
     pue: float = 1.0
     years: float = YEARS
-    residual: float = RESIDUAL  # of what was paid, at the end
-    use: float = USE  # share of the hours of those years it works
-    upkeep: float = 0.0  # a year
+    residual: float = RESIDUAL  # share of the purchase price left at the end
+    use: float = USE  # share of all hours that the machine works
+    upkeep: float = 0.0  # cost per year
 
     @property
     def price(self) -> float:
@@ -73,9 +73,9 @@ class RentComparison:
     """Owning against renting at a price an hour: the use from which owning is cheaper, and after how long. None: never."""
 
     rent: float
-    break_even_use: float | None  # share of all hours
-    break_even_hours: float | None  # of work, in the years of owning
-    break_even_months: float | None  # at the use given, until what was not rented has paid for it
+    break_even_use: float | None  # share of all hours in use
+    break_even_hours: float | None  # hours of work over the years of ownership
+    break_even_months: float | None  # months until the rent saved, at the given use, has paid for the machine
 
 
 def compare_with_rent(own: OwnershipCosts, rent: float) -> RentComparison:

@@ -1,6 +1,6 @@
 """Cost of a run: starts, checkpoints, interruptions, idle time, billing granularity, commitments.
 
-All functions take and return arrays with one entry per offer.
+Inputs and results are arrays with one entry per candidate offer.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ class RunSettings:
 class RunCost:
     """Hours and cost of a run on each offer. Wall-clock hours, billed hours of one machine; money in the offers' currency."""
 
-    hours: Floats  # from the first start to the end, reruns included
+    hours: Floats  # wall-clock hours from the first start to the end, reruns included
     billed: Floats
-    reruns: Floats  # expected interruptions
+    reruns: Floats  # expected number of interruptions
     machine: Floats
     host: Floats
     disk: Floats
     egress: Floats
-    break_even: Floats  # hours of on-demand use a commitment equals; nan where there is none
+    break_even: Floats  # hours of on-demand use that cost as much as the commitment; nan without a commitment
 
     @property
     def cost(self) -> Floats:
@@ -66,18 +66,18 @@ class RunCost:
 class OfferTerms:
     """Terms of each offer. Billing in seconds; `years` committed, 0 if none; extras in dollars."""
 
-    price: Floats  # an hour of one machine
+    price: Floats  # per hour of one machine
     machines: Floats
     spot: np.ndarray
     years: Floats
     granularity: Floats
     minimum: Floats
-    on_demand: Floats  # the same machine's hourly price on demand; nan where it is not offered so
-    host: Floats  # an hour, where the price is of the GPU alone
-    disk: Floats  # a GB and month
-    egress: Floats  # a GB
-    steps: tuple[tuple[float, ...], ...] = ()  # sustained use: shares by part of the month
-    step_of: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # which of them; -1 for none
+    on_demand: Floats  # on-demand price per hour of the same machine; nan if not offered
+    host: Floats  # price of the host per hour, if the GPU is priced alone
+    disk: Floats  # per GB and month
+    egress: Floats  # per GB
+    steps: tuple[tuple[float, ...], ...] = ()  # price shares of sustained-use discounts, by part of the month
+    step_of: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # index into `steps`; -1 without
 
     def at(self, rows: Ints, machines: Floats) -> OfferTerms:
         """Return the terms of selected offers, with the given number of machines each."""

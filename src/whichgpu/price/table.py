@@ -32,10 +32,10 @@ class Packed:
     """Columns as they lie in the cache: places of words in one list, and days by their number."""
 
     words: tuple[str, ...]
-    places: bytes  # int32, [word columns, rows]
-    days: bytes  # int32: first, last, ended, [3, rows]
-    numbers: bytes  # float64: gpus, price, [2, rows]
-    offers: bytes  # int32: rows of one offer share a number
+    places: bytes  # indices into `words`, int32, [word columns, rows]
+    days: bytes  # day numbers, int32: first seen, last seen, ended, [3, rows]
+    numbers: bytes  # float64: number of GPUs, price per hour, [2, rows]
+    offers: bytes  # int32: a number per row that identifies its offer
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +43,13 @@ class PriceTable:
     """Rows of prices, each as somebody saw it."""
 
     words: tuple[str, ...]
-    places: Ints  # [word columns, rows]
-    days: Ints  # [3, rows]
-    numbers: Floats  # [2, rows]
-    offers: Ints | None = None  # rows of one offer share a number; None until it is computed
+    places: Ints  # indices into `words`, [word columns, rows]
+    days: Ints  # day numbers: first seen, last seen, ended, [3, rows]
+    numbers: Floats  # number of GPUs and price per hour, [2, rows]
+    offers: Ints | None = None  # a number per row that identifies its offer; None until computed
     word_places: dict[str, int] = field(
         default_factory=dict, compare=False, repr=False
-    )  # places of words, once they are looked for
+    )  # index of each word, filled at the first lookup
 
     def __len__(self) -> int:
         return int(self.places.shape[1])

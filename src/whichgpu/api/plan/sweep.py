@@ -32,10 +32,10 @@ class SweepPoint:
 
     document: str
     day: str
-    name: str  # rate, tpot, ttft or latency
+    name: str  # what is varied: rate, tpot, ttft or latency
     value: float
     headroom: float
-    catalog: str = ""  # empty: the bundled data, wherever they are
+    catalog: str = ""  # folder of the catalog; empty for the bundled one
     known: str = ""
     overlay: str = ""
     own: bool = True

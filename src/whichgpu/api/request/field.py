@@ -20,11 +20,11 @@ class Field:
     aliases: tuple[str, ...] = ()  # other names of the same field that are no names in Python; see `Alias` for those that are
     argument: bool = False  # positional on the command line
     required: bool = False
-    repeated: bool = False  # the flag may come again and again
-    has_negative: bool = False  # the command line has a --no- flag for it, too
-    flag_text: str = ""  # its flag, where it is not called as the field is
-    is_local: bool = False  # names a file, folder or process of the asker's own machine: nothing a web client may say
-    is_display: bool = False  # says how an answer is printed on the command line
+    repeated: bool = False  # The flag may be given several times.
+    has_negative: bool = False  # The command line also has a --no- flag for it.
+    flag_text: str = ""  # the flag, if it differs from the field's name
+    is_local: bool = False  # True if it names a file, folder or process of the user's machine, which a web client may not.
+    is_display: bool = False  # True if it only changes how the command line displays an answer.
     name: str = ""
 
     @property

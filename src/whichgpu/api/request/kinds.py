@@ -54,7 +54,7 @@ class Words(SingleValue):
 class Names(SingleValue):
     """A name, or several with commas between them or as a list; `complete` tells which list a shell completes it from."""
 
-    complete: str = ""  # gpus, instances, providers, models, engines
+    complete: str = ""  # what the shell completes: gpus, instances, providers, models or engines
     many: bool = True
 
     def read(self, value: Any) -> Any:
@@ -76,7 +76,7 @@ class Parsed(SingleValue):
 
     parse: Callable[[str], Any]
     unit: str = ""  # the base unit: B, B/s, s
-    whole: bool = False  # numbers are whole
+    whole: bool = False  # whether only whole numbers are accepted
 
     def read(self, value: Any) -> Any:
         if isinstance(value, bool) or not isinstance(value, int | float | Decimal):

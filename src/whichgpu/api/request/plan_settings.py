@@ -22,7 +22,7 @@ class Setting(Quantity):
     unit: str = ""
     parse: Callable[[Any], Any] = str
     wants: str = "text"
-    limits: Mapping[str, Any] = field(default_factory=dict)  # values of the message
+    limits: Mapping[str, Any] = field(default_factory=dict)  # values to fill into the message
 
 
 def number(high: float) -> Setting:

@@ -69,7 +69,7 @@ class EstimateAnswer(Displayable):
 
 # Fields of a time estimate that the answer repeats; None without a time.
 TIME_FIELDS = ("time", "time_device", "time_host", "throughput", "ttft", "tpot", "bound", "tier", "calibrated")
-NO_KV_CACHE = ("error.no-cache-room", "serving.refused")  # for the cache of a single request
+NO_KV_CACHE = ("error.no-cache-room", "serving.refused")  # Errors that say that not even one request's KV cache fits.
 Loading = Callable[[Workload, Shape, Gpu, Catalog, Figure], "tuple[ServingAnswer | None, tuple[Message, ...]]"]
 
 

@@ -36,8 +36,8 @@ class ReplicaTimes:
     tpot: Floats
     ttft: Floats
     compute: Floats  # 1 if compute-bound, 0 if memory-bound
-    floor: Floats  # least seconds between tokens that physics allows
-    need: Floats  # low, value, high of the bytes on each GPU, [3, batches]
+    floor: Floats  # fewest seconds between tokens possible at the GPU's peaks
+    need: Floats  # low, value and high of the bytes needed on each GPU, [3, batches]
 
     @property
     def gpus(self) -> int:

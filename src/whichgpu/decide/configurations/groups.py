@@ -57,7 +57,7 @@ class Groups:
     groups: tuple[Group, ...]
     group_of: Ints
     offer_of: Ints
-    left: int = 0  # offers whose machines cannot make up the number of GPUs
+    left: int = 0  # number of offers left out, whose machines cannot have the required number of GPUs
 
 
 def groups_of(market: Market, catalog: Catalog, span: tuple[float, float], several: bool, beside: bool = False) -> Groups:

@@ -256,7 +256,7 @@ class UntimedReplica:
     workload: Workload
     group: Group
     limits: SchedulerLimits
-    batch_limits: SchedulerLimits  # of the batch of one pipeline stage
+    batch_limits: SchedulerLimits  # limits that apply to the batch of one pipeline stage
 
 
 def _replica(request: WorkloadRequest, group: Group, one: Configuration) -> UntimedReplica | None:

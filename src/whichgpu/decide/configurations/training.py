@@ -36,8 +36,8 @@ class ScreenedStep:
     checkpointing: str
     micro: float
     rounds: float
-    need: float  # bytes on each GPU
-    seconds: Floats  # by device
+    need: float  # bytes needed on each GPU
+    seconds: Floats  # seconds of a step on each device
 
     @property
     def batch(self) -> float:

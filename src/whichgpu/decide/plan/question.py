@@ -26,9 +26,9 @@ class RequestedModel:
     hourly: tuple[float, ...] = ()  # requests per second in each hour
     in_spread: float = 0.0
     out_spread: float = 0.0
-    in_histogram: Mapping[float, float] = field(default_factory=dict)  # weight by input tokens
+    in_histogram: Mapping[float, float] = field(default_factory=dict)  # weight by number of input tokens
     out_histogram: Mapping[float, float] = field(default_factory=dict)
-    latency_max: float | None = None  # seconds
+    latency_max: float | None = None  # limit of the end-to-end latency in seconds
     label: str = ""  # Name in the answer if it is not the model's name.
 
     @property
@@ -67,9 +67,9 @@ class PlanQuestion:
     models: tuple[RequestedModel, ...] = ()
     jobs: tuple[RequestedJob, ...] = ()
     owned: tuple[OwnedGpus, ...] = ()
-    quotas: Mapping[str, float] = field(default_factory=dict)  # rented GPUs at most, by name
+    quotas: Mapping[str, float] = field(default_factory=dict)  # most rented GPUs, by name
     filters: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict)  # constraints on offers, as typed
-    horizon: float = MONTH  # hours
+    horizon: float = MONTH  # planning horizon in hours
     headroom: float | None = None
     slices: int | None = None
     levels: int = 4
@@ -77,19 +77,19 @@ class PlanQuestion:
     change_cost: str | None = None
     spot_share: float = 0.5
     tolerance: float = 0.01
-    time_limit: float = 20.0  # seconds
+    time_limit: float = 20.0  # solver time in seconds
     only_owned: bool = False
     simulate: bool = True
     curve: bool = True
     seed: int = 0
     profiles: Path | None = None
-    rate: float | None = None  # requests per second of the profiles
-    sweep: str | None = None  # rate=1/s,2/s… or an objective and its values: the bill at each
+    rate: float | None = None  # requests per second, for plans from profiles
+    sweep: str | None = None  # `rate=1/s,2/s…` or an objective and its values; the cost is computed at each
     roles: bool = False
     policies: bool = False
-    workers: int = 1  # processes of sweeps
+    workers: int = 1  # processes used for sweeps
     ray: str | None = None
-    file: str | None = None  # the plan file it was read from
+    file: str | None = None  # path of the plan file it was read from
 
     @property
     def filter_texts(self) -> dict[str, str]:

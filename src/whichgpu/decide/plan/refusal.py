@@ -118,7 +118,7 @@ class _Findings:
     reasons: list[Message] = field(default_factory=list)
     advice: list[Message] = field(default_factory=list)
     rejected: Counter[str] = field(default_factory=Counter)
-    objectives: dict[str, dict[str, float]] = field(default_factory=dict)  # seconds needed, by model
+    objectives: dict[str, dict[str, float]] = field(default_factory=dict)  # seconds each objective would need, by model
 
 
 def _unserved(formulation: Formulation, buckets: list[int]) -> Refusal:

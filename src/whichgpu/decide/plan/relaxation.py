@@ -35,7 +35,7 @@ class RelaxationTrials:
     question: PlanQuestion
     models: Sequence[ServedModel]
     sources: PlanSources
-    until: float  # on the monotonic clock
+    until: float  # time on the monotonic clock after which no trial starts
 
     def attempt(self, question: PlanQuestion) -> Refusal | bool:
         """Plan another question: return True if answered, False if its simulation misses the objectives, else the refusal."""

@@ -35,7 +35,7 @@ class PlanTrial:
 
     formulation: Formulation
     solution: Solution
-    optimum: float  # cost per hour before kinds of machines were joined
+    optimum: float  # cost per hour before the number of kinds of machines was reduced
     simulated: tuple[SimulatedModel, ...]
     headrooms: Mapping[str, float]  # share of replicas' time kept free, by model
 

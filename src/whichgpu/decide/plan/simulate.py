@@ -59,8 +59,8 @@ class SimulatedModel:
     met: float | None
     holds: bool
     requests: int
-    worst: str = ""  # objective nearest its limit
-    margin: float = 0.0  # of it, as a share of the limit
+    worst: str = ""  # the objective nearest its limit
+    margin: float = 0.0  # distance of that objective from its limit, as a share of the limit
     foresight: bool = False  # The objectives hold only if the router knows output lengths in advance.
 
 

@@ -60,7 +60,7 @@ class Traffic:
 
     buckets: tuple[Bucket, ...]
     hourly: tuple[float, ...]
-    mean: float  # requests per second
+    mean: float  # mean requests per second
     peak_of: str = "rate"  # source of `hourly`: rate, hours, or parts of a trace
     trace: Trace | None = None
 

@@ -23,7 +23,7 @@ class SimulatedAssignment:
     assignment: Assignment
     fleets: Mapping[str, Fleet]
     capacities: Mapping[str, float]
-    times: float  # capacity as a multiple of the load, of the model with the least
+    times: float  # smallest capacity of any model, as a multiple of its load
 
 
 def fleet_for(served: ModelLoad, chosen: Sequence[ReplicaCount], kinds: Sequence[GpuKind]) -> Fleet:

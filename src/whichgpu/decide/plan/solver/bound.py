@@ -27,8 +27,8 @@ class Fees:
     """Shadow prices of limits: of a machine by level, pool and price option (level -1 if committed), and of a quota's GPU."""
 
     options: dict[tuple[int, int, int], float] = field(default_factory=dict)
-    quotas: dict[tuple[int, int], float] = field(default_factory=dict)  # by level and quota
-    spot: dict[int, float] = field(default_factory=dict)  # by level: of a GPU beyond the spot share
+    quotas: dict[tuple[int, int], float] = field(default_factory=dict)  # fee per GPU, by level and quota
+    spot: dict[int, float] = field(default_factory=dict)  # fee per GPU beyond the spot share, by level
 
     def rebate(self, problem: Problem) -> float:
         """Return the value of all that the limits allow per average hour; the bound is reduced by it, since fees are not paid."""

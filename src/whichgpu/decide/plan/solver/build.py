@@ -27,7 +27,7 @@ class ServedModel:
     traffic: Traffic
     objectives: Objectives
     engine: Engine | None = None
-    requested_name: str = ""  # as the user wrote it
+    requested_name: str = ""  # the model as the user wrote it
 
     def runs_on(self, gpu: Gpu) -> bool:
         """Return whether the engine may run on a GPU; unknown counts as yes."""
@@ -52,11 +52,11 @@ class Formulation:
     columns: tuple[Column, ...]
     gpu_pools: tuple[GpuPool, ...]
     models: tuple[ServedModel, ...]
-    first_buckets: tuple[int, ...]  # of each model
+    first_buckets: tuple[int, ...]  # index of each model's first bucket in the problem
     replicas: tuple[tuple[tuple[ReplicaCapacity, ...], ...], ...]  # [models][pools]: all degrees, with those that serve nothing
-    hour_level: np.ndarray  # the level of every hour of the curve
-    late_buckets: tuple[tuple[int, ...], ...]  # by model: buckets served without their objectives
-    rate_factors: tuple[float, ...] = ()  # by model: factor on its rates for headroom beyond the common one
+    hour_level: np.ndarray  # the load level of every hour of the curve
+    late_buckets: tuple[tuple[int, ...], ...]  # by model: buckets served without meeting their objectives
+    rate_factors: tuple[float, ...] = ()  # by model: factor on its rates, for a headroom above the common one
 
     def buckets_of(self, model: int) -> slice:
         """Return the slice of the problem's buckets that belongs to a model."""

@@ -27,10 +27,10 @@ class PriceOption:
     name: str
     price: float
     committed: bool = False
-    limit: float = np.inf  # machines
+    limit: float = np.inf  # most machines at this price
     term: str = "on-demand"
-    billed: float = 0.0  # per machine and hour, as on the provider's bill
-    row: int | None = None  # of the market's offers; None for owned GPUs
+    billed: float = 0.0  # price per machine and hour on the provider's bill
+    row: int | None = None  # index of the offer in the market; None for owned GPUs
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Quota:
 
     name: str
     pools: frozenset[int]
-    limit: float  # GPUs
+    limit: float  # most GPUs
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +57,8 @@ class Job:
     """Work with a deadline beside serving; `divisible` if it can be split over pools and hours."""
 
     name: str
-    hours: Floats  # of machines, [pools]; inf if the job cannot run there
-    wall: Floats  # elapsed, [pools]
+    hours: Floats  # machine hours on each pool, [pools]; inf if the job cannot run there
+    wall: Floats  # elapsed hours on each pool, [pools]
     window: float  # hours until the deadline
     divisible: bool = False
 
@@ -84,7 +84,7 @@ class Problem:
     pools: tuple[Pool, ...]
     columns: tuple[str, ...]
     pool_of: Ints
-    uses: Ints  # GPUs of one replica
+    uses: Ints  # GPUs that one replica of each column takes
     rates: Floats
     demand: Floats
     hours: Floats
@@ -92,10 +92,10 @@ class Problem:
     slices: int | None = None
     quotas: tuple[Quota, ...] = ()
     jobs: tuple[Job, ...] = ()
-    horizon: float = 730.0  # hours
-    budget: float | None = None  # per average hour
+    horizon: float = 730.0  # planning horizon in hours
+    budget: float | None = None  # most cost per average hour
     current: CurrentFleet | None = None
-    spot_share: float = 1.0  # of rented GPUs, at most
+    spot_share: float = 1.0  # largest share of rented GPUs that may be spot
     buckets: tuple[str, ...] = ()
 
     @property
@@ -157,11 +157,11 @@ class Solution:
     bound: float
     counts: Ints  # [levels, columns]
     shares: Floats  # [levels, columns, buckets]
-    machines: dict[tuple[int, int, int], int]  # by level, pool and price option
-    jobs: tuple[tuple[tuple[int, float], ...], ...]  # of each job: pools and the share of it done there
+    machines: dict[tuple[int, int, int], int]  # number of machines by level, pool and price option
+    jobs: tuple[tuple[tuple[int, float], ...], ...]  # for each job: pools and the share of it done on each
     program_columns: int  # columns in the mixed-integer program
     seconds: float
-    change: float = 0.0  # part of the cost that weighs changes of the current fleet, and is not paid
+    change: float = 0.0  # part of `cost` that penalises changes of the current fleet and is not paid
 
     @property
     def bill(self) -> float:

@@ -13,7 +13,7 @@ MAX_POOLS = 400  # Pools are compared pairwise up to this number.
 
 
 def undominated(problem: Problem) -> Bools:
-    """Return a mask of columns that no whole number of another's replicas dominates: as fast for every bucket, no dearer.
+    """Return a mask of columns that no whole number of another's replicas dominates: as fast for every bucket at no higher cost.
 
     Only columns that fill a machine of a pool without limits are compared, at both the rented and the committed price.
     """
@@ -96,7 +96,7 @@ def dominated_pools(problem: Problem) -> Bools:
 
 
 def _no_dearer(here: Pool, there: Pool) -> bool:
-    """Return whether, for every price option of `there`, `here` has one no dearer per GPU, with no more commitment or spot."""
+    """Return if each price option of `there` has one in `here` at no higher price per GPU, committed or spot only if it is."""
     if there.size % here.size:
         return False
     times = there.size // here.size
