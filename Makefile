@@ -27,7 +27,7 @@ browser: environment
 	@"$(ROOT)tools/chromium"
 
 # What is asked of the whole tool from outside, and all the rest: two halves that take about as long.
-OUTSIDE := tests/browser tests/docs tests/live tests/release tests/surface
+OUTSIDE := tests/browser tests/docs tests/release tests/surface
 
 tests-outside: environment browser
 	@cd "$(ROOT)" && "$(BIN)/python" -m pytest -m "not long" $(OUTSIDE)

@@ -151,7 +151,7 @@ def test_a_default_engine_is_never_refused(catalog: Catalog) -> None:
     for gpu in catalog.gpus:
         for task in ("train", "serve", "decode"):
             checked(catalog, task, "llama-3.2-1b", None, gpu.id)
-    assert "assumed" in checked(catalog, "decode", "llama-3.2-1b", None, "apple-m2")[0]
+    assert "default" in checked(catalog, "decode", "llama-3.2-1b", None, "apple-m2")[0]
 
 
 def test_the_cost_of_int8_bert_is_known_with_its_source(catalog: Catalog) -> None:

@@ -161,7 +161,7 @@ def test_a_model_that_leaves_no_room_still_has_an_answer() -> None:
     answer = document("estimate", "serve", "llama-3.1-70b", "--gpu", "h100-sxm", "--rate", "1/s")
     assert answer["fits"] == "no"
     assert "serving" not in answer
-    assert any("no room" in warning for warning in answer["warnings"])
+    assert any("no memory left" in warning for warning in answer["warnings"])
 
 
 def test_the_best_layout_under_a_load_bears_it() -> None:
@@ -190,7 +190,7 @@ def test_a_trace_whose_prompts_begin_alike_says_how_much_was_found(tmp_path: Pat
     (tmp_path / "alike.jsonl").write_text("\n".join(lines) + "\n")
     words = ("estimate", "serve", "llama-3.1-8b", "--gpu", "l40s", "--trace", str(tmp_path / "alike.jsonl"))
     found = call(*words)
-    assert "75% of the prompts' tokens were hit the prefix cache" in found.err
+    assert "75% of the input tokens hit the prefix cache" in found.err
     assert "hit the prefix cache" not in call(*words, "--no-prefix-caching").err
     serving = document(*words)["serving"]
     assert (

@@ -1,1 +1,1 @@
-"""The public verbs: `verb(request, context) -> answer`. Wiring only; every surface calls the same functions."""
+"""The public verbs, `verb(request, context) -> answer`; they connect the other packages, and every surface calls them."""

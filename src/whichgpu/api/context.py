@@ -1,4 +1,4 @@
-"""Context of a request: the catalog, the day and a progress callback."""
+"""Context of a call of a verb: the catalog, the day and a progress callback."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class Context:
     as_of: date | None = None
     today: date = field(default_factory=date.today)
     spell: Callable[[str], str] = str
-    progress: Callable[[str, float], None] | None = None  # stage and share done
+    progress: Callable[[str, float], None] | None = None  # called with the stage and the share of it done
     lookups: LookupCache | None = None  # Lookups shared by several requests.
     wants_remedies: bool = True  # Whether `fit` computes remedies for GPUs the request does not name.
 
     def lookups_for(self, own_measurements: bool) -> LookupCache:
-        """Return the cache of models and GPUs; `own_measurements` says whether the user's records count."""
-        from whichgpu.api.lookup_cache import lookup_cache  # facts do without it
+        """Return the cache of models and GPUs; `own_measurements` says whether the user's own measurements correct it."""
+        from whichgpu.api.lookup_cache import lookup_cache  # This import is deferred, since verbs about facts do without it.
 
         if self.lookups is not None and self.lookups.own == own_measurements:
             return self.lookups

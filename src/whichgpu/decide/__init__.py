@@ -1,1 +1,1 @@
-"""Candidates of a question, their cost, the best of them, and why."""
+"""The decision: enumerate candidates for a question, compute their cost, choose the best, and explain the choice."""

@@ -1,4 +1,4 @@
-"""A candidate as it is shown: a configuration on an offer, with its times, memory and money as figures."""
+"""A candidate as displayed: a configuration on an offer, with times, memory and cost as figures with ranges."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class TermLine:
 
 
 def term_lines(one: Candidate, market: Market) -> tuple[TermLine, ...]:
-    """Return every term on which the candidate's machine is offered in its region, cheapest hour first."""
+    """Return every term on which the candidate's machine is offered in its region, cheapest price per hour first."""
     table = market.table.select_rows(market.rows)
     names = {"provider": one.provider, "instance": one.instance, "region": one.region}
     same = np.all([table.matches(column, (name,)) for column, name in names.items()], axis=0)
@@ -123,7 +123,7 @@ def term_lines(one: Candidate, market: Market) -> tuple[TermLine, ...]:
 
 
 def build_candidate(at: int, candidates: Candidates, question: EvaluatedQuestion) -> Candidate:
-    """Return the candidate at an index as it is shown; reasons and purchase are added later."""
+    """Return the displayable candidate at an index of the arrays; reasons and purchase price are added later."""
     request, work, market = question.request, question.work, question.selection.market
     workload, currency = request.workload, question.selection.constraints.currency
     group, one = group_at(at, candidates, question)
@@ -165,7 +165,7 @@ def group_at(at: int, candidates: Candidates, question: EvaluatedQuestion) -> tu
 
 
 def _whole(count: float) -> int | float:
-    """A number of GPUs: whole, or the share of one.
+    """Return a number of GPUs as an int if whole, else as a fraction rounded to four digits.
 
     >>> _whole(8.0), _whole(0.125)
     (8, 0.125)
@@ -174,7 +174,7 @@ def _whole(count: float) -> int | float:
 
 
 def _latency(one: Configuration, evidence: TimeRange, seconds: float, which: int) -> Figure:
-    """A latency with its range; under load, slower steps meet a longer queue, and none is faster than physics allows."""
+    """Return a latency in seconds with its 90% range; the high end includes the longer queue that slower steps cause."""
     plain = evidence.seconds(seconds)
     if one.simulation is None:
         return plain
@@ -184,15 +184,15 @@ def _latency(one: Configuration, evidence: TimeRange, seconds: float, which: int
 
 
 def _capacity(one: Configuration, copies: int, evidence: TimeRange) -> Figure | None:
-    """Requests a second of all replicas that keep their objectives."""
+    """Return the request rate per second that all replicas together sustain within their objectives; None if unknown."""
     each = one.max_rate or one.capacity
     return None if each is None else evidence.rate(each * copies, "requests/s")
 
 
 def _throughput(workload: Workload, one: Configuration, copies: int, evidence: TimeRange, generates: bool) -> Figure:
-    """Work a second of all replicas: what the load of a service asks for, as `estimate` gives it; else all they can do.
+    """Return the throughput of all replicas per second: the load of a generating service if it has one, else the maximum.
 
-    Its low end is less than is asked for if slower steps could not sustain the load.
+    The low end is below the load if replicas with slower steps could not sustain it.
     """
     if not generates or workload.rate is None or one.capacity is None:
         return evidence.rate(one.rate * copies, one.unit)
@@ -212,12 +212,12 @@ def _run_time(candidates: Candidates, at: int, evidence: TimeRange, work: Work) 
 
 
 def _costs(candidates: Candidates, at: int, evidence: TimeRange, work: Work, currency: str) -> dict[str, Any]:
-    """The fields of a candidate that are money."""
+    """Return the candidate's money fields: cost of the run, its parts, and cost per hour, month, token or sample, and epoch."""
     run = candidates.run_cost
     total = float(run.cost[at])
     service = work.hours is not None  # A service costs the same however fast its GPUs are.
     low, high = 1.0, 1.0
-    if not service and total > 0:  # as billed at either end of the time's range
+    if not service and total > 0:  # The range of the cost is what would be billed at either end of the time's range.
         low, high = (candidates.stretched(at, (evidence.low, evidence.high)).cost / total).tolist()
     lines = {name: float(getattr(run, name)[at]) for name in ("machine", "host", "disk", "egress")}
     per_hour = float(candidates.per_hour[at])
@@ -239,7 +239,7 @@ def _costs(candidates: Candidates, at: int, evidence: TimeRange, work: Work, cur
 
 
 def money(value: float, currency: str) -> Money:
-    """Return a computed amount, rounded to six digits."""
+    """Return an amount rounded to six significant digits, in a currency."""
     return Money(_decimal(value), currency)
 
 

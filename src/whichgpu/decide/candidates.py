@@ -1,4 +1,4 @@
-"""Every offer with the best configuration of its GPUs: hours, money, and the limits it misses. Arrays throughout."""
+"""Every offer joined with the best configuration of its GPUs, as arrays: hours, cost, and the limits each candidate misses."""
 
 from __future__ import annotations
 
@@ -29,36 +29,36 @@ MAX_REPLICAS = 64.0  # A larger service needs a plan, not a recommendation.
 class Candidates:
     """One entry per offer and group that can do the work; `missed` says which limits each entry misses."""
 
-    configurations: tuple[Configuration | None, ...]  # by group
+    configurations: tuple[Configuration | None, ...]  # one per group of GPUs
     group: Ints
     offer: Ints
-    copies: Floats  # replicas of the group
-    gpus: Floats  # of all replicas
-    work_hours: Floats  # without starts, checkpoints and reruns
+    copies: Floats  # number of replicas, each on one group of GPUs
+    gpus: Floats  # number of GPUs of all replicas
+    work_hours: Floats  # hours of work, without starts, checkpoints and reruns
     run_cost: RunCost
-    pace: Floats  # hours of a run; seconds of an answer of a service
-    per_hour: Floats  # money
-    per_unit: Floats  # money of a token or sample, without starts and the like
+    pace: Floats  # hours of a run, or seconds per answer of a service
+    per_hour: Floats  # cost per hour
+    per_unit: Floats  # cost per token or sample, without starts, checkpoints and reruns
     missed: dict[str, Bools]
     rejected: Counter[str]
     considered: int
     terms: OfferTerms
     run_settings: RunSettings
-    spent: Floats  # what a budget limits: money of the run, an hour or a month; the price of all cards if they are bought
+    spent: Floats  # amount compared with the budget: cost of the run, per hour or per month, or the price of all cards to buy
 
     def stretched(self, at: int, factors: Sequence[float]) -> RunCost:
-        """Return the run of one candidate, as billed, if its work takes these times as long."""
+        """Return the cost of one candidate's run if its work took each of these factors as long, as billed."""
         rows = np.full(len(factors), at)
         work = self.work_hours[rows] * np.array(factors)
         return run_cost(work, self.terms.at(rows, self.terms.machines[rows]), self.run_settings, interruptible=True)
 
     @property
     def passing(self) -> Bools:
-        """The candidates that miss no limit."""
+        """Return a mask of the candidates that miss no limit."""
         return ~np.any(list(self.missed.values()), axis=0) if self.missed else np.ones(len(self.group), dtype=bool)
 
     def score(self, rank: Rank) -> Floats:
-        """Return scores, smaller is better; monotone in cost and time, so that nothing dominated ever comes first."""
+        """Return a score per candidate, smaller is better, infinite if a limit is missed; it increases with cost and time."""
         with np.errstate(divide="ignore"):
             cost, hours = np.log(np.maximum(self.run_cost.cost, 1e-12)), np.log(np.maximum(self.pace, 1e-12))
         scores = {
@@ -70,7 +70,7 @@ class Candidates:
         return np.where(self.passing, scores[rank], np.inf)
 
     def order(self, rank: Rank, market: Market) -> Ints:
-        """Return the candidates that pass, best first; ties go to the cheaper, the faster, the nearer, the latest observed."""
+        """Return indices of passing candidates, best first; ties go to lower cost, less time, shorter round trip, newer price."""
         observed = -market.table.days[1][market.rows][self.offer].astype(float)
         trip = np.nan_to_num(market.round_trip[self.offer], nan=1e9)
         score = np.round(self.score(rank), 9)
@@ -81,7 +81,7 @@ class Candidates:
         return order[np.isfinite(score[order])]
 
     def configuration_at(self, at: int) -> Configuration:
-        """Return the configuration of a candidate."""
+        """Return the configuration of the candidate at an index."""
         one = self.configurations[int(self.group[at])]
         assert one is not None
         return one
@@ -91,7 +91,7 @@ def join_candidates(
     workload: Workload, work: Work, constraints: Constraints, market: Market, groups: Groups, results: Sequence[GroupResult],
     offer_terms: OfferTerms,
 ) -> Candidates:  # fmt: skip
-    """Join offers with the results of their groups, and compute the cost of the run on each."""
+    """Return all candidates: each offer with its group's configuration, and the cost of the run on it."""
     rejected = market.rejected.copy()
     if groups.left:
         rejected["gpus-in-all"] += groups.left
@@ -113,7 +113,7 @@ def join_candidates(
     run = run_cost(hours, terms, constraints.run_settings, interruptible=not serving)
     per_hour = (terms.price + terms.host) * machines
     done = rate
-    if serving and workload.rate is not None:  # A service does what is asked of it, not all it could.
+    if serving and workload.rate is not None:  # A service delivers the throughput of its load, not the maximum.
         done = np.full(len(group), workload.rate * (float(workload.seq_out or 1) if work.unit == "tokens" else 1.0))
     spent = _spent(constraints, groups, group, run, per_hour, gpus)
     missed = _missed(constraints, market, run, spent, gpus, offer, serving, terms.years)
@@ -134,20 +134,20 @@ def join_candidates(
 
 
 def _by_group(configurations: Sequence[Configuration | None], group: Ints, value_of: Callable[[Configuration], float]) -> Floats:
-    """A value of each candidate's configuration."""
+    """Return, for each candidate, a value computed from its group's configuration; 1 if the group has none."""
     values: Floats = np.array([value_of(one) if one else 1.0 for one in configurations] or [1.0], dtype=float)[group]
     return values
 
 
 def _replicas(workload: Workload, one: Configuration) -> float:
-    """Replicas that a request rate needs; one without a rate."""
+    """Return the number of replicas needed to sustain the workload's request rate; 1 without a rate."""
     if workload.rate is None or not one.capacity:
         return 1.0
     return float(max(one.min_replicas, np.ceil(workload.rate / one.capacity)))
 
 
 def _answer_seconds(workload: Workload, one: Configuration) -> float:
-    """Seconds from a request to the end of its answer; those of one forward pass if no tokens are generated."""
+    """Return the seconds from an inference request to the end of its answer; of one forward pass if no tokens are generated."""
     if one.kind != "generate":
         return one.seconds
     ttft, tpot = expected_latency(workload, one)
@@ -155,7 +155,7 @@ def _answer_seconds(workload: Workload, one: Configuration) -> float:
 
 
 def _spent(constraints: Constraints, groups: Groups, group: Ints, run: RunCost, per_hour: Floats, gpus: Floats) -> Floats:
-    """What a budget limits."""
+    """Return the amount that is compared with the budget: cost per hour or month, of the run, or of the cards to buy."""
     if constraints.budget_per is not None:
         return per_hour * (MONTH_HOURS if constraints.budget_per == "month" else 1.0)
     if not constraints.cards:
@@ -166,7 +166,7 @@ def _spent(constraints: Constraints, groups: Groups, group: Ints, run: RunCost, 
 def _missed(
     constraints: Constraints, market: Market, run: RunCost, spent: Floats, gpus: Floats, offer: Ints, serving: bool, years: Floats
 ) -> dict[str, Bools]:
-    """The limits each candidate misses."""
+    """Return, by name of each limit, a mask of the candidates that miss it."""
     missed: dict[str, Bools] = {"never-done": ~np.isfinite(run.hours)}
     enough_hours = np.where(np.isfinite(run.break_even), run.break_even, years * 8760.0)
     missed["commitment"] = (years > 0) & ~(run.hours >= enough_hours)
@@ -182,7 +182,7 @@ def _missed(
 
 
 def _more_than_owned(constraints: Constraints, market: Market, offer: Ints, gpus: Floats) -> Bools:
-    """Candidates on owned machines with more GPUs than the user has."""
+    """Return a mask of the candidates on owned machines that use more GPUs than the user owns."""
     owned: Counter[str] = Counter()
     for one in constraints.owned:
         owned[one.gpu] += one.gpus
@@ -193,9 +193,9 @@ def _more_than_owned(constraints: Constraints, market: Market, offer: Ints, gpus
 
 
 def pareto(candidates: Candidates, order: Ints) -> list[int]:
-    """Return those of an order that nothing beats in both cost and time, cheapest first, up to the fastest.
+    """Return the candidates of `order` that no other beats in both cost and time, from the cheapest to the fastest.
 
-    Each group of GPUs appears once: a term that costs more only to be interrupted less is no alternative.
+    Each group of GPUs appears once, so that terms of one machine are not listed as alternatives to each other.
     """
     cost, hours = candidates.run_cost.cost, candidates.pace
     best, front = np.inf, []

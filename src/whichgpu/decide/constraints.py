@@ -1,4 +1,4 @@
-"""Constraints of a recommendation, as ids and numbers, and the order of its candidates."""
+"""Constraints of a recommendation, resolved to ids and numbers, and the default ranking of its candidates."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from whichgpu.price.run import RunSettings
 
 Rank = Literal["cost", "time", "value", "balanced"]
 RANKS: tuple[Rank, ...] = ("cost", "time", "value", "balanced")
-MAX_GPUS = 8.0  # of one replica by default (assumed)
-TIME_WEIGHT = 0.5  # balanced: half the time is worth 1.41 times the cost (assumed)
+MAX_GPUS = 8.0  # One replica has at most this many GPUs by default (assumed).
+TIME_WEIGHT = 0.5  # Weight of log time against log cost: halving the time justifies 1.41 times the cost (assumed).
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Constraints:
 
     day: date
     gpu_ids: frozenset[str] | None = None
-    machines: frozenset[tuple[str, str]] | None = None  # provider and instance
+    machines: frozenset[tuple[str, str]] | None = None  # pairs of provider and instance
     providers: tuple[str, ...] = ()
     excluded_providers: tuple[str, ...] = ()
     regions: frozenset[tuple[str, str]] | None = None
@@ -39,26 +39,26 @@ class Constraints:
     needs: tuple[str, ...] = ()
     gpus: tuple[float, float] | None = None
     min_memory: int | None = None
-    max_latency: float | None = None  # seconds
+    max_latency: float | None = None  # round trip in seconds
     budget: Money | None = None
-    budget_per: str | None = None  # hour or month; None: in total
-    deadline: float | None = None  # seconds
+    budget_per: str | None = None  # hour or month; None if the budget is for the whole run
+    deadline: float | None = None  # seconds from the start of the run
     rank: Rank | None = None
     currency: str = "USD"
     owned: tuple[Owned, ...] = ()
     run_settings: RunSettings = field(default_factory=RunSettings)
-    duration: float | None = None  # seconds of a service
-    slices: bool = False  # whether parts of a GPU are considered
-    max_age: float | None = None  # seconds since a price was observed
-    cards: Mapping[str, float] = field(default_factory=dict)  # price of one card by GPU, if they are bought
+    duration: float | None = None  # seconds that a service runs
+    slices: bool = False  # whether slices of a GPU are considered
+    max_age: float | None = None  # most seconds since a price was observed
+    cards: Mapping[str, float] = field(default_factory=dict)  # price of one card to buy, by GPU
 
     @property
     def span(self) -> tuple[float, float]:
-        """Fewest and most GPUs of a candidate."""
+        """Return the fewest and the most GPUs of a candidate."""
         return self.gpus or (0.0, MAX_GPUS)
 
     def order(self, serving: bool) -> Rank:
-        """Return the order of candidates; by cost if a rate or a deadline says which speed suffices."""
+        """Return the ranking to use; by cost if a request rate or a deadline already states the speed needed."""
         if self.rank:
             return self.rank
         return "cost" if serving or self.deadline is not None else "balanced"

@@ -1,4 +1,4 @@
-"""Whether frameworks had a stable build for a GPU's vendor by a day."""
+"""Whether deep-learning frameworks had a stable build for a GPU's vendor on a day."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ALWAYS = "nvidia"  # Every framework supported CUDA first.
 
 
 def runs_frameworks(gpu: Gpu, day: date) -> bool:
-    """Return whether official builds of a framework ran on a GPU by a day.
+    """Return whether some framework had an official build for a GPU on a day.
 
     NVIDIA had them from the start; PyTorch came to ROCm with 1.8 (2021-03-04), to Metal with 1.12 (2022-05-18, announced),
     to Intel's GPUs with 2.5 (2024-10-25, announced).

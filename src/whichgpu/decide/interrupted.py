@@ -1,9 +1,9 @@
-"""Cost of keeping the objectives with machines that may be interrupted: on demand, spot with on-demand fallback, mixed, spot.
+"""Cost of meeting objectives with machines that may be interrupted: on demand, spot with on-demand fallback, mixed, spot alone.
 
 Each policy is simulated until about ten interruptions; if the objectives fail, it gets one machine more, until they hold. If that
-would take too many requests, machines live so many times faster (`pace`), which leaves the share of time that any number of them
-serves unchanged. The cost is the mean over a long time, from how often and how long each state lasts. Interruptions and start-up
-times are those of training runs (`price.run`) unless given.
+would take too many inference requests, interruptions and starts are sped up by a factor (`pace`), which keeps the share of time
+with any number of machines serving. The cost is the mean over a long time, from how often and how long each state lasts. Rates
+of interruption and start-up times are those of training runs (`price.run`) unless given.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from whichgpu.price.run_settings import run_default
 Policy = Literal["on-demand", "spot-with-fallback", "mixed", "spot"]
 POLICIES: tuple[Policy, ...] = get_args(Policy)
 DEFAULT_INTERRUPTIONS = Interruptions(rate=INTERRUPTIONS, notice=run_default("notice"), warm_up=STARTUP)
-SIMULATED_INTERRUPTIONS = 10  # wanted in one simulation (assumed)
-MAX_REQUESTS = 50_000  # simulated
-MIN_STARTUP = 60.0  # seconds: a faster pace never makes a start shorter, since answers take seconds
-MAX_EXTRA_MACHINES = 6  # beyond the plan
+SIMULATED_INTERRUPTIONS = 10  # Interruptions that one simulation should contain (assumed).
+MAX_REQUESTS = 50_000  # Most inference requests in one simulation (assumed).
+MIN_STARTUP = 60.0  # Seconds to which `pace` may shorten a start at most, since answers take seconds.
+MAX_EXTRA_MACHINES = 6  # Most machines that a policy may add to the plan (assumed).
 HOUR = 3600.0  # seconds
 UNPRICED = Money(Decimal(0), "USD")
 
@@ -95,7 +95,7 @@ def cost_of_policies(
     fleet: Fleet, load: Load, goals: Objectives, rates: Mapping[str, Rates], interruptions: Interruptions = DEFAULT_INTERRUPTIONS,
     policies: Sequence[Policy] = POLICIES, sweep: Callable[..., list[PolicyCost]] = run_sweep,
 ) -> PoliciesAnswer:  # fmt: skip
-    """Return what each policy costs; `rates` by the name of a pool."""
+    """Return the cost of each policy; `rates` are prices of machines by the name of their pool."""
     _check(fleet, rates, policies)
     on_spot = all(rates[pool.name].spot is not None for pool in fleet.pools)
     offered = [policy for policy in policies if policy == "on-demand" or on_spot]
@@ -129,14 +129,14 @@ def _check(fleet: Fleet, rates: Mapping[str, Rates], policies: Sequence[Policy])
 
 
 def fleet_under(policy: Policy, fleet: Fleet, interruptions: Interruptions) -> Fleet:
-    """Return the fleet with as many replicas on spot as the policy has: all, none, or every other one."""
+    """Return the fleet with all, none or half of each pool's replicas on spot, by policy."""
     share = {"on-demand": 0.0, "mixed": 0.5}.get(policy, 1.0)
     pools = tuple(replace(pool, spot=int(share * pool.replicas)) for pool in fleet.pools)
     return replace(fleet, pools=pools, interruptions=replace(interruptions, fallback=policy != "spot"))
 
 
 def simulate_policy(case: PolicyCase, seed: int) -> PolicyCost:
-    """Simulate a policy, adding replicas to the busiest pool until the objectives hold; the cost is added later."""
+    """Simulate a policy, adding replicas to the busiest pool until the objectives hold; return the outcome, not yet priced."""
     fleet, extra = replace(case.fleet, seed=seed), 0
     while True:
         own = fleet_under(case.policy, fleet, case.interruptions)
@@ -157,12 +157,12 @@ def simulate_policy(case: PolicyCase, seed: int) -> PolicyCost:
 
 
 def faster(one: Interruptions, pace: float) -> Interruptions:
-    """Return interruptions of machines that live so many times faster; the notice keeps its length, as answers do."""
+    """Return interruptions and starts sped up by `pace`; the notice keeps its length in seconds, as answers do."""
     return replace(one, rate=one.rate * pace, warm_up=one.warm_up / pace, outage=one.outage / pace)
 
 
 def _long_enough(load: Load, fleet: Fleet) -> tuple[Load, float]:
-    """A load with enough requests for the interruptions wanted, or the most that are simulated and the pace they need."""
+    """Return a load long enough for `SIMULATED_INTERRUPTIONS`, or as long as allowed, and the pace that makes up for the rest."""
     spot, interruptions = sum(pool.spot for pool in fleet.pools), fleet.interruptions
     hours = SIMULATED_INTERRUPTIONS / (interruptions.rate * spot) if spot and interruptions.rate > 0 else 0.0
     needed = hours * HOUR * load.rate
@@ -172,17 +172,17 @@ def _long_enough(load: Load, fleet: Fleet) -> tuple[Load, float]:
 
 
 def _with_one_more(fleet: Fleet, outcome: FleetOutcome) -> Fleet:
-    """The fleet with one more replica in its busiest pool."""
+    """Return the fleet with one more replica in its busiest pool."""
     busiest = max(range(len(fleet.pools)), key=lambda at: outcome.pools[at].utilisation)
     pools = tuple(replace(pool, replicas=pool.replicas + (at == busiest)) for at, pool in enumerate(fleet.pools))
     return replace(fleet, pools=pools)
 
 
 def machines_per_spot_replica(interruptions: Interruptions) -> tuple[float, float]:
-    """Return the mean number of spot and of on-demand machines that are paid for one replica on spot.
+    """Return the mean number of spot and of on-demand machines paid for per replica that runs on spot.
 
-    A cycle is the time until an interruption, its notice, the outage, and the next start. With an hour until then, half a
-    minute's notice, an hour's outage and ten minutes' start it is 130.5 minutes; each machine is paid for 70.5 of them:
+    A cycle is the time until an interruption, its notice, the outage, and the next start. With an hour until it, half a
+    minute's notice, an hour's outage and ten minutes' start, a cycle is 130.5 minutes; each machine is paid for 70.5 of them:
 
     >>> [round(one, 4) for one in machines_per_spot_replica(Interruptions(rate=1.0, notice=30.0, warm_up=600.0, outage=3600.0))]
     [0.5402, 0.5402]
@@ -195,7 +195,7 @@ def machines_per_spot_replica(interruptions: Interruptions) -> tuple[float, floa
 
 
 def _with_cost(one: PolicyCost, rates: Mapping[str, Rates], interruptions: Interruptions) -> PolicyCost:
-    """The policy with its mean cost per hour, and the share of machine hours on spot."""
+    """Return the policy with its mean cost per hour and the share of machine hours on spot."""
     spot, on_demand = machines_per_spot_replica(replace(interruptions, fallback=one.policy != "spot"))
     total = Decimal(0)
     for name, copies in one.copies.items():

@@ -1,4 +1,4 @@
-"""The offers of a day as arrays: prices in one currency, and the billing terms of each."""
+"""The offers of a day as arrays: prices per hour in one currency, and billing terms."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from whichgpu.price.billing import billing_on, billing_prefixes, extras
 from whichgpu.price.run import OfferTerms, committed_years
 from whichgpu.price.table import WORDS, Floats, Ints, PriceTable, rows_on_day
 
-HOST_VCPUS, HOST_GIB = 8.0, 30.0  # of the host added to each GPU that is priced alone: n1-standard-8
+HOST_VCPUS, HOST_GIB = 8.0, 30.0  # A GPU priced alone gets a host of this size (n1-standard-8).
 DAY = 86400.0  # seconds
-# Oldest price accepted by default, in days (assumed). Spot and marketplace prices change daily: older ones count only if a term
-# or provider is named. All others count beyond their limit only if their GPU, machine or provider is named.
+# Oldest price accepted by default, in days (assumed). Older spot and marketplace prices, which change daily, count only if the
+# user names a term or provider; other older prices only if the user names their GPU, machine or provider.
 MOVING_DAYS, LASTING_DAYS = 365, 400
 MARKETPLACE = "marketplace"
 Bools = NDArray[np.bool_]
-RoundTrips = Mapping[tuple[str, str], float]  # seconds, by provider and region
-# Prices of a day with derived discounts, the steps of sustained-use discounts, and which steps each row has (-1: none).
+RoundTrips = Mapping[tuple[str, str], float]  # round trip in seconds, by provider and region
+# A day's price table with derived discounts, the step lists of sustained-use discounts, and each row's index into these or -1.
 PricesOfDay = tuple[PriceTable, tuple[tuple[float, ...], ...], Ints]
 _PRICES_OF_DAY = LruCache[tuple[PricesOfDay, PriceTable, Sequence[Discount]]](4)
 
@@ -42,18 +42,18 @@ class Market:
     """Offers that meet the constraints; `rejected` counts the others by the first constraint each fails."""
 
     table: PriceTable  # prices valid on the day, derived discounts included
-    rows: Ints  # of the table: the offers left
-    price: Floats  # of each offer left, per hour, in the currency asked for
+    rows: Ints  # rows of the table with the remaining offers
+    price: Floats  # price per hour of each remaining offer, in the user's currency
     rejected: Counter[str]
-    steps: tuple[tuple[float, ...], ...]  # of sustained-use discounts
-    step_of: Ints  # index into `steps` of each offer left; -1 without
-    round_trip: Floats  # seconds
+    steps: tuple[tuple[float, ...], ...]  # price shares of each sustained-use discount, by part of the month
+    step_of: Ints  # index into `steps` for each remaining offer; -1 without a discount
+    round_trip: Floats  # seconds to the region of each remaining offer
     day: date
-    rate: float  # of the currency asked for, per US dollar
+    rate: float  # units of the user's currency per US dollar
 
     @property
     def terms(self) -> NDArray[np.str_]:
-        """The term of each offer left."""
+        """Return the term (on-demand, spot, ...) of each remaining offer."""
         column, words = self.table.column("term")[self.rows], self.table.words
         if not len(column):
             return np.array([], dtype=str)
@@ -65,9 +65,9 @@ def market(
     table: PriceTable, catalog: Catalog, constraints: Constraints, exchanger: Exchanger, trips: RoundTrips | None = None,
     discounts: Mapping[str, float] | None = None, engine: Engine | None = None,
 ) -> Market:  # fmt: skip
-    """Return the offers of the day that meet the constraints and whose GPUs the `engine` runs on.
+    """Return the offers of a day that meet the constraints and whose GPUs the `engine` supports.
 
-    `discounts` are the user's own shares off list prices, by provider.
+    `discounts` are the user's own discounts by provider, as shares of the list price.
     """
     of_day, steps, step_of = _prices_of_day(table, catalog.discounts, constraints.day)
     seconds = _round_trips(of_day, trips)
@@ -87,7 +87,7 @@ def market(
 
 
 def _round_trips(table: PriceTable, trips: RoundTrips | None) -> Floats:
-    """Seconds to the region of each row; nan if unknown."""
+    """Return the round-trip seconds to the region of each row; nan if unknown."""
     if trips is None:
         return np.full(len(table), np.nan)
     size = len(table.words)
@@ -98,7 +98,7 @@ def _round_trips(table: PriceTable, trips: RoundTrips | None) -> Floats:
 
 
 def _exchange_rates(table: PriceTable, exchanger: Exchanger, target: str) -> Floats:
-    """The target's units for one unit of each currency, by word of the table; nan without an exchange rate."""
+    """Return units of `target` per unit of each currency, indexed by the table's words; nan without an exchange rate."""
     rates = np.full(len(table.words), np.nan)
     for code in np.unique(table.column("currency")).tolist():
         if exchanger.can_convert(table.words[code], target):
@@ -109,7 +109,7 @@ def _exchange_rates(table: PriceTable, exchanger: Exchanger, target: str) -> Flo
 def _passing(
     table: PriceTable, catalog: Catalog, constraints: Constraints, trips: Floats, engine: Engine | None, rates: Floats
 ) -> tuple[Bools, Counter[str]]:
-    """Which offers pass every constraint, and how many each constraint removes in its turn."""
+    """Return a mask of offers that meet every constraint, and how many offers each constraint removes, applied in turn."""
     passing = np.ones(len(table), dtype=bool)
     rejected: Counter[str] = Counter()
     for name, test in _tests(table, catalog, constraints, trips, engine, rates):
@@ -122,7 +122,7 @@ def _passing(
 def _tests(
     table: PriceTable, catalog: Catalog, constraints: Constraints, trips: Floats, engine: Engine | None, rates: Floats
 ) -> Iterator[tuple[str, Bools]]:
-    """Yield each constraint's name and the offers that meet it, in the order in which rejections are counted."""
+    """Yield each constraint's name with a mask of the offers that meet it, in the order in which rejections are counted."""
     words, providers = table.words, table.column("provider").tolist()
     gpus = {code: catalog.gpu_by_id.get(words[code]) for code in np.unique(table.column("gpu")).tolist()}
 
@@ -149,7 +149,7 @@ def _tests(
         yield "needs", by_gpu(lambda gpu: set(constraints.needs) <= set(gpu.supports))
     if constraints.min_memory:
         yield "min-memory", by_gpu(lambda gpu: gpu.memory_marketed_bytes >= (constraints.min_memory or 0))
-    own = table.matches("provider", ("owned",))  # The user's own machines pass filters of provider, place and term.
+    own = table.matches("provider", ("owned",))  # The user's own machines pass the filters of provider, place and term.
     if constraints.providers:
         yield "provider", table.matches("provider", constraints.providers) | own
     if constraints.excluded_providers:
@@ -165,7 +165,7 @@ def _tests(
 
 
 def _fresh(table: PriceTable, catalog: Catalog, constraints: Constraints) -> Bools:
-    """Prices observed recently enough."""
+    """Return a mask of the prices that were observed recently enough."""
     today = constraints.day.toordinal()
     age = today - np.minimum(table.days[1], today)
     if constraints.max_age is not None:
@@ -180,14 +180,14 @@ def _fresh(table: PriceTable, catalog: Catalog, constraints: Constraints) -> Boo
 
 
 def _prices_of_day(table: PriceTable, rules: Sequence[Discount], day: date) -> PricesOfDay:
-    """Return the prices valid on a day with derived discounts; cached together with the table and rules its key identifies."""
+    """Return a day's prices with derived discounts, from a cache keyed by the identities of table and rules and by the day."""
     key = id(table), id(rules), day
     return _PRICES_OF_DAY.get(key, lambda: (_with_rules(table.select_rows(rows_on_day(table, day)), rules, day), table, rules))[0]
 
 
 def _with_rules(table: PriceTable, rules: Sequence[Discount], day: date) -> PricesOfDay:
-    """Add the prices that published discounts derive from on-demand prices, unless that very offer has a stated price."""
-    derived: list[tuple[Ints, Ints, Floats]] = []  # words, days and numbers of the derived rows
+    """Return the prices plus those derived from on-demand prices by published discounts, unless that offer has a stated price."""
+    derived: list[tuple[Ints, Ints, Floats]] = []  # These are the words, days and numbers of the derived rows.
     steps: list[tuple[float, ...]] = []
     step_of = [np.full(len(table), -1, dtype=np.int64)]
     words = {word: code for code, word in enumerate(table.words)}
@@ -222,18 +222,18 @@ def _with_rules(table: PriceTable, rules: Sequence[Discount], day: date) -> Pric
 
 
 def _machine_and_region(table: PriceTable) -> Ints:
-    """A number for the provider, instance and region of each row."""
+    """Return a number per row that identifies its provider, instance and region."""
     size = len(table.words) + 1
     return (table.column("provider") * size + table.column("instance")) * size + table.column("region")
 
 
 def terms_of(market: Market) -> OfferTerms:
-    """Return the billing terms of each offer, which the cost of a run depends on."""
+    """Return the billing terms of each offer, from which the cost of a run is computed."""
     table, words = market.table.select_rows(market.rows), market.table.words
     column = table.column("provider")
     providers = {code: words[code] for code in np.unique(column).tolist()}
     billing = {code: billing_on(name, market.day) for code, name in providers.items()}
-    charges = {code: extras(name) for code, name in providers.items()}  # US dollars
+    charges = {code: extras(name) for code, name in providers.items()}  # Extra charges are in US dollars.
 
     def by_provider(values: Mapping[int, float]) -> Floats:
         by_word = np.zeros(len(words))
@@ -262,12 +262,12 @@ def terms_of(market: Market) -> OfferTerms:
 
 
 def host_price_per_gpu(charged: Mapping[str, float]) -> float:
-    """US dollars per hour of the host of one GPU that its provider prices alone."""
+    """Return US dollars per hour for the host of one GPU whose provider prices the GPU alone."""
     return charged.get("host-vcpu", 0.0) * HOST_VCPUS + charged.get("host-gib", 0.0) * HOST_GIB
 
 
 def _on_demand(table: PriceTable, terms: NDArray[np.str_], price: Floats) -> Floats:
-    """The on-demand price of the same machine in the same region; nan if there is none."""
+    """Return the on-demand price per hour of each offer's machine in its region; nan if there is none."""
     codes = _machine_and_region(table)
     plain = np.flatnonzero(terms == "on-demand")
     if not len(plain):

@@ -1,4 +1,4 @@
-"""From requirements to constraints with ids and numbers, and the offers they leave."""
+"""Resolve a user's requirements to constraints with ids and numbers, and select the offers that meet them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class OfferSelection:
 def select_offers(
     query: Requirements, day: date, catalog: Catalog, overlay: Path | None, slices: bool = False, engine: Engine | None = None
 ) -> OfferSelection:
-    """Return the offers of a day that meet the requirements; `slices` of GPUs too; only GPUs the engine runs on."""
+    """Return a day's offers that meet the requirements, with slices of GPUs if `slices`, on GPUs that `engine` supports."""
     rates = query.exchange_rate
     exchanger = Exchanger(day, catalog.exchange, parse_rates(rates) if isinstance(rates, str) else rates or {})
     check_requirements(query)
@@ -110,7 +110,7 @@ def _constraints(query: Requirements, day: date, catalog: Catalog, exchanger: Ex
 def _run_settings(query: Requirements) -> RunSettings:
     usual = RunSettings(idle=query.idle or 0.0, disk_gb=_gigabytes(query.disk), egress_gb=_gigabytes(query.egress))
     startup, checkpoint_every = _seconds(query.startup), _seconds(query.checkpoint_every)
-    interruptions = query.interruptions  # per hour
+    interruptions = query.interruptions  # Interruptions are per hour.
     if isinstance(interruptions, str):
         interruptions = parse_rate(interruptions) * 3600.0
     return replace(
@@ -147,7 +147,7 @@ def _gigabytes(value: int | str | None) -> float:
 
 
 def _round_trips(near: str | None, catalog: Catalog) -> RoundTrips | None:
-    """Round trips in seconds from a city to every region, by provider and region; None without a city."""
+    """Return round trips in seconds from a city to every region, by provider and region; None if no city is given."""
     if near is None:
         return None
     city, point = city_point(catalog.regions, near)

@@ -1,4 +1,4 @@
-"""GPUs the user owns or could buy, as offers: the price of an hour is power, and of bought cards their loss of value too."""
+"""GPUs the user owns or could buy, as offers: an hour costs the power drawn, and for cards to buy also their depreciation."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from whichgpu.decide.constraints import Owned
 from whichgpu.price.filters import split_names
 from whichgpu.price.own import HOST_WATTS, LOAD, POWER_PRICE, OwnershipCosts, host_price
 
-BUY, OWNED = "buy", "owned"  # providers of such offers
+BUY, OWNED = "buy", "owned"  # These stand for the provider of such offers.
 CARDS_PER_BUILD = (1, 2, 4)
-OWNED_SIZES = (1, 2, 4, 8, 16)  # GPUs of a machine that are used together; all of them besides
-SOLD_IN_MACHINES = ("sxm", "oam", "superchip", "board", "soc")  # form factors nobody buys as a card
+OWNED_SIZES = (1, 2, 4, 8, 16)  # Numbers of GPUs of an owned machine that are used together, in addition to all of them.
+SOLD_IN_MACHINES = ("sxm", "oam", "superchip", "board", "soc")  # GPUs of these form factors cannot be bought as single cards.
 
 
 def dollars_per_kwh(text: str | None, exchanger: Exchanger) -> float:
-    """Return the price of power in US dollars; the default without a text."""
+    """Return the price of a kWh in US dollars from the user's text; the default if there is none."""
     if text is None:
         return POWER_PRICE
     money, _ = parse_money(text)
@@ -34,7 +34,7 @@ def dollars_per_kwh(text: str | None, exchanger: Exchanger) -> float:
 
 
 def owned_offers(owned: Sequence[Owned], catalog: Catalog, day: date, power_price: float) -> list[Observation]:
-    """Return the user's GPUs in every usual number, at the price of the power they draw while they work."""
+    """Return offers of the user's GPUs in every usual number, priced per hour at the power they draw under load."""
     offers = []
     for one in owned:
         gpu = catalog.gpu_by_id[one.gpu]
@@ -47,7 +47,7 @@ def owned_offers(owned: Sequence[Owned], catalog: Catalog, day: date, power_pric
 def offers_to_buy(
     catalog: Catalog, day: date, power_price: float, card_prices: Mapping[str, Decimal], exchanger: Exchanger
 ) -> tuple[list[Observation], dict[str, Decimal]]:
-    """Return cards on sale by the day as offers, and the US dollars of one card by GPU: as given, else the launch list price."""
+    """Return cards on sale on the day as offers, and US dollars per card by GPU: the user's price, else the launch list price."""
     offers, dollars = [], {}
     for gpu in catalog.gpus:
         price = card_prices.get(gpu.id)
@@ -64,7 +64,7 @@ def offers_to_buy(
 
 
 def card_prices_given(text: str | None, catalog: Catalog, exchanger: Exchanger) -> dict[str, Decimal]:
-    """Return `RTX 3090=700usd, …` as US dollars by GPU."""
+    """Return prices per card in US dollars by GPU, parsed from a text such as `RTX 3090=700usd, …`."""
     dollars = {}
     for part in split_names(text or ()):
         name, equals, price = part.partition("=")

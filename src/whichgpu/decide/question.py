@@ -1,4 +1,4 @@
-"""A question of `recommend`, and what is known once every group of GPUs was screened."""
+"""A question to `recommend`, and its state once every group of GPUs has been screened."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from whichgpu.workload.defaults import validate_workload
 from whichgpu.workload.shapes import Mlp
 from whichgpu.workload.spelling import ParsedWorkload, fill_defaults
 
-ANY_MODEL = Mlp("reference mix", (1, 1))  # stands in if the question names no model
-MACHINE_GPUS = 8.0  # more GPUs than one machine usually has are searched over several machines
+ANY_MODEL = Mlp("reference mix", (1, 1))  # This placeholder is used if the question names no model.
+MACHINE_GPUS = 8.0  # More GPUs than this are searched over several machines.
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class EvaluatedQuestion:
     terms: OfferTerms
 
     def join(self, results: Sequence[GroupResult]) -> Candidates:
-        """Return every offer with the result of its group."""
+        """Return every offer joined with the result of its group of GPUs."""
         return join_candidates(
             self.request.workload, self.work, self.selection.constraints, self.selection.market, self.groups, results, self.terms
         )
@@ -58,7 +58,7 @@ class Question:
     modelled: bool
 
     def evaluated(self) -> EvaluatedQuestion:
-        """Select offers, group their GPUs and screen every group."""
+        """Select offers, group their GPUs and screen every group; return the evaluated question."""
         request = self._request()
         selection = self._offers(request)
         low, high = selection.constraints.span
@@ -79,7 +79,7 @@ class Question:
         return EvaluatedQuestion(request, selection, groups, results, Work(AMOUNT, "samples", None, True), terms)
 
     def _request(self) -> WorkloadRequest:
-        """Fill in the workload's defaults; raise an error if it contradicts itself or the requirements."""
+        """Return the workload with defaults filled in; raise an error if it contradicts itself or the requirements."""
         stated, workload, lookups = self.spelled.user_fields, self.spelled.workload, self.lookups
         if not self.modelled:
             return WorkloadRequest(replace(workload, engine=None), stated, ANY_MODEL, lookups.calibration, workload)
@@ -109,6 +109,6 @@ class Question:
 
 
 def _with_min_replicas(result: GroupResult, group: Group, min_gpus: float) -> GroupResult:
-    """Require as many replicas as make up the least number of GPUs asked for."""
+    """Return the result with at least as many replicas as the required minimum of GPUs needs."""
     replicas = ceil(min_gpus / group.size - 1e-9)
     return replace(result, min_replicas=replicas) if isinstance(result, Configuration) and replicas > 1 else result

@@ -1,4 +1,4 @@
-"""The search of `recommend`: screen every group of GPUs, sort the candidates, refine the leaders until they stay the leaders."""
+"""The search of `recommend`: screen all groups of GPUs, rank the candidates, refine the leaders until they stay the leaders."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from whichgpu.decide.question import EvaluatedQuestion
 from whichgpu.decide.refine import Leaders, refiner_for
 from whichgpu.price.table import Ints
 
-Order = Callable[[Candidates], Ints]  # Indices of the candidates that pass, best first.
+Order = Callable[[Candidates], Ints]  # A function that returns indices of the candidates that pass, best first.
 
 
 class RankedCandidates(NamedTuple):
@@ -23,18 +23,18 @@ class RankedCandidates(NamedTuple):
 
 
 def leader(_: Candidates, order: Ints) -> Iterable[int]:
-    """Return the first of an order alone."""
+    """Return only the first of an order; the default choice of leaders to refine."""
     return (int(order[0]),)
 
 
 def rank_candidates(
     screened: EvaluatedQuestion, sort: Order, listed: Leaders = leader, displayed: Leaders = leader
 ) -> RankedCandidates:
-    """Sort the candidates of a screened question, refining the groups of the leaders until none of them is only screened.
+    """Return the ranked candidates of a screened question, after refining the leaders' groups until no leader is only screened.
 
-    A screen is cheap and covers all groups: training times are interpolated, served rates bounded by queueing formulas, offline
-    batches taken from a grid. The refiner of the workload evaluates the leaders exactly; what changes may bring up others. Most
-    refiners make one pass over the rows `listed`; the one of services makes a second over all rows `displayed`.
+    A screen is cheap and covers all groups: training times are interpolated, serving rates bounded by queueing formulas, offline
+    batches taken from a grid. The workload's refiner evaluates the leaders exactly; a changed result may bring up others. Most
+    refiners make one pass over the rows in `listed`; that of services makes a second over all rows in `displayed`.
     """
     refiner = refiner_for(screened)
     for starting, leaders in refiner.passes(listed, displayed):
@@ -44,7 +44,7 @@ def rank_candidates(
             order = sort(candidates)
             first = candidates.group[list(leaders(candidates, order))].tolist() if len(order) else refiner.nearest(candidates)
             refined = refiner.refine(dict.fromkeys(first), candidates.group[order])
-            if not refined:  # Every leader is refined: the shortlist no longer changes.
+            if not refined:  # Every leader is refined, so the shortlist no longer changes.
                 break
             results = [refined.get(group, result) for group, result in enumerate(results)]
     return RankedCandidates(candidates, refiner.comparable(candidates, order), results)

@@ -1,4 +1,4 @@
-"""Refiners: exact evaluation of the groups of GPUs whose candidates lead, one refiner for each kind of workload."""
+"""Refiners: exact evaluation of the groups of GPUs that lead the ranking, one refiner for each kind of workload."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from whichgpu.price.table import Ints
 from whichgpu.workload.defaults import chooses_batch
 from whichgpu.workload.workload import Parallel, Workload
 
-MAX_TRAINING_GROUPS = 24  # refined at most, so that every row listed is evaluated alike (assumed enough)
-MAX_GROUPS = 40  # refined at most by the other refiners; served groups beyond are not shown
-AHEAD = 32  # leading groups bounded by formulas at once with those listed, since they would be wanted next
+MAX_TRAINING_GROUPS = 24  # At most this many are refined, so that all listed rows are evaluated alike (assumed).
+MAX_GROUPS = 40  # At most this many are refined for other workloads; further groups of a service are not shown.
+AHEAD = 32  # So many leading groups are bounded by formulas in advance, since they would be refined next.
 
-Leaders = Callable[[Candidates, Ints], Iterable[int]]  # Indices of an order's candidates whose groups are refined.
+Leaders = Callable[[Candidates, Ints], Iterable[int]]  # Functions that select which candidates of an order to refine.
 Passes = Iterator[tuple[list[GroupResult], Leaders]]
 
 
 def refiner_for(screened: EvaluatedQuestion) -> Refiner:
-    """Return the refiner of a question's kind of workload."""
+    """Return the refiner for a question's kind of workload."""
     request, workload = screened.request, screened.request.workload
     bounded = any(isinstance(one, Configuration) and one.rate_bound is not None for one in screened.results)
     if workload.rate is not None and bounded:
@@ -55,7 +55,7 @@ class Refiner:
         self.done: dict[int, GroupResult] = {}
 
     def passes(self, listed: Leaders, displayed: Leaders) -> Passes:
-        """Yield the results to start from and the rows whose groups are refined, for each pass."""
+        """Yield, for each pass, the results to start from and the rows whose groups are refined."""
         yield list(self.screened.results), listed
 
     def nearest(self, candidates: Candidates) -> Iterable[int]:
@@ -63,15 +63,15 @@ class Refiner:
         return ()
 
     def refine(self, leading_groups: Iterable[int], order: Ints) -> dict[int, GroupResult]:
-        """Return better results of groups, none once those wanted are refined; `order` has the groups of all candidates."""
+        """Return refined results by group, none once all `leading_groups` are refined; `order` has the groups of all rows."""
         return {}
 
     def comparable(self, candidates: Candidates, order: Ints) -> Ints:
-        """Return the part of an order whose candidates may be shown side by side."""
+        """Return the part of an order whose candidates may be displayed side by side."""
         return order
 
     def _screened(self, groups: Iterable[int]) -> dict[int, Configuration]:
-        """The screened configurations of groups not refined yet."""
+        """Return the screened configurations of those groups that are not refined yet."""
         results = self.screened.results
         return {at: one for at in groups if at not in self.done and isinstance(one := results[at], Configuration)}
 
@@ -80,11 +80,11 @@ class TrainingRefiner(Refiner):
     """Counts the memory and times the step of training, whose screen interpolates both."""
 
     def nearest(self, candidates: Candidates) -> Iterable[int]:
-        """Return the groups on which the proposed changes of budget and deadline rest."""
+        """Return the groups that determine the proposed changes of budget and deadline."""
         return groups_nearest(candidates, self.screened.selection.constraints)
 
     def refine(self, leading_groups: Iterable[int], order: Ints) -> dict[int, GroupResult]:
-        """Return the exact step of each group wanted."""
+        """Return the exactly evaluated training step of each leading group."""
         if len(self.done) >= MAX_TRAINING_GROUPS:
             return {}
         refined = {at: exact_training(self.request, self.groups[at], one) for at, one in self._screened(leading_groups).items()}
@@ -100,7 +100,7 @@ class OfflineRefiner(Refiner):
         self._replicas: dict[tuple[tuple[str, float, Fabric], Parallel], GroupResult] = {}  # results with one replica
 
     def refine(self, leading_groups: Iterable[int], order: Ints) -> dict[int, GroupResult]:
-        """Return each group wanted at the concurrency with the highest throughput that fits."""
+        """Return each leading group at the concurrency with the highest throughput that fits."""
         left = list(self._screened(leading_groups).items())[: MAX_GROUPS - len(self.done)]
         refined = {at: self._offline(self.groups[at], one) for at, one in left}
         self.done |= refined
@@ -126,7 +126,7 @@ class ServingRefiner(Refiner):
     """
 
     def __init__(self, screened: EvaluatedQuestion) -> None:
-        from whichgpu.decide.configurations.simulate import Simulator  # imported only for services
+        from whichgpu.decide.configurations.simulate import Simulator  # Only services are simulated.
 
         super().__init__(screened)
         self._simulator = Simulator(self.request)
@@ -134,13 +134,13 @@ class ServingRefiner(Refiner):
         self._ahead = AHEAD
 
     def passes(self, listed: Leaders, displayed: Leaders) -> Passes:
-        """Yield upper bounds with the rows listed, then simulated and safe rates with all rows shown."""
+        """Yield upper bounds for the rows listed, then simulated and safe rates for all rows displayed."""
         yield [_at_rate_bound(one) for one in self.screened.results], listed
         self._ahead = 0
         yield [self.done.get(at, one) for at, one in enumerate(self.screened.results)], displayed
 
     def refine(self, leading_groups: Iterable[int], order: Ints) -> dict[int, GroupResult]:
-        """Return closer bounds of groups wanted that have only the screen's; else simulate them."""
+        """Return tighter bounds for leading groups that have only the screen's; once all have them, simulate the groups."""
         left = self._screened(leading_groups)
         if any(at not in self._bounded for at in left):
             first = order[np.sort(np.unique(order, return_index=True)[1])[: self._ahead]].tolist()
@@ -165,7 +165,7 @@ def _at_rate_bound(one: GroupResult) -> GroupResult:
 
 
 def _offline_replica(request: WorkloadRequest, group: Group, one: Configuration) -> GroupResult:
-    """A configuration with the batch, time and memory of one replica at its best concurrency."""
+    """Return the configuration with batch, time and memory of one replica at its best concurrency."""
     gpu, shape = group.gpu, request.shape
     workload = single_replica(workload_of(with_precision(request.workload, one.precision), group, one))
 
@@ -186,9 +186,9 @@ def _offline_replica(request: WorkloadRequest, group: Group, one: Configuration)
 
 
 def exact_training(request: WorkloadRequest, group: Group, one: Configuration) -> GroupResult:
-    """Return a configuration with its memory counted and its step timed, micro-batch and checkpointing as `fit` chooses them.
+    """Return a configuration with exact memory and step time, its micro-batch and checkpointing chosen as `fit` does.
 
-    A pipeline of a given batch keeps the micro-batch that fills its stages best.
+    A pipeline with a given batch keeps the micro-batch that fills its stages best.
     """
     gpu, shape = group.gpu, request.shape
     workload = workload_of(request.workload, group, one)
@@ -207,7 +207,7 @@ def exact_training(request: WorkloadRequest, group: Group, one: Configuration) -
 
 
 def workload_of(workload: Workload, group: Group, one: Configuration) -> Workload:
-    """Return a workload laid out as a configuration of a group."""
+    """Return the workload in the layout of a configuration on a group."""
     return replace(
         workload, gpus=group.gpus, nodes=group.machines, precision=one.precision, parallel=one.parallel, batch=one.batch,
         micro_batch=one.micro_batch, accumulation=one.accumulation, checkpointing=one.checkpointing,
@@ -215,7 +215,7 @@ def workload_of(workload: Workload, group: Group, one: Configuration) -> Workloa
 
 
 def step_time(request: WorkloadRequest, group: Group, workload: Workload) -> tuple[float, str, float]:
-    """Seconds of a step on a group, what bounds it, and the least seconds physics allows."""
+    """Return the seconds of a step on a group, its bottleneck, and the fewest seconds possible at the GPU's peaks."""
     if workload.gpus == 1:
         grid = evaluate_grid(workload, request.shape, [group.gpu], calibration=request.calibration)
         return float(grid.seconds.wall[0, 0]), grid.bound(0, 0), float(grid.floor[0, 0])

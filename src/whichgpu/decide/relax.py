@@ -1,4 +1,4 @@
-"""The smallest change of one limit, by itself, with which a candidate would pass."""
+"""The smallest change of a single limit with which some candidate would pass."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from whichgpu.decide.constraints import Constraints
 from whichgpu.price.table import Floats, Ints
 
 Order = Callable[[Candidates], Ints]
-Rank = Callable[[Order], tuple[Candidates, Ints]]  # candidates in an order, its first refined
+Rank = Callable[[Order], tuple[Candidates, Ints]]  # A function that returns the candidates in an order whose leaders are refined.
 NUMERIC_LIMITS = ("budget", "deadline", "copies", "gpus-in-all")
-WAIVABLE_LIMITS = ("commitment", "spot-service")  # either kept or not
+WAIVABLE_LIMITS = ("commitment", "spot-service")  # These limits can only be dropped, not moved.
 MONEY_AND_TIME = ("budget", "deadline")
 
 
 def groups_nearest(candidates: Candidates, constraints: Constraints) -> set[int]:
-    """Return the groups of GPUs on which the smallest changes of budget and deadline rest."""
+    """Return the groups of GPUs that determine the smallest changes of budget and deadline."""
     orders = [nearest_first(name, constraints)(candidates) for name in MONEY_AND_TIME if name in candidates.missed]
     nearest = {int(candidates.group[order[0]]) for order in orders if len(order)}
     if nearest or not set(MONEY_AND_TIME) <= set(candidates.missed) or constraints.budget is None or constraints.deadline is None:
@@ -31,7 +31,7 @@ def groups_nearest(candidates: Candidates, constraints: Constraints) -> set[int]
 
 
 def nearest_first(name: str, constraints: Constraints) -> Order:
-    """Return the order in which candidates come to pass as one limit is moved."""
+    """Return an order of candidates by how little the named limit must move for each to pass."""
 
     def order(candidates: Candidates) -> Ints:
         return _smallest_first(_limited(name, candidates, constraints), _pass_all_but((name,), candidates))
@@ -40,7 +40,7 @@ def nearest_first(name: str, constraints: Constraints) -> Order:
 
 
 def nearest_both_first(constraints: Constraints) -> Order:
-    """Return the order of candidates by the factor, in all, by which both budget and deadline would have to be moved."""
+    """Return an order of candidates by the product of the factors by which budget and deadline must be raised."""
     assert constraints.budget is not None
     assert constraints.deadline is not None
     money, seconds = max(float(constraints.budget.amount), 1e-9), max(constraints.deadline, 1e-9)
@@ -54,7 +54,7 @@ def nearest_both_first(constraints: Constraints) -> Order:
 
 
 def _limited(name: str, candidates: Candidates, constraints: Constraints) -> Floats:
-    """What a limit applies to, of every candidate; smaller is nearer to passing."""
+    """Return, for every candidate, the value that the named limit is compared with; smaller is nearer to passing."""
     if name != "gpus-in-all" or constraints.gpus is None:
         return {"deadline": candidates.run_cost.hours, "copies": candidates.copies}.get(name, candidates.spent)
     low, high = constraints.gpus
@@ -62,7 +62,7 @@ def _limited(name: str, candidates: Candidates, constraints: Constraints) -> Flo
 
 
 def _pass_all_but(names: Collection[str], candidates: Candidates) -> Bools:
-    """Candidates that keep every limit but, maybe, these."""
+    """Return a mask of the candidates that meet every limit other than these."""
     others = [lost for name, lost in candidates.missed.items() if name not in names]
     return ~np.any(others, axis=0) if others else np.ones(len(candidates.group), dtype=bool)
 
@@ -74,7 +74,7 @@ def _smallest_first(values: Floats, allowed: Bools) -> Ints:
 
 
 def smallest_change(name: str, constraints: Constraints, rate: float | None, rank: Rank) -> Message | None:
-    """Return the smallest change of a limit, from refined candidates; None if no candidate would pass."""
+    """Return a message with the smallest change of a limit, from refined candidates; None if no candidate would pass."""
     candidates, order = rank(nearest_first(name, constraints))
     if not len(order):
         return None
@@ -91,7 +91,7 @@ def smallest_change(name: str, constraints: Constraints, rate: float | None, ran
 
 
 def smallest_change_of_both(constraints: Constraints, rank: Rank) -> Message | None:
-    """Return the smallest change of budget and deadline together; None without both or if no candidate would pass."""
+    """Return a message with the smallest change of budget and deadline together; None without both or if none would pass."""
     if constraints.budget is None or constraints.deadline is None:
         return None
     candidates, order = rank(nearest_both_first(constraints))
@@ -104,7 +104,7 @@ def smallest_change_of_both(constraints: Constraints, rank: Rank) -> Message | N
 
 
 def budget_change(money: float, constraints: Constraints) -> Message:
-    """Return a budget that suffices, per the unit of time it was given in."""
+    """Return a message with a sufficient budget, per the unit of time of the original one."""
     unit = {"hour": "/h", "month": "/month"}.get(constraints.budget_per or "", "")
     return msg("relax.budget", value=f"{round_up(money)}{constraints.currency.lower()}{unit}")
 
@@ -114,14 +114,14 @@ def _deadline_change(candidates: Candidates, at: int) -> Message:
 
 
 def smallest_shortfall(results: Sequence[GroupResult], reason: str) -> float | None:
-    """Return the share by which the nearest group misses what it was rejected for; None if none was."""
+    """Return the relative amount by which the nearest group rejected for `reason` falls short; None if none was rejected."""
     shortfalls = [one.short for one in results if isinstance(one, Infeasibility) and one.reason == reason]
     finite = [share for share in shortfalls if np.isfinite(share)]
     return max(min(finite), 0.0) if finite else None
 
 
 def rounded_up(value: float) -> float:
-    """Round up to three significant digits, so that the number suffices.
+    """Return a number rounded up to three significant digits, so that it suffices as a limit.
 
     >>> rounded_up(0.12341), rounded_up(0.0)
     (0.124, 0.0)
@@ -133,7 +133,7 @@ def rounded_up(value: float) -> float:
 
 
 def round_up(value: float) -> str:
-    """Format a number rounded up.
+    """Return a number, rounded up to three significant digits, as text.
 
     >>> round_up(1.2341), round_up(27.96), round_up(0.0)
     ('1.24', '28', '0')
@@ -142,7 +142,7 @@ def round_up(value: float) -> str:
 
 
 def round_down(value: float) -> str:
-    """Round down to two significant digits, so that the number is not exceeded.
+    """Return a number, rounded down to two significant digits so that it is not exceeded, as text.
 
     >>> round_down(7474.0), round_down(1.99)
     ('7400', '1.9')

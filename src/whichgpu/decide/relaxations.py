@@ -1,4 +1,4 @@
-"""The error of a question without an answer: what removed its candidates, and the smallest changes that give an answer."""
+"""The error of a question without an answer: what removed its candidates, and the smallest changes that would give an answer."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from whichgpu.workload.spelling import ParsedWorkload
 from whichgpu.workload.workload import Parallel, Workload
 
 GPU_COUNTS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
-PRECISIONS = ("fp32", "bf16", "fp16", "fp8", "int8", "int4")  # widest first
+PRECISIONS = ("fp32", "bf16", "fp16", "fp8", "int8", "int4")  # The widest precision comes first.
 FILTERS = ("needs", "provider", "region", "max_latency", "term", "min_memory", "instance", "gpu", "max_age")
 OBJECTIVES = ("tpot_max", "ttft_max")
-LATENCY_REASONS = ("latency", "copies", "gpus-in-all", "budget")  # rejections that a looser objective may avoid
-MAX_FACTOR, TOLERANCE = 1000.0, 1.03  # of a looser objective: the largest tried, and how closely the smallest is found
+LATENCY_REASONS = ("latency", "copies", "gpus-in-all", "budget")  # A looser objective may avoid these rejections.
+MAX_FACTOR, TOLERANCE = 1000.0, 1.03  # Largest factor on an objective that is tried, and the precision of the smallest.
 DEFAULTS = {field.name: field.default for field in fields(Requirements)}
 Change = tuple[Question, Message]
 
 
 def no_answer(question: Question, screened: EvaluatedQuestion, ranked: RankedCandidates) -> NoAnswer:
-    """Return the error: how many candidates each constraint removed, and the smallest changes that give an answer."""
+    """Return the error with how many candidates each constraint removed, and the smallest changes that would give an answer."""
     counts = ranked.candidates.rejected.most_common()
     reasons = tuple(
         msg("rejected.counted", why=msg(f"rejected.{name}", n=count), n=f"{count:,}") for name, count in counts if count
@@ -61,7 +61,7 @@ def _rejected_by_default_objective(screened: EvaluatedQuestion, candidates: Cand
 
 
 def has_answer(question: Question) -> bool:
-    """Return whether a candidate passes every constraint."""
+    """Return whether any candidate of the question passes every constraint."""
     try:
         screened = question.evaluated()
         return bool(len(_rank(screened, lambda candidates: candidates.order("cost", screened.selection.market))[1]))
@@ -81,7 +81,7 @@ class Relaxations:
         self._rank = partial(_rank, screened)
 
     def all(self) -> list[Message]:
-        """Return limits moved and filters dropped, one at a time; if none suffices, two changes together."""
+        """Return messages: limits moved and filters dropped, one at a time; if none suffices, two changes together."""
         filters = list(self._filters())
         changes = [*self._limits(), *_tried(filters)]
         both = smallest_change_of_both(self.screened.selection.constraints, self._rank) if not changes else None
@@ -103,7 +103,7 @@ class Relaxations:
             yield from self._objectives(workload)
 
     def _objectives(self, workload: Workload) -> Iterator[Message]:
-        """Yield each objective loosened alone, else both by the same factor."""
+        """Yield a message for each objective that suffices if relaxed alone, else for both relaxed by one factor."""
         names = [name for name in OBJECTIVES if getattr(workload, name)]
         sets = [(name,) for name in names]
         factors = {one: factor for one in sets if (factor := self._factor(workload, one)) is not None}
@@ -113,7 +113,7 @@ class Relaxations:
             yield _looser(workload, one, factor)
 
     def _factor(self, workload: Workload, names: tuple[str, ...]) -> float | None:
-        """The smallest factor, within the tolerance, by which objectives must be loosened; None if none suffices."""
+        """Return the smallest factor, within the tolerance, by which these objectives must be relaxed; None if none suffices."""
 
         def holds(factor: float) -> bool:
             looser: dict[str, Any] = {name: float(_milliseconds(workload, name, factor)) / 1000.0 for name in names}
@@ -133,7 +133,7 @@ class Relaxations:
         return high
 
     def _filters(self) -> Iterator[Change]:
-        """Yield the question without one of its filters."""
+        """Yield the question without each one of its filters."""
         spelled, rejected = self.question.spelled, self.candidates.rejected
         for name in FILTERS:
             if getattr(self.question.query, name):
@@ -163,14 +163,14 @@ class Relaxations:
         return replace(self.question, spelled=ParsedWorkload(replace(spelled.workload, **{name: value}), stated))
 
     def _first_count(self, counts: Iterator[float]) -> Iterator[Change]:
-        """Yield the first number of GPUs with an answer."""
+        """Yield the question with the first of these numbers of GPUs that has an answer."""
         for count in counts:
             if has_answer(changed := self._with(gpus=(count, count))):
                 yield changed, msg("relax.gpus", value=f"{count:g}")
                 return
 
     def _more_gpus(self) -> Iterator[Change]:
-        """Yield the fewest GPUs whose memory suffices, at any cost and time."""
+        """Yield the question with the fewest GPUs whose memory suffices, whatever the cost and time."""
         low, high = self.question.query.gpus or (1.0, 1.0 if self.question.query.buy else MACHINE_GPUS)
         for count in GPU_COUNTS:
             changed = self._with(gpus=(min(low, count), count))
@@ -179,7 +179,7 @@ class Relaxations:
                 return
 
     def _narrower_precision(self) -> Iterator[Change]:
-        """Yield the widest precision whose memory suffices, at any cost and time."""
+        """Yield the question with the widest precision whose memory suffices, whatever the cost and time."""
         if not self.question.modelled or not self.question.spelled.workload.generating:
             return
         now = self.screened.request.workload.precision
@@ -190,18 +190,18 @@ class Relaxations:
                 return
 
     def _missing_memory(self) -> list[Message]:
-        """The share of memory the nearest group lacks, if nothing else can be proposed."""
+        """Return a message with the share of memory the nearest group lacks, used if nothing else can be proposed."""
         short = smallest_shortfall(self.results, "memory")
         return [] if short is None else [msg("relax.memory", share=f"{short:.0%}")]
 
 
 def _tried(changes: Sequence[Change]) -> list[Message]:
-    """The changes that give an answer."""
+    """Return messages of those changes that give an answer."""
     return [message for changed, message in changes if has_answer(changed)]
 
 
 def _pairs(changes: Sequence[Change]) -> Iterator[Message]:
-    """Yield changes that do not suffice alone, with the budget or the deadline they need besides."""
+    """Yield changes that do not suffice alone, each with the budget or deadline it needs in addition."""
     for changed, message in changes:
         try:
             screened = changed.evaluated()
@@ -215,7 +215,7 @@ def _pairs(changes: Sequence[Change]) -> Iterator[Message]:
 
 
 def _unlimited(question: Question) -> Question:
-    """The question without budget and deadline."""
+    """Return the question without budget and deadline."""
     return replace(question, query=replace(question.query, budget=None, deadline=None))
 
 
@@ -225,5 +225,5 @@ def _looser(workload: Workload, names: tuple[str, ...], factor: float) -> Messag
 
 
 def _milliseconds(workload: Workload, name: str, factor: float) -> str:
-    """A loosened objective, rounded up as it is proposed."""
+    """Return a relaxed objective in milliseconds as text, rounded up."""
     return round_up(getattr(workload, name) * factor * 1000)

@@ -1,4 +1,4 @@
-"""What a user requires of a recommendation, as typed, and the errors of values that are out of range or contradict each other."""
+"""A user's requirements for a recommendation, as typed, and errors for values out of range or in contradiction."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from whichgpu.base.units import parse_seconds
 from whichgpu.decide.constraints import Rank
 from whichgpu.workload.workload import Parallel, Workload
 
-MAX_ROWS = 1000  # candidates one answer may list (assumed)
+MAX_ROWS = 1000  # Most candidates one answer may list (assumed).
 POSITIVE_DURATIONS = ("checkpoint_every", "deadline", "duration", "max_age")
 DURATIONS = (*POSITIVE_DURATIONS, "startup", "max_latency")
-MAX_YEARS = 100  # of any duration
+MAX_YEARS = 100  # Longest duration accepted.
 YEAR = 365.25 * 86400.0  # seconds
 
 
@@ -43,7 +43,7 @@ class Requirements:
     exchange_rate: Mapping[str, Decimal] | str | None = None
     owned: str | None = None
     buy: bool = False
-    price: str | None = None  # of cards to buy: "RTX 3090=700usd, …"
+    price: str | None = None  # price of cards to buy: "RTX 3090=700usd, …"
     duration: float | str | None = None
     startup: float | str | None = None
     checkpoint_every: float | str | None = None
@@ -52,12 +52,12 @@ class Requirements:
     disk: int | str | None = None
     egress: int | str | None = None
     power_price: str | None = None
-    max_age: float | str | None = None  # of prices
+    max_age: float | str | None = None  # largest age of prices
     why_not: str | None = None
     limit: int | None = None
 
     def spelled(self) -> dict[str, str]:
-        """Return the values given, as texts of their flags."""
+        """Return the values the user gave, as texts of their flags."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: _text(name, value) for name, value in values.items() if value is not None and value not in ((), False)}
 
@@ -97,9 +97,9 @@ def check_requirements(query: Requirements) -> None:
 
 
 def check_against_task(query: Requirements, workload: Workload, stated: Collection[str], has_layouts: bool) -> None:
-    """Raise an error if a value has no meaning for the task: a deadline of a service, a layout that is not searched.
+    """Raise an error if a value has no meaning for the task, such as a deadline of a service or a layout that is not searched.
 
-    `has_layouts` says whether the task's layouts are searched: training of transformers, generation.
+    `has_layouts` says whether layouts are searched for the task: in training of transformers and in text generation.
     """
     if query.deadline is not None and workload.serving:
         raise UsageError("contradiction", msg("error.deadline-service"), msg("hint.deadline-service"), ("--deadline",))
@@ -114,7 +114,7 @@ def check_against_task(query: Requirements, workload: Workload, stated: Collecti
 
 
 def check_percentile(percentile: float) -> None:
-    """Raise an error if no simulated request lies beyond the percentile."""
+    """Raise an error if no simulated request would exceed the percentile."""
     from whichgpu.decide.configurations.simulate import REQUESTS
     from whichgpu.estimate.serving.summary import WARM_UP_SHARE
 
@@ -126,5 +126,5 @@ def check_percentile(percentile: float) -> None:
 
 
 def invalid_value(name: str, value: Any, accepted: Message) -> UsageError:
-    """Return the error of a flag's value; `accepted` says which values are valid."""
+    """Return the error for a flag's invalid value; `accepted` says which values are valid."""
     return UsageError("bad-field", msg("error.bad-field", name=f"--{name.replace('_', '-')}", value=str(value)), accepted)

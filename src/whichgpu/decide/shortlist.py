@@ -1,4 +1,4 @@
-"""The candidates that are shown: the best of each GPU and count, the cheapest and fastest, the Pareto front, and fallbacks."""
+"""The candidates displayed: the best of each GPU and count, the cheapest and fastest, the Pareto front, and fallbacks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Shortlist:
 
     @property
     def all(self) -> tuple[int, ...]:
-        """Every candidate once, in this order."""
+        """Return the index of every displayed candidate once, in the order of the fields."""
         fallbacks = [at for at in (self.without_spot, self.with_cuda) if at is not None]
         return tuple(dict.fromkeys((*self.listed, self.cheapest, self.fastest, *self.front, *fallbacks, *self.compared)))
 
@@ -35,7 +35,7 @@ class Shortlist:
 def shortlist(
     candidates: Candidates, order: Ints, groups: Groups, market: Market, limit: int, compared_gpus: Iterable[str] = ()
 ) -> Shortlist:
-    """Return the rows of an order that has at least one candidate; `compared_gpus` are ids the user asks about."""
+    """Return the rows to display from a non-empty order; `compared_gpus` are ids of GPUs the user wants explained."""
     passing = set(order.tolist())
     cheapest, fastest = (next(at for at in candidates.order(rank, market).tolist() if at in passing) for rank in RANKS[:2])
     terms = market.terms[candidates.offer[order]]
@@ -53,7 +53,7 @@ def shortlist(
 
 
 def distinct(candidates: Candidates, order: Ints, groups: Groups, limit: int) -> list[int]:
-    """Return the best candidate of each GPU and count."""
+    """Return up to `limit` candidates, the best of each GPU and number of GPUs."""
     best: dict[tuple[str, float], int] = {}
     for at in order.tolist():
         best.setdefault((groups.groups[int(candidates.group[at])].gpu.id, float(candidates.gpus[at])), at)
@@ -63,12 +63,12 @@ def distinct(candidates: Candidates, order: Ints, groups: Groups, limit: int) ->
 
 
 def best_of(gpu: str, candidates: Candidates, groups: Groups, order: Ints) -> int | None:
-    """Return the best candidate of a GPU."""
+    """Return the best candidate with a GPU; None if it has none."""
     return next((at for at in order.tolist() if groups.groups[int(candidates.group[at])].gpu.id == gpu), None)
 
 
 def _with_cuda(candidates: Candidates, order: Ints, groups: Groups) -> int | None:
-    """The best candidate with CUDA, if the first has none."""
+    """Return the best candidate that supports CUDA, if the first does not; else None."""
     cuda = [CUDA in group.gpu.supports for group in groups.groups]
     if cuda[int(candidates.group[order[0]])]:
         return None

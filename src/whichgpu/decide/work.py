@@ -9,9 +9,9 @@ from whichgpu.workload.denoisers import counts_steps
 from whichgpu.workload.shapes import Shape
 from whichgpu.workload.workload import Workload
 
-# Default amounts of a run (assumed): tokens of training and fine-tuning, the images of ImageNet, answers, images classified.
+# Default amounts of a run (assumed): tokens of training and of fine-tuning, images of ImageNet, answers, images classified.
 TRAIN_TOKENS, FINETUNE_TOKENS, IMAGES, ANSWERS, SAMPLES = 1e9, 1e8, 1_281_167.0, 10_000.0, 1e6
-SERVICE_RATE = 1.0  # default requests a second (assumed)
+SERVICE_RATE = 1.0  # Default requests per second (assumed).
 # Default seconds between tokens: about 7 words a second, twice as fast as people read (Brysbaert 2019: 238 a minute).
 SERVICE_TPOT = 0.1
 
@@ -24,18 +24,18 @@ class Work:
     unit: str
     hours: float | None
     assumed: bool
-    per_epoch: float | None = None  # of the amount, if epochs are known
+    per_epoch: float | None = None  # part of `amount` that is one epoch, if known
 
 
 def work_of(workload: Workload, shape: Shape, duration: float | None) -> Work:
-    """Return the work of a workload with its defaults filled in; `duration` is the seconds of a service."""
+    """Return the amount of work with its defaults filled in; `duration` is the seconds a service runs."""
     generates, language = workload.generating and shape.is_generative, shape.is_language_model
     unit = "tokens" if generates or (workload.training and language) else "samples"
     if counts_steps(workload, shape):
         unit = "denoising-steps"
     if workload.serving:
         return Work(None, unit, (duration or MONTH_HOURS * 3600.0) / 3600.0, duration is None)
-    length = 1.0  # units of one sample, as throughput counts them
+    length = 1.0  # Tokens, samples or denoising steps of one sample, as throughput counts them.
     if language and (workload.training or generates):
         length = float((workload.seq_in if workload.training else workload.seq_out) or 1)
     epoch, epochs = float(workload.samples) * length if workload.samples is not None else None, float(workload.epochs or 1.0)

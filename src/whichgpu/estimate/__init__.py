@@ -1,1 +1,1 @@
-"""Memory and time of a workload on a device group. Fetches nothing, knows no prices."""
+"""Estimates of the memory and time of a workload on one or several GPUs; this package fetches nothing and knows no prices."""

@@ -14,7 +14,7 @@ import numpy as np
 from whichgpu.estimate.allocator import GRANULARITY, SMALL_SIZE, Event, Replay, replay_pool, segment_size
 
 Array = np.ndarray[Any, Any]
-ALLOCATE = -1  # Any other number frees the allocation of that number.
+ALLOCATE = -1  # An allocation; any other number in a sequence frees the allocation with that number.
 SMALL_UNITS = SMALL_SIZE // GRANULARITY
 MAX_INT64_SUM = 1 << 44  # bytes: larger sums use Python's integers, since products with counts could overflow 64 bits
 
@@ -25,7 +25,7 @@ class AllocationSequence:
     __slots__ = ("_allocates", "_labels", "_names", "_until", "_when", "_who")
 
     def __init__(self, moves: Sequence[int], labels: Sequence[str]) -> None:
-        """`labels` are those of the allocations in order. If a tensor is freed twice, the first free counts."""
+        """Prepare replays of `moves`; `labels` has each allocation's memory part. If a tensor is freed twice, the first holds."""
         kept = _without_repeated_frees(np.asarray(moves, dtype=np.int64), len(labels))
         allocates = kept < 0
         frees = np.flatnonzero(~allocates)
@@ -39,7 +39,7 @@ class AllocationSequence:
         self._labels = np.array([places[label] for label in labels], dtype=np.int64)
 
     def replay(self, sizes: Array, pools: bool = True) -> Replay:
-        """Peaks for allocations of these bytes (`exact_sizes`); without `pools` reserved bytes are not computed."""
+        """Return the peaks for allocations of `sizes` (bytes, `exact_sizes`); without `pools` reserved bytes are not computed."""
         if not len(self._who):
             return Replay(0, 0)
         units = np.maximum(-(-sizes // GRANULARITY), 1)
@@ -60,7 +60,7 @@ class AllocationSequence:
         return Replay(int(allocated[peak]) * GRANULARITY, reserved * GRANULARITY, self._holdings(units, peak), peak)
 
     def _holdings(self, units: Array, peak: int) -> dict[str, int]:
-        """Bytes by label of tensors allocated after a move, labels in the order of their oldest tensor."""
+        """Return the bytes by label of all tensors live right after move number `peak`, ordered by each label's oldest tensor."""
         live = (self._when <= peak) & (self._until > peak)
         labels, live_units = self._labels[live], units[live]
         order = dict.fromkeys(labels.tolist())
@@ -76,12 +76,12 @@ def _without_repeated_frees(moves: Array, allocations: int) -> Array:
 
 
 def exact_sizes(sizes: Sequence[int]) -> Array:
-    """Sizes as an array of a type in which any sum of them is exact."""
+    """Return the sizes as an array whose dtype is wide enough that any sum of them is exact."""
     return np.array(sizes, dtype=np.int64 if sum(sizes) < MAX_INT64_SUM else object)
 
 
 def replay_events(events: Iterable[Event], labels: Mapping[int, str] | None = None) -> Replay:
-    """Replay events through an empty allocator; `labels` are the parts that ids belong to.
+    """Replay events through an empty allocator and return its peaks; `labels` maps allocation ids to parts of memory.
 
     >>> from whichgpu.estimate.allocator import MIB
     >>> found = replay_events([(1, 3 * MIB), (2, 600), (1, -3 * MIB)])
@@ -91,7 +91,7 @@ def replay_events(events: Iterable[Event], labels: Mapping[int, str] | None = No
     moves: list[int] = []
     sizes: list[int] = []
     names: list[str] = []
-    places: list[int] = []  # indices of the events that are moves; frees of unallocated ids are not
+    places: list[int] = []  # indices of the events that became moves; frees of unallocated ids are skipped
     alive: dict[int, int] = {}
     for place, (id, size) in enumerate(events):
         if size > 0:

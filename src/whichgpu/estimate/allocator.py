@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 
 MIB = 1024 * 1024
 GRANULARITY = 512
-SMALL_SIZE = MIB  # largest request of the small pool
+SMALL_SIZE = MIB  # bytes: the largest request served from the small pool
 SMALL_SEGMENT = 2 * MIB
 LARGE_SEGMENT = 20 * MIB
-MIN_OWN_SEGMENT = 10 * MIB  # smallest request with a segment of its own
+MIN_OWN_SEGMENT = 10 * MIB  # bytes: the smallest request that gets a segment of its own
 SEGMENT_GRANULARITY = 2 * MIB
 
 Event = tuple[int, int]  # (id, bytes): positive allocates, negative frees that id
@@ -34,7 +34,7 @@ class Replay:
 
 
 def round_size(size: int) -> int:
-    """Bytes the allocator gives a request.
+    """Return the bytes that the allocator hands out for a request of `size` bytes.
 
     >>> round_size(1), round_size(512), round_size(513)
     (512, 512, 1024)
@@ -43,7 +43,7 @@ def round_size(size: int) -> int:
 
 
 def segment_size(size: int) -> int:
-    """Bytes allocated from the driver if no free block is large enough for a (rounded) request.
+    """Return the bytes taken from the driver for a (rounded) request if no free block is large enough.
 
     >>> [segment_size(size) // MIB for size in (512, MIB, MIB + 512, 10 * MIB, 21 * MIB)]
     [2, 2, 20, 10, 22]
@@ -56,14 +56,14 @@ def segment_size(size: int) -> int:
 
 
 def replay_pool(codes: Iterable[int], min_remainder: int, bits: int) -> tuple[list[int], int]:
-    """Units that each allocation of one pool takes, and units reserved; a unit is 512 bytes.
+    """Return the units that each allocation of one pool takes, and the units the pool reserves; a unit is 512 bytes.
 
-    A code above 0 allocates that many units, one of 0 or below frees the allocation of that number, negated. A block is split if
+    A code above 0 allocates that many units; a code of 0 or below frees allocation number `-code`. A block is split if
     at least `min_remainder` units remain. Any address fits in `bits` bits.
     """
     free: list[int] = []  # sorted keys of free blocks: size and address in one number
-    sizes: dict[int, int] = {}  # of free blocks, by start address
-    starts: dict[int, int] = {}  # of free blocks, by end address
+    sizes: dict[int, int] = {}  # units of free blocks by start address
+    starts: dict[int, int] = {}  # start addresses of free blocks by end address
     places: list[int] = []
     taken: list[int] = []
     mask, unused, reserved = (1 << bits) - 1, 0, 0
@@ -76,7 +76,7 @@ def replay_pool(codes: Iterable[int], min_remainder: int, bits: int) -> tuple[li
                 del sizes[start]
             else:
                 start, size = unused, segment_size(code * GRANULARITY) // GRANULARITY
-                unused += 2 * size  # The gap keeps segments from merging.
+                unused += 2 * size  # A gap between the addresses of segments keeps them from merging.
                 reserved += size
             left = size - code
             if left >= min_remainder:

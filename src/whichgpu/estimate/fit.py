@@ -1,6 +1,6 @@
-"""Fit of a workload on a GPU: verdict, headroom, and the largest batch and context that fit.
+"""Whether a workload fits on a GPU: verdict, headroom, and the largest batch and context that fit.
 
-Pure functions of a `memory(workload)` that the caller provides.
+The functions are pure; the caller provides `memory(workload)`, which estimates a workload's memory.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from whichgpu.workload.workload import Workload
 Verdict = Literal["fits", "tight", "no"]
 MemoryOf = Callable[[Workload], MemoryEstimate]
 Field = Literal["batch", "context"]
-MAX_SIZES = {"batch": 1 << 20, "context": 1 << 24}  # upper limits of the search (assumed)
+MAX_SIZES = {"batch": 1 << 20, "context": 1 << 24}  # largest samples per rank and tokens of context tried (assumed)
 BLOCK = 16  # tokens: the smallest step of a context, a block of the KV cache
-ROUNDING_MARGIN = 0.02  # share of one step: closer to a whole number a point is computed rather than interpolated
-SPAN_ERROR = 0.02  # share of a span by which a list of all GPUs may understate the largest size (chosen for speed)
+ROUNDING_MARGIN = 0.02  # share of one step: interpolated sizes this close to a whole number are computed exactly
+SPAN_ERROR = 0.02  # share of the search interval by which lists of all GPUs may understate the largest size (chosen for speed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,18 +42,18 @@ class FitResult:
 
 
 def required_memory(found: MemoryEstimate, workload: Workload) -> Figure:
-    """Memory a device must have. Engines that reserve memory at start use more, so their parts are added up."""
+    """Return the bytes a device must have, added up from parts: what an engine reserves at start would overstate them."""
     if workload.training or engine_of(workload).memory.reservation == "none":
         return found.device
     parts = found.parts.values()
     value = sum(part.value for part in parts)
-    below = sqrt(sum((part.value - part.low) ** 2 for part in parts))  # Parts err independently.
+    below = sqrt(sum((part.value - part.low) ** 2 for part in parts))  # Independent deviations add as squares.
     above = sqrt(sum((part.high - part.value) ** 2 for part in parts))
     return Figure(value, value - below, value + above, "byte", found.device.basis, found.device.sources)
 
 
 def device_usage(need: Figure, device: Figure, usable: int, workload: Workload) -> Figure:
-    """Device memory in use: an engine with a share of the GPU reserves all of it at start."""
+    """Return the bytes of device memory in use; an engine limited to a share of the GPU reserves all of that share at start."""
     if workload.training or not engine_of(workload).memory.capped:
         return device
     value, low, high = (max(float(usable), bound) for bound in (need.value, need.low, need.high))
@@ -61,7 +61,7 @@ def device_usage(need: Figure, device: Figure, usable: int, workload: Workload) 
 
 
 def verdict(need: Figure, usable: int) -> Verdict:
-    """Fits when even the upper end of the range does, tight when the limit lies inside it.
+    """Return "fits" if even the upper end of the range is usable, "tight" if the limit lies inside the range, else "no".
 
     >>> need = Figure(10.0, 9.0, 11.0, "byte", "modelled")
     >>> verdict(need, 12), verdict(need, 10), verdict(need, 8)
@@ -73,7 +73,7 @@ def verdict(need: Figure, usable: int) -> Verdict:
 
 
 def fit(need: Figure, workload: Workload, gpu: Gpu, allowed: float | None = None) -> FitResult:
-    """Fit of required memory (bytes) on a GPU; `allowed` is the share of it that an engine may use."""
+    """Return the verdict, headroom and warnings for required bytes on a GPU; an engine may use the share `allowed` of the GPU."""
     usable, fast = usable_bytes(gpu, workload, allowed), fast_bytes(gpu)
     found = verdict(need, usable)
     warnings = []
@@ -88,10 +88,10 @@ def fit(need: Figure, workload: Workload, gpu: Gpu, allowed: float | None = None
 
 
 def adapts_by_default(workload: Workload, given: Collection[str]) -> bool:
-    """Whether a training request is adapted to its GPU: the user set no micro-batch, accumulation or checkpointing.
+    """Whether a training request may be adapted to its GPU: the user set no micro-batch, accumulation or checkpointing.
 
-    The batch of fine-tuning is that of a whole step. A batch given for training from scratch is one micro-batch, as in a training
-    loop without accumulation does and as it is measured.
+    For fine-tuning, the batch is that of a whole optimizer step. For training from scratch, a given batch is one micro-batch, as
+    in a training loop without accumulation and in the measurements.
     """
     if not workload.training or {"micro_batch", "accumulation", "checkpointing"} & set(given):
         return False
@@ -124,7 +124,7 @@ class MemoryCurve:
     def __init__(
         self, workload: Workload, shape: Shape, field: Field, memory: MemoryOf, most: int | None = None, exact: bool = True
     ) -> None:
-        """`most` is the largest size tried; without `exact` a result may be up to `SPAN_ERROR` too small."""
+        """Prepare a search for the largest `field` up to `most`; without `exact` results may be up to `SPAN_ERROR` too small."""
         self._workload = workload
         self._exact = exact
         self._field = field
@@ -139,21 +139,21 @@ class MemoryCurve:
             self._most = most or MAX_SIZES["batch"]
 
     def at(self, size: int) -> Workload:
-        """The workload at a size: samples per GPU, or blocks of input and output tokens."""
+        """Return the workload at a size, in samples per replica and round, or in blocks of input plus output tokens."""
         if self._field == "batch":
             return replace(self._workload, batch=size * self._step, micro_batch=None)
         answer = 0 if self._workload.training else self._workload.seq_out or 0
         return replace(self._workload, seq_in=max(1, size * BLOCK - answer))
 
     def need(self, size: int) -> float:
-        """Upper end of the required bytes at a size."""
+        """Return the upper end of the range of required bytes at a size."""
         if size not in self._points:
             workload = self.at(size)
             self._points[size] = required_memory(self._memory(workload), workload).high
         return self._points[size]
 
     def largest(self, usable: int) -> int:
-        """Largest size that fits, by doubling and then narrowing; 0 if not even 1 fits."""
+        """Return the largest size that fits in `usable` bytes, found by doubling and then narrowing; 0 if not even 1 fits."""
         if self.need(1) > usable:
             return 0
         low = 1
@@ -174,11 +174,11 @@ class MemoryCurve:
         return low
 
     def to_user_units(self, size: int) -> int:
-        """A size in the user's units: the global batch, or input and output tokens together."""
+        """Convert a size to the user's units: samples of the global batch, or input plus output tokens."""
         return size * self._step
 
     def _deviation(self, low: int, high: int) -> float:
-        """Deviation of the curve from a line between two points, as a size; small if interpolation is accurate."""
+        """Return how far required bytes deviate from a line between two sizes, as a size; small if interpolation is exact."""
         if (low, high) not in self._deviations:
             start, slope = self.need(low), (self.need(high) - self.need(low)) / (high - low)
             between = {low + (high - low) * part // 3 for part in (1, 2)} if high - low > 8 else ()
@@ -188,6 +188,6 @@ class MemoryCurve:
 
 
 def largest_fitting(workload: Workload, shape: Shape, usable: int, field: Field, memory: MemoryOf) -> int:
-    """Largest global batch, or context (input and output tokens, in blocks), that fits in `usable` bytes; 0 if none does."""
+    """Return the largest global batch, or context (input plus output tokens), that fits in `usable` bytes; 0 if none does."""
     curve = MemoryCurve(workload, shape, field, memory)
     return curve.to_user_units(curve.largest(usable))

@@ -16,11 +16,11 @@ from whichgpu.base.messages import Message, msg
 LoadingVerdict = Literal["feeds", "tight", "starves"]
 
 UNIT = "samples/s per vCPU"
-THREADS_A_CORE = 2  # a vCPU is a hardware thread on nearly every cloud
-V100_HOST_VCPUS = 12  # 6 cores; ShuffleNet 0.5 in fp16, so that the GPU hardly bounds it (dali-pytorch-demo)
-PILLOW_SIMD, DALI_CPU, DALI_GPU = 1058.0, 1816.0, 3910.0  # images/s there
-A100_WORKERS = 10  # one to a core of an A100's host (timm-issue-1491)
-PILLOW_PLAIN, PILLOW_SIMD_LATER = 1923.0, 2500.0  # images/s there; the latter near what the GPU takes, so at least that
+THREADS_A_CORE = 2  # A vCPU is a hardware thread on nearly every cloud, two per core.
+V100_HOST_VCPUS = 12  # 6 cores; measured with ShuffleNet 0.5 in fp16, so that the GPU hardly limits the rate (dali-pytorch-demo)
+PILLOW_SIMD, DALI_CPU, DALI_GPU = 1058.0, 1816.0, 3910.0  # images/s on that V100 host
+A100_WORKERS = 10  # one worker per core of an A100 host (timm-issue-1491)
+PILLOW_PLAIN, PILLOW_SIMD_LATER = 1923.0, 2500.0  # images/s there; the latter near the GPU's limit, so a lower bound
 FFCV_JPEG, FFCV_VCPUS = 31278.0, 96  # images/s from 512-pixel JPEG on a p3dn.24xlarge (ffcv-benchmarks)
 
 
@@ -66,7 +66,7 @@ class Loading:
 
 
 def loading(samples_per_second: float, vcpus: float | None = None, loader: str = "torchvision") -> Loading:
-    """Threads a host needs to load `samples_per_second`, and whether it has them.
+    """Return the threads a host needs to load `samples_per_second`, and whether it has as many.
 
     >>> round(loading(1154).cores.value, 1)  # ResNet-50 on a V100 in mixed precision
     4.4
@@ -95,7 +95,7 @@ def loading(samples_per_second: float, vcpus: float | None = None, loader: str =
 
 
 def loading_remark(samples_per_second: float, vcpus: float | None = None) -> Message:
-    """Message on the threads that loading at a rate needs, and on whether the host has them."""
+    """Return a message on the threads needed to load at a rate, and on whether the host has them."""
     plain, dali = loading(samples_per_second, vcpus), loading(samples_per_second, vcpus, "dali-gpu")
     values = {
         "vcpus": _whole(plain.vcpus.value),

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     OwnMeasurements = Callable[[Catalog], Mapping[str, OwnCorrections]]
 
 T = TypeVar("T")
-MAX_ENTRIES = 1024  # A stream of requests may name any number of configs.
+MAX_ENTRIES = 1024  # The cache is limited because a stream of requests may name any number of configs.
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +73,12 @@ class LookupCache:
         return _cached(self._shapes, f"{workload.model!r} without head", lambda: replace(shape, head=False))
 
     def device(self, name: str) -> Device:
-        """Return the GPU of a name; raise an error with the choices if it matches several."""
+        """Return the GPU with this name; raise an error that lists the choices if several match."""
         return _cached(self._devices, name, lambda: Device(find_gpu(self.catalog, name), self.count(name)))
 
     @property
     def calibration(self) -> Calibration:
-        """The shipped calibration of times, corrected by the user's own measurements."""
+        """Shipped calibration of step times, corrected by the user's own measurements."""
         from whichgpu.estimate.time.calibration import load_calibration
 
         if self._calibration is None:
@@ -90,7 +90,7 @@ class LookupCache:
         return self._calibration
 
     def count(self, name: str) -> int | None:
-        """Return the GPUs a name counts; None without a count, or if the number is part of the name (5700XT)."""
+        """Return the GPUs that a name states (8xH100) or an instance has; None without a count, also in names such as 5700XT."""
         count, bare = split_count(name)
         if gpus_named(self.catalog, bare):
             return count
@@ -107,7 +107,7 @@ def _cached(cache: dict[str, T], key: str, find: Callable[[], T]) -> T:
 
 
 def _trace_model(name: str) -> Shape | None:
-    """Trace a model beyond the built-in ones if torch is installed; imported only for a name that needs it."""
+    """Trace a model that is not built in, if torch is installed; torch is imported only for a name that needs it."""
     from whichgpu.estimate.memory.module import recognise_module
 
     return recognise_module(name)

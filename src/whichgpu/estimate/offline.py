@@ -19,7 +19,7 @@ from whichgpu.workload.shapes import Shape
 from whichgpu.workload.workload import Workload
 
 Floats = np.ndarray
-SecondsOf = Callable[[Floats], Floats]  # seconds of a step at each concurrency of one replica
+SecondsOf = Callable[[Floats], Floats]  # maps concurrencies of one replica to seconds of a step
 # Concurrencies tried on one replica, besides the largest that fits.
 CONCURRENCY = np.array(
     [1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192], dtype=float
@@ -30,7 +30,7 @@ SAMPLES = np.array([1 << power for power in range(MAX_CONCURRENCY.bit_length())]
 
 
 def default_sequences(workload: Workload, shape: Shape, gpu: Gpu) -> int | None:
-    """Engine's default limit of running sequences on one replica (vLLM: max_num_seqs); None if it has none."""
+    """Return the engine's default limit of running sequences on one replica (vLLM: max_num_seqs); None if it has none."""
     engine = engine_of(workload)
     return (
         default_max_sequences(engine, gpu) if engine.serve.max_sequences and workload.generating and shape.is_generative else None
@@ -38,9 +38,9 @@ def default_sequences(workload: Workload, shape: Shape, gpu: Gpu) -> int | None:
 
 
 def offline_batch(workload: Workload, shape: Shape, gpu: Gpu, memory: MemoryOf, seconds_of: SecondsOf | None) -> int:
-    """Batch over all replicas with the highest throughput that fits; one per replica if none fits.
+    """Return the batch over all replicas with the highest throughput that fits; one sequence per replica if none fits.
 
-    Without `seconds_of` (a GPU of unknown speed) the largest that fits.
+    Without `seconds_of` (the GPU's speed is unknown), return the largest batch that fits.
     """
     sizes = _fitting(workload, shape, gpu, memory)
     at = len(sizes) - 1 if seconds_of is None else int(np.argmax(sizes / seconds_of(sizes)))
@@ -48,7 +48,7 @@ def offline_batch(workload: Workload, shape: Shape, gpu: Gpu, memory: MemoryOf, 
 
 
 def _fitting(workload: Workload, shape: Shape, gpu: Gpu, memory: MemoryOf) -> Floats:
-    """Concurrencies of one replica that fit, ascending; 1 if none does."""
+    """Return the concurrencies of one replica that fit in memory, ascending; only 1 if none does."""
     usable = usable_bytes(gpu, workload)
     if workload.generating and shape.is_generative:
         largest = MemoryCurve(workload, shape, "batch", memory, most=MAX_CONCURRENCY).largest(usable)
@@ -76,7 +76,7 @@ def single_replica(workload: Workload) -> Workload:
 def replica_seconds(
     workload: Workload, shape: Shape, gpu: Gpu, fabric: Callable[[], Fabric], calibration: Calibration
 ) -> SecondsOf:
-    """Return a function of step seconds of one replica by concurrency; `fabric` connects its GPUs if it has several."""
+    """Return a function from concurrency to step seconds of one replica; `fabric` connects the replica's GPUs."""
     one = single_replica(workload)
 
     def seconds(sizes: Floats) -> Floats:

@@ -13,7 +13,7 @@ from whichgpu.workload.workload import Workload
 
 
 def concurrency_note(workload: Workload, shape: Shape, gpu: Gpu | None, given: Collection[str]) -> tuple[Message, ...]:
-    """Return how the batch of offline inference was chosen; nothing if the user gave one."""
+    """Return a message on how the batch of offline inference was chosen; nothing if the user gave a batch."""
     if not chooses_batch(workload, given):
         return ()
     if gpu is None:

@@ -20,7 +20,7 @@ FULL_PRECISIONS = ("bf16", "fp16", "f16", "f32")
 LORA_RANK = 16
 SAME_SIZE_RATIO = 1.03  # memory sizes within 3% count as equal
 GPU_MULTIPLES = (2, 4, 8, 16, 32, 64, 128)
-MIN_CONTEXT = 512  # tokens; shorter contexts are not suggested
+MIN_CONTEXT = 512  # tokens below which no context is suggested
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +47,12 @@ class FitProblem:
     context: MemoryCurve
 
     def need(self, workload: Workload) -> Figure:
-        """Memory required by a changed workload."""
+        """Return the memory in bytes that a changed workload requires."""
         return required_memory(self.memory(workload), workload)
 
 
 def remedies(problem: FitProblem, gpu: Gpu, able: Sequence[Gpu] = ()) -> tuple[Remedy, ...]:
-    """Every remedy that applies and saves memory; `able` are GPUs it fits, the smallest first (`gpus_that_fit`)."""
+    """Return every remedy that applies and saves memory; `able` are the GPUs that fit, smallest first (`gpus_that_fit`)."""
     found: list[Remedy] = []
     before = problem.need(problem.workload).value
     running = problem.workload
@@ -72,7 +72,7 @@ def remedies(problem: FitProblem, gpu: Gpu, able: Sequence[Gpu] = ()) -> tuple[R
 
 
 def _tried(step: Callable[[FitProblem], Iterator[Workload]], problem: FitProblem) -> list[Workload]:
-    """Changed workloads of a remedy; none if they cannot be estimated."""
+    """Return the changed workloads that a remedy proposes; none if they cannot be estimated."""
     try:
         return [changed for changed in step(problem) if problem.memory(changed)]
     except WhichGpuError:
@@ -147,9 +147,9 @@ def _quantise(problem: FitProblem) -> Iterator[Workload]:
 
 
 def _more_gpus(problem: FitProblem) -> Iterator[Workload]:
-    """Doubled GPUs until it fits: tensor parallelism for inference, ZeRO 3 for training.
+    """Yield the workload on the smallest multiple of its GPUs that fits: tensor parallelism for inference, ZeRO 3 for training.
 
-    If no number fits, the smallest on which it is tight.
+    If none fits, yield the smallest multiple on which it is tight, else the largest tried.
     """
     workload, layout = problem.workload, problem.workload.parallel
     tried = tight = None
@@ -186,7 +186,7 @@ STEPS: tuple[tuple[str, Callable[[FitProblem], Iterator[Workload]]], ...] = (
 
 
 def gpus_that_fit(need: Figure, workload: Workload, gpus: Sequence[Gpu]) -> tuple[Gpu, ...]:
-    """GPUs that fit without warnings, the smallest first; of nearly equal sizes the newest."""
+    """Return the GPUs on which the workload fits without warnings, smallest first; of nearly equal sizes the newest first."""
     sizes: dict[str, int] = {}
     for gpu in gpus:
         answer = fit(need, workload, gpu)
@@ -196,7 +196,7 @@ def gpus_that_fit(need: Figure, workload: Workload, gpus: Sequence[Gpu]) -> tupl
 
 
 def smallest_first(gpus: Sequence[Gpu], sizes: Mapping[str, int]) -> tuple[Gpu, ...]:
-    """GPUs with a size in bytes, the smallest first; of nearly equal sizes the newest."""
+    """Return the GPUs ordered by `sizes` in bytes, smallest first; of nearly equal sizes the newest first."""
     able = sorted((gpu for gpu in gpus if gpu.id in sizes), key=lambda gpu: sizes[gpu.id])
     classes: list[list[Gpu]] = []
     for gpu in able:
@@ -208,7 +208,7 @@ def smallest_first(gpus: Sequence[Gpu], sizes: Mapping[str, int]) -> tuple[Gpu, 
 
 
 def _next_gpu(gpu: Gpu, able: Sequence[Gpu]) -> tuple[Remedy, ...]:
-    """The smallest GPU that fits, of the same vendor and segment if possible, else of the vendor, else of any."""
+    """Return the smallest GPU that fits, preferably of the same vendor and segment, else of the same vendor, else of any."""
     kin: tuple[Callable[[Gpu], bool], ...] = (
         lambda other: other.vendor == gpu.vendor and other.segment == gpu.segment,
         lambda other: other.vendor == gpu.vendor,
@@ -229,7 +229,7 @@ def _difference(before: Workload, after: Workload) -> dict[str, Any]:
 
 
 def _words(id: str, change: dict[str, Any], workload: Workload) -> Message:
-    """Message of a remedy, from the fields it changes."""
+    """Return the message of a remedy, worded from the fields it changes."""
     if id == "smaller-batch" and workload.training:
         return msg("remedy.smaller-micro-batch", micro_batch=change["micro_batch"], accumulation=change["accumulation"])
     if id == "smaller-batch":

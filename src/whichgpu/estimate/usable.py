@@ -1,4 +1,4 @@
-"""Usable memory of a GPU: less than the marketed size and than the driver's total, and less if it is shared."""
+"""Usable memory of a GPU: below its marketed size and the driver's total, and further reduced if it is shared."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from whichgpu.workload.workload import Workload
 USABLE_OF_REPORTED, USABLE_OF_MARKETED = 0.985, 0.97
 # Metal's recommendedMaxWorkingSetSize: two thirds up to 36 GB, three quarters above; other systems reserve a tenth (assumed).
 APPLE_SMALL, APPLE_LARGE, APPLE_STEP, SHARED = 2 / 3, 0.75, 37 * GIB, 0.9
-FAST_970 = 7 * GIB // 2  # the quirk `gtx-970-3.5gb`
+FAST_970 = 7 * GIB // 2  # fast bytes of a GTX 970, the quirk `gtx-970-3.5gb`
 
 
 def usable_bytes(gpu: Gpu, workload: Workload | None = None, allowed: float | None = None) -> int:
-    """Bytes a process can use, within the engine's limit or the share of the GPU it is `allowed`."""
+    """Return the bytes a process can use, within the engine's limit or the `allowed` share of the GPU."""
     share = USABLE_OF_REPORTED if gpu.memory_basis == "reported" else USABLE_OF_MARKETED
     if "apple-shared-memory" in gpu.quirk_ids:
         share = APPLE_LARGE if gpu.memory_bytes >= APPLE_STEP else APPLE_SMALL
@@ -27,5 +27,5 @@ def usable_bytes(gpu: Gpu, workload: Workload | None = None, allowed: float | No
 
 
 def fast_bytes(gpu: Gpu) -> int | None:
-    """Bytes of fast memory of a GPU with a slow part; None for others."""
+    """Return the bytes of fast memory of a GPU that also has slow memory; None for others."""
     return FAST_970 if "gtx-970-3.5gb" in gpu.quirk_ids else None

@@ -1,1 +1,1 @@
-"""Prices as of a day, terms and discounts, cost of a run. Knows no models."""
+"""Prices as of a day, terms and discounts, and the cost of a run. This package knows no models."""

@@ -1,7 +1,7 @@
-"""Which price held on a day, and how sure that is.
+"""Which price was valid on a day, and how certain that is.
 
-The latest sighting not after the day decides, while the offer was listed; nothing is known before the first. On a day it was
-seen, a price is `observed`; between two sightings of one price `bracketed`; after the last one, or before another, `carried`.
+The latest observation not after the day decides, if the offer was still listed; before the first, nothing is known. The price is
+`observed` on a day it was seen, `bracketed` between two observations of the same price, else `carried` from the last one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from whichgpu.base.dates import first_day, last_day
 from whichgpu.catalog.offer import STALE_DAYS, Observation
 
 Confidence = Literal["observed", "bracketed", "carried"]
-RECENT_DAYS = (90, 180, 365)  # days in which a price is looked for where all are stale
+RECENT_DAYS = (90, 180, 365)  # If all prices are stale, the cheapest within these numbers of days is looked for.
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +30,12 @@ class PriceOnDay:
 
     @property
     def stale(self) -> bool:
-        """Whether it was last seen more than STALE_DAYS ago."""
+        """Return whether the price was last seen more than STALE_DAYS before the day."""
         return self.confidence == "carried" and self.age_days > STALE_DAYS
 
 
 def price_on_day(runs: Iterable[Observation], day: date) -> PriceOnDay | None:
-    """The price of one offer on a day, from all that was seen of it, in whatever order and by whatever sources."""
+    """Return the price of one offer on a day, from its observations in any order and from any source; None if not offered."""
     best: tuple[date, str, Observation] | None = None
     for run in runs:
         last_known_day = _known_until(run, day)
@@ -47,7 +47,7 @@ def price_on_day(runs: Iterable[Observation], day: date) -> PriceOnDay | None:
 
 
 def prices_on_day(observations: Iterable[Observation], day: date) -> Iterator[PriceOnDay]:
-    """The price of each offer among these on a day."""
+    """Yield the price on a day of each offer among these observations."""
     offers: dict[object, list[Observation]] = defaultdict(list)
     for run in observations:
         offers[run.key].append(run)
@@ -65,7 +65,7 @@ def _standing(run: Observation, day: date) -> PriceOnDay:
 
 
 def _known_until(run: Observation, day: date) -> date | None:
-    """The latest day, not after this one, that the run says something about; None where it begins later."""
+    """Return the latest day, not after `day`, for which the observation is evidence; None if it begins later."""
     if _date(run.observed) > day:
         return None
     return _date(run.ended) if run.ended and _gone(run, day) else min(_last(run), day)
@@ -76,7 +76,7 @@ def _gone(run: Observation, day: date) -> bool:
 
 
 def _last(run: Observation) -> date:
-    """A price seen in a month was seen on its last day at the latest."""
+    """Return the last day the price was seen; for one dated by month only, the last day of that month."""
     return _date(run.last_observed, whole=True)
 
 

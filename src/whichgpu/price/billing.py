@@ -1,4 +1,4 @@
-"""Billing rules of providers: granularity, minimum, and charges for disks, egress and hosts. Tables with sources."""
+"""Billing rules of providers, from tables with sources: granularity, minimum, and charges for disks, egress and hosts."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Billing:
     granularity: float
     minimum: float
     sources: tuple[str, ...]
-    assumed: bool = False  # nothing could be read of how it bills
+    assumed: bool = False  # True if no billing rule of the provider is known.
 
 
 def billing_on(provider: str, day: date, machine: str = "") -> Billing:
-    """Billing of a machine on a day; whole hours, the upper bound, if unknown.
+    """Return the billing rule of a machine on a day; if unknown, whole hours, which never underestimate the cost.
 
     >>> billing_on("oci", date(2026, 1, 1), "BM.GPU.H100.8").minimum, billing_on("oci", date(2026, 1, 1), "VM.GPU3.1").minimum
     (3600.0, 60.0)
@@ -43,26 +43,26 @@ def billing_on(provider: str, day: date, machine: str = "") -> Billing:
 
 @cache
 def billing_prefixes(provider: str) -> tuple[str, ...]:
-    """Name prefixes of machines with billing rules of their own."""
+    """Return the name prefixes of a provider's machines that have billing rules of their own."""
     return tuple(row["machines"] for row in _table("billing") if row["provider"] == provider and row["machines"])
 
 
 def extras(provider: str) -> Mapping[str, float]:
-    """Charges beside the machine in US dollars: `disk` per GB and month, `egress` per GB, `host-vcpu` per hour.
+    """Return charges besides the machine in US dollars: `disk` per GB and month, `egress` per GB, `host-vcpu` per hour.
 
-    Where nothing could be read of it, what is usual (`*`) is taken for disks and egress.
+    If the provider publishes no price for disks or egress, the usual one (row `*` of the table) is assumed.
     """
     return {row["what"]: float(row["price"]) for name in (ANY, provider) for row in _table("extras") if row["provider"] == name}
 
 
 def extras_sources(provider: str, names: Sequence[str]) -> tuple[str, ...]:
-    """The documents behind some of them."""
+    """Return the ids of the documents behind the named extra charges of a provider."""
     values = {row["what"]: row["sources"] for name in (ANY, provider) for row in _table("extras") if row["provider"] == name}
     return tuple(values[what] for what in names if values.get(what))
 
 
 def assumed_extras(provider: str, names: Sequence[str]) -> bool:
-    """Whether some of them are only what is usual."""
+    """Return whether any of the named extra charges of a provider is assumed."""
     values = {row["what"]: row["basis"] for name in (ANY, provider) for row in _table("extras") if row["provider"] == name}
     return any(values.get(what) == "assumed" for what in names)
 

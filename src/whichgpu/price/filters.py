@@ -1,4 +1,4 @@
-"""Resolve the words of a price query to ids of the catalog and of the user's own price lists."""
+"""Resolve the names in a price query to ids of the catalog and of the user's own price lists."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from whichgpu.catalog.store import Catalog
 from whichgpu.price.offers import OfferFilter
 from whichgpu.price.terms import MONTH_HOURS
 
-OWNED = "owned"  # the provider of machines that are one's own
+OWNED = "owned"  # The provider of the user's own machines.
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,23 +27,23 @@ class OffersQuery:
     gpu: Sequence[str] | str = ()  # names; `8xA100` asks for eight of them, a machine's name for that machine
     instance: Sequence[str] | str = ()
     gpus: tuple[float, float] | None = None
-    min_memory: int | None = None  # bytes of one GPU
+    min_memory: int | None = None  # least bytes of one GPU
     provider: Sequence[str] | str = ()
     exclude_provider: Sequence[str] | str = ()
     region: Sequence[str] | str = ()
     term: Sequence[str] | str = ()
     near: str | None = None
-    max_latency: float | None = None  # seconds
+    max_latency: float | None = None  # longest round trip in seconds
     currency: str | None = None
-    exchange_rate: Mapping[str, Decimal] | None = None  # units for one US dollar
-    hours: Decimal = Decimal(MONTH_HOURS)  # run a month
+    exchange_rate: Mapping[str, Decimal] | None = None  # units of each currency per US dollar
+    hours: Decimal = Decimal(MONTH_HOURS)  # hours of use per month
     sort: str | None = None
     group_by: Sequence[str] | str = ()
-    limit: int | None = None  # how many offers at most
+    limit: int | None = None  # most offers returned
 
 
 def offer_filter(catalog: Catalog, query: OffersQuery) -> OfferFilter:
-    """Filter by ids for a query in words."""
+    """Return a filter by ids for a query that uses names."""
     ids: set[str] = set()
     machines: set[tuple[str, str]] = set()
     counts: set[int] = set()
@@ -52,7 +52,7 @@ def offer_filter(catalog: Catalog, query: OffersQuery) -> OfferFilter:
         if not gpus_named(catalog, name) and (exact_matches := exact_instances(catalog.instances, bare)):
             machines |= {(row.provider, row.instance) for row in exact_matches}
         elif count is not None and not gpus_named(catalog, bare):
-            count = None  # a number that is part of the name: 5700XT
+            count = None  # The number is part of the name, as in 5700XT.
         if count:
             counts.add(count)
         ids |= {gpu.id for gpu in find_gpus(catalog, name)}
@@ -80,7 +80,7 @@ def offer_filter(catalog: Catalog, query: OffersQuery) -> OfferFilter:
 
 
 def provider_named(catalog: Catalog, name: str) -> str:
-    """The id of a provider of the catalog, or of one that a list of one's own names."""
+    """Return the id of a provider in the catalog, or of one that the user's own price list names."""
     try:
         return find_provider(catalog, name)
     except UnknownName:
@@ -92,7 +92,7 @@ def provider_named(catalog: Catalog, name: str) -> str:
 
 
 def _machines(catalog: Catalog, name: str) -> list[tuple[str, str, str]]:
-    """Provider, name and GPU of the machines a name means."""
+    """Return provider, name and GPU id of the machines that a name stands for."""
     try:
         return [(row.provider, row.instance, row.gpu) for row in find_instances(catalog, name)]
     except UnknownName:
@@ -102,7 +102,7 @@ def _machines(catalog: Catalog, name: str) -> list[tuple[str, str, str]]:
 
 
 def _places(catalog: Catalog, name: str) -> set[tuple[str, str]]:
-    """Provider and region of the places a name means; a list of one's own may call a place as its city is called."""
+    """Return provider and region of the places a name stands for; the user's own list may name a place by its city."""
     called = dict.fromkeys((name, *countries_named(name)))
     own = {(row.provider, row.region) for text in called for row in _own(catalog, "region", text)}
     try:
@@ -114,7 +114,7 @@ def _places(catalog: Catalog, name: str) -> set[tuple[str, str]]:
 
 
 def countries_meant(query: OffersQuery) -> dict[str, tuple[str, ...]]:
-    """Country codes of the continents and unions in a query, by the name as typed."""
+    """Return the country codes of the continents and unions in a query, by the name as typed."""
     return {name: countries_named(name) for name in split_names(query.region) if is_group(name)}
 
 
@@ -123,7 +123,7 @@ def _own(catalog: Catalog, what: str, name: str) -> tuple[StoredOfferName, ...]:
 
 
 def split_names(names: Sequence[str] | str | None) -> tuple[str, ...]:
-    """Split names at commas; an empty text is kept as a name that matches nothing."""
+    """Return the names in a comma-separated text or list; an empty text stays as a name that matches nothing."""
     if not names and not isinstance(names, str):
         return ()
     text = names if isinstance(names, str) else ",".join(names or ())

@@ -1,4 +1,4 @@
-"""Offers: prices that held on a day, with all that belongs to them, chosen, ordered and grouped."""
+"""Offers: prices valid on a day, with machine, place and terms; selected, sorted and grouped."""
 
 from __future__ import annotations
 
@@ -64,15 +64,15 @@ class OfferFilter:
     gpu_ids: frozenset[str] | None = None
     instances: frozenset[tuple[str, str]] | None = None
     gpus: tuple[float, float] | None = None
-    min_memory: int | None = None  # bytes of one GPU as marketed
+    min_memory: int | None = None  # least bytes of one GPU, as marketed
     providers: tuple[str, ...] = ()
     excluded_providers: tuple[str, ...] = ()
     regions: frozenset[tuple[str, str]] | None = None
     terms: tuple[str, ...] = ()
-    max_latency: float | None = None  # seconds
+    max_latency: float | None = None  # longest round trip in seconds
 
     def tests(self, gpus: Mapping[str, Gpu]) -> dict[str, Callable[[Offer], bool]]:
-        """Predicate of each condition by the name of its flag."""
+        """Return a predicate for each condition, by the name of its flag."""
         low, high = self.gpus or (0.0, 0.0)
 
         def has_gpus(offer: Offer) -> bool:
@@ -99,12 +99,12 @@ class OfferFilter:
 def build_offer(
     one: PriceOnDay, name: str, exchanger: Exchanger, currency: str | None, hours: Decimal, trip: Figure | None = None
 ) -> Offer:
-    """Build an offer from a price on a day; in its own currency if `currency` is None."""
+    """Return an offer for a price on a day, converted to `currency`, or in its own currency if that is None."""
     run = one.observation
     price, rate = exchanger.convert(Money(run.price, run.currency), currency or run.currency)
     listed = Money(round_significant(run.price / (1 - run.discount)) if run.discount else run.price, run.currency)
     due = upfront(run)
-    month = Decimal(MONTH_HOURS) if run.term in YEARS else hours  # a commitment is paid whether the machine runs or not
+    month = Decimal(MONTH_HOURS) if run.term in YEARS else hours  # A commitment is paid whether or not the machine runs.
     copied = (
         "provider",
         "instance",
@@ -139,7 +139,7 @@ def build_offer(
 
 
 def cents(amount: Decimal) -> Decimal:
-    """A sum to a thousandth, as price lists print months: 206.590.
+    """Return an amount rounded to thousandths, as price lists print monthly prices: 206.590.
 
     >>> cents(Decimal("0.283") * 730)
     Decimal('206.590')
@@ -151,7 +151,7 @@ GROUPS = ("gpu", "provider", "region")
 
 
 def cheapest_by_group(offers: Iterable[Offer], names: Sequence[str], exchanger: Exchanger) -> list[Offer]:
-    """The cheapest offer of each group, by the price of a GPU for an hour."""
+    """Return the cheapest offer of each group by price per GPU and hour; `names` are the fields that define a group."""
     best: dict[tuple[str, ...], Offer] = {}
     counts: dict[tuple[str, ...], int] = {}
     for offer in offers:
@@ -171,10 +171,10 @@ SORTABLE = (
 
 
 def ordered(offers: Iterable[Offer], field: str | None, exchanger: Exchanger) -> list[Offer]:
-    """By a field, largest first with a leading `-`; by the price of a GPU for an hour where none is named.
+    """Return offers sorted by a field, descending with a leading `-`; by price per GPU and hour if no field is named.
 
-    Money is compared as dollars whatever it is shown in; offers that lack the field come last. Of equal ones the nearer comes
-    first where round trips are known.
+    Money is compared in US dollars whatever currency is displayed; offers without the field come last. Ties go to the shorter
+    round trip, if round trips are known.
     """
     sort_field = field or "price_per_gpu_hour"
     down, name = sort_field.startswith("-"), sort_field.removeprefix("-").replace("-", "_")
@@ -199,5 +199,5 @@ def ordered(offers: Iterable[Offer], field: str | None, exchanger: Exchanger) ->
 
 
 def dollars(money: Money, exchanger: Exchanger) -> Decimal:
-    """For comparing only."""
+    """Return an amount in US dollars, for comparison only."""
     return money.amount / exchanger.rate(DOLLAR, money.currency).value

@@ -1,6 +1,6 @@
-"""Cost of owning a machine, and the use from which owning is cheaper than renting.
+"""Cost of owning a machine, and the utilisation above which owning is cheaper than renting.
 
-Every input is the user's or a marked default; answers show how the result depends on each.
+Every input is the user's or a default marked as such; answers show how the result depends on each input.
 """
 
 from __future__ import annotations
@@ -9,58 +9,58 @@ from dataclasses import dataclass, replace
 
 from whichgpu.price.terms import MONTH_HOURS, YEAR_HOURS
 
-# US dollars a kWh: the average of US commercial customers in 2024 (EIA, Electric Power Monthly); facilities use 1.58 times what
-# their machines do on average (Uptime Institute, 2023). At home there is no cooling plant: PUE 1.
+# US dollars per kWh: the average of US commercial customers in 2024 (EIA, Electric Power Monthly). PUE: facilities draw 1.58
+# times the power of their machines on average (Uptime Institute, 2023). At home there is no cooling plant, so PUE is 1.
 POWER_PRICE, POWER_SOURCE = 0.1275, "eia-electricity-prices"
 PUE_SOURCE = "uptime-pue-2023"
 YEARS, RESIDUAL, USE = 3.0, 0.3, 0.5
-HOST_SHARE, HOST_LEAST = 0.25, 800.0  # of the price of the GPUs: the rest of a machine, and the least it costs
-HOST_WATTS = 150.0  # power of the machine without its GPUs (assumed)
-LOAD, IDLE = 0.9, 0.15  # share of its rated power a GPU draws while it works and while it waits
+HOST_SHARE, HOST_LEAST = 0.25, 800.0  # Price of the host as a share of its GPUs' price, and its minimum in US dollars (assumed).
+HOST_WATTS = 150.0  # Power in watts of the machine without its GPUs (assumed).
+LOAD, IDLE = 0.9, 0.15  # Share of its rated power that a GPU draws at work and when idle (assumed).
 
 
 @dataclass(frozen=True, slots=True)
 class OwnershipCosts:
     """Inputs of the ownership cost. Money in one currency; shares between 0 and 1; watts of all GPUs together."""
 
-    gpu_price: float  # of all GPUs
+    gpu_price: float  # price of all GPUs
     watts: float
     host_price: float
-    power_price: float = POWER_PRICE  # a kWh
+    power_price: float = POWER_PRICE  # price per kWh
     pue: float = 1.0
     years: float = YEARS
-    residual: float = RESIDUAL  # of what was paid, at the end
-    use: float = USE  # share of the hours of those years it works
-    upkeep: float = 0.0  # a year
+    residual: float = RESIDUAL  # share of the purchase price left at the end
+    use: float = USE  # share of all hours that the machine works
+    upkeep: float = 0.0  # cost per year
 
     @property
     def price(self) -> float:
-        """Purchase price of GPUs and host."""
+        """Return the purchase price of GPUs and host."""
         return self.gpu_price + self.host_price
 
     @property
     def hours(self) -> float:
-        """Hours it works in its years."""
+        """Return the hours the machine works over the years of ownership."""
         return self.years * YEAR_HOURS * self.use
 
     def power(self, share: float) -> float:
-        """Kilowatts at a share of the rated power, facility included."""
+        """Return the power in kilowatts with GPUs at a share of their rated power, including the facility's (PUE)."""
         return (self.watts * share + HOST_WATTS) * self.pue / 1000.0
 
     @property
     def worked_hour(self) -> float:
-        """Cost of power in an hour of work beyond that of an idle hour."""
+        """Return the cost of power of an hour of work beyond that of an idle hour."""
         return (self.power(LOAD) - self.power(IDLE)) * self.power_price
 
     @property
     def standing_hour(self) -> float:
-        """Cost of every hour, busy or idle: depreciation, upkeep and idle power."""
+        """Return the cost of any hour, busy or idle: depreciation, upkeep and idle power."""
         lost = self.price * (1.0 - self.residual) / (self.years * YEAR_HOURS)
         return lost + self.upkeep / YEAR_HOURS + self.power(IDLE) * self.power_price
 
     @property
     def hour(self) -> float:
-        """Total cost of an hour of work.
+        """Return the total cost per hour of work, idle hours included.
 
         >>> round(OwnershipCosts(2000.0, 350.0, 800.0).hour, 3)
         0.234
@@ -73,13 +73,13 @@ class RentComparison:
     """Owning against renting at a price an hour: the use from which owning is cheaper, and after how long. None: never."""
 
     rent: float
-    break_even_use: float | None  # share of all hours
-    break_even_hours: float | None  # of work, in the years of owning
-    break_even_months: float | None  # at the use given, until what was not rented has paid for it
+    break_even_use: float | None  # share of all hours in use
+    break_even_hours: float | None  # hours of work over the years of ownership
+    break_even_months: float | None  # months until the rent saved, at the given use, has paid for the machine
 
 
 def compare_with_rent(own: OwnershipCosts, rent: float) -> RentComparison:
-    """Break-even of owning against renting at `rent` per hour.
+    """Return the utilisation, hours and months at which owning breaks even with renting at `rent` per hour.
 
     >>> round(compare_with_rent(OwnershipCosts(2000.0, 350.0, 800.0), 0.5).break_even_use, 2)
     0.22
@@ -96,7 +96,7 @@ def compare_with_rent(own: OwnershipCosts, rent: float) -> RentComparison:
 
 
 def sensitivity(own: OwnershipCosts, rent: float) -> dict[str, tuple[float | None, float | None]]:
-    """The use to break even with each input a third lower and a third higher."""
+    """Return, by input, the break-even utilisation with that input a third lower and a third higher."""
     changes = {}
     for name in ("gpu_price", "power_price", "residual", "years"):
         value = getattr(own, name)
@@ -108,7 +108,7 @@ def sensitivity(own: OwnershipCosts, rent: float) -> dict[str, tuple[float | Non
 
 
 def host_price(gpu_price: float, minimum: float = HOST_LEAST) -> float:
-    """Assumed price of the rest of a machine, in the currency of `gpu_price`.
+    """Return the assumed price of a machine without its GPUs, in the currency of `gpu_price`.
 
     >>> host_price(1000.0), host_price(40000.0)
     (800.0, 10000.0)

@@ -1,6 +1,6 @@
 """Cost of a run: starts, checkpoints, interruptions, idle time, billing granularity, commitments.
 
-Arrays in, arrays out: one entry per configuration.
+Inputs and results are arrays with one entry per candidate offer.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from whichgpu.price.table import Floats, Ints
 from whichgpu.price.terms import MONTH_HOURS, YEAR_HOURS, YEARS
 
 HOUR = 3600.0  # seconds
-# A machine boots, pulls an image of some 10 GB (7 to 10 minutes, Tensorfuse) and reads its weights (five for vLLM with 8B
-# parameters on an L40S, the same): ten minutes in all are assumed (`--startup`).
+# Seconds from renting a machine to useful work: it boots, pulls an image of about 10 GB (7 to 10 minutes, Tensorfuse) and loads
+# weights (5 minutes for vLLM with 8B parameters on an L40S, also Tensorfuse); 10 minutes in all are assumed (`--startup`).
 STARTUP = run_default("startup")
-# Runs that can be interrupted keep their state twice an hour, a minute each (assumed, `--checkpoint-every`).
+# Interruptible runs save a checkpoint twice an hour, which takes a minute (assumed, `--checkpoint-every`).
 CHECKPOINT_EVERY, CHECKPOINT_TAKES = run_default("checkpoint_every"), run_default("checkpoint_takes")
-# Interruptions of a spot machine an hour (assumed, `--interruptions`). AWS says only in which of five bands, from under 5% to
-# over 20%, the share lies that was reclaimed in a month, however short those machines lived: no rate follows from it. Azure shows
-# rates an hour by size and region to its customers. Over all kinds of EC2 machines fewer than 5% are taken in a month (nOps);
-# of GPUs more are: Bamboo (NSDI 2023) is cited for 0.10 to 0.33 an hour of p3 machines. The lower end of that is taken.
+# Interruptions of a spot machine per hour (assumed, `--interruptions`). AWS publishes only which of five bands, from under 5% to
+# over 20%, the share of machines reclaimed in a month is in, whatever their lifetime, so no rate follows. Azure shows hourly
+# rates by size and region to its customers. Over all kinds of EC2 machines fewer than 5% are reclaimed in a month (nOps); with
+# GPUs more are: Bamboo (NSDI 2023) is cited for 0.10 to 0.33 per hour of p3 machines. The lower end of that is assumed.
 INTERRUPTIONS = run_default("interruptions")
-MAX_STARTING_SHARE = 0.9  # share of the hours a service on spot may spend starting
-UNFINISHED_HOURS = 1e9  # hours; used for a run that never ends, so that sums stay finite
+MAX_STARTING_SHARE = 0.9  # A service on spot spends at most this share of its hours starting.
+UNFINISHED_HOURS = 1e9  # Finite number of hours for a run that never ends, so that sums stay finite.
 SPOT_SOURCES = ("bamboo-nsdi-2023", *run_default_sources("interruptions"))
 
 
@@ -46,18 +46,18 @@ class RunSettings:
 class RunCost:
     """Hours and cost of a run on each offer. Wall-clock hours, billed hours of one machine; money in the offers' currency."""
 
-    hours: Floats  # from the first start to the end, reruns included
+    hours: Floats  # wall-clock hours from the first start to the end, reruns included
     billed: Floats
-    reruns: Floats  # expected interruptions
+    reruns: Floats  # expected number of interruptions
     machine: Floats
     host: Floats
     disk: Floats
     egress: Floats
-    break_even: Floats  # hours of on-demand use a commitment equals; nan where there is none
+    break_even: Floats  # hours of on-demand use that cost as much as the commitment; nan without a commitment
 
     @property
     def cost(self) -> Floats:
-        """Total cost."""
+        """Return the total cost of each run."""
         total: Floats = self.machine + self.host + self.disk + self.egress
         return total
 
@@ -66,21 +66,21 @@ class RunCost:
 class OfferTerms:
     """Terms of each offer. Billing in seconds; `years` committed, 0 if none; extras in dollars."""
 
-    price: Floats  # an hour of one machine
+    price: Floats  # per hour of one machine
     machines: Floats
     spot: np.ndarray
     years: Floats
     granularity: Floats
     minimum: Floats
-    on_demand: Floats  # the same machine's hourly price on demand; nan where it is not offered so
-    host: Floats  # an hour, where the price is of the GPU alone
-    disk: Floats  # a GB and month
-    egress: Floats  # a GB
-    steps: tuple[tuple[float, ...], ...] = ()  # sustained use: shares by part of the month
-    step_of: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # which of them; -1 for none
+    on_demand: Floats  # on-demand price per hour of the same machine; nan if not offered
+    host: Floats  # price of the host per hour, if the GPU is priced alone
+    disk: Floats  # per GB and month
+    egress: Floats  # per GB
+    steps: tuple[tuple[float, ...], ...] = ()  # price shares of sustained-use discounts, by part of the month
+    step_of: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # index into `steps`; -1 without
 
     def at(self, rows: Ints, machines: Floats) -> OfferTerms:
-        """The terms of some offers, each of so many machines."""
+        """Return the terms of selected offers, with the given number of machines each."""
         columns = {name: getattr(self, name)[rows] for name in COLUMNS}
         return OfferTerms(**columns, machines=machines, steps=self.steps)
 
@@ -89,10 +89,10 @@ COLUMNS = ("price", "spot", "years", "granularity", "minimum", "on_demand", "hos
 
 
 def run_cost(work_hours: Floats, terms: OfferTerms, run_settings: RunSettings, interruptible: bool) -> RunCost:
-    """The run of so many hours of work on each offer; `interruptible` work keeps checkpoints and may be started again.
+    """Return the cost of `work_hours` of work on each offer; `interruptible` work saves checkpoints and may be restarted.
 
-    A spot machine that is taken away loses half a checkpoint's interval and a start; with rates and intervals such that it never
-    gets done, hours are infinite. A service loses starts only, which are paid for.
+    An interrupted spot machine loses half a checkpoint interval and a start; if interruptions are so frequent that the run never
+    finishes, hours are infinite. A service loses starts only, which are paid for.
     """
     saved = run_settings.checkpoint_takes / run_settings.checkpoint_every if interruptible else 0.0
     start = run_settings.startup / HOUR
@@ -123,9 +123,9 @@ def run_cost(work_hours: Floats, terms: OfferTerms, run_settings: RunSettings, i
 
 
 def _bound(hours: Floats, committed: Floats, terms: OfferTerms) -> Floats:
-    """Hours at the committed price that so many hours of use cost: whole terms, and what is left on demand where that is cheaper.
+    """Return the hours at the committed price that equal the cost of `hours` of use: whole terms, the rest on demand if cheaper.
 
-    The start of a service is part of it: one of a year is bound for a year.
+    The start-up of a service is part of its duration, so that a service of one year needs a commitment of one year.
     """
     length = np.maximum(committed, 1.0)
     whole = np.floor(hours / length + 1e-9)
@@ -137,7 +137,7 @@ def _bound(hours: Floats, committed: Floats, terms: OfferTerms) -> Floats:
 
 
 def sustained(terms: OfferTerms, hours: Floats) -> Floats:
-    """The share of the on-demand price paid where the month's use lowers it (`terms.sustained_share`), for every offer."""
+    """Return, for every offer, the average share of the on-demand price after sustained-use discounts for `hours` per month."""
     share = np.ones_like(hours)
     for place, steps in enumerate(terms.steps):
         part = MONTH_HOURS / len(steps)
@@ -148,5 +148,5 @@ def sustained(terms: OfferTerms, hours: Floats) -> Floats:
 
 
 def committed_years(term: str) -> float:
-    """Years a term binds."""
+    """Return the years that a term commits to; 0 without a commitment."""
     return float(YEARS.get(term, 0))

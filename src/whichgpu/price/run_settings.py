@@ -1,4 +1,4 @@
-"""Default settings of a run (start-up, checkpoints, interruptions) from a table that states the basis of each row."""
+"""Default settings of a run (start-up, checkpoints, interruptions), from a table that states the basis of each row."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ANY = "*"
 
 
 def run_default(what: str, provider: str = ANY) -> float:
-    """Default of a setting, a provider's own if it publishes one; seconds, or interruptions per hour.
+    """Return the default of a setting, the provider's own if it publishes one; in seconds, or interruptions per hour.
 
     >>> run_default("notice"), run_default("notice", "aws")
     (30.0, 120.0)
@@ -21,7 +21,7 @@ def run_default(what: str, provider: str = ANY) -> float:
 
 
 def run_default_sources(what: str, provider: str = ANY) -> tuple[str, ...]:
-    """Sources of a default."""
+    """Return the ids of the documents behind a default."""
     return tuple(one for one in _row(what, provider)["sources"].split(";") if one)
 
 

@@ -1,6 +1,6 @@
-"""All prices as columns, to select those valid on a day at once.
+"""All prices as columns, from which those valid on a day are selected at once.
 
-`asof.standing` says the same of one offer; a recommendation looks at all of them and has no time to make an object of each.
+`asof.price_on_day` applies the same rule to one offer; a recommendation covers all offers, too many to make an object of each.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from whichgpu.catalog.store import Catalog
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-NEVER = 10**7  # a day no price ends on
+NEVER = 10**7  # The day number of offers that have not ended.
 WORDS = ("provider", "instance", "region", "gpu", "term", "payment", "price", "currency", "includes", "observed", "last_observed",
          "source", "note", "standing", "discount")  # fmt: skip
 KEY = ("provider", "instance", "region", "gpu", "term", "payment", "includes")
@@ -32,10 +32,10 @@ class Packed:
     """Columns as they lie in the cache: places of words in one list, and days by their number."""
 
     words: tuple[str, ...]
-    places: bytes  # int32, [word columns, rows]
-    days: bytes  # int32: first, last, ended, [3, rows]
-    numbers: bytes  # float64: gpus, price, [2, rows]
-    offers: bytes  # int32: rows of one offer share a number
+    places: bytes  # indices into `words`, int32, [word columns, rows]
+    days: bytes  # day numbers, int32: first seen, last seen, ended, [3, rows]
+    numbers: bytes  # float64: number of GPUs, price per hour, [2, rows]
+    offers: bytes  # int32: a number per row that identifies its offer
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,59 +43,59 @@ class PriceTable:
     """Rows of prices, each as somebody saw it."""
 
     words: tuple[str, ...]
-    places: Ints  # [word columns, rows]
-    days: Ints  # [3, rows]
-    numbers: Floats  # [2, rows]
-    offers: Ints | None = None  # rows of one offer share a number; None until it is computed
+    places: Ints  # indices into `words`, [word columns, rows]
+    days: Ints  # day numbers: first seen, last seen, ended, [3, rows]
+    numbers: Floats  # number of GPUs and price per hour, [2, rows]
+    offers: Ints | None = None  # a number per row that identifies its offer; None until computed
     word_places: dict[str, int] = field(
         default_factory=dict, compare=False, repr=False
-    )  # places of words, once they are looked for
+    )  # index of each word, filled at the first lookup
 
     def __len__(self) -> int:
         return int(self.places.shape[1])
 
     def column(self, name: str) -> Ints:
-        """Places of a column's words."""
+        """Return, for each row, the index into `words` of its text in a column."""
         places: Ints = self.places[WORDS.index(name)]
         return places
 
     def word(self, name: str, row: int) -> str:
-        """One cell's word."""
+        """Return the text of one cell."""
         return self.words[int(self.column(name)[row])]
 
     def matches(self, name: str, values: Iterable[str]) -> NDArray[np.bool_]:
-        """Rows whose word in a column is one of these."""
+        """Return a mask of the rows whose text in a column is one of these."""
         places = [at for word in values if (at := self.place(word)) is not None]
         column = self.column(name)
         return column == places[0] if len(places) == 1 else np.isin(column, places)
 
     def place(self, word: str) -> int | None:
-        """Index of a word in the list; None if absent."""
+        """Return the index of a text in `words`; None if absent."""
         if not self.word_places:
             self.word_places.update((each, at) for at, each in enumerate(self.words))
         return self.word_places.get(word)
 
     @property
     def gpus(self) -> Floats:
-        """GPUs of each row's machine."""
+        """Return the number of GPUs of each row's machine."""
         counts: Floats = self.numbers[0]
         return counts
 
     @property
     def price(self) -> Floats:
-        """An hour of the machine, in its own currency."""
+        """Return the price per hour of each row's machine, in the row's currency."""
         prices: Floats = self.numbers[1]
         return prices
 
     def select_rows(self, rows: Ints) -> PriceTable:
-        """Return a table of the rows selected."""
+        """Return a table of the selected rows."""
         return PriceTable(
             self.words, self.places[:, rows], self.days[:, rows], self.numbers[:, rows], word_places=self.word_places
         )
 
 
 def rows_on_day(table: PriceTable, day: date) -> Ints:
-    """Rows that held on a day: of each offer the latest sighting not after it, while the offer was listed."""
+    """Return the rows valid on a day: for each offer still listed, its latest observation not after the day."""
     today = day.toordinal()
     first, last, ended = table.days
     known_until = np.where(ended <= today, ended, np.minimum(last, today))
@@ -108,11 +108,11 @@ def rows_on_day(table: PriceTable, day: date) -> Ints:
     return np.sort(chosen[ended[chosen] > today])
 
 
-_TABLES = LruCache[tuple[PriceTable, Catalog]](4)  # of a catalog, whose identity is the key
+_TABLES = LruCache[tuple[PriceTable, Catalog]](4)  # The catalog is kept too, since its `id()` is the key.
 
 
 def price_table(catalog: Catalog | None, more: Sequence[Observation] = ()) -> PriceTable:
-    """The bundled prices of a catalog, if one is given, and others; those recorded after the catalog's known day are left out."""
+    """Return the catalog's bundled prices, if one is given, and those in `more`, less those recorded after its known day."""
     if catalog is None:
         return _unpacked(_packed(more))
     table = _TABLES.get(id(catalog), lambda: (_unpacked(_stored(catalog)), catalog))[0]
@@ -163,7 +163,7 @@ def _unpacked(packed: Packed) -> PriceTable:
 
 
 def _joined(one: PriceTable, other: PriceTable) -> PriceTable:
-    """Rows of both tables, with one list of words."""
+    """Return the rows of both tables, with one list of words."""
     places = {word: place for place, word in enumerate(dict.fromkeys((*one.words, *other.words)))}
     moved = np.array([places[word] for word in other.words] or [0], dtype=np.int64)
     return PriceTable(
@@ -176,7 +176,7 @@ def _joined(one: PriceTable, other: PriceTable) -> PriceTable:
 
 
 def _keys(table: PriceTable) -> Ints:
-    """A number for each offer; rows of the same offer share it."""
+    """Return a number per row that identifies its offer."""
     size = max(1, len(table.words))
     key = np.zeros(len(table), dtype=np.int64)
     for name in KEY:
@@ -186,7 +186,7 @@ def _keys(table: PriceTable) -> Ints:
 
 
 def exact(table: PriceTable, row: int) -> Decimal:
-    """The price as its source writes it."""
+    """Return the price of a row exactly as its source states it."""
     return Decimal(table.word("price", row))
 
 

@@ -1,4 +1,4 @@
-"""Terms: what a month is, what rules make of an on-demand price, and what of a reservation is due at the start."""
+"""Terms: hours of a month, prices derived by discount rules, sustained-use discounts, and upfront payments."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from whichgpu.catalog.offer import Observation
 from whichgpu.catalog.pricing import Discount
 from whichgpu.price.asof import PriceOnDay
 
-MONTH_HOURS = 730  # 8760 / 12, as the clouds' own calculators count
-YEAR_HOURS = 8760  # as clouds bill a year: 365 days
+MONTH_HOURS = 730  # 8760 / 12, as in the clouds' own price calculators.
+YEAR_HOURS = 8760  # 365 days, as clouds bill a year.
 YEARS = {"reserved-1y": 1, "reserved-3y": 3, "committed-1y": 1, "committed-3y": 3}
 
 
 def prices_from_rules(
     day_prices: Sequence[PriceOnDay], rules: Iterable[Discount], day: date, hours: Decimal
 ) -> Iterator[PriceOnDay]:
-    """Prices that published rules make of on-demand prices, where none is stated for that very offer."""
+    """Yield prices that published discount rules derive from on-demand prices, unless that offer has a stated price."""
     stated = {_place(one.observation, one.observation.term) for one in day_prices}
     base = [one for one in day_prices if one.observation.term == "on-demand"]
     for rule in rules:
@@ -34,9 +34,9 @@ def prices_from_rules(
 
 
 def sustained_share(steps: Sequence[Decimal], hours: Decimal) -> Decimal:
-    """Share of the on-demand price under a sustained-use discount for `hours` of a month of 730.
+    """Return the average share of the on-demand price under a sustained-use discount, for `hours` of a 730-hour month.
 
-    The month is cut into as many equal parts as there are steps; hours in each part cost its share.
+    The month is divided into as many equal parts as there are steps; hours in each part cost that step's share.
 
     >>> quarters = [Decimal(1), Decimal("0.8"), Decimal("0.6"), Decimal("0.4")]
     >>> sustained_share(quarters, Decimal(730)), sustained_share(quarters, Decimal(365)), sustained_share(quarters, Decimal(100))
@@ -51,7 +51,7 @@ def sustained_share(steps: Sequence[Decimal], hours: Decimal) -> Decimal:
 
 
 def upfront(run: Observation) -> Decimal | None:
-    """Payment due at the start of a term; None if unknown (partial payments) or none."""
+    """Return the payment due at the start of a term; None if there is none or it is unknown (partial upfront)."""
     if run.upfront is not None:
         return run.upfront
     if run.payment == "all-upfront" and run.term in YEARS:

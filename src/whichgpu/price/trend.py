@@ -1,4 +1,4 @@
-"""Lowest price over time of offers that come and go."""
+"""Lowest price over time among offers that appear and disappear."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class LowestPrice:
 
 
 def lowest_prices(runs: Sequence[Observation], price_of: Callable[[Observation], Decimal]) -> list[LowestPrice]:
-    """The steps of the lowest price of these runs, which come in the order of their first days."""
+    """Return each change of the lowest price among these observations, which are sorted by their first day."""
     events = sorted(_events(runs, [price_of(run) for run in runs]))
     there: list[tuple[Decimal, int]] = []
     steps: list[tuple[str, Decimal, int]] = []
@@ -35,12 +35,12 @@ def lowest_prices(runs: Sequence[Observation], price_of: Callable[[Observation],
                 insort(there, (price, number))
         if there and (not steps or steps[-1][1] != there[0][0]):
             steps.append((day, *there[0]))
-    ends = [*(day for day, _, _ in steps[1:]), None][: len(steps)]  # no steps where no run has any length
+    ends = [*(day for day, _, _ in steps[1:]), None][: len(steps)]  # This is empty if no observation lasts a day.
     return [LowestPrice(day, price, runs[number], end) for (day, price, number), end in zip(steps, ends, strict=True)]
 
 
 def _events(runs: Sequence[Observation], prices: Sequence[Decimal]) -> Iterator[tuple[str, bool, Decimal, int]]:
-    """Each run's first day, and the day it ended or the next run of its offer took over; a run of no length is left out."""
+    """Yield the days on which each price starts and ends (delisted or replaced), unless both are the same day."""
     offers: dict[object, list[int]] = defaultdict(list)
     for number, run in enumerate(runs):
         offers[run.key].append(number)

@@ -1,4 +1,4 @@
-"""The verb `accuracy`: predicted times against measured ones, by GPU, task or source, and the worst of them."""
+"""The verb `accuracy`: predicted against measured times, by GPU, task or source, and the largest errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from whichgpu.estimate.time.accuracy_pairs import AccuracyPair, accuracy_pairs
 from whichgpu.estimate.time.calibration import load_calibration
 
 KEYS = ("gpu", "task", "source", "engine", "precision", "field")
-WORST_ROWS = 15  # rows listed as the worst unless the caller sets another number (chosen)
+WORST_ROWS = 15  # Default number of rows listed as the worst (chosen).
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def accuracy(
     worst: int = WORST_ROWS,
     catalog: Catalog | None = None,
 ) -> AccuracyAnswer:
-    """Pairs of the GPUs, tasks and sources named, or all; grouped by one of KEYS, most rows first."""
+    """Return measured and predicted times of the GPUs, tasks and sources named, or of all; grouped `by` one of KEYS."""
     catalog, all_pairs = catalog or Catalog(), accuracy_pairs()
     if by not in KEYS:
         raise unknown_word("group", by, KEYS)

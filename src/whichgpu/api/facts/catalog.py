@@ -35,7 +35,7 @@ from whichgpu.catalog.store import Catalog
 if TYPE_CHECKING:
     from whichgpu.api.facts.relative_speed import RelativeAnswer
 
-RELATIVE = "relative."  # Prefix of sort fields that compare speeds.
+RELATIVE = "relative."  # Prefix of the sort fields that compare speeds.
 T = TypeVar("T")
 Row = Gpu | Instance | Cpu | Region
 
@@ -88,7 +88,7 @@ class FactReport:
 
 
 def gpus(request: GpusRequest, context: Context) -> GpusAnswer:
-    """GPUs that match a request, with their speed relative to one of them if requested."""
+    """Return the GPUs that match a request, with their speed relative to one of them if requested."""
     from whichgpu.api.facts.relative_speed import relative
 
     values = read(GpusRequest, request, context.spell)
@@ -106,7 +106,7 @@ def select_gpus(
     sort: str | None = None,
     catalog: Catalog | None = None,
 ) -> GpusAnswer:
-    """GPUs by name (a family name selects all its variants), filtered and sorted."""
+    """Return GPUs by name (a family name selects all its variants), filtered and sorted."""
     catalog = catalog or Catalog()
     names = join_names(names, cache(lambda text: gpus_named(catalog, text, loosely=False)))
     rows = _rows_by_name(names, lambda name: find_gpus(catalog, name)) if names else catalog.gpus
@@ -118,7 +118,7 @@ def select_gpus(
 
 
 def instances(request: InstancesRequest, context: Context) -> InstancesAnswer:
-    """Machines that match a request, and the parts of the name if it names one machine."""
+    """Return the machines that match a request, and the parts of the name if it names one machine."""
     values = read(InstancesRequest, request, context.spell)
     names, sort, gpu = (values.pop(name, None) for name in ("names", "sort", "gpu"))
     if gpu is not None:
@@ -134,7 +134,7 @@ def select_instances(
     sort: str | None = None,
     catalog: Catalog | None = None,
 ) -> InstancesAnswer:
-    """Machines by name or by the beginning of one, filtered and sorted."""
+    """Return machines whose name is or begins with one of `names`, filtered and sorted."""
     catalog = catalog or Catalog()
     rows = _rows_by_name(names, lambda name: find_instances(catalog, name)) if names else catalog.instances
     matches = sort_rows([row for row in rows if filter.matches(row)], sort, Instance)
@@ -145,7 +145,7 @@ def select_instances(
 
 
 def cpus(request: CpusRequest, context: Context) -> CpusAnswer:
-    """Host processors by name or by words of it."""
+    """Return host processors whose name is, or has the words of, one of the request's names."""
     catalog, values = context.catalog, read(CpusRequest, request, context.spell)
     names = values.get("names", ())
     rows = _rows_by_name(names, lambda name: find_cpus(catalog, name)) if names else catalog.cpus
@@ -154,7 +154,7 @@ def cpus(request: CpusRequest, context: Context) -> CpusAnswer:
 
 
 def regions(request: RegionsRequest, context: Context) -> RegionsAnswer:
-    """Regions by name, city, country or provider, open on a day."""
+    """Return the regions open on a day, by name, city, country or provider."""
     catalog, values = context.catalog, read(RegionsRequest, request, context.spell)
     names, day = values.get("names", ()), context.as_of
     provider = find_provider(catalog, values["provider"]) if "provider" in values else None
@@ -169,12 +169,12 @@ def regions(request: RegionsRequest, context: Context) -> RegionsAnswer:
 
 
 def check(request: StatusRequest, context: Context) -> CheckReport:  # noqa: ARG001
-    """Result of every integrity check on the catalog."""
+    """Return the result of every integrity check on the catalog."""
     return check_catalog(context.catalog.folder, context.today)
 
 
 def report_error(id: str, catalog: Catalog | None = None) -> FactReport:
-    """The row behind an id (a GPU, an instance, a processor or a region), with all that a correction needs."""
+    """Return the catalog row with an id (of a GPU, instance, processor or region) and all that a correction needs."""
     catalog = catalog or Catalog()
     finders: tuple[tuple[str, Callable[[Catalog, str], tuple[Row, ...]]], ...] = (
         ("gpu", gpus_named),
@@ -202,19 +202,19 @@ def report_error(id: str, catalog: Catalog | None = None) -> FactReport:
 
 
 def row_id(row: Row) -> str:
-    """Id of a row in reports: `a100-sxm-80gb`, `aws/p3.2xlarge`."""
+    """Return the id of a row in reports, such as `a100-sxm-80gb` or `aws/p3.2xlarge`."""
     if isinstance(row, Instance):
         return f"{row.provider}/{row.instance}"
     return f"{row.provider}/{row.region}" if isinstance(row, Region) else row.id
 
 
 def _rows_by_name(names: Sequence[str], find: Callable[[str], tuple[T, ...]]) -> tuple[T, ...]:
-    """Rows the names select, each once, in the order named."""
+    """Return the rows that the names select, each once, in the order of the names."""
     return tuple({id(row): row for name in names for row in find(name)}.values())
 
 
 def _not_empty(matches: tuple[T, ...], what: str, rows: Sequence[T], tests: Mapping[str, Callable[[T], bool]]) -> tuple[T, ...]:
-    """Return the rows found, or raise an error that says how many rows each filter alone leaves."""
+    """Return the rows found; if there are none, raise an error with the number of rows that each filter alone leaves."""
     if not matches:
         alone = tuple(
             msg("error.leaves", flag=name.replace("_", "-"), n=left) for name, left in count_matching(rows, tests).items()

@@ -1,4 +1,4 @@
-"""The verb `engines`: the software a request can name, where it runs, and the measurements its speeds rest on."""
+"""The verb `engines`: the engines a request can name, the GPUs they support, and the measurements behind their speeds."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class EnginesAnswer(Displayable):
 
 
 def engines(request: EnginesRequest, context: Context) -> EnginesAnswer:
-    """Engines by name or synonym, by the beginning of one (`tensorrt`), or by what they do (`train`, `serve`)."""
+    """Return engines by name, synonym or beginning of a name (`tensorrt`), or by what they do (`train`, `serve`)."""
     catalog, values = context.catalog, read(EnginesRequest, request, context.spell)
     names = values.get("names", ())
     if not catalog.engines:
@@ -80,7 +80,7 @@ def _find(catalog: Catalog, name: str) -> tuple[Engine, ...]:
 
 
 def _evidence() -> Mapping[str, Any]:
-    """Evidence behind the calibration by engine; empty if there is no calibration."""
+    """Return the evidence behind the calibration by engine; empty if there is no calibration."""
     from whichgpu.estimate.time.calibration import load_calibration
 
     evidence = load_calibration().evidence.get("engines", {})

@@ -56,7 +56,7 @@ class ModelsAnswer(Displayable):
 
 
 def models(request: ModelsRequest, context: Context) -> ModelsAnswer:
-    """Built-in models by name, by the words or the beginning of one (`llama`, `qwen 3`), or by kind."""
+    """Return built-in models by name, by words or the beginning of one (`llama`, `qwen 3`), or by kind."""
     catalog, values = context.catalog, read(ModelsRequest, request, context.spell)
     names = values.get("names", ())
     if not catalog.models:

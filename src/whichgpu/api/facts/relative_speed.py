@@ -1,4 +1,4 @@
-"""The verb `relative`: how fast GPUs are against one of them, by kind of work, from the documented reference mix."""
+"""The verb `relative`: speed of GPUs relative to one of them, by kind of work, on the documented reference mix of workloads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from whichgpu.workload.models import find_model
 from whichgpu.workload.spelling import fill_defaults, from_object
 
 DEFAULT_BASE = "V100 SXM 16GB"
-CALIBRATED_TIERS = ("gpu", "generation")  # tiers of evidence that make a figure calibrated
+CALIBRATED_TIERS = ("gpu", "generation")  # Evidence of these tiers makes a figure calibrated.
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Timed:
 
 
 def relative(names: Sequence[str] | str = (), against: str = DEFAULT_BASE, catalog: Catalog | None = None) -> RelativeAnswer:
-    """Speed of GPUs (all of them, where none is named) against one, by index of the reference mix."""
+    """Return the speed of GPUs (all if none is named) relative to one, for each index of the reference mix."""
     catalog = catalog or Catalog()
     listed = (names,) if isinstance(names, str) else tuple(names)
     gpus = list({gpu.id: gpu for name in listed for gpu in find_gpus(catalog, name)}.values()) if listed else list(catalog.gpus)
@@ -59,7 +59,7 @@ def relative(names: Sequence[str] | str = (), against: str = DEFAULT_BASE, catal
 
 
 def relative_to(gpus: Sequence[Gpu], base: Gpu, catalog: Catalog) -> RelativeAnswer:
-    """`relative` of GPUs already found."""
+    """Return the speed of GPUs relative to `base`, for each index of the reference mix."""
     mix = catalog.reference_mix
     everyone = list({gpu.id: gpu for gpu in (*gpus, base)}.values())
     timed = {item.id: times(item, everyone, catalog) for item in mix}
@@ -73,7 +73,7 @@ def relative_to(gpus: Sequence[Gpu], base: Gpu, catalog: Catalog) -> RelativeAns
 
 
 def times(item: MixItem, gpus: Sequence[Gpu], catalog: Catalog) -> dict[str, Timed]:
-    """Time of one workload on each GPU in its best precision; GPUs without a time are left out."""
+    """Return the time in seconds of one workload on each GPU, in its best precision; GPUs without a time are left out."""
     calibration = load_calibration()
     groups: dict[str, list[Gpu]] = {}
     for gpu in gpus:
@@ -92,13 +92,13 @@ def times(item: MixItem, gpus: Sequence[Gpu], catalog: Catalog) -> dict[str, Tim
 
 
 def precision_for(gpu: Gpu, precisions: Sequence[str]) -> str:
-    """The first precision a GPU has units for; the last where it has none."""
+    """Return the first precision that a GPU has units for; the last if it has units for none."""
     able = (name for name in precisions if computes_fast(gpu, name))
     return next(able, precisions[-1])
 
 
 def _index(items: Sequence[MixItem], timed: Mapping[str, Mapping[str, Timed]], gpu: str, base: str) -> Figure | None:
-    """The weighted geometric mean of how many times as fast a GPU is; errors of an index are taken to go together."""
+    """Return a GPU's speed over that of `base`, as a weighted geometric mean; errors of its items are taken as correlated."""
     if gpu == base:
         return Figure.exact(1.0, "x", "calibrated", (CALIBRATION_SOURCE,))
     gain = spread = 0.0

@@ -1,4 +1,4 @@
-"""The verb `sources`: every document behind the numbers, what it states, and how old that is."""
+"""The verb `sources`: every document behind the numbers, the rows it supports, and when they were checked."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from whichgpu.catalog.tables import read_table
 from whichgpu.estimate.time.accuracy_pairs import accuracy_pairs
 
 COLUMNS = ("source", "sources")
-MEASURED = "pairs"  # the table of measured steps, which lies beside the time model
+MEASURED = "pairs"  # The table of measured steps, which is stored with the time model.
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class SourcesAnswer:
 def sources(
     text: str | None = None, table: str | None = None, sort: str = "-rows", catalog: Catalog | None = None
 ) -> SourcesAnswer:
-    """Sources whose title, publisher or id has the words of a text, or that a table rests on."""
+    """Return the sources whose title, publisher or id has the words of `text`, or that a table cites."""
     catalog = catalog or Catalog()
     uses, last_seen, newest = _uses(catalog.folder)
     tables = sorted({name for counted in uses.values() for name in counted})
@@ -85,7 +85,7 @@ def _status(folder: Path) -> CatalogStatus:
 
 @cache
 def _uses(folder: Path) -> tuple[dict[str, Counter[str]], dict[str, str], str | None]:
-    """Rows of each table by the source they cite, the newest day one of them was checked, and the newest day of a price."""
+    """Return rows per table that cite each source, the newest day each source was checked, and the newest day of a price."""
     uses: dict[str, Counter[str]] = defaultdict(Counter)
     last_seen: dict[str, str] = {}
     newest: str | None = None

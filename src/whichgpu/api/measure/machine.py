@@ -1,4 +1,4 @@
-"""Verbs `doctor` and `watch`: GPUs of this machine and what limits their jobs."""
+"""Verbs `doctor` and `watch`: the GPUs of this machine and what limits the jobs on them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Watching:
 
 
 def doctor(catalog: Catalog | None = None, running: float | None = None, clock: Clock | None = None) -> Report:
-    """GPUs, driver and software of this machine; with `running`, also what limits running jobs, watched for that many seconds."""
+    """Return GPUs, driver and software of this machine; `running` is the seconds to watch running jobs for their bottleneck."""
     catalog = catalog or Catalog()
     probe, absences = open_probes()
     try:
@@ -44,7 +44,7 @@ def doctor(catalog: Catalog | None = None, running: float | None = None, clock: 
 
 
 def watch(settings: WatchSettings = WatchSettings(), catalog: Catalog | None = None, clock: Clock | None = None) -> Watching:  # noqa: B008 - frozen
-    """A meter on the GPUs of this machine."""
+    """Return a meter that samples the GPUs of this machine."""
     catalog, clock = catalog or Catalog(), clock or SystemClock()
     probe, absences = open_probes()
     cards: tuple[Card, ...] = ()
@@ -60,7 +60,7 @@ def watch(settings: WatchSettings = WatchSettings(), catalog: Catalog | None = N
 
 
 def no_gpu(absences: Sequence[MissingVendor], message: str = "error.no-gpu-here") -> NoAnswer:
-    """The one line for those who have no GPU here: the likeliest reason."""
+    """Return the error for a machine without a usable GPU, with the likeliest reason."""
     likeliest = next((absence for absence in absences if absence.kind not in ("other-system", "no-device")), None)
     why = likeliest.message if likeliest else msg("absent.no-device")
     return NoAnswer("no-gpu-here", msg(message, why=why), msg("hint.doctor"))

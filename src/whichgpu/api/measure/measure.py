@@ -1,4 +1,4 @@
-"""Measure this machine's GPU, verify an estimate on it, share and import records."""
+"""Measure this machine's GPU, verify an estimate on it, and share and import measurement records."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from whichgpu.measure.watcher import Clock
 from whichgpu.workload.spelling import ParsedWorkload, fill_defaults, from_object
 
 NOTHING = "error.no-gpu-to-measure"
-MEMORY_SHARE = 0.95  # of the free memory that a claim may take
+MEMORY_SHARE = 0.95  # A step to verify may take at most this share of the free memory.
 
 
 class OpenedBench(Bench, Protocol):
@@ -44,7 +44,7 @@ class OpenedBench(Bench, Protocol):
 
     @property
     def name(self) -> str:
-        """Name of the GPU as the driver reports it."""
+        """Return the name of the GPU as the driver reports it."""
 
 
 Opener = Callable[[], OpenedBench]
@@ -79,7 +79,7 @@ def measure(
     opener: Opener | None = None,
     clock: Clock | None = None,
 ) -> MeasureAnswer:
-    """Measure this machine's GPU, fit its own calibration, and keep the record."""
+    """Measure this machine's GPU for `seconds`, fit its own calibration, and store the record if `keep`."""
     catalog, clock = catalog or Catalog(), clock or SystemClock()
     with _Machine(catalog, opener) as machine:
         gpu, lookups = machine.gpu, lookup_cache(catalog, own=False)
@@ -94,7 +94,7 @@ def measure(
 def verify(
     spelled: ParsedWorkload, catalog: Catalog | None = None, own: bool = True, opener: Opener | None = None
 ) -> VerifyAnswer:
-    """Run what an estimate claims, as far as this hardware allows."""
+    """Run the step that a request describes on this machine's GPU, and compare its time with the estimate."""
     catalog = catalog or Catalog()
     with _Machine(catalog, opener) as machine:
         lookups = lookup_cache(catalog, own=own)
@@ -122,12 +122,12 @@ def verify(
 
 
 def share_record(path: Path) -> Record:
-    """Write the newest own record, redacted, to a file."""
+    """Write the newest record of this machine to a file, without identifying details, and return it."""
     return records.export_record(path)
 
 
 def import_record(path: Path, catalog: Catalog | None = None, today: date | None = None) -> Record:
-    """Take in someone else's record."""
+    """Check a record from someone else and store it; return the record."""
     return records.import_record(path, catalog or Catalog(), load_calibration(), today or date.today())
 
 
@@ -162,17 +162,17 @@ class _Machine:
         self.close()
 
     def close(self) -> None:
-        """Let go of the driver."""
+        """Release the driver."""
         if self._probe:
             self._probe.close()
 
     def reading(self) -> Conditions:
-        """The GPU as it is now."""
+        """Return the present clocks, temperature and power of the GPU."""
         return reading(self._probe, self.card.index)
 
 
 def reading(probe: Probe | None, index: int) -> Conditions:
-    """Clocks, temperature and power of one GPU; nothing where the driver does not answer."""
+    """Return clocks, temperature and power of one GPU; empty if the driver does not answer."""
     try:
         now = next(one for one in probe.samples() if one.index == index) if probe else None
     except (DriverUnavailable, StopIteration):
@@ -189,7 +189,7 @@ def _torch_bench() -> OpenedBench:
 
 
 def _claim(request: Mapping[str, Any], lookups: LookupCache) -> Claim:
-    """A step made ready, and the memory it is estimated to take."""
+    """Return a step ready to run, with the memory it is estimated to need."""
     try:
         spelled = from_object(request)
         shape = lookups.shape_for(spelled.workload)
@@ -224,7 +224,7 @@ def _step(timing: MeasuredCase, lookups: LookupCache) -> Any:
 
 
 def _on_this_gpu(spelled: ParsedWorkload, here: Gpu, lookups: LookupCache) -> ParsedWorkload:
-    """Set the GPU of this machine if the request names none or an ambiguous one; raise for another GPU."""
+    """Return the request on this machine's GPU if it names none or an ambiguous one; raise an error if it names another."""
     name = spelled.workload.gpu
     count = None
     try:
@@ -242,7 +242,7 @@ def _on_this_gpu(spelled: ParsedWorkload, here: Gpu, lookups: LookupCache) -> Pa
 
 
 def headline(answer: MeasureAnswer) -> Message:
-    """Sentence that compares measured steps with their predictions."""
+    """Return a sentence that compares measured steps with their predictions."""
     judged = [step for step in answer.record.steps if step.inside is not None]
     inside = sum(bool(step.inside) for step in judged)
     count = len(answer.record.micro) + len(answer.record.steps)

@@ -1,4 +1,4 @@
-"""Corrections of the shipped calibration from the user's own measurements."""
+"""Corrections of the bundled calibration by the user's own measurements."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def own_measurements(catalog: Catalog) -> Mapping[str, OwnCorrections]:
-    """By GPU; empty where nothing was measured or imported."""
+    """Return the corrections by GPU id; empty if nothing was measured or imported."""
     folder = user_folder("XDG_DATA_HOME", ".local/share")
     try:
         if folder is None or not (folder / "whichgpu" / "records").is_dir():

@@ -1,1 +1,1 @@
-"""The verb `plan`: from a request or a plan file to a fleet, simulated and explained."""
+"""The verb `plan`: from a plan request or a plan file to a fleet, simulated and explained."""

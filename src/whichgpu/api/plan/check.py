@@ -1,4 +1,4 @@
-"""Checks of a question before the long work: names, amounts, jobs, the values of a sweep, the first lines of traces."""
+"""Checks of a plan's question before the long work: names, amounts, jobs, the values of a sweep, the first lines of traces."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ JOB_TASKS = tuple(task for task, traits in TASK_TRAITS.items() if traits.ends)
 
 
 def check_question(question: PlanQuestion, lookups: LookupCache) -> None:
-    """Raise an error that names the part of the question it is in."""
+    """Raise an error that names the part of the question that is invalid; return nothing if all is valid."""
     if question.ray is not None:
         check_ray(question.ray)
     if question.sweep is not None:
@@ -69,7 +69,7 @@ def _check_jobs(question: PlanQuestion, lookups: LookupCache) -> None:
 
 @contextmanager
 def _within(part: str) -> Iterator[None]:
-    """Prefix errors with the part of the plan file they are in."""
+    """Prefix errors raised inside with the part of the plan file they concern."""
     try:
         yield
     except UsageError as problem:

@@ -1,4 +1,4 @@
-"""The command line that asks a plan's question again."""
+"""The command line that reproduces a plan."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from whichgpu.api.plan.plan_file import DECLARED, read_plan
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.decide.plan.question import SETTINGS, PlanQuestion, RequestedModel
 
-APART = ("profiles", "rate", "workers", "ray")  # The first two are written apart; the others do not change the answer.
-UNITS = {"horizon": "h", "time_limit": "s"}  # of settings that are amounts
+APART = ("profiles", "rate", "workers", "ray")  # The first two are written separately; the others do not change the answer.
+UNITS = {"horizon": "h", "time_limit": "s"}  # Units of settings that are amounts.
 
 
 def reproduce(question: PlanQuestion, day: date, overlay: Path | None = None, own_measurements: bool = True) -> str:
-    """The command line of a question, with a plan file if flags cannot express it."""
+    """Return the command line that asks a question again, with a plan file if flags cannot express it."""
     last = [f"--prices={overlay}"] if overlay else []
     last += [] if own_measurements else ["--no-own-measurements"]
     last.append(f"--as-of={day.isoformat()}")
@@ -33,18 +33,18 @@ def reproduce(question: PlanQuestion, day: date, overlay: Path | None = None, ow
 
 
 def relaxed_command(question: PlanQuestion, day: date, overlay: Path | None, own_measurements: bool) -> str | None:
-    """The command line of a question that was relaxed; None if flags cannot express it."""
+    """Return the command line of a relaxed question; None if flags cannot express it."""
     expressible = _is_flat(question) if question.file is None else _extends_file(question)
     return reproduce(question, day, overlay, own_measurements) if expressible else None
 
 
 def _is_flat(question: PlanQuestion) -> bool:
-    """Whether flags can express the question: all models share their traffic, and there are no jobs."""
+    """Return whether flags can express the question: all models share their traffic, and there are no jobs."""
     return len({repr(replace(one, model="")) for one in question.models}) == 1 and not question.jobs
 
 
 def _extends_file(question: PlanQuestion) -> bool:
-    """Whether flags turn the plan file's question into this one: they replace settings, but remove none and change no table."""
+    """Return whether flags can turn the plan file's question into this one: they cannot remove settings or change models."""
     usual = _file_alone(question)
     removed = any(
         getattr(usual, name) and (value is None or (value is False and not DECLARED[name].has_negative))
@@ -56,7 +56,7 @@ def _extends_file(question: PlanQuestion) -> bool:
 
 
 def _model_flags(model: RequestedModel) -> list[str]:
-    """Flags of the workload and traffic that all models share."""
+    """Return the flags of the workload and traffic that all models share."""
     texts: dict[str, Any] = dict(model.fields)
     texts |= {"trace": model.trace, "hourly": ",".join(f"{rate:g}" for rate in model.hourly)}
     texts |= {name: f"{spread:g}" for name in ("in_spread", "out_spread") if (spread := getattr(model, name))}
@@ -71,7 +71,7 @@ def _flag(name: str, text: Any) -> str:
 
 
 def _file_alone(question: PlanQuestion) -> PlanQuestion:
-    """The question of the plan file without flags; the question itself if the file cannot be read any more."""
+    """Return the question of the plan file without flags; `question` itself if the file can no longer be read."""
     try:
         return read_plan(Path(question.file)) if question.file else question
     except WhichGpuError:
@@ -79,7 +79,7 @@ def _file_alone(question: PlanQuestion) -> PlanQuestion:
 
 
 def _flags(question: PlanQuestion, usual: PlanQuestion) -> list[str]:
-    """Flags of what differs from another question."""
+    """Return the flags of the settings in which a question differs from `usual`."""
     filter_texts = usual.filter_texts
     words = [_flag(name, text) for name, text in question.filter_texts.items() if filter_texts.get(name) != text]
     if question.owned != usual.owned:

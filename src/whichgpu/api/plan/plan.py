@@ -33,8 +33,8 @@ def plan(
     own_measurements: bool = True,
     progress: StageProgress | None = None,
 ) -> PlanAnswer:
-    """The cheapest fleet; `progress` gets the stage and the share of it done."""
-    # A model's code runs only if the user named the model, not for a file.
+    """Return the cheapest fleet; `progress` is called with the stage and the share of it done."""
+    # Code of a model's repository runs only if the user named the model, not if a file did.
     lookups = lookup_cache(catalog, own=own_measurements, trusting=question.file is None)
     check_question(question, lookups)
     if question.profiles is not None:
@@ -62,7 +62,7 @@ def plan(
 
 
 def _verification(plan: SolvedPlan, groups: tuple[GroupRow, ...]) -> tuple[str, Message | None]:
-    """The command that measures a step of one replica of the largest group, and a note on what it does not measure."""
+    """Return the command that measures a step of one replica of the largest group, and a note on what it does not measure."""
     if not groups:
         return "", None
     row = groups[0]

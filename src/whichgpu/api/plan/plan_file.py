@@ -1,4 +1,4 @@
-"""A plan's question read from a TOML file or a JSON document: settings, models with their traffic, jobs, owned GPUs, quotas."""
+"""Read a plan's question from a TOML file or a JSON document: settings, models with their traffic, jobs, owned GPUs, quotas."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from whichgpu.decide.requirements import Requirements
 from whichgpu.workload.spelling import ALIASES, from_texts
 from whichgpu.workload.workload import KINDS
 
-MAX_BYTES = 1 << 22  # of a plan file
-MAX_QUOTA = 10**9  # GPUs, more than there are
-MAX_OWNED = 99_999  # GPUs of a kind
+MAX_BYTES = 1 << 22  # Largest plan file accepted, in bytes.
+MAX_QUOTA = 10**9  # Largest quota of GPUs, more than exist.
+MAX_OWNED = 99_999  # Most owned GPUs of a kind.
 DECLARED = names_of(PlanRequest)
 FILTERS = tuple(one.name for one in fields(Requirements) if one.name in DECLARED and one.name != "owned")
 TABLES = ("model", "job", "owned", "quota")
 TOP = (*SETTINGS, *TABLES)
-TRAFFIC = {  # keys of a model's table beside the fields of its workload
+TRAFFIC = {  # Readers of the keys in a model's table that are not fields of its workload.
     "trace": TEXT,
     "hourly": HOURLY,
     "in_spread": SPREAD,
@@ -52,7 +52,7 @@ TRAFFIC = {  # keys of a model's table beside the fields of its workload
 
 
 def _reader(field: Field) -> Setting:
-    """The reader of a declared setting."""
+    """Return the reader of a declared setting."""
     kind = field.kind
     if isinstance(kind, Whole):
         return whole(kind.low, kind.high)
@@ -63,7 +63,7 @@ READERS = {name: RATE if name == "rate" else _reader(DECLARED[name]) for name in
 
 
 def read_plan(path: Path) -> PlanQuestion:
-    """Read a plan file; errors name the file and the key."""
+    """Return the question in a plan file; errors name the file and the key."""
     try:
         content = tomllib.loads(read_regular_file(path, MAX_BYTES).decode("utf-8"))
     except OSError as problem:
@@ -74,7 +74,7 @@ def read_plan(path: Path) -> PlanQuestion:
 
 
 def from_document(content: Mapping[str, Any], name: str = "request", folder: Path | None = None) -> PlanQuestion:
-    """The question of a parsed document; paths in it are relative to `folder`."""
+    """Return the question in a parsed document; paths in it are relative to `folder`."""
     keys = {key.replace("-", "_"): value for key, value in content.items()}
     _check_names(name, keys, (*TOP, *FILTERS))
     settings = {key: _read(name, key, reader, keys[key]) for key, reader in READERS.items() if key in keys}
@@ -93,10 +93,10 @@ def from_document(content: Mapping[str, Any], name: str = "request", folder: Pat
 
 
 def requested_model(table: Mapping[str, Any], where: str, folder: Path | None = None) -> RequestedModel:
-    """One model of a plan: the fields of a `serve` request, and its traffic."""
+    """Return one model of a plan, from the fields of a `serve` request and its traffic."""
     keys = _field_names(table)
     label = keys.pop("name", None)
-    name = keys.pop("model", None) or label  # With both, the name is what the answer calls it.
+    name = keys.pop("model", None) or label  # If a table has both, `name` is what the answer calls the model.
     if not name:
         raise _bad(where, msg("plan.no-model-name"))
     values = {key: keys.pop(key) for key in TRAFFIC if key in keys}
@@ -111,20 +111,20 @@ def requested_model(table: Mapping[str, Any], where: str, folder: Path | None = 
 
 
 def _field_names(table: Mapping[str, Any]) -> dict[str, Any]:
-    """A table by the full names of its workload fields."""
+    """Return a table with abbreviated workload fields replaced by their full names."""
     keys = {key.replace("-", "_"): value for key, value in table.items()}
     return {ALIASES.get(key, key): value for key, value in keys.items()}
 
 
 def _model(value: Any) -> str | Mapping[str, Any]:
-    """A model's name, or its config as a table or as JSON."""
+    """Return a model's name, or its config if given as a table or as JSON."""
     if not isinstance(value, Mapping) and not str(value).lstrip().startswith("{"):
         return str(value)
     return from_texts({"task": "serve", "model": value}).workload.model
 
 
 def _job(table: Mapping[str, Any], where: str, place: int) -> RequestedJob:
-    """One job: the fields of a request, its name and its deadline."""
+    """Return one job, from the fields of a request, its name and its deadline."""
     keys = _field_names(table)
     name, deadline = str(keys.pop("name", f"job {place + 1}")), keys.pop("deadline", None)
     if deadline is None:
@@ -135,7 +135,7 @@ def _job(table: Mapping[str, Any], where: str, place: int) -> RequestedJob:
 
 
 def parse_quotas(text: str) -> dict[str, float]:
-    """Read the most rented GPUs of each kind.
+    """Return the most GPUs of each kind that may be rented, parsed from text.
 
     >>> parse_quotas("H100 SXM=16,A100=32")
     {'H100 SXM': 16.0, 'A100': 32.0}
@@ -195,7 +195,7 @@ def _check_names(name: str, keys: Mapping[str, Any], allowed: Sequence[str]) -> 
 
 
 def read_setting(spelling: str, name: str, value: Any) -> Any:
-    """A setting of the plan by the reader of its name; `spelling` is how the user wrote the name."""
+    """Return the value of a setting, read according to `name`; `spelling` is the name as the user wrote it, for errors."""
     return _read(spelling, name, READERS[name], value)
 
 
@@ -203,7 +203,7 @@ def _read(where: str, key: str, reader: Setting, value: Any) -> Any:
     try:
         return reader.parse(value)
     except (TypeError, ValueError, AttributeError, OverflowError, UsageError) as problem:
-        word = DECLARED[key].name if key in DECLARED else key  # `workers` is `jobs` on the command line.
+        word = DECLARED[key].name if key in DECLARED else key  # On the command line `workers` is called `jobs`.
         word = word.replace("_", "-") if where.startswith("--") else word
         raise _bad(where, msg(f"plan.wants-{reader.wants}", key=word, value=repr(value)[:60], **reader.limits)) from problem
 

@@ -23,13 +23,13 @@ from whichgpu.workload.workload import KINDS
 if TYPE_CHECKING:
     from whichgpu.decide.plan.plan_answer import PlanAnswer
 
-MODEL_FIELDS = (*fields_of(ServingFields), *TRAFFIC)  # of a request, shared by all its models
-NOT_FLAGS = ("rate", "profiles", "workers")  # settings read apart: `rate` is a model's unless there are profiles
+MODEL_FIELDS = (*fields_of(ServingFields), *TRAFFIC)  # Fields of a plan request that apply to all its models.
+NOT_FLAGS = ("rate", "profiles", "workers")  # They are read separately: `rate` belongs to a model unless there are profiles.
 PLAN_FILE = ".toml"
 
 
 def plan(request: PlanRequest, context: Context) -> PlanAnswer:
-    """The cheapest fleet, solved and simulated."""
+    """Return the cheapest fleet for a plan request, solved and simulated."""
     from whichgpu.api.plan.plan import plan as plan_question
 
     prices = read(PlanRequest, request, context.spell, ("prices",)).get("prices")
@@ -38,7 +38,7 @@ def plan(request: PlanRequest, context: Context) -> PlanAnswer:
 
 
 def question_of(request: Mapping[str, Any], context: Context) -> PlanQuestion:
-    """The question of a request: a plan file, or models that share the request's traffic; with its settings."""
+    """Return the question of a plan request: a plan file, or models that share the request's traffic; with its settings."""
     what = _models(request.get("what", ()))
     files = [word for word in what if isinstance(word, str) and word.endswith(PLAN_FILE)]
     if files:
@@ -54,7 +54,7 @@ def question_of(request: Mapping[str, Any], context: Context) -> PlanQuestion:
 
 
 def _plan_file_text(name: str, value: Any) -> Any:
-    """A field of a `serve` request as a plan file writes it: numbers with their unit."""
+    """Return a field of a `serve` request as text for a plan file: numbers with their unit."""
     kind = KINDS.get(name)
     if kind is None or isinstance(value, str | Mapping | list | tuple):
         return value
@@ -65,14 +65,14 @@ def _plan_file_text(name: str, value: Any) -> Any:
 
 
 def _models(what: Any) -> tuple[Any, ...]:
-    """Models named in a text with commas or in a list, or one by its config."""
+    """Return the models in a comma-separated text or a list, or the one given by its config."""
     if isinstance(what, str):
         return (what,) if what.lstrip().startswith("{") else tuple(part.strip() for part in what.split(",") if part.strip())
     return tuple(what) if isinstance(what, list | tuple) else (what,)
 
 
 def _with_settings(question: PlanQuestion, request: Mapping[str, Any], context: Context) -> PlanQuestion:
-    """The question with the request's own settings over those of a file."""
+    """Return the question with the request's own settings in place of those of a file."""
     changes: dict[str, Any] = {
         name: value if isinstance(value, bool) else read_setting(context.spell(name), name, value)
         for name, value in request.items()

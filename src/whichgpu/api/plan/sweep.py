@@ -1,4 +1,4 @@
-"""The bill along a curve of objectives or rates: each point is a plan of its own, in process, in a pool or on Ray."""
+"""The cost along a curve of objectives or rates: each point is a plan of its own, in this process, a process pool or Ray."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from whichgpu.decide.plan.refusal import Refusal
 from whichgpu.decide.plan.search import SolvedPlan, search_plan
 from whichgpu.estimate.lookup_cache import LookupCache
 
-POINT_GAP = 0.02  # relative gap of one point
+POINT_GAP = 0.02  # Relative gap at which the solver stops at one point (chosen).
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +32,10 @@ class SweepPoint:
 
     document: str
     day: str
-    name: str  # rate, tpot, ttft or latency
+    name: str  # what is varied: rate, tpot, ttft or latency
     value: float
     headroom: float
-    catalog: str = ""  # empty: the bundled data, wherever they are
+    catalog: str = ""  # folder of the catalog; empty for the bundled one
     known: str = ""
     overlay: str = ""
     own: bool = True
@@ -51,7 +51,7 @@ class PricedPoint:
 
 
 def cost_curve(plan: SolvedPlan, sources: PlanSources, progress: StageProgress) -> tuple[CurvePoint, ...]:
-    """The bill at each point of the curve; points of a requested sweep are cached on disk."""
+    """Return the cost at each point of the curve; points of a requested sweep are cached on disk."""
     name, values = curve_points(plan)
     if not values:
         return ()
@@ -83,7 +83,7 @@ def _with_absolute_paths(question: PlanQuestion) -> PlanQuestion:
 
 
 def price_point(point: SweepPoint, seed: int) -> PricedPoint:  # noqa: ARG001 - All points draw alike, by the question's seed.
-    """Plan one point, without simulation."""
+    """Return the cost of the plan at one point, without simulation."""
     question = question_at(from_document(json.loads(point.document)), point.name, point.value, point.headroom)
     lookups = _lookups(point.catalog, point.known, point.own)
     sources = PlanSources(lookups, date.fromisoformat(point.day), Path(point.overlay) if point.overlay else None)
@@ -99,13 +99,13 @@ def price_point(point: SweepPoint, seed: int) -> PricedPoint:  # noqa: ARG001 - 
 
 @lru_cache(maxsize=4)
 def _lookups(folder: str, known_by: str, own: bool) -> LookupCache:
-    """One cache of lookups for all points of a process."""
+    """Return one cache of lookups for all points that a process computes."""
     as_known = None if not known_by else int(known_by) if known_by.isdigit() else date.fromisoformat(known_by)
     return lookup_cache(Catalog(Path(folder) if folder else None, as_known), own=own)
 
 
 def _newest(catalog: Catalog) -> str:
-    """When any of the catalog's files was last written, which names the data."""
+    """Return when any of the catalog's files was last written, as a key of the data's version."""
     try:
         return str(max(path.stat().st_mtime_ns for path in Path(catalog.folder).rglob("*.csv")))
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""The verb `buy`: what GPUs cost to own, against renting the same; the inputs are the user's, and there is no verdict."""
+"""The verb `buy`: cost of owning GPUs against renting them; inputs are the user's, and the answer gives no verdict."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ from whichgpu.price.own import (
 )
 from whichgpu.price.terms import YEAR_HOURS
 
-MAX_INPUT = 20.0  # Upper bound of PUE and of years owned (assumed).
-MAX_GPUS = 100_000  # GPUs of one question; a larger number is taken for a typing error (chosen)
-ABOVE_LOW = "wants.number"  # The lower bound itself is invalid.
+MAX_INPUT = 20.0  # Largest PUE and years of ownership (assumed).
+MAX_GPUS = 100_000  # More GPUs than this are taken for a typing error (chosen).
+ABOVE_LOW = "wants.number"  # Message id for inputs that must exceed their lower bound.
 SPANS = {
     "residual": (0.0, 1.0, "wants.between"), "use": (0.0, 1.0, ABOVE_LOW),
     "pue": (1.0, MAX_INPUT, "wants.pue"), "years": (0.0, MAX_INPUT, ABOVE_LOW),
@@ -116,7 +116,7 @@ class BuyAnswer(Displayable):
 
 
 def buy(request: BuyRequest, context: Context) -> BuyAnswer:
-    """Cost of owning each GPU, and the use from which that is cheaper than renting it."""
+    """Return the cost of owning each GPU, and the utilisation above which that is cheaper than renting it."""
     values = read(BuyRequest, request, context.spell)
     names, overlay, catalog = values.pop("names", ()), values.pop("prices", None), context.catalog
     inputs = BuyInputs(**values)
@@ -175,7 +175,7 @@ def _row(
 
 
 def _parts(own: OwnershipCosts) -> dict[str, float]:
-    """Cost of an hour of work by part; idle hours are included in the hours of work."""
+    """Return the cost per hour of work by part; the cost of idle hours is spread over the hours of work."""
     worn = (1.0 - own.residual) / (own.years * YEAR_HOURS) / own.use
     lost, host, upkeep = own.gpu_price * worn, own.host_price * worn, own.upkeep / YEAR_HOURS / own.use
     return {"gpu-value": lost, "host-value": host, "power": own.hour - lost - host - upkeep, "upkeep": upkeep}
@@ -213,7 +213,7 @@ def _owning(
 
 
 def _filled(inputs: BuyInputs) -> tuple[dict[str, str | float], tuple[str, ...]]:
-    """Every input with its value, and the names of the defaults."""
+    """Return every input with its value, and the names of the inputs left at their defaults."""
     usual: dict[str, str | float] = {
         "power_price": f"{POWER_PRICE}usd", "pue": 1.0, "years": YEARS, "residual": RESIDUAL, "use": USE, "upkeep": "0usd",
     }  # fmt: skip
@@ -230,9 +230,9 @@ def _rent(
     gpu: Gpu, count: int, inputs: BuyInputs, day: date, catalog: Catalog, exchanger: Exchanger, currency: str,
     overlay: Path | None,
 ) -> tuple[Offer, float] | None:  # fmt: skip
-    """The cheapest GPU hour of the same kind for rent with its host, in machines of no more than so many; and what of it is host.
+    """Return the cheapest rent per hour of the same GPU with its host, in machines of at most `count` GPUs; and the host's part.
 
-    Prices too old for `recommend` to go by count only where there are no others, or where their provider is named.
+    Prices too old for `recommend` count only if there are no others, or if their provider is named.
     """
     query = OffersQuery(
         gpu=gpu.id,

@@ -1,4 +1,4 @@
-"""Verbs about changes of prices: what is different between two days or looks, and whether a price has fallen."""
+"""Verbs about price changes: differences between two days or snapshots, and offers below a price."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class WatchAnswer:
 
 
 def diff(request: DiffRequest, context: Context) -> DiffAnswer:
-    """Price changes between two days (2026-08-01) or two snapshots (@12) of the user's own store."""
+    """Return price changes between two days (2026-08-01) or two snapshots (@12) of the user's own price store."""
     values, catalog = read(DiffRequest, request, context.spell), context.catalog
     a, b, query = values["a"], values["b"], offer_query(catalog, values.get("gpu"), values.get("provider"))
     before, after = (_moment(text, catalog, query, context.today) for text in (a, b))
@@ -117,13 +117,13 @@ def catalog_watch(
     catalog: Catalog | None = None,
     folder: Path | None = None,
 ) -> WatchAnswer:
-    """Offers of the store below a price per GPU and hour; where there are none, what changed since the last call."""
+    """Return offers of the price store below a price per GPU and hour, and what changed since the last call."""
     catalog, day = catalog or Catalog(), today or date.today()
     query = offer_query(catalog, gpu, provider, region, None, terms)
     names = {one.id: one.name for one in catalog.gpus}
     exchanger = Exchanger(day, catalog.exchange)
     if below is not None:
-        exchanger.rate(DOLLAR, exchanger.check(below.currency))  # an error where there is none
+        exchanger.rate(DOLLAR, exchanger.check(below.currency))  # This raises an error if there is no exchange rate.
     name = blake2b(repr((gpu, below, provider, region, terms)).encode(), digest_size=12).hexdigest()
     with open_for_reading(folder) as connection:
         if connection is None:
@@ -149,7 +149,7 @@ def catalog_watch(
 
 
 def _moment(text: str, catalog: Catalog, query: OfferQuery, today: date) -> dict[object, Observation]:
-    """Offers at a moment, by what makes them the same offer."""
+    """Return the offers at a day or snapshot, by the key that identifies an offer."""
     if not text.startswith("@"):
         day = parse_as_of(text, today)
         observations = [
@@ -191,7 +191,7 @@ def _changed(before: Observation | None, after: Observation | None, names: dict[
 
 
 def _change_rows(changes: Iterable[tuple[Observation, bool]], names: dict[str, str]) -> Iterator[ChangeRow]:
-    """Runs that ended and began since, put together offer by offer."""
+    """Yield changes of each offer, from its observations that ended and those that began."""
     ended: dict[object, Observation] = {}
     began: dict[object, Observation] = {}
     for run, is_new in changes:
@@ -224,7 +224,7 @@ def _watched(run: Observation, names: dict[str, str], day: date) -> WatchRow:
 
 
 def _fits(run: Observation, query: OfferQuery) -> bool:
-    """Whether an observation matches the query; only contracts and owned machines can fail to."""
+    """Return whether an observation matches the query; only contracts and owned machines can fail to."""
     own = run.standing in ("contract", "owned")
     asked_for = (query.gpus is None or run.gpu in query.gpus) and query.provider in (None, run.provider)
     return not own or (asked_for and query.region in (None, run.region) and run.term in (query.terms or (run.term,)))
@@ -235,7 +235,7 @@ def _each_in(run: Observation, currency: str, exchanger: Exchanger) -> Decimal:
 
 
 def _remember(name: str, batch: int, folder: Path | None) -> None:
-    """Remember the snapshot the next watch compares with; a read-only store reports the same changes again."""
+    """Store which snapshot the next watch compares with; if the store is read-only, the same changes are reported again."""
     try:
         with open_for_writing(folder) as connection, transaction(connection):
             connection.execute("INSERT OR REPLACE INTO look(name, batch) VALUES (?, ?)", (name, batch))

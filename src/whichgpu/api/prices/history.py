@@ -69,7 +69,7 @@ class HistoryAnswer(Displayable):
 
 
 def history(request: HistoryRequest, context: Context) -> HistoryAnswer:
-    """Prices of a GPU over time up to a day: the lowest of each provider and term, or every price."""
+    """Return prices of a GPU up to a day: the lowest of each provider and term whenever it changes, or every price."""
     values, catalog, as_of = read(HistoryRequest, request, context.spell), context.catalog, context.as_of
     every, terms = values.get("every", False), values.get("term") or USUAL_TERMS
     query = offer_query(catalog, values["gpu"], values.get("provider"), values.get("region"), values.get("instance"), terms)
@@ -87,7 +87,7 @@ def history(request: HistoryRequest, context: Context) -> HistoryAnswer:
 
 
 def _trends(rows: tuple[HistoryRow, ...]) -> Iterator[Trend]:
-    """Price trend per term; a price last seen a month before the term's newest observation does not count as current."""
+    """Yield the price trend per term; a price last seen a month before the term's newest observation is not current."""
     for term in dict.fromkeys(row.term for row in rows):
         own = [row for row in rows if row.term == term]
         newest = last_day(max(row.last_observed for row in own))
@@ -115,7 +115,7 @@ def _all_runs(catalog: Catalog, query: OfferQuery) -> Iterator[Observation]:
 
 
 def _until(run: Observation, day: date | None) -> Observation | None:
-    """Observation as known at the end of a day; None if it began later."""
+    """Return an observation as known at the end of a day; None if it began later."""
     if day is None or (last_day(run.last_observed) <= day and (run.ended is None or first_day(run.ended) <= day)):
         return run
     if first_day(run.observed) > day:
@@ -125,7 +125,7 @@ def _until(run: Observation, day: date | None) -> Observation | None:
 
 
 def matches_query(provider: str, instance: str, term: str, query: OfferQuery) -> bool:
-    """Whether a bundled price matches a query."""
+    """Return whether a bundled price matches a query."""
     return (
         query.provider in (None, provider) and query.instance in (None, instance) and (query.terms is None or term in query.terms)
     )
@@ -143,7 +143,7 @@ def _every(observations: Iterable[Observation], names: dict[str, str]) -> Iterat
 def _lowest(
     observations: Iterable[Observation], names: dict[str, str], catalog: Catalog, without_rate: Counter[str]
 ) -> Iterator[HistoryRow]:
-    """The cheapest GPU hour of each provider and term, one row each time it changes; what has no rate is counted."""
+    """Yield the lowest price per GPU and hour of each provider and term whenever it changes; count those without a rate."""
     groups: dict[tuple[str, str, str], list[Observation]] = defaultdict(list)
     dollars = _Dollars(catalog)
     for run in observations:
@@ -186,7 +186,7 @@ def _history(
 
 
 def identity(run: Observation, names: dict[str, str]) -> dict[str, Any]:
-    """Fields that say which offer a row is about."""
+    """Return the fields that identify the offer of a row."""
     copied = ("gpu", "provider", "instance", "region", "term", "payment", "source")
     return {name: getattr(run, name) for name in copied} | {"gpu_name": names.get(run.gpu, run.gpu)}
 
@@ -199,11 +199,11 @@ class _Dollars:
         self._days: dict[date, Exchanger] = {}
 
     def has(self, run: Observation) -> bool:
-        """Whether there is a rate of that day."""
+        """Return whether there is an exchange rate for the day of an observation."""
         return run.currency == DOLLAR or self._on(run).can_convert(run.currency, DOLLAR)
 
     def of(self, run: Observation) -> Decimal:
-        """The price of one GPU."""
+        """Return the price of an observation per GPU and hour, in US dollars."""
         each = run.price_per_gpu
         if run.currency != DOLLAR:
             each = self._on(run).convert(Money(each, run.currency), DOLLAR)[0].amount

@@ -1,4 +1,4 @@
-"""The verb about prices."""
+"""The verb `offers`: prices valid on a day."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class OffersAnswer(Displayable):
 
 
 def offers(request: OffersRequest, context: Context) -> OffersAnswer:
-    """Offers that match a request as of the context's day."""
+    """Return the offers that match a request on the context's day."""
     values = read(OffersRequest, request, context.spell)
     values.pop("per", None)
     prices = values.pop("prices", None)
@@ -69,16 +69,16 @@ def list_offers(
     catalog: Catalog | None = None,
     overlay: Path | None = None,
 ) -> OffersAnswer:
-    """Prices that held on a day, newest knowledge first; the cheapest GPU hour first unless the query sets an order.
+    """Return prices valid on a day, lowest price per GPU and hour first unless the query sets an order.
 
-    `overlay` is the user's file of discounts, contracts and owned machines, where it is not in its usual place.
+    `overlay` is the user's file of discounts, contracts and owned machines, if it is not in its default place.
     """
     catalog = catalog or Catalog()
     day = as_of or catalog.as_known or date.today()
     exchanger = Exchanger(day, catalog.exchange, query.exchange_rate or {})
     currency = exchanger.check(query.currency) if query.currency else None
     if currency is not None:
-        exchanger.rate(DOLLAR, currency)  # an error where there is none that day
+        exchanger.rate(DOLLAR, currency)  # This raises an error if there is no exchange rate on that day.
     filter = offer_filter(catalog, query)
     groups = split_names(query.group_by)
     for name in groups:
@@ -102,7 +102,7 @@ def list_offers(
     fitting = [offer for offer in matching if offer.listed_price.currency not in lacking]
     without_rate = Counter(offer.listed_price.currency for offer in matching if offer.listed_price.currency in lacking)
     if without_rate and not fitting:
-        exchanger.rate(DOLLAR, without_rate.most_common(1)[0][0])  # says what is missing
+        exchanger.rate(DOLLAR, without_rate.most_common(1)[0][0])  # This raises an error that names the missing exchange rate.
     if not fitting:
         alone = tuple(
             msg("error.leaves", flag=name.replace("_", "-"), n=left) for name, left in count_matching(offers, tests).items()
@@ -144,7 +144,7 @@ def list_offers(
 
 
 def _standing(catalog: Catalog, day: date, filter: OfferFilter, hours: Decimal) -> list[PriceOnDay]:
-    """Prices on the day for the GPUs of a filter, with those derived from discount rules."""
+    """Return the prices on the day for the GPUs of a filter, with those derived from discount rules."""
     gpus = filter.gpu_ids
     observations: list[Observation] = [run for row in catalog.prices(gpus) for run in row.observations()]
     if catalog.folder == DATA_DIR:
@@ -154,7 +154,7 @@ def _standing(catalog: Catalog, day: date, filter: OfferFilter, hours: Decimal) 
 
 
 def _laid_over(prices: list[PriceOnDay], catalog: Catalog, day: date, overlay: Path | None) -> list[PriceOnDay]:
-    """Apply the user's own file of discounts, contracts and owned machines."""
+    """Return the prices after applying the user's own file of discounts, contracts and owned machines."""
     terms = read_overlay(overlay, catalog, day) if overlay_path(overlay) else None
     if terms is None:
         return prices
@@ -164,7 +164,7 @@ def _laid_over(prices: list[PriceOnDay], catalog: Catalog, day: date, overlay: P
 
 
 def _recent(by_price: list[Offer]) -> Offer:
-    """The cheapest of the last days in which any was seen: one dear offer seen last says little of what an hour costs."""
+    """Return the cheapest offer in the shortest recent period that has any, since the one seen last may be an expensive one."""
     fresh = next((offer for offer in by_price if not offer.stale), None)
     lately = (offer for days in RECENT_DAYS for offer in by_price if offer.age_days <= days)
     return fresh or next(lately, by_price[0])
@@ -181,6 +181,6 @@ class _Trips:
             self._measured = catalog.latencies
 
     def to(self, run: Observation) -> Figure | None:
-        """Seconds to the region of an offer and back."""
+        """Return the round trip in seconds to the region of an offer; None if unknown."""
         region = self._regions.get((run.provider, run.region)) if self.city else None
         return round_trip(self.city or "", self._point, region, self._measured) if region else None

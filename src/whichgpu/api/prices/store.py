@@ -94,7 +94,7 @@ class StatusAnswer(Displayable):
 
 
 def status(request: StatusRequest, context: Context) -> StatusAnswer:  # noqa: ARG001
-    """Size, age and digest of the catalog, and the age of the user's own price store."""
+    """Return size, age and digest of the catalog, and the age of the user's own price store."""
     state = read_status(context.catalog, bundled=context.catalog.folder == DATA_DIR)
     return StatusAnswer(state.folder, state.bundled, state.digest, state.tables, live_status(context.today))
 
@@ -111,7 +111,7 @@ def catalog_refresh(
     trusting: bool = False,
     folder: Path | None = None,
 ) -> PriceImportAnswer:
-    """Ask sources for prices and keep what can be believed."""
+    """Fetch prices from sources and store those that pass the plausibility checks; return what was stored and rejected."""
     import os
 
     environ = dict(os.environ) if keys is None else keys
@@ -141,7 +141,7 @@ def catalog_import(
     trusting: bool = False,
     folder: Path | None = None,
 ) -> PriceImportAnswer:
-    """Keep the prices of a file or a folder of files."""
+    """Store the prices of a file or a folder of files; return what was stored and rejected."""
     day = today or date.today()
     outcomes, passed = import_prices(path, catalog or Catalog(), day, seen=seen, folder=folder, trusting=trusting)
     return _taking(outcomes, day, folder, passed)
@@ -203,7 +203,7 @@ def catalog_export(
     catalog: Catalog | None = None,
     folder: Path | None = None,
 ) -> int:
-    """Write the store's runs, or what was on offer on a day, to a file by its ending or to a stream; how many."""
+    """Write all stored prices, or the offers of a day, to a file (format by its ending) or a stream; return how many."""
     form = check_export(path) if path is not None else form
     query = offer_query(catalog or Catalog(), gpu)
     with open_for_reading(folder) as connection:
@@ -223,7 +223,7 @@ def catalog_export(
 
 
 def _to_file(offers: Iterable[Observation], path: Path, form: str) -> int:
-    """Write to a temporary file and rename it, so that a failed export never replaces a complete one."""
+    """Write to a temporary file and rename it, so that a failed export never replaces a complete one; return the rows written."""
     fresh = path.with_name(f".{path.name}.part")
     try:
         if form == ".parquet":
@@ -239,7 +239,7 @@ def _to_file(offers: Iterable[Observation], path: Path, form: str) -> int:
 
 
 def live_status(today: date | None = None, folder: Path | None = None) -> LiveStatus:
-    """Age of every series in the user's price store."""
+    """Return the age of every series in the user's price store."""
     path = store_path(folder)
     with open_for_reading(folder) as connection:
         rows = () if connection is None else tuple(series_status(connection, today or date.today()))
@@ -247,7 +247,7 @@ def live_status(today: date | None = None, folder: Path | None = None) -> LiveSt
 
 
 def catalog_quarantine(source: str | None = None, folder: Path | None = None) -> list[dict[str, str]]:
-    """Rows of the newest looks that were not believed, each with its reason."""
+    """Return rows of the newest snapshots that were rejected as implausible, each with its reason."""
     with open_for_reading(folder) as connection:
         if connection is None:
             raise no_store()
@@ -255,7 +255,7 @@ def catalog_quarantine(source: str | None = None, folder: Path | None = None) ->
 
 
 def catalog_forget(name: str, folder: Path | None = None) -> tuple[int, int]:
-    """Take a source, or one part of it (`own/colo`), out of the store; how many snapshots and how many offers went."""
+    """Remove a source, or one part of it (`own/colo`), from the store; return the number of snapshots and of offers removed."""
     with open_for_reading(folder) as connection:
         if connection is None:
             raise no_store()
@@ -271,7 +271,7 @@ def offer_query(
     instance: str | None = None,
     terms: tuple[str, ...] = (),
 ) -> OfferQuery:
-    """Query from words as people type them; a family of GPUs means all its variants."""
+    """Return a query of the store from names as typed; a family name selects all its GPUs."""
     return OfferQuery(
         frozenset(match.id for match in find_gpus(catalog, gpu)) if gpu else None,
         provider_named(catalog, provider) if provider else None,
@@ -282,5 +282,5 @@ def offer_query(
 
 
 def no_store() -> NoAnswer:
-    """The error of those who have not refreshed or imported anything yet."""
+    """Return the error for a user who has not refreshed or imported any prices yet."""
     return NoAnswer("no-store", msg("error.no-store"), msg("hint.no-store"))

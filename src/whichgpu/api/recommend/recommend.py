@@ -23,7 +23,7 @@ from whichgpu.price.filters import split_names
 from whichgpu.price.table import Ints
 from whichgpu.workload.spelling import ParsedWorkload, from_object
 
-DEFAULT_ROWS = 8  # candidates in an answer, to fit a terminal (chosen)
+DEFAULT_ROWS = 8  # Default number of candidates in an answer, to fit a terminal (chosen).
 
 
 def recommend(
@@ -36,7 +36,7 @@ def recommend(
     own: bool = True,
     **fields: Any,
 ) -> RecommendAnswer:
-    """Return the GPUs and offer to use for a task; `fields` are those of a request, `query` the filters, limits and order."""
+    """Return the GPUs and offer for a task; `fields` are those of a request, `query` has the filters, limits and ranking."""
     spelled = from_object({"task": task, "model": model or ANY_MODEL.name, **fields})
     return recommend_spelled(spelled, query, as_of, lookup_cache(catalog, own=own), overlay, model is not None)
 
@@ -45,7 +45,7 @@ def recommend_spelled(
     spelled: ParsedWorkload, query: Requirements, as_of: date | None, lookups: LookupCache, overlay: Path | None = None,
     modelled: bool = True,
 ) -> RecommendAnswer:  # fmt: skip
-    """Return the answer to a parsed request; `modelled` if it names a model."""
+    """Return the answer to a parsed request; `modelled` says whether it names a model."""
     day = as_of or lookups.catalog.as_known or date.today()
     question = Question(spelled, query, day, lookups, overlay, modelled)
     screened = question.evaluated()

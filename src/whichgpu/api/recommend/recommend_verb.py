@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def recommend(request: RecommendRequest, context: Context) -> RecommendAnswer:
-    """Recommended GPU, offer and layout for a request, with cost and reasons."""
+    """Return the recommended GPU, offer and layout for a request, with cost and reasons."""
     from whichgpu.api.recommend.recommend import recommend_spelled
     from whichgpu.api.request.recommend import RecommendRequest
     from whichgpu.decide.question import ANY_MODEL

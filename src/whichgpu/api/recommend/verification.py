@@ -1,4 +1,4 @@
-"""The command that verifies a recommendation on its hardware, by measuring one step, and a note on what that covers."""
+"""The command that verifies a recommendation on its hardware by measuring one step, and a note on what that covers."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from whichgpu.workload.workload import KINDS, Parallel, Workload
 
 
 def verify_command(workload: Workload, shape: Shape, batch: int) -> tuple[str, Message]:
-    """Return the command for a workload laid out as recommended, with a batch on one replica, and its note.
+    """Return the command that measures a workload in the recommended layout with one replica's batch, and a note.
 
-    It runs neither a load nor an engine: one decode step half-way through the answers for generation, one pass of training with
-    gradient accumulation.
+    It measures neither a load nor an engine, but one decode step half-way through the answers of generation, or one pass of
+    training that accumulates gradients.
     """
     step = _training_pass(workload) if workload.training else _inference_step(workload, shape, batch)
     words = [word for word in to_argv(step) if not word.startswith(("--task", "--model"))]
@@ -27,14 +27,14 @@ def verify_command(workload: Workload, shape: Shape, batch: int) -> tuple[str, M
 
 
 def _training_pass(workload: Workload) -> Workload:
-    """One pass and its update: `measure` does not accumulate gradients over several."""
+    """Return the training workload with a single pass per update, since `measure` does not accumulate gradients."""
     if workload.accumulation == 1:
         return workload
     return replace(workload, batch=workload.local_batch * workload.parallel.dp, micro_batch=None, accumulation=1)
 
 
 def _inference_step(workload: Workload, shape: Shape, batch: int) -> Workload:
-    """The step that one replica repeats: a decode step, or a forward pass if no tokens are generated."""
+    """Return the step that one replica repeats: a decode step, or a forward pass if no tokens are generated."""
     replica = replace(workload.parallel, dp=1)
     alone = replica == Parallel(sp=replica.sp, zero=replica.zero)
     bare = replace(

@@ -1,4 +1,4 @@
-"""One field of a request: how it is read, what it is called on each surface, and what its help says."""
+"""One field of a request: how it is read, its name on each surface, and its help message."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ class Field:
     aliases: tuple[str, ...] = ()  # other names of the same field that are no names in Python; see `Alias` for those that are
     argument: bool = False  # positional on the command line
     required: bool = False
-    repeated: bool = False  # the flag may come again and again
-    has_negative: bool = False  # the command line has a --no- flag for it, too
-    flag_text: str = ""  # its flag, where it is not called as the field is
-    is_local: bool = False  # names a file, folder or process of the asker's own machine: nothing a web client may say
-    is_display: bool = False  # says how an answer is printed on the command line
+    repeated: bool = False  # The flag may be given several times.
+    has_negative: bool = False  # The command line also has a --no- flag for it.
+    flag_text: str = ""  # the flag, if it differs from the field's name
+    is_local: bool = False  # True if it names a file, folder or process of the user's machine, which a web client may not.
+    is_display: bool = False  # True if it only changes how the command line displays an answer.
     name: str = ""
 
     @property
     def is_switch(self) -> bool:
-        """Whether it takes no value on the command line."""
+        """Return whether the field takes no value on the command line."""
         return isinstance(self.kind, Flag)
 
     @property
     def is_list(self) -> bool:
-        """Whether several values may be given."""
+        """Return whether the field takes several values."""
         return getattr(self.kind, "many", False)
 
     @property
     def flag(self) -> str:
-        """Its flag, by its first name.
+        """Return the field's flag, by its first name.
 
         >>> Field(Flag(), name="only_owned").flag
         '--only-owned'
@@ -48,12 +48,12 @@ class Field:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """Its flag and those of its other names."""
+        """Return the field's flag and those of its other names."""
         return self.flag, *map(flag_of, self.aliases)
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """Words it may be, where there is a list of them."""
+        """Return the words the field accepts, if they are a fixed list."""
         words = getattr(self.kind, "choices", ())
         return tuple(words() if callable(words) else words)
 
@@ -66,13 +66,13 @@ class Alias:
 
 
 def flag_of(name: str) -> str:
-    """The flag of a field's name."""
+    """Return the flag for a field's name."""
     return "--" + name.replace("_", "-")
 
 
 @cache
 def fields_of(request: type) -> Mapping[str, Field]:
-    """Fields of a request by name, in the order of declaration; a function in place of a `Field` is called with the name."""
+    """Return the fields of a request by name, as declared; a function in place of a `Field` is called with the name."""
     fields: dict[str, Field] = {}
     aliases: dict[str, list[str]] = {}
     for name, hint in request.__annotations__.items():
@@ -98,7 +98,7 @@ def fields_of(request: type) -> Mapping[str, Field]:
 
 @cache
 def names_of(request: type) -> Mapping[str, Field]:
-    """The fields of a request by every name they go by."""
+    """Return the fields of a request by each of their names."""
     by_name = dict(fields_of(request))
     for field in fields_of(request).values():
         by_name |= dict.fromkeys(field.aliases, field)

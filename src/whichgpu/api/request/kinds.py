@@ -21,7 +21,7 @@ from whichgpu.base.money import Money
 from whichgpu.base.names import squash, unknown_word
 
 COLLECTION_TYPES = (list, tuple, set, frozenset)
-LONGEST_NAME = 200  # characters
+LONGEST_NAME = 200  # Most characters of a name.
 Choices = Sequence[str] | Callable[[], Sequence[str]]
 
 
@@ -54,7 +54,7 @@ class Words(SingleValue):
 class Names(SingleValue):
     """A name, or several with commas between them or as a list; `complete` tells which list a shell completes it from."""
 
-    complete: str = ""  # gpus, instances, providers, models, engines
+    complete: str = ""  # what the shell completes: gpus, instances, providers, models or engines
     many: bool = True
 
     def read(self, value: Any) -> Any:
@@ -62,7 +62,7 @@ class Names(SingleValue):
             return _text(value)
         texts = [_text(one) for one in value] if isinstance(value, COLLECTION_TYPES) else [_text(value)]
         names = tuple(part.strip() for text in texts for part in text.split(",") if part.strip())
-        if not names:  # an empty name asks for nothing that exists
+        if not names:  # An empty name matches nothing.
             raise InvalidValue(msg("wants.text", longest=LONGEST_NAME))
         return names
 
@@ -76,7 +76,7 @@ class Parsed(SingleValue):
 
     parse: Callable[[str], Any]
     unit: str = ""  # the base unit: B, B/s, s
-    whole: bool = False  # numbers are whole
+    whole: bool = False  # whether only whole numbers are accepted
 
     def read(self, value: Any) -> Any:
         if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
@@ -200,7 +200,7 @@ def _text(value: Any) -> str:
 
 
 def _number(value: float | Decimal) -> str:
-    """A number without an exponent, as the parsers of units read it."""
+    """Return a number as text without an exponent, as the parsers of units need it."""
     if isinstance(value, float) and (value != value or abs(value) == float("inf")):
         return str(value)
     exact = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
@@ -209,7 +209,7 @@ def _number(value: float | Decimal) -> str:
 
 
 def python_number(value: Any) -> Any:
-    """Convert NumPy scalars, fractions and decimals to Python numbers; other values are unchanged.
+    """Return NumPy scalars, fractions and decimals as Python numbers; other values unchanged.
 
     >>> from fractions import Fraction
     >>> python_number(Fraction(5, 2)), python_number(Decimal("0.05")), python_number(Decimal(5)), python_number("5/s")
@@ -222,14 +222,14 @@ def python_number(value: Any) -> Any:
     if isinstance(value, Integral):
         return int(value)
     if isinstance(value, Real):
-        return float(value) if isinstance(value, Fraction) else float(str(value))  # a float32's own digits, no more
+        return float(value) if isinstance(value, Fraction) else float(str(value))  # A float32 keeps its own digits only.
     if type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0:
         return python_number(value.item())
     return value
 
 
 def _in_json(value: Any) -> Any:
-    """Convert a number that JSON does not know; raise TypeError for anything else."""
+    """Return a number that JSON does not support as one that it does; raise TypeError for anything else."""
     parsed = python_number(value)
     if parsed is value:
         raise TypeError(type(value).__name__)
@@ -237,7 +237,7 @@ def _in_json(value: Any) -> Any:
 
 
 def config_text(value: Mapping[Any, Any]) -> str:
-    """A config as JSON; an error of ours where it holds what JSON cannot."""
+    """Return a config as JSON text; raise a usage error if it holds what JSON cannot."""
     try:
         return json.dumps(value, default=_in_json)
     except (TypeError, ValueError, RecursionError) as problem:

@@ -1,4 +1,4 @@
-"""Numbers of rows and hours as people type them."""
+"""Parsers of numbers of rows, hours and minutes as people type them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 from whichgpu.price.terms import MONTH_HOURS
 
-MIN_MINUTES, MAX_MINUTES = 0.1, 60.0  # of one benchmark
-MAX_CANDIDATES = 1000  # of a recommendation: more rows than anyone reads
+MIN_MINUTES, MAX_MINUTES = 0.1, 60.0  # Bounds of the minutes of one benchmark.
+MAX_CANDIDATES = 1000  # Most candidates in one recommendation, more than anyone reads.
 
 
 def parse_hours(text: str) -> Decimal:
-    """Hours of a month, with or without their unit.
+    """Return hours per month, from text with or without the unit.
 
     >>> parse_hours("365"), parse_hours("200h")
     (Decimal('365'), Decimal('200'))
@@ -27,7 +27,7 @@ def parse_hours(text: str) -> Decimal:
 
 
 def parse_row_limit(text: str) -> int:
-    """A number of rows; "all" is as many as there are.
+    """Return a number of rows; "all" is no limit.
 
     >>> parse_row_limit("20"), parse_row_limit("all") == sys.maxsize
     (20, True)
@@ -41,7 +41,7 @@ def parse_row_limit(text: str) -> int:
 
 
 def parse_candidates(text: str) -> int:
-    """A number of candidates; "all" is as many as may be shown.
+    """Return a number of candidates; "all" is the largest number allowed.
 
     >>> parse_candidates("20"), parse_candidates("all")
     (20, 1000)
@@ -56,7 +56,7 @@ def parse_candidates(text: str) -> int:
 
 
 def parse_minutes(text: str) -> float:
-    """Minutes of a benchmark."""
+    """Return the minutes of a benchmark, from text."""
     try:
         minutes = float(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Requests about one stated device group: memory, time, time under a load, and GPUs side by side."""
+"""Requests about one given group of GPUs: memory, time, time under a load, and GPUs side by side."""
 
 from typing import Annotated, TypedDict
 

@@ -1,4 +1,4 @@
-"""Requests about prices: which offers count, and owning against renting."""
+"""Requests about prices: filters on offers, and owning against renting."""
 
 from collections.abc import Mapping
 from typing import Annotated, TypedDict

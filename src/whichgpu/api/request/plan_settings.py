@@ -11,8 +11,8 @@ from whichgpu.base.units import parse_rate, parse_seconds
 
 MONTH, YEAR = 730.0, 8760.0  # hours
 HOURS = {"hour": 1.0, "hours": 1.0, "month": MONTH, "months": MONTH, "mo": MONTH, "year": YEAR, "years": YEAR, "y": YEAR}
-MAX_RATE, MIN_RATE = 1e6, 1e-9  # requests per second in one hour of a curve
-MAX_AMOUNT = 1e12  # seconds, hours, tokens or weights of a histogram
+MAX_RATE, MIN_RATE = 1e6, 1e-9  # Bounds of requests per second in one hour of a curve.
+MAX_AMOUNT = 1e12  # Largest number of seconds, hours, tokens or weights of a histogram.
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +22,11 @@ class Setting(Quantity):
     unit: str = ""
     parse: Callable[[Any], Any] = str
     wants: str = "text"
-    limits: Mapping[str, Any] = field(default_factory=dict)  # values of the message
+    limits: Mapping[str, Any] = field(default_factory=dict)  # values to fill into the message
 
 
 def number(high: float) -> Setting:
-    """A setting from 0 to `high`."""
+    """Return the reader of a number from 0 to `high`."""
 
     def parse(value: Any) -> float:
         return _checked(float(value), lambda amount: 0 <= amount <= high)
@@ -35,7 +35,7 @@ def number(high: float) -> Setting:
 
 
 def whole(low: int, high: int) -> Setting:
-    """A whole number from `low` to `high`."""
+    """Return the reader of a whole number from `low` to `high`."""
 
     def parse(value: Any) -> int:
         count = int(value)
@@ -57,7 +57,7 @@ def _positive(value: float) -> float:
 
 
 def parse_hours(value: Any) -> float:
-    """Read a horizon in hours: `12 months`, `720h`, `30d`, or a number of hours."""
+    """Return a planning horizon in hours, from `12 months`, `720h`, `30d` or a number of hours."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return _positive(float(value))
     text = str(value).strip()
@@ -76,7 +76,7 @@ def _rate(value: Any) -> float:
 
 
 def parse_hourly(value: Any) -> tuple[float, ...]:
-    """Read requests per second in each hour: a list, or numbers with commas."""
+    """Return requests per second in each hour, from a list or comma-separated numbers."""
     parts = value.split(",") if isinstance(value, str) else list(value)
     rates = tuple(parse_rate(part) if isinstance(part, str) and "/" in part else float(part) for part in parts)
     if not rates or max(rates) <= 0 or not all(one == 0 or MIN_RATE <= one <= MAX_RATE for one in rates):
@@ -85,7 +85,7 @@ def parse_hourly(value: Any) -> tuple[float, ...]:
 
 
 def parse_histogram(value: Any) -> dict[float, float]:
-    """Read lengths with their weights: a table, or `100:1,200:3`."""
+    """Return weights by length in tokens, from a table or a text such as `100:1,200:3`."""
     pairs = value.items() if isinstance(value, Mapping) else [part.split(":") for part in str(value).split(",")]
     weights = {float(length): float(weight) for length, weight in pairs}
     bounded = all(1 <= length < MAX_AMOUNT and 0 <= weight < MAX_AMOUNT for length, weight in weights.items())

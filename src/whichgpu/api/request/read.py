@@ -1,4 +1,4 @@
-"""From a request as it was given to values: every field by its kind, all that is wrong reported together."""
+"""Convert a request as given to values, each field by its kind; all errors are reported together."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from whichgpu.workload.spelling import ParsedWorkload
 
 Spell = Callable[[str], str]
-DEFAULT_LORA_RANK = 16  # of `lora` alone
+DEFAULT_LORA_RANK = 16  # Rank if `lora` is given without one.
 
 
 def present_fields(request: type, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a request that say something, by their own names; None and an empty list of names mean not given."""
+    """Return the fields of a request that have a value, by their main names; None and an empty list of names mean not given."""
     by_name, present = names_of(request), dict[str, Any]()
     for name, value in values.items():
         field = by_name.get(name)
@@ -36,7 +36,7 @@ def present_fields(request: type, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _switch(field: Field, name: str, value: Any) -> bool:
-    """Yes or no; a bare parameter of a URL says yes."""
+    """Return a yes-or-no value; a URL parameter without a value means yes."""
     try:
         return value == "" or bool(read_field(field, value))
     except InvalidValue as problem:
@@ -44,7 +44,7 @@ def _switch(field: Field, name: str, value: Any) -> bool:
 
 
 def read(request: type, values: Mapping[str, Any], spell: Spell, names: Iterable[str] | None = None) -> dict[str, Any]:
-    """The values of the fields given, or only of those named."""
+    """Return the values of the fields given, or only of those in `names`."""
     declared = fields_of(request)
     chosen = [name for name in values if names is None or name in names]
     result: dict[str, Any] = {}
@@ -60,7 +60,7 @@ def read(request: type, values: Mapping[str, Any], spell: Spell, names: Iterable
 
 
 def read_field(field: Field, value: Any) -> Any:
-    """One value: text is read as on the command line, anything else as what it is."""
+    """Return one value: text is parsed as on the command line, anything else is taken as it is."""
     value = python_number(value)
     if isinstance(value, str):
         return field.kind.read_text(value)
@@ -70,14 +70,14 @@ def read_field(field: Field, value: Any) -> Any:
 
 
 def _takes(field: Field, value: Any) -> bool:
-    """Whether a field may be a list or a mapping."""
+    """Return whether a field accepts this list or mapping."""
     if isinstance(value, Mapping):
         return bool(getattr(field.kind, "takes_mapping", False))
     return field.is_list or bool(getattr(field.kind, "takes_list", False))
 
 
 def workload(values: Mapping[str, Any], spell: Spell, without: Iterable[str] = ()) -> ParsedWorkload:
-    """The workload a request spells: its own fields, the degrees of a layout put together, LoRA's rank where it is left out."""
+    """Return the workload of a request: its fields, layout degrees combined into one layout, and LoRA's default rank."""
     from whichgpu.workload.parallel import LAYOUT_FIELDS
     from whichgpu.workload.spelling import from_values
     from whichgpu.workload.workload import FIELDS
@@ -93,7 +93,7 @@ def workload(values: Mapping[str, Any], spell: Spell, without: Iterable[str] = (
 
 
 def _layout(value: Any) -> list[str]:
-    """The parts of a layout given beside single degrees."""
+    """Return the parts of a layout that is given in addition to single degrees."""
     if value is None:
         return []
     if isinstance(value, Mapping):

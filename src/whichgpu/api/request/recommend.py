@@ -1,4 +1,4 @@
-"""Constraints of whoever pays, and the request of `recommend`."""
+"""Constraints on cost, time and offers, and the request of `recommend`."""
 
 from collections.abc import Mapping
 from typing import Annotated

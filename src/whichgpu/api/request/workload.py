@@ -1,4 +1,4 @@
-"""Fields of a workload in requests. `Workload` declares how each is read; the types here are for type checkers and editors."""
+"""Workload fields of requests. `Workload` declares how each is read; the types here are for type checkers and editors."""
 
 from collections.abc import Mapping
 from keyword import iskeyword
@@ -14,7 +14,7 @@ from whichgpu.workload.workload import Workload
 
 
 def work_field(name: str) -> Field:
-    """Field of a workload as `Workload` declares it, with the help message that goes by its name."""
+    """Return the request field of a workload's field, as `Workload` declares it, with the help message of that name."""
     declared = Workload.__dataclass_fields__[name].metadata
     kind, help = declared["kind"], f"option.workload-{name.replace('_', '-')}"
     if isinstance(kind, Flag):
@@ -24,7 +24,7 @@ def work_field(name: str) -> Field:
 
 
 def degree(name: str) -> Field:
-    """Field of one degree or switch of the layout."""
+    """Return the request field of one parallel degree or switch of the layout."""
     kind = Layout().kind_of(name)
     return Field(kind, "" if isinstance(kind, Flag) else "N", f"option.workload-{name}")
 

@@ -1,4 +1,4 @@
-"""Warnings beside the speed of a workload: engine support, accuracy of its precision, data loading on the host."""
+"""Warnings about a workload besides its speed: engine support, accuracy of its precision, data loading on the host."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def advice(
     catalog: Catalog,
     user_fields: Collection[str],
 ) -> Advice:
-    """Warnings and sources for a workload; raise if the user named an engine that cannot run it."""
+    """Return warnings and sources for a workload; raise an error if the user named an engine that cannot run it."""
     warnings = [*check_engine(workload, shape, gpu, catalog.engines, user_fields)]
     sources: list[str] = []
     if not workload.training and (note := accuracy_note(catalog.accuracy, catalog.models, shape.name, workload.precision or "")):
@@ -48,13 +48,13 @@ def advice(
 
 
 def host_vcpus(workload: Workload, gpu: Gpu | None, catalog: Catalog) -> float | None:
-    """Hardware threads of the machine, where the GPU was named by one (p3.2xlarge)."""
+    """Return the hardware threads of the machine, if the GPU was named by a machine (p3.2xlarge); else None."""
     machine = machine_of(workload, gpu, catalog)
     return float(machine.vcpus) if machine and machine.vcpus else None
 
 
 def machine_of(workload: Workload, gpu: Gpu | None, catalog: Catalog) -> Instance | None:
-    """The machine, where the GPU was named by one."""
+    """Return the machine, if the GPU was named by one (p3.2xlarge); else None."""
     name = workload.gpu or ""
     if gpu is not None and squash(name) in map(squash, (gpu.id, gpu.name, *gpu.aliases)):
         return None

@@ -52,7 +52,7 @@ class Comparison(Displayable):
 
 
 def compare(request: CompareRequest, context: Context) -> Comparison:
-    """GPUs and machines side by side, with the speed of a workload on each if the request has a task and a model."""
+    """Return GPUs and machines side by side, with the speed of a workload on each if the request has a task and a model."""
     answer = compare_hardware(read(CompareRequest, request, context.spell, ("names",))["names"], context.catalog)
     fields = request.keys() - {"names"}
     if {"task", "model"} <= fields:
@@ -63,7 +63,7 @@ def compare(request: CompareRequest, context: Context) -> Comparison:
 
 
 def compare_hardware(names: Sequence[str], catalog: Catalog) -> Comparison:
-    """GPUs and machines side by side; a family name selects all its variants."""
+    """Return GPUs and machines side by side; a family name selects all its variants."""
     columns: dict[str, Compared] = {}
     for name in join_names(names, cache(lambda text: gpus_named(catalog, text, loosely=False))):
         for column in _columns(catalog, name):
@@ -80,8 +80,8 @@ def _columns(catalog: Catalog, name: str) -> list[Compared]:
 
 
 def _speeds(columns: Sequence[Compared], request: ParsedWorkload, catalog: Catalog) -> tuple[ComparedSpeed, ...]:
-    """Estimate a workload on each column; raise only if it fails on every one."""
-    from whichgpu.api.lookup_cache import lookup_cache  # A comparison of hardware alone loads no estimator.
+    """Return the speed of a workload on each column; raise an error only if it fails on every one."""
+    from whichgpu.api.lookup_cache import lookup_cache  # This import is deferred, since hardware alone needs no estimates.
     from whichgpu.api.workloads.estimate import estimate_workload
 
     lookups = lookup_cache(catalog)

@@ -1,4 +1,4 @@
-"""The concurrency of offline inference on one GPU or group of them, where the user gave no batch."""
+"""The default concurrency of offline inference on a GPU or group of GPUs, if the user gives no batch."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 def can_be_timed(shape: Shape, gpu: Gpu) -> bool:
-    """Whether times are known: the model is more than its weights, and the GPU has published rates."""
+    """Return whether times can be estimated: the model's architecture is known, and the GPU has published rates."""
     return not isinstance(shape, WeightsOnly) and bool(gpu.peaks) and bool(gpu.memory_bandwidth)
 
 
 def with_offline_batch(
     workload: Workload, shape: Shape, gpu: Gpu, user_fields: Collection[str], lookups: LookupCache
 ) -> Workload:
-    """Set the batch of highest throughput that fits the GPU for offline inference; other requests are unchanged."""
+    """Return an offline workload with the batch of highest throughput that fits; other workloads unchanged."""
     if not chooses_batch(workload, user_fields):
         return workload
     from whichgpu.estimate.group.fabric import fabric_of

@@ -1,4 +1,4 @@
-"""Verbs about one workload on one device group: memory and time."""
+"""Memory and time of one workload on one group of GPUs."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class EstimateAnswer(Displayable):
 
 # Fields of a time estimate that the answer repeats; None without a time.
 TIME_FIELDS = ("time", "time_device", "time_host", "throughput", "ttft", "tpot", "bound", "tier", "calibrated")
-NO_KV_CACHE = ("error.no-cache-room", "serving.refused")  # for the cache of a single request
+NO_KV_CACHE = ("error.no-cache-room", "serving.refused")  # Errors that say that not even one request's KV cache fits.
 Loading = Callable[[Workload, Shape, Gpu, Catalog, Figure], "tuple[ServingAnswer | None, tuple[Message, ...]]"]
 
 
@@ -84,7 +84,7 @@ class ResolvedWorkload:
 
     @property
     def timeless(self) -> tuple[Message, ...]:
-        """Warning why a named GPU has no time estimate."""
+        """Return a warning that says why a named GPU has no time estimate."""
         gpu = self.gpu
         if gpu is None:
             return ()
@@ -96,30 +96,30 @@ class ResolvedWorkload:
 
     @property
     def timed(self) -> bool:
-        """Whether its time can be estimated."""
+        """Return whether the time can be estimated."""
         return self.gpu is not None and can_be_timed(self.shape, self.gpu)
 
 
 def estimate(
     task: str, model: str | Mapping[str, Any], catalog: Catalog | None = None, own: bool = True, **fields: Any
 ) -> EstimateAnswer:
-    """Time and memory of a task on a model; `fields` are those of a request. Without `own`, as if nothing was measured here."""
+    """Return time and memory of a task on a model; `fields` are those of a request, `own` applies the user's measurements."""
     return estimate_workload(from_object({"task": task, "model": model, **fields}), lookup_cache(catalog, own=own))
 
 
 def estimate_workload(
     spelled: ParsedWorkload, lookups: LookupCache | None = None, loading: Loading | None = None, allowed: float | None = None
 ) -> EstimateAnswer:
-    """`estimate` of a request already read; `loading` says how a server is loaded, where not as its rate alone does.
+    """Return the estimate of a parsed request; `loading` describes a server's load, if more than the rate is given.
 
-    `allowed` is the share of a GPU's memory the engine was given, where not its usual one.
+    `allowed` is the share of a GPU's memory that the engine may use, if not its default.
     """
     lookups = lookups or lookup_cache()
     return build_estimate(resolve_workload(spelled, lookups), lookups, loading=loading, allowed=allowed)
 
 
 def resolve_workload(spelled: ParsedWorkload, lookups: LookupCache) -> ResolvedWorkload:
-    """Look up the model and GPU of a request and fill in its defaults."""
+    """Return the request with its model and GPU looked up and its defaults filled in."""
     device = lookups.device(spelled.workload.gpu) if spelled.workload.gpu else None
     if device:
         spelled = counted(spelled, device.count)
@@ -145,7 +145,7 @@ def build_estimate(
     loading: Loading | None = None,
     allowed: float | None = None,
 ) -> EstimateAnswer:
-    """Build the answer; `time_estimate` is its time if already computed."""
+    """Return the answer for a resolved request; `time_estimate` is its time if already computed."""
     workload, shape, gpu = resolved.workload, resolved.shape, resolved.gpu
     memory = estimate_memory(workload, shape, gpu)
     need = fitting.required_memory(memory, workload)
@@ -153,7 +153,7 @@ def build_estimate(
     timed, group = (time_estimate, None) if time_estimate else _time(resolved, lookups)
     serving, serving_notes = _serving(resolved, lookups, timed, loading)
     if fits and serving is None and any(one.id in NO_KV_CACHE for one in serving_notes):
-        # Weights fit, but no KV cache is left for a single request.
+        # The weights fit, but no KV cache is left for a single inference request.
         fits = replace(fits, fits="no")
     timed = _loaded(timed, serving)
     of_time = timed.warnings if timed else ()
@@ -181,7 +181,7 @@ def build_estimate(
 
 
 def _time(resolved: ResolvedWorkload, lookups: LookupCache) -> tuple[TimeEstimate | None, GroupTime | None]:
-    """Time estimate, and its breakdown for several GPUs."""
+    """Return the time estimate, and its breakdown for several GPUs."""
     workload, shape, gpu = resolved.workload, resolved.shape, resolved.gpu
     if gpu is None or not resolved.timed:
         return None, None
@@ -195,7 +195,7 @@ def _time(resolved: ResolvedWorkload, lookups: LookupCache) -> tuple[TimeEstimat
 
 
 def _run(resolved: ResolvedWorkload, lookups: LookupCache, timed: TimeEstimate | None) -> Run | None:
-    """Duration and cost of the whole run, if its length was given."""
+    """Return duration and cost of the whole run, if its length was given."""
     if timed is None or resolved.gpu is None or not resolved.user_fields & {"epochs", "steps", "tokens", "samples"}:
         return None
     from whichgpu.api.workloads.runs import run_of
@@ -207,7 +207,7 @@ def _run(resolved: ResolvedWorkload, lookups: LookupCache, timed: TimeEstimate |
 def _serving(
     resolved: ResolvedWorkload, lookups: LookupCache, timed: TimeEstimate | None, loading: Loading | None
 ) -> tuple[ServingAnswer | None, tuple[Message, ...]]:
-    """Simulated serving, if a rate is given."""
+    """Return the simulated serving and its warnings, if a request rate was given."""
     workload, gpu = resolved.workload, resolved.gpu
     if not workload.serving or workload.rate is None or gpu is None or timed is None:
         return None, ()
@@ -217,13 +217,13 @@ def _serving(
 
 
 def _lacks(fits: fitting.FitResult | None, timed: TimeEstimate | None) -> tuple[Message, ...]:
-    """Warnings of the memory verdict; missing arithmetic units only if no time is estimated, whose warnings cover them."""
+    """Return the warnings of the memory verdict; missing units only if no time is estimated, whose warnings cover them."""
     messages = fits.warnings if fits else ()
     return tuple(one for one in messages if timed is None or one.id != "warning.no-dtype")
 
 
 def _loaded(timed: TimeEstimate | None, serving: ServingAnswer | None) -> TimeEstimate | None:
-    """Replace single-request times by those under the load."""
+    """Return the time estimate with TTFT and TPOT under the load in place of those of a single request."""
     if timed is None or serving is None:
         return timed
     tpot = serving.tpot["p50"]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from whichgpu.api.workloads.estimate import EstimateAnswer
     from whichgpu.api.workloads.load import LoadOptions
 
-LIMITS = ("max_batched_tokens", "max_sequences", "block_tokens", "memory_share")  # Options of an engine.
+LIMITS = ("max_batched_tokens", "max_sequences", "block_tokens", "memory_share")  # These options limit an engine's scheduler.
 ENGINE_SWITCHES = ("chunked_prefill", "mixed_steps", "prefix_caching")
 TRAFFIC = ("trace", "count", "seed", "burstiness", "in_spread", "out_spread", "in_histogram", "out_histogram")
 HISTOGRAMS = ("in_histogram", "out_histogram")
@@ -28,7 +28,7 @@ _PART = re.compile(r"\s*(\d{1,8})\s*:\s*(\d{1,12}(?:\.\d{1,12})?)\s*")
 
 
 def estimate(request: EstimateRequest, context: Context) -> EstimateAnswer:
-    """Time, throughput and memory of one request, under its load if it has one."""
+    """Return time, throughput and memory of one request, under its load if it has one."""
     from whichgpu.api.workloads.estimate import estimate_workload
 
     lookups = context.lookups_for(not request.get("no_own_measurements"))
@@ -39,7 +39,7 @@ def estimate(request: EstimateRequest, context: Context) -> EstimateAnswer:
 
 
 def _with_best_layout(parsed: ParsedWorkload, lookups: LookupCache, load: Mapping[str, Any], context: Context) -> ParsedWorkload:
-    """The request in its best layout: for its load if it has one, else for a single step."""
+    """Return the request in its best layout: for its load if it has one, else for a single step."""
     from whichgpu.api.workloads.layouts import with_best_layout
 
     if parsed.workload.serving and (_has_rate(parsed) or "trace" in load):
@@ -54,7 +54,7 @@ def _has_rate(parsed: ParsedWorkload) -> bool:
 
 
 def _under_load(parsed: ParsedWorkload, lookups: LookupCache, load: Mapping[str, Any], context: Context) -> EstimateAnswer:
-    """Estimate of a request under a simulated load."""
+    """Return the estimate of a request under a simulated load."""
     from whichgpu.api.workloads.serve import serve_workload
 
     if not parsed.workload.serving:
@@ -65,7 +65,7 @@ def _under_load(parsed: ParsedWorkload, lookups: LookupCache, load: Mapping[str,
 
 
 def load_options(fields_given: Mapping[str, Any], context: Context) -> LoadOptions:
-    """Load options read from the fields of a request."""
+    """Return the load options given in the fields of a request."""
     from whichgpu.api.workloads.load import LoadOptions
     from whichgpu.estimate.serving.scheduler_limits import LimitOverrides
 

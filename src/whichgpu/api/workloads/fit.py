@@ -1,4 +1,4 @@
-"""Verbs about memory: does it fit, and what takes the space."""
+"""The verb `fit`: whether a workload fits in a GPU's memory, and what takes the memory."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from whichgpu.workload.spelling import ParsedWorkload, echo, fill_defaults, from
 from whichgpu.workload.training_defaults import training_options
 from whichgpu.workload.workload import FIELDS, Workload
 
-FEW_GPUS = 8  # GPUs up to which each is computed for itself
+FEW_GPUS = 8  # Up to this many GPUs are each computed exactly.
 ANY_GPU = GpuFilter()
 
 
@@ -101,7 +101,7 @@ class NeedsAnswer:
 
 
 def needs(spelled: ParsedWorkload, names: Sequence[str], lookups: LookupCache | None = None) -> NeedsAnswer:
-    """Memory of a request on each GPU named."""
+    """Return the memory a request needs on each GPU named."""
     lookups = lookups or lookup_cache()
     shape = lookups.shape_for(spelled.workload)
     check_adapters(spelled.workload, shape)
@@ -122,7 +122,7 @@ def needs(spelled: ParsedWorkload, names: Sequence[str], lookups: LookupCache | 
 
 
 def fit(request: FitRequest, context: Context) -> FitAnswer:
-    """Memory a model needs, and which GPUs have it."""
+    """Return the memory a model needs, and which GPUs have enough."""
     names = read(FitRequest, request, context.spell, ("gpu",)).get("gpu", ())
     parsed = workload({"task": "serve", **request}, context.spell, without=("gpu",))
     if "task" not in request:
@@ -141,7 +141,7 @@ def fit_model(
     catalog: Catalog | None = None,
     **fields: Any,
 ) -> FitAnswer:
-    """Whether a model fits each GPU named, or every GPU there is; `fields` are those of a request (task is serve)."""
+    """Return whether a model fits each GPU named, or every GPU; `fields` are those of a request, whose task is `serve`."""
     names = [gpu] if isinstance(gpu, str) else list(gpu)
     return fit_workload(from_object({"task": "serve", "model": model, **fields}), names, filter, catalog)
 
@@ -153,7 +153,7 @@ def fit_workload(
     catalog: Catalog | None = None,
     helpful: bool = True,
 ) -> FitAnswer:
-    """Memory verdicts of a parsed request; remedies are computed if `helpful`."""
+    """Return the memory verdicts of a parsed request, with remedies if `helpful`."""
     lookups = lookup_cache(catalog)
     catalog = lookups.catalog
     names = join_names(names, lambda text: gpus_named(catalog, text))
@@ -180,7 +180,7 @@ def fit_workload(
         workload = replace(workload, batch=next(row.batch for row in fit_rows if row.gpu == shown_on.id))
     shown_memory = estimate_memory(workload, shape, shown_on)
     need = fitting.required_memory(shown_memory, workload)
-    noted = workload if only else filled  # of several GPUs the notes name those that differ
+    noted = workload if only else filled  # With several GPUs, the notes name those whose settings differ.
     return FitAnswer(
         request=echo(workload, spelled.user_fields | ({"gpu"} if names else set())),
         memory=shown_memory.allocated,
@@ -204,7 +204,7 @@ def fit_workload(
 def _batches(
     rows: Sequence[FitRow], workload: Workload, shape: Shape, only: Gpu | None, user_fields: Collection[str]
 ) -> tuple[Message, ...]:
-    """A note on the batch each GPU was given where offline inference names none."""
+    """Return a note on the batch chosen for each GPU, if offline inference was requested without one."""
     if only or not chooses_batch(workload, user_fields):
         return concurrency_note(workload, shape, only, user_fields)
     if len(rows) > FEW_GPUS:
@@ -213,14 +213,14 @@ def _batches(
 
 
 def _holding(rows: Sequence[FitRow], gpus: Sequence[Gpu], preferred: Sequence[Gpu]) -> tuple[Gpu, ...]:
-    """GPUs that hold the request by their own rows: the preferred ones first, then those without warnings, the smallest first."""
+    """Return GPUs that hold the request: preferred ones first, then those without warnings, smallest memory first."""
     sizes = {row.gpu: row.usable for row in rows if row.fits == "fits"}
     sound = smallest_first(gpus, {row.gpu: row.usable for row in rows if row.fits == "fits" and not row.warnings})
     return (*(gpu for gpu in preferred if gpu.id in sizes), *sound, *(gpu for gpu in gpus if gpu.id in sizes))
 
 
 def _reference(rows: Sequence[FitRow], gpus: Sequence[Gpu], smallest_gpu: Gpu | None) -> Gpu | None:
-    """The GPU whose need is the headline where each has its own: the smallest that holds it, or else the least need."""
+    """Return the GPU whose memory need is the headline: the smallest that holds the request, else the one with the least need."""
     if not rows:
         return None
     order = {"fits": 0, "tight": 1, "no": 2}
@@ -233,7 +233,7 @@ def _reference(rows: Sequence[FitRow], gpus: Sequence[Gpu], smallest_gpu: Gpu | 
 
 
 def _adapted_rows(rows: Sequence[FitRow], workload: Workload) -> tuple[Message, ...]:
-    """Notes on the GPUs that were given a smaller micro-batch or activation checkpointing though the request itself has none."""
+    """Return notes on GPUs that got a smaller micro-batch or activation checkpointing although the request itself has neither."""
     notes = []
     smaller = tuple(row.gpu_name for row in rows if row.micro_batch not in (None, workload.local_batch))
     if smaller:
@@ -247,7 +247,7 @@ def _adapted_rows(rows: Sequence[FitRow], workload: Workload) -> tuple[Message, 
 
 
 def _remembered(shape: Shape, gpu: Gpu | None) -> MemoryOf:
-    """The estimate of a shape, each workload computed once."""
+    """Return a function that estimates the memory of a workload, computing each workload once."""
     estimates: dict[tuple[Any, ...], MemoryEstimate] = {}
     fields = attrgetter(*(name for name in FIELDS if name != "model"))
 
@@ -261,7 +261,7 @@ def _remembered(shape: Shape, gpu: Gpu | None) -> MemoryOf:
 
 
 def _able(filled: Workload, shape: Shape, gpus: Sequence[Gpu], user_fields: Collection[str]) -> tuple[Gpu, ...]:
-    """GPUs the request fits on, with checkpointing and the smallest micro-batch where defaults may choose them."""
+    """Return GPUs that the request fits, with checkpointing and the smallest micro-batch if these were not given."""
     tried = [filled]
     if fitting.adapts_by_default(filled, user_fields):
         tried.append(training_options(filled, shape, "batch" in user_fields)[-1])
@@ -278,10 +278,10 @@ def _rows(
     lookups: LookupCache,
     helpful: bool,
 ) -> Iterator[FitRow]:
-    """A row a GPU. For many GPUs, one curve serves all, moved by what each GPU's own context and chunks add."""
+    """Yield a row per GPU; many GPUs share one memory curve, shifted by each GPU's own context and allocator overhead."""
     common: dict[tuple[str, int], _Sizes] = {}
     many = len(gpus) > FEW_GPUS
-    # Steps whose micro-batch and checkpointing are chosen per GPU need several curves, which exact ones would make slow.
+    # If micro-batch and checkpointing are chosen per GPU, several curves are needed, and exact ones would be slow.
     exact = not fitting.adapts_by_default(filled, user_fields)
     for gpu in gpus:
         of = _remembered(shape, gpu)
@@ -326,5 +326,5 @@ class _Sizes:
 
 
 def _fixed_batch(shape: Shape) -> bool:
-    """A factory of the user's own brings its inputs along, and with them the batch."""
+    """Return whether the batch is fixed, because the user's own model factory supplies the inputs."""
     return isinstance(shape, TracedShape) and shape.table.startswith("python:")

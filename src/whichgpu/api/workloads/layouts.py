@@ -1,4 +1,4 @@
-"""Layouts of a workload over its GPUs that fit, the fastest first."""
+"""Layouts of a workload over its GPUs that fit in memory, fastest first."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class LayoutRow:
 def layouts(
     task: str, model: str | Mapping[str, Any], gpu: str, gpus: int, catalog: Catalog | None = None, **fields: Any
 ) -> tuple[LayoutRow, ...]:
-    """The fastest layouts of so many GPUs that fit; `fields` are those of a request."""
+    """Return the layouts over `gpus` GPUs that fit, fastest first; `fields` are those of a request."""
     lookups = lookup_cache(catalog)
     resolved = resolve_workload(from_object({"task": task, "model": model, "gpu": gpu, "gpus": gpus, **fields}), lookups)
     return layout_rows(resolved, lookups)
 
 
 def layout_rows(resolved: ResolvedWorkload, lookups: LookupCache) -> tuple[LayoutRow, ...]:
-    """Layouts of a resolved request that fit, the fastest first."""
+    """Return the layouts of a resolved request that fit, fastest first."""
     from whichgpu.estimate.group.fabric import fabric_of
     from whichgpu.estimate.group.group_answer import layout_words
     from whichgpu.estimate.group.layout_search import screen_layouts, time_best_layouts
@@ -65,7 +65,7 @@ def layout_rows(resolved: ResolvedWorkload, lookups: LookupCache) -> tuple[Layou
 
 
 def with_best_layout(spelled: ParsedWorkload, lookups: LookupCache) -> ParsedWorkload:
-    """The request with the fastest layout that fits in place of its own; an error where none does."""
+    """Return the request with its layout replaced by the fastest that fits; raise an error if none does."""
     resolved = resolve_workload(spelled, lookups)
     workload = resolved.workload
     if resolved.gpu is None or workload.gpus < 2:

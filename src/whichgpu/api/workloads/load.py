@@ -1,4 +1,4 @@
-"""Simulate a request with a rate or a trace on its GPUs."""
+"""Simulate serving with a request rate or a trace on given GPUs."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def under_load(
     workload: Workload, shape: Shape, gpu: Gpu, catalog: Catalog, like: Figure, options: LoadOptions | None = None,
     trace: Trace | None = None, progress: SimulationProgress | None = None,
 ) -> tuple[ServingAnswer | None, tuple[Message, ...]]:  # fmt: skip
-    """Simulated load on these GPUs, or why there is none; `like` is a time whose range applies to all steps."""
+    """Return the simulated load on these GPUs, or why there is none; the range of the time `like` applies to all steps."""
     if not isinstance(shape, Transformer) or not shape.is_generative or not workload.rate:
         return None, (msg("serving.no-tokens", model=shape.name),)
     options = options or LoadOptions(curve=False)
@@ -77,7 +77,7 @@ def under_load(
 
 
 def load_of(workload: Workload, options: LoadOptions, trace: Trace | None) -> Load:
-    """The load a request describes."""
+    """Return the load that a request describes."""
     assert workload.rate is not None
     return Load(
         rate=workload.rate,
@@ -95,14 +95,14 @@ def _lengths(mean: int, spread: float, histogram: Mapping[float, float]) -> Leng
 
 
 def _drawn(server: Server, load: Load, goals: Objectives) -> int:
-    """Requests to simulate: enough to fill the batch often and to have some beyond the percentile of the objectives."""
+    """Return how many requests to simulate: enough to fill the batch often and to exceed the objectives' percentile."""
     screen = screen_load(server, load)
     request_count = wanted_for(goals.percentile) if goals.any else MIN_REQUESTS
     return int(min(MAX_REQUESTS, max(MIN_REQUESTS, request_count, BATCH_FILLS * screen.batch * server.replicas * server.stages)))
 
 
 def wanted_for(percentile: float) -> int:
-    """Requests to draw so that enough lie beyond a percentile, those of the warm-up left out.
+    """Return how many requests to draw so that enough lie beyond a percentile after the warm-up is left out.
 
     >>> wanted_for(95.0), wanted_for(99.9)
     (223, 11112)
@@ -111,7 +111,7 @@ def wanted_for(percentile: float) -> int:
 
 
 def _refuse_beyond(load: Load, goals: Objectives) -> None:
-    """A percentile that no request drawn lies beyond says nothing; a trace has as many as it has, and a warning says it."""
+    """Raise an error if too few requests are drawn to reach the percentile; a short trace only gets a warning elsewhere."""
     counted = int(load.requests * (1.0 - WARM_UP_SHARE))
     if load.trace is not None or not goals.any or counted * (100.0 - goals.percentile) / 100.0 >= 1.0:
         return
@@ -123,7 +123,7 @@ def _refuse_beyond(load: Load, goals: Objectives) -> None:
 
 
 def with_rate_and_lengths(spelled: ParsedWorkload, trace: Trace | None, options: LoadOptions | None = None) -> ParsedWorkload:
-    """Fill in mean lengths from the trace or histograms, and the trace's rate if none was given."""
+    """Return the request with mean lengths from the trace or histograms, and the trace's rate if none was given."""
     if trace is None:
         if spelled.workload.rate is None:
             raise UsageError("no-rate", msg("error.no-rate"), msg("hint.no-rate"))

@@ -1,4 +1,4 @@
-"""Notes on a workload request, and limits its verbs share."""
+"""Notes on a workload request, and limits that several verbs share."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from whichgpu.workload.spelling import ParsedWorkload
 from whichgpu.workload.unused import unused
 from whichgpu.workload.workload import Workload
 
-MAX_SIMULATED_REQUESTS = 5_000_000  # requests that may be simulated
-MAX_LINE_BYTES = 1 << 20  # bytes of one request: a config.json is a few thousand
+MAX_SIMULATED_REQUESTS = 5_000_000  # Most inference requests that may be simulated.
+MAX_LINE_BYTES = 1 << 20  # Most bytes of one request; a config.json has a few thousand.
 
 
 def counted(spelled: ParsedWorkload, count: int | None) -> ParsedWorkload:
-    """Set the number of GPUs from a name such as `8xA100` if the request gives none."""
+    """Return the request with the number of GPUs from a name such as `8xA100`, if it gives none."""
     if count is None or "gpus" in spelled.user_fields:
         return spelled
     return ParsedWorkload(replace(spelled.workload, gpus=count), spelled.user_fields | {"gpus"})
 
 
 def made_to_fit(workload: Workload, shape: Shape, user_fields: Collection[str]) -> tuple[Message, ...]:
-    """A note where checkpointing or a smaller micro-batch was taken because the request does not fit without."""
+    """Return a note if checkpointing or a smaller micro-batch was chosen because the request does not fit otherwise."""
     if not workload.training:
         return ()
     notes = []
@@ -40,10 +40,10 @@ def made_to_fit(workload: Workload, shape: Shape, user_fields: Collection[str]) 
 
 
 def remarks(workload: Workload, shape: Shape, user_fields: Collection[str]) -> tuple[Message, ...]:
-    """Notes and warnings about the request itself."""
+    """Return notes and warnings about the request itself."""
     messages = [*denoiser_note(workload, shape), *unused(workload, shape, user_fields)]
     messages += made_to_fit(workload, shape, user_fields)
-    if workload.training:  # of answers, their memory's estimate says it
+    if workload.training:  # For inference, the memory estimate already warns if the context is exceeded.
         messages += beyond_context(workload.seq_in or 0, shape)
     if workload.rate is not None and (not workload.serving or workload.gpu is None):
         messages.append(msg("warning.rate", batch=workload.batch or 1))

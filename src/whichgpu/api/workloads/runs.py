@@ -49,7 +49,7 @@ class Run:
 def run_of(
     workload: Workload, shape: Shape, throughput: Figure, gpu: Gpu, day: date, catalog: Catalog, user_fields: frozenset[str]
 ) -> Run | None:
-    """The run a request describes; None where it says nothing of its length."""
+    """Return duration and cost of the run that a request describes; None if it does not state the run's length."""
     if not user_fields & set(LENGTHS) or not workload.traits.ends:
         return None
     work = work_of(workload, shape, None)
@@ -70,14 +70,14 @@ def run_of(
 
 
 def cheapest(gpu: Gpu, gpus: int, day: date, catalog: Catalog, nodes: int = 1) -> RunPrice | None:
-    """The cheapest machines on demand that hold so many of a GPU, those of a node in one machine, on a day."""
+    """Return the cheapest on-demand machines on a day with `gpus` of a GPU, each node in one machine; None if there are none."""
     each = gpus // nodes
     try:
         market = select_offers(Requirements(gpu=gpu.id, term=TERM, gpus=(float(each), float(each))), day, catalog, None).market
     except NoAnswer:
         return None
     table, terms = market.table.select_rows(market.rows), terms_of(market)
-    price = terms.price + terms.host  # where a GPU is priced alone, its host is paid too
+    price = terms.price + terms.host  # A GPU priced alone needs a host, which is paid too.
     best: tuple[float, int] | None = None
     for row in range(len(table)):
         if table.gpus[row] == each:

@@ -1,4 +1,4 @@
-"""Verbs about serving: a request with a rate or a trace, simulated on its GPUs."""
+"""Serving with a request rate or a trace, simulated on given GPUs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from whichgpu.workload.workload import Workload
 def serve(
     model: str | Mapping[str, Any], options: LoadOptions | None = None, catalog: Catalog | None = None, **fields: Any
 ) -> EstimateAnswer:
-    """`estimate serve` under a load; `fields` are those of a request, `rate` among them unless a trace brings its own."""
+    """Return the estimate of serving under a load; `fields` are those of a request, with a `rate` unless a trace has one."""
     return serve_workload(from_object({"task": "serve", "model": model, **fields}), lookup_cache(catalog), options)
 
 
@@ -33,7 +33,7 @@ def serve_workload(
     options: LoadOptions | None = None,
     progress: SimulationProgress | None = None,
 ) -> EstimateAnswer:
-    """Estimate of a parsed request under a load."""
+    """Return the estimate of a parsed request under a load."""
     options = options or LoadOptions()
     trace = read_trace(options.trace) if options.trace else None
     spelled = with_rate_and_lengths(spelled, trace, options)

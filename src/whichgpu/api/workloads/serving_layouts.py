@@ -1,4 +1,4 @@
-"""Choose the layout that serves a load best, by closed-form estimates of every legal layout."""
+"""Choose the layout that serves a load best, by closed-form estimates of every valid layout."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from whichgpu.workload.spelling import ParsedWorkload
 from whichgpu.workload.traces.reader import read_trace
 from whichgpu.workload.workload import Parallel, Workload
 
-MAX_UTILISATION = 0.8  # Share of the saturation rate up to which queueing is short (assumed).
+MAX_UTILISATION = 0.8  # Queueing is short up to this share of the saturation rate (assumed).
 
 
 def with_best_serving_layout(spelled: ParsedWorkload, lookups: LookupCache, options: LoadOptions | None = None) -> ParsedWorkload:
-    """The request with the lowest-TPOT layout that sustains the load, or the one with the highest capacity if none does."""
+    """Return the request in the layout with the lowest TPOT that sustains the load, or with the highest capacity if none does."""
     options = options or LoadOptions()
     trace = read_trace(options.trace) if options.trace else None
     resolved = resolve_workload(with_rate_and_lengths(spelled, trace), lookups)
@@ -50,7 +50,7 @@ def with_best_serving_layout(spelled: ParsedWorkload, lookups: LookupCache, opti
 def screened_layouts(
     workload: Workload, shape: Transformer, gpu: Gpu, catalog: Catalog, load: Load, options: LoadOptions
 ) -> list[tuple[LoadScreen, Parallel]]:
-    """Closed-form estimates for every layout whose memory suffices."""
+    """Return closed-form estimates for every layout that fits in memory."""
     prompt, output = mean_lengths(load)
     sized = replace(workload, seq_in=max(1, round(prompt)), seq_out=max(1, round(output)))
     machine, layouts = machine_of(workload, gpu, catalog), []
@@ -58,7 +58,7 @@ def screened_layouts(
         laid = replace(sized, parallel=layout, batch=layout.dp, micro_batch=None)
         try:
             server = server_of(laid, shape, gpu, machine, options.limits, longest_request(load))
-        except NoAnswer:  # no room for keys and values
+        except NoAnswer:  # No KV cache fits.
             continue
         layouts.append((screen_load(server, load), layout))
     return layouts

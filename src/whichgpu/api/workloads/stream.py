@@ -1,4 +1,4 @@
-"""Estimates for many requests: one reply per line, in order. Requests that differ in the GPU alone are evaluated together."""
+"""Estimates for many requests, one reply per line in order; requests that differ only in the GPU are evaluated together."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from whichgpu.workload.spelling import from_object
 if TYPE_CHECKING:
     from whichgpu.estimate.time.time_estimate import TimeEstimate
 
-Numbered = tuple[int, bytes]  # a line with its place among all, from 1
-TOGETHER_BYTES = 4 * MAX_LINE_BYTES  # of lines held at a time
+Numbered = tuple[int, bytes]  # A line with its number, from 1.
+TOGETHER_BYTES = 4 * MAX_LINE_BYTES  # Most bytes of lines held at a time.
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +44,10 @@ class _Line:
 def estimate_requests(
     lines: Iterable[bytes], catalog: Catalog | None = None, together: int = 1, own: bool = True
 ) -> Iterator[Reply]:
-    """One reply a request, in order; a bad line is a reply with its error. Blank lines are passed over.
+    """Yield one reply per request, in order; an invalid line gets a reply with its error, blank lines are skipped.
 
-    Replies come as lines do, or after so many lines are read `together`, which is faster and changes no answer. Without `own`,
-    as if nothing was measured here.
+    Replies come line by line, or after `together` lines are read, which is faster and changes no answer. Without `own`, the
+    user's own measurements are ignored.
     """
     lookups = untrusted_cache(catalog, own)
     for group in line_groups(lines, together):
@@ -55,12 +55,12 @@ def estimate_requests(
 
 
 def untrusted_cache(catalog: Catalog | None = None, own: bool = True) -> LookupCache:
-    """Lookup cache for untrusted lines: it never runs model code."""
+    """Return a lookup cache for untrusted lines, which never runs model code."""
     return lookup_cache(catalog, trusting=False, own=own)
 
 
 def replies(group: Sequence[Numbered], lookups: LookupCache) -> Iterator[Reply]:
-    """One reply for each of these lines, which share what they can."""
+    """Yield one reply for each of these lines, evaluated together where possible."""
     read = [_understood(number, line, lookups) for number, line in group]
     times = _times([line.resolved for line in read if line.resolved], lookups) if len(read) > 1 else {}
     for line in read:
@@ -68,7 +68,7 @@ def replies(group: Sequence[Numbered], lookups: LookupCache) -> Iterator[Reply]:
 
 
 def line_groups(lines: Iterable[bytes], max_lines: int) -> Iterator[list[Numbered]]:
-    """Lines that are not blank, with their numbers, so many at a time."""
+    """Yield groups of up to `max_lines` lines that are not blank, with their numbers."""
     group: list[Numbered] = []
     group_bytes = 0
     for number, line in enumerate(lines, start=1):
@@ -88,13 +88,13 @@ def _understood(number: int, line: bytes, lookups: LookupCache) -> _Line:
         request = _request(line)
         parsed.id = request.get("id")
         parsed.resolved = resolve_workload(from_object(request), lookups)
-    except Exception as problem:  # a fault of ours must not cost the lines after it
+    except Exception as problem:  # A defect in one line must not prevent replies to the lines after it.
         parsed.error = _error(problem)
     return parsed
 
 
 def _times(resolved: Sequence[ResolvedWorkload], lookups: LookupCache) -> dict[int, TimeEstimate]:
-    """Times by the request's identity: those that differ in the GPU alone are evaluated in one call."""
+    """Return times by the request's identity; requests that differ only in the GPU are evaluated in one call."""
     from whichgpu.estimate.time.time_estimate import estimate_times
 
     alike: dict[object, list[tuple[ResolvedWorkload, Gpu]]] = {}
@@ -109,7 +109,7 @@ def _times(resolved: Sequence[ResolvedWorkload], lookups: LookupCache) -> dict[i
                 if len(pairs) > 1
                 else ()
             )
-        except Exception:  # Each is estimated by itself afterwards, and has its own error.
+        except Exception:  # Each is estimated alone afterwards and reports its own error.
             continue
         time_by_id |= {id(one): time for (one, _), time in zip(pairs, times, strict=False)}
     return time_by_id

@@ -36,8 +36,8 @@ from whichgpu.workload.unused import unused
 from whichgpu.workload.workload import KINDS, Workload
 
 PAGE = "/recommend"
-VERIFY_GPU = "whichgpu measure"  # measures the GPU itself, if there is no step to run
-# A command that measures a workload with so many sequences or samples at once, and a note on what it covers.
+VERIFY_GPU = "whichgpu measure"  # Without a model there is no step to run, so the GPU itself is measured.
+# Type of a function that returns the command that measures a workload at a concurrency, and a note on what it covers.
 Verify = Callable[[Workload, Shape, int], tuple[str, Message]]
 
 
@@ -52,7 +52,7 @@ class AnswerBuilder:
     verify: Verify
 
     def answer(self, compared_gpus: Sequence[str], limit: int) -> RecommendAnswer:
-        """Return the answer with up to `limit` rows; `compared_gpus` are ids of which it says why they are not the answer."""
+        """Return the answer with up to `limit` rows; it also says why each GPU id in `compared_gpus` is not the answer."""
         candidates, order, _ = self.ranked
         screened, request, market, modelled = self.screened, self.screened.request, self.screened.selection.market, self._modelled
         picked = shortlist(candidates, order, screened.groups, market, limit, compared_gpus)
@@ -92,7 +92,7 @@ class AnswerBuilder:
         return self.screened.work.hours is not None
 
     def _remarks(self, best: Candidate) -> tuple[Message, ...]:
-        """Flags without effect, limits within the answer's range, a percentile that few simulated requests lie beyond."""
+        """Return notes on flags without effect, limits that the slow end might miss, and a percentile few requests exceed."""
         request, workload = self.screened.request, self.screened.request.workload
         tokens = (workload.seq_in or 0) + (0 if workload.training else workload.seq_out or 0)
         remarks = (
@@ -120,7 +120,7 @@ class AnswerBuilder:
         return replace(one, because=explain.reasons(one, other, workload, self._serving, self._list_price_day(one), billed))
 
     def _list_price_day(self, one: Candidate) -> str | None:
-        """The day of a card's list price; None if the user gave its price."""
+        """Return the launch date of the candidate's GPU, which dates its list price; None if the user gave the price."""
         user_priced = one.gpu in self.screened.selection.user_priced
         return None if user_priced else self.question.lookups.catalog.gpu_by_id[one.gpu].launch_date
 
@@ -134,7 +134,7 @@ class AnswerBuilder:
         return why
 
     def _sentence(self, at: int, best: Candidate) -> Message:
-        """The answer in a sentence, with what limits training on images if its host cannot feed the GPUs."""
+        """Return the answer as one sentence; for training on images it says so if the host's CPUs cannot feed the GPUs."""
         request = self.screened.request
         plain = sentence(best, work_kind(self._modelled, self.screened.work), self._list_price_day(best))
         if counts_steps(request.workload, request.shape):
@@ -152,7 +152,7 @@ class AnswerBuilder:
         return sentence_starved(plain, best, loaded, with_dali, vcpus, float(slow.hours[0]), float(slow.cost[0]))
 
     def _machine(self, best: Candidate) -> Instance | None:
-        """The machine of a candidate, if the catalog describes it."""
+        """Return the catalog's entry for the candidate's machine; None if the catalog does not describe it."""
         machines = {(one.provider, one.instance): one for one in self.question.lookups.catalog.instances}
         return machines.get((best.provider, best.instance))
 
@@ -181,7 +181,7 @@ class AnswerBuilder:
         )  # fmt: skip
 
     def _verify(self, best: Candidate) -> tuple[str, Message]:
-        """The command that measures the answer's step on its hardware, and what it does not cover."""
+        """Return the command that measures one step of the answer on its hardware, and a note on what it does not cover."""
         if not self._modelled:
             return VERIFY_GPU, msg("verify-note.gpu")
         request = self.screened.request
@@ -193,7 +193,7 @@ class AnswerBuilder:
         return self.verify(workload, request.shape, self._concurrency(best))
 
     def _concurrency(self, best: Candidate) -> int:
-        """Sequences of one replica: as many as the load keeps running, else its share of the batch."""
+        """Return the sequences one replica runs at once: the mean number under the given load, else its share of the batch."""
         workload, share = self.screened.request.workload, max(1, best.batch // best.parallel.dp)
         if workload.rate is None or best.ttft is None:
             return share

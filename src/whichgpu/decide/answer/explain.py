@@ -1,4 +1,4 @@
-"""Reasons for a candidate and against a GPU, from the numbers that decided."""
+"""Reasons for choosing a candidate and for not choosing a GPU, stated with the numbers that decided."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from whichgpu.price.run import HOUR
 from whichgpu.price.terms import MONTH_HOURS
 from whichgpu.workload.workload import Workload
 
-MAX_SLICES = 16  # of one GPU
-NOTABLE = 1.02  # times what is used: more than that billed is mentioned
-MIN_RERUNS = 0.01  # fewer expected interruptions are not mentioned
+MAX_SLICES = 16  # A fraction of a GPU is displayed with a denominator up to this.
+NOTABLE = 1.02  # Billed hours are mentioned if they exceed the hours used by this factor (assumed).
+MIN_RERUNS = 0.01  # Fewer expected interruptions per run than this are not mentioned (assumed).
 
 
 def gpu_count_label(gpus: int | float) -> str:
-    """Return a number of GPUs as it precedes their name.
+    """Return a number or fraction of GPUs as text to put before the GPU's name.
 
     >>> gpu_count_label(8), gpu_count_label(0.125), gpu_count_label(0.3333)
     ('8x', '1/8', '1/3')
@@ -32,7 +32,7 @@ def gpu_count_label(gpus: int | float) -> str:
 
 
 def billed_reason(at: int, candidates: Candidates) -> Message | None:
-    """Return the hours of a candidate that are billed if notably more than are used, not counting commitments."""
+    """Return a message if notably more hours are billed than used (rounding up, minimum charge); None under a commitment."""
     paid, used = float(candidates.run_cost.billed[at]), float(candidates.run_cost.hours[at])
     if paid <= used * NOTABLE or candidates.terms.years[at] > 0:
         return None
@@ -43,9 +43,9 @@ def billed_reason(at: int, candidates: Candidates) -> Message | None:
 def reasons(
     one: Candidate, other: Candidate | None, workload: Workload, serving: bool, list_price_day: str | None, billed: Message | None
 ) -> tuple[Message, ...]:
-    """Return what decided for a candidate: bound, memory, objectives, price, and the comparison with the next best.
+    """Return the reasons for a candidate: bottleneck, memory, objectives, price, and the comparison with the next best.
 
-    `list_price_day` is the day of a card's list price, None if the user gave the price; `billed` a reason on billed hours.
+    `list_price_day` is the date of a card's list price, None if the user gave the price; `billed` is from `billed_reason`.
     """
     messages = [
         _speed(one, workload, serving),
@@ -80,7 +80,7 @@ def reasons(
 
 
 def _speed(one: Candidate, workload: Workload, serving: bool) -> Message:
-    """Work a second: what the load of a service asks for, else all it can do."""
+    """Return a message with the throughput per second: the load of a service if it has one, else the maximum."""
     bound = msg(f"bound.{one.bound}")
     if serving and one.tpot and workload.rate is not None:
         return msg("because.speed-served", rate=significant(workload.rate * float(workload.seq_out or 1)), bound=bound)
@@ -88,7 +88,7 @@ def _speed(one: Candidate, workload: Workload, serving: bool) -> Message:
 
 
 def _price(one: Candidate, list_price_day: str | None) -> Message:
-    """The price of an hour, its provider, and the day it was observed."""
+    """Return a message with the price per hour, its provider, and the day it was observed."""
     hour = f"{significant(float(one.cost_per_hour.amount))} {one.cost_per_hour.currency}"
     if one.purchase is not None:
         paid = f"{significant(float(one.purchase.amount))} {one.purchase.currency}"
@@ -102,7 +102,7 @@ def _price(one: Candidate, list_price_day: str | None) -> Message:
 
 
 def _ratios(one: Candidate, base: Candidate) -> tuple[str, str]:
-    """Cost and run time as multiples of another candidate's."""
+    """Return cost and run time of `one` as multiples of those of `base`, formatted as text."""
     cost = float(one.cost.amount) / max(float(base.cost.amount), 1e-12)
     return significant(cost), significant(one.run_time.value / max(base.run_time.value, 1e-12))
 
@@ -125,7 +125,7 @@ def why_not(
             reasons[reason] += int(((candidates.group == at) & lost).any())
     if not reasons:
         return (msg("why-not.no-offer", gpu=name),)
-    plural = 2  # The verb of a message agrees with "its candidates".
+    plural = 2  # This selects the plural verb of the message, to agree with "its candidates".
     why = tuple(msg(f"rejected.{reason}", n=plural) for reason, n in reasons.most_common() if n)
     return (msg("why-not.removed", gpu=name, why=why),)
 

@@ -1,4 +1,4 @@
-"""Advice on the machine of the GPUs: CPU threads and memory to feed them, links, a disk image, parts of a build."""
+"""Advice on the host of the GPUs: CPU threads, memory, links, a disk image, and the parts of a machine to build."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from whichgpu.decide.configurations.groups import Group
 from whichgpu.estimate.loading import loading_remark
 from whichgpu.workload.workload import Workload
 
-VCPUS_PER_GPU = (8, 16)  # four to eight cores with two threads each (AutoDL's guide)
+VCPUS_PER_GPU = (8, 16)  # The range is four to eight cores per GPU with two threads each (AutoDL's guide).
 IMAGES = {"aws": "aws-dlami", "gcp": "gcp-dlvm", "azure": "azure-dsvm"}
-# Watts of a build besides its cards, headroom of the power supply (most efficient well below its rating), steps it is sold in.
+# Watts of a build besides its cards; power-supply rating over total draw; watts between the ratings sold (all assumed).
 HOST_WATTS, POWER_HEADROOM, WATTS_STEP = 250, 1.3, 50
-PCIE_LANES_PER_CARD = 16  # full width of a card's slot (PCIe specification)
-SLICE_SHARE = 0.4  # of a GPU: below it a slice would suffice (assumed)
-RAM_HEADROOM = 1.25  # times the memory used on the GPUs, for the system and input data (assumed)
-BUILD_RAM_FACTOR, MIN_RAM = 2, 16 * GIB  # times the GPUs' memory: weights are staged there, data are cached (assumed)
+PCIE_LANES_PER_CARD = 16  # A card's slot has 16 lanes at full width (PCIe specification).
+SLICE_SHARE = 0.4  # If the work uses less than this share of a GPU, a slice of one is suggested (assumed).
+RAM_HEADROOM = 1.25  # Host memory over GPU memory used, to leave space for the system and input data (assumed).
+BUILD_RAM_FACTOR, MIN_RAM = 2, 16 * GIB  # Host memory of a build over GPU memory, for staging and caching; least bytes (assumed).
 
 
 def host_advice(
@@ -57,7 +57,7 @@ def _slice_sustains_load(one: Configuration) -> bool:
 
 
 def _links(workload: Workload, group: Group, one: Configuration) -> Message:
-    """What the layout needs of links and network."""
+    """Return a message on the links and network that the layout's communication needs."""
     if group.gpus == 1:
         return msg("host.single")
     if group.machines > 1:
@@ -70,7 +70,7 @@ def _links(workload: Workload, group: Group, one: Configuration) -> Message:
 
 
 def build_advice(gpu: Gpu, gpus: int) -> tuple[Message, ...]:
-    """Return the parts of a machine to build: processor class, PCIe lanes, power supply, memory, form of the cards."""
+    """Return the parts of a machine to build: processor class, PCIe lanes, power supply, memory, form factor of the cards."""
     server = gpu.segment in ("datacenter", "server") or gpus > 2
     cpu = "build.cpu-server" if server else "build.cpu-desktop"
     advice = [msg(cpu, lanes=PCIE_LANES_PER_CARD * gpus, cores=4 * gpus)]

@@ -12,12 +12,12 @@ from whichgpu.base.units import GIB
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.workload.workload import Workload
 
-FOLDER = Path(__file__).parents[1] / "data"  # of decide
-SMALL_MEMORY = 17 * GIB  # Cards sold as 16 GB have less.
+FOLDER = Path(__file__).parents[1] / "data"  # This is the data folder of `decide`.
+SMALL_MEMORY = 17 * GIB  # Bytes; slightly over 16 GiB, to include all cards sold as 16 GB.
 
 
 def missing_support(gpu: Gpu, workload: Workload, language_model: bool) -> tuple[Message, ...]:
-    """Return each feature the GPU lacks that such work needs, with a workaround."""
+    """Return a message for each feature that the workload needs and the GPU lacks, with a workaround."""
     last_pytorch = gpu.software.pytorch_last if gpu.software else None
     values = {"gpu": gpu.name, "memory": gpu.memory_label, "version": last_pytorch if gpu.software else ""}
     conditions = {"small": gpu.memory_marketed_bytes <= SMALL_MEMORY, "old": last_pytorch not in (None, "current")}

@@ -1,4 +1,4 @@
-"""Other engines on the answer's GPUs, and how fast the same work would be."""
+"""Estimated speed of the same workload with other engines on the answer's GPUs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class EngineLine:
 def other_engines(
     request: WorkloadRequest, group: Group, one: Configuration, engines: Sequence[Engine]
 ) -> tuple[EngineLine, ...]:
-    """Return the usual other engines of the work that run on the GPUs, fastest first; none if the user named one."""
+    """Return the usual other engines that run the workload on these GPUs, fastest first; none if the user named an engine."""
     if "engine" in request.stated:
         return ()
     workload, generative = request.workload, request.shape.is_generative
@@ -45,7 +45,7 @@ def other_engines(
 
 
 def _seconds(request: WorkloadRequest, group: Group, one: Configuration, workload: Workload) -> float:
-    """Seconds of a step in the answer's layout and batch: the whole step of training, one replica's of inference."""
+    """Return seconds of one step in the answer's layout and batch: of all GPUs for training, of one replica for inference."""
     step = workload_of(workload, group, one)
     if not workload.training:
         replica = replace(one.parallel, dp=1)

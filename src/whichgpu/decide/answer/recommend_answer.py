@@ -1,4 +1,4 @@
-"""The answer of `recommend`, as its JSON has it."""
+"""The dataclasses of the answer of `recommend`, with the fields of its JSON."""
 
 from __future__ import annotations
 

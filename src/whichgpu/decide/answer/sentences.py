@@ -1,4 +1,4 @@
-"""Sentences of a recommendation: the answer, the assumptions, the warnings."""
+"""Sentences of a recommendation: the answer in words, its assumptions, its warnings."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from whichgpu.price.billing import assumed_extras, billing_on
 from whichgpu.workload.precisions import PRECISION_BY_NAME
 from whichgpu.workload.workload import Workload
 
-MAX_QUIRKS = 3  # of the answer's GPU
+MAX_QUIRKS = 3  # At most this many known quirks of the answer's GPU become warnings.
 UNMEASURED_TIERS = ("other", "none", "group-other")
 DEQUANTISED = "warning.stored-only"  # message id: the GPU has no units for the weights' precision
 
 
 def work_kind(modelled: bool, work: Work) -> str:
-    """Return `run`, `service`, or `mix` if no model is named."""
+    """Return `run` or `service`, or `mix` if no model is named and the reference mix of workloads stands in."""
     return "mix" if not modelled else "service" if work.hours is not None else "run"
 
 
 def sentence(one: Candidate, kind: str, list_price_day: str | None) -> Message:
-    """Return the answer in a sentence; `list_price_day` is the day of a card's list price, None if the user gave the price."""
+    """Return the answer as one sentence; `list_price_day` dates a card's list price and is None if the user gave the price."""
     cost, time = one.cost, one.run_time
     values: dict[str, Any] = {
         "gpus": gpu_count_label(one.gpus), "gpu": one.gpu_name, "machine": f"{one.provider} {_machines(one)}",
@@ -65,7 +65,7 @@ def sentence(one: Candidate, kind: str, list_price_day: str | None) -> Message:
 def sentence_starved(
     what: Message, one: Candidate, plain: Loading, dali: Loading, vcpus: float, hours: float, cost: float
 ) -> Message:
-    """Return the answer with the time and cost it has if the host cannot load images as fast as its GPUs process them."""
+    """Return the answer as one sentence, with time and cost if the host loads images more slowly than its GPUs process them."""
     return msg(
         "recommend.sentence-fed", what=what, have=f"{vcpus:,.0f}", vcpus=f"{ceil(plain.vcpus.value):,}",
         dali=f"{ceil(dali.vcpus.value):,}", time=format_duration(hours * 3600.0), cost=significant(cost),
@@ -74,7 +74,7 @@ def sentence_starved(
 
 
 def assumptions(best: Candidate, gpu: Gpu, screened: EvaluatedQuestion, rank: Rank, modelled: bool) -> list[Message]:
-    """Return every default the answer rests on, with the flag that changes it."""
+    """Return a message for every default value the answer depends on, naming the flag that changes it."""
     request, work, constraints = screened.request, screened.work, screened.selection.constraints
     workload, run_settings = request.workload, constraints.run_settings
     kind = work_kind(modelled, work)
@@ -111,7 +111,7 @@ def assumptions(best: Candidate, gpu: Gpu, screened: EvaluatedQuestion, rank: Ra
 
 
 def _workload_assumptions(best: Candidate, gpu: Gpu, request: WorkloadRequest, work: Work) -> list[Message]:
-    """Precision, engine, lengths, rate and amount of work that the user did not give."""
+    """Return messages on the defaults of precision, engine, lengths, rate and amount of work that the user did not give."""
     workload, stated = request.workload, request.stated
     messages = []
     if "precision" not in stated:
@@ -139,7 +139,7 @@ def _workload_assumptions(best: Candidate, gpu: Gpu, request: WorkloadRequest, w
 
 
 def _training_assumed(best: Candidate, stated: Collection[str]) -> list[Message]:
-    """Batch and checkpointing of a training run that the user did not give."""
+    """Return messages on the default batch and checkpointing of a training run, if the user did not give them."""
     messages = []
     if not {"batch", "micro_batch", "accumulation"} & set(stated):
         id = "assumed.batch-accumulated" if best.accumulation > 1 else "assumed.batch-train"
@@ -150,7 +150,7 @@ def _training_assumed(best: Candidate, stated: Collection[str]) -> list[Message]
 
 
 def _precision_assumed(precision: str, gpu: Gpu, request: WorkloadRequest) -> Message:
-    """The reason of the default precision: published in it, units of the GPU, or neither."""
+    """Return why this precision is the default: the model is published in it, the GPU has units for it, or neither."""
     model = request.workload.model
     from_file = isinstance(model, str) and model.lower().endswith(".gguf")
     native = request.shape.native
@@ -170,14 +170,14 @@ def warnings(best: Candidate, gpu: Gpu, engine: Engine | None, workload: Workloa
         messages.append(msg("recommend.tight", gpu=best.gpu_name))
     if best.tier in UNMEASURED_TIERS:
         messages.append(msg("recommend.unmeasured", gpu=best.gpu_name))
-    # Missing support already names the last release of a framework.
+    # The framework's last supporting release is left out here, since `missing_support` already names it.
     if engine is not None and engine.framework is None and (how := engine_support(engine, gpu)) in ("earlier", "unsure"):
         messages.append(msg(f"recommend.engine-{how}", engine=engine.name, gpu=best.gpu_name))
     return messages + [msg("recommend.quirk", gpu=best.gpu_name, text=Fact(text)) for text in gpu.quirks[:MAX_QUIRKS]]
 
 
 def near_limits(best: Candidate, constraints: Constraints, work: Work, workload: Workload) -> tuple[Message, ...]:
-    """Return the limits that the answer keeps, but not at the slow end of its range."""
+    """Return a message for each limit that holds at the estimate, but not at the slow end of its 90% range."""
     messages = []
     for flag, time, limit in (("--ttft", best.ttft, workload.ttft_max), ("--tpot", best.tpot, workload.tpot_max)):
         if time is not None and limit is not None and time.value <= limit < time.high:

@@ -1,4 +1,4 @@
-"""Mixes of spot and on-demand hours on the answer's machine, and what the run costs with each."""
+"""Cost of the run with several mixes of spot and on-demand hours on the answer's machine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class SpotShare:
 
 
 def spot_shares(at: int, best: Candidate, candidates: Candidates, terms: OfferTerms) -> tuple[SpotShare, ...]:
-    """Return the cost of each mix; none if the answer is not spot or its machine is not offered on demand."""
+    """Return the cost of the run with each mix; empty if the answer is not spot or its machine is not offered on demand."""
     offer = int(candidates.offer[at])
     on_demand, spot = float(terms.on_demand[offer]), float(terms.price[offer])
     if best.term != "spot" or isnan(on_demand) or spot <= 0:

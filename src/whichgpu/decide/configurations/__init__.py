@@ -1,1 +1,1 @@
-"""The best configuration of a workload on each group of GPUs: layout, batch, precision, engine."""
+"""The best configuration (layout, batch, precision, engine) of a workload on each group of GPUs."""

@@ -1,6 +1,6 @@
 """Queueing formulas for the request rate at which one replica keeps its objectives.
 
-`safe_rates` are on the safe side, `rate_bounds` on the other; simulation (`simulate.py`) decides in between.
+`safe_rates` are lower bounds of that rate, `rate_bounds` upper bounds; simulation (`simulate.py`) decides in between.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from whichgpu.decide.configurations.configuration import Configuration
 from whichgpu.price.table import Floats
 from whichgpu.workload.workload import Workload
 
-BOUND_MARGIN = 1.3  # Simulated rates were at most 1.24 times those of a full batch within its objectives.
-BUSIEST = 0.9  # largest share of time in prefill; above, waits grow without bound (assumed)
+BOUND_MARGIN = 1.3  # Upper bounds get this factor: simulated rates were up to 1.24 times the formula's.
+BUSIEST = 0.9  # Prefill may take at most this share of time; above it, waits grow without bound (assumed).
 
 
 def safe_rates(workload: Workload, batches: Floats, tpot: Floats, prefill: Floats) -> tuple[Floats, Floats]:
-    """Return requests a second at each largest batch, zero if an objective fails, and the time to first token then.
+    """Return, per largest batch, a safe request rate per second (0 if an objective fails) and the seconds to first token at it.
 
-    `tpot` is seconds between tokens with that many running sequences, `prefill` seconds of one prompt, [gpus, batches].
+    `tpot` is seconds between tokens with that many running sequences, `prefill` seconds of one prompt; both [gpus, batches].
     Arrivals are Poisson, so the number running varies by its root: its mean is kept so low that the batch is not exceeded more
     often than the percentile allows, and Little's law gives the rate of that mean. A prompt waits as in an M/D/1 queue; the
     percentile of its wait is that of an exponential with the same mean.
@@ -41,7 +41,7 @@ def safe_rates(workload: Workload, batches: Floats, tpot: Floats, prefill: Float
 def rate_bounds(workload: Workload, batches: Floats, tpot: Floats, prefill: Floats, prompts_at_once: int = 1) -> Floats:
     """Return an upper bound on a replica's requests a second at each batch, assuming every slot is always busy.
 
-    `tpot` includes the prompts of a saturated server; below saturation fewer are read, so objectives hold a little beyond it.
+    `tpot` includes prefills at saturation; below it there are fewer, so objectives hold up to slightly higher rates.
     """
     stay = prefill + _output_tokens(workload) * tpot
     rate = np.minimum(batches / stay, prompts_at_once / np.maximum(prefill, 1e-12)) * BOUND_MARGIN
@@ -53,7 +53,7 @@ def _output_tokens(workload: Workload) -> float:
 
 
 def _within(workload: Workload, tpot: Floats, ttft: Floats, tpot_margin: float = 1.0) -> NDArray[np.bool_]:
-    """Batches at which the objectives hold."""
+    """Return a mask of the batches at which the TPOT and TTFT objectives hold."""
     within = np.ones_like(tpot, dtype=bool)
     if workload.tpot_max is not None:
         within &= tpot <= workload.tpot_max * tpot_margin
@@ -63,7 +63,7 @@ def _within(workload: Workload, tpot: Floats, ttft: Floats, tpot_margin: float =
 
 
 def expected_latency(workload: Workload, one: Configuration) -> tuple[float, float]:
-    """Return seconds to the first token and between tokens at the rate asked for: simulated, or by formulas."""
+    """Return seconds to the first token and between tokens at the workload's request rate, from simulation if there is one."""
     if one.simulation is not None:
         return one.simulation.ttft, one.simulation.tpot
     ttft = one.ttft or 0.0
@@ -74,9 +74,9 @@ def expected_latency(workload: Workload, one: Configuration) -> tuple[float, flo
 
 
 def tpot_at_rate(workload: Workload, one: Configuration, rate: float) -> float:
-    """Return seconds between tokens of a group at a request rate: those of the smallest batch that holds the running sequences.
+    """Return seconds between tokens at a request rate: those of the smallest batch that holds the mean running sequences.
 
-    It is never slower than at the batch its capacity was computed with.
+    The result is never slower than at the batch with which the capacity was computed.
     """
     z = NormalDist().inv_cdf(workload.percentile / 100.0)
     for batch, seconds, _ in one.curve:

@@ -11,7 +11,7 @@ from whichgpu.estimate.time.fallbacks import computes_fast
 from whichgpu.workload.shapes import Shape
 from whichgpu.workload.workload import Parallel, Workload
 
-# Precisions tried in turn on a GPU that lacks units for the default one.
+# For each default precision, those tried in turn on a GPU that may lack units for it.
 FALLBACKS = {"bf16": ("bf16", "fp16", "fp32"), "amp-bf16": ("amp-bf16", "amp-fp16", "fp32"), "fp16": ("fp16", "fp32")}
 
 
@@ -23,10 +23,10 @@ class WorkloadRequest:
     stated: frozenset[str]
     shape: Shape
     calibration: Calibration
-    bare: Workload  # as the user spelled it
+    bare: Workload  # the workload as the user wrote it, without defaults
 
     def precision_on(self, gpu: Gpu) -> str:
-        """Return the precision a GPU computes in: as given, else the first default it has units for."""
+        """Return the precision a GPU computes in: the user's if given, else the first default that the GPU has units for."""
         usual = self.workload.precision or "bf16"
         if "precision" in self.stated:
             return usual
@@ -38,12 +38,12 @@ class WorkloadRequest:
 class ReplicaSimulation:
     """Simulated latencies of one replica: seconds at the percentile asked for."""
 
-    rate: float  # requests a second
+    rate: float  # requests per second at which it was simulated
     ttft: float
     tpot: float
     requests: int
-    fast: tuple[float, float] = (0.0, 0.0)  # ttft and tpot with the shortest steps of the time's range
-    slow: tuple[float, float] = (0.0, 0.0)  # and with the longest
+    fast: tuple[float, float] = (0.0, 0.0)  # TTFT and TPOT at the short end of the step time's range
+    slow: tuple[float, float] = (0.0, 0.0)  # TTFT and TPOT at the long end of the step time's range
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,21 +64,21 @@ class Configuration:
     seconds: float
     rate: float
     unit: str
-    need: int  # bytes on each GPU
+    need: int  # bytes needed on each GPU
     usable: int
     fits: Verdict
     bound: str
-    kind: str  # whose error ranges apply: train, forward, generate
+    kind: str  # which error ranges apply: train, forward or generate
     ttft: float | None = None
     capacity: float | None = None
     rate_bound: float | None = None
     simulation: ReplicaSimulation | None = None
-    prefill: float = 0.0  # seconds of one prompt alone, of a service
-    floor: float = 0.0  # least seconds physics allows: bytes over bandwidth or FLOPs over peak; 0 if unknown
-    max_rate: float | None = None  # requests a second beyond which simulation or formulas say that an objective fails
-    min_replicas: int = 1  # to make up the number of GPUs asked for
-    min_tpot: float = 0.0  # least seconds between tokens of a sequence alone on a replica
-    curve: tuple[tuple[int, float, float], ...] = ()  # batch, seconds and rate of other batches
+    prefill: float = 0.0  # seconds of one prompt's prefill alone; services only
+    floor: float = 0.0  # fewest seconds possible: bytes over bandwidth or FLOPs over peak; 0 if unknown
+    max_rate: float | None = None  # highest requests per second at which the objectives hold, by simulation or formulas
+    min_replicas: int = 1  # fewest replicas that have the required number of GPUs
+    min_tpot: float = 0.0  # fewest seconds between tokens, with one sequence on a replica
+    curve: tuple[tuple[int, float, float], ...] = ()  # other batches, each with its seconds and rate
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,5 @@
-"""The best configuration of each group of GPUs, by the kind of work; results are cached, since a question is often repeated
-with another rank, provider or rate.
+"""The best configuration of each group of GPUs; results are cached, since a question is often repeated with another ranking,
+provider or request rate.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from whichgpu.base.lru import LruCache
 from whichgpu.decide.configurations.configuration import GroupResult, WorkloadRequest
 from whichgpu.decide.configurations.groups import Group
 
-# Results, together with the objects whose identities are part of their keys.
+# Each cached result keeps the objects whose `id()` is part of its key alive, so that no other object gets the same id.
 Cached = tuple[tuple[GroupResult, ...], Any]
 _BY_GROUP, _BY_GROUPS = LruCache[Cached](8192), LruCache[Cached](64)
 
@@ -28,8 +28,8 @@ def best_configurations(request: WorkloadRequest, groups: Sequence[Group]) -> li
 
 
 def _generation(request: WorkloadRequest, groups: Sequence[Group]) -> list[GroupResult]:
-    """Results of generation, cached by group: they depend neither on the other groups nor on the rate."""
-    from whichgpu.decide.configurations.generating import generate  # imported only for the kind of work asked for
+    """Return the results of text generation, cached per group, since they depend neither on other groups nor on the rate."""
+    from whichgpu.decide.configurations.generating import generate  # This import is deferred, since only generation needs it.
 
     rate = None if request.workload.rate is None else 1.0
     work = _request_key(replace(request, workload=replace(request.workload, rate=rate)))
@@ -53,7 +53,7 @@ def _steps(request: WorkloadRequest, groups: Sequence[Group]) -> list[GroupResul
 
 
 def _request_key(request: WorkloadRequest) -> Hashable:
-    """Everything but the model's name, which may be a whole config: its shape identifies it."""
+    """Return a cache key of the request; the model's shape replaces its name, which may be a whole config."""
     return replace(request.workload, model=""), request.stated, id(request.shape), id(request.calibration)
 
 

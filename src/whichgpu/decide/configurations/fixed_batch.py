@@ -1,4 +1,4 @@
-"""Work in forward passes or steps of whole samples: vision and other models, encoders; training or inference."""
+"""Workloads that process whole samples in each pass (vision models, encoders and others), for training and inference."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from whichgpu.workload.shapes import Shape
 from whichgpu.workload.training_defaults import default_batch, micro_batches
 from whichgpu.workload.workload import Parallel, Workload
 
-SIZES_TIMED = 2  # largest sizes that fit, timed in training: no smaller one trains faster
-SERVED_SAMPLES = SAMPLES[SAMPLES <= 256]  # of one pass of a server (assumed): a sample waits for the pass before it
-BUSIEST = 0.7  # largest share of time a server of whole samples is busy (assumed)
-Needs = dict[tuple[str, str, float, bool], Figure]  # by precision, GPU, samples, and whether gradients are accumulated
+SIZES_TIMED = 2  # In training only the two largest sizes that fit are timed, since no smaller one is faster.
+SERVED_SAMPLES = SAMPLES[SAMPLES <= 256]  # A server takes up to 256 samples a pass (assumed): each waits for the pass before.
+BUSIEST = 0.7  # A server of whole samples may be busy at most this share of time (assumed).
+Needs = dict[tuple[str, str, float, bool], Figure]  # Memory by precision, GPU, samples, gradient accumulation.
 
 
 def evaluate_batches(request: WorkloadRequest, groups: Sequence[Group]) -> list[GroupResult]:
-    """Return the best batch of each group; every GPU processes its share."""
+    """Return the best batch of each group, or why it has none; each GPU processes an equal share of the batch."""
     needs: Needs = {}
 
     def solve(key: tuple[str, int, int], members: list[Group]) -> list[GroupResult]:
@@ -43,7 +43,7 @@ def evaluate_batches(request: WorkloadRequest, groups: Sequence[Group]) -> list[
 def _of_size(
     request: WorkloadRequest, workload: Workload, groups: Sequence[Group], gpus: int, machines: int, needs: Needs
 ) -> list[GroupResult]:
-    """Results of groups with the same number of GPUs and machines."""
+    """Return the results of groups that have the same number of GPUs and of machines."""
     sizes = _sizes(request, workload, gpus)
     if not len(sizes):
         return [Infeasibility("layout", np.inf) for _ in groups]
@@ -71,7 +71,7 @@ def _of_size(
 
 
 def _largest(need: Floats, usable: Floats) -> np.ndarray:
-    """Sizes that are among the largest some GPU holds."""
+    """Return a mask of the sizes that are among the `SIZES_TIMED` largest that fit on at least one GPU."""
     largest = np.zeros(need.shape[-1], dtype=bool)
     for row, own in zip(np.broadcast_to(need, (len(usable), need.shape[-1])), usable, strict=True):
         largest[np.flatnonzero(row <= own)[-SIZES_TIMED:]] = True
@@ -79,7 +79,7 @@ def _largest(need: Floats, usable: Floats) -> np.ndarray:
 
 
 def _need(workload: Workload, shape: Shape, gpu: Gpu, size: float, passes: int, needs: Needs) -> Figure:
-    """Bytes one GPU needs for so many samples at once, from `needs` if computed before."""
+    """Return the bytes one GPU needs for `size` samples in a pass, from the cache `needs` if computed before."""
     key = (workload.precision or "", gpu.id, float(size), passes > 1)
     if key not in needs:
         one = replace(workload, gpus=1, nodes=1, parallel=Parallel(), batch=int(size) * passes, accumulation=passes)
@@ -89,7 +89,7 @@ def _need(workload: Workload, shape: Shape, gpu: Gpu, size: float, passes: int, 
 
 
 def _sizes(request: WorkloadRequest, workload: Workload, gpus: int) -> Floats:
-    """Samples per GPU and pass that are tried."""
+    """Return the numbers of samples per GPU and pass to try."""
     if workload.micro_batch is not None:
         return np.array([float(workload.micro_batch)])
     if "batch" not in request.stated:
@@ -108,10 +108,10 @@ def _sizes(request: WorkloadRequest, workload: Workload, gpus: int) -> Floats:
 
 
 def _seconds(request: WorkloadRequest, one: Workload, groups: Sequence[Group], sizes: Floats) -> tuple[Floats, Floats, Floats]:
-    """Seconds of a pass, whether it is compute-bound, and the least seconds physics allows, [groups, sizes]."""
+    """Return seconds of a pass, whether it is compute-bound, and the fewest seconds at the GPU's peaks, [groups, sizes]."""
     gpus = [group.gpu for group in groups]
     shape = (len(gpus), len(sizes))
-    if one.gpus == 1 or not one.training:  # Replicas that only run forward do not communicate.
+    if one.gpus == 1 or not one.training:  # Replicas that only run forward passes do not communicate.
         grid = evaluate_grid(replace(one, gpus=1, nodes=1, parallel=Parallel()), request.shape, gpus, sizes, request.calibration)
         wall, flops, moved, floor = grid.seconds.wall, grid.flop_seconds, grid.byte_seconds, grid.floor
     else:
@@ -125,7 +125,7 @@ def _best(
     request: WorkloadRequest, workload: Workload, usable: float, sizes: Floats, needs: Sequence[Figure],
     seconds: Floats, compute: Floats, floor: Floats, gpus: int,
 ) -> GroupResult:  # fmt: skip
-    """The batch with the highest throughput that fits and keeps the objective."""
+    """Return the configuration with the highest throughput among batches that fit and meet the objective."""
     fitting = np.array([figure.high <= usable for figure in needs])
     if not fitting.any():
         fitting = np.array([figure.value <= usable for figure in needs])
@@ -134,13 +134,13 @@ def _best(
     rounds = _rounds(request, workload, sizes, gpus)
     rate = sizes / seconds
     if workload.serving and workload.ttft_max is not None:
-        in_time = 2.0 * seconds <= workload.ttft_max  # A sample waits for the batch before it.
+        in_time = 2.0 * seconds <= workload.ttft_max  # A sample waits for the batch before its own.
         if not (fitting & in_time).any():
             return Infeasibility("latency", float(2.0 * seconds[fitting].min() / workload.ttft_max) - 1.0)
         fitting &= in_time
     at = int(np.argmax(np.where(fitting, rate, -1.0)))
     if adapts_by_default(workload, request.stated):
-        at = int(np.flatnonzero(fitting)[-1])  # the largest micro-batch that fits, the default of every command
+        at = int(np.flatnonzero(fitting)[-1])  # Training takes the largest micro-batch that fits, as all commands do by default.
     batch = int(sizes[at] * gpus * rounds[at])
     step = float(seconds[at] * rounds[at])
     done, unit = work_per_step(replace(workload, batch=batch), request.shape)
@@ -156,7 +156,7 @@ def _best(
 
 
 def _rounds(request: WorkloadRequest, workload: Workload, sizes: Floats, gpus: int) -> Floats:
-    """Passes of one step at each size."""
+    """Return the passes per step (gradient accumulation) at each number of samples per GPU."""
     if "batch" in request.stated and workload.training and workload.micro_batch is None:
         rounds: Floats = (workload.batch or 1) / gpus / sizes
         return rounds

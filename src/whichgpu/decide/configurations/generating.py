@@ -1,4 +1,4 @@
-"""Generation with language models: the tensor degree, replicas and batch of each group with the highest throughput."""
+"""Text generation: the tensor-parallel degree, replicas and batch with the highest throughput on each group of GPUs."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from whichgpu.workload.shapes import Transformer, as_transformer
 from whichgpu.workload.workload import Parallel, Workload
 
 BATCHES = np.array([1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512], dtype=float)
-DEGREES = (1, 2, 4, 8, 16)  # of tensor parallelism
-PREFILL_TOKENS = 1024  # prompt tokens that a step reads in the time of one prompt, at the very best (assumed): for upper bounds
-LINEARITY = 1e-3  # largest relative error at which memory between two batches is interpolated
+DEGREES = (1, 2, 4, 8, 16)  # These tensor-parallel degrees are tried.
+PREFILL_TOKENS = 1024  # At best a step prefills this many tokens in the time of one prompt (assumed); used for upper bounds only.
+LINEARITY = 1e-3  # Memory between two batches is interpolated if its relative error is below this.
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,17 +36,17 @@ class ReplicaTimes:
     tpot: Floats
     ttft: Floats
     compute: Floats  # 1 if compute-bound, 0 if memory-bound
-    floor: Floats  # least seconds between tokens that physics allows
-    need: Floats  # low, value, high of the bytes on each GPU, [3, batches]
+    floor: Floats  # fewest seconds between tokens possible at the GPU's peaks
+    need: Floats  # low, value and high of the bytes needed on each GPU, [3, batches]
 
     @property
     def gpus(self) -> int:
-        """GPUs of the replica."""
+        """Return the number of GPUs of one replica."""
         return self.parallel.tp * self.parallel.pp
 
 
 def generate(request: WorkloadRequest, groups: Sequence[Group]) -> list[GroupResult]:
-    """Return the best configuration of each group."""
+    """Return the best configuration of each group, or why it has none."""
 
     def solve(precision: str, members: list[Group]) -> list[GroupResult]:
         return _of_precision(request, with_precision(request.workload, precision), members)
@@ -55,7 +55,7 @@ def generate(request: WorkloadRequest, groups: Sequence[Group]) -> list[GroupRes
 
 
 def with_precision(workload: Workload, precision: str) -> Workload:
-    """Return a workload in another precision, its KV cache with it."""
+    """Return the workload with weights and KV cache in another precision."""
     if precision == workload.precision:
         return workload
     return replace(workload, precision=precision, kv_precision={"fp32": "fp32"}.get(precision, "fp16"))
@@ -83,7 +83,7 @@ def _of_precision(request: WorkloadRequest, workload: Workload, groups: Sequence
 
 
 def _degrees(request: WorkloadRequest, workload: Workload, shape: Transformer, groups: Sequence[Group]) -> list[tuple[int, int]]:
-    """Tensor degrees within a machine and pipeline stages over several; the tensor degree given, if one is."""
+    """Return (tensor, pipeline) degrees to try: tensor parallel within a machine, pipeline stages over several machines."""
     widest, machines = max(group.per_machine for group in groups), max(group.machines for group in groups)
     if "parallel" in request.stated and workload.parallel != Parallel():
         return [(workload.parallel.tp, 1)] if workload.parallel.tp <= widest else []
@@ -94,7 +94,7 @@ def _degrees(request: WorkloadRequest, workload: Workload, shape: Transformer, g
 
 
 def _batches(workload: Workload, stated: frozenset[str]) -> Floats:
-    """Running sequences of one replica that are tried; shares of the batch given, if there is one and no rate."""
+    """Return the numbers of running sequences per replica to try; if a batch is given without a rate, shares of that batch."""
     if workload.traits.offline and "batch" not in stated:
         return CONCURRENCY
     if "batch" in stated and workload.rate is None:
@@ -108,7 +108,7 @@ def _replica_workload(workload: Workload, tp: int, pp: int, batch: float) -> Wor
 
 
 def _need(workload: Workload, shape: Transformer, tp: int, pp: int, sizes: Floats) -> Floats:
-    """Low, value and high of the bytes on each GPU at each batch, interpolated where the need is linear."""
+    """Return low, value and high of the bytes per GPU at each batch, [3, batches]; interpolated where they are linear."""
     exact: dict[int, Floats] = {}
 
     def at(index: int) -> Floats:
@@ -156,7 +156,7 @@ def _best(
     request: WorkloadRequest, workload: Workload, group: Group, device: int, usable: float, replicas: Sequence[ReplicaTimes],
     sizes: Floats, min_need: float,
 ) -> GroupResult:  # fmt: skip
-    """The degree and batch with the highest throughput, or capacity at a rate; `min_need` is in bytes."""
+    """Return the degree and batch with the highest throughput, or capacity if a rate is given; `min_need` is bytes per GPU."""
     best: Configuration | None = None
     reason = Infeasibility("memory", min_need / usable - 1.0) if np.isfinite(min_need) else Infeasibility("layout", np.inf)
     for replica in replicas:
@@ -164,7 +164,7 @@ def _best(
             continue
         fitting = replica.need[2] <= usable
         if not fitting.any() and replica.need[1, 0] <= usable:
-            fitting[0] = True  # A tight fit: usable memory lies within the range of the need.
+            fitting[0] = True  # The smallest batch may fit: usable memory lies within the range of the estimated need.
         if not fitting.any():
             continue
         dp = group.gpus // replica.gpus
@@ -180,7 +180,7 @@ def _of_replica(
     request: WorkloadRequest, workload: Workload, replica: ReplicaTimes, device: int, dp: int, usable: float, sizes: Floats,
     fitting: np.ndarray,
 ) -> GroupResult | None:  # fmt: skip
-    """The best batch of `dp` replicas, or the objective they miss; None if the batch given fits none."""
+    """Return the best batch of `dp` replicas, or the objective they miss; None if the given batch does not fit."""
     allowed = fitting
     if workload.rate is None and "batch" in request.stated:
         allowed = fitting & (sizes == max(1.0, np.ceil((workload.batch or 1) / dp)))
@@ -206,23 +206,23 @@ def _of_replica(
 
 
 def _prefill(workload: Workload, sizes: Floats, tpot: Floats, ttft: Floats) -> float:
-    """Seconds of one prompt: a first token takes it and a step, a later one a step and its share of arriving prompts."""
+    """Return seconds of one prefill, from the first-token time (a prefill and a step) and the time per token at each batch."""
     apart = 1.0 - sizes / max(1, workload.seq_out or 1)
     at = int(np.argmax(np.abs(apart)))
     return max(0.0, float((ttft[at] - tpot[at]) / apart[at])) if apart[at] else 0.0
 
 
 def _rate_bounds(workload: Workload, sizes: Floats, tpot: Floats, ttft: Floats, prefill: float) -> Floats:
-    """Upper bounds on requests a second, with prompts so short that a step reads several in the time of one, at best."""
+    """Return upper bounds on requests a second per batch, assuming a step prefills several short prompts in the time of one."""
     at_once = max(1, PREFILL_TOKENS // max(1, workload.seq_in or 1))
     saved = prefill * (1.0 - 1.0 / at_once)
     return rate_bounds(workload, sizes, tpot - saved * sizes / max(1, workload.seq_out or 1), ttft, at_once)
 
 
 def _reachable(low_need: Floats, usable: float, workload: Workload) -> np.ndarray:
-    """Batches a server may reach: their least need fits with half-written answers; and one batch size more.
+    """Return a mask of batches a server may reach: their low memory need fits with answers half generated; plus the next size.
 
-    A server fills its KV cache by blocks, whatever the range of the need: a batch is never ruled out by its high end.
+    A server fills its KV cache block by block, so the high end of the estimated need never excludes a batch.
     """
     length = float((workload.seq_in or 1) + (workload.seq_out or 0))
     written = ((workload.seq_in or 1) + 0.5 * (workload.seq_out or 0)) / length
@@ -234,7 +234,7 @@ def _reachable(low_need: Floats, usable: float, workload: Workload) -> np.ndarra
 
 
 def _shortfall(workload: Workload, tpot: Floats, ttft: Floats, allowed: np.ndarray) -> float:
-    """The share by which the best batch misses its objectives."""
+    """Return the relative excess over the limit, at the batch that comes nearest to its objectives."""
     worst = np.zeros_like(tpot)
     if workload.tpot_max is not None:
         worst = np.maximum(worst, tpot / workload.tpot_max)
@@ -253,7 +253,7 @@ def _configuration(
     workload: Workload, replica: ReplicaTimes, at: int, device: int, dp: int, sizes: Floats, usable: float, rate: Floats,
     fitting: np.ndarray,
 ) -> Configuration:  # fmt: skip
-    """The configuration of `dp` replicas at one batch; what a service adds is left out."""
+    """Return the configuration of `dp` replicas at one batch, without the fields that only a service has."""
     low, value, high = replica.need[:, at].tolist()
     tpot, floor = replica.tpot[device], replica.floor[device]
     curve = tuple((int(sizes[b] * dp), float(tpot[b]), float(rate[b])) for b in np.flatnonzero(fitting).tolist())

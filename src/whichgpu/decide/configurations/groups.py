@@ -1,4 +1,4 @@
-"""Groups of GPUs that offers hold: a kind of GPU, how many of them, and how they are linked."""
+"""Groups of GPUs that offers can form: the kind of GPU, their number, and their links."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from whichgpu.decide.market import Market
 from whichgpu.estimate.group.fabric import Fabric, fabric_of
 from whichgpu.price.table import Ints
 
-MAX_MACHINES = 16  # of one group
-_SLICES = LruCache[tuple[Gpu, Gpu]](512)  # with the GPU whose identity is part of the key
+MAX_MACHINES = 16  # A group has at most this many machines.
+_SLICES = LruCache[tuple[Gpu, Gpu]](512)  # The original GPU is kept with its slice, since its `id()` is part of the key.
 _FABRICS = LruCache[tuple[Fabric, Gpu, Instance | None]](4096)
 Key = TypeVar("Key", bound=Hashable)
 Result = TypeVar("Result")
@@ -36,17 +36,17 @@ class Group:
 
     @property
     def gpus(self) -> int:
-        """Number of GPUs."""
+        """Return the number of GPUs."""
         return self.per_machine * self.machines
 
     @property
     def size(self) -> float:
-        """GPUs as they are paid for: less than one for a slice."""
+        """Return the number of GPUs paid for, less than one for a slice."""
         return self.gpus * self.share
 
     @property
     def kind(self) -> tuple[str, float, Fabric]:
-        """What times depend on besides the number of GPUs."""
+        """Return a key of what step times depend on besides the number of GPUs: GPU, share of it, links."""
         return self.gpu.id, self.share, self.fabric
 
 
@@ -57,13 +57,13 @@ class Groups:
     groups: tuple[Group, ...]
     group_of: Ints
     offer_of: Ints
-    left: int = 0  # offers whose machines cannot make up the number of GPUs
+    left: int = 0  # number of offers left out, whose machines cannot have the required number of GPUs
 
 
 def groups_of(market: Market, catalog: Catalog, span: tuple[float, float], several: bool, beside: bool = False) -> Groups:
-    """Return the groups of the offers; of `several` machines if the span asks for more GPUs than one machine has.
+    """Return the groups that offers can form; with `several`, also of more than one machine if the span needs more GPUs.
 
-    If replicas of the work may run `beside` each other, a machine may have fewer GPUs than are asked for in all.
+    With `beside`, replicas may run on separate machines, so each machine may have fewer GPUs than required in total.
     """
     table = market.table.select_rows(market.rows)
     machines = {(row.provider, row.instance): row for row in catalog.instances}
@@ -74,7 +74,7 @@ def groups_of(market: Market, catalog: Catalog, span: tuple[float, float], sever
     kind_of = kind_of.reshape(-1)
     index: dict[tuple[object, ...], int] = {}
     groups: list[Group] = []
-    of_kind: list[list[int]] = []  # groups of each kind of machine
+    of_kind: list[list[int]] = []  # Each entry lists the groups that one kind of machine can form.
     for row in first.tolist():
         gpu, count = catalog.gpu_by_id[table.word("gpu", row)], max(1, int(table.gpus[row]))
         share = min(1.0, float(table.gpus[row]))
@@ -99,7 +99,7 @@ def groups_of(market: Market, catalog: Catalog, span: tuple[float, float], sever
 def solve_by_class(
     groups: Sequence[Group], class_of: Callable[[Group], Key], solve: Callable[[Key, list[Group]], Sequence[Result]]
 ) -> list[Result]:
-    """Return a result of each group, solved together with all others of its class."""
+    """Return one result per group; all groups of the same class are passed to `solve` together."""
     classes: dict[Key, list[int]] = defaultdict(list)
     for at, group in enumerate(groups):
         classes[class_of(group)].append(at)
@@ -110,14 +110,14 @@ def solve_by_class(
 
 
 def _fabric(gpu: Gpu, machine: Instance | None) -> Fabric:
-    """The links of a GPU in a machine, cached with both, whose identities are the key."""
+    """Return the links of a GPU in a machine, cached by the identities of both."""
     return _FABRICS.get((id(gpu), id(machine)), lambda: (fabric_of(gpu, machine), gpu, machine))[0]
 
 
 def sliced(gpu: Gpu, share: float) -> Gpu:
     """Return a slice of a GPU as a GPU with its share of memory, bandwidth and compute, as providers describe slices.
 
-    The same slice of the same GPU is the same object, so that what is cached by identity is found again.
+    Repeated calls return the same object, so that caches keyed by identity find it.
     """
     return gpu if share >= 1.0 else _SLICES.get((id(gpu), share), lambda: (_sliced(gpu, share), gpu))[0]
 
@@ -135,7 +135,7 @@ def _sliced(gpu: Gpu, share: float) -> Gpu:
 
 
 def _machine_counts(count: int, share: float, span: tuple[float, float], several: bool, beside: bool) -> list[int]:
-    """How many machines with `count` GPUs may work together: powers of two within the span; slices work alone."""
+    """Return how many machines of `count` GPUs may form a group: powers of two within the span; a slice is used alone."""
     low, high = span
     if not several or share < 1.0:
         min_gpus = 0.0 if beside and share >= 1.0 else low

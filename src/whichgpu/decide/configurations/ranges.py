@@ -1,4 +1,4 @@
-"""The 90% range of a configuration's time, from the evidence behind it, as `estimate` gives it."""
+"""The 90% range of a configuration's step time, by the evidence tier behind it, as `estimate` reports it."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ class TimeRange:
     tier: str
 
     def seconds(self, value: float) -> Figure:
-        """Return a time with its range."""
+        """Return a time in seconds with its 90% range."""
         return Figure(value, value * self.low, value * self.high, "s", self.basis, self.sources)
 
     def rate(self, value: float, unit: str) -> Figure:
-        """Return a speed with its range."""
+        """Return a throughput with its 90% range, the inverse of the time's."""
         return Figure(value, value / self.high, value / self.low, unit, self.basis, self.sources)
 
 
 def time_range(request: WorkloadRequest, group: Group, one: Configuration) -> TimeRange:
-    """Return the range of a configuration's time on a group."""
+    """Return the 90% range of a configuration's step time on a group of GPUs."""
     engine, gpu, calibration = request.workload.engine or default_engine(), group.gpu, request.calibration
     gpu_tier = calibration.tier(engine, gpu, one.kind, request.workload.precision or "")
     tier: str = gpu_tier
@@ -45,10 +45,10 @@ def time_range(request: WorkloadRequest, group: Group, one: Configuration) -> Ti
         groups = load_group_calibration()
         tier = group_tier = groups.tier(engine, gpu)
         group_low, group_high = groups.log_range(group_tier, one.kind)
-        # A GPU of an unmeasured kind is at least as uncertain in a group as alone.
+        # A group of GPUs of an unmeasured kind is at least as uncertain as one such GPU.
         wider = gpu_tier in OTHER_KINDS
         low, high = (min(group_low, low), max(group_high, high)) if wider else (group_low, group_high)
         basis = "modelled" if group_tier == "group-other" else "calibrated"
         sources = (*sources, GROUP_SOURCE)
-    floor = one.floor / one.seconds if one.seconds else 0.0  # No time beats physics, however wide its range.
+    floor = one.floor / one.seconds if one.seconds else 0.0  # The low end is never below the roofline time.
     return TimeRange(min(1.0, max(exp(low), floor)), max(1.0, exp(high)), basis, tuple(dict.fromkeys(sources)), tier)

@@ -1,4 +1,4 @@
-"""The speed of groups of GPUs at the reference mix of a task, relative to one V100, if no model is named."""
+"""Speed of groups of GPUs on a task's reference mix of workloads, relative to one V100; used if no model is named."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from whichgpu.workload.workload import Parallel, Workload
 
 BASE_GPU = "v100-sxm-16gb"
 UNIT = "x V100"
-TRANSFORMER_YEAR = 2018  # of BERT and GPT; before, training mostly meant image models (assumed)
-LLM_YEAR = 2023  # before, inference mostly meant vision (assumed)
-AMOUNT = MONTH_HOURS * 3600.0  # the work of one V100 in a month
+TRANSFORMER_YEAR = 2018  # The year after which training meant transformers (BERT, GPT); image models before (assumed).
+LLM_YEAR = 2023  # The year from which inference meant language models; vision before (assumed).
+AMOUNT = MONTH_HOURS * 3600.0  # The amount of work, in V100 seconds: one V100 for a month.
 
 
 def indices(task: str, day: date) -> tuple[str, ...]:
-    """Return the indices of the mix that represent a task on a day."""
+    """Return the names of the reference mix's indices that represent a task on a day."""
     if task == "train":
         return ("cnn-training", "transformer-training") if day.year >= TRANSFORMER_YEAR else ("cnn-training",)
     if task == "finetune":
@@ -46,7 +46,7 @@ def indices(task: str, day: date) -> tuple[str, ...]:
 
 
 def mix_results(task: str, day: date, groups: Sequence[Group], catalog: Catalog, calibration: Calibration) -> list[GroupResult]:
-    """Return each group's speed: the weighted geometric mean over the mix of its speed relative to one V100."""
+    """Return each group's speed relative to one V100: the weighted geometric mean over the workloads of the mix."""
     names = indices(task, day)
     items = [item for item in catalog.reference_mix if item.index in names]
     log_speeds = np.zeros(len(groups))
@@ -55,7 +55,7 @@ def mix_results(task: str, day: date, groups: Sequence[Group], catalog: Catalog,
         item_results = _item_results(item, groups, catalog, calibration)
         log_speeds += item.weight / len(names) * np.array([speed for speed, _ in item_results])
         shortages.append([short for _, short in item_results])
-    needs: dict[str, tuple[Workload, Figure]] = {}  # workload and memory of the mix's first item, by precision
+    needs: dict[str, tuple[Workload, Figure]] = {}  # This holds workload and memory of the mix's first item, by precision.
     results: list[GroupResult] = []
     for at, group in enumerate(groups):
         short = [one[at] for one in shortages]
@@ -91,7 +91,7 @@ def _workload(item: MixItem, precision: str, catalog: Catalog) -> tuple[Workload
 def _item_results(
     item: MixItem, groups: Sequence[Group], catalog: Catalog, calibration: Calibration
 ) -> list[tuple[float, Infeasibility | None]]:
-    """The log of each group's speed relative to one V100 (minus infinity if unknown), and its lack of memory, if any."""
+    """Return, per group, the log of its speed relative to one V100 (-inf if unknown), and its lack of memory, if any."""
     base = catalog.gpu_by_id[BASE_GPU]
     workload, shape = _workload(item, _precision(item, base), catalog)
     base_seconds = float(evaluate_grid(workload, shape, [base], calibration=calibration).seconds.wall[0, 0])
@@ -100,7 +100,7 @@ def _item_results(
     @cache
     def by_precision(precision: str) -> tuple[Workload, Figure]:
         own, _ = _workload(item, precision, catalog)
-        smallest = replace(own, batch=1)  # A group that lacks memory for the item's batch can run a smaller one.
+        smallest = replace(own, batch=1)  # A group that lacks memory for the item's batch may still run a smaller one.
         return own, required_memory(estimate_memory(smallest, shape), smallest)
 
     def solve(key: tuple[str, int, int], members: list[Group]) -> list[tuple[float, Infeasibility | None]]:

@@ -1,7 +1,7 @@
-"""Simulation of one replica's server for the few groups that may be the answer: the rate it sustains, and its latencies.
+"""Simulation of one replica's server for the few groups that may be the answer: its highest sustainable rate and its latencies.
 
-Queueing formulas bound the number of replicas that a rate needs; in between, simulation decides. Requests are drawn with a
-fixed seed, so the same question always gets the same answer.
+Queueing formulas bound the number of replicas that a rate needs; simulation decides within these bounds. Inference requests
+are drawn with a fixed seed, so the same question always gets the same answer.
 """
 
 from __future__ import annotations
@@ -42,26 +42,26 @@ from whichgpu.price.table import Floats
 from whichgpu.workload.shapes import as_transformer
 from whichgpu.workload.workload import Parallel, Workload
 
-# Requests of one simulation, and a seed whose draw is typical: in windows of every length as many arrive as a Poisson process has
-# (tested). Its 95th percentiles were 0.95 to 1.02 of those of 20,000 requests, for nine in ten of 230 servers.
+# Inference requests per simulation, and a seed with a typical draw: in windows of every length it has as many arrivals as a
+# Poisson process (tested). Its 95th percentiles were 0.95 to 1.02 of those of 20,000 requests, for nine in ten of 230 servers.
 REQUESTS, TYPICAL = 400, 498
-MAX_BATCH = 512  # running sequences a step table covers; no objective is kept with more
-TABLE_ROWS = 64  # resolution of step tables: in between, GEMM times are linear save for the step after each
-# Largest share of the saturation rate by formula: saturated servers answered 0.82 of it or more (measured), and beyond it a queue
-# once built up is never worked off.
+MAX_BATCH = 512  # Step tables cover up to this many running sequences; no objective holds with more.
+TABLE_ROWS = 64  # Rows of a step table; between rows GEMM times are nearly linear.
+# Largest load as a share of the saturation rate by formula: saturated servers answered 0.82 of it or more (measured), and beyond
+# it a queue that has built up never drains.
 BUSIEST = 0.82
-BOUND_LEEWAY = 1.03  # factor on rate and objective for upper bounds, whose steps are interpolated between few batches
-FORMULA_LEEWAY = 0.95  # the same if nothing is simulated (set after rates given without it failed when asked for)
-MAX_REPLICAS_FACTOR = 2.0  # times the replicas by formulas that are tried if fewer fail
-# The highest rate that holds: simulations between the rate known to hold and what formulas allow; factor to which the limit of
-# the formulas is located; share of it that is tried second, since they are mostly off by less; largest factor on the known rate.
+BOUND_LEEWAY = 1.03  # Upper bounds get this factor on rate and objective, since their step times are interpolated.
+FORMULA_LEEWAY = 0.95  # This factor replaces it if nothing is simulated; rates stated without it failed later.
+MAX_REPLICAS_FACTOR = 2.0  # If fewer replicas fail, up to this multiple of the number by formulas is tried.
+# Search for the highest rate: most simulations; precision (factor) to which the formulas' limit is located; share of that limit
+# that is tried second, since formulas are mostly off by less; largest factor on the rate known to hold.
 RATE_SIMULATIONS, TOLERANCE, NEXT_SHARE, MAX_FACTOR = 3, 1.04, 0.9, 2.0**20
-# Fields of a request about its load and run: no step time depends on them, so requests that differ in these share servers.
+# Workload fields on which no step time depends: workloads that differ only in these share simulated servers.
 UNTIMED: dict[str, Any] = {
     "model": "", "gpu": None, "rate": None, "seq_in": None, "seq_out": None, "ttft_max": None, "tpot_max": None, "percentile": 95,
     "samples": None,
 }  # fmt: skip
-# Decode and mixed step times, with the GPU and the calibration whose identities are part of the key.
+# Cached decode and mixed step times, with the GPU and calibration objects, whose `id()` is part of the key.
 CachedStepTimes = tuple[Floats, Floats, Gpu, Calibration]
 _STEP_TIMES = LruCache[CachedStepTimes](256)
 
@@ -77,7 +77,7 @@ class Simulator:
         self._simulations: dict[Hashable, ReplicaSimulation | None] = {}
 
     def bounded(self, group: Group, one: Configuration) -> GroupResult:
-        """Return a configuration with as few replicas as formulas about its own steps allow; simulation never needs fewer."""
+        """Return the configuration with the fewest replicas that formulas allow; simulation never needs fewer."""
         if (replica := self._replica(group, one)) is None:
             return Infeasibility("memory", 0.0)
         if one.parallel.pp > 1:
@@ -86,7 +86,7 @@ class Simulator:
         return Infeasibility("latency", 0.0) if replicas is None else self._with_replicas(one, replicas)
 
     def simulated(self, group: Group, one: Configuration) -> GroupResult:
-        """Return a configuration with the fewest replicas that keep the objectives in simulation."""
+        """Return the configuration with the fewest replicas that keep the objectives in simulation."""
         self.prepare([(group, one)])
         if (key := _replica_key(group, one)) not in self._servers:
             return Infeasibility("memory", 0.0)
@@ -116,7 +116,7 @@ class Simulator:
         return replace(self._with_replicas(one, replicas), simulation=latencies, max_rate=max_rate)
 
     def _max_rate(self, one: Configuration, server: Server, times: ServiceTimes, replicas: int) -> float:
-        """Requests a second one replica sustains: by formulas, and by simulation if there is an objective of TTFT."""
+        """Return the highest request rate per second one replica sustains, by formulas, and by simulation if TTFT has a limit."""
         workload, servers = self._workload, replicas * one.parallel.dp
 
         def may_hold(rate: float) -> bool:
@@ -128,7 +128,7 @@ class Simulator:
         return highest_rate(self._rate, may_hold, holds) / replicas
 
     def prepare(self, candidates: Iterable[tuple[Group, Configuration]]) -> None:
-        """Make the servers of candidates to be simulated; those that differ only in the GPU are timed together."""
+        """Build the servers of candidates that will be simulated; those that differ only in the GPU are timed in one call."""
         alike: dict[Hashable, dict[Hashable, UntimedReplica]] = defaultdict(dict)
         for group, one in candidates:
             key = _replica_key(group, one)
@@ -146,24 +146,24 @@ class Simulator:
         return self._replicas[key]
 
     def _with_replicas(self, one: Configuration, replicas: int) -> Configuration:
-        """The configuration with the capacity that makes a rate need just so many replicas."""
+        """Return the configuration with its capacity set so that the question's rate needs exactly `replicas` replicas."""
         return replace(one, capacity=self._rate / replicas * (1 + 1e-9))
 
     def _replica_range(self, one: Configuration) -> tuple[int, int]:
-        """Fewest and most replicas that are tried."""
+        """Return the fewest and the most replicas to try."""
         fewest, safe = (
             max(one.min_replicas, ceil(self._rate / each - 1e-9)) for each in (one.rate_bound or inf, one.capacity or inf)
         )
         return fewest, ceil(safe * MAX_REPLICAS_FACTOR + 0.5)
 
     def _fewest_by_formula(self, one: Configuration, times: ServiceTimes, leeway: float = 1.0) -> int | None:
-        """Fewest replicas that may keep the objectives by formula."""
+        """Return the fewest replicas that may keep the objectives according to formulas; None if no number does."""
         workload, dp = self._workload, one.parallel.dp
         return _fewest(*self._replica_range(one), lambda count: _may_hold(workload, times, self._rate / count / dp, leeway))
 
 
 def _fewest(fewest: int, max_replicas: int, holds: Callable[[int], bool]) -> int | None:
-    """The least count that holds: searched in doubling strides from the fewest, then between the last two.
+    """Return the least count that holds, found by doubling steps upwards, then by bisection; None if none holds.
 
     >>> _fewest(2, 26, lambda count: count >= 4), _fewest(3, 7, lambda count: count >= 7), _fewest(1, 4, lambda count: False)
     (4, 7, None)
@@ -180,7 +180,7 @@ def _fewest(fewest: int, max_replicas: int, holds: Callable[[int], bool]) -> int
 
 
 def highest_rate(rate: float, may_hold: Callable[[float], bool], holds: Callable[[float], bool]) -> float:
-    """Return the highest rate known to hold, at least `rate`: the limit of formulas, then reduced by simulation.
+    """Return the highest request rate per second known to hold, at least `rate`: the formulas' limit, reduced by simulations.
 
     >>> highest_rate(5.0, lambda rate: rate <= 40.0, lambda rate: True) > 39.0
     True
@@ -204,12 +204,12 @@ def highest_rate(rate: float, may_hold: Callable[[float], bool], holds: Callable
 
 
 def _lengths(workload: Workload) -> tuple[float, float]:
-    """Input and output tokens of a request."""
+    """Return the mean input and output tokens of an inference request."""
     return float(workload.seq_in or 1), float(workload.seq_out or 1)
 
 
 def _fastest_times(replica: UntimedReplica, one: Configuration) -> ServiceTimes:
-    """Service times from the steps of the screen, at best: prompts are read in the shadow of decode steps."""
+    """Return the shortest possible service times from screened step times, with prefill overlapped by decode steps."""
     inputs, outputs = _lengths(replica.workload)
     batches = np.array([batch / one.parallel.dp for batch, _, _ in one.curve])
     tpot = np.array([seconds for _, seconds, _ in one.curve])
@@ -220,16 +220,16 @@ def _fastest_times(replica: UntimedReplica, one: Configuration) -> ServiceTimes:
 
 
 def _may_hold(workload: Workload, times: ServiceTimes, rate: float, leeway: float) -> bool:
-    """Whether the queue is stable and the TPOT objective kept by formula, so that a simulation is worthwhile."""
+    """Return whether formulas find the queue stable and the TPOT objective met, so that a simulation is worthwhile."""
     limit = inf if workload.tpot_max is None else leeway * OBJECTIVE_MARGIN * workload.tpot_max
     return rate <= leeway * BUSIEST * times.saturation and tpot_tail(times, rate, workload.percentile) < limit
 
 
 def _simulate(workload: Workload, server: Server, times: ServiceTimes, rate: float) -> ReplicaSimulation | None:
-    """Latencies of one server at a rate; None if an objective fails or the queue grows.
+    """Return latencies of one server at a request rate; None if an objective fails or the queue grows.
 
-    TPOT is the longer of simulation and formula: with many running, a few hundred requests are only a few sequences in a row;
-    with few running, the formula is less exact.
+    TPOT is the larger of simulation and formula: with many running sequences, a few hundred requests fill the batch only a few
+    times; with few running, the formula is less exact.
     """
     inputs, outputs = (Lengths(mean, 0.0) for mean in _lengths(workload))
     load = Load(rate=rate, prompts=inputs, outputs=outputs, requests=REQUESTS, burstiness=1.0, seed=TYPICAL, trace=None)
@@ -245,7 +245,7 @@ def _simulate(workload: Workload, server: Server, times: ServiceTimes, rate: flo
 
 
 def _replica_key(group: Group, one: Configuration) -> Hashable:
-    """What equal replicas have in common."""
+    """Return a key that is equal for replicas with equal times: GPU and links, precision, layout, several machines or one."""
     return group.kind, one.precision, one.parallel.tp, one.parallel.pp, group.machines > 1
 
 
@@ -256,11 +256,11 @@ class UntimedReplica:
     workload: Workload
     group: Group
     limits: SchedulerLimits
-    batch_limits: SchedulerLimits  # of the batch of one pipeline stage
+    batch_limits: SchedulerLimits  # limits that apply to the batch of one pipeline stage
 
 
 def _replica(request: WorkloadRequest, group: Group, one: Configuration) -> UntimedReplica | None:
-    """None if no KV cache fits."""
+    """Return one replica with its scheduler limits; None if no KV cache fits."""
     shape = as_transformer(request.shape)
     tp, pp = one.parallel.tp, one.parallel.pp
     base = with_precision(request.workload, one.precision)
@@ -279,7 +279,7 @@ def _context(workload: Workload) -> int:
 
 
 def _servers(request: WorkloadRequest, replicas: Sequence[UntimedReplica]) -> Iterator[Server]:
-    """Servers of replicas in one layout, whose steps are timed on all GPUs at once unless cached."""
+    """Yield a server for each replica, all in one layout; step times not cached are computed for all GPUs in one call."""
     first, shape = replicas[0], as_transformer(request.shape)
     workload, max_tokens = replace(first.workload, **UNTIMED), first.batch_limits.max_batched_tokens
     pp, context = workload.parallel.pp, 1 << (_context(first.workload) - 1).bit_length()

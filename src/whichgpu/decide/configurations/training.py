@@ -1,4 +1,4 @@
-"""Training of transformers: the layout, micro-batch and checkpointing of each group with the highest throughput that fit."""
+"""Training of transformers: the layout, micro-batch and checkpointing with the highest throughput on each group of GPUs."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from whichgpu.workload.shapes import Transformer, as_transformer
 from whichgpu.workload.training_defaults import default_batch, pipeline_passes
 from whichgpu.workload.workload import Parallel, Workload
 
-NEED_RANGE = 0.08  # half the width of the range of an interpolated memory need, as a share
-STAGES = (2, 4, 8, 16)  # of pipelines
-ZERO_STAGES = (0, 2, 3)  # Stage 2 sends no more than stage 1 and stores less, so stage 1 is never better.
+NEED_RANGE = 0.08  # Half the width of an interpolated memory need's range, as a share of the need.
+STAGES = (2, 4, 8, 16)  # These numbers of pipeline stages are tried.
+ZERO_STAGES = (0, 2, 3)  # Stage 1 is left out, since stage 2 sends no more and stores less.
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,17 +36,17 @@ class ScreenedStep:
     checkpointing: str
     micro: float
     rounds: float
-    need: float  # bytes on each GPU
-    seconds: Floats  # by device
+    need: float  # bytes needed on each GPU
+    seconds: Floats  # seconds of a step on each device
 
     @property
     def batch(self) -> float:
-        """Sequences of a whole step."""
+        """Return the sequences of a whole step."""
         return self.micro * self.rounds * self.parallel.dp
 
 
 def train(request: WorkloadRequest, groups: Sequence[Group]) -> list[GroupResult]:
-    """Return the best configuration of each group."""
+    """Return the best configuration of each group, or why it has none."""
 
     def solve(precision: str, members: list[Group]) -> list[GroupResult]:
         return _of_precision(request, replace(request.workload, precision=precision), members)
@@ -83,7 +83,7 @@ def _of_precision(request: WorkloadRequest, workload: Workload, groups: Sequence
 
 
 def _all_micro_batches(batch: int, sizes: Iterable[int]) -> Floats:
-    """Every micro-batch that some number of data-parallel replicas on so many GPUs may have."""
+    """Return every micro-batch size that is possible for some number of data-parallel replicas on these numbers of GPUs."""
     replicas = {gpus // part for gpus in sizes for part in range(1, gpus + 1) if gpus % part == 0}
     micro_batches: Floats = np.unique(
         np.concatenate([micro_batch_sizes(batch // dp) for dp in replicas if batch >= dp and batch % dp == 0])
@@ -95,9 +95,9 @@ def _steps(
     request: WorkloadRequest, workload: Workload, shape: Transformer, memory: LayoutMemory, times: LayoutTimes, gpus: int,
     machines: int, usable: Floats,
 ) -> tuple[list[ScreenedStep], float]:  # fmt: skip
-    """Steps that fit some device, and the smallest need of all.
+    """Return the steps that fit at least one device, and the smallest memory need of all steps in bytes per GPU.
 
-    Data parallelism, ZeRO and pipelines come first; tensor parallelism only if some device holds none of those.
+    Data parallelism, ZeRO and pipelines are tried first; tensor parallelism only if none of those fits on some device.
     """
     steps: list[ScreenedStep] = []
     smallest = np.inf
@@ -139,7 +139,7 @@ def _families(
 
 
 def _pipelines(workload: Workload, shape: Transformer, gpus: int, machines: int) -> list[Parallel]:
-    """Stages over machines, since ZeRO over their network is slow; tensor parallelism within each."""
+    """Return layouts with pipeline stages over machines (ZeRO over the network is slow) and tensor parallelism within each."""
     layouts = []
     for pp in (stages for stages in STAGES if stages <= machines and machines % stages == 0):
         for tp in (degree for degree in (1, gpus // machines) if divides_evenly(workload, shape, degree, pp, 1)):
@@ -153,7 +153,7 @@ def _checkpointings(request: WorkloadRequest, workload: Workload) -> tuple[str, 
 
 
 def _micro(request: WorkloadRequest, workload: Workload, parallel: Parallel) -> tuple[Floats, Floats]:
-    """Micro-batches and passes of a step: of the batch given, or the defaults every command shares."""
+    """Return micro-batch sizes and the passes per step at each, for the given batch or else the defaults all commands share."""
     if "batch" not in request.stated:
         passes = workload.accumulation if "accumulation" in request.stated else None
         if "micro_batch" in request.stated and workload.micro_batch is not None:
@@ -171,7 +171,7 @@ def _micro(request: WorkloadRequest, workload: Workload, parallel: Parallel) -> 
 
 
 def _default_steps(steps: Sequence[ScreenedStep]) -> list[ScreenedStep]:
-    """One step per layout, chosen as the training defaults do; all of a pipeline, whose passes must fill it."""
+    """Return, per layout, the step that the training defaults choose; for a pipeline all steps, since passes must fill it."""
     ordered = sorted(steps, key=lambda one: (one.checkpointing == "none", one.micro))
     best = {one.parallel: one for one in ordered}
     return [one for one in steps if one.parallel.pp > 1 or best[one.parallel] is one]
@@ -181,7 +181,7 @@ def _best(
     workload: Workload, shape: Transformer, device: int, usable: Floats, steps: Sequence[ScreenedStep], smallest: float,
     by_defaults: bool = False,
 ) -> GroupResult:  # fmt: skip
-    """The step with the highest throughput on a device that fits, preferably with the whole range of its need."""
+    """Return the step with the highest throughput that fits a device, preferably with the high end of its memory need."""
     own = float(usable[device])
     fitting = [one for one in steps if one.need * (1 + NEED_RANGE) <= own] or [one for one in steps if one.need <= own]
     if not fitting:

@@ -1,1 +1,1 @@
-"""Fleets: the cheapest mix of GPUs for traffic and jobs, with the proof of how near the cheapest it is."""
+"""Fleet plans: the cheapest mix of GPUs for traffic and jobs, with a proven bound on how much cheaper any other could be."""

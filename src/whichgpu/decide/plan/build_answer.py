@@ -1,4 +1,4 @@
-"""A solved plan as an answer: sentence, tables, comparisons, warnings, and the options to start it with."""
+"""Build the answer of a solved plan: sentence, tables, comparisons, warnings, and launch options."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from whichgpu.workload.models import own_name
 
 
 def build_answer(plan: SolvedPlan, curve: tuple[CurvePoint, ...], progress: StageProgress) -> PlanAnswer:
-    """The answer without the commands that verify and reproduce it."""
+    """Return the answer of a plan; the commands that verify and reproduce it are added later."""
     question, inputs, trial = plan.question, plan.inputs, plan.trial
     solution, formulation, currency = trial.solution, trial.formulation, inputs.constraints.currency
     rows = AnswerRows(formulation, solution, inputs.market, currency)
@@ -77,7 +77,7 @@ def build_answer(plan: SolvedPlan, curve: tuple[CurvePoint, ...], progress: Stag
 
 
 def _cost(groups: Sequence[GroupRow], bill: float, currency: str) -> Cost:
-    """The bill of an hour; its range is that of the groups, whose GPUs may be faster or slower than estimated."""
+    """Return the cost per hour, with a range from the step-time ranges of the groups of replicas."""
 
     def amount(value: float) -> Decimal:
         return money(value, currency).amount
@@ -108,7 +108,7 @@ def _sentence(plan: SolvedPlan, groups: Sequence[GroupRow], cost: Cost) -> Messa
 
 
 def with_failure(sentence: Message, simulation: Sequence[CheckRow]) -> Message:
-    """The sentence, followed by the model that misses its objectives most often in the simulation, if one does."""
+    """Return the sentence, extended by the model that misses its objectives most often in simulation, if one does."""
     failing = [one for one in simulation if one.met is not None and not one.holds]
     if not failing:
         return sentence
@@ -117,7 +117,7 @@ def with_failure(sentence: Message, simulation: Sequence[CheckRow]) -> Message:
 
 
 def _simulation(plan: SolvedPlan) -> tuple[CheckRow, ...]:
-    """Simulated percentiles with the 90% range of the step times behind them."""
+    """Return simulated percentiles in seconds, with the 90% range of the step times behind them."""
     formulation, rows = plan.trial.formulation, []
     for place, (one, model) in enumerate(zip(plan.trial.simulated, formulation.models, strict=False)):
         counts = plan.trial.solution.counts[formulation.busiest(place)]
@@ -139,7 +139,7 @@ def _sources(plan: SolvedPlan, bill: Sequence[BillRow]) -> tuple[Any, ...]:
 
 
 def _changes(plan: SolvedPlan, level: int) -> dict[str, int]:
-    """GPUs added (or removed, below zero) against the current fleet at a level of load, by GPU."""
+    """Return GPUs added (negative: removed) relative to the current fleet at a level of load, by GPU."""
     current = plan.trial.formulation.problem.current
     if current is None:
         return {}
@@ -149,7 +149,7 @@ def _changes(plan: SolvedPlan, level: int) -> dict[str, int]:
 
 
 def _hint(plan: SolvedPlan, row: GroupRow, place: int) -> Hint:
-    """The options to start one group with."""
+    """Return the options to launch one group of replicas with."""
     formulation, catalog = plan.trial.formulation, plan.inputs.catalog
     model = next(one for one in formulation.models if one.name == row.model)
     column = next(
@@ -176,12 +176,12 @@ def _hint(plan: SolvedPlan, row: GroupRow, place: int) -> Hint:
 
 
 def _earlier_releases(engines: Sequence[Engine], gpu: Gpu) -> dict[str, str]:
-    """Notes on the earlier releases that run on a GPU the present one does not, by engine."""
+    """Return, by engine, notes on earlier releases that run on a GPU the present release does not support."""
     return {one.id: one.note or one.name for one in engines if one.id in tools() and engine_support(one, gpu) == "earlier"}
 
 
 def _repository(plan: SolvedPlan, model: ServedModel) -> str:
-    """The model's Hugging Face repository if the catalog knows one, else its name."""
+    """Return the model's Hugging Face repository if the catalog knows one, else its name."""
     model_name = model.request.bare.model
     bare = model.requested_name.removeprefix("hf:") if isinstance(model_name, str) else own_name(model_name)
     for row in plan.inputs.catalog.models:

@@ -1,4 +1,4 @@
-"""Requests per second of each bucket that one replica of a model serves within its objectives, on every kind of GPU."""
+"""Capacity of one replica on every kind of GPU: requests per second within the objectives, for each bucket of request lengths."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from whichgpu.estimate.serving.scheduler_limits import SchedulerLimits, schedule
 from whichgpu.workload.shapes import Transformer, as_transformer
 from whichgpu.workload.workload import Parallel, Workload
 
-BATCHES = np.array([1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512], dtype=float)  # sequences of a replica
-TENSOR_PARALLEL = (1, 2, 4, 8)  # degrees considered
+BATCHES = np.array([1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512], dtype=float)  # running sequences tried
+TENSOR_PARALLEL = (1, 2, 4, 8)  # These tensor-parallel degrees are tried.
 Kind = tuple[Gpu, Fabric]
-Tests = Mapping[str, tuple[Floats, float | None]]  # seconds [batches, buckets] and their limit, by objective
+Tests = Mapping[str, tuple[Floats, float | None]]  # Seconds [batches, buckets] and the limit of each objective.
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class ReplicaCapacity:
 
 
 def stated_limits(objectives: Objectives) -> dict[str, float]:
-    """The objectives that are set, in seconds."""
+    """Return the limits of the objectives that are set, in seconds, by name."""
     limits = {"ttft": objectives.ttft_max, "tpot": objectives.tpot_max, "latency": objectives.latency_max}
     return {name: limit for name, limit in limits.items() if limit is not None}
 
@@ -69,7 +69,7 @@ def stated_limits(objectives: Objectives) -> dict[str, float]:
 def replica_capacities(
     request: WorkloadRequest, buckets: Sequence[Bucket], objectives: Objectives, kinds: Sequence[Kind], max_tp: Sequence[int]
 ) -> list[list[ReplicaCapacity]]:
-    """For every kind of GPU its replicas by tensor-parallel degree, up to `max_tp` of that kind."""
+    """Return, for every kind of GPU, its replicas by tensor-parallel degree up to that kind's `max_tp`, with their capacities."""
     shape = as_transformer(request.shape)
     replicas: list[list[ReplicaCapacity]] = [[] for _ in kinds]
     by_precision: dict[str, list[int]] = {}
@@ -95,7 +95,7 @@ def _of_degree(
     objectives: Objectives,
     kinds: Sequence[Kind],
 ) -> list[ReplicaCapacity]:
-    """Replicas of one degree on all kinds: two vectorised estimates, then each kind's memory and objectives."""
+    """Return replicas of one tensor-parallel degree on all kinds: vectorised step times, then memory and objectives by kind."""
     limits_by_gpu = {gpu.id: _limits(workload, shape, gpu) for gpu in {gpu.id: gpu for gpu, _ in kinds}.values()}
     limits = [limits_by_gpu[gpu.id] for gpu, _ in kinds]
     able = [kind for kind, limit in zip(kinds, limits, strict=True) if limit is not None]
@@ -123,7 +123,7 @@ def _of_degree(
 
 
 def _limits(workload: Workload, shape: Transformer, gpu: Gpu) -> SchedulerLimits | None:
-    """The engine's limits on this GPU; None if the weights do not fit."""
+    """Return the engine's scheduler limits on this GPU; None if the weights do not fit."""
     try:
         return scheduler_limits(workload, shape, gpu, typical=(workload.seq_in or 1) + (workload.seq_out or 0))
     except NoAnswer:
@@ -138,16 +138,16 @@ def _capacity(
     lengths: tuple[Floats, Floats, Floats],
     objectives: Objectives,
 ) -> ReplicaCapacity:
-    """For each bucket the batch that serves most while it fits the KV cache and the objectives hold.
+    """Return, per bucket, the batch with the highest request rate that fits the KV cache and meets the objectives.
 
-    `decode` are seconds of a step [batches, buckets], `prefill` of a prompt [buckets]. `lengths` are the mean input and output
-    tokens of each bucket, and the most tokens of one of its requests.
+    `decode` is seconds per decode step [batches, buckets], `prefill` seconds per prompt [buckets]. `lengths` are the mean input
+    tokens, the mean output tokens, and the most tokens of one request of each bucket.
     """
     prompts, outputs, longest = lengths
     kv_tokens = prompts + (outputs if limits.reserve_answers else outputs / 2)
     slots = np.minimum(limits.max_sequences, np.floor(limits.cache_tokens / kv_tokens))
     fits = (slots[None, :] >= BATCHES[:, None]) & (longest <= limits.cache_tokens)[None, :]
-    # A decode step, and its share of the prefills that come in between.
+    # Time between tokens is a decode step plus its share of the prefills that run in between.
     between = decode + prefill[None, :] * BATCHES[:, None] / outputs[None, :]
     first = prefill[None, :] + decode
     residence = first + outputs[None, :] * between
@@ -157,7 +157,7 @@ def _capacity(
     wait = busy / (2.0 * (1.0 - busy)) * prefill[None, :] * -np.log(1.0 - objectives.percentile / 100.0)
     tests: Tests = {
         "ttft": (first + wait, objectives.ttft_max),
-        "tpot": (np.where(outputs > 1.0, between, 0.0), objectives.tpot_max),  # A single output token has no time per token.
+        "tpot": (np.where(outputs > 1.0, between, 0.0), objectives.tpot_max),  # A single output token has no TPOT.
         "latency": (residence + wait, objectives.latency_max),
     }
     feasible = fits.copy()
@@ -174,7 +174,7 @@ def _capacity(
 
 
 def _shortfall(fits: Bools, tests: Tests) -> Shortfall:
-    """Limits the objectives would need, for every bucket; `fits` is [batches, buckets]."""
+    """Return the smallest limits in seconds that each bucket could meet, one objective at a time and all together."""
     stated = {name: (value, limit) for name, (value, limit) in tests.items() if limit is not None}
     min_limits = {}
     for name, (value, _) in stated.items():
@@ -192,7 +192,7 @@ def _shortfall(fits: Bools, tests: Tests) -> Shortfall:
 
 
 def _short(fits: Bools, tests: Tests, rates: Floats) -> tuple[str, float]:
-    """The objective that the best batch of an unserved bucket exceeds most, and by which share; or memory."""
+    """Return the name of the objective that unserved buckets exceed most, and by what share of its limit; or "memory"."""
     lost = np.flatnonzero(rates <= 0)
     if not len(lost):
         return "", 0.0

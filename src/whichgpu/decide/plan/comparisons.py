@@ -1,4 +1,4 @@
-"""A plan beside others: each kind of GPU alone, buying instead of renting, and the points of its cost curve."""
+"""Comparisons of a plan: each kind of GPU alone, buying instead of renting, and the points of its cost curve."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from whichgpu.decide.plan.solver.solve import solve
 from whichgpu.price.own import OwnershipCosts, compare_with_rent, host_price
 from whichgpu.price.terms import YEAR_HOURS
 
-MAX_KINDS = 6  # kinds of GPU whose cost alone is computed
-ALONE_SECONDS, ALONE_GAP = 3.0, 0.02  # of the solver, for one kind alone
-# Shares of the purchase price, assumed as `buy` does: lost with the first use, left after three years, and left at least.
+MAX_KINDS = 6  # The cost alone is computed for at most this many kinds of GPU.
+ALONE_SECONDS, ALONE_GAP = 3.0, 0.02  # Solver seconds and relative gap for a plan with one kind of GPU.
+# Shares of the purchase price, assumed as in `buy`: lost at first use, left after three years, least ever left.
 FIRST_USE_LOSS, LEFT_AFTER_3_YEARS, MIN_LEFT = 0.2, 0.3, 0.1
 OBJECTIVES = {"tpot": "tpot_max", "ttft": "ttft_max", "latency": "latency_max"}
-CURVE_FACTORS = (0.5, 0.75, 1.0, 1.5, 2.0)  # of an objective, along its cost curve
-POINT_SECONDS = 10.0  # of the solver at one point, which reaches its gap long before: every run gives the same answer
+CURVE_FACTORS = (0.5, 0.75, 1.0, 1.5, 2.0)  # Points of the cost curve, as multiples of an objective.
+POINT_SECONDS = 10.0  # Solver seconds per point; the gap is reached long before, so runs do not differ.
 
 
 def alone_rows(
     problem: Problem, names: Mapping[str, str], currency: str, first: Sequence[str], max_kinds: int = MAX_KINDS
 ) -> tuple[AloneRow, ...]:
-    """The cost of each kind of GPU by itself: those named `first`, then those that look cheapest without solving."""
+    """Return the cost of serving all with one kind of GPU, for kinds in `first` and then those that look cheapest."""
     demand = problem.demand.max(axis=0)
     demanded = demand > 0
     cost = problem.cost_per_request()
@@ -51,11 +51,11 @@ def alone_rows(
 
 
 def own_rows(plan: SolvedPlan) -> tuple[OwnRow, ...]:
-    """Buying against renting each kind of GPU the plan rents, over the horizon and at the plan's use of it."""
+    """Return buying against renting for each kind of GPU the plan rents, over the planning horizon, at the plan's utilisation."""
     formulation, market = plan.trial.formulation, plan.inputs.market
     problem, currency = formulation.problem, plan.inputs.constraints.currency
-    counts: dict[str, dict[int, float]] = {}  # GPUs by kind and level
-    spent: dict[str, float] = {}  # money per average hour
+    counts: dict[str, dict[int, float]] = {}  # GPUs by kind and level of load.
+    spent: dict[str, float] = {}  # Money per average hour, by kind.
     for (level, p, w), n in plan.trial.solution.machines.items():
         gpu_pool = formulation.gpu_pools[p]
         if gpu_pool.owned:
@@ -84,7 +84,7 @@ def own_rows(plan: SolvedPlan) -> tuple[OwnRow, ...]:
 
 
 def curve_points(plan: SolvedPlan) -> tuple[str, tuple[float, ...]]:
-    """The name and values of the sweep asked for, or of the first stated objective; no values if there is no curve."""
+    """Return the variable and values of the requested sweep, or of the first stated objective; no values if there is no curve."""
     if plan.question.sweep is not None:
         return parse_sweep(plan.question.sweep)
     for name, field in OBJECTIVES.items():
@@ -95,7 +95,7 @@ def curve_points(plan: SolvedPlan) -> tuple[str, tuple[float, ...]]:
 
 
 def question_at(question: PlanQuestion, name: str, value: float, headroom: float) -> PlanQuestion:
-    """The question at one point of a curve, without simulation."""
+    """Return the question at one point of a cost curve, with simulation turned off."""
     models = tuple(_model_at(one, name, value) for one in question.models)
     plain = {"simulate": False, "curve": False, "tolerance": 0.0, "time_limit": POINT_SECONDS}
     return replace(question, models=models, headroom=headroom, **plain)  # type: ignore[arg-type]
@@ -110,7 +110,7 @@ def _model_at(model: RequestedModel, name: str, value: float) -> RequestedModel:
 
 
 def parse_sweep(text: str) -> tuple[str, tuple[float, ...]]:
-    """Read the name and values of a sweep.
+    """Return the variable and the values of a sweep, parsed from text, in seconds or requests per second.
 
     >>> parse_sweep("rate=1/s,2/s"), parse_sweep("tpot=25ms")
     (('rate', (1.0, 2.0)), ('tpot', (0.025,)))

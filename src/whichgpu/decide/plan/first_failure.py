@@ -1,4 +1,4 @@
-"""What fails first: how much more load a fleet can serve, and what share of it after losing one machine."""
+"""What fails first: how much more load a fleet can serve, and what share of its load after losing one machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from whichgpu.decide.plan.solver.problem import Ints, Solution
 
 
 def breaks_first(formulation: Formulation, solution: Solution, level: int) -> tuple[Message, ...]:
-    """Messages on the effect of more load, and of one machine less, at a level of load."""
+    """Return messages on how much the load may grow and what the loss of one machine does, at a level of load."""
     problem, counts = formulation.problem, solution.counts[level]
     messages = []
     more = max_growth(problem, counts, level, room=1.0)
@@ -35,17 +35,17 @@ def breaks_first(formulation: Formulation, solution: Solution, level: int) -> tu
 
 
 def _unserved(formulation: Formulation, counts: Ints) -> tuple[str, ...]:
-    """Models without a replica."""
+    """Return the names of models that have no replica."""
     there = {formulation.columns[j].model for j in np.flatnonzero(counts > 0)}
     return tuple(one.name for m, one in enumerate(formulation.models) if m not in there)
 
 
 def _without_one(formulation: Formulation, counts: Ints) -> Iterator[tuple[str, Ints]]:
-    """A name of each kind of machine, and the replicas left after losing one; of owned GPUs, after losing one replica."""
+    """Yield a name for each kind of machine, and the replicas left after losing one such machine (or one owned-GPU replica)."""
     problem = formulation.problem
     for p in sorted({int(problem.pool_of[j]) for j in np.flatnonzero(counts)}):
         gpu_pool, size, start = formulation.gpu_pools[p], problem.pools[p].size, 0
-        on_machine: dict[int, Counter[int]] = defaultdict(Counter)  # by machine: replicas of each column on it
+        on_machine: dict[int, Counter[int]] = defaultdict(Counter)  # Replicas of each column, by the machine they run on.
         for j in np.flatnonzero((problem.pool_of == p) & (counts > 0)).tolist():
             uses = int(problem.uses[j])
             if gpu_pool.owned:
@@ -67,6 +67,6 @@ def _less(counts: Ints, lost: dict[int, int]) -> Ints:
 
 
 def breaks_load(factor: float, full: tuple[str, ...]) -> Message:
-    """How much more load fills the fleet, and which GPUs first."""
+    """Return a message on how much more load fills the fleet, and which GPUs are full first."""
     more = f"{max(0.0, factor - 1):.0%}"
     return msg("plan.breaks-load", more=more, gpus=full) if full else msg("plan.breaks-load-all", more=more)

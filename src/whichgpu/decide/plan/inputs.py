@@ -1,4 +1,4 @@
-"""What a plan is computed from: models and jobs with their defaults, offers, owned GPUs, and limits as numbers."""
+"""Inputs of a plan: models and jobs with defaults filled in, offers, owned GPUs, and limits as numbers."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ from whichgpu.price.terms import MONTH_HOURS
 from whichgpu.workload.spelling import fill_defaults, from_texts
 from whichgpu.workload.traces.reader import cached_trace
 
-# Shares of replicas' time kept free, tried in turn until the simulated objectives hold. The last suit fleets of a few lightly
-# used machines, where a smaller headroom changes nothing.
+# Headroom: shares of replicas' time kept free, tried in turn until the simulated objectives hold. The largest ones suit fleets of
+# a few lightly used machines, where a smaller headroom changes nothing.
 HEADROOMS = (0.15, 0.25, 0.35, 0.45, 0.6, 0.75, 0.9)
-POWER_USE = 0.9  # assumed share of the hour an owned GPU works
-CHANGE_COST = 0.1  # assumed US dollars per hour of adding or removing one GPU: 5% of a GPU hour of two dollars
-StageProgress = Callable[[str, float], None]  # stage and share done
+POWER_USE = 0.9  # Share of its rated power that an owned GPU draws at work (assumed).
+CHANGE_COST = 0.1  # Weight of adding or removing one GPU, in US dollars per hour: 5% of two dollars per GPU hour (assumed).
+StageProgress = Callable[[str, float], None]  # The arguments are the stage's name and the share of it done.
 
 
 def silent(stage: str, share: float) -> None:
-    """Report no progress."""
+    """Ignore progress reports; the default callback."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +82,13 @@ class PlanInputs:
     catalog: Catalog
 
     def in_currency(self, text: str, currency: str = "") -> float:
-        """An amount of money as typed, in the plan's currency or another."""
+        """Return an amount of money from the user's text, converted to the plan's currency or the one given."""
         exchanger = Exchanger(self.constraints.day, self.catalog.exchange)
         return float(exchanger.convert(parse_money(text)[0], currency or self.constraints.currency)[0].amount)
 
 
 def read_inputs(question: PlanQuestion, sources: PlanSources, progress: StageProgress) -> PlanInputs:
-    """Look up the models, jobs and offers of a question."""
+    """Return the models, jobs and offers of a question, looked up and with defaults filled in."""
     catalog = sources.lookups.catalog
     models = served_models(question, sources.lookups, progress)
     progress("estimates", 0.0)
@@ -100,13 +100,13 @@ def read_inputs(question: PlanQuestion, sources: PlanSources, progress: StagePro
 
 
 def _common_engine(models: Sequence[ServedModel]) -> Engine | None:
-    """The engine of all models if it is one: offers of GPUs it does not run on are left out."""
+    """Return the engine that all models share, so that offers of GPUs it does not support are left out; None if they differ."""
     engines = {one.engine for one in models}
     return engines.pop() if len(engines) == 1 else None
 
 
 def served_models(question: PlanQuestion, lookups: LookupCache, progress: StageProgress = silent) -> tuple[ServedModel, ...]:
-    """Every model under a unique name; a trace that several share is read once."""
+    """Return every model under a unique name; a trace that several models share is read once."""
     traces = list(dict.fromkeys(one.trace for one in question.models if one.trace is not None))
     for place, path in enumerate(traces):
         cached_trace(path, lambda share, at=place: progress("reading", (at + share) / len(traces)))  # type: ignore[misc]
@@ -119,7 +119,7 @@ def served_models(question: PlanQuestion, lookups: LookupCache, progress: StageP
 
 
 def _served_model(model: RequestedModel, name: str, seed: int, lookups: LookupCache) -> ServedModel:
-    """A model with its traffic and objectives, every default filled in."""
+    """Return a model with its traffic and objectives, every default filled in."""
     default = {"rate": f"{DEFAULT_RATE:g}/s"} if model.trace is None and not model.hourly else {}
     spelled = from_texts({"task": "serve", "model": model.spelling, **default, **model.fields})
     shape, bare = lookups.shape(model.model), spelled.workload
@@ -143,14 +143,14 @@ def _planned_job(job: RequestedJob, lookups: LookupCache) -> PlannedJob:
 
 
 def supply_of(question: PlanQuestion, inputs: PlanInputs) -> Supply:
-    """Owned GPUs and, unless only these may be used, machines for rent; an error if there are none."""
+    """Return owned GPUs and, unless only these are allowed, rentable machines; raise an error if there are neither."""
     constraints, catalog = inputs.constraints, inputs.catalog
     own = owned_pools([_owned(one, question, inputs) for one in question.owned], catalog)
     if question.only_owned:
         if not own:
             raise UsageError("nothing-owned", msg("error.nothing-owned"), msg("hint.plan"))
         return Supply(own, 0)
-    # Old spot prices count if an age was allowed, or if nothing but spot was asked for.
+    # Old spot prices count if the user allows an age of prices, or accepts spot only.
     old_spot = constraints.max_age is not None or set(constraints.terms) == {"spot"}
     spot = "spot" in constraints.terms
     rented = rented_pools(inputs.market, catalog, constraints.span, question.horizon, constraints.run_settings, spot, old_spot)
@@ -162,7 +162,7 @@ def supply_of(question: PlanQuestion, inputs: PlanInputs) -> Supply:
 
 
 def _owned(gpus: OwnedGpus, question: PlanQuestion, inputs: PlanInputs) -> Owned:
-    """Owned GPUs with the cost of one GPU's hour of work in the plan's currency."""
+    """Return owned GPUs with the cost of one GPU's hour of work in the plan's currency."""
     gpu = find_gpu(inputs.catalog, gpus.gpu)
     if gpus.power_cost is not None:
         return Owned(gpu.id, gpus.gpus, inputs.in_currency(gpus.power_cost))
@@ -173,7 +173,7 @@ def _owned(gpus: OwnedGpus, question: PlanQuestion, inputs: PlanInputs) -> Owned
 
 
 def problem_limits(question: PlanQuestion, inputs: PlanInputs, gpu_pools: Sequence[GpuPool]) -> dict[str, Any]:
-    """Fields of the problem that limit a plan, with names looked up and amounts per hour in the plan's currency."""
+    """Return the fields of the problem that limit a plan, with names resolved and money per hour in the plan's currency."""
     budget, per = inputs.constraints.budget, inputs.constraints.budget_per
     hours = {"hour": 1.0, "month": float(MONTH_HOURS)}.get(per or "", question.horizon)
     return {
@@ -189,7 +189,7 @@ def problem_limits(question: PlanQuestion, inputs: PlanInputs, gpu_pools: Sequen
 
 
 def _quota(name: str, limit: float, catalog: Catalog, gpu_pools: Sequence[GpuPool]) -> Quota:
-    """A quota of rented GPUs of a name."""
+    """Return a quota on all rented GPUs that a name stands for."""
     ids = {gpu.id for gpu in find_gpus(catalog, name)}
     return Quota(name, frozenset(p for p, one in enumerate(gpu_pools) if one.gpu.id in ids and not one.owned), limit)
 
@@ -203,7 +203,7 @@ def _current_fleet(question: PlanQuestion, inputs: PlanInputs) -> CurrentFleet |
 
 
 def _program_job(one: PlannedJob, gpu_pools: Sequence[GpuPool], run_settings: RunSettings) -> Job:
-    """A job's hours on one machine of every pool; of owned GPUs, on as many as make a power of two."""
+    """Return a job with its hours on one machine of each pool; for owned GPUs, on the largest power of two of them."""
     groups = [Group(each.gpu, each.gpus_per_job, 1, each.fabric) for each in gpu_pools]
     work = work_of(one.request.workload, one.request.shape, None)
     hours, wall = np.full(len(gpu_pools), np.inf), np.full(len(gpu_pools), np.inf)

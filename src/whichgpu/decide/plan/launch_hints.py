@@ -1,4 +1,4 @@
-"""Commands and service files that start a fleet with vLLM, SGLang or SkyPilot."""
+"""Commands and service files that launch a fleet with vLLM, SGLang or SkyPilot."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 from whichgpu.catalog.engines.registry import default_engine, engine_ids, engine_record
 
-SKYPILOT = "skypilot"  # starts the default engine
+SKYPILOT = "skypilot"  # SkyPilot launches the default engine.
 CLOUDS = ("aws", "azure", "gcp", "lambda", "runpod", "oci", "ibm", "vast", "nebius", "fluidstack", "paperspace", "cudo", "do")
-PORT = 8000  # of the engine
+PORT = 8000  # The engine listens on this port.
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Hint:
     earlier: dict[str, str] = field(default_factory=dict)  # by engine: releases that run on a GPU the present one does not
 
     def command(self, engine: str) -> list[str]:
-        """The command line that starts one replica under an engine."""
+        """Return the command line that launches one replica with an engine."""
         serve = engine_record(engine).serve
         options = {
             serve.tensor_parallel: self.tensor_parallel_size,
@@ -49,7 +49,7 @@ class Hint:
         return words + [option for precision, option in serve.precision.items() if precision == self.dtype]
 
     def skypilot(self) -> dict[str, Any]:
-        """A SkyServe service that keeps the group's replicas running."""
+        """Return the specification of a SkyServe service that keeps the group's replicas running."""
         server = default_engine("serve")
         resources: dict[str, Any] = {"accelerators": f"{_sky_gpu(self.gpu)}:{self.gpus_per_copy}", "ports": PORT}
         if self.provider in CLOUDS:
@@ -71,7 +71,7 @@ class Hint:
         }
 
     def _setup(self, server: str) -> str:
-        """Installation of the present release, or of an earlier one named in an environment variable."""
+        """Return shell commands that install the present release, or an earlier one given by an environment variable."""
         package = engine_record(server).serve.package
         if server not in self.earlier:
             return f"pip install {package}"
@@ -80,12 +80,12 @@ class Hint:
 
 
 def tools() -> tuple[str, ...]:
-    """Engines whose command line is known, and SkyPilot."""
+    """Return the names of the engines whose command line is known, and SkyPilot."""
     return (*(id for id in engine_ids() if engine_record(id).serve.command), SKYPILOT)
 
 
 def launch_files(tool: str, hints: Sequence[Hint]) -> dict[str, str]:
-    """Files by name: a script of commands for an engine, one service per group for SkyPilot."""
+    """Return files by name: one script of commands for an engine, or one service per group for SkyPilot."""
     if tool == SKYPILOT:
         return {f"{hint.group}.yaml": _release_comment(hint) + yaml(hint.skypilot()) for hint in hints}
     lines = ["#!/bin/sh", "# Each command is one copy; start it so many times, a load balancer in front."]
@@ -105,7 +105,7 @@ def _release_comment(hint: Hint) -> str:
 
 
 def _version(server: str) -> str:
-    """The environment variable that names a release."""
+    """Return the name of the environment variable that selects an engine's release."""
     return f"{engine_record(server).serve.package.upper()}_VERSION"
 
 
@@ -131,7 +131,7 @@ SKYPILOT_GPUS = {"a100-sxm-80gb": "A100-80GB", "a100-pcie-80gb": "A100-80GB", "a
 
 
 def _sky_gpu(gpu: str) -> str:
-    """SkyPilot's name of a GPU: its family, with the memory size for the A100 only."""
+    """Return SkyPilot's name for a GPU: its family, with the memory size for the A100 only."""
     if gpu in SKYPILOT_GPUS:
         return SKYPILOT_GPUS[gpu]
     return gpu.replace("-", "").upper() if gpu.startswith("rtx-") else gpu.partition("-")[0].upper()

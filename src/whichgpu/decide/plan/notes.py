@@ -24,7 +24,7 @@ POISSON_90 = 1.645  # standard deviations within which 90% of Poisson counts lie
 
 
 def assumptions(plan: SolvedPlan) -> list[Message]:
-    """What the plan takes for granted because the question leaves it open."""
+    """Return a message for every assumption the plan makes because the question leaves it open."""
     return [*dict.fromkeys(_assumptions(plan)), *plan.inputs.assumptions]
 
 
@@ -71,7 +71,7 @@ def _model_assumptions(model: ServedModel) -> Iterator[Message]:
 def warnings(
     plan: SolvedPlan, simulation: Sequence[CheckRow], groups: Sequence[GroupRow], priced: Sequence[BillRow | JobRow]
 ) -> Iterator[Message]:
-    """What may go wrong with the plan; `priced` are its rows with a price."""
+    """Yield warnings on what may go wrong with the plan; `priced` are the rows that have a price."""
     yield from _traffic_warnings(plan)
     yield from _simulation_warnings(plan)
     for model, late in zip(plan.inputs.models, plan.trial.formulation.late_buckets, strict=True):
@@ -110,7 +110,7 @@ def _simulation_warnings(plan: SolvedPlan) -> Iterator[Message]:
 
 
 def _range_warnings(plan: SolvedPlan, rows: Sequence[CheckRow]) -> Iterator[Message]:
-    """Objectives that hold by their estimate, but not over all of its 90% range."""
+    """Yield a warning for each objective that holds at the estimate, but not over its whole 90% range."""
     objectives = {one.name: one.objectives for one in plan.inputs.models}
     for row in rows:
         for name in row.unsure:
@@ -125,7 +125,7 @@ def _range_warnings(plan: SolvedPlan, rows: Sequence[CheckRow]) -> Iterator[Mess
 
 
 def _engine_warnings(plan: SolvedPlan, groups: Sequence[GroupRow]) -> Iterator[Message]:
-    """Groups on GPUs the engine's present release does not run on, or is not known to."""
+    """Yield a warning for groups on GPUs that the engine's present release does not support, or is not known to."""
     for row in groups:
         engine = next(one for one in plan.inputs.models if one.name == row.model).engine
         how = engine_support(engine, plan.inputs.catalog.gpu_by_id[row.gpu]) if engine else ""
@@ -136,7 +136,7 @@ def _engine_warnings(plan: SolvedPlan, groups: Sequence[GroupRow]) -> Iterator[M
 
 
 def _stale_prices(day: date, rows: Sequence[BillRow | JobRow]) -> Iterator[Message]:
-    """One warning for all prices older than `STALE_DAYS`."""
+    """Yield one warning that covers all prices older than `STALE_DAYS`."""
     ages = {
         (f"{row.provider} {row.instance}".strip(), row.region, row.term): row.price_observed_at
         for row in rows
@@ -157,7 +157,7 @@ def _stale_prices(day: date, rows: Sequence[BillRow | JobRow]) -> Iterator[Messa
 
 
 def nearest_objective(trial: PlanTrial) -> list[Message]:
-    """The simulated objective nearest its limit."""
+    """Return a message on the simulated objective that is nearest its limit; empty without objectives."""
     near = [one for one in trial.simulated if one.worst]
     if not near:
         return []

@@ -226,11 +226,11 @@ class PlanAnswer(Displayable):
 
 
 def format_range(figure: Figure) -> Message:
-    """Seconds with their range, as a message."""
+    """Return a time in seconds with its range, as a message."""
     low, high = format_seconds(figure.low), format_seconds(figure.high)
     return msg("plan.ranged", value=format_seconds(figure.value), low=low, high=high)
 
 
 def money(value: float, currency: str) -> Money:
-    """An amount rounded to a hundredth of a cent."""
+    """Return an amount rounded to a hundredth of a cent, in a currency."""
     return Money(Decimal(repr(round(float(value), 4))), currency)

@@ -1,4 +1,4 @@
-"""Rows of the answer from a solved problem: groups and why each is chosen, the bill, levels, hours, owned GPUs, jobs."""
+"""Rows of a plan's answer: groups of replicas with reasons, the bill, load levels, hours, owned GPUs, jobs."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from whichgpu.decide.plan.supply import GpuPool
 from whichgpu.price.terms import MONTH_HOURS
 from whichgpu.workload.workload import Parallel
 
-MIN_SHARE = 1e-4  # of a bucket that a row shows
-PER_THOUSAND = 3.6  # divides a price per hour of one request per second into one of a thousand requests
+MIN_SHARE = 1e-4  # A row shows buckets of which it serves at least this share.
+PER_THOUSAND = 3.6  # Price per hour of one request per second over this is the price of 1000 requests.
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +41,11 @@ class AnswerRows:
 
     @property
     def busiest(self) -> int:
-        """The level with the most requests."""
+        """Return the index of the load level with the most requests."""
         return self.formulation.problem.busiest
 
     def _offer(self, gpu_pool: GpuPool, option: int) -> dict[str, Any]:
-        """Columns of a row that say where its machines come from."""
+        """Return the fields that say where a row's machines come from: provider, instance, region, term, day of the price."""
         place, term = gpu_pool.pool.options[option].row, gpu_pool.pool.options[option].term
         if place is None:
             return {"provider": "owned", "instance": gpu_pool.gpu.name, "region": "", "term": term, "price_observed_at": ""}
@@ -61,7 +61,7 @@ class AnswerRows:
         return self.market.table.word("source", int(self.market.rows[place]))
 
     def groups(self) -> tuple[GroupRow, ...]:
-        """Groups of replicas at the busiest level, dearest first."""
+        """Return the groups of replicas at the busiest level, highest cost first."""
         level, counts = self.busiest, self.solution.counts[self.busiest]
         busy = utilisation(self.formulation.problem, counts.astype(float), self.solution.shares[level], level)
         rows = [self._group(int(j), float(busy[j])) for j in np.flatnonzero(counts > 0)]
@@ -105,9 +105,9 @@ class AnswerRows:
         )
 
     def _machines_of(self, j: int) -> tuple[int, int, float]:
-        """The price option of most of a column's machines, how many of them it uses, and its part of their bill.
+        """Return the price option of most of a column's machines, the number it uses, and its part of their cost per hour.
 
-        Columns of a pool are placed one after the other; two that share a machine both count it, and share its price.
+        Columns of a pool are placed one after the other; two that share a machine both count it, and split its price.
         """
         level, problem = self.busiest, self.formulation.problem
         p = int(problem.pool_of[j])
@@ -124,7 +124,7 @@ class AnswerRows:
         return max(parts)[1], -(-end // size) - start // size, spent * gpus[j] / max(1, sum(gpus.values()))
 
     def _reason(self, j: int) -> Message:
-        """Why a column is in the plan: its cost per thousand requests against that of the cheapest other kind of GPU."""
+        """Return why a column is in the plan: its cost per thousand requests, against that of the cheapest other kind of GPU."""
         problem, level = self.formulation.problem, self.busiest
         mine = np.flatnonzero(self.solution.shares[level, j] > MIN_SHARE)
         cost = problem.cost_per_request()[:, mine] / PER_THOUSAND
@@ -150,7 +150,7 @@ class AnswerRows:
         )
 
     def _why_dearer(self, cheaper: int) -> str:
-        """Message id of why a cheaper column is not used instead: all owned in use, a quota, or machines come whole."""
+        """Return the id of the reason not to use a cheaper column: all owned GPUs in use, a quota, or machines come whole."""
         problem, level = self.formulation.problem, self.busiest
         p, uses = int(problem.pool_of[cheaper]), int(problem.uses[cheaper])
         if self.formulation.gpu_pools[p].owned and self._gpus(level, {p}) + uses > problem.pools[p].options[0].limit:
@@ -164,7 +164,7 @@ class AnswerRows:
         return self.solution.gpus_at(self.formulation.problem, level, pools)
 
     def bill(self) -> tuple[BillRow, ...]:
-        """Machines by offer, dearest first."""
+        """Return machines with their cost by offer, highest cost first."""
         problem = self.formulation.problem
         by_option: dict[tuple[int, int], list[int]] = {}
         for (level, p, w), n in self.solution.machines.items():
@@ -190,7 +190,7 @@ class AnswerRows:
         return tuple(sorted(rows, key=lambda row: -row.cost_per_hour.amount))
 
     def levels(self) -> tuple[LevelRow, ...]:
-        """Levels of load with their GPUs and cost per hour."""
+        """Return the levels of load with their GPUs and cost per hour."""
         problem, rows = self.formulation.problem, []
         for level in range(problem.levels):
             rates = {
@@ -202,12 +202,12 @@ class AnswerRows:
         return tuple(rows)
 
     def _cost_at(self, level: int) -> float:
-        """Cost of an hour at a level of load."""
+        """Return the cost per hour at a level of load."""
         pools = self.formulation.problem.pools
         return sum(pools[p].options[w].price * n for (at, p, w), n in self.solution.machines.items() if at == level)
 
     def timeline(self) -> tuple[HourPoint, ...]:
-        """Every hour of the load curve."""
+        """Return the load level, GPUs and cost of every hour of the load curve."""
         formulation, rows = self.formulation, []
         names = {one.gpu.id: one.gpu.name for one in formulation.gpu_pools}
         hours = len(formulation.hour_level)
@@ -218,7 +218,7 @@ class AnswerRows:
         return tuple(rows)
 
     def owned(self) -> tuple[OwnedRow, ...]:
-        """Owned GPUs: the roles of those in use, and why the others are idle."""
+        """Return the owned GPUs: roles of those in use, and why the others are idle."""
         level, problem, columns = self.busiest, self.formulation.problem, self.formulation.columns
         counts, rows = self.solution.counts[level], []
         for p, gpu_pool in enumerate(self.formulation.gpu_pools):
@@ -242,7 +242,7 @@ class AnswerRows:
         return tuple(rows)
 
     def _idle_reasons(self, p: int, idle: int) -> tuple[Message, ...]:
-        """Why idle GPUs of a pool do not serve each model."""
+        """Return, for each model, why idle GPUs of pool `p` do not serve it."""
         gpu, models = self.formulation.gpu_pools[p].gpu, self.formulation.models
         return tuple(
             _idle_reason(one, self.formulation.replicas[m][p], idle)
@@ -252,7 +252,7 @@ class AnswerRows:
         )
 
     def jobs(self) -> tuple[JobRow, ...]:
-        """Jobs with where they run, how long, and their cost."""
+        """Return the jobs with where they run, for how long, and their cost."""
         rows = []
         problem = self.formulation.problem
         for job, places in zip(problem.jobs, self.solution.jobs, strict=False):
@@ -278,7 +278,7 @@ class AnswerRows:
 
 
 def _idle_reason(model: ServedModel, replicas: Sequence[ReplicaCapacity], idle: int) -> Message:
-    """Why GPUs do not serve a model: too little memory, too slow, too few, or served elsewhere for less."""
+    """Return why idle GPUs do not serve a model: too little memory, too slow, too few, or cheaper elsewhere."""
     able = [one for one in replicas if one.rates.any()]
     if not able:
         if all(one.short == "memory" for one in replicas):
@@ -296,6 +296,6 @@ def _idle_reason(model: ServedModel, replicas: Sequence[ReplicaCapacity], idle: 
 
 
 def replica_range(request: WorkloadRequest, gpu_pool: GpuPool, tp: int) -> TimeRange:
-    """The 90% range of a replica's step times."""
+    """Return the 90% range of a replica's step times."""
     layout = Configuration("", Parallel(tp=tp), 1, None, 1, "none", 1.0, 1.0, "", 0, 0, "fits", "", "generate")
     return time_range(request, Group(gpu_pool.gpu, tp, 1, gpu_pool.fabric), layout)

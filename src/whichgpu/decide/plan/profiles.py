@@ -1,4 +1,4 @@
-"""Measured throughput instead of estimates: a price and requests per second for each size of request and GPU.
+"""Plans from measured throughput instead of estimates: a price and requests per second for each request size and GPU.
 
 Two formats are read: `rate, mix, gpus: {name: {price, requests_per_second}}`, and the profiles of AIBrix's optimizer,
 `gpu_info: {name: {cost, tputs}}, workload_distribution` with `indexes(out,in)`.
@@ -19,7 +19,7 @@ from whichgpu.base.files import read_regular_file
 from whichgpu.base.messages import Message, msg
 from whichgpu.decide.plan.solver.problem import Floats, Pool, PriceOption, Problem
 
-MAX_BYTES = 1 << 26  # of the file
+MAX_BYTES = 1 << 26  # Largest file accepted, in bytes.
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Profiles:
     def problem(
         self, rate: float | None, headroom: float, slices: int | None, max_gpus: Mapping[str, float] | None = None
     ) -> Problem:
-        """The problem at a rate of requests per second; `max_gpus` limits GPUs by name."""
+        """Return the problem at a request rate per second; `max_gpus` limits the number of GPUs by name."""
         rate = rate if rate is not None else self.rate
         if rate is None:
             raise UsageError("no-rate", msg("error.no-rate"), msg("hint.no-rate"))
@@ -60,7 +60,7 @@ class Profiles:
 
 
 def read_profiles(path: Path) -> Profiles:
-    """Read a file of profiles."""
+    """Return the profiles in a JSON file."""
     try:
         content = json.loads(read_regular_file(path, MAX_BYTES))
     except OSError as problem:
@@ -73,7 +73,7 @@ def read_profiles(path: Path) -> Profiles:
 
 
 def parse_profiles(name: str, content: Mapping[str, Any]) -> Profiles:
-    """Read the profiles of a parsed document."""
+    """Return the profiles of a parsed document in either format."""
     if "gpu_info" in content:
         gpus, price, speed, mix = content["gpu_info"], "cost", "tputs", content.get("workload_distribution")
     else:
@@ -116,7 +116,7 @@ def _table(name: str, what: str, values: Any) -> Floats:
 
 
 def _labels(content: Mapping[str, Any], shape: tuple[int, ...]) -> tuple[str, ...]:
-    """Names of the buckets: input and output lengths if the file has them."""
+    """Return the names of the buckets: input and output lengths if the file states them, else numbers."""
     match content.get("indexes(out,in)"):
         case [list() as answers, list() as prompts] if (len(answers), len(prompts)) == shape:
             return tuple(f"{prompt} in, {answer} out" for answer in answers for prompt in prompts)

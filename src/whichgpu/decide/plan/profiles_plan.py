@@ -1,4 +1,4 @@
-"""`plan --profiles`: the cheapest mix for measured throughput, at the prices of the file."""
+"""`plan --profiles`: the cheapest mix of GPUs for measured throughput, at the prices in the file."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from whichgpu.price.terms import MONTH_HOURS
 from whichgpu.workload.workload import Parallel
 
 CURRENCY = "USD"
-EXACT_GAP, EXACT_COLUMNS = 1e-6, 64  # Problems of so few columns are solved to optimality.
-MAX_ALONE = 12  # kinds of GPU up to which the cost alone of all of them is shown
+EXACT_GAP, EXACT_COLUMNS = 1e-6, 64  # Problems with at most this many columns are solved to this gap.
+MAX_ALONE = 12  # With at most this many kinds of GPU, the cost of every kind alone is shown.
 
 
 def plan_profiles(question: PlanQuestion, day: date, command: Callable[[PlanQuestion], str]) -> PlanAnswer:
-    """The optimum of a file of profiles, without headroom unless one is given; `command` is the command line of a question."""
+    """Return the cheapest plan of a profile file, with no headroom by default; `command` is the command line of a question."""
     assert question.profiles is not None
     profiles = read_profiles(question.profiles)
     limits = {**question.quotas, **{one.gpu: float(one.gpus) for one in question.owned}}
@@ -135,7 +135,7 @@ def _bill(problem: Problem, solution: Solution) -> tuple[BillRow, ...]:
 
 
 def _no_plan(question: PlanQuestion, problem: Problem, command: Callable[[PlanQuestion], str]) -> NoAnswer:
-    """Why there is no plan: sizes no GPU serves, or too few GPUs; with the servable part as a relaxation if there is one."""
+    """Return why there is no plan (sizes no GPU serves, or too few GPUs), with the servable share as a relaxation if any."""
     lost = np.flatnonzero(~servable(problem)).tolist()
     if lost:
         mix = problem.demand[0] / problem.demand[0].sum()

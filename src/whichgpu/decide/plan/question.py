@@ -1,4 +1,4 @@
-"""The question a plan answers: models with their traffic, jobs, owned GPUs, limits; and the same as a JSON or TOML document."""
+"""The question of a plan call: models with their traffic, jobs, owned GPUs, limits; and its form as a JSON or TOML document."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ class RequestedModel:
     hourly: tuple[float, ...] = ()  # requests per second in each hour
     in_spread: float = 0.0
     out_spread: float = 0.0
-    in_histogram: Mapping[float, float] = field(default_factory=dict)  # weight by input tokens
+    in_histogram: Mapping[float, float] = field(default_factory=dict)  # weight by number of input tokens
     out_histogram: Mapping[float, float] = field(default_factory=dict)
-    latency_max: float | None = None  # seconds
+    latency_max: float | None = None  # limit of the end-to-end latency in seconds
     label: str = ""  # Name in the answer if it is not the model's name.
 
     @property
     def name(self) -> str:
-        """Name of the model in the answer."""
+        """Return the name of the model in the answer."""
         return self.label or (self.model if isinstance(self.model, str) else own_name(self.model))
 
     @property
     def spelling(self) -> str:
-        """The model as a command line names it."""
+        """Return the model as it is written on a command line."""
         return KINDS["model"].write_text(self.model)
 
 
@@ -67,9 +67,9 @@ class PlanQuestion:
     models: tuple[RequestedModel, ...] = ()
     jobs: tuple[RequestedJob, ...] = ()
     owned: tuple[OwnedGpus, ...] = ()
-    quotas: Mapping[str, float] = field(default_factory=dict)  # rented GPUs at most, by name
+    quotas: Mapping[str, float] = field(default_factory=dict)  # most rented GPUs, by name
     filters: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict)  # constraints on offers, as typed
-    horizon: float = MONTH  # hours
+    horizon: float = MONTH  # planning horizon in hours
     headroom: float | None = None
     slices: int | None = None
     levels: int = 4
@@ -77,40 +77,40 @@ class PlanQuestion:
     change_cost: str | None = None
     spot_share: float = 0.5
     tolerance: float = 0.01
-    time_limit: float = 20.0  # seconds
+    time_limit: float = 20.0  # solver time in seconds
     only_owned: bool = False
     simulate: bool = True
     curve: bool = True
     seed: int = 0
     profiles: Path | None = None
-    rate: float | None = None  # requests per second of the profiles
-    sweep: str | None = None  # rate=1/s,2/s… or an objective and its values: the bill at each
+    rate: float | None = None  # requests per second, for plans from profiles
+    sweep: str | None = None  # `rate=1/s,2/s…` or an objective and its values; the cost is computed at each
     roles: bool = False
     policies: bool = False
-    workers: int = 1  # processes of sweeps
+    workers: int = 1  # processes used for sweeps
     ray: str | None = None
-    file: str | None = None  # the plan file it was read from
+    file: str | None = None  # path of the plan file it was read from
 
     @property
     def filter_texts(self) -> dict[str, str]:
-        """The filters as texts of their flags."""
+        """Return the filters on offers as texts, as their flags take them."""
         return {name: value if isinstance(value, str) else ",".join(value) for name, value in self.filters.items()}
 
 
 SETTINGS = tuple(one.name for one in fields(PlanQuestion))[5:-1]
-# Settings of how an answer is computed, or of what else is answered: no part of the question at one point of a sweep.
+# Settings of how an answer is computed, or of what else is reported; they are left out at each point of a sweep.
 NOT_OF_A_POINT = ("workers", "ray", "sweep", "roles", "policies")
 
 
 def echo(question: PlanQuestion) -> dict[str, Any]:
-    """The question with every default filled in, and the names of the settings left at their defaults."""
+    """Return the question with every default filled in, and the names of the settings left at their defaults."""
     values = {name: _plain(getattr(question, name)) for name in SETTINGS}
     defaults = [name for name in SETTINGS if getattr(question, name) == getattr(PlanQuestion(), name)]
     return {**values, **_tables(question), "wishes": question.filter_texts, "file": question.file, "defaults": defaults}
 
 
 def to_document(question: PlanQuestion) -> dict[str, Any]:
-    """The document of a plan file with only what differs from an empty question."""
+    """Return the question as the document of a plan file, with only what differs from the defaults."""
     changed = [name for name in SETTINGS if getattr(question, name) != getattr(PlanQuestion(), name)]
     values = {name: _plain(getattr(question, name)) for name in changed if name not in NOT_OF_A_POINT}
     return {**values, **{name: value for name, value in _tables(question).items() if value}, **question.filter_texts}
@@ -147,7 +147,7 @@ def _plain(value: Any) -> Any:
 
 
 def parse_owned(text: str) -> tuple[OwnedGpus, ...]:
-    """Read counts and names of GPUs.
+    """Return kinds and numbers of GPUs parsed from a text.
 
     >>> [(one.gpu, one.gpus) for one in parse_owned("8xV100-SXM-16GB,T4")]
     [('V100-SXM-16GB', 8), ('T4', 1)]

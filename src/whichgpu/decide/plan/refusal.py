@@ -1,4 +1,4 @@
-"""Reasons why there is no plan: the constraints that rule it out, and the smallest change to each that would give one."""
+"""Why there is no plan: the constraints that rule it out, and the smallest change to each that would give one."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from whichgpu.decide.plan.solver.solve import solve
 from whichgpu.decide.relax import rounded_up
 from whichgpu.estimate.serving.curve import Objectives
 
-TRIAL_SECONDS, TRIAL_GAP = 4.0, 0.05  # of the solver, in one trial
-MAX_BUCKETS = 3  # unserved buckets that are named one by one
-MAX_OWNED = 1e4  # GPUs of a kind: a trial with as many fails for another reason than their number
+TRIAL_SECONDS, TRIAL_GAP = 4.0, 0.05  # Solver seconds and relative gap in one trial.
+MAX_BUCKETS = 3  # At most this many unserved buckets are named.
+MAX_OWNED = 1e4  # GPUs of a kind; if even so many give no plan, their number is not the reason.
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +53,12 @@ class Refusal:
     advice: tuple[Message, ...] = ()
 
 
-# Reason for programs, how many configurations it rejects, reason for people, and the change that helps or an advice.
+# Machine-readable reason, number of configurations it rejects, readable reason, and the change that helps or advice.
 Trial = tuple[str, int, Message, Relaxation | Message]
 
 
 def no_answer(refusal: Refusal, hint: Message | None = None, relaxation: Mapping[str, Any] | None = None) -> NoAnswer:
-    """The error of a refusal, with a hint and a changed request if there are."""
+    """Return the error for a refusal, with a hint and a changed request if given."""
     message = msg("error.no-plan")
     if refusal.reasons:
         message = msg("error.because", what=message, why=refusal.reasons)
@@ -68,7 +68,7 @@ def no_answer(refusal: Refusal, hint: Message | None = None, relaxation: Mapping
 
 
 def refusal(formulation: Formulation, currency: str) -> Refusal:
-    """Why this problem has no solution."""
+    """Return why this problem has no solution, with the changes that would give one."""
     problem = formulation.problem
     unserved = np.flatnonzero(~servable(problem)).tolist()
     if unserved:
@@ -87,7 +87,7 @@ def refusal(formulation: Formulation, currency: str) -> Refusal:
 
 
 def missed(simulated: Sequence[SimulatedModel], models: Sequence[ServedModel], fleets: Mapping[str, int], fixed: bool) -> Refusal:
-    """Changes for a fleet whose simulation misses objectives: no `fixed` headroom, and objectives the fleet does meet.
+    """Return changes for a fleet that misses objectives in simulation: no `fixed` headroom, or objectives that it does meet.
 
     `fleets` counts simulated fleets by the objective they missed.
     """
@@ -100,7 +100,7 @@ def missed(simulated: Sequence[SimulatedModel], models: Sequence[ServedModel], f
 
 
 def _needed(one: SimulatedModel, objectives: Objectives) -> dict[str, float]:
-    """Simulated seconds of each missed objective; empty if requests were refused."""
+    """Return the simulated seconds of each missed objective, rounded up; empty if requests were refused."""
     limits = stated_limits(objectives)
     seconds = {name: float(getattr(one, name)) for name in limits}
     if not all(np.isfinite(value) for value in seconds.values()):
@@ -118,11 +118,11 @@ class _Findings:
     reasons: list[Message] = field(default_factory=list)
     advice: list[Message] = field(default_factory=list)
     rejected: Counter[str] = field(default_factory=Counter)
-    objectives: dict[str, dict[str, float]] = field(default_factory=dict)  # seconds needed, by model
+    objectives: dict[str, dict[str, float]] = field(default_factory=dict)  # seconds each objective would need, by model
 
 
 def _unserved(formulation: Formulation, buckets: list[int]) -> Refusal:
-    """Buckets no replica serves, for want of memory or of speed, each with its share of the requests."""
+    """Return the refusal that names the buckets no replica serves, for lack of memory or speed, with their shares of requests."""
     findings = _Findings()
     places = [formulation.bucket(b) for b in buckets]
     for m in sorted({m for m, _ in places}):
@@ -149,13 +149,13 @@ def _unserved(formulation: Formulation, buckets: list[int]) -> Refusal:
 
 
 def _too_late(model: ServedModel, buckets: list[int], replicas: Sequence[ReplicaCapacity], findings: _Findings) -> None:
-    """Add buckets that fit some GPU and miss the objectives on all of them."""
+    """Add a finding for buckets that fit on some GPU but miss the objectives on every one."""
     limits = stated_limits(model.objectives)
     short = [one.shortfall for one in replicas if one.shortfall is not None]
     alone = {name: max(min(float(one.min_limits[name][b]) for one in short) for b in buckets) for name in limits}
     worst = min(alone, key=lambda name: alone[name] / limits[name])
     needed = {worst: alone[worst]}
-    if not np.isfinite(alone[worst]):  # No objective is enough by itself: all of them, by the smallest common factor.
+    if not np.isfinite(alone[worst]):  # If relaxing one objective is not enough, all are relaxed by the smallest common factor.
         needed = dict.fromkeys(limits, 0.0)
         for b in buckets:
             nearest = min(short, key=lambda one: max(float(one.together[name][b]) / limits[name] for name in limits))
@@ -178,7 +178,7 @@ def _too_late(model: ServedModel, buckets: list[int], replicas: Sequence[Replica
 
 
 def _lacking(replica: ReplicaCapacity, limits: Mapping[str, float], bucket: int) -> str:
-    """Memory, or the objective a replica misses by the largest factor at its best batch for all of them."""
+    """Return "memory", or the objective that a replica exceeds by the largest factor at its best batch."""
     lack = replica.shortfall
     if lack is None or not lack.fits[bucket]:
         return "memory"
@@ -186,7 +186,7 @@ def _lacking(replica: ReplicaCapacity, limits: Mapping[str, float], bucket: int)
 
 
 def named_buckets(shares: Sequence[tuple[str, float]]) -> dict[str, Any]:
-    """The share of all requests that buckets (name, share) hold together, and the largest of them by name."""
+    """Return message values: the share of all requests these (name, share) buckets hold, and the names of the largest."""
     largest = sorted(shares, key=lambda one: -one[1])[:MAX_BUCKETS]
     names: list[Message | str] = [msg("plan.bucket", bucket=name, share=_percent(share)) for name, share in largest]
     if len(shares) == 1:
@@ -197,7 +197,7 @@ def named_buckets(shares: Sequence[tuple[str, float]]) -> dict[str, Any]:
 
 
 def _percent(share: float) -> str:
-    """A share with one decimal, or with two digits if it is smaller than that shows."""
+    """Return a share as a percentage with one decimal, or with two significant digits below 0.1%."""
     return f"{share:.1%}" if share >= 0.001 else f"{100 * share:.2g}%"
 
 
@@ -232,7 +232,7 @@ def _quotas(problem: Problem) -> list[Trial]:
 
 
 def _owned(problem: Problem) -> list[Trial]:
-    """More owned GPUs, kind by kind."""
+    """Return, for each kind of owned GPU of which more would give a plan, how many are needed."""
     trials: list[Trial] = []
     for p, pool in enumerate(problem.pools):
         if not any(option.term == "owned" for option in pool.options):
@@ -267,7 +267,7 @@ def _jobs(problem: Problem) -> list[Trial]:
 
 
 def servable_share(problem: Problem) -> float | None:
-    """The share of the traffic that can be served, found by bisection; None if it is below 1%."""
+    """Return the share of the traffic that can be served, found by bisection; None if it is below 1%."""
     low, high = 0.0, 1.0
     for _ in range(7):
         middle = (low + high) / 2
@@ -276,7 +276,7 @@ def servable_share(problem: Problem) -> float | None:
 
 
 def _fewest(grown: Callable[[float], Problem], low: float, high: float) -> int:
-    """The smallest whole number that gives a plan, between one that is too small and one that is enough."""
+    """Return the smallest whole number that gives a plan, by bisection between `low`, which is too small, and `high`."""
     few, sufficient = int(low), max(ceil(high), int(low) + 1)
     while sufficient - few > 1:
         middle = (few + sufficient) // 2
@@ -285,5 +285,5 @@ def _fewest(grown: Callable[[float], Problem], low: float, high: float) -> int:
 
 
 def try_to_solve(problem: Problem) -> Solution | None:
-    """A plan found in a few seconds, however far from the optimum; None if there is none."""
+    """Return a plan found in a few seconds, possibly far from the optimum; None if there is none."""
     return solve(problem, TRIAL_SECONDS, TRIAL_GAP)

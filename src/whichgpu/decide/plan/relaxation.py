@@ -1,4 +1,4 @@
-"""The smallest change that gives a plan where there is none: each change is tried before it is shown."""
+"""The smallest change to a question that gives a plan; each change is tried before it is proposed."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from whichgpu.decide.plan.search import search_plan
 from whichgpu.decide.plan.solver.build import ServedModel
 from whichgpu.decide.relax import rounded_up
 
-# Factors on the objectives at which every bucket just has a capacity: at that limit the simulated queue may still miss them.
+# Factors on the smallest objectives at which every bucket has a capacity; at 1 the simulated queue may still miss them.
 LOOSENING = (1.0, 1.15, 1.4, 2.0, 4.0)
-FILTERS = ("gpu", "instance", "provider", "region", "min_memory", "needs", "term")  # Dropped one at a time, in this order.
-MAX_TRIALS = 8  # plans tried for one refusal
-MAX_PAIRS = 2  # first changes that a second one is tried with
-TRIAL_SECONDS = 5.0  # of the solver, in one trial
-ALL_SECONDS = 20.0  # after which no further trial begins
+FILTERS = ("gpu", "instance", "provider", "region", "min_memory", "needs", "term")  # Each is dropped alone, in this order.
+MAX_TRIALS = 8  # At most this many plans are tried for one refusal.
+MAX_PAIRS = 2  # At most this many first changes are combined with a second one.
+TRIAL_SECONDS = 5.0  # Solver seconds in one trial.
+ALL_SECONDS = 20.0  # No further trial starts after this many seconds.
 TOGETHER = "plan.relax-together"
 
 
@@ -35,10 +35,10 @@ class RelaxationTrials:
     question: PlanQuestion
     models: Sequence[ServedModel]
     sources: PlanSources
-    until: float  # on the monotonic clock
+    until: float  # time on the monotonic clock after which no trial starts
 
     def attempt(self, question: PlanQuestion) -> Refusal | bool:
-        """Plan another question: True if it is answered, False if its simulation misses the objectives, else the refusal."""
+        """Plan another question: return True if answered, False if its simulation misses the objectives, else the refusal."""
         try:
             plan = search_plan(question, self.sources)
         except WhichGpuError:
@@ -46,15 +46,15 @@ class RelaxationTrials:
         return plan if isinstance(plan, Refusal) else plan.trial.holds
 
 
-Change = tuple[Message, Mapping[str, Any], PlanQuestion]  # in words, as fields, and the changed question
+Change = tuple[Message, Mapping[str, Any], PlanQuestion]  # A change in words, as request fields, and the changed question.
 
 
 def relaxed_refusal(
     question: PlanQuestion, refusal: Refusal, sources: PlanSources, command: Callable[[PlanQuestion], str | None]
 ) -> NoAnswer:
-    """The refusal of a question with the first change that gives a plan, if there is one; this takes a few more plans.
+    """Return the error of a refused question, with the first change that gives a plan, if any; this solves a few more plans.
 
-    `command` gives the command line of a question, None if it has none.
+    `command` returns the command line of a question, or None if flags cannot express it.
     """
     models = served_models(question, sources.lookups)
     trials = RelaxationTrials(question, models, sources, monotonic() + ALL_SECONDS)
@@ -68,7 +68,7 @@ def relaxed_refusal(
 
 
 def _first_change(refusal: Refusal, trials: RelaxationTrials, pairs: bool = True) -> Change | None:
-    """The first change that gives a plan; with `pairs`, else the first two that do together."""
+    """Return the first change that gives a plan; with `pairs`, else the first two that do together; None if none do."""
     failed: list[tuple[Change, Refusal]] = []
     for change in islice(_changes(refusal, trials), MAX_TRIALS):
         if monotonic() > trials.until:
@@ -86,7 +86,7 @@ def _first_change(refusal: Refusal, trials: RelaxationTrials, pairs: bool = True
 
 
 def _changes(refusal: Refusal, trials: RelaxationTrials) -> Iterator[Change]:
-    """Changed questions: objectives loosened step by step, limits moved, then filters dropped."""
+    """Yield changed questions: objectives relaxed step by step, limits moved, then filters dropped."""
     for one in refusal.relaxations:
         if one.part == "goals":
             for factor in LOOSENING:
@@ -105,7 +105,7 @@ def _changes(refusal: Refusal, trials: RelaxationTrials) -> Iterator[Change]:
 
 
 def _loosened(needed: Mapping[str, Mapping[str, float]], factor: float, trials: RelaxationTrials) -> Change:
-    """Each model's objectives set to `factor` times the seconds its replicas need."""
+    """Return the change that sets each model's objectives to `factor` times the seconds its replicas need."""
     models, words, changed = list(trials.question.models), [], {}
     for place, one in enumerate(trials.models):
         if one.name not in needed:
@@ -124,7 +124,7 @@ def _loosened(needed: Mapping[str, Mapping[str, float]], factor: float, trials: 
 
 
 def _together(words: Sequence[Message]) -> Message:
-    """Several changes that are all needed, in one message."""
+    """Return one message for several changes that are all needed."""
     flat: list[Message] = []
     for one in words:
         parts: Any = one.values["changes"] if one.id == TOGETHER else (one,)
@@ -142,7 +142,7 @@ def _duration(seconds: float) -> str:
 
 
 def _moved(one: Relaxation, trials: RelaxationTrials) -> tuple[Mapping[str, Any], PlanQuestion]:
-    """A moved limit as fields of the request, and the question with it."""
+    """Return a moved limit as fields of the request, and the question with it."""
     question, values = trials.question, one.values
     match one.part:
         case "headroom":
@@ -158,7 +158,7 @@ def _moved(one: Relaxation, trials: RelaxationTrials) -> tuple[Mapping[str, Any]
         case "deadline":
             jobs = (replace(job, deadline=values.get(job.name, job.deadline / 3600.0) * 3600.0) for job in question.jobs)
             changed = replace(question, jobs=tuple(jobs))
-        case _:  # The rate: each model's mean cut to the servable share, rounded down to three digits.
+        case _:  # The rate: each model's mean is multiplied by the servable share, rounded down to three digits.
             rates = [float(f"{each.traffic.mean * values['share'] * 0.995:.3g}") for each in trials.models]
             texts = {each.name: f"{rate:g}/s" for each, rate in zip(trials.models, rates, strict=True)}
             pairs = zip(question.models, texts.values(), strict=True)

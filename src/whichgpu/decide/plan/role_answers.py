@@ -26,12 +26,12 @@ from whichgpu.estimate.serving.fleet.pools import Fleet, ReplicaPool
 from whichgpu.estimate.serving.load import Lengths, Load
 from whichgpu.workload.shapes import as_transformer
 
-REQUESTS = 2000  # simulated at a rate
-MAX_KINDS = 3  # kinds of GPU compared
+REQUESTS = 2000  # Inference requests simulated at one rate.
+MAX_KINDS = 3  # At most this many kinds of GPU are compared.
 
 
 def roles_of(plan: SolvedPlan, progress: StageProgress) -> RolesAnswer | None:
-    """The role of every owned GPU at the models' peak rates, or why it has none; None if no GPU is owned."""
+    """Return the role of every owned GPU at the models' peak rates, or why it is idle; None if no GPU is owned."""
     formulation = plan.trial.formulation
     options = [(one.gpu, one.pool.options[0]) for one in formulation.gpu_pools if one.owned]
     if not options or not formulation.models:
@@ -41,7 +41,7 @@ def roles_of(plan: SolvedPlan, progress: StageProgress) -> RolesAnswer | None:
 
 
 def designs_of(plan: SolvedPlan, groups: Sequence[GroupRow], progress: StageProgress) -> tuple[DesignsAnswer, ...]:
-    """For every model: rented kinds alone, mixed, and disaggregated; in their largest machines at the cheapest price of these."""
+    """Return, for every model, designs with rented kinds alone, mixed and disaggregated, at each kind's cheapest price."""
     formulation, constraints = plan.trial.formulation, plan.inputs.constraints
     if any(one.owned for one in formulation.gpu_pools):
         return ()
@@ -63,7 +63,7 @@ def designs_of(plan: SolvedPlan, groups: Sequence[GroupRow], progress: StageProg
 
 
 def policies_of(plan: SolvedPlan, progress: StageProgress) -> tuple[PoliciesAnswer, ...]:
-    """For every model, the cost of its objectives on demand, on spot with spares, and mixed."""
+    """Return, for every model, the cost of meeting its objectives on demand, on spot with fallback, and mixed."""
     spot, currency = _spot_prices(plan), plan.inputs.constraints.currency
     formulation, answers = plan.trial.formulation, []
     for m, model in enumerate(formulation.models):
@@ -87,7 +87,7 @@ def policies_of(plan: SolvedPlan, progress: StageProgress) -> tuple[PoliciesAnsw
 
 
 def _spot_prices(plan: SolvedPlan) -> dict[str, float]:
-    """The cheapest spot price per GPU and hour of each kind."""
+    """Return the cheapest spot price per GPU and hour of each kind."""
     constraints, inputs = plan.inputs.constraints, plan.inputs
     supply = rented_pools(
         inputs.market, inputs.catalog, constraints.span, plan.question.horizon, constraints.run_settings, spot=True
@@ -120,7 +120,7 @@ def _model_load(model: ServedModel) -> ModelLoad:
 
 
 def _lengths(buckets: tuple[Bucket, ...], name: str) -> Lengths:
-    """Input or output tokens, as often as their buckets occur."""
+    """Return the distribution of input or output tokens, weighted by the buckets' shares."""
     if len(buckets) == 1:
         return Lengths(float(getattr(buckets[0], name)))
     weights: dict[float, float] = {}

@@ -1,4 +1,4 @@
-"""A plan's shares of buckets as rules of a router: by input and output tokens, or by input tokens alone."""
+"""Router rules from a plan's bucket shares: by input and output tokens, or by input tokens alone."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from whichgpu.decide.plan.solver.problem import Floats
 from whichgpu.decide.plan.traffic import Bucket
 from whichgpu.estimate.serving.fleet.pools import FleetRouting
 
-SAME_SHARE = 0.02  # Shares of a bucket that differ by less count as equal.
+SAME_SHARE = 0.02  # Two shares of a bucket that differ by less are equal.
 
 
 def by_buckets(buckets: Sequence[Bucket], shares: Floats) -> FleetRouting:
-    """Routing as planned; `shares` are [groups, buckets]. Lengths between buckets go with the bucket of the nearest means."""
+    """Return routing as planned; `shares` are [groups, buckets]. Lengths in no bucket use the bucket with the nearest means."""
     prompts, outputs = (_edges([getattr(one, name) for one in buckets]) for name in ("prompt_from", "output_from"))
     rows = []
     for prompt in _middles(buckets, "prompt", prompts):
@@ -26,7 +26,7 @@ def by_buckets(buckets: Sequence[Bucket], shares: Floats) -> FleetRouting:
 
 
 def by_prompts(buckets: Sequence[Bucket], demand: Floats, shares: Floats) -> FleetRouting:
-    """Routing by input tokens alone, with the shares averaged over the output lengths of such prompts."""
+    """Return routing by input tokens alone, with shares averaged over the output lengths that follow such prompts."""
     edges = _edges([one.prompt_from for one in buckets])
     at = np.searchsorted(np.array(edges), [one.prompt for one in buckets], side="right")
     rows = []
@@ -40,7 +40,7 @@ def by_prompts(buckets: Sequence[Bucket], demand: Floats, shares: Floats) -> Fle
 
 
 def depends_on_outputs(buckets: Sequence[Bucket], shares: Floats) -> bool:
-    """Whether prompts of one length are routed differently by their output length."""
+    """Return whether the plan routes prompts of one length differently by their output length."""
     sizes: dict[int, list[int]] = {}
     for place, one in enumerate(buckets):
         sizes.setdefault(one.prompt_from, []).append(place)
@@ -52,7 +52,7 @@ def _edges(starts: Sequence[int]) -> tuple[int, ...]:
 
 
 def _middles(buckets: Sequence[Bucket], name: str, edges: tuple[int, ...]) -> list[float]:
-    """A typical length of each class: the geometric mean of its ends."""
+    """Return a typical length in tokens for each class: the geometric mean of its ends."""
     low = min(getattr(one, f"{name}_from") for one in buckets)
     high = max(getattr(one, f"{name}_to") for one in buckets)
     ends = [max(1, low), *edges, max(high, *edges, 1) + 1]
@@ -60,5 +60,5 @@ def _middles(buckets: Sequence[Bucket], name: str, edges: tuple[int, ...]) -> li
 
 
 def _distance(bucket: Bucket, prompt: float, output: float) -> float:
-    """Distance of a bucket's mean lengths from a request's, in logarithms."""
+    """Return the distance between a bucket's mean lengths and a request's lengths, in logarithms."""
     return float(abs(np.log(bucket.prompt / prompt)) + abs(np.log(bucket.output / output)))

@@ -1,4 +1,4 @@
-"""The search for the cheapest fleet whose simulated objectives hold: solve, simulate, and more headroom where they do not."""
+"""Search for the cheapest fleet whose simulated objectives hold: solve, simulate, add headroom for models that miss them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from whichgpu.decide.plan.solver.problem import Solution
 from whichgpu.decide.plan.solver.solve import fewest_kinds, solve
 from whichgpu.decide.plan.supply import Supply
 
-GAP = 0.01  # distance to the proven bound, as a share of the cost, at which the solver stops
+GAP = 0.01  # The solver stops at this distance from the proven bound, as a share of the cost.
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,18 +35,18 @@ class PlanTrial:
 
     formulation: Formulation
     solution: Solution
-    optimum: float  # cost per hour before kinds of machines were joined
+    optimum: float  # cost per hour before the number of kinds of machines was reduced
     simulated: tuple[SimulatedModel, ...]
     headrooms: Mapping[str, float]  # share of replicas' time kept free, by model
 
     @property
     def holds(self) -> bool:
-        """Whether all simulated objectives hold."""
+        """Return whether all simulated objectives hold."""
         return all(one.holds for one in self.simulated)
 
     @property
     def headroom(self) -> float:
-        """The largest headroom of any model."""
+        """Return the largest headroom of any model."""
         return max(self.headrooms.values(), default=0.0)
 
 
@@ -64,7 +64,7 @@ class SolvedPlan:
 def search_plan(
     question: PlanQuestion, sources: PlanSources, progress: StageProgress = silent, gap: float = GAP
 ) -> SolvedPlan | Refusal:
-    """The cheapest fleet found, or why there is none."""
+    """Return the cheapest fleet found, or why there is none."""
     inputs = read_inputs(question, sources, progress)
     supply = supply_of(question, inputs)
     limits = problem_limits(question, inputs, supply.pools)
@@ -81,7 +81,7 @@ def search_plan(
             return refusal(with_room, inputs.constraints.currency)
         simple = fewest_kinds(with_room.problem, solution, question.tolerance)
         progress("simulating", 0.0)
-        # A headroom that leaves the fleet as it is leaves its simulation as it is.
+        # If more headroom leaves the fleet unchanged, the simulation is not repeated.
         same = trials and _same_fleet(simple, trials[-1].solution)
         simulated = trials[-1].simulated if same else _simulated(with_room, simple, question, progress)
         trials.append(PlanTrial(with_room, simple, solution.cost, simulated, dict(headrooms)))
@@ -100,7 +100,7 @@ def _same_fleet(one: Solution, other: Solution) -> bool:
 
 
 def _best_trial(trials: Sequence[PlanTrial]) -> PlanTrial:
-    """The last trial if its objectives hold; else the one with most requests within their objectives, the cheapest of equals."""
+    """Return the last trial if its objectives hold; else the one that meets them for most requests, cheapest on a tie."""
     if trials[-1].holds:
         return trials[-1]
     return max(trials, key=lambda one: (round(min(each.met or 0.0 for each in one.simulated), 3), -one.optimum))

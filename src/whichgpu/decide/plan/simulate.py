@@ -1,7 +1,7 @@
-"""Simulation of the chosen plan at each model's busiest level: its groups as one fleet behind one router.
+"""Simulation of the chosen plan at each model's busiest load level: its groups of replicas as one fleet behind one router.
 
-The router follows the plan's shares of every bucket. The length of an answer is not known in advance: if the shares depend on it,
-the fleet is simulated again with a router that goes by input tokens alone, and the answer says if the objectives fail then.
+The router follows the plan's shares of every bucket. Output length is not known in advance: if the shares depend on it, the
+fleet is simulated again with a router that uses input tokens alone, and the answer says if the objectives fail then.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from whichgpu.estimate.serving.simulator import SimulationOutcome
 from whichgpu.workload.shapes import as_transformer
 from whichgpu.workload.workload import Parallel
 
-REQUESTS, MIN_REQUESTS = 4000, 300  # simulated of a model, which is enough for p95; and of a group at least
-WARM_UP = 0.1  # share of the requests, from the first, that are not counted
-REQUESTS_PER_SLOT = 12  # simulated at least, so that batches fill and empty
-MAX_TRACE = 500_000  # requests of a trace to draw from
-MAX_REPLICAS = 64  # simulated of a group: more that are alike, each with its share of the load, wait no longer
-ROUNDING = 1e-9  # of the share of requests, which is a sum over groups
+REQUESTS, MIN_REQUESTS = 4000, 300  # Simulated requests per model (enough for p95), least per group.
+WARM_UP = 0.1  # This share of the requests, from the first, is not counted.
+REQUESTS_PER_SLOT = 12  # Least simulated requests per batch slot, so that batches fill and empty.
+MAX_TRACE = 500_000  # Lengths are drawn from at most this many requests of a trace.
+MAX_REPLICAS = 64  # More replicas per group are not simulated: equal ones, each with its share of the load, wait no longer.
+ROUNDING = 1e-9  # Tolerance of the share of requests, which is a sum over groups.
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +59,15 @@ class SimulatedModel:
     met: float | None
     holds: bool
     requests: int
-    worst: str = ""  # objective nearest its limit
-    margin: float = 0.0  # of it, as a share of the limit
+    worst: str = ""  # the objective nearest its limit
+    margin: float = 0.0  # distance of that objective from its limit, as a share of the limit
     foresight: bool = False  # The objectives hold only if the router knows output lengths in advance.
 
 
 def simulate_plan(
     formulation: Formulation, solution: Solution, seed: int = 0, progress: Callable[[float], None] | None = None
 ) -> tuple[SimulatedModel, ...]:
-    """Simulate every model at the level of load at which it gets the most requests."""
+    """Return a simulation of every model at the load level at which it gets the most requests."""
     results = []
     for model in range(len(formulation.models)):
         results.append(_simulate_model(formulation, solution, model, seed))
@@ -114,7 +114,7 @@ def _simulate_together(
     shares: Floats,
     seed: int,
 ) -> SimulatedModel:
-    """Simulate a model's groups as one fleet; `shares` are [groups, buckets]."""
+    """Return a simulation of one model's groups as one fleet; `shares` are [groups, buckets]."""
     rates, buckets = shares @ demand, served.traffic.buckets
     total = float(rates.sum())
     needed = [
@@ -153,7 +153,7 @@ def _latencies(outcome: SimulationOutcome, count: int) -> Latencies:
 def _arrivals(
     served: ServedModel, mix: Floats, rate: float, count: int, seed: int
 ) -> list[tuple[float, int, int, tuple[int, ...]]]:
-    """Poisson arrivals: seconds, input and output tokens, and no prefix blocks, for the simulator."""
+    """Return Poisson arrivals for the simulator: seconds, input tokens, output tokens, and no prefix blocks."""
     chance = np.random.default_rng([seed, 3])
     at = chance.choice(len(mix), count, p=mix / mix.sum())
     prompts, outputs = _lengths(served, at, chance)
@@ -162,7 +162,7 @@ def _arrivals(
 
 
 def _lengths(served: ServedModel, at: np.ndarray, chance: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Input and output tokens of requests in these buckets: of a trace's requests in the bucket, or the bucket's means."""
+    """Return input and output tokens of requests in these buckets, drawn from the trace if there is one, else bucket means."""
     buckets, trace = served.traffic.buckets, served.traffic.trace
     prompts = np.array([max(1, round(bucket.prompt)) for bucket in buckets])[at]
     outputs = np.array([max(1, round(bucket.output)) for bucket in buckets])[at]
@@ -185,7 +185,7 @@ def _lengths(served: ServedModel, at: np.ndarray, chance: np.random.Generator) -
 
 
 def server(formulation: Formulation, served: ServedModel, column: Column, replicas: int, longest: int) -> Server:
-    """The engine of some replicas of a column; `longest` are the most tokens of a request."""
+    """Return a simulated engine with `replicas` replicas of a column; `longest` is the most tokens of one request."""
     gpu_pool, tp = formulation.gpu_pools[column.pool_index], column.replica.tp
     workload = with_precision(served.request.workload, column.replica.precision)
     workload = replace(workload, gpus=tp * replicas, nodes=1, parallel=Parallel(dp=replicas, tp=tp), batch=1)
@@ -195,12 +195,12 @@ def server(formulation: Formulation, served: ServedModel, column: Column, replic
 
 
 def max_batch(column: Column) -> int:
-    """Sequences one replica may run at once: the largest batch any of its buckets is served in."""
+    """Return the most sequences one replica may run at once: the largest batch planned for any of its buckets."""
     return max(1, int(column.replica.batches.max()))
 
 
 def summarise(served: ServedModel, groups: list[Latencies]) -> SimulatedModel:
-    """The requests of all groups of a model against its objectives."""
+    """Return a model's latency percentiles in seconds over all its groups, and whether its objectives hold."""
     objectives, limits = served.objectives, stated_limits(served.objectives)
     ttft, tpot, latency = (
         _percentile([(getattr(one, name), one.weight) for one in groups], objectives.percentile)
@@ -218,7 +218,7 @@ def summarise(served: ServedModel, groups: list[Latencies]) -> SimulatedModel:
 
 
 def _percentile(groups: list[tuple[Floats, float]], percentile: float) -> float:
-    """A percentile over groups of values, each weighted by its share of the requests."""
+    """Return a percentile of the values of several groups, each group weighted by its share of the requests."""
     if not groups:
         return 0.0
     values = np.concatenate([one for one, _ in groups])
@@ -231,7 +231,7 @@ def _percentile(groups: list[tuple[Floats, float]], percentile: float) -> float:
 
 
 def _share_met(groups: list[Latencies], limits: dict[str, float]) -> float:
-    """The share of requests within all objectives."""
+    """Return the share of requests that meet all objectives."""
     total = 0.0
     for group in groups:
         good = np.ones(len(group.ttft), dtype=bool)

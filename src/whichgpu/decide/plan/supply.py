@@ -1,4 +1,4 @@
-"""Machines available to a plan: offers grouped by the GPUs they hold, the cheapest of each kind of term; and owned GPUs."""
+"""Machines available to a plan: offers grouped by their GPUs, with the cheapest of each kind of term; and owned GPUs."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from whichgpu.estimate.group.fabric import Fabric, fabric_of
 from whichgpu.price.run import RunSettings, sustained
 from whichgpu.price.terms import MONTH_HOURS, YEAR_HOURS
 
-MAX_GPUS = 8  # of one replica or machine
-MAX_LOST = 0.9  # share of a spot machine's hours that restarts may take
+MAX_GPUS = 8  # Most GPUs of one replica or machine.
+MAX_LOST = 0.9  # Restarts take at most this share of a spot machine's hours.
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +32,12 @@ class GpuPool:
 
     @property
     def owned(self) -> bool:
-        """Whether the user owns it."""
+        """Return whether the user owns these GPUs."""
         return self.pool.options[0].term == OWNED
 
     @property
     def gpus_per_job(self) -> int:
-        """GPUs a job runs on: a whole machine, or as many owned ones as make a power of two."""
+        """Return the GPUs a job runs on: a whole rented machine, or the largest power of two of owned GPUs."""
         return self.max_tp if self.owned else self.pool.size
 
 
@@ -59,9 +59,9 @@ def rented_pools(
     spot: bool,
     old_spot: bool = False,
 ) -> Supply:
-    """Pools of the market's offers: of each group the cheapest on demand, the cheapest commitment and, with `spot`, spot.
+    """Return pools of the market's offers: per group of GPUs the cheapest on demand, committed and, with `spot`, spot option.
 
-    Spot prices not seen for a year count only with `old_spot`. A commitment or spot price above on demand is left out.
+    Spot prices not observed for a year count only with `old_spot`. A commitment or spot price above on demand is left out.
     """
     low, high = span
     groups = groups_of(market, catalog, (low, min(high, MAX_GPUS)), several=False)
@@ -80,7 +80,7 @@ def rented_pools(
 
 
 def _old_spot(market: Market) -> Bools:
-    """Offers on spot terms whose price is too old to count."""
+    """Return a mask of the spot offers whose price is too old to count."""
     today = market.day.toordinal()
     age = today - np.minimum(market.table.days[1][market.rows], today)
     return np.asarray((market.terms == "spot") & (age > MOVING_DAYS))
@@ -89,9 +89,9 @@ def _old_spot(market: Market) -> Bools:
 def _cheapest(
     market: Market, groups: Groups, horizon: float, run_settings: RunSettings, spot: bool, old: Bools
 ) -> dict[tuple[int, str], PriceOption]:
-    """By group and kind of term the cheapest offer per hour over the horizon.
+    """Return, by group and kind of term, the offer with the lowest price per hour over the planning horizon.
 
-    A commitment is paid until it ends. A spot machine does no work while its replacement starts, so its hour is dearer by that.
+    A commitment is paid until it ends. A spot machine is idle while its replacement starts, so its price is raised accordingly.
     """
     terms, names = terms_of(market), market.terms
     hours = np.full(len(market.rows), min(horizon, float(MONTH_HOURS)))
@@ -124,7 +124,7 @@ def _power_of_two(gpus: int) -> int:
 
 
 def owned_pools(owned: Sequence[Owned], catalog: Catalog) -> tuple[GpuPool, ...]:
-    """Pools of single owned GPUs, as many as there are, at the cost of their power."""
+    """Return a pool of single GPUs for each owned kind, limited to their number, at the cost of their power."""
     pools = []
     for one in owned:
         gpu = catalog.gpu_by_id[one.gpu]

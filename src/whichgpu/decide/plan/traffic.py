@@ -15,16 +15,16 @@ from whichgpu.decide.plan.solver.problem import Floats
 from whichgpu.estimate.serving.load import Lengths
 from whichgpu.workload.traces.reader import Trace, cached_trace
 
-DEFAULT_RATE = 1.0  # requests per second if neither a rate nor a trace is given
-SAMPLES = 20_000  # requests drawn from a distribution
-MIN_SAMPLES = 500  # drawn for every value of a histogram on the other side
-MAX_CLASSES = 8  # of input lengths, and of output lengths
-RARE = 0.002  # Buckets with a smaller share of the requests join their neighbours, unless their requests are longer.
-LONG_TRACE = 2 * 3600.0  # seconds from which a trace is planned hour by hour
+DEFAULT_RATE = 1.0  # Requests per second, if neither a rate nor a trace is given.
+SAMPLES = 20_000  # Requests drawn from a distribution of lengths.
+MIN_SAMPLES = 500  # Least requests drawn for each value of a histogram on the other side.
+MAX_CLASSES = 8  # Most classes of input lengths, and of output lengths.
+RARE = 0.002  # Buckets with a smaller share of requests join a neighbour, unless their requests are longer.
+LONG_TRACE = 2 * 3600.0  # A trace of at least this many seconds is planned hour by hour.
 PARTS = 12  # A shorter trace is planned for its busiest twelfth.
 FEW_REQUESTS = 10 * PARTS  # With fewer, a trace is planned for its mean: parts of less than ten are busiest by chance.
-MIN_REQUESTS = 10  # of a trace whose rate is used
-MAX_ENDS = 400  # of levels tried, among the hours of a curve
+MIN_REQUESTS = 10  # A trace with fewer requests needs a stated rate.
+MAX_ENDS = 400  # At most this many boundaries between load levels are tried.
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +45,12 @@ class Bucket:
 
     @property
     def most_tokens(self) -> int:
-        """Tokens the KV cache must hold for any one request of the bucket."""
+        """Return the tokens the KV cache must hold for the longest request of the bucket."""
         return self.longest or self.prompt_to + self.output_to
 
     @property
     def name(self) -> str:
-        """The ranges of tokens: `257-512 in, 65-128 out`."""
+        """Return the ranges of tokens as text: `257-512 in, 65-128 out`."""
         return f"{_span(self.prompt_from, self.prompt_to)} in, {_span(self.output_from, self.output_to)} out"
 
 
@@ -60,42 +60,42 @@ class Traffic:
 
     buckets: tuple[Bucket, ...]
     hourly: tuple[float, ...]
-    mean: float  # requests per second
+    mean: float  # mean requests per second
     peak_of: str = "rate"  # source of `hourly`: rate, hours, or parts of a trace
     trace: Trace | None = None
 
     @property
     def few(self) -> int | None:
-        """Requests of a trace that has too few for a reliable rate; else None."""
+        """Return the number of requests of a trace that has too few for a reliable rate; else None."""
         return len(self.trace) if self.trace is not None and self.trace.timed and len(self.trace) < FEW_REQUESTS else None
 
     @property
     def peak(self) -> float:
-        """Requests per second in the busiest hour."""
+        """Return requests per second in the busiest hour."""
         return max(self.hourly)
 
     @property
     def prompt(self) -> float:
-        """Mean input tokens of a request."""
+        """Return the mean input tokens of a request."""
         return sum(one.prompt * one.share for one in self.buckets)
 
     @property
     def output(self) -> float:
-        """Mean output tokens of a request."""
+        """Return the mean output tokens of a request."""
         return sum(one.output * one.share for one in self.buckets)
 
     @property
     def longest(self) -> int:
-        """Most tokens of a request."""
+        """Return the most tokens of any one request, input and output."""
         return max(one.prompt_to + one.output_to for one in self.buckets)
 
     def named_shares(self, buckets: Sequence[int]) -> list[tuple[str, float]]:
-        """Names of some buckets and their shares of the requests."""
+        """Return the names of some buckets with their shares of the requests."""
         return [(self.buckets[b].name, self.buckets[b].share) for b in buckets]
 
 
 def model_traffic(model: RequestedModel, rate: float | None, seq_in: int, seq_out: int, seed: int) -> Traffic:
-    """Traffic of a model with its trace, histograms or mean lengths, at its rate or the default one."""
+    """Return the traffic of a model from its trace, histograms or mean lengths, at its rate or the default one."""
     if model.trace is not None:
         return trace_traffic(cached_trace(model.trace), rate, model.hourly)
     sides = ((seq_in, model.in_spread, model.in_histogram), (seq_out, model.out_spread, model.out_histogram))
@@ -107,11 +107,11 @@ def model_traffic(model: RequestedModel, rate: float | None, seq_in: int, seq_ou
 
 
 def traffic_of(rate: float | None, prompts: Lengths, outputs: Lengths, hourly: tuple[float, ...] = (), seed: int = 0) -> Traffic:
-    """Traffic of distributions of lengths and a rate, or rates by the hour; with both, the hours are scaled to that mean."""
+    """Return traffic from length distributions and a mean rate, or hourly rates; with both, the hours are scaled to the mean."""
     chance = np.random.default_rng([seed, 2])
     if prompts.spread and outputs.spread:
         buckets = bucket_requests(prompts.draw(chance, SAMPLES), outputs.draw(chance, SAMPLES))
-    else:  # A histogram's own lengths and shares, each with all lengths of the other side.
+    else:  # A histogram keeps its own lengths and shares, each combined with all lengths of the other side.
         count = max(MIN_SAMPLES, SAMPLES // max(1, len(prompts.values), len(outputs.values)))
         (inputs, in_shares), (outs, out_shares) = (one.weighted(chance, count) for one in (prompts, outputs))
         pairs = (np.repeat(inputs, len(outs)), np.tile(outs, len(inputs)))
@@ -121,7 +121,7 @@ def traffic_of(rate: float | None, prompts: Lengths, outputs: Lengths, hourly: t
 
 
 def trace_traffic(trace: Trace, rate: float | None, hourly: tuple[float, ...] = ()) -> Traffic:
-    """Traffic of a trace: its lengths, and its own hours unless hours are given, scaled to a mean `rate` if one is given."""
+    """Return the traffic of a trace: its lengths, and its hourly rates unless `hourly` is given, scaled to `rate` if given."""
     buckets = bucket_requests(np.asarray(trace.prompts), np.asarray(trace.outputs))
     if hourly:
         curve, mean = _curve(rate, hourly)
@@ -139,7 +139,7 @@ def trace_traffic(trace: Trace, rate: float | None, hourly: tuple[float, ...] = 
     if span >= LONG_TRACE:
         count = int(np.ceil(span / 3600.0))
         counts = np.histogram(times, bins=count, range=(0.0, count * 3600.0))[0]
-        whole = counts[:-1] if span < count * 3600.0 and count > 1 else counts  # An hour cut short says little.
+        whole = counts[:-1] if span < count * 3600.0 and count > 1 else counts  # An incomplete last hour is left out.
         return Traffic(buckets, tuple((scale * whole / 3600.0).tolist()), scale * own, "hours", trace)
     if len(trace) < FEW_REQUESTS:
         return Traffic(buckets, (scale * own,), scale * own, "rate", trace)
@@ -162,7 +162,7 @@ def _curve(rate: float | None, hourly: tuple[float, ...]) -> tuple[tuple[float, 
 def bucket_requests(
     prompts: np.ndarray, outputs: np.ndarray, max_classes: int = MAX_CLASSES, shares: np.ndarray | None = None
 ) -> tuple[Bucket, ...]:
-    """Buckets of classes of input lengths times classes of output lengths; `shares` weight the requests."""
+    """Return buckets: every combination of input-length and output-length classes; `shares` weight the requests."""
     weights = np.full(len(prompts), 1.0 / len(prompts)) if shares is None else shares
     rows, columns = _edges(prompts, max_classes), _edges(outputs, max_classes)
     row, column = np.searchsorted(rows, prompts, side="left") - 1, np.searchsorted(columns, outputs, side="left") - 1
@@ -191,7 +191,7 @@ def bucket_requests(
 
 
 def _ranges(edges: np.ndarray, at: np.ndarray, values: np.ndarray, exact: bool) -> list[tuple[int, int]]:
-    """First and last length of each class: of its values if `exact`, else of the class itself."""
+    """Return the first and last length of each class, in tokens: of the values in it if `exact`, else of its edges."""
     if not exact:
         return [(int(low) + 1, int(high)) for low, high in pairwise(edges)]
     mine = [values[at == place] for place in range(len(edges) - 1)]
@@ -199,7 +199,7 @@ def _ranges(edges: np.ndarray, at: np.ndarray, values: np.ndarray, exact: bool) 
 
 
 def _edges(values: np.ndarray, max_classes: int) -> np.ndarray:
-    """Edges of classes: powers of two within the range of the values, wider if there would be too many."""
+    """Return the edges of length classes: powers of two within the values' range, wider steps if there would be too many."""
     low, high = int(values.min()), int(values.max())
     if low == high:
         return np.array([low - 1, low])
@@ -210,9 +210,9 @@ def _edges(values: np.ndarray, max_classes: int) -> np.ndarray:
 
 
 def _without_rare(buckets: list[Bucket]) -> tuple[Bucket, ...]:
-    """Buckets with the rare ones joined to their nearest neighbours.
+    """Return the buckets with rare ones merged into their nearest neighbours.
 
-    A rare bucket with longer requests than its neighbour stays apart: a GPU must hold the longest request of a bucket.
+    A rare bucket with longer requests than its neighbour stays separate: a GPU must hold a bucket's longest request.
     """
     common = [one for one in buckets if one.share >= RARE]
     if not common:
@@ -248,9 +248,9 @@ def _joined(buckets: list[Bucket]) -> Bucket:
 
 
 def load_levels(curves: list[Floats], max_levels: int) -> tuple[Floats, Floats, np.ndarray]:
-    """Group hours of similar load into levels: rates [levels, curves], each level's share of the hours, and every hour's level.
+    """Return levels of similar load: rates [levels, curves], each level's share of the hours, and the level of every hour.
 
-    A level is planned for its busiest hour; levels are chosen to waste the least. The busiest level comes first.
+    A level is planned for its busiest hour; levels are chosen to minimise unused capacity. The busiest level comes first.
     """
     size = max(len(one) for one in curves)
     whole = np.stack([np.resize(one, size) for one in curves], axis=1)  # Shorter curves repeat.
@@ -267,7 +267,7 @@ def load_levels(curves: list[Floats], max_levels: int) -> tuple[Floats, Floats, 
 
 
 def _level_ends(utilisation: Floats, max_parts: int) -> list[int]:
-    """Ends of at most `max_parts` parts of a falling sequence that waste least if each is counted at its first value."""
+    """Return the ends of at most `max_parts` parts of a falling sequence that waste least if each counts at its first value."""
     count = len(utilisation)
     ends = np.unique(np.linspace(0, count, min(count, MAX_ENDS) + 1).round().astype(int)).tolist()
     total = np.concatenate([[0.0], np.cumsum(utilisation)])

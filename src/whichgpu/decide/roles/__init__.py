@@ -1,1 +1,1 @@
-"""Roles of GPUs: which serve which model, and as prefill workers, decode workers or both."""
+"""Roles of GPUs: which model each serves, and whether as prefill worker, decode worker or both."""

@@ -1,7 +1,7 @@
 """A role for every GPU of a cluster: which model it serves, aggregated or as prefill or decode worker; or why it has none.
 
 The best aggregated and the best disaggregated assignment are both simulated. Disaggregated serving is chosen only if it has more
-capacity and more is of use.
+capacity and the additional capacity is needed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ AGGREGATED_HEADROOM = 1.5  # If aggregated serving has this multiple of the load
 
 
 def assign_roles(kinds: Sequence[GpuKind], served: Sequence[ModelLoad], sweep: Sweep = run_sweep) -> RolesAnswer:
-    """Roles for all GPUs of a cluster that maximise the share of the load served; `count` of each kind is required."""
+    """Return roles for all GPUs of a cluster that maximise the share of the load served; each kind must have a `count`."""
     _check(kinds, served)
     replicas, reasons = role_replicas(kinds, served, sweep)
     able = [one for one in served if any(replica.model == one.name for replica in replicas)]
@@ -55,7 +55,7 @@ def assign_roles(kinds: Sequence[GpuKind], served: Sequence[ModelLoad], sweep: S
 
 
 def better_serving(simulated: dict[str, SimulatedAssignment]) -> str:
-    """The name of the assignment to use: `halves` (disaggregated) only if it has enough more capacity, and more is of use."""
+    """Return which assignment to use: `halves` (disaggregated) only if its gain is large enough and needed, else `whole`."""
     if "whole" not in simulated or "halves" not in simulated:
         return next(iter(simulated))
     if simulated["whole"].times >= AGGREGATED_HEADROOM:
@@ -94,7 +94,7 @@ def idle_gpus(
     replicas: Sequence[RoleReplica],
     reasons: Reasons,
 ) -> list[IdleGpus]:
-    """Idle GPUs, and for each model why they do not serve it."""
+    """Return the idle GPUs, with the reason for each model why they do not serve it."""
     idle = []
     for kind in kinds:
         left = (kind.count or 0) - assignment.gpus(kind)

@@ -1,7 +1,7 @@
-"""The best assignment of replicas to models and roles: a small mixed-integer program over the capacities of replicas.
+"""The best assignment of replicas to models and roles: a small mixed-integer program over the replicas' capacities.
 
-Some replicas of a model serve its requests aggregated, others as prefill and decode workers, which must have KV caches of one
-precision. The program maximises the load served by given GPUs or a budget, or finds the cheapest GPUs for the load.
+Some replicas serve a model aggregated, others as prefill and decode workers, which must share one KV-cache precision. The
+program maximises the load served by given GPUs or within a budget, or finds the cheapest GPUs for the load.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any
 from whichgpu.decide.roles.cluster import GpuKind
 from whichgpu.decide.roles.role_replicas import RoleReplica
 
-# Weights in the objective, against the load served of all models.
-SPARE_WEIGHT = 1e-3  # capacity of one model beyond that of the others
-DISAGGREGATION_COST = 1e-5  # load that disaggregation must add to be used
-GPU_COST = 1e-7  # load that a GPU must add to be used
-GAP = 1e-6  # relative
-MAX_COUNT = 10_000  # replicas or machines of a kind
+# Weights in the objective function, relative to the share of load served, which has weight 1 (assumed).
+SPARE_WEIGHT = 1e-3  # Weight of one model's capacity beyond that of the others.
+DISAGGREGATION_COST = 1e-5  # Load that disaggregation must add to be used.
+GPU_COST = 1e-7  # Load that a GPU must add to be used.
+GAP = 1e-6  # Relative gap at which the solver stops.
+MAX_COUNT = 10_000  # Most replicas or machines of a kind.
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +40,16 @@ class Assignment:
     cost: float
 
     def of(self, model: str) -> tuple[ReplicaCount, ...]:
-        """The replicas of one model."""
+        """Return the replicas of one model."""
         return tuple(one for one in self.chosen if one.replica.model == model)
 
     def gpus(self, kind: GpuKind) -> int:
-        """GPUs used of a kind."""
+        """Return the number of GPUs of a kind that are used."""
         return sum(one.count * one.replica.degree for one in self.chosen if one.replica.gpu == kind.gpu.id)
 
     @property
     def disaggregated(self) -> bool:
-        """Whether any model is served disaggregated."""
+        """Return whether any model is served disaggregated."""
         return any(one.replica.role != "both" for one in self.chosen)
 
 
@@ -61,8 +61,8 @@ def best_assignment(
     cheapest: bool = False,
     disaggregate: bool = True,
 ) -> Assignment | None:
-    """The best assignment; None if there is none. Without `disaggregate` every replica serves aggregated."""
-    highspy: Any = import_module("highspy")  # Imported here: it takes a tenth of a second, and has no types.
+    """Return the best assignment, or None if there is none; without `disaggregate` all serving is aggregated."""
+    highspy: Any = import_module("highspy")  # The import takes 0.1 s and has no types.
     able = [replica for replica in replicas if disaggregate or replica.role == "both"]
     if not able:
         return None
@@ -101,14 +101,14 @@ def best_assignment(
 
 
 def has_counterpart(replica: RoleReplica, chosen: Sequence[ReplicaCount]) -> bool:
-    """Whether a prefill worker has a decode worker, or the reverse: a solver within its tolerance may leave one alone."""
+    """Return whether a prefill worker has a decode worker, or the reverse; the solver's tolerance may leave one alone."""
     other = "decode" if replica.role == "prefill" else "prefill"
     key = (replica.model, other, replica.precision)
     return any((one.replica.model, one.replica.role, one.replica.precision) == key for one in chosen)
 
 
 def _max_count(replica: RoleReplica, kind: GpuKind, rate: float, budget: float | None, cheapest: bool) -> int:
-    """The most replicas that are possible or useful."""
+    """Return the most replicas that are possible and useful."""
     limits = [MAX_COUNT]
     if kind.count is not None:
         limits.append(kind.count // replica.degree)
@@ -120,7 +120,7 @@ def _max_count(replica: RoleReplica, kind: GpuKind, rate: float, budget: float |
 
 
 def _gpu_limits(solver: Any, able: Sequence[RoleReplica], counts: Sequence[Any], kinds: Sequence[GpuKind]) -> Any:
-    """Add the limits on GPUs of each kind; return the cost per hour."""
+    """Add the limits on GPUs of each kind to the program; return the cost per hour as an expression."""
     cost = 0.0 * counts[0]
     for kind in kinds:
         terms = [replica.degree * count for replica, count in zip(able, counts, strict=True) if replica.gpu == kind.gpu.id]
@@ -139,7 +139,7 @@ def _gpu_limits(solver: Any, able: Sequence[RoleReplica], counts: Sequence[Any],
 
 
 def _served(solver: Any, able: Sequence[RoleReplica], counts: Sequence[Any], model: str) -> tuple[Any, Any]:
-    """Requests per second of a model served aggregated, and disaggregated: the lesser of prefill and decode by precision."""
+    """Return expressions of a model's requests per second served aggregated, and disaggregated (lesser of prefill and decode)."""
     mine = [(replica, count) for replica, count in zip(able, counts, strict=True) if replica.model == model]
     nothing = 0.0 * counts[0]
     aggregated = sum((replica.capacity * count for replica, count in mine if replica.role == "both"), nothing)
@@ -156,5 +156,5 @@ def _served(solver: Any, able: Sequence[RoleReplica], counts: Sequence[Any], mod
 
 
 def _price(gpus: int, kind: GpuKind) -> float:
-    """Price per hour of GPUs of a kind, rented by the machine or by the GPU."""
+    """Return the price per hour of `gpus` GPUs of a kind, rented by the machine or by the GPU."""
     return kind.price * (kind.per_machine * ceil(gpus / kind.per_machine) if kind.machines else gpus)

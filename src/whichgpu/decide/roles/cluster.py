@@ -1,4 +1,4 @@
-"""GPUs that are owned or may be rented, and the models they are to serve."""
+"""Inputs of a role assignment: GPUs that are owned or may be rented, and the models they are to serve."""
 
 from __future__ import annotations
 

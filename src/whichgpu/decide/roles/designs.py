@@ -1,6 +1,6 @@
-"""Designs that serve one model with rented GPUs, at equal cost or for an equal load.
+"""Designs that serve one model with rented GPUs, compared at equal cost or for an equal load.
 
-Each kind alone, all kinds mixed, and each of these again disaggregated.
+The designs are each kind of GPU alone and all kinds mixed, each aggregated and disaggregated.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from whichgpu.decide.roles.max_rate import max_rate
 from whichgpu.decide.roles.role_replicas import RoleReplica, Sweep, role_replicas
 from whichgpu.decide.roles.roles_answer import Design, DesignsAnswer
 
-MAX_ROUNDS = 4  # of correcting the program's capacities by simulation
-SUFFICIENT_SHARE = 0.99  # share of the load that counts as all, within the accuracy of a simulated capacity
+MAX_ROUNDS = 4  # At most so often are the program's capacities corrected by simulation.
+SUFFICIENT_SHARE = 0.99  # A simulated capacity of this share of the load counts as all of it.
 MIN_GAIN = 1.02  # Disaggregated serving must be better by this factor to be named best.
-UNLIMITED_RATE = 1e6  # requests per second, more than any budget buys
+UNLIMITED_RATE = 1e6  # Requests per second, more than any budget buys.
 
 
 def designs(kinds: Sequence[GpuKind], served: ModelLoad, budget: float | None = None, sweep: Sweep = run_sweep) -> DesignsAnswer:
-    """With a `budget` per hour, the capacity of each design; without, the cost of each that serves the load."""
+    """Return the capacity of each design at a `budget` per hour; without a budget, the cost of each that serves the load."""
     if not kinds:
         raise UsageError("no-cluster", msg("roles.empty"))
     if len({kind.currency for kind in kinds}) > 1:
         raise UsageError("currencies", msg("roles.currencies"))
     if budget is not None and not budget > 0:
         raise UsageError("bad-budget", msg("roles.bad-budget", budget=budget))
-    # With a budget the rate is unknown, so replicas are simulated among as many as it buys.
+    # With a budget the rate is unknown, so each replica is simulated among as many as the budget buys.
     sized = served if budget is None else replace(served, load=served.load.at(UNLIMITED_RATE))
     replicas, reasons = role_replicas(kinds, (sized,), sweep, budget)
     candidates: list[Design] = []
@@ -45,7 +45,7 @@ def designs(kinds: Sequence[GpuKind], served: ModelLoad, budget: float | None = 
         design = _design(name, disaggregate, mine, able, served, budget)
         if design is None:
             left.append(msg("roles.design-none", name=name))
-        elif design.in_halves == disaggregate:  # Otherwise it equals the aggregated design.
+        elif design.in_halves == disaggregate:  # A design that uses no disaggregation equals the aggregated one and is left out.
             candidates.append(design)
     if not candidates:
         raise NoAnswer("no-role", msg("roles.none"), msg("roles.none-hint", reasons=tuple(dict.fromkeys(left))))
@@ -57,7 +57,7 @@ def designs(kinds: Sequence[GpuKind], served: ModelLoad, budget: float | None = 
 
 
 def _combinations(kinds: Sequence[GpuKind]) -> list[tuple[str, frozenset[str], bool]]:
-    """Name, GPUs and whether disaggregated: each kind alone and all mixed, aggregated; then the same disaggregated."""
+    """Return name, GPUs and whether disaggregated: each kind alone and all mixed, first aggregated, then disaggregated."""
     ids = [kind.gpu.id for kind in kinds]
     each = [(id, frozenset({id})) for id in ids] + ([("+".join(ids), frozenset(ids))] if len(ids) > 1 else [])
     return [*((name, gpus, False) for name, gpus in each), *((f"{name} in halves", gpus, True) for name, gpus in each)]
@@ -66,7 +66,7 @@ def _combinations(kinds: Sequence[GpuKind]) -> list[tuple[str, frozenset[str], b
 def _design(
     name: str, disaggregate: bool, kinds: Sequence[GpuKind], able: Sequence[RoleReplica], served: ModelLoad, budget: float | None
 ) -> Design | None:
-    """The best assignment by simulation; if that contradicts the program's capacity, again with corrected capacities."""
+    """Return the best design by simulation, solved again with corrected capacities while simulation contradicts them."""
     rate, factor = served.load.rate, 1.0
     best: tuple[Assignment, float] | None = None
     for _ in range(MAX_ROUNDS):
@@ -96,7 +96,7 @@ def _design(
 
 
 def _near(one: Design, best: Design, budget: float | None) -> bool:
-    """Whether a design is nearly as good as the best."""
+    """Return whether a design is nearly as good as the best."""
     if budget is not None:
         return one.bears.value * MIN_GAIN >= best.bears.value
     return float(one.cost.amount) <= MIN_GAIN * float(best.cost.amount)

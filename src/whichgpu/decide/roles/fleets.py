@@ -1,4 +1,4 @@
-"""Assignments as fleets to simulate, and as groups of the answer."""
+"""Conversion of role assignments to fleets for simulation, and to groups of the answer."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class SimulatedAssignment:
     assignment: Assignment
     fleets: Mapping[str, Fleet]
     capacities: Mapping[str, float]
-    times: float  # capacity as a multiple of the load, of the model with the least
+    times: float  # smallest capacity of any model, as a multiple of its load
 
 
 def fleet_for(served: ModelLoad, chosen: Sequence[ReplicaCount], kinds: Sequence[GpuKind]) -> Fleet:
-    """The fleet of one model."""
+    """Return the fleet to simulate for one model."""
     of = {kind.gpu.id: kind for kind in kinds}
     stations = tuple(
         ReplicaPool(
@@ -46,7 +46,7 @@ def fleet_for(served: ModelLoad, chosen: Sequence[ReplicaCount], kinds: Sequence
 
 
 def simulate_assignment(assignment: Assignment, served: Sequence[ModelLoad], kinds: Sequence[GpuKind]) -> SimulatedAssignment:
-    """Simulate the capacity of each model, one by one since they share no GPUs."""
+    """Return the simulated capacity of each model, simulated separately since models share no GPUs."""
     fleets: dict[str, Fleet] = {}
     capacities: dict[str, float] = {}
     for one in served:
@@ -60,13 +60,13 @@ def simulate_assignment(assignment: Assignment, served: Sequence[ModelLoad], kin
 
 
 def estimated_capacity(chosen: Sequence[ReplicaCount]) -> float:
-    """Capacity of a model's replicas by the program, in requests per second."""
+    """Return the capacity of a model's replicas in requests per second, as the program estimates it."""
     total = {role: sum(one.count * one.replica.capacity for one in chosen if one.replica.role == role) for role in ROLES}
     return total["both"] + min(total["prefill"], total["decode"])
 
 
 def role_groups(assignment: Assignment, served: Sequence[ModelLoad], kinds: Sequence[GpuKind]) -> tuple[RoleGroup, ...]:
-    """Groups of the answer by model, prefill before decode workers."""
+    """Return the groups of the answer by model, prefill workers before decode workers."""
     of, models = {kind.gpu.id: kind for kind in kinds}, {one.name: one for one in served}
     chosen = sorted(
         assignment.chosen, key=lambda one: (list(models).index(one.replica.model), ROLES.index(one.replica.role), one.replica.gpu)
@@ -89,12 +89,12 @@ def _because(replica: RoleReplica, kind: GpuKind) -> Message:
 
 
 def rate_figure(rate: float, step: Figure) -> Figure:
-    """A rate with the range of a step time, which it falls with."""
+    """Return a rate with a range that is the inverse of a step time's range."""
     return StepRange(step).rate(rate)
 
 
 def widest_range(served: ModelLoad, chosen: Sequence[ReplicaCount], kinds: Sequence[GpuKind]) -> Figure:
-    """The step time with the widest range among replicas, with the sources of all."""
+    """Return the step time in seconds with the widest range among the replicas, with the sources of all."""
     of = {kind.gpu.id: kind for kind in kinds}
     steps = [step_time(served, of[one.replica.gpu], one.replica.degree) for one in chosen]
     widest = max(steps, key=lambda one: one.high / one.low)

@@ -1,4 +1,4 @@
-"""The capacity of a fleet by simulation: the highest rate at which its objectives hold and its queue does not grow."""
+"""The capacity of a fleet by simulation: the highest request rate at which its objectives hold and its queue does not grow."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from whichgpu.estimate.serving.load import Load
 from whichgpu.estimate.serving.summary import summarise
 from whichgpu.workload.traces.reader import Trace
 
-MIN_REQUESTS, MAX_REQUESTS = 600, 24_000  # simulated at a rate
-BEYOND = 20  # requests at least beyond the percentile
-WARM_UP = 0.3  # share of the requests, from the first, that find emptier batches and are not counted
-FACTOR = 1.6  # from one guess to the next
-MAX_GUESSES = 8  # guesses above or below the first, each FACTOR from the last (assumed)
+MIN_REQUESTS, MAX_REQUESTS = 600, 24_000  # Bounds of the inference requests simulated at one rate.
+BEYOND = 20  # At least this many requests must lie beyond the percentile.
+WARM_UP = 0.3  # This share of the requests, from the first, finds emptier batches and is not counted.
+FACTOR = 1.6  # Factor from one guessed rate to the next.
+MAX_GUESSES = 8  # Most guesses above or below the first (assumed).
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +30,13 @@ class SearchEffort:
     bisections: int
 
 
-ROUGH, FINE = SearchEffort(5.0, 3), SearchEffort(6.0, 4)  # capacity to 6% and to 3%
+ROUGH, FINE = SearchEffort(5.0, 3), SearchEffort(6.0, 4)  # They find the capacity to 6% and to 3%.
 
 
 def at_even_rate(load: Load) -> Load:
-    """The load with a trace's requests in random order at an even rate, since rate and lengths of a trace change over time.
+    """Return the load at an even rate, with a trace's requests in random order, since a trace's rate and lengths vary over time.
 
-    The order is kept if the trace has shared prefixes, which follow one another.
+    The order is kept if the trace has shared prefixes, since such requests follow one another.
     """
     trace = load.trace
     if trace is None:
@@ -48,7 +48,7 @@ def at_even_rate(load: Load) -> Load:
 
 
 def objectives_hold(fleet: Fleet, load: Load, objectives: Objectives, rate: float, effort: SearchEffort = FINE) -> bool:
-    """Whether the objectives hold at a rate, over several times the latency of a request."""
+    """Return whether the objectives hold at a request rate, simulated for several times the latency of a request."""
     count = round(max(MIN_REQUESTS, BEYOND / max(1e-3, 1.0 - objectives.percentile / 100.0)))
     while True:
         part = load.at(rate, count)
@@ -65,7 +65,7 @@ def objectives_hold(fleet: Fleet, load: Load, objectives: Objectives, rate: floa
 
 
 def max_rate(fleet: Fleet, load: Load, objectives: Objectives, guess: float, effort: SearchEffort = FINE) -> float:
-    """The highest rate at which a steady load's objectives hold; 0 if they fail at a small part of the guess."""
+    """Return the highest rate at which the objectives hold, in requests per second; 0 if they fail at a small part of `guess`."""
     load = at_even_rate(load)
     low = high = guess
     if objectives_hold(fleet, load, objectives, guess, effort):

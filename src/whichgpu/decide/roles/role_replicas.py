@@ -1,4 +1,4 @@
-"""Replicas of a model on GPUs of one kind in each role: whether they are possible, and their capacity."""
+"""Replicas of a model in each role on GPUs of one kind: which are possible, and their capacity."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from whichgpu.estimate.time.fallbacks import usual_precision
 from whichgpu.estimate.time.time_estimate import estimate_time
 from whichgpu.workload.workload import Parallel, Workload
 
-DEGREES = (1, 2, 4, 8, 16)  # tensor-parallel sizes considered
-MAX_WIDER = 4  # multiple of the smallest size that fits, beyond which none is tried
-# Replicas simulated side by side, beyond which sharing a load gains little: prefill queues average out, decode batches are large.
+DEGREES = (1, 2, 4, 8, 16)  # These tensor-parallel degrees are tried.
+MAX_WIDER = 4  # Degrees above this multiple of the smallest that fits are not tried.
+# Replicas simulated side by side by role; more gain little, as prefill queues average out and decode batches are large (assumed).
 MAX_POOL: Mapping[Role, int] = {"both": 2, "prefill": 4, "decode": 1}
-FAST = 1e-6  # factor on the step times of the other role's engine, so that it does not limit
-PHASE_GAIN = 1.5  # assumed factor from aggregated capacity to that of one phase, as a first guess
-Sweep = Callable[[Callable[[Any, int], Any], Sequence[Any]], list[Any]]  # `run_sweep`, or it with its options bound
-Reasons = dict[tuple[str, str], Message]  # by model and GPU
+FAST = 1e-6  # Factor on the step times of the other role's engine, so that it is never the bottleneck.
+PHASE_GAIN = 1.5  # First guess of one phase's capacity as a multiple of aggregated capacity (assumed).
+Sweep = Callable[[Callable[[Any, int], Any], Sequence[Any]], list[Any]]  # `run_sweep`, or with some arguments bound
+Reasons = dict[tuple[str, str], Message]  # They are keyed by model and GPU.
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class RoleReplica:
 def role_replicas(
     kinds: Sequence[GpuKind], served: Sequence[ModelLoad], sweep: Sweep = run_sweep, budget: float | None = None
 ) -> tuple[list[RoleReplica], Reasons]:
-    """Every possible replica with its capacity, and the reasons of models and GPUs without any."""
+    """Return every possible replica with its capacity, and why models have no replica on some kinds of GPU."""
     cases: list[RoleCase] = []
     reasons: Reasons = {}
     for one in served:
@@ -89,7 +89,7 @@ def role_replicas(
 
 
 def _max_beside(kind: GpuKind, degree: int, budget: float | None) -> int:
-    """Replicas in one role at most: half of all that are possible."""
+    """Return the most replicas in one role to simulate side by side: half of those possible."""
     limits = [2 * max(MAX_POOL.values())]
     if kind.count is not None:
         limits.append(kind.count // degree)
@@ -99,7 +99,7 @@ def _max_beside(kind: GpuKind, degree: int, budget: float | None) -> int:
 
 
 def replica_sizes(served: ModelLoad, kind: GpuKind) -> list[int] | Message:
-    """GPUs of a replica: from the fewest that hold the model and a request to a few times as many; or why none do."""
+    """Return the GPU counts a replica may have, from the fewest that hold the model and a request; or why there is none."""
     max_degree = min(kind.per_machine, kind.count or kind.per_machine)
     sizes: list[int] = []
     why: Message = msg("roles.not-cut", model=served.name, gpus=max_degree)
@@ -119,7 +119,7 @@ def replica_sizes(served: ModelLoad, kind: GpuKind) -> list[int] | Message:
 
 
 def simulate_replica(case: RoleCase, _: int) -> RoleReplica:
-    """Simulate the capacity of one replica among its equals, with the other role infinitely fast. The load has its own seed."""
+    """Return a replica with its capacity, simulated among equal ones while the other role is never the bottleneck."""
     served, kind, role = case.served, case.kind, case.role
     server, workload = server_for(served, kind, case.degree), workload_for(served, kind, case.degree)
     objectives, fast = served.objectives, server.scaled(FAST)
@@ -149,7 +149,7 @@ def simulate_replica(case: RoleCase, _: int) -> RoleReplica:
 
 
 def workload_for(served: ModelLoad, kind: GpuKind, degree: int) -> Workload:
-    """The workload of one replica, in a precision the GPU has units for and with the load's mean lengths."""
+    """Return the workload of one replica, in a precision the GPU has units for and with the load's mean lengths."""
     prompt, output = mean_lengths(served.load)
     precision = usual_precision(served.workload.precision or "bf16", kind.gpu, language=True)
     sized = replace(
@@ -163,7 +163,7 @@ _SERVERS = LruCache[tuple[object, Server]](max_size=256)
 
 
 def server_for(served: ModelLoad, kind: GpuKind, degree: int) -> Server:
-    """The engine of one replica, cached. Objects known by their identity are cached along, so that it stays theirs."""
+    """Return the engine of one replica, cached with the objects whose `id()` is part of the key."""
     workload, longest = workload_for(served, kind, degree), longest_request(served.load)
     identified = (served.shape, kind.gpu, kind.instance)
     key = (workload, longest, *map(id, identified))
@@ -171,12 +171,12 @@ def server_for(served: ModelLoad, kind: GpuKind, degree: int) -> Server:
 
 
 def port_for(served: ModelLoad, kind: GpuKind, degree: int) -> Port:
-    """The network port a replica sends and receives KV caches by."""
+    """Return the network port by which a replica sends and receives KV caches."""
     return port_of(workload_for(served, kind, degree), served.shape, kind.gpu, degree, kind.instance)
 
 
 def step_time(served: ModelLoad, kind: GpuKind, degree: int) -> Figure:
-    """The time of a step of a replica, for its range."""
+    """Return the time of a replica's step in seconds, used for its relative range."""
     workload = replace(workload_for(served, kind, degree), task="serve", batch=8)
     if degree == 1:
         return estimate_time(workload, served.shape, kind.gpu).time

@@ -1,6 +1,6 @@
-"""Parts of a group's step and how they add up: work, exposed communication, overlapped communication, waiting.
+"""Parts of a multi-GPU step and how they add up: work, exposed communication, overlapped communication, waiting.
 
-All arrays of a step have one shape; the fit and the estimates combine them with the same function.
+All arrays of a step have the same shape; the fit and the estimates combine them with the same function.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from whichgpu.estimate.time.terms import FORWARD_CALL_SECONDS
 if TYPE_CHECKING:
     from whichgpu.estimate.group.collectives import Array
 
-# TimeTerms that measurements may correct, by the names of the fit.
+# Names of the terms that fitted correction factors multiply.
 TERMS = ("latency", "volume", "beside", "straggle", "launch", "step", "copies", "threads")
-# Values before correction (assumed; the fit multiplies them).
-CONTENTION = 0.1  # seconds of work lost per second of overlapped communication, which takes SMs and bandwidth
-STRAGGLE = 0.015  # standard deviation of equal GPUs' times for the same work, as a share of it
-LAUNCH_SECONDS = FORWARD_CALL_SECONDS  # of the host, per framework call of an engine without CUDA graphs
-SYNC_SECONDS = 1e-4  # per step, in which several processes synchronise
-TENSOR_COPY_SECONDS = 90e-6  # of `DataParallel` threads, per parameter tensor
-# Shares of a replica's framework calls that wait for other replicas' threads: Python's lock, and autograd's own threads.
+# The constants below are values before correction (assumed; the fitted factors multiply them).
+CONTENTION = 0.1  # seconds of work lost per second of overlapped communication, which uses SMs and memory bandwidth
+STRAGGLE = 0.015  # standard deviation of the seconds equal GPUs take for the same work, as a share of those seconds
+LAUNCH_SECONDS = FORWARD_CALL_SECONDS  # host seconds per framework call of an engine without CUDA graphs
+SYNC_SECONDS = 1e-4  # seconds that several processes take to synchronise once per step
+TENSOR_COPY_SECONDS = 90e-6  # seconds that `DataParallel` threads take to copy one parameter tensor
+# Shares of a replica's forward and backward calls that wait for other replicas' threads (Python's lock, autograd's threads).
 FORWARD_CALLS_SERIAL, BACKWARD_CALLS_SERIAL = 1.0, 0.2
-# Share of a pass that may hide communication: the first bucket must fill, the first layer's weights must arrive.
+# Share of a pass that can overlap communication: the first bucket must fill and the first layer's weights must arrive.
 OVERLAP_WINDOW = 0.9
 
 
@@ -73,7 +73,7 @@ class StepBreakdown:
 
 
 def combine_parts(parts: StepParts, factors: Mapping[str, Array | float]) -> StepBreakdown:
-    """Breakdown of a step, each term times its correction factor."""
+    """Return the seconds of a step by what they are spent on, with each term multiplied by its correction factor."""
 
     def communication(latency: Array, volume: Array) -> Array:
         return latency * factors["latency"] + volume * factors["volume"]
@@ -98,7 +98,7 @@ def combine_parts(parts: StepParts, factors: Mapping[str, Array | float]) -> Ste
     device = stage * parts.pipeline
     wall = np.where(host > 0, soft_maximum(device, host), device)
     sync = np.where(np.maximum(parts.ranks, parts.threads) > 1, SYNC_SECONDS * factors["step"], 0.0)
-    copying = parts.copied_tensors * TENSOR_COPY_SECONDS * factors["copies"]  # before any replica can start
+    copying = parts.copied_tensors * TENSOR_COPY_SECONDS * factors["copies"]  # Tensors are copied before any replica can start.
     total = wall + parts.once + sync + copying
     bubble = stage * (parts.pipeline - 1.0)
     waited = exposed + contention
@@ -107,12 +107,12 @@ def combine_parts(parts: StepParts, factors: Mapping[str, Array | float]) -> Ste
 
 _RANKS = [2.0**power for power in range(15)]
 _LOG_RANKS = np.log(_RANKS)
-# Blom's approximation of the largest of n normal numbers (Statistical Estimates and Transformed Beta-Variables, 1958).
+# Expected largest of n standard normal numbers, by Blom (Statistical Estimates and Transformed Beta-Variables, 1958).
 _DEVIATIONS = [NormalDist().inv_cdf((n - 0.375) / (n + 0.25)) for n in _RANKS]
 
 
 def straggler_deviations(ranks: Array) -> Array:
-    """Standard deviations by which the slowest of so many ranks is behind the mean.
+    """Return how many standard deviations the slowest of `ranks` equal ranks is behind the mean.
 
     >>> straggler_deviations(np.array([1.0, 2.0, 8.0, 128.0])).round(2).tolist()
     [0.0, 0.59, 1.43, 2.58]
@@ -122,5 +122,5 @@ def straggler_deviations(ranks: Array) -> Array:
 
 
 def stack_parts(parts: list[StepParts]) -> StepParts:
-    """Parts of single steps, [1, 1] each, as one set of arrays over steps."""
+    """Stack the parts of single steps, each array of shape [1, 1], into arrays over steps."""
     return StepParts(*(np.array([getattr(one, field.name).item() for one in parts]) for field in fields(StepParts)))

@@ -1,8 +1,8 @@
-"""Seconds of collectives: an alpha-beta model of rings, trees, NVLS and custom all-reduce, the fastest chosen for each size.
+"""Time of collectives: an alpha-beta model of rings, trees, NVLS and custom all-reduce; the fastest is chosen for each size.
 
-Seconds are a start-up latency, a latency per hop, and the bytes one GPU sends over its bandwidth (Thakur et al. 2005; constants
-from NCCL's tuning tables). `size` is what nccl-tests count: the whole tensor that is reduced or gathered; for an all-to-all what
-one GPU holds; for a send what is sent.
+Time is a start-up latency, a latency per hop, and the bytes one GPU sends divided by its bandwidth (Thakur et al. 2005; constants
+from NCCL's tuning tables). `size` is in bytes as nccl-tests count them: the whole tensor that is reduced or gathered; for an
+all-to-all, the data one GPU holds; for a send, the data sent.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send", "broadcast"]
 MICRO = 1e-6  # seconds per microsecond
-# NVLS: 8 H100 all-reduce at 275 GB/s where a ring's links carry 370 (nccl-tests issue 212); its start-up seconds are assumed.
+# NVLS: 8 H100 all-reduce at 275 GB/s where the links carry 370 in a ring (nccl-tests issue 212); start-up seconds are assumed.
 NVLS_BANDWIDTH_SHARE, NVLS_LATENCY = 0.743, 25 * MICRO
-# Custom all-reduce kernels, which read peers' memory: seconds of the start and of a barrier (vLLM, TensorRT-LLM).
+# Custom all-reduce kernels read peers' memory: seconds of their start and of one barrier (vLLM, TensorRT-LLM).
 CUSTOM_LATENCY, CUSTOM_BARRIER = 4.0 * MICRO, 1.0 * MICRO
 MAX_CACHED_PATHS = 256  # entries before the cache is emptied (assumed)
 
@@ -39,7 +39,7 @@ class Communicator:
 
     @property
     def nodes(self) -> int:
-        """Nodes it spans."""
+        """Number of nodes the communicator spans."""
         return ceil(self.size / self.per_node)
 
 
@@ -52,7 +52,7 @@ class CollectiveCost:
 
     @property
     def seconds(self) -> Array:
-        """Latency and transfer together."""
+        """Seconds of latency and transfer together."""
         return self.latency + self.volume
 
 
@@ -97,14 +97,14 @@ class _Paths:
             self.bus = np.minimum(self.node_bandwidth, self.network_bandwidth * self.near)
 
     def node_hop(self, protocol: dict[str, str]) -> Array:
-        """Seconds of a hop between two GPUs of a node."""
+        """Return the latency in seconds of a hop between two GPUs of one node."""
         name = protocol["protocol"]
         if name not in self._hops:
             self._hops[name] = _column([float(protocol[f"{kind}_us"]) * MICRO for kind in self.latency_kinds])
         return self._hops[name]
 
     def network_hop(self, protocol: dict[str, str]) -> Array:
-        """Seconds of a hop between two nodes: the network's latency and the protocol's."""
+        """Return the latency in seconds of a hop between two nodes: that of the network plus that of the protocol."""
         return self.network_latency + float(protocol["net_us"]) * MICRO
 
 
@@ -112,7 +112,7 @@ _PATHS: dict[tuple[Communicator, tuple[int, ...]], tuple[Sequence[Fabric], _Path
 
 
 def _cached_paths(ranks: Communicator, fabrics: Sequence[Fabric]) -> _Paths:
-    """Paths of these fabric objects, built once; the cache holds the objects, so their ids stay theirs."""
+    """Return the paths of these very fabric objects, built once; the cache holds the objects so that no id() is reused."""
     key = ranks, tuple(map(id, fabrics))
     if key not in _PATHS:
         if len(_PATHS) >= MAX_CACHED_PATHS:
@@ -130,24 +130,24 @@ def _start_up(protocol: dict[str, str]) -> float:
 
 
 def _ring(kind: CollectiveKind, sizes: Array, ranks: Communicator, paths: _Paths, protocol: dict[str, str]) -> CollectiveCost:
-    """Ring: each GPU passes a part on at every step; an all-reduce goes round twice."""
+    """Return the cost of a ring, in which each GPU passes a part on at every step; an all-reduce goes round twice."""
     rounds, n = 2 if kind == "all_reduce" else 1, ranks.size
     steps = 1 if kind == "send" else rounds * (n - 1)
     far = min(steps, rounds * (ranks.nodes - 1)) if kind != "send" else int(ranks.nodes > 1)
     latency = _start_up(protocol) + (steps - far) * paths.node_hop(protocol) + far * paths.network_hop(protocol)
-    sent = 1.0 if kind in ("send", "broadcast") else float(rounds) * (n - 1) / n  # bytes one GPU sends for each byte of the whole
+    sent = 1.0 if kind in ("send", "broadcast") else float(rounds) * (n - 1) / n  # bytes one GPU sends per byte of the tensor
     return _cost(latency, sizes * sent / (paths.bus * float(protocol["share"])))
 
 
 def _tree(sizes: Array, ranks: Communicator, paths: _Paths, protocol: dict[str, str]) -> CollectiveCost:
-    """All-reduce up a tree of nodes and down again: fewer hops than a ring over many nodes."""
+    """Return the cost of an all-reduce up and down a tree of nodes, which has fewer hops than a ring over many nodes."""
     depth = ceil(log2(ranks.nodes))
     hops = (paths.near - 1) * paths.node_hop(protocol) + depth * paths.network_hop(protocol)
     return _cost(_start_up(protocol) + 2 * hops, sizes * 2.0 / (paths.bus * float(protocol["share"])))
 
 
 def _nvls(sizes: Array, ranks: Communicator, paths: _Paths) -> list[CollectiveCost]:
-    """All-reduce in the switch: every byte goes up once and comes down once."""
+    """Return the cost of an all-reduce in the NVLink switch: every byte goes up once and comes down once."""
     if ranks.nodes > 1 or ranks.size < 3 or not paths.has_nvls.any():
         return []
     volume = np.where(paths.has_nvls, sizes / (paths.bus * NVLS_BANDWIDTH_SHARE), np.inf)
@@ -155,7 +155,7 @@ def _nvls(sizes: Array, ranks: Communicator, paths: _Paths) -> list[CollectiveCo
 
 
 def _custom_all_reduce(sizes: Array, ranks: Communicator, paths: _Paths) -> list[CollectiveCost]:
-    """One-shot (every GPU reads all others' tensors, one barrier) and two-shot (reduce-scatter and all-gather, two barriers)."""
+    """Return costs of one-shot (every GPU reads all tensors, 1 barrier) and two-shot (reduce-scatter, all-gather, 2 barriers)."""
     n = ranks.size
     volumes = [(sizes * sent / paths.bus, barriers) for sent, barriers in ((float(n - 1), 1), (2.0 * (n - 1) / n, 2))]
     return [
@@ -168,7 +168,7 @@ def _custom_all_reduce(sizes: Array, ranks: Communicator, paths: _Paths) -> list
 
 
 def _all_to_all(sizes: Array, ranks: Communicator, paths: _Paths) -> CollectiveCost:
-    """Every GPU sends every other its part, inside the node and over the network at the same time."""
+    """Return the cost when every GPU sends every other GPU its part, inside the node and over the network at the same time."""
     protocol, n, near = protocols()[-1], ranks.size, paths.near
     volume = sizes * (near - 1) / n / paths.node_bandwidth
     latency = _start_up(protocol) + paths.node_hop(protocol)

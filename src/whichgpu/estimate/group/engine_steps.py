@@ -1,4 +1,4 @@
-"""Seconds of single steps of a serving engine on a group, by what is in the batch: the input of the serving simulator.
+"""Seconds of single steps of a serving engine on one or more GPUs, by the contents of the batch: input of the serving simulator.
 
     steps = EngineSteps(workload, shape, gpu)            # one GPU or many; the layout is the workload's
     steps.prefill(batch=4, tokens=512)                   # prompts of a batch
@@ -54,12 +54,12 @@ class EngineSteps:
         return seconds
 
     def decode(self, batch: ArrayLike, context: ArrayLike) -> Array:
-        """Seconds of one token of each of `batch` sequences at a mean `context`, on the first device."""
+        """Seconds to decode one token of each of `batch` sequences at a mean `context` in tokens, on the first device."""
         seconds: Array = self.decode_on_each(batch, context)[0]
         return seconds
 
     def decode_on_each(self, batch: ArrayLike, context: ArrayLike) -> Array:
-        """Seconds of a decode step on every device, [devices, ...]."""
+        """Seconds to decode one token of each of `batch` sequences on every device, [devices, ...]."""
         shape, (sequences, cached) = _flat(batch, context)
         task = replace(self.workload, task="decode")
         micro_batch, pipeline = pipeline_schedule(task, sequences)
@@ -67,12 +67,12 @@ class EngineSteps:
         return self._seconds(task, ops, micro_batch, 1.0, scheduled_sequences(self.workload, sequences), pipeline, shape)
 
     def mixed(self, tokens: ArrayLike, context: ArrayLike, batch: ArrayLike, decode_context: ArrayLike) -> Array:
-        """Seconds of a prefill chunk and one token of each of `batch` sequences in one step, on the first device."""
+        """Seconds of a step with a prefill chunk and one decode token of each of `batch` sequences, on the first device."""
         seconds: Array = self.mixed_on_each(tokens, context, batch, decode_context)[0]
         return seconds
 
     def mixed_on_each(self, tokens: ArrayLike, context: ArrayLike, batch: ArrayLike, decode_context: ArrayLike) -> Array:
-        """Seconds of a mixed step on every device, [devices, ...]; GEMMs run over the rows of both at once."""
+        """Seconds of such a mixed step on every device, [devices, ...]; its GEMMs run over prefill and decode rows at once."""
         shape, (new, cached, sequences, decode_length) = _flat(tokens, context, batch, decode_context)
         task, token = replace(self.workload, task="prefill"), replace(self.workload, task="decode")
         micro_batch, pipeline = pipeline_schedule(token, sequences)
@@ -91,14 +91,14 @@ class EngineSteps:
     ) -> Array:  # fmt: skip
         collectives = inference_collectives(task, self.shape, batch, tokens)
         lowered = LoweredStep(tuple(ops))
-        # Corrections are those of generation: engines were measured on whole answers.
+        # The corrections of generation apply, since engines were measured on whole answers.
         one = lowered_pass(task, self.shape, self.devices, lowered, collectives, "generate", running, pipeline)
         wall = pass_breakdown(self.workload, one, self.devices).wall
         return np.broadcast_to(wall, (len(wall), int(np.prod(shape)))).reshape(len(wall), *shape)
 
 
 def _with_cached_context(op: Op, tokens: Array, context: Array) -> Op:
-    """Attention of new tokens that also see those in the KV cache."""
+    """Return the attention operator of new tokens with the tokens already in the KV cache added to its keys."""
     if op.kind != "attention" or not np.any(context):
         return op
     grown = 1.0 + context / tokens
@@ -107,6 +107,6 @@ def _with_cached_context(op: Op, tokens: Array, context: Array) -> Op:
 
 
 def _flat(*values: ArrayLike) -> tuple[tuple[int, ...], tuple[Array, ...]]:
-    """Common shape of the values, and every value as one row of floats."""
+    """Return the common broadcast shape of the values, and every value flattened to one row of floats."""
     arrays = np.broadcast_arrays(*(np.asarray(value, dtype=float) for value in values))
     return arrays[0].shape, tuple(np.ascontiguousarray(array.ravel()) for array in arrays)

@@ -1,7 +1,7 @@
-"""Links between the GPUs of a group: kind and topology inside a node, and the network between nodes.
+"""Links between the GPUs of a group: their kind and topology inside a node, and the network between nodes.
 
-Bandwidths are bytes per second of one GPU, one way, as a large collective reaches them (nccl-tests' bus bandwidth). Shares of the
-nominal bandwidth and latencies per hop are data with sources (`data/*.csv`).
+Bandwidths are bytes per second of one GPU in one direction, as a large collective achieves them (bus bandwidth of nccl-tests).
+The achieved shares of nominal bandwidth and the latencies per hop are data with sources (`data/*.csv`).
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.host import Instance
 
 DATA_DIR = Path(__file__).parent / "data"
-# Bytes per second between the two sockets of a server, one way, as a collective sees them (NCCL's table: Intel 10e9, AMD 16e9).
+# Bytes per second, one way, that a collective achieves between the two sockets of a server (NCCL's table: Intel 10e9, AMD 16e9).
 SOCKET_BANDWIDTH = 13e9
 GPUS_PER_SOCKET = 4  # PCIe GPUs attached to one CPU socket (assumed)
-NVSWITCH_VOLTA_IDS = ("v100-sxm3-32gb",)  # DGX-2; other modules of this architecture sit in a cube mesh
-CUBE_MESH_LINK_SHARE = {2: 1 / 3, 3: 2 / 3, 4: 2 / 3}  # by ranks: share of a GPU's six links that reach them on a DGX-1
+NVSWITCH_VOLTA_IDS = ("v100-sxm3-32gb",)  # DGX-2; other Volta SXM modules sit in a cube mesh
+CUBE_MESH_LINK_SHARE = {2: 1 / 3, 3: 2 / 3, 4: 2 / 3}  # by ranks: share of a GPU's six links that lead to them (DGX-1)
 RACK_DOMAIN_GPUS = 72  # GPUs of one NVLink domain of GB200 and GB300 (NVIDIA)
 NODE_DOMAIN_GPUS = 16  # GPUs of the largest NVLink domain without a rack switch (DGX-2)
 PCIE3_X16_BANDWIDTH = 15.75e9  # bytes per second, one way; assumed for a card whose PCIe generation is unknown
@@ -48,7 +48,7 @@ class Fabric:
     name: str = ""  # key of its corrections: nvswitch-4, pcie-4
 
     def bus_bandwidth(self, ranks: int) -> float:
-        """Bus bandwidth of a collective among so many GPUs of a node, bytes per second; infinite for one rank."""
+        """Return the bus bandwidth of a collective among `ranks` GPUs of a node in bytes per second; infinite for one rank."""
         if ranks < 2:
             return float("inf")
         if self.kind == "cube-mesh":
@@ -61,18 +61,18 @@ class Fabric:
         return self.pcie_bandwidth if ranks <= GPUS_PER_SOCKET else min(self.pcie_bandwidth, SOCKET_BANDWIDTH)
 
     def latency_kind(self, ranks: int) -> str:
-        """Latency column that holds among so many GPUs: bridged pairs fall back to PCIe beyond two."""
+        """Return the kind of latency among `ranks` GPUs of a node: GPUs bridged in pairs use PCIe beyond two ranks."""
         return self.pcie_latency_kind if self.kind == "pairs" and ranks > 2 else self.link_latency_kind
 
     @property
     def fully_connected(self) -> bool:
-        """Whether every GPU reaches every other directly, as custom all-reduce kernels need."""
+        """Whether every GPU reaches every other GPU directly, as custom all-reduce kernels need."""
         return self.kind in ("nvswitch", "mesh")
 
 
 def fabric_of(gpu: Gpu, instance: Instance | None = None, interconnect: str | None = None, network_gbps: float | None = None,
               network_kind: str | None = None) -> Fabric:  # fmt: skip
-    """Fabric of a GPU: as requested, else as its instance states, else as such GPUs are usually sold."""
+    """Return the fabric of a GPU: as requested, else as the instance states, else as such GPUs are usually sold."""
     stated = instance.interconnect if instance else None
     kind = interconnect or (_instance_kind(instance) if instance and stated else None) or _default_kind(gpu)
     if not (gpu.link and gpu.link.bandwidth) and kind not in PCIE_KINDS:
@@ -106,19 +106,19 @@ def fabric_of(gpu: Gpu, instance: Instance | None = None, interconnect: str | No
 
 
 def _instance_kind(instance: Instance) -> str | None:
-    """Fabric kind of an instance's interconnect and topology; None if it states none."""
+    """Return the fabric kind of an instance from its interconnect and topology; None if the instance states none."""
     kind = instance.interconnect.kind if instance.interconnect else ""
     if kind in ("none", ""):
         return None
     if kind in ("pcie", "nvswitch"):
         return kind
-    if kind == "nvlink" and instance.topology != "pairs":  # SXM modules without a switch: a cube mesh, or half of one
+    if kind == "nvlink" and instance.topology != "pairs":  # SXM modules without a switch form a cube mesh or half of one.
         return "cube-mesh"
     return TOPOLOGY_KINDS.get(instance.topology or "", "mesh")
 
 
 def _default_kind(gpu: Gpu) -> str:
-    """Fabric kind such GPUs usually have; NVLink bridges are sold apart, so cards communicate over PCIe."""
+    """Return the usual fabric kind of a GPU; NVLink bridges are sold separately, so cards are assumed to use PCIe."""
     if not gpu.link or gpu.form_factor in ("pcie", "mxm"):
         return "pcie"
     if gpu.link.kind == "nvlink":
@@ -127,7 +127,7 @@ def _default_kind(gpu: Gpu) -> str:
 
 
 def _network(gpu: Gpu, instance: Instance | None, gbps: float | None, kind: str | None) -> tuple[str, float, float]:
-    """Network kind, one GPU's bytes per second one way, and seconds per hop."""
+    """Return the kind of network, one GPU's bytes per second in one direction, and seconds per hop."""
     default = _default_network(gpu)
     kind = kind or (instance.network_kind if instance and instance.network_kind else None) or default["kind"]
     row = networks()[kind if kind in networks() else "ethernet"]
@@ -144,7 +144,7 @@ def _default_network(gpu: Gpu) -> Mapping[str, str]:
 
 
 def _pcie_bandwidth(gpu: Gpu, kind: str) -> float:
-    """Bytes per second one way that a collective reaches over PCIe."""
+    """Return the bytes per second, one way, that a collective achieves over PCIe."""
     nominal = float(gpu.pcie.bandwidth) / 2 if gpu.pcie and gpu.pcie.bandwidth else PCIE3_X16_BANDWIDTH
     return nominal * float(_link_row(kind)["share"])
 
@@ -156,7 +156,7 @@ def _link_row(kind: str, generation: str = "") -> Mapping[str, str]:
 
 @cache
 def networks() -> Mapping[str, Mapping[str, str]]:
-    """Rows of `networks.csv` by kind."""
+    """Return the rows of `networks.csv` by network kind."""
     return {row["kind"]: row for row in _table("networks")}
 
 
@@ -166,5 +166,5 @@ def _table(name: str) -> tuple[dict[str, str], ...]:
 
 
 def protocols() -> tuple[dict[str, str], ...]:
-    """NCCL's protocols LL, LL128 and Simple: share of the bandwidth and latencies in microseconds."""
+    """Return NCCL's protocols LL, LL128 and Simple, each with its share of the bandwidth and its latencies in microseconds."""
     return _table("protocols")

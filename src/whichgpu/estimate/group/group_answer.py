@@ -1,4 +1,4 @@
-"""Time of a workload on a group of GPUs as figures with ranges: layout, cost of communication, where scaling stops."""
+"""Time of a workload on several GPUs as figures with ranges: layout, cost of communication, and where scaling stops."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from whichgpu.workload.shapes import Shape
 from whichgpu.workload.workload import Parallel, Workload
 
 GROUP_SOURCE = "group-calibration"
-OTHER_KINDS = ("other", "none")  # single-GPU tiers without measurements of the GPU's kind
-MIN_COMMUNICATION_BOUND_SHARE = 0.4  # of the step, from which it counts as communication-bound (assumed)
+OTHER_KINDS = ("other", "none")  # evidence tiers of a single GPU for which no GPU of the same kind was measured
+MIN_COMMUNICATION_BOUND_SHARE = 0.4  # share of the step from which communication is named as its bound (assumed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class GroupTime:
 def group_time_of(
     workload: Workload, shape: Shape, gpu: Gpu, instance: Instance | None = None, calibration: Calibration | None = None
 ) -> tuple[TimeEstimate, GroupTime]:
-    """Time of one step, pass or token on the workload's GPUs in its layout. `workload` has its defaults filled in."""
+    """Return the time of one step, pass or token on the workload's GPUs in its layout. `workload` has its defaults filled in."""
     fabric = fabric_of(gpu, instance, workload.interconnect, workload.network_gbps, workload.network)
     devices = Devices.of([gpu], [fabric], calibration)
     grid = evaluate_group(workload, shape, devices)
@@ -89,7 +89,7 @@ def group_time_of(
 
 
 def layout_words(parallel: Parallel) -> str:
-    """Layout in short: the degrees that are not the default.
+    """Return a short text of the layout: the parallel degrees that are not the default.
 
     >>> layout_words(Parallel(dp=2, tp=4, sp=True)), layout_words(Parallel())
     ('dp=2,tp=4,sp', 'one copy')
@@ -100,7 +100,7 @@ def layout_words(parallel: Parallel) -> str:
 
 
 def _log_range(devices: Devices, grid: GroupGrid, gpu: Gpu, precision: str) -> tuple[float, float]:
-    """Log factors of the group's range, widened to the single GPU's if nothing of its kind was measured."""
+    """Return the log factors of the group's 90% range, at least as wide as one GPU's if no GPU of its kind was measured."""
     low, high = devices.groups.log_range(devices.groups.tier(grid.engine, gpu), grid.kind)
     single = devices.calibration.tier(grid.engine, gpu, grid.kind, precision)
     if single in OTHER_KINDS:
@@ -119,7 +119,7 @@ def _bound(grid: GroupGrid, seconds: Mapping[str, float]) -> str:
 
 
 def _remarks(workload: Workload, gpu: Gpu, fabric: Fabric, instance: Instance | None, facts: GroupTime) -> Sequence[Message]:
-    """Remarks on the links assumed, the cost of communication and how far more GPUs help."""
+    """Return messages on the links assumed, on the cost of communication and on how far more GPUs help."""
     remarks = []
     if workload.interconnect is None and not (instance and instance.interconnect):
         remarks.append(msg("group.links", links=msg(f"links.{fabric.kind}"), gpu=gpu.name))

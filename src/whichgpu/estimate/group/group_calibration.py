@@ -1,4 +1,4 @@
-"""Corrections of a group's step by engine, year and link, fitted to measurements, and 90% ranges.
+"""Corrections of multi-GPU steps by engine, year and link, fitted to measurements, and 90% ranges.
 
 `make refit` writes `data/corrections.csv` and `data/calibration.json`.
 """
@@ -25,8 +25,8 @@ DATA_FOLDER = Path(__file__).parent / "data"
 Tier = Literal["group", "group-kin", "group-other"]
 TIERS: Mapping[Nearness, Tier] = {"same": "group", "kin": "group-kin", "far": "group-other"}
 THREADS_SUFFIX = "-threads"
-UNKNOWN_RANGE = (-0.8, 1.1)  # log factors of the 90% range of an unmeasured tier (assumed)
-# Fields of a setting by level; each value at a level may have its own multiplier of a term. The first level is the most general.
+UNKNOWN_RANGE = (-0.8, 1.1)  # log factors of the 90% range if a tier was not measured (assumed)
+# Fields of a setting that form its group at each level; every group may have a multiplier per term. The most general comes first.
 LEVELS: Mapping[str, tuple[str, ...]] = {
     "all": (),
     "style": ("style",),
@@ -50,11 +50,11 @@ class GroupSetting:
 
     @property
     def style(self) -> str:
-        """Style of its engine: how it launches and fuses kernels."""
+        """Style in which the engine launches and fuses kernels."""
         return "threads" if self.engine.endswith(THREADS_SUFFIX) else engine_record(self.engine).style
 
     def key(self, level: str) -> str:
-        """Key of this setting at a level."""
+        """Return the name of this setting's group at a level."""
         return "/".join(str(getattr(self, name)) for name in LEVELS[level])
 
 
@@ -65,7 +65,7 @@ class GroupCalibration(CorrectionTables):
     cache: dict[GroupSetting, list[float]] = field(default_factory=dict, compare=False)  # multipliers in order of TERMS
 
     def log_multiplier(self, setting: GroupSetting, term: str) -> float:
-        """Log multiplier of a term, summed over levels; an engine's unmeasured year takes the nearest measured one."""
+        """Return a term's log multiplier, summed over levels; an engine's unmeasured year uses the nearest measured year."""
         total = 0.0
         for level, groups in self.multipliers.items():
             key = setting.key(level)
@@ -78,7 +78,7 @@ class GroupCalibration(CorrectionTables):
         return total
 
     def factors(self, settings: Sequence[GroupSetting]) -> dict[str, Array]:
-        """Multipliers of each term, [settings, 1]."""
+        """Return the multipliers of each term, [settings, 1]."""
         for setting in settings:
             if setting not in self.cache:
                 self.cache[setting] = [exp(self.log_multiplier(setting, term)) for term in TERMS]
@@ -86,18 +86,18 @@ class GroupCalibration(CorrectionTables):
         return {term: multipliers[:, index : index + 1] for index, term in enumerate(TERMS)}
 
     def tier(self, engine: str, gpu: Gpu) -> Tier:
-        """Evidence tier: this GPU measured in groups under this engine, a related one or another engine, or neither."""
+        """Return the evidence tier: this GPU measured in groups under this engine, a related GPU or other engine, or neither."""
         return TIERS[self.nearness(engine, gpu)]
 
     def log_range(self, tier: Tier, task: str) -> tuple[float, float]:
-        """Log factors of the 90% range."""
+        """Return the log factors of the 90% range of a task in an evidence tier."""
         table = self.ranges.get(tier, {})
         low, high = table.get(task, table.get("any", UNKNOWN_RANGE))
         return low, high
 
 
 def group_setting(fabric: Fabric, engine: str, year: int, task: str, threads: bool) -> GroupSetting:
-    """Setting of a step on a fabric; threads of one process are calibrated apart from one process per GPU."""
+    """Return the setting of a step on a fabric; threads of one process are calibrated apart from one process per GPU."""
     return GroupSetting(f"{engine}{THREADS_SUFFIX}" if threads else engine, year, task, fabric.kind, fabric.name)
 
 
@@ -106,5 +106,5 @@ NO_CORRECTIONS = GroupCalibration({}, {}, {}, {})
 
 @cache
 def load_group_calibration(folder: Path = DATA_FOLDER) -> GroupCalibration:
-    """Read the fitted corrections."""
+    """Read the fitted corrections from a folder."""
     return read_corrections(folder, GroupCalibration)

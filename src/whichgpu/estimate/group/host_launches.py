@@ -1,7 +1,7 @@
 """Host cost of a step of a serving engine that launches every kernel from the host, as vLLM did through 2023.
 
-Such an engine is an eager PyTorch program, so one of its calls costs what a call of PyTorch was measured to cost; the number of
-calls is in the engine's record, read off its source. Nothing here is fitted to runs of such an engine.
+Such an engine is an eager PyTorch program, so each of its calls is assumed to cost what a PyTorch call was measured to cost. The
+number of calls is in the engine's record, read off its source. Nothing here is fitted to runs of such an engine.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ def lacks_cuda_graphs(workload: Workload) -> bool:
 
 
 def framework_calls(workload: Workload, shape: Shape, lowered: LoweredStep, collectives: Sequence[Collective]) -> Array:
-    """Framework calls of a pass: its kernels and collectives, and what this engine version calls besides, [batches]."""
+    """Return the framework calls of a pass, [batches]: kernels, collectives, and the other calls of this engine version."""
     costs, beside, copies = _costs(workload), 0.0, 0.0
     if isinstance(shape, Transformer):
         copies = costs.shared_head_copies * (shape.kv_heads < shape.heads)
-        biases = float(shape.out_bias) + float(shape.mlp_bias)  # added in calls of their own after an all-reduce
+        biases = float(shape.out_bias) + float(shape.mlp_bias)  # Biases are added in separate calls after an all-reduce.
         beside = (costs.residual_adds + biases + costs.views * VIEW_CALL_WEIGHT) * (shape.layers / workload.parallel.pp)
     kernels = _total(op.count for op in lowered.ops)
     prefills = _total(op.count for op in lowered.ops if op.kind == "attention")
@@ -46,16 +46,16 @@ def framework_calls(workload: Workload, shape: Shape, lowered: LoweredStep, coll
 
 
 def call_cost_factor(calibration: Calibration, gpus: Sequence[Gpu], unit: str) -> Array:
-    """Measured cost of a PyTorch call on the reference host over its cost before correction, [gpus, 1].
+    """Return the ratio of a PyTorch call's measured cost on the reference host to its cost before correction, [gpus, 1].
 
-    The year is that of the measurements whose host is known: those of other years reflect their machines as well.
+    The newest software year is used because its measurements have a known host; those of other years reflect their machines too.
     """
     settings = [correction_key(gpu, default_engine(), NEWEST_SOFTWARE_YEAR, "forward", unit) for gpu in gpus]
     return np.exp([[calibration.log_multiplier(setting, "forward_calls")] for setting in settings])
 
 
 def worker_dispatch_seconds(workload: Workload) -> float:
-    """Seconds to send every worker its part of a step."""
+    """Return the host seconds to send every worker its part of a step."""
     workers = workload.parallel.tp * workload.parallel.pp
     return _costs(workload).worker_call * workers if workers > 1 else 0.0
 

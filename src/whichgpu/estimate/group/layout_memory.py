@@ -1,8 +1,8 @@
-"""Bytes a GPU needs by layout: exact where counting is quick, else on lines through counted points.
+"""Bytes a GPU needs in each layout: counted exactly where that is quick, else read off lines through counted points.
 
-A training step replayed through the allocator takes tens of milliseconds per layout. Memory at the loss is linear in layers, and
-its activations and temporaries in sequences too, so two small steps give all others; at the end of the backward pass there are
-weights, optimizer state and all gradients. The need is the larger of the two; the chosen layout is counted exactly at the end.
+Replaying a training step through the allocator takes tens of milliseconds per layout. Memory at the loss is linear in layers,
+and its activations and temporaries also in sequences, so two small steps give all others. At the end of the backward pass memory
+holds weights, optimizer state and all gradients. The larger of the two is needed; the chosen layout is finally counted exactly.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from whichgpu.workload.layouts import in_flight_micro_batches, stage_layers, ten
 from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.workload import Parallel, Workload
 
-FEW_LAYERS, MORE_LAYERS = 2, 4  # of the two counted steps
-MIN_SEQUENCES, MIN_TOKENS = 32, 1 << 18  # of a counted step: enough that the loss is the peak
-ALLOCATOR_RESERVE = 0.05  # of the bytes allocated, held beside them (assumed)
+FEW_LAYERS, MORE_LAYERS = 2, 4  # layers of the two counted steps
+MIN_SEQUENCES, MIN_TOKENS = 32, 1 << 18  # smallest sequences and tokens of a counted step: enough that the peak is at the loss
+ALLOCATOR_RESERVE = 0.05  # share of the allocated bytes that the allocator reserves on top of them (assumed)
 COUNTED_PARTS = tuple(name for name in PARTS if name not in ("workspace", "context", "slack"))
 PART_INDEX = {name: index for index, name in enumerate(COUNTED_PARTS)}
 GROWS_WITH_SEQUENCES = np.isin(COUNTED_PARTS, ("activations", "temporary"))
-SHARDED_BY_ZERO = ("optimizer", "gradients", "weights")  # from ZeRO 1, 2 and 3 on
+SHARDED_BY_ZERO = ("optimizer", "gradients", "weights")  # the parts sharded from ZeRO stage 1, 2 and 3 on
 
 Lines = tuple[Array, Array, Array, Array]  # bytes by part: constant, per layer, per sequence, per layer and sequence
 
@@ -40,14 +40,14 @@ class LayoutMemory:
         self.workload, self.shape = workload, shape
         self._lines: dict[tuple[int, int, int, str], Lines] = {}
         self._saved: dict[tuple[int, int, int, bool, str], float] = {}
-        self._trained = "adapters" if workload.lora_rank else "weights"  # part that has gradients
+        self._trained = "adapters" if workload.lora_rank else "weights"  # the part of memory whose parameters have gradients
 
     @property
     def _widths(self) -> ElementWidths:
         return WIDTHS[self.workload.precision or "bf16"]
 
     def of(self, parallel: Parallel, checkpointing: str, micro: Array, accumulation: Array) -> Array:
-        """Bytes required_memory at each micro-batch."""
+        """Return the bytes required on one GPU at each micro-batch."""
         if isinstance(self.shape, Transformer) and self.workload.training:
             return self._on_lines(self.shape, parallel, checkpointing, micro, accumulation)
         needs = []
@@ -74,7 +74,7 @@ class LayoutMemory:
         return total
 
     def _bytes_at_end(self, lines: Lines, parallel: Parallel, layers: float) -> float:
-        """Bytes at the end of the backward pass, when all gradients are there."""
+        """Return the bytes at the end of the backward pass, when all gradients are allocated."""
         base, by_layer, _, _ = lines
         parts = np.maximum(base + by_layer * layers, 0.0)
         parts[PART_INDEX["gradients"]] = parts[PART_INDEX[self._trained]]
@@ -82,31 +82,31 @@ class LayoutMemory:
         return float(_after_zero(parts[:, None], parallel, self._gathered_bytes(lines, parallel)).sum())
 
     def _unadded_gradient_bytes(self, lines: Lines, parallel: Parallel) -> float:
-        """Bytes of a layer's gradients before they are accumulated; ZeRO 2 and 3 gather them anyway."""
+        """Return the bytes of a layer's new gradients before accumulation; 0 under ZeRO 2 and 3 (`_gathered_bytes` has them)."""
         return float(lines[1][PART_INDEX[self._trained]]) if parallel.zero < 2 else 0.0
 
     def _gathered_bytes(self, lines: Lines, parallel: Parallel) -> float:
-        """Bytes ZeRO holds unsharded for a while: gradients of a layer or the head; under 3 its weights and the next layer's."""
+        """Return the bytes ZeRO briefly holds unsharded: gradients of a layer or the head; in stage 3 two layers' weights too."""
         ends, layer = (float(line[PART_INDEX["weights"]]) for line in lines[:2])
         tied = isinstance(self.shape, Transformer) and self.shape.tied
         largest = max(layer, ends if tied else ends / 2)
         return {2: largest, 3: 2.0 * largest + layer}.get(parallel.zero, 0.0)
 
     def _autocast_bytes(self, lines: Lines, parallel: Parallel, checkpointing: str) -> float:
-        """Bytes of a checkpointed layer's 16-bit weights, which autocast caches until the loss; ZeRO 3 has none."""
+        """Return the bytes of a checkpointed layer's 16-bit weights, which autocast caches until the loss; 0 under ZeRO 3."""
         if checkpointing == "none" or not self._widths.mixed or parallel.zero == 3:
             return 0.0
         return float(lines[1][PART_INDEX["weights"]]) * self._widths.compute / self._widths.parameter
 
     def _with_accumulated_gradients(self, lines: Lines) -> Lines:
-        """Lines with the gradients of earlier rounds there all the time."""
+        """Return the lines with the gradients of earlier accumulation rounds allocated throughout."""
         base, by_layer = (line.copy() for line in lines[:2])
         for line in (base, by_layer):
             line[PART_INDEX["gradients"]] += line[PART_INDEX[self._trained]]
         return base, by_layer, *lines[2:]
 
     def _one_pipeline_end(self, lines: Lines, shape: Transformer, parallel: Parallel) -> Lines:
-        """Lines of a pipeline stage: one end has the embedding, the other the output head."""
+        """Return the lines of a first or last pipeline stage, which holds either the embedding or the output head, not both."""
         if parallel.pp == 1 or shape.tied:
             return lines
         base = lines[0].copy()
@@ -115,7 +115,7 @@ class LayoutMemory:
         return base, *lines[1:]
 
     def _saved_bytes(self, shape: Transformer, parallel: Parallel, checkpointing: str) -> float:
-        """Bytes a layer saves for the backward pass of one sequence."""
+        """Return the bytes that one layer saves for the backward pass of one sequence."""
         key = parallel.tp, parallel.ep, parallel.cp, parallel.sp, checkpointing
         if key not in self._saved:
             sequence = -(-(self.workload.seq_in or shape.max_context) // parallel.cp)
@@ -146,7 +146,7 @@ class LayoutMemory:
 
 
 def _allocated_bytes(lines: Lines, parallel: Parallel, layers: float, micro: Array, gathered: float) -> Array:
-    """Bytes allocated with so many layers at each micro-batch, less what ZeRO shards."""
+    """Return the bytes allocated on one GPU at each micro-batch with `layers` layers, after ZeRO has sharded them."""
     base, by_layer, by_micro, by_both = lines
     parts = np.maximum((base + by_layer * layers)[:, None] + (by_micro + by_both * layers)[:, None] * micro[None, :], 0.0)
     total: Array = _after_zero(parts, parallel, gathered).sum(axis=0)
@@ -154,7 +154,7 @@ def _allocated_bytes(lines: Lines, parallel: Parallel, layers: float, micro: Arr
 
 
 def _after_zero(parts: Array, parallel: Parallel, gathered: float) -> Array:
-    """Bytes left on one GPU under ZeRO, with what it gathers."""
+    """Return the bytes by part on one GPU under ZeRO, including what it gathers for a while."""
     for stage, name in enumerate(SHARDED_BY_ZERO, start=1):
         if parallel.zero >= stage:
             parts[PART_INDEX[name]] /= parallel.dp
@@ -163,7 +163,7 @@ def _after_zero(parts: Array, parallel: Parallel, gathered: float) -> Array:
 
 
 def apply_layout(workload: Workload, parallel: Parallel, micro: int, accumulation: int, checkpointing: str) -> Workload:
-    """Workload in a layout, with the GPUs and the global batch that follow from it."""
+    """Return the workload in a layout, with the number of GPUs and the global batch that follow from the layout."""
     gpus = parallel.dp * parallel.tp * parallel.pp * parallel.cp
     batch = micro * parallel.dp * (accumulation if workload.training else 1)
     return replace(workload, gpus=gpus, parallel=parallel, micro_batch=micro, accumulation=accumulation,

@@ -22,8 +22,8 @@ from whichgpu.estimate.usable import usable_bytes
 from whichgpu.workload.shapes import Shape, TracedShape, Transformer
 from whichgpu.workload.workload import Parallel, Workload
 
-MAX_TIMED, MAX_COUNTED = 4, 16  # candidates timed exactly, of at most so many whose memory is counted exactly
-MIN_CONTEXT_PARALLEL_TOKENS = 16384  # Shorter sequences are not sharded over GPUs.
+MAX_TIMED, MAX_COUNTED = 4, 16  # most candidates timed exactly, out of at most this many whose memory is counted exactly
+MIN_CONTEXT_PARALLEL_TOKENS = 16384  # Shorter sequences are not sharded over GPUs (assumed).
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class LayoutCandidate:
     checkpointing: str
 
     def workload(self, workload: Workload) -> Workload:
-        """Workload in this layout, with its own global batch."""
+        """Return the workload in this layout; its global batch is unchanged."""
         one = apply_layout(workload, self.parallel, self.micro_batch, self.accumulation, self.checkpointing)
         return replace(one, batch=workload.batch)
 
@@ -50,7 +50,7 @@ class ScreenedLayouts:
     need: Array
 
     def best(self, gpu: int) -> list[LayoutCandidate]:
-        """Fastest candidates that fit on a GPU, best first."""
+        """Return the fastest candidates that fit on a GPU, best first."""
         order = np.argsort(self.seconds[gpu], kind="stable")[:MAX_COUNTED]
         return [self.candidates[index] for index in order if np.isfinite(self.seconds[gpu, index])]
 
@@ -96,7 +96,7 @@ def screen_layouts(workload: Workload, shape: Shape, devices: Devices, gpus: int
 def time_best_layouts(
     workload: Workload, shape: Shape, devices: Devices, screened: ScreenedLayouts, gpu: int, nodes: int = 1
 ) -> list[TimedLayout]:
-    """Count and time the best screened layouts exactly; those that surely fit come before tight ones, each fastest first."""
+    """Return the best screened layouts, counted and timed exactly: sure fits before tight ones, each fastest first."""
     own = replace(devices, gpus=[devices.gpus[gpu]], fabrics=[devices.fabrics[gpu]])
     timed: list[TimedLayout] = []
     for candidate in screened.best(gpu):
@@ -114,7 +114,7 @@ def time_best_layouts(
 
 
 def batch_splits(workload: Workload, shape: Shape, parallel: Parallel) -> tuple[Array, Array]:
-    """Micro-batch sizes and accumulation rounds that make up the global batch in a layout."""
+    """Return the micro-batch sizes and the accumulation rounds of each that make up the global batch in a layout."""
     share, rest = divmod(workload.batch or 1, parallel.dp)
     if rest or not share:
         return np.zeros(0), np.zeros(0)
@@ -126,7 +126,7 @@ def batch_splits(workload: Workload, shape: Shape, parallel: Parallel) -> tuple[
 
 
 def _checkpointings(workload: Workload, shape: Shape) -> Sequence[str]:
-    """Checkpointing as requested, else without and with it."""
+    """Return the requested checkpointing, or both without and with checkpointing if none was requested."""
     if not workload.training or not isinstance(shape, Transformer) or workload.checkpointing != "none":
         return (workload.checkpointing,)
     return ("none", "full")

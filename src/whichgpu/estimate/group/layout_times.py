@@ -1,4 +1,4 @@
-"""Seconds of many layouts from few evaluations: each operator is timed once per tensor degree and counted for every layout."""
+"""Seconds of a step in many layouts from few evaluations: each operator is timed once per tensor degree and reused."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.training_defaults import micro_batches
 from whichgpu.workload.workload import Parallel, Workload
 
-MAX_MICRO_BATCH = 256  # samples on one rank, the largest size tried (assumed)
+MAX_MICRO_BATCH = 256  # largest number of samples per rank tried (assumed)
 POWERS_OF_TWO: Array = 2.0 ** np.arange(MAX_MICRO_BATCH.bit_length(), dtype=np.float64)  # samples
-ATTENTION_SHARE = 0.2  # of the forward and backward passes, which may hide context-parallel sends (assumed)
-CommunicationSeconds = dict[str, Array]  # fields of `StepParts`
+ATTENTION_SHARE = 0.2  # share of forward and backward spent in attention, which may overlap context-parallel sends (assumed)
+CommunicationSeconds = dict[str, Array]  # seconds by field name of `StepParts`
 
 
 def micro_batch_sizes(share: int) -> Array:
-    """Micro-batch sizes that divide a rank's share of the batch: powers of two, and the largest divisor of every octave.
+    """Return the micro-batch sizes that divide a rank's share of the batch: powers of two, and every octave's largest divisor.
 
     >>> micro_batch_sizes(12).astype(int).tolist(), micro_batch_sizes(1023).astype(int).tolist()
     ([1, 2, 3, 4, 6, 12], [1, 3, 11, 31, 33, 93])
@@ -72,7 +72,7 @@ class LayoutTimes:
         self.micro = sizes
 
     def seconds(self, parallel: Parallel, checkpointing: str, micro: Array, accumulation: Array) -> Array:
-        """Seconds of a step of one layout at each micro-batch."""
+        """Return the seconds of a step in one layout at each micro-batch, [gpus, micro-batches]."""
         if isinstance(self.shape, Transformer) and self.workload.training:
             return self._training_seconds(self.shape, parallel, checkpointing, micro, accumulation)
         gpus, nodes = self.workload.gpus, self.workload.nodes
@@ -129,7 +129,7 @@ class LayoutTimes:
         return combine_parts(parts, self._corrections).wall
 
     def _communication(self, workload: Workload, shape: Transformer, micro: Array, accumulation: Array) -> CommunicationSeconds:
-        """Seconds of collectives: those of the layers grow with the accumulation rounds, those of gradients linearly from one."""
+        """Return the seconds of collectives over all accumulation rounds, extrapolating gradients' from one and two rounds."""
         collectives = [one for one in step_collectives(workload, shape, micro) if one.axis != "dp"]
         layers = collective_seconds(workload, collectives, self.devices)
         rounds = accumulation[None, :]
@@ -140,7 +140,7 @@ class LayoutTimes:
     def _gradient_communication(
         self, workload: Workload, shape: Transformer
     ) -> tuple[CommunicationSeconds, CommunicationSeconds]:
-        """Seconds of data-parallel collectives in steps of one and of two rounds; checkpointing does not change them."""
+        """Return the seconds of data-parallel collectives in a step of one and of two accumulation rounds; cached by layout."""
         if workload.parallel not in self._gradients:
             both = ([one for one in step_collectives(replace(workload, accumulation=rounds), shape, 1.0) if one.axis == "dp"]
                     for rounds in (1, 2))  # fmt: skip
@@ -162,7 +162,7 @@ class LayoutTimes:
         return self._timed[key]
 
     def _operator_times(self, shape: Transformer, parallel: Parallel) -> tuple[OperatorTimes, TimeTerms]:
-        """Times of all operators of a tensor degree, and terms of accumulating gradients for one more round."""
+        """Return the times of a step's operators at these parallel degrees, and the terms of one more gradient accumulation."""
         key = (parallel.tp, parallel.cp, parallel.ep)
         if key not in self._operators:
             degrees = Parallel(tp=parallel.tp, cp=parallel.cp, ep=parallel.ep)
@@ -175,7 +175,7 @@ class LayoutTimes:
         return self._operators[key]
 
     def _per_device(self, terms: TimeTerms) -> TimeTerms:
-        """Terms of every device, from those of each distinct GPU."""
+        """Expand time terms from the distinct GPUs to all devices."""
         zeros = np.zeros((len(self._column_of), terms.seconds.shape[2]))
         return TimeTerms(terms.seconds[:, self._column_of], terms.floors[:, self._column_of], zeros, zeros, terms.unit)
 

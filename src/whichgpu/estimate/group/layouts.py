@@ -1,4 +1,4 @@
-"""Every legal layout of a model over n GPUs on m nodes: parallel degrees that divide what they shard and multiply to n."""
+"""Legal layouts of a model on n GPUs of m nodes: parallel degrees that multiply to n and divide the dimensions they shard."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_ZERO_IN_PIPELINE = 1
 
 
 def legal_layouts(workload: Workload, shape: Shape, gpus: int, nodes: int = 1) -> Iterator[Parallel]:
-    """Yield all layouts of a workload, simplest first. Tensor ranks stay within a node, where links are fast.
+    """Yield all layouts of a workload, simplest first; tensor-parallel ranks stay within a node, where links are fast.
 
     >>> from whichgpu.workload.shapes import Mlp
     >>> net = Mlp("", (8, 4))
@@ -35,7 +35,7 @@ def legal_layouts(workload: Workload, shape: Shape, gpus: int, nodes: int = 1) -
 
 
 def divides_evenly(workload: Workload, shape: Transformer, tp: int, pp: int, cp: int) -> bool:
-    """Whether heads, widths, layers and tokens divide by these degrees."""
+    """Whether heads, widths, layers and tokens can be sharded by these parallel degrees."""
     sharded = shape.heads % tp == 0 and shape.ffn % tp == 0 and (shape.kv_heads % tp == 0 or tp % max(1, shape.kv_heads) == 0)
     staged = pp <= shape.layers and not (pp > 1 and shape.encoder_layers)
     context = cp == 1 or (workload.training and shape.causal and (workload.seq_in or 1) % cp == 0)
@@ -43,7 +43,7 @@ def divides_evenly(workload: Workload, shape: Transformer, tp: int, pp: int, cp:
 
 
 def _variants(workload: Workload, shape: Transformer, tp: int, pp: int, cp: int, dp: int) -> Iterator[Parallel]:
-    """Yield the layouts of these degrees with every ZeRO stage, expert degree and interleaving."""
+    """Yield the layouts of these parallel degrees with every ZeRO stage, expert-parallel degree and interleaving."""
     zeros: tuple[int, ...] = (0,)
     if workload.training and dp > 1:
         zeros = tuple(zero for zero in ZERO_STAGES if pp == 1 or zero <= MAX_ZERO_IN_PIPELINE)
@@ -53,7 +53,7 @@ def _variants(workload: Workload, shape: Transformer, tp: int, pp: int, cp: int,
 
 
 def _expert_degrees(workload: Workload, shape: Transformer, dp: int, tp: int) -> list[int]:
-    """Degrees of expert parallelism: over data-parallel ranks in training, over all ranks of a stage in inference."""
+    """Return the legal expert-parallel degrees: over data-parallel ranks in training, all ranks of a stage in inference."""
     if not shape.experts:
         return [1]
     ranks = dp if workload.training else dp * tp

@@ -41,7 +41,7 @@ class OperatorTimes:
 
     @staticmethod
     def of(sections: Sequence[StepSection], gpus: GpuColumns) -> OperatorTimes:
-        """Time the operators of a step's sections."""
+        """Time the operators of a step's sections on each GPU."""
         ops = tuple(op for one in sections for op in one.ops)
         recomputes = [np.bincount(np.array(one.recomputed, dtype=np.intp), minlength=len(one.ops)) for one in sections]
         return OperatorTimes(
@@ -56,14 +56,14 @@ class OperatorTimes:
         )
 
     def phase_counts(self, checkpointed: bool) -> dict[str, Array]:
-        """Runs of each operator by phase."""
+        """Return how often each operator runs in each phase of a step."""
         counts = {phase: np.where(self.phases == phase, self.counts, 0.0) for phase in PHASES}
         if checkpointed:
             counts["backward"] += self.recomputes * self.counts
         return counts
 
     def terms(self, weights: Array, phase: str) -> TimeTerms:
-        """Terms of a phase in which operators run `weights` times each."""
+        """Return the time terms of a phase in which operator i runs `weights[i]` times."""
         one = self.evaluated
         shape = (len(TERMS), one.seconds.shape[0], one.seconds.shape[2])
         totals, floors = np.zeros(shape), np.zeros(shape)

@@ -1,4 +1,4 @@
-"""Operators of one rank: its share of heads, widths, experts, layers and tokens."""
+"""Operators that one rank runs: its share of heads, widths, experts, layers and tokens."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def rank_ops(workload: Workload, shape: Shape, batch: Number) -> LoweredStep:
-    """Operators of a step on one rank with `batch` sequences or samples at a time."""
+    """Return the operators of a step on one rank that processes `batch` sequences or samples at a time."""
     if not isinstance(shape, Transformer):
         return lower(workload, shape, batch)
     lowered = lower(_without_experts(workload), spread_experts(workload, shape), batch)
@@ -29,13 +29,13 @@ def rank_ops(workload: Workload, shape: Shape, batch: Number) -> LoweredStep:
 
 
 def rank_step(workload: Workload, shape: Transformer, batch: Number) -> TrainingStep:
-    """Training step of one rank, section by section."""
+    """Return the training step of one rank, section by section."""
     step = training_parts(workload, shape, batch)
     return replace(step, sections=[replace(one, ops=[_ring_attention(op, workload) for op in one.ops]) for one in step.sections])
 
 
 def rank_pass(workload: Workload, shape: Transformer, batch: Number, tokens: Number, context: Number | None) -> list[Op]:
-    """Operators of an inference pass on one rank: `tokens` new tokens per sequence, or decoding at a `context`."""
+    """Return the operators of an inference pass on one rank: prefill of `tokens` per sequence, or decode at a `context`."""
     run = eager_pass if engine_record(workload.engine).eager else fused_pass
     cp = workload.parallel.cp
     length, context = (tokens / cp, None) if context is None else (tokens, context / cp)
@@ -44,26 +44,26 @@ def rank_pass(workload: Workload, shape: Transformer, batch: Number, tokens: Num
 
 
 def spread_experts(workload: Workload, shape: Transformer) -> Transformer:
-    """Model with its experts sharded over expert-parallel ranks, as inference engines do: each rank computes the routed tokens
-    of its own experts. Training shards experts over tensor ranks as well, which `tensor_share` does.
+    """Return the model with its experts sharded over expert-parallel ranks as inference engines do: each rank computes the tokens
+    routed to its experts. Training shards experts over tensor-parallel ranks as well, which `tensor_share` does.
     """
     parallel, experts = workload.parallel, shape.experts
     if not experts or parallel.ep == 1 or workload.training:
         return shape
     tensor_ranks, groups = expert_ranks(parallel)
-    whole = experts.ffn * tensor_ranks  # Lowering divides it by the tensor degree again.
+    whole = experts.ffn * tensor_ranks  # Lowering divides this width by the tensor degree again.
     return replace(shape, experts=replace(experts, ffn=whole, ranks=parallel.ep, token_groups=groups))
 
 
 def _without_experts(workload: Workload) -> Workload:
-    """Workload without its expert-parallel degree, which `spread_experts` has applied already."""
+    """Return the workload without its expert-parallel degree, which `spread_experts` has already applied."""
     if workload.training or workload.parallel.ep == 1:
         return workload
     return replace(workload, parallel=replace(workload.parallel, ep=1))
 
 
 def _ring_attention(op: Op, workload: Workload) -> Op:
-    """Attention of one context-parallel rank: its part of the queries attends to all keys, which arrive in a ring."""
+    """Return the attention of one context-parallel rank: its part of the queries attends to all keys, which arrive in a ring."""
     cp = workload.parallel.cp
     if cp == 1 or op.kind not in ("attention", "attention_backward"):
         return op
@@ -72,7 +72,7 @@ def _ring_attention(op: Op, workload: Workload) -> Op:
 
 
 def pipeline_schedule(workload: Workload, batch: Number) -> tuple[Number, Number]:
-    """Sequences per micro-batch of a pipeline stage, and wall time of the pipeline over the work of one stage.
+    """Return the sequences per micro-batch of a pipeline stage, and the ratio of the pipeline's wall time to one stage's work.
 
     Training runs one-forward-one-backward (arXiv 2104.04473), interleaved in `chunks`; inference splits the batch into as many
     micro-batches as there are stages, if it can.

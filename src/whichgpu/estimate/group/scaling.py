@@ -1,4 +1,4 @@
-"""Scaling of a workload over 1, 2, 4, … GPUs, and the last doubling that pays."""
+"""Scaling of a workload on 1, 2, 4, … GPUs, and the last doubling that is worthwhile."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from whichgpu.estimate.group.step import Devices, evaluate_group
 from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.workload import Parallel, Workload
 
-MIN_DOUBLING_SPEEDUP = 1.4  # below which a doubling of GPUs does not pay (assumed)
-NODE_GPUS, MAX_GPUS = 8, 64  # GPUs of a node unless stated, and of the largest group evaluated
+MIN_DOUBLING_SPEEDUP = 1.4  # smallest speedup for which doubling the GPUs is worthwhile (assumed)
+NODE_GPUS, MAX_GPUS = 8, 64  # GPUs per node unless stated, and GPUs of the largest group evaluated
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +35,14 @@ class Scaling:
 
     @property
     def message(self) -> Message:
-        """Sentence on how far it scales."""
+        """Return a sentence on how far the workload scales."""
         at = next((point for point in self.points if point.gpus == self.stops), self.points[-1])
         id = "group.scales" if self.stops is None else "group.stops"
         return msg(id, gpus=at.gpus, speed=f"{at.speed:.3g}", axis=msg(f"axis.{self.axis}"))
 
 
 def scaling_of(workload: Workload, shape: Shape, devices: Devices) -> Scaling | None:
-    """Scaling along the layout's main axis; None if it only adds replicas that do not communicate."""
+    """Return the scaling along the layout's main axis; None if more GPUs only add replicas that do not communicate."""
     parallel = workload.parallel
     axis = "tp" if parallel.tp > 1 or (not workload.training and parallel.dp == 1) else "dp"
     if axis == "dp" and not workload.training:
@@ -62,7 +62,7 @@ def scaling_of(workload: Workload, shape: Shape, devices: Devices) -> Scaling | 
 
 
 def _stop(points: Sequence[ScalingPoint]) -> int | None:
-    """Last size before a doubling that does not pay."""
+    """Return the number of GPUs before the first doubling that is not worthwhile; None if all are."""
     for before, after in pairwise(points):
         doublings = (after.gpus / before.gpus) / 2
         if after.speed / before.speed < MIN_DOUBLING_SPEEDUP * doublings:
@@ -71,7 +71,7 @@ def _stop(points: Sequence[ScalingPoint]) -> int | None:
 
 
 def _sizes(workload: Workload, shape: Shape, axis: str) -> Iterator[tuple[int, Workload]]:
-    """Yield the same work for one replica on more GPUs, or the same batch per GPU for more replicas."""
+    """Yield numbers of GPUs with workloads: the same work for one replica, or the same batch per GPU for more replicas."""
     parallel = workload.parallel
     node_gpus = max(NODE_GPUS, workload.gpus // workload.nodes)
     share = max(1, (workload.batch or 1) // parallel.dp)

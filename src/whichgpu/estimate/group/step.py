@@ -82,12 +82,12 @@ class Devices:
         calibration: Calibration | None = None,
         groups: GroupCalibration | None = None,
     ) -> Devices:
-        """Devices with the bundled calibrations unless others are given."""
+        """Return devices with the bundled calibrations unless others are given."""
         return Devices(gpus, fabrics, calibration or load_calibration(), groups or load_group_calibration())
 
 
 def evaluate_group(workload: Workload, shape: Shape, devices: Devices, batches: Array | None = None) -> GroupGrid:
-    """Time of a workload with its defaults filled in, in its layout, on groups of each GPU; at each of `batches` of a replica."""
+    """Return the time of a workload (defaults filled in) in its layout on groups of each GPU, per replica batch in `batches`."""
     batch: Number = float(workload.local_batch) if batches is None else batches
     if workload.generating and shape.is_generative and isinstance(shape, Transformer):
         return _generation_grid(workload, shape, devices, batch)
@@ -96,7 +96,7 @@ def evaluate_group(workload: Workload, shape: Shape, devices: Devices, batches: 
 
 
 def step_pass(workload: Workload, shape: Shape, devices: Devices, batch: Number) -> RankPass:
-    """Pass of a training step, a forward pass, a batch's prefill, or one decode step."""
+    """Return the pass that a workload's step consists of: a training step, forward pass, prefill of a batch, or decode step."""
     kind = workload.traits.step
     micro_batch, pipeline = pipeline_schedule(workload, batch)
     lowered = rank_ops(workload, shape, micro_batch)
@@ -108,7 +108,7 @@ def step_pass(workload: Workload, shape: Shape, devices: Devices, batch: Number)
 def inference_pass(
     workload: Workload, shape: Transformer, devices: Devices, batch: Number, tokens: Number, context: Number | None
 ) -> RankPass:
-    """Prefill of `batch` sequences of `tokens` new tokens each, or a decode step at a `context`, as a part of generation."""
+    """Return the prefill of `batch` sequences of `tokens` new tokens each, or a decode step at a `context`, during generation."""
     task = replace(workload, task="prefill" if context is None else "decode")
     micro_batch, pipeline = pipeline_schedule(task, batch)
     lowered = LoweredStep(tuple(rank_pass(task, shape, micro_batch, tokens, context)))
@@ -118,12 +118,12 @@ def inference_pass(
 
 
 def pass_breakdown(workload: Workload, one: RankPass, devices: Devices) -> StepBreakdown:
-    """Breakdown of a pass with the group's corrections applied."""
+    """Return the seconds of a pass by what they are spent on, with the group's corrections applied."""
     return combine_parts(one.parts, link_corrections(workload, one.kind, devices))
 
 
 def _generation_grid(workload: Workload, shape: Transformer, devices: Devices, batch: Number) -> GroupGrid:
-    """Seconds between one sequence's tokens: a decode step and its share of the prefills that come in meanwhile."""
+    """Return the seconds between one sequence's tokens: a decode step plus its share of other requests' prefills."""
     length = float(max(1, workload.seq_out or 1))
     prompt = float(workload.seq_in or 1)
     token = inference_pass(workload, shape, devices, batch, 1.0, prompt + length / 2)
@@ -146,7 +146,7 @@ def lowered_pass(
     running: Number,
     pipeline: Number,
 ) -> RankPass:
-    """Pass of these operators and collectives, its work corrected; `running` are the sequences of a serving engine's batch."""
+    """Return the corrected pass of these operators and collectives; `running` counts sequences in a serving engine's batch."""
     columns, parallel = cached_gpu_columns(devices.gpus), workload.parallel
     phases = _phases(lowered, columns) if workload.training else {}
     timed = reduce(add, (one for _, one in phases.values())) if phases else operator_totals(lowered.ops, columns)
@@ -163,7 +163,7 @@ def lowered_pass(
         return device_host_and_fixed_seconds(terms_from_totals(one, ops), factors)[0] / _overlapped_rounds(workload, name)
 
     communication = collective_seconds(workload, collectives, devices)
-    if parallel.threads:  # Its broadcasts are few and large: their start-up is part of its step.
+    if parallel.threads:  # `DataParallel` broadcasts are few and large, so their start-up latency is part of the calibrated step.
         communication["exposed_latency"] = 0.0 * communication["exposed_latency"]
     if engine_record(workload.engine).captures_graphs:
         calls = zeros
@@ -192,7 +192,7 @@ def lowered_pass(
 
 
 def _phases(lowered: LoweredStep, gpus: GpuColumns) -> dict[str, tuple[LoweredStep, OperatorTotals]]:
-    """Operators of each phase that occurs, timed."""
+    """Return the operators of each phase that occurs and their times."""
     phases: dict[str, list[Op]] = {}
     for op in lowered.ops:
         phases.setdefault(op.phase, []).append(op)
@@ -200,18 +200,18 @@ def _phases(lowered: LoweredStep, gpus: GpuColumns) -> dict[str, tuple[LoweredSt
 
 
 def _overlapped_rounds(workload: Workload, phase: str) -> float:
-    """Accumulation rounds over which a phase's seconds divide: without ZeRO 2 or 3 only the last backward pass overlaps."""
+    """Return by how many rounds a phase's seconds are divided: without ZeRO 2 or 3 only the last backward pass overlaps."""
     return 1.0 if workload.parallel.zero >= 2 or phase == "forward" else float(workload.accumulation)
 
 
 def _ranks_wait(workload: Workload) -> bool:
-    """Whether ranks wait for one another at every step: serving replicas do not, and threads wait for their process."""
+    """Whether ranks wait for one another at every step; replicas in serving do not, and threads wait for their process."""
     parallel = workload.parallel
     return (workload.training and not parallel.threads) or parallel.tp * parallel.cp > 1
 
 
 def collective_seconds(workload: Workload, collectives: Sequence[Collective], devices: Devices) -> dict[str, Array]:
-    """Seconds of all collectives as fields of `StepParts`, by the work that may hide them."""
+    """Return the seconds of all collectives as fields of `StepParts`, grouped by the work that may overlap them."""
     sums: dict[str, Array] = {
         f"{overlap}_{name}": np.zeros((len(devices.gpus), 1))
         for overlap in ("exposed", "backward", "forward", "attention")
@@ -232,7 +232,7 @@ def collective_seconds(workload: Workload, collectives: Sequence[Collective], de
 
 
 def link_corrections(workload: Workload, kind: str, devices: Devices) -> dict[str, Array]:
-    """Correction factors of each term of a group's step, [gpus, 1]."""
+    """Return the fitted correction factor of each term of a multi-GPU step, [gpus, 1]."""
     engine, year = workload.engine or default_engine(), workload.year or NEWEST_SOFTWARE_YEAR
     return devices.groups.factors(
         [group_setting(fabric, engine, year, kind, workload.parallel.threads) for fabric in devices.fabrics]

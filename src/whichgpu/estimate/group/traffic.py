@@ -1,4 +1,4 @@
-"""Collectives of one step of a layout: bytes, number of calls, and the work that may hide them.
+"""Collectives of one step in a layout: bytes, number of calls, and the work that may overlap them.
 
 Tensor parallelism all-reduces activations twice per layer each way (arXiv 1909.08053), or all-gathers and reduce-scatters them
 under sequence parallelism (arXiv 2205.05198). Data parallelism all-reduces gradients during the backward pass (arXiv 2006.15704);
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 Axis = Literal["tp", "dp", "cp", "ep", "pp"]
 Overlap = Literal["", "backward", "forward", "attention"]
-BUCKET_BYTES = 25e6  # gradients per all-reduce of DistributedDataParallel (PyTorch's default)
+BUCKET_BYTES = 25e6  # bytes of gradients per all-reduce in DistributedDataParallel (PyTorch's default)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Collective:
 
 
 def communicator_of(parallel: Parallel, axis: Axis, gpus: int, nodes: int, domain_gpus: int = 16, ranks: int = 0) -> Communicator:
-    """Ranks of an axis and how many of them share a node: tensor ranks are neighbours, then context, data, stages.
+    """Return the ranks of an axis and how many of them share a node: tensor ranks are neighbours, then context, data, stages.
 
     >>> communicator_of(Parallel(dp=4, tp=4), "dp", 16, 2)
     Communicator(size=4, per_node=2)
@@ -52,13 +52,13 @@ def communicator_of(parallel: Parallel, axis: Axis, gpus: int, nodes: int, domai
     per_node = max(1, min(gpus // nodes, domain_gpus))
     strides = {"tp": 1, "cp": parallel.tp, "ep": parallel.tp * parallel.cp, "dp": parallel.tp * parallel.cp}
     size: int = ranks or getattr(parallel, axis)
-    if axis == "pp":  # A stage communicates with the next one only.
+    if axis == "pp":  # A pipeline stage communicates only with the next one.
         return Communicator(2 if size > 1 else 1, 2 if strides["dp"] * parallel.dp < per_node else 1)
     return Communicator(size, max(1, min(size, per_node // strides[axis])))
 
 
 def step_collectives(workload: Workload, shape: Shape, batch: Number) -> list[Collective]:
-    """Collectives of one step of a rank with `batch` sequences or samples at a time; in generation, of one token each."""
+    """Return the collectives of a step on a rank with `batch` sequences or samples at a time; in generation, of a decode step."""
     if workload.parallel.threads:
         return list(_thread_copies(workload, shape))
     gradients = list(_gradients(workload, shape)) if workload.training else []
@@ -66,7 +66,7 @@ def step_collectives(workload: Workload, shape: Shape, batch: Number) -> list[Co
 
 
 def inference_collectives(workload: Workload, shape: Transformer, batch: Number, tokens: Number) -> list[Collective]:
-    """Collectives of one inference pass over `batch` sequences of `tokens` new tokens each."""
+    """Return the collectives of one inference pass with `tokens` new tokens for each of `batch` sequences."""
     return list(_pass(workload, shape, batch, batch * tokens, 1.0, 0.0))
 
 
@@ -82,9 +82,9 @@ def _layers(workload: Workload, shape: Transformer, batch: Number) -> Iterator[C
 def _pass(
     workload: Workload, shape: Transformer, batch: Number, tokens: Number, rounds: float, backward: float
 ) -> Iterator[Collective]:
-    """Collectives of `rounds` passes over so many tokens; `backward` counts further passes over the layers per round."""
+    """Yield the collectives of `rounds` passes over `tokens` tokens; `backward` is the number of extra layer passes per round."""
     parallel = workload.parallel
-    width = 4.0 if workload.precision in ("fp32", "fp32-default", "tf32") else 2.0  # bytes of an activation on the wire
+    width = 4.0 if workload.precision in ("fp32", "fp32-default", "tf32") else 2.0  # bytes of an activation element sent
     layers = stage_layers(shape.layers, parallel.pp, 0)
     passes = rounds * (1.0 + backward)
     activations = tokens * shape.hidden * width
@@ -97,12 +97,12 @@ def _pass(
             yield Collective("reduce_scatter", "tp", activations, sums)
         else:
             yield Collective("all_reduce", "tp", activations, sums)
-        yield Collective("all_reduce", "tp", activations, passes)  # the embedding's rows, each on one rank
+        yield Collective("all_reduce", "tp", activations, passes)  # Each embedding row is on one rank only.
         if shape.head and not workload.training:
             yield Collective("all_gather", "tp", batch * shape.vocab * width, rounds)
     tensor_ranks, groups = (1, parallel.ep) if workload.training else expert_ranks(parallel)
-    if groups > 1 and moe_layers and shape.experts:  # dispatch and combine
-        sent = tokens * shape.experts.active * shape.hidden * width / tensor_ranks  # tensor ranks share the sending of a token
+    if groups > 1 and moe_layers and shape.experts:  # Tokens are dispatched to their experts and combined again.
+        sent = tokens * shape.experts.active * shape.hidden * width / tensor_ranks  # Tensor ranks share a token's sending.
         yield Collective("all_to_all", "ep", sent, 2.0 * moe_layers * passes, ranks=groups)
     if parallel.cp > 1:
         keys = 2.0 * tokens * max(1, shape.kv_heads // parallel.tp) * shape.head_dim * width
@@ -112,13 +112,13 @@ def _pass(
 
 
 def _gradients(workload: Workload, shape: Shape) -> Iterator[Collective]:
-    """Gradients of data-parallel ranks in buckets, and weights as ZeRO gathers them."""
+    """Yield the all-reduces of gradients in buckets, or ZeRO's reduce-scatters and weight all-gathers."""
     parallel = workload.parallel
     if parallel.dp < 2:
         return
     size, experts = gradient_bytes(workload, shape)
     rounds = float(workload.accumulation)
-    shared = experts if parallel.dp > parallel.ep else 0.0  # An expert on one rank of each group has no replica to reduce with.
+    shared = experts if parallel.dp > parallel.ep else 0.0  # An expert held by a single rank has no replica to reduce with.
     for gradient in filter(None, (size - experts, shared)):
         buckets = max(1.0, gradient / BUCKET_BYTES)
         if parallel.zero == 0:
@@ -137,14 +137,14 @@ def _gradients(workload: Workload, shape: Shape) -> Iterator[Collective]:
 
 
 def _thread_copies(workload: Workload, shape: Shape) -> Iterator[Collective]:
-    """Broadcast of weights to every replica before each pass of `DataParallel` threads, and of gradients back after it."""
+    """Yield the copies of `DataParallel` threads: weights to every replica before each pass, gradients back after it."""
     if workload.parallel.dp > 1:
         one = Collective("broadcast", "dp", weight_bytes(workload, shape), float(workload.accumulation))
         yield from (one, one) if workload.training else (one,)
 
 
 def gradient_bytes(workload: Workload, shape: Shape) -> tuple[float, float]:
-    """Bytes of one rank's gradients before any ZeRO, and how many of them are experts'."""
+    """Return the bytes of one rank's gradients before ZeRO shards them, and how many of these belong to experts."""
     if not isinstance(shape, Transformer):
         return _parameters(workload, shape) * gradient_width(workload), 0.0
     own = tensor_share(shape, workload.parallel)
@@ -156,7 +156,7 @@ def gradient_bytes(workload: Workload, shape: Shape) -> tuple[float, float]:
 
 
 def weight_bytes(workload: Workload, shape: Shape) -> float:
-    """Bytes of one rank's weights as ZeRO 3 gathers them: autocast gathers its fp32 weights."""
+    """Return the bytes of one rank's weights as ZeRO 3 gathers them; under autocast these are fp32."""
     width = numerics(workload.precision or "bf16", workload.year).widths.parameter
     if isinstance(shape, Transformer):
         return count_parameters(tensor_share(shape, workload.parallel)).total / workload.parallel.pp * width
@@ -164,7 +164,7 @@ def weight_bytes(workload: Workload, shape: Shape) -> float:
 
 
 def gradient_width(workload: Workload) -> float:
-    """Bytes of a gradient element on the wire."""
+    """Return the bytes of one gradient element as sent."""
     if (workload.precision or "").startswith("amp") and engine_record(workload.engine).half_gradients:
         return 2.0
     return float(numerics(workload.precision or "bf16", workload.year).widths.parameter)
@@ -177,7 +177,7 @@ def _parameters(workload: Workload, shape: Shape) -> float:
 
 
 def parameter_tensors(workload: Workload, shape: Shape) -> float:
-    """Parameter tensors of one replica, which `DataParallel` threads copy one by one."""
+    """Return the number of parameter tensors of one replica, which `DataParallel` threads copy one by one."""
     if isinstance(shape, TracedShape):
         return _training_model(workload, shape).tensors
     if isinstance(shape, Transformer):
@@ -186,7 +186,7 @@ def parameter_tensors(workload: Workload, shape: Shape) -> float:
 
 
 def _training_model(workload: Workload, shape: TracedShape) -> TracedModel:
-    """Traced model of the training step, which knows its parameters."""
-    from whichgpu.estimate.time.lower.traced_model import traced_model  # Deferred: it reads the operator tables.
+    """Return the traced model of the training step, which lists its parameters."""
+    from whichgpu.estimate.time.lower.traced_model import traced_model  # Deferred because it reads the operator tables.
 
     return traced_model(replace(workload, task="train"), shape)

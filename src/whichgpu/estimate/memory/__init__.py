@@ -1,1 +1,1 @@
-"""Memory of a workload: what the framework allocates at its peak, what the device shows, and what takes the space."""
+"""Memory of a workload: bytes the framework allocates at its peak, bytes the device shows as used, and a breakdown by part."""

@@ -1,4 +1,4 @@
-"""Peak of activations in a forward pass without gradients.
+"""Peak memory of activations in a forward pass without gradients.
 
 Layers free what they allocate, so the peak is that of one layer or of the head. Elements per token, with h = hidden, f = MLP
 width, q = heads x head size, k = KV heads x head size:
@@ -8,7 +8,7 @@ width, q = heads x head size, k = KV heads x head size:
     head        h + the vocabulary, for the positions whose logits are computed
 
 2h is the residual stream and its normalised copy; post-norm layers (BERT) have a third. Measured on one H200 with
-PyTorch 2.11: prefill of Llama-3.1-8B takes 102,657 bytes a token beside the cache (3f + 2h in bf16: 102,400), Qwen2.5-32B
+PyTorch 2.11: prefill of Llama-3.1-8B takes 102,657 bytes a token without the KV cache (3f + 2h in bf16: 102,400), Qwen2.5-32B
 186,458 (186,368), a forward of BERT-large 22,536 (2f + 3h: 22,528).
 """
 
@@ -35,7 +35,7 @@ class ForwardPass:
 
 
 def activation_peak_bytes(shape: Transformer, step: ForwardPass) -> int:
-    """Bytes of activations at the peak of a forward pass."""
+    """Return the bytes of activations at the peak of a forward pass."""
     pre_norm = shape.causal or shape.encoder_layers > 0 or shape.patches is not None
     residual = shape.hidden * (2 if pre_norm else 3)
     mlp = residual + _mlp(shape, step.tp)
@@ -48,7 +48,7 @@ def activation_peak_bytes(shape: Transformer, step: ForwardPass) -> int:
 
 
 def mlp_peak_bytes(shape: Mlp, samples: int, width: int) -> int:
-    """Bytes of activations of a perceptron: the input, and the widest layer's output before and after its activation.
+    """Return the activation bytes of a perceptron: its input, and the widest layer's output before and after the activation.
 
     >>> mlp_peak_bytes(Mlp("", (9000, 4000, 4000, 32)), 128, 4)
     8704000
@@ -58,13 +58,13 @@ def mlp_peak_bytes(shape: Mlp, samples: int, width: int) -> int:
 
 
 def dlrm_peak_bytes(shape: Dlrm, samples: int, width: int) -> int:
-    """Bytes of activations of a DLRM: the embedding vectors, their interaction and the widest pair of layers."""
+    """Return the activation bytes of a DLRM: the embedding vectors, their interaction and the widest pair of adjacent layers."""
     vectors = shape.embedding_dim * (len(shape.tables) + 1)
     return samples * width * (vectors + shape.interaction + 2 * max((*shape.bottom, *shape.top), default=0))
 
 
 def _mlp(shape: Transformer, tp: int) -> int:
-    """Elements per token of the widest MLP. MoE copies a token for each active expert; fused kernels reuse the input buffer."""
+    """Return elements per token in the widest MLP. MoE copies tokens per active expert; fused kernels reuse the input buffer."""
     copies = 3 if shape.gated else 2
     dense = -(-copies * shape.ffn // tp)
     if shape.experts is None:
@@ -76,7 +76,7 @@ def _mlp(shape: Transformer, tp: int) -> int:
 
 
 def _attention(shape: Transformer, step: ForwardPass) -> int:
-    """Elements per token of queries, keys, values and output."""
+    """Return the elements per token of queries, keys, values and attention output together."""
     if mla := shape.mla:
         query = mla.nope_dim + mla.rope_dim
         wide = shape.heads * (2 * query + 2 * mla.value_dim)

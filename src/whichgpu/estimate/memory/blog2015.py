@@ -18,7 +18,7 @@ SOURCE = "dettmers-2014-which-gpu"
 
 
 def formula_bytes(weights: int, batch: int, units: int) -> int:
-    """Bytes for a number of weights, a batch and the units of all layers, including the input.
+    """Return the formula's bytes for a number of weights, a batch size and the units of all layers, including the input.
 
     >>> formula_bytes(9000 * 4000 + 4000 * 4000 + 4000 * 32, 128, 9000 + 4000 + 4000 + 32) / 2**30  # GiB; printed there as 0.62
     0.6069...
@@ -27,7 +27,7 @@ def formula_bytes(weights: int, batch: int, units: int) -> int:
 
 
 def blog_2015(workload: Workload, shape: Shape, ours: MemoryEstimate) -> MemoryEstimate:
-    """Return the formula's estimate, with warnings that compare it with ours and say why they differ."""
+    """Return the formula's estimate, with warnings that compare it with our estimate and explain the difference."""
     weights, units = count_weights_and_units(workload, shape, ours)
     batch = workload.local_batch
     parts = {
@@ -42,7 +42,7 @@ def blog_2015(workload: Workload, shape: Shape, ours: MemoryEstimate) -> MemoryE
 
 
 def count_weights_and_units(workload: Workload, shape: Shape, ours: MemoryEstimate) -> tuple[int, int]:
-    """Number of weights, and of units of one sample (all tokens of a sequence), including the input."""
+    """Return the number of weights, and the number of units per sample (all tokens of a sequence), including the input."""
     if isinstance(shape, Mlp):
         return sum(a * b for a, b in zip(shape.units, shape.units[1:], strict=False)), sum(shape.units)
     from whichgpu.workload.parameters import count_parameters
@@ -55,7 +55,7 @@ def count_weights_and_units(workload: Workload, shape: Shape, ours: MemoryEstima
         return weights, token * (workload.seq_in or 1)
     if isinstance(shape, Dlrm):
         return weights, sum(shape.bottom) + len(shape.tables) * shape.embedding_dim + sum(shape.top)
-    # The layers of other models are not known one by one: our own estimate of activations is converted to units.
+    # The layers of other models are not known individually, so our own estimate of activations is converted to units.
     width = 4 if (workload.precision or "fp32") in FP32_PRECISIONS else 2
     activations = ours.parts["activations"].value if "activations" in ours.parts else 0.0
     return weights, int(activations / width / workload.local_batch)
@@ -73,7 +73,7 @@ def _comparison(total: int, ours: MemoryEstimate) -> Message:
 
 
 def _reasons(workload: Workload, shape: Shape) -> tuple[Message, ...]:
-    """Messages on each aspect of the request that the formula ignores."""
+    """Return a message for each aspect of the request that the formula ignores."""
     reasons: list[Message] = []
     if not workload.training:
         reasons.append(msg("warning.blog-2015-training"))

@@ -1,4 +1,4 @@
-"""Peak memory of a request by the method for its model: formulas, operator tables, a trace, or the formula of 2015."""
+"""Peak memory of a request by the method that suits its model: formulas, operator tables, a trace, or the formula of 2015."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from whichgpu.workload.precisions import TRAINED_PRECISIONS
 from whichgpu.workload.shapes import Dlrm, Shape, TracedShape, WeightsOnly
 from whichgpu.workload.workload import Workload
 
-# Load, run length and links need no memory: requests that differ only in these fields share a cached estimate.
+# Load, run length and links do not affect memory, so requests that differ only in these fields share a cached estimate.
 IGNORED_FIELDS: dict[str, Any] = {
     "gpu": None, "rate": None, "epochs": None, "steps": None, "tokens": None, "samples": None, "ttft_max": None, "tpot_max": None,
     "percentile": 95, "host_speed": 1.0, "interconnect": None, "network": None, "network_gbps": None, "model": "",
@@ -23,7 +23,7 @@ _CACHE = LruCache[tuple[MemoryEstimate, Gpu | None]](4096)  # The GPU is stored 
 
 
 def estimate_memory(workload: Workload, shape: Shape, gpu: Gpu | None = None) -> MemoryEstimate:
-    """Peak memory on the fullest GPU; `workload` has its defaults filled in."""
+    """Return the peak memory on the fullest GPU; `workload` has its defaults filled in."""
     if isinstance(shape, TracedShape) and ":" in shape.table:  # The module's code may change between calls.
         return _estimate(workload, shape, gpu)
     reduced = replace(workload, **IGNORED_FIELDS)

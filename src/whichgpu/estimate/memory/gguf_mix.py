@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from whichgpu.workload.precisions import PRECISION_BY_NAME, WeightBlock, tensor_types
 
 TYPES: Mapping[str, WeightBlock] = {name: one.block for name, one in tensor_types().items()}
-# Type of most matrices by mix, and long names by llama-quantize's short ones.
+# The type of most matrices in each mix, and the long names of llama-quantize's short mix names.
 MIXES: Mapping[str, str] = {name: one.tensor_type for name, one in PRECISION_BY_NAME.items() if one.tensor_type}
 ALIASES: Mapping[str, str] = {name: one.alias_of for name, one in PRECISION_BY_NAME.items() if one.alias_of}
 
 TINY_MIXES = frozenset(("iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq2_m"))
 LARGE_IQ2_MIXES = frozenset(("iq2_s", "iq2_m"))
-# With eight experts, small attention matrices cost little beside them.
+# Next to eight experts attention matrices are small, so more bits for them cost little.
 OUTPUT_MIXES_EIGHT_EXPERTS = frozenset(
     ("q2_k", "iq3_xs", "iq3_xxs", "q3_k_s", "q3_k_m", "iq4_nl", "q4_k_s", "q4_k_m", "iq3_s", "iq3_m", "iq4_xs")
 )
@@ -55,7 +55,7 @@ def has_more_bits(layer: int, layers: int) -> bool:
 
 
 def tensor_type(mix: str, role: str, layer: int, traits: GgufModelTraits, row: int) -> str:
-    """GGUF type of a matrix by its role and layer, with `row` weights per row.
+    """Return the GGUF type of a matrix from its role and layer; it has `row` weights per row.
 
     >>> llama = GgufModelTraits(layers=32, groups=4, experts=1)
     >>> [tensor_type("q4_k_m", "ffn_down", layer, llama, 14336) for layer in (0, 4, 6)]
@@ -69,7 +69,7 @@ def tensor_type(mix: str, role: str, layer: int, traits: GgufModelTraits, row: i
 
 
 def _preferred_type(mix: str, role: str, layer: int, traits: GgufModelTraits, row: int) -> str:
-    """GGUF type of a matrix whose rows divide into blocks."""
+    """Return the GGUF type of a matrix before any fallback for rows that do not divide into blocks."""
     base = MIXES[mix]
     if base in ("f32", "f16"):
         return base

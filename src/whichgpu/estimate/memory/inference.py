@@ -1,7 +1,7 @@
 """Memory of inference: serve, batch, prefill, decode and forward, by engine.
 
-Weights and KV cache are exact; activations follow the operators; what engines and drivers add are constants of the engine's
-record with a wide range. The ranges of the totals come from those of the parts.
+Weights and KV cache are exact; activations follow the operators; the overheads of engines and drivers are constants of the
+engine's record with a wide range. The ranges of the totals are combined from those of the parts.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from whichgpu.workload.precisions import PRECISION_BY_NAME
 from whichgpu.workload.shapes import Dlrm, Mlp, Shape, TracedShape, Transformer
 from whichgpu.workload.workload import Workload
 
-SEQ_IN, SEQ_OUT = 2048, 256  # default input and output tokens
+SEQ_IN, SEQ_OUT = 2048, 256  # default tokens of input and output
 
-# 90% ranges of parts as factors (assumed). Weights have their own (`weight_range`).
+# 90% ranges of the parts as factors (assumed); weights have their own range (`weight_range`).
 PART_RANGES: Mapping[str, tuple[float, float]] = {
     "kv_cache": (1.0, 1.0),
     "activations": (0.8, 1.3),
@@ -54,8 +54,8 @@ PART_RANGES: Mapping[str, tuple[float, float]] = {
     "context": (0.7, 1.3),
     "slack": (0.0, 2.5),
 }
-SERVING_ACTIVATION_RANGE = (0.6, 1.6)  # Serving engines profile a step of their own.
-CONTEXT_RANGE_MULTI_GPU = (0.7, 2.0)  # The context includes communication buffers.
+SERVING_ACTIVATION_RANGE = (0.6, 1.6)  # The range is wider because serving engines profile a step of their own choice.
+CONTEXT_RANGE_MULTI_GPU = (0.7, 2.0)  # The context of several GPUs includes communication buffers.
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class InferenceCase:
 
     @property
     def prompt(self) -> int:
-        """Tokens of one prompt, or of one image."""
+        """Tokens of one prompt or of one image."""
         if patches := self.shape.patches:
             image = self.workload.image or patches.image
             return (image // patches.size) ** 2 + patches.extra
@@ -89,23 +89,23 @@ class InferenceCase:
 
     @property
     def context(self) -> int:
-        """Tokens in the KV cache of one finished sequence."""
+        """Tokens in the KV cache of one sequence when it finishes."""
         output = (self.workload.seq_out or SEQ_OUT) if self.workload.generating else 0
         return max(1, output) if self.shape.encoder_layers else self.prompt + output
 
     @property
     def cached(self) -> bool:
-        """Whether there is a KV cache."""
+        """Whether the pass uses a KV cache."""
         return self.workload.traits.caching and self.shape.has_kv_cache
 
     @property
     def width(self) -> int:
-        """Bytes of an activation."""
+        """Bytes of an activation element."""
         return self.memory.activation_bytes or activation_bytes(self.precision)
 
 
 def inference_memory(workload: Workload, shape: Shape, gpu: Gpu | None) -> MemoryEstimate:
-    """Peak memory on the fullest GPU; for engines that preallocate, `device` includes what they reserve."""
+    """Return the peak memory on the fullest GPU; for engines that preallocate, `device` includes what they reserve."""
     if isinstance(shape, TracedShape):
         from whichgpu.estimate.memory.traced import traced_memory
 
@@ -150,7 +150,7 @@ def _transformer_parts(case: InferenceCase) -> dict[str, int]:
 
 
 def _weights(case: InferenceCase, gpus: int) -> int:
-    """Bytes of weights on the fullest GPU, without an untied embedding that the engine keeps on the host."""
+    """Return the bytes of weights on the fullest GPU, without an untied embedding that the engine keeps on the host."""
     size = weight_bytes(case.shape, case.workload.precision, case.workload.parallel if gpus > 1 else None)
     if case.memory.embedding_on_host and not case.shape.tied:
         size -= split_weights(case.shape, case.precision).embedding // gpus
@@ -173,7 +173,7 @@ def _cache(case: InferenceCase) -> int:
 
 
 def _steps(case: InferenceCase) -> list[ForwardPass]:
-    """Forward passes of a request: prefill (or its largest chunk), and decode of one token per sequence."""
+    """Return the forward passes of a request: prefill (or its largest chunk), and decode of one token per sequence."""
     task = case.workload.traits
     steps = []
     if task.step != "decode" or case.memory.managed or not case.cached:
@@ -191,7 +191,7 @@ def _prompt_step(case: InferenceCase) -> ForwardPass:
 
 
 def _logit_rows(case: InferenceCase, tokens: int) -> int:
-    """Number of positions whose logits are computed."""
+    """Return the number of positions whose logits are computed."""
     if not case.shape.head or not case.shape.has_kv_cache:
         return 0  # An encoder's forward pass ends with its last hidden state.
     if case.memory.managed:
@@ -203,7 +203,7 @@ def _step(case: InferenceCase, tokens: int, context: int, logits: int) -> Forwar
     width = case.width
     sampling = case.cached and case.workload.generating
     extra = case.memory.logit_bytes if sampling or case.memory.managed else 0
-    # Eager attention stores scores as computed, in fp32 for the softmax, and cast back, unless the engine has one buffer.
+    # Eager attention stores scores as computed, in fp32 for the softmax, and cast back, unless the engine uses a single buffer.
     scores = case.memory.score_bytes or 2 * width + 4
     return ForwardPass(
         tokens=tokens,
@@ -224,7 +224,7 @@ def _reallocates_cache(case: InferenceCase) -> bool:
 
 
 def _temporary(case: InferenceCase, cache: int) -> int:
-    """Bytes of one layer's keys while its cache is reallocated, and of autocast's 16-bit copies of fp32 weights."""
+    """Return the bytes of a layer's keys while its cache is reallocated, plus autocast's 16-bit copies of fp32 weights."""
     reallocated = cache // (2 * case.shape.layers) if _reallocates_cache(case) else 0
     casts = 0
     if case.precision.startswith("amp-"):
@@ -237,7 +237,7 @@ def _temporary(case: InferenceCase, cache: int) -> int:
 def _overheads(
     memory: EngineMemory, gpu: Gpu | None, parts: Mapping[str, int], gpus: int, growing: bool = False
 ) -> dict[str, int]:
-    """Bytes of workspaces, the CUDA context, and what the allocator reserves beyond what is allocated."""
+    """Return the bytes by part of workspaces, the CUDA context, and memory that the allocator reserves but has not allocated."""
     dynamic = parts.get("activations", 0) + parts.get("temporary", 0)
     slack = memory.slack + memory.slack_of_activations * dynamic
     if growing:
@@ -278,17 +278,17 @@ def _estimate(
 def _figure(
     parts: Mapping[str, int], ranges: Mapping[str, tuple[float, float]], basis: Basis, sources: tuple[str, ...]
 ) -> Figure:
-    """Sum of parts with its range: parts err independently, so their deviations add as squares."""
+    """Return the sum of the parts with its range; the parts' deviations are independent, so they add as squares."""
     total = sum(parts.values())
     below = sqrt(sum((size * (1 - ranges[name][0])) ** 2 for name, size in parts.items()))
     above = sqrt(sum((size * (ranges[name][1] - 1)) ** 2 for name, size in parts.items()))
     exact = not below and not above
-    low, high = min(total, total - below), max(total, total + above)  # Floats may round past a large integer.
+    low, high = min(total, total - below), max(total, total + above)  # Floats may round beyond a large integer.
     return Figure(total, low, high, "byte", "modelled" if exact else basis, () if exact else sources)
 
 
 def _reserved(case: InferenceCase, gpu: Gpu, parts: Mapping[str, int]) -> int:
-    """Bytes that an engine reserves at start; 0 for one that allocates on demand."""
+    """Return the bytes that an engine reserves at start; 0 for an engine that allocates on demand."""
     workload, memory, total = case.workload, case.memory, gpu.memory_bytes
     if not case.cached:
         return 0
@@ -313,7 +313,7 @@ def _warnings(case: InferenceCase) -> tuple[Message, ...]:
 
 
 def _share_warning(case: InferenceCase, gpu: Gpu, required: Figure) -> tuple[Message, ...]:
-    """Warning that a model fits the GPU but not the engine's default share of it."""
+    """Return a warning if a model fits on the GPU but not in the engine's default share of it."""
     budget = budget_bytes(case.workload, gpu)
     if not case.memory.capped or not budget < required.value <= gpu.memory_bytes:
         return ()

@@ -1,4 +1,4 @@
-"""KV cache: bytes per token and per batch, by kind of attention.
+"""KV cache: bytes per token and per batch, by the kind of attention.
 
 A decoder layer stores a key and a value of `kv_heads * head_dim` elements per token (MHA, GQA, MQA). MLA stores one latent and
 one rotary part per token for all heads (DeepSeek-V2, arXiv 2405.04434). Layers with a sliding window store the window only. The
@@ -27,7 +27,7 @@ def kv_type(precision: str) -> WeightBlock:
 
 
 def kv_bytes_per_token(shape: Transformer, precision: str = "bf16") -> int:
-    """Bytes that one more token adds, before any sliding window is full.
+    """Return the bytes that one more token adds to the KV cache, before any sliding window is full.
 
     >>> from whichgpu.workload.shapes import Transformer
     >>> llama = Transformer("", "llama", 4096, 32, 32, 8, 128, 14336, 128256, True, "rms", "silu", False, True, 0, 8192)
@@ -48,9 +48,9 @@ def kv_bytes(
     parallel: Parallel | None = None,
     windowed: bool = True,
 ) -> int:
-    """Bytes of the KV cache of `sequences` sequences of `context` tokens, on the fullest GPU if a layout is given.
+    """Return KV cache bytes of `sequences` sequences of `context` tokens each; with a layout, those on the fullest GPU.
 
-    `source` is the encoder's length (default: the model's fixed one); without `windowed` the engine ignores sliding windows.
+    `source` is the encoder's length in tokens (default: the model's fixed one); without `windowed` sliding windows are ignored.
     """
     if not isinstance(shape, Transformer) or not shape.has_kv_cache:
         return 0
@@ -65,7 +65,7 @@ def kv_bytes(
 
 
 def cached_tokens(context: int, window: int, block: int) -> int:
-    """Tokens a layer allocates, in whole blocks; a sliding window may straddle one more block.
+    """Return the tokens for which a layer allocates cache, in whole blocks; a sliding window may straddle one more block.
 
     >>> cached_tokens(1000, 0, 16), cached_tokens(1000, 4096, 16), cached_tokens(100000, 4096, 16), cached_tokens(100000, 4096, 1)
     (1008, 1008, 4112, 4096)
@@ -76,14 +76,14 @@ def cached_tokens(context: int, window: int, block: int) -> int:
 
 
 def full_layers(shape: Transformer) -> int:
-    """Number of layers with full attention: all without a window, every n-th with one (Gemma-2: 2, Gemma-3: 6, gpt-oss: 2)."""
+    """Return how many layers have full attention: all without a window, else every n-th (Gemma-2: 2, Gemma-3: 6, gpt-oss: 2)."""
     if not shape.window:
         return shape.layers
     return shape.layers // shape.global_every if shape.global_every else 0
 
 
 def _layers(shape: Transformer, pp: int, windowed: bool) -> tuple[int, int]:
-    """Layers with full attention and layers with a window on the fullest pipeline stage."""
+    """Return the number of layers with full attention and with a sliding window on the fullest pipeline stage."""
     stage = -(-shape.layers // pp)
     if not windowed:
         return stage, 0
@@ -92,7 +92,7 @@ def _layers(shape: Transformer, pp: int, windowed: bool) -> tuple[int, int]:
 
 
 def _layer_token_bytes(shape: Transformer, precision: str, tp: int) -> int:
-    """Bytes of one token in one layer. Each tensor-parallel rank has at least one KV head; an MLA latent is on every rank."""
+    """Return one token's bytes in one layer. Each tensor rank has at least one KV head; every rank has the MLA latent."""
     kind = kv_type(precision)
     if shape.mla:
         return kind.size(shape.mla.kv_rank + shape.mla.rope_dim)

@@ -1,4 +1,4 @@
-"""Memory of a module traced for the request, if torch is installed: the user's factory, or a model of torchvision or timm."""
+"""Memory of a module traced during the request, if torch is installed: the user's factory, or a torchvision or timm model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from whichgpu.workload.workload import Workload
 
 LIBRARIES = ("torchvision", "timm")
 DEFAULT_IMAGE = 224  # pixels a side, the usual size of ImageNet models
-# 90% ranges of measured over traced memory, on 48 training steps (H200) and 499 timm models (A100).
+# 90% ranges of the ratio of measured to traced memory, from 48 training steps (H200) and 499 timm models (A100).
 ALLOCATED_RANGE, DEVICE_RANGE = (0.97, 1.05), (0.92, 1.09)
 
 
@@ -35,7 +35,7 @@ def recognise_module(name: str) -> TracedShape | None:
 
 
 def module_memory(workload: Workload, shape: TracedShape, gpu: Gpu | None) -> MemoryEstimate:
-    """Peak memory of a training step or forward pass of the module, traced for this request."""
+    """Return the peak memory of a training step or forward pass of the module, traced for this request."""
     from whichgpu.estimate.trace import images, trace, trace_factory
 
     kind, _, rest = shape.table.partition(":")
@@ -81,5 +81,5 @@ def _torchvision() -> Any:
 
 
 def _timm() -> Any:
-    _torchvision()  # timm imports torchvision, which needs our loader on a CPU-only torch.
+    _torchvision()  # The import order matters: timm imports torchvision, which needs our loader on a CPU-only torch.
     return import_module("timm")

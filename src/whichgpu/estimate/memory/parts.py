@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from whichgpu.base.figure import Basis, Figure
 from whichgpu.base.messages import Message
 
-# Parts in display order. Those before `context` are inside the framework's allocator.
+# Parts in display order. The parts before `context` are allocated by the framework's allocator.
 PARTS = (
     "weights",
     "master_weights",
     "adapters",
     "gradients",
     "optimizer",
-    "cast_weights",  # 16-bit copies that autocast makes of 32-bit weights
+    "cast_weights",  # 16-bit copies that autocast makes of fp32 weights
     "activations",
     "kv_cache",
     "temporary",  # tensors that live only at the peak: logits, recomputed blocks, gradients in flight, gathered shards

@@ -1,4 +1,4 @@
-"""Bytes of weights by precision: what each scheme stores for a matrix, and what stays in 16 bit.
+"""Bytes of weights by precision: how each scheme stores a matrix, and which tensors stay in 16 bit.
 
 | precision | linear layers | embedding and head | norms and biases |
 |---|---|---|---|
@@ -30,7 +30,7 @@ from whichgpu.workload.shapes import Shape, Transformer, WeightsOnly
 from whichgpu.workload.workload import Parallel
 
 DEFAULT_PRECISION = "bf16"
-# Within this relative difference the precision is assumed to be the file's own, and the file's size is used.
+# Within this relative difference the precision is assumed to be that of the model's file, and the file's size is used.
 STORED_TOLERANCE = 0.12
 
 
@@ -45,7 +45,7 @@ class WeightScheme:
     experts_only: bool = False  # in an MoE model all matrices but the experts' take `other` bytes per weight
 
     def size(self, weights: int, row: int, matrices: int) -> int:
-        """Bytes of `weights` weights in so many matrices with `row` weights per row."""
+        """Return the bytes of `weights` weights in `matrices` matrices with `row` weights per row."""
         return self.linear.size(weights) + self.row_bytes * (weights // max(1, row)) + self.matrix_bytes * matrices
 
 
@@ -54,10 +54,10 @@ SCHEMES: Mapping[str, WeightScheme] = {
     for name, one in PRECISION_BY_NAME.items()
     if one.block
 }
-# Weight bytes are exact in 16 and 32 bit; files of one quantised precision differ in group size and in what they skip.
+# Sizes are exact in 16 and 32 bit; files of one quantised precision differ in group size and in the tensors they skip.
 WEIGHT_RANGES = {"exact": (1.0, 1.0), "quantised": (0.98, 1.03)}
 
-# Families whose GGUF has one matrix for query, key and value.
+# Families whose GGUF files store query, key and value as one matrix.
 FUSED_QKV = frozenset(("gpt2", "falcon", "bloom", "mpt", "gpt_neox", "phi", "phi3"))
 
 
@@ -90,7 +90,7 @@ class WeightBytes:
 
 
 def precisions() -> tuple[str, ...]:
-    """Every accepted name of a precision, including GGUF's."""
+    """Return every accepted name of a precision, including GGUF's."""
     return tuple(dict.fromkeys((*PRECISIONS, *MIXES, *ALIASES)))
 
 
@@ -109,18 +109,18 @@ def is_gguf(precision: str) -> bool:
 
 
 def activation_bytes(precision: str) -> int:
-    """Bytes of an activation element for weights of a precision."""
+    """Return the bytes of an activation element that goes with weights of a precision."""
     return PRECISION_BY_NAME[precision].compute_bytes
 
 
 def weight_range(precision: str | None) -> tuple[float, float]:
-    """90% range of the bytes of weights, as factors."""
+    """Return the 90% range of the bytes of weights, as factors."""
     exact = precision is None or precision in TRAINED_PRECISIONS or precision in ("f16", "f32")
     return WEIGHT_RANGES["exact" if exact else "quantised"]
 
 
 def weight_bytes(shape: Shape, precision: str | None = None, parallel: Parallel | None = None) -> int:
-    """Bytes of the weights, on the fullest GPU if a layout is given. Without a precision: as in the file, else bf16."""
+    """Return the bytes of the weights (on the fullest GPU if a layout is given), by default in the file's precision or bf16."""
     name = canonical_precision(precision or DEFAULT_PRECISION)
     total = split_weights(shape, name).total if isinstance(shape, Transformer) else _uniform_bytes(shape, name)
     stored = shape.weight_bytes if isinstance(shape, WeightsOnly) else shape.stored_bytes
@@ -135,7 +135,7 @@ def weight_bytes(shape: Shape, precision: str | None = None, parallel: Parallel 
 
 @lru_cache(maxsize=256)
 def split_weights(shape: Transformer, precision: str) -> WeightBytes:
-    """Bytes of a transformer's weights by how layouts shard them."""
+    """Return the bytes of a transformer's weights, grouped by how layouts shard them."""
     parameters = count_parameters(shape)
     sizes = {"experts": 0, "keys_values": 0, "linear": 0, "replicated": 0}
     counted = 0
@@ -144,7 +144,7 @@ def split_weights(shape: Transformer, precision: str) -> WeightBytes:
             continue  # Routers stay in 16 bit and are counted with the small parameters.
         counted += matrices.weights
         sizes[_shard_group(matrices.role)] += matrix_bytes(matrices, shape, precision)
-    others = max(0, parameters.linear - counted)  # Encoders, projections and matrices without a role.
+    others = max(0, parameters.linear - counted)  # These are encoders, projections and matrices without a role.
     sizes["linear"] += matrix_bytes(MatrixGroup("other", 0, others, shape.hidden), shape, precision) if others else 0
     small = max(0, parameters.total - parameters.embedding - parameters.head - counted - others)
     sizes["replicated"] += small * (TYPES["f32"].bytes if is_gguf(precision) else SCHEMES[precision].other)
@@ -154,7 +154,7 @@ def split_weights(shape: Transformer, precision: str) -> WeightBytes:
 
 
 def layer_matrices(shape: Transformer) -> Iterator[MatrixGroup]:
-    """Matrices of the decoder's layers, or of the encoder's if there is no decoder."""
+    """Yield the matrices of the decoder's layers, or of the encoder's if there is no decoder."""
     for layer in range(shape.layers):
         yield from _attention_matrices(shape, layer)
         yield from _mlp_matrices(shape, layer)
@@ -211,7 +211,7 @@ def _shard_group(role: str) -> str:
 
 
 def matrix_bytes(matrices: MatrixGroup, shape: Transformer, precision: str) -> int:
-    """Bytes of matrices in a precision."""
+    """Return the bytes of a group of matrices in a precision."""
     if is_gguf(precision):
         return TYPES[tensor_type(precision, matrices.role, matrices.layer, _traits(shape), matrices.row)].size(matrices.weights)
     scheme = SCHEMES[precision]
@@ -226,7 +226,7 @@ def _traits(shape: Transformer) -> GgufModelTraits:
 
 
 def table_bytes(shape: Transformer, precision: str, weights: int, tied: bool) -> int:
-    """Bytes of an embedding of so many weights, or with `tied` of an output head."""
+    """Return the bytes of an embedding with this many weights; with `tied`, it is stored in the type of the output head."""
     if not is_gguf(precision):
         return weights * SCHEMES[precision].other
     row = shape.embedding or shape.hidden
@@ -234,15 +234,15 @@ def table_bytes(shape: Transformer, precision: str, weights: int, tied: bool) ->
 
 
 def _uniform_bytes(shape: Shape, precision: str) -> int:
-    """Bytes of weights of unknown roles, all in the precision's main format."""
+    """Return the bytes of a model whose tensors have unknown roles, all in the precision's main format."""
     total = count_parameters(shape).total
     return TYPES[MIXES[precision]].size(total) if is_gguf(precision) else SCHEMES[precision].linear.size(total)
 
 
 def _fullest(weights: WeightBytes, shape: Transformer, parallel: Parallel) -> int:
-    """Bytes on the fullest GPU: TP shards matrices and vocabulary, EP experts, PP layers; DP nothing.
+    """Return the bytes on the fullest GPU: TP shards matrices and vocabulary, EP shards experts, PP layers, DP nothing.
 
-    The first stage has the embedding, the last the head (the embedding again if they are tied).
+    The first pipeline stage has the embedding, the last the output head (a second copy of the embedding if they are tied).
     """
     tp, pp = parallel.tp, parallel.pp
     head_split = min(tp, max(1, shape.kv_heads))

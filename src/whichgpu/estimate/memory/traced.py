@@ -1,4 +1,4 @@
-"""Memory of a model with an operator table: its steps at a batch size, replayed through the caching allocator."""
+"""Memory of a model with an operator table: its steps at a batch size are replayed through the caching allocator."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ CONVOLUTION_WORKSPACE = {"fp32": 3.0, "tf32": 0.65, "fp32-default": 0.65}
 CONTIGUOUS_WORKSPACE = 1.0  # In NCHW, tensor-core kernels transpose all their operands first.
 LOADED_KERNELS = 248 * MIB  # Measured on the same steps: 771 to 789 MiB of context and kernels on 132 SMs.
 
-# 90% ranges as factors: measured over estimated was 0.995 to 1.024 allocated and 0.91 to 1.04 on the device, widened a little for
-# models not among the eighteen.
+# 90% ranges as factors: measured divided by estimated bytes was 0.995 to 1.024 allocated and 0.91 to 1.04 on the device, widened
+# a little for models other than those measured.
 ALLOCATED_RANGE, DEVICE_RANGE = (0.98, 1.03), (0.93, 1.06)
-RESIZED_EXTRA_RANGE = 0.10  # added on both sides if the image size is not the table's (assumed)
-QUANTISED_EXTRA_RANGE = 0.25  # added on both sides if the precision was not traced (assumed)
+RESIZED_EXTRA_RANGE = 0.10  # added to both ends of the range if the image size differs from the table's (assumed)
+QUANTISED_EXTRA_RANGE = 0.25  # added to both ends of the range if the precision was not traced (assumed)
 MAX_CACHED_PEAKS = 4096  # entries of each cache
 
 
@@ -40,18 +40,18 @@ class MemoryPeak:
 
     @property
     def allocated(self) -> float:
-        """Bytes of all parts."""
+        """Bytes of all parts together."""
         return sum(self.parts.values())
 
 
 def traced_memory(workload: Workload, shape: TracedShape, gpu: Gpu | None) -> MemoryEstimate:
-    """Peak memory of a training step or a forward pass in PyTorch eager."""
+    """Return the peak memory of a training step or a forward pass in PyTorch eager."""
     table = load_table(shape.table, workload.image or shape.image or None)
     recipe = _recipe(workload, shape, table)
     peak = _with_gathered_shards(_interpolated_peak(recipe, workload.local_batch), recipe, table)
-    libraries = workspace_bytes(gpu) // (1 if workload.training else 2)  # The forward and the backward thread have one each.
+    libraries = workspace_bytes(gpu) // (1 if workload.training else 2)  # Forward and backward threads have one each.
     parts = {name: int(size) for name, size in peak.parts.items()}
-    parts["temporary"] = parts.get("temporary", 0) + round(peak.allocated) - sum(parts.values())  # Bytes lost to rounding.
+    parts["temporary"] = parts.get("temporary", 0) + round(peak.allocated) - sum(parts.values())  # bytes lost to rounding
     parts["workspace"] = parts.get("workspace", 0) + libraries
     parts["slack"] = round(peak.reserved) - round(peak.allocated)
     parts["context"] = context_bytes(gpu, LOADED_KERNELS)
@@ -84,7 +84,7 @@ def _recipe(workload: Workload, shape: TracedShape, table: OperatorTable) -> Ste
 
 
 def _shards(workload: Workload) -> tuple[tuple[str, int], ...]:
-    """Parts that ZeRO shards over data-parallel ranks (arXiv 1910.02054): states, then gradients, then weights."""
+    """Return the parts ZeRO shards and over how many ranks (arXiv 1910.02054): optimizer states, then gradients, then weights."""
     layout = workload.parallel
     if not workload.training or layout.dp == 1:
         return ()
@@ -112,7 +112,7 @@ def _warnings(workload: Workload, recipe: StepRecipe, table: OperatorTable) -> t
 
 
 def _with_gathered_shards(peak: MemoryPeak, recipe: StepRecipe, table: OperatorTable) -> MemoryPeak:
-    """Add what ZeRO gathers: the largest gradient before it is scattered, and the two largest weights in use."""
+    """Add the bytes ZeRO gathers: the largest gradient before it is scattered, and the two largest weights in use."""
     shards = dict(recipe.shards)
     sizes = sorted(kind.size[0] for kind in table.kinds if kind.label == "weights")
     gathered = sum(sizes[-1:]) * ("gradients" in shards) + sum(sizes[-2:]) * ("weights" in shards)
@@ -123,7 +123,7 @@ def _with_gathered_shards(peak: MemoryPeak, recipe: StepRecipe, table: OperatorT
 
 
 def _interpolated_peak(recipe: StepRecipe, batch: int) -> MemoryPeak:
-    """Peak at a batch, interpolated between the grid batches 1, 2, 3, 4, 6, 8, 12, …, since fragmentation makes it jump."""
+    """Return the peak at a batch, interpolated between grid batches (1, 2, 3, 4, 6, …) because fragmentation makes it jump."""
     low = 1
     while _next_batch(low) <= batch:
         low = _next_batch(low)
@@ -138,14 +138,14 @@ def _interpolated_peak(recipe: StepRecipe, batch: int) -> MemoryPeak:
 
 
 def _next_batch(batch: int) -> int:
-    """Next grid batch; the grid has the powers of two and the points half-way between them."""
+    """Return the next grid batch; the grid has the powers of two and the points half-way between them."""
     if batch < 3:
         return batch + 1
     return batch * 4 // 3 if batch % 3 == 0 else batch * 3 // 2
 
 
 def _previous_batch(batch: int) -> int:
-    """Previous grid batch."""
+    """Return the previous grid batch."""
     if batch < 4:
         return batch - 1
     return batch * 2 // 3 if batch % 3 == 0 else batch * 3 // 4
@@ -153,9 +153,9 @@ def _previous_batch(batch: int) -> int:
 
 @lru_cache(maxsize=MAX_CACHED_PEAKS)
 def _monotonic_peak(recipe: StepRecipe, batch: int) -> MemoryPeak:
-    """Peak at a grid batch, not below that of any smaller one.
+    """Return the peak at a grid batch, at least that of any smaller grid batch.
 
-    If most of it grows with the batch, fragmentation cannot outweigh a grid step and comparing with one smaller batch suffices.
+    If most of the peak grows with the batch, fragmentation cannot outweigh a grid step, so one smaller batch is compared.
     """
     peak = _peak(recipe, batch)
     if batch == 1:
@@ -169,12 +169,12 @@ def _monotonic_peak(recipe: StepRecipe, batch: int) -> MemoryPeak:
 
 @lru_cache(maxsize=MAX_CACHED_PEAKS)
 def _peak(recipe: StepRecipe, batch: int) -> MemoryPeak:
-    """Peak of two steps in the allocator; the second starts with the optimizer states."""
+    """Return the peak of two steps in the allocator; the second step starts with the optimizer states."""
     replay = replay_recipe(recipe, batch)
     parts: dict[str, float] = {}
     for label, size in replay.breakdown.items():
         part = "activations" if label == "input" else label
         parts[part] = parts.get(part, 0) + size
-    # A block whose remainder is too small to split counts whole; the parts share the difference.
+    # The allocator hands out a block whole if its remainder is too small to split; the parts share the difference.
     share = replay.peak_allocated / sum(parts.values())
     return MemoryPeak({name: size * share for name, size in parts.items()}, float(replay.peak_reserved))

@@ -1,4 +1,4 @@
-"""Steps of a traced model: the order of its allocations, built once, and their sizes at a batch."""
+"""Steps of a traced model: the order of its allocations, built once, and the sizes of the allocations at a batch."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class StepRecipe:
 
     @property
     def optimizer_request(self) -> Workload:
-        """A request with the optimizer settings."""
+        """A request that has this recipe's optimizer settings."""
         return Workload(
             "train", self.table, optimizer=self.optimizer, optimizer_fused=self.fused, include_optimizer_step=self.stepped
         )
 
     @property
     def width(self) -> int:
-        """Bytes of a parameter."""
+        """Bytes of a parameter element."""
         return 2 if self.trace == "bf16" else 4
 
 
@@ -107,7 +107,7 @@ class _Writer:
         return len(self.source) - 1
 
     def _write(self, moves: Sequence[int], persistent: Sequence[int], accumulating: bool = False) -> list[int]:
-        """Write moves after the persistent tensors; return new tensors that are not freed. Accumulated gradients are freed."""
+        """Write moves after the persistent tensors and return the new tensors left unfreed; accumulated gradients are freed."""
         tensors, live = list(persistent), set()
         for move in moves:
             if move % 2:
@@ -128,7 +128,7 @@ class _Writer:
         return sorted(live)
 
     def _allocate_states(self, gradients: Sequence[int]) -> None:
-        """Allocate optimizer states in the order of the parameters, which is the reverse of the gradients'."""
+        """Allocate optimizer states in the order of the parameters, which is the reverse of the order of gradients."""
         recipe = self._recipe
         copies = max(1, STATES.get(recipe.optimizer, 1))
         for number in reversed(gradients):
@@ -142,7 +142,7 @@ class _Writer:
         self.moves += [self._allocate_fixed("temporary", size) for size in sizes if size]
 
     def _gradient_bytes(self, number: int) -> int:
-        """Bytes of a gradient, which do not depend on the batch."""
+        """Return the bytes of gradient `number`, which do not depend on the batch."""
         return max(1, self._kinds[self.source[number]].size[0])
 
     def _allocate_fixed(self, label: str, size: int) -> int:
@@ -151,7 +151,7 @@ class _Writer:
 
 
 def _kind_sizes(recipe: StepRecipe, table: OperatorTable, batch: int) -> tuple[list[int], list[int]]:
-    """Bytes of each kind of allocation and of its workspace; those per sample grow with the image's area."""
+    """Return the bytes of each kind of allocation and of its workspace; per-sample allocations grow with the image's area."""
     space, share = recipe.space, recipe.weights
     area = 1 if recipe.image == table.image else (recipe.image / table.image) ** 2
     sizes = [kind.size[0] + kind.size[1] * batch * area for kind in table.kinds]

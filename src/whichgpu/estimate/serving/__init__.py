@@ -1,1 +1,1 @@
-"""Serving under load: `load_screen` gives queueing formulas, `simulator` simulates continuous batching step by step."""
+"""Serving under load: `load_screen` evaluates queueing formulas; `simulator` simulates continuous batching step by step."""

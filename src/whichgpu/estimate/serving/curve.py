@@ -11,14 +11,14 @@ from whichgpu.estimate.serving.server import Server
 from whichgpu.estimate.serving.service_times import max_running
 from whichgpu.estimate.serving.summary import PERCENTILES, Summary, summarise
 
-CURVE_SHARES = (0.1, 0.25, 0.4, 0.55, 0.7, 0.8, 0.9, 0.97, 1.1)  # of the saturating rate
-MIN_REQUESTS, MAX_REQUESTS = 600, 3000  # of a point: enough to fill the batch a few times (assumed)
-FILLS = 3  # times the batch is filled at saturation
-SATURATED_SHARE = 0.98  # of the saturating rate, above which the queue never empties (assumed)
-OBJECTIVE_MARGIN = 0.98  # of an objective, for the sampling error of so many requests (assumed)
-MAX_BACK_STEPS, BACK_STEP = 8, 0.02  # from a rate at which many requests miss the objectives, and the size of a step
-BISECTIONS = 6  # between rates that hold the objectives and rates that do not
-FLOOD_FACTOR = 100.0  # times the saturating rate by formula
+CURVE_SHARES = (0.1, 0.25, 0.4, 0.55, 0.7, 0.8, 0.9, 0.97, 1.1)  # rates simulated, as shares of the saturating rate
+MIN_REQUESTS, MAX_REQUESTS = 600, 3000  # requests simulated per rate: enough to fill the batch a few times (assumed)
+FILLS = 3  # how often the batch is filled when saturation is simulated
+SATURATED_SHARE = 0.98  # share of the saturating rate above which the queue never empties (assumed)
+OBJECTIVE_MARGIN = 0.98  # share of an objective that must hold in simulation, to allow for sampling error (assumed)
+MAX_BACK_STEPS, BACK_STEP = 8, 0.02  # steps down from a rate that misses the objectives, and their size as a share of the rate
+BISECTIONS = 6  # halvings of the interval between a rate that holds the objectives and one that does not
+FLOOD_FACTOR = 100.0  # arrival rate of a flood, as a multiple of the saturating rate by formula
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,35 +55,35 @@ class Objectives:
 
     @property
     def any(self) -> bool:
-        """Whether a limit is set."""
+        """Whether any limit is set."""
         return not (self.ttft_max is None and self.tpot_max is None and self.latency_max is None)
 
     @property
     def percentiles(self) -> tuple[float, ...]:
-        """Percentiles to report: the usual ones and the objectives' own."""
+        """Percentiles to report: the usual ones and that of the objectives."""
         return tuple(sorted({*PERCENTILES, self.percentile})) if self.any else PERCENTILES
 
     @property
     def with_margin(self) -> Objectives:
-        """Objectives with a margin for the sampling error of a few hundred or thousand requests."""
+        """Objectives tightened by a margin for the sampling error of a few hundred or thousand requests."""
         limits = (self.ttft_max, self.tpot_max, self.latency_max)
         ttft, tpot, latency = (None if limit is None else OBJECTIVE_MARGIN * limit for limit in limits)
         return Objectives(ttft, tpot, self.percentile, latency)
 
     def hold(self, summary: Summary) -> bool:
-        """Whether enough requests met them and the queue does not grow."""
+        """Whether enough requests met the objectives and the waiting queue does not grow."""
         return summary.met is not None and summary.met >= self.percentile / 100.0 and not summary.growing
 
 
 def saturation_rate(server: Server, load: Load) -> float:
-    """Requests per second that a flooded server answers: simulated, since KV cache and chunks decide it."""
+    """Return the requests per second that a flooded server answers; simulated, because KV cache and chunks determine it."""
     screen = screen_load(server, load)
     count = max(MIN_REQUESTS, min(4 * MAX_REQUESTS, FILLS * screen.slots * server.batches + MIN_REQUESTS))
-    if load.trace is not None:  # Its beginning need not be like the rest.
+    if load.trace is not None:  # The beginning of a trace need not be like the rest.
         count = max(count, min(4 * MAX_REQUESTS, len(load.trace)))
     flood = load.at(FLOOD_FACTOR * screen.saturation, count).arrivals()
     outcome = server.run(((0.0, prompt, output, hashes) for _, prompt, output, hashes in flood), hash_tokens=load.hash_tokens)
-    # The middle half of the answers counts: before, batches fill up; after, they run dry.
+    # Only the middle half of the answers counts: before it batches fill up, after it they run empty.
     ends: list[float] = sorted(outcome.finished[outcome.answered].tolist())
     low, high = int(0.25 * len(ends)), int(0.75 * len(ends))
     if high - low < 2 or ends[high] <= ends[low]:
@@ -94,7 +94,7 @@ def saturation_rate(server: Server, load: Load) -> float:
 def throughput_curve(
     server: Server, load: Load, goals: Objectives, limit: float | None = None, progress: Callable[[float], None] | None = None
 ) -> ThroughputCurve:
-    """Simulate shares of the saturating rate (`limit`), and find the capacity between them."""
+    """Simulate several shares of the saturating rate (`limit`, requests/s), and find the capacity between them."""
     limit = limit or saturation_rate(server, load)
     points = []
     for index, share in enumerate(CURVE_SHARES):
@@ -105,7 +105,7 @@ def throughput_curve(
 
 
 def rate_point(server: Server, load: Load, rate: float, goals: Objectives, limit: float) -> RatePoint:
-    """Simulate one rate; `limit` is the saturating rate."""
+    """Simulate one rate in requests per second and return its point of the curve; `limit` is the saturating rate."""
     one = _simulate_rate(server, load, rate, goals)
     saturated = one.growing or rate > SATURATED_SHARE * limit
     return RatePoint(rate, one.throughput, one.ttft.at, one.tpot.at, one.latency.at, one.mean_batch, one.met, saturated)
@@ -121,9 +121,9 @@ def _simulate_rate(server: Server, load: Load, rate: float, goals: Objectives, r
 
 
 def _capacity(server: Server, load: Load, goals: Objectives, points: list[RatePoint], limit: float) -> float:
-    """Highest rate at which the objectives hold; 0 if they never do.
+    """Return the highest rate (requests/s) at which the objectives hold; 0 if they never do.
 
-    Few requests may hold the objectives by chance, so many are simulated at the end, with a margin.
+    In a short simulation objectives may hold by chance, so the result is checked with many requests and a margin.
     """
     rate = _bisected_rate(server, load, goals, points, limit)
     for _ in range(MAX_BACK_STEPS):
@@ -134,9 +134,9 @@ def _capacity(server: Server, load: Load, goals: Objectives, points: list[RatePo
 
 
 def _bisected_rate(server: Server, load: Load, goals: Objectives, points: list[RatePoint], limit: float) -> float:
-    """Rate between the last point that holds the objectives and the next, below saturation.
+    """Return a rate (requests/s) between the last point that holds the objectives and the next, below saturation.
 
-    Above saturation a drawn load whose queue has not grown yet only seems to hold them.
+    Above saturation a short simulation may seem to hold the objectives because its queue has not grown yet.
     """
     holding = (one.rate for one in points if one.met is not None and one.met >= goals.percentile / 100 and not one.saturated)
     low = max(holding, default=0.0)

@@ -13,7 +13,7 @@ from whichgpu.estimate.serving.simulator import Arrival
 from whichgpu.workload.traces.reader import Trace
 
 Array = np.ndarray
-MAX_LENGTH = 10_000_000  # tokens at which a heavy tail is cut
+MAX_LENGTH = 10_000_000  # tokens: lengths drawn from a heavy tail are cut here
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Lengths:
 
     @staticmethod
     def histogram(values: tuple[float, ...], weights: tuple[float, ...]) -> Lengths:
-        """Lengths with the weight of each; weights need not add up to one.
+        """Return lengths with these values and weights; the weights need not add up to one.
 
         >>> Lengths.histogram((100, 300), (1, 3)).mean
         250.0
@@ -35,7 +35,7 @@ class Lengths:
         return Lengths(float(np.average(values, weights=weights)), 0.0, values, weights)
 
     def draw(self, random: np.random.Generator, count: int) -> Array:
-        """Draw so many lengths, whole and at least 1."""
+        """Draw `count` lengths in tokens, whole numbers of at least 1."""
         if self.values:
             shares = np.asarray(self.weights, dtype=float)
             return _rounded(random.choice(np.asarray(self.values), count, p=shares / shares.sum()))
@@ -44,7 +44,7 @@ class Lengths:
         return _rounded(np.full(count, self.mean))
 
     def weighted(self, random: np.random.Generator, count: int) -> tuple[Array, Array]:
-        """Lengths and their shares: all values of a histogram, else so many drawn ones of equal share."""
+        """Return lengths and their shares: all values of a histogram, else `count` drawn lengths of equal share."""
         if not self.values:
             lengths = self.draw(random, count if self.spread else 1)
             return lengths, np.full(len(lengths), 1.0 / len(lengths))
@@ -73,12 +73,12 @@ class Load:
     trace: Trace | None = None
 
     def at(self, rate: float, requests: int | None = None) -> Load:
-        """Load at another rate."""
+        """Return the load at another rate in requests per second."""
         return replace(self, rate=rate, requests=requests or self.requests)
 
     @property
     def steady(self) -> bool:
-        """Whether its times are drawn, so that its beginning is a mere warm-up."""
+        """Whether arrival times are drawn at random, so that the beginning is only a warm-up."""
         return self.trace is None or self.trace.rate is None
 
     @property
@@ -100,9 +100,9 @@ class Load:
             yield time, prompt, output, ()
 
     def times(self) -> Array:
-        """Arrival times whose mean rate is exactly the load's; the same seed gives the same pattern at every rate.
+        """Return arrival times in seconds whose mean rate is exactly the load's; a seed gives the same pattern at every rate.
 
-        The mean of a few hundred drawn gaps is off by some 5%, which matters at a high load.
+        Without this scaling the mean of a few hundred drawn gaps would be off by some 5%, which matters at a high load.
         """
         if self.burstiness == 0:
             return np.arange(self.requests) / self.rate
@@ -111,27 +111,27 @@ class Load:
 
 @lru_cache(maxsize=8)
 def _unit_rate_times(seed: int, burstiness: float, requests: int) -> Array:
-    """Times of so many requests at one per second."""
+    """Return arrival times in seconds of `requests` requests at a mean rate of one per second."""
     gaps = np.random.default_rng([seed, 0]).gamma(1.0 / burstiness, size=requests)
     times = np.cumsum(gaps)
     return np.asarray(times * (requests / times[-1]))
 
 
 def _trace_times(trace: Trace, rate: float, count: int) -> Iterator[float]:
-    """Times of a trace, scaled to a rate and repeated."""
+    """Yield the arrival times of a trace in seconds, scaled to a rate and repeated if it is too short."""
     span, scale = trace.span, (trace.rate or rate) / rate
     return islice((scale * (time + round * span) for round in range(1 + count // len(trace)) for time in trace.times), count)
 
 
 def mean_lengths(load: Load) -> tuple[float, float]:
-    """Mean input and output tokens."""
+    """Return the mean input tokens and the mean output tokens of a load."""
     if load.trace is None:
         return load.prompts.mean, load.outputs.mean
     return float(np.mean(load.trace.prompts)), float(np.mean(load.trace.outputs))
 
 
 def longest_request(load: Load) -> int:
-    """Tokens of the longest request; if drawn, a length that hardly any exceeds."""
+    """Return the tokens of the longest request; for drawn lengths, a length that hardly any request exceeds."""
     if load.trace is not None:
         return int(np.max(np.asarray(load.trace.prompts) + np.asarray(load.trace.outputs)))
     lengths = (load.prompts, load.outputs)

@@ -1,4 +1,4 @@
-"""Prefix cache: KV blocks of earlier prompts, for requests that begin alike."""
+"""Prefix cache: KV blocks of earlier prompts, reused by requests that begin with the same tokens."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class PrefixCache:
         self._block_tokens, self._max_blocks = block_tokens, max(1, cache_tokens // block_tokens)
 
     def cached_tokens(self, hashes: Sequence[int], limit: int) -> int:
-        """Tokens at the beginning of a prompt that are cached, at most `limit`: the last token is always computed.
+        """Return the tokens at the start of a prompt that are cached, at most `limit`, since the last token is always computed.
 
         >>> cache = PrefixCache(4096, 512)
         >>> cache.insert([1, 2, 3])

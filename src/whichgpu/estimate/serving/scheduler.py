@@ -1,8 +1,8 @@
-"""Scheduler of one engine with continuous batching, as in vLLM: what it runs next, how long that takes, which requests finish.
+"""Scheduler of one engine with continuous batching, as in vLLM: the next step, its duration, and the requests that finish.
 
-Decode steps in which nothing changes but the context lengths are simulated together, up to the next arrival, finish or shortage
-of KV blocks. A running sequence is known by the step at which it ends; KV blocks are counted by how far each sequence is into
-its last block.
+Decode steps in which only the context lengths change are simulated together, up to the next arrival, finish or shortage of KV
+blocks. For each running sequence the scheduler stores the step at which it ends; it counts KV blocks by how full each
+sequence's last block is.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class RequestLog:
 
     def __init__(self) -> None:
         self.arrived, self.first, self.finished = array("d"), array("d"), array("d")
-        self.prompts, self.outputs, self.generated = array("q"), array("q"), array("q")  # tokens
-        self.hashes: dict[int, Hashes] = {}  # of requests in the system
+        self.prompts, self.outputs, self.generated = array("q"), array("q"), array("q")  # tokens of each request
+        self.hashes: dict[int, Hashes] = {}  # prompt block hashes of the requests in the system
 
     def add(self, arrived: float, prompt: int, output: int, hashes: Hashes = ()) -> int:
         """Add a request and return its number."""
@@ -63,7 +63,7 @@ class Scheduler:
         pipeline: list[float] | None = None,
     ) -> None:
         self.steps, self.limits, self.log = steps, limits, log
-        self.pipeline = pipeline  # when each stage of the replica is free, shared by the schedulers of its batches in flight
+        self.pipeline = pipeline  # times at which the replica's pipeline stages are free, shared by the schedulers of its batches
         self.blocks = limits.cache_tokens // limits.block_tokens
         self.prefix_cache = PrefixCache(limits.cache_tokens, hash_tokens) if limits.prefix_caching and hash_tokens else None
         self.turn = self.order = 0
@@ -76,19 +76,19 @@ class Scheduler:
         """Drop all requests and the KV cache; statistics stay."""
         self.waiting: deque[int] = deque()
         self.prefilling: list[Prefill] = []
-        self.ends: list[tuple[int, int]] = []  # heap of running sequences: turn at which it ends, number
-        self.joined: dict[int, tuple[int, int, int]] = {}  # by running sequence: turn, context then, order of admission
-        self.phases = [0] * self.limits.block_tokens  # running sequences by fill of their last block, relative to the turn
+        self.ends: list[tuple[int, int]] = []  # heap of running sequences: final turn, request number
+        self.joined: dict[int, tuple[int, int, int]] = {}  # by running sequence: turn and context at joining, order of admission
+        self.phases = [0] * self.limits.block_tokens  # count of running sequences by fill of their last block, relative to turn
         self.chunks: list[tuple[Prefill, int]] = []  # prefill chunks of the current step and their tokens
         self.running = self.context_total = self.used = self.load = 0
         self.in_transfer = 0  # sequences that hold KV blocks on their way to or from another engine
-        self.count, self.start, self.end, self.step, self.slope = 0, 0.0, inf, 0.0, 0.0  # steps in a row, and their seconds
+        self.count, self.start, self.end, self.step, self.slope = 0, 0.0, inf, 0.0, 0.0  # steps of the current run, and seconds
         self.decoding = False
         if self.prefix_cache:
             self.prefix_cache.clear()
 
     def accept(self, number: int, now: float) -> bool:
-        """Queue a request; return whether `end` has changed."""
+        """Add a request to the waiting queue; return whether `end` has changed."""
         self.load += 1
         self.waiting.append(number)
         if self.end == inf:
@@ -99,21 +99,21 @@ class Scheduler:
         return self.used + self._admission_blocks(number) <= self.blocks and self._shorten(now)
 
     def _admission_blocks(self, number: int) -> int:
-        """KV blocks a request takes at admission."""
+        """Return the KV blocks that a request takes at admission."""
         return self._blocks_of(number, self.log.prompts[number] + self.log.generated[number])
 
     def _blocks_of(self, number: int, context: int) -> int:
-        """KV blocks of a sequence with so many tokens in the cache, or of the whole sequence if outputs are reserved."""
+        """Return the KV blocks of a sequence with `context` tokens cached, or of the whole sequence if outputs are reserved."""
         if self.limits.reserve_answers:
             context = self.log.prompts[number] + self.log.outputs[number]
         return -(-context // self.limits.block_tokens)
 
     def _seconds_of(self, turns: int) -> float:
-        """Seconds of the first `turns` of the current run of steps."""
+        """Return the seconds of the first `turns` steps of the current run."""
         return turns * (self.step + self.slope * (turns - 1) / 2)
 
     def _shorten(self, now: float) -> bool:
-        """End the current run with the step during which a request arrived; return whether that shortens it."""
+        """End the current run with the step during which a request arrived; return whether that shortened the run."""
         elapsed = now - self.start
         turns = min(self.count, max(1, int(elapsed / (self.step + self.slope * self.count / 2))))
         while self._seconds_of(turns) < elapsed and turns < self.count:
@@ -127,7 +127,7 @@ class Scheduler:
         return True
 
     def plan(self, now: float) -> None:
-        """Schedule the next step or run of steps, and set when it ends."""
+        """Schedule the next step or run of steps, and set the time at which it ends."""
         self.start = now
         limits, steps = self.limits, self.steps
         while self._exceeds_blocks(1):
@@ -157,7 +157,7 @@ class Scheduler:
         self.end = self._through_pipeline(now) if self.pipeline else now + turns * (first + last) / 2
 
     def _through_pipeline(self, now: float) -> float:
-        """When a step leaves the last stage; at each stage it waits for the batch before it."""
+        """Return the time at which a step leaves the last pipeline stage; at each stage it waits for the batch before it."""
         assert self.pipeline is not None
         stage_seconds, end = self.step / len(self.pipeline), now
         for stage, free in enumerate(self.pipeline):
@@ -166,7 +166,7 @@ class Scheduler:
         return end
 
     def _schedule_chunks(self) -> list[tuple[Prefill, int]]:
-        """Prefill chunks of the next step: prompts already begun, then the waiting queue, first come first served."""
+        """Return the prefill chunks of the next step: prompts already begun, then the waiting queue, first come first served."""
         limits, log = self.limits, self.log
         budget = limits.max_batched_tokens - (self.running if limits.mixed_steps else 0)
         chunks: list[tuple[Prefill, int]] = []
@@ -201,7 +201,7 @@ class Scheduler:
         return chunks
 
     def complete(self) -> list[int]:
-        """Finish the current steps; return the requests that finished with them."""
+        """Finish the current run of steps; return the requests that finished with it."""
         now, batch = self.end, self.running
         done: list[int] = []
         self.busy += now - self.start
@@ -226,7 +226,7 @@ class Scheduler:
         return done
 
     def _complete_chunks(self, now: float, done: list[int]) -> None:
-        """Advance prefills by their chunks; a complete prefill gives a token."""
+        """Advance prefills by their chunks; a complete prefill yields an output token."""
         log, ended = self.log, False
         for prefill, size in self.chunks:
             prefill.done += size
@@ -251,7 +251,7 @@ class Scheduler:
         self.chunks = []
 
     def _join_batch(self, number: int, context: int, order: int, left: int) -> None:
-        """Add a sequence with `context` tokens in the KV cache and `left` tokens to generate to the running ones."""
+        """Add a sequence with `context` tokens in the KV cache and `left` tokens still to generate to the running sequences."""
         self.running += 1
         self.context_total += context
         self.joined[number] = self.turn, context, order
@@ -269,7 +269,7 @@ class Scheduler:
         done.append(number)
 
     def _leave_batch(self, number: int) -> int:
-        """Remove a running sequence and free its KV blocks; return its context."""
+        """Remove a running sequence and free its KV blocks; return its context in tokens."""
         turn, context, _ = self.joined.pop(number)
         self.phases[(context - turn) % self.limits.block_tokens] -= 1
         context += self.turn - turn
@@ -279,7 +279,7 @@ class Scheduler:
         return context
 
     def _preempt(self) -> None:
-        """Preempt the latest sequence: it returns to the front of the waiting queue and is recomputed with its output so far."""
+        """Preempt the sequence admitted last: it returns to the front of the waiting queue, and its output is recomputed."""
         self.preempted += 1
         if self.prefilling:
             prefill = self.prefilling.pop()
@@ -296,14 +296,14 @@ class Scheduler:
         self.waiting.appendleft(number)
 
     def _exceeds_blocks(self, turns: int, more: int = 0) -> bool:
-        """Whether the batch in so many steps and `more` blocks need more KV blocks than there are."""
+        """Whether the batch after `turns` more steps, together with `more` blocks, exceeds the KV blocks available."""
         if self.limits.reserve_answers:
             return self.used + more > self.blocks
-        bound = self.running * (turns // self.limits.block_tokens + 1)  # Counting exactly takes longer.
+        bound = self.running * (turns // self.limits.block_tokens + 1)  # This upper bound avoids the slower exact count.
         return self.used + bound + more > self.blocks and self.used + self._growth(turns) + more > self.blocks
 
     def _growth(self, turns: int) -> int:
-        """KV blocks the batch takes in so many steps: one per sequence whenever its last block is full."""
+        """Return the KV blocks that the batch adds in `turns` steps: one per sequence whenever its last block is full."""
         size, phases = self.limits.block_tokens, self.phases
         if turns == 1:
             return phases[-self.turn % size]
@@ -316,7 +316,7 @@ class Scheduler:
         return blocks
 
     def _affordable_turns(self, turns: int) -> int:
-        """Most steps for which there are KV blocks; at least one."""
+        """Return the most steps, up to `turns`, for which there are KV blocks; at least one."""
         low, high = 1, turns
         while high - low > 1:
             middle = (low + high) // 2

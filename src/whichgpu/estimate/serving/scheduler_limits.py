@@ -1,4 +1,4 @@
-"""Scheduler limits of one replica: defaults from the engine's record by year and GPU, each overridable."""
+"""Scheduler limits of one replica: defaults from the engine's record by year and GPU, each of which can be overridden."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from whichgpu.estimate.memory.kv import kv_bytes
 from whichgpu.workload.shapes import Transformer
 from whichgpu.workload.workload import Workload
 
-MAX_SEQUENCES, MAX_TOKENS = 8192, 1 << 18  # largest batch and step of a table of step times
+MAX_SEQUENCES, MAX_TOKENS = 8192, 1 << 18  # largest batch and largest tokens of a step in a table of step times
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class LimitOverrides:
 def scheduler_limits(
     workload: Workload, shape: Transformer, gpu: Gpu, overrides: LimitOverrides | None = None, typical: int = 0
 ) -> SchedulerLimits:
-    """Limits of one replica; `typical` is the mean length of a sequence, for sliding windows.
+    """Return the limits of one replica; `typical` is the mean length of a sequence in tokens, used for sliding windows.
 
     `workload` has its defaults filled in. Raise NoAnswer if the weights leave no room for a KV cache.
     """
@@ -80,7 +80,7 @@ def scheduler_limits(
 
 
 def cache_room(workload: Workload, shape: Transformer, gpu: Gpu, share: float | None = None) -> int:
-    """Bytes of one GPU left for the KV cache beside all else the engine needs; negative if even that does not fit."""
+    """Return one GPU's bytes left for the KV cache after everything else the engine needs; negative if that does not fit."""
     need = estimate_memory(replace(workload, batch=workload.parallel.dp, micro_batch=None), shape, gpu)
     engine = engine_of(workload).memory
     parts = {name: int(part.value) for name, part in need.parts.items() if name != "kv_cache"}
@@ -96,7 +96,7 @@ def cache_room(workload: Workload, shape: Transformer, gpu: Gpu, share: float | 
 
 
 def batch_limits(limits: SchedulerLimits, stages: int) -> SchedulerLimits:
-    """Limits of each batch in flight of a pipeline: as many as stages share the replica's KV cache and sequences."""
+    """Return the limits of each batch in flight of a pipeline; one batch per stage shares the replica's cache and sequences."""
     if stages == 1:
         return limits
     cache_tokens = limits.cache_tokens // stages // limits.block_tokens * limits.block_tokens
@@ -106,6 +106,6 @@ def batch_limits(limits: SchedulerLimits, stages: int) -> SchedulerLimits:
 
 
 def default_max_sequences(engine: EngineRecord, gpu: Gpu) -> int:
-    """Default of the running sequences of one replica."""
+    """Return the default limit of running sequences of one replica."""
     large = engine.limits.max_sequences_large if is_large_gpu(engine.memory, gpu) else 0
     return large or engine.limits.max_sequences

@@ -28,17 +28,17 @@ class Server:
 
     @property
     def batches(self) -> int:
-        """Batches in flight over all replicas."""
+        """Number of batches in flight over all replicas."""
         return self.replicas * self.stages
 
     def run(
         self, arrivals: Iterable[Arrival], concurrency: int | None = None, hash_tokens: int = 0, routing: RoutingPolicy = "least"
     ) -> SimulationOutcome:
-        """Simulate serving these arrivals."""
+        """Simulate serving these arrivals and return the outcome."""
         return simulate(arrivals, self.steps, self.batch_limits, self.replicas, self.stages, routing, concurrency, hash_tokens)
 
     def scaled(self, factor: float) -> Server:
-        """Server with every step so many times as long."""
+        """Return the server with the seconds of every step multiplied by `factor`."""
         return replace(self, steps=self.steps.scaled(factor))
 
 
@@ -51,7 +51,7 @@ def server_of(
     longest: int = 0,
     devices: Devices | None = None,
 ) -> Server:
-    """Server of a workload with its defaults filled in; `longest` is the longest sequence in tokens."""
+    """Return the server of a workload with its defaults filled in; `longest` is the longest sequence in tokens."""
     typical = (workload.seq_in or 1) + (workload.seq_out or 0)
     stages = workload.parallel.pp
     limits = scheduler_limits(workload, shape, gpu, overrides, typical)

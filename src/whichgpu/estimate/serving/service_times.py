@@ -1,4 +1,4 @@
-"""Service times of requests of mean lengths by number of running sequences: the input of queueing formulas."""
+"""Service times of requests of mean length, by number of running sequences: the input of the queueing formulas."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class MeanLengths:
 
     @property
     def context(self) -> float:
-        """Mean context of a sequence half-way through its output."""
+        """Mean context in tokens, that of a sequence half-way through its output."""
         return self.prompt + self.output / 2
 
 
@@ -42,29 +42,29 @@ class ServiceTimes:
 
     @staticmethod
     def of(server: Server, prompt: float, output: float) -> ServiceTimes:
-        """Service times of a server's own steps."""
+        """Return the service times of requests of these mean lengths on a server."""
         lengths, limits, steps = MeanLengths(prompt, output), server.batch_limits, server.steps
         sizes = batch_grid(max_running(limits, prompt, output))
         decode = np.array([steps.decode(int(size), lengths.context) for size in sizes])
         chunk = max(1, min(round(prompt), limits.max_batched_tokens))
         first, chunks = steps.mixed(chunk, 0.0, 0, 0.0), int(prompt / chunk)
-        # Later chunks attend to those before them.
+        # Later chunks also attend to the chunks before them.
         attention = max(0, chunks - 1) * (steps.mixed(chunk, chunk * chunks / 2, 0, 0.0) - first)
         alone = first * prompt / chunk + attention
         prefills = np.full(len(sizes), alone)
-        if limits.mixed_steps:  # In a shared step, weights are read once.
+        if limits.mixed_steps:  # In a shared step, the weights are read only once.
             parts = np.clip(limits.max_batched_tokens - sizes, 1, chunk)
             mixed = [steps.mixed(int(part), 0.0, int(size), lengths.context) for part, size in zip(parts, sizes, strict=True)]
             prefills = np.minimum(alone, (np.array(mixed) - decode) * prompt / parts + attention)
         return ServiceTimes(lengths, limits, server.batches, sizes, decode, prefills)
 
     def scaled(self, factor: float) -> ServiceTimes:
-        """Service times with every step so many times as long."""
+        """Return the service times with the seconds of every step multiplied by `factor`."""
         steps, prefills = self._steps * factor, self._prefills * factor
         return ServiceTimes(self.lengths, self._limits, self._batches, self._sizes, steps, prefills)
 
     def rate_per_batch(self, rate: float) -> float:
-        """Requests per second that arrive at one batch."""
+        """Return the requests per second that arrive at one batch if `rate` arrive at the server."""
         return rate / self._batches
 
     @cached_property
@@ -74,14 +74,14 @@ class ServiceTimes:
         return np.interp(numbers, self._sizes, self._steps), np.interp(numbers, self._sizes, self._prefills)
 
     def stay(self, batch: float) -> float:
-        """Seconds from first to last token: decode steps, and prefills of the requests that replace finished ones."""
+        """Return the seconds from first to last token: decode steps, plus prefills of requests that replace finished ones."""
         steps, prefills = self.curve
         index = max(1, round(batch)) - 1
         return float(self.lengths.output * steps[index] + batch * prefills[index])
 
     @cached_property
     def saturation(self) -> float:
-        """Requests per second over all batches when the waiting queue never empties.
+        """Requests per second of the whole server when the waiting queue never empties.
 
         With mixed steps, no more sequences run than the prefill tokens of full steps admit.
         """
@@ -95,6 +95,6 @@ class ServiceTimes:
 
 
 def max_running(limits: SchedulerLimits, prompt: float, output: float) -> int:
-    """Sequences the KV cache holds, half-way through their outputs on average, or with whole outputs if reserved."""
+    """Return the sequences that fit in the KV cache, half-way through their outputs on average, or complete if reserved."""
     tokens = prompt + (output if limits.reserve_answers else output / 2)
     return max(1, min(limits.max_sequences, int(limits.cache_tokens / tokens)))

@@ -1,4 +1,4 @@
-"""Serving under load as figures with ranges: latencies, throughput, and the capacity left."""
+"""Serving under load as figures with ranges: latencies, throughput, and remaining capacity."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from whichgpu.estimate.serving.simulator import SimulationOutcome
 from whichgpu.estimate.serving.summary import BatchSizeBand, Summary, enough_requests, summarise
 
 SOURCE = "serving-simulation"
-Progress = Callable[[float], None]  # called with the share that is done
+Progress = Callable[[float], None]  # called with the share of the work that is done
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,26 +74,26 @@ class StepRange:
 
     @property
     def factors(self) -> tuple[float, float]:
-        """Factors of the fastest and the slowest steps."""
+        """Factors by which the fastest and the slowest steps differ from the typical one."""
         return self.like.relative_range
 
     def figure(self, values: Sequence[float], unit: str) -> Figure:
-        """Figure of the first value, between the lowest and the highest of all."""
+        """Return a figure of the first value, with the lowest and the highest of all values as its range."""
         return Figure(values[0], min(values), max(values), unit, self.like.basis, (*self.like.sources, SOURCE))
 
     def time(self, seconds: float) -> Figure:
-        """Figure of a time proportional to the step times."""
+        """Return a figure of seconds that are proportional to the step times."""
         return self.figure((seconds, *(seconds * factor for factor in self.factors)), "s")
 
     def rate(self, rate: float) -> Figure:
-        """Figure of a rate of requests that falls as steps take longer."""
+        """Return a figure of requests per second, inversely proportional to the step times."""
         return self.figure((rate, *(rate / factor for factor in self.factors)), "requests/s")
 
 
 def serving_answer(
     server: Server, load: Load, goals: Objectives, like: Figure, drawn: bool = True, progress: Progress | None = None
 ) -> ServingAnswer:
-    """Simulate a load with typical, fastest and slowest steps; with the throughput-latency curve if `drawn`."""
+    """Simulate a load with typical, fastest and slowest steps; include the throughput-latency curve if `drawn`."""
     steps = StepRange(like)
     runs: list[tuple[SimulationOutcome, Summary]] = []
     for index, factor in enumerate((1.0, *steps.factors)):
@@ -138,13 +138,13 @@ def serving_answer(
 
 
 def _capacity(server: Server, load: Load, goals: Objectives, limit: float, steps: StepRange, typical: float) -> Figure:
-    """Highest rate at which the objectives hold, also with the fastest and the slowest steps."""
+    """Return the highest rate at which the objectives hold, with a range from the fastest and slowest steps."""
     ends = [throughput_curve(server.scaled(factor), load, goals, limit / factor).allowed or 0.0 for factor in steps.factors]
     return steps.figure((typical, *ends), "requests/s")
 
 
 def _unloaded_latency(server: Server, outcome: SimulationOutcome) -> tuple[float, float]:
-    """TTFT and TPOT in seconds of a request of mean length alone on the server."""
+    """Return TTFT and TPOT in seconds of a request of mean length that has the server to itself."""
     done = outcome.answered
     prompt, output = round(float(outcome.prompts[done].mean())), max(2, round(float(outcome.outputs[done].mean())))
     alone = server.run([(0.0, max(1, prompt), output, ())])
@@ -152,7 +152,7 @@ def _unloaded_latency(server: Server, outcome: SimulationOutcome) -> tuple[float
 
 
 def summary_figures(runs: Sequence[Summary], steps: StepRange, goals: Objectives) -> dict[str, Any]:
-    """Latencies by percentile and on average, and rates, of the first run, between the lowest and the highest of all runs."""
+    """Return latencies by percentile and on average, and rates, of the first run, with a range over all runs."""
     names = [*(f"p{one:g}" for one in runs[0].percentiles), "mean"]
     figures: dict[str, Any] = {}
     for kind in ("ttft", "tpot", "latency"):
@@ -165,7 +165,7 @@ def summary_figures(runs: Sequence[Summary], steps: StepRange, goals: Objectives
 
 
 def few_requests_warnings(summary: Summary) -> list[Message]:
-    """Warning that there are too few requests for some percentiles, if so."""
+    """Return a warning if there are too few requests for some percentiles."""
     few = tuple(f"p{one:g}" for one in summary.percentiles if not enough_requests(summary.requests, one))
     return [msg("serving.too-few", n=summary.requests, percentiles=few)] if few else []
 

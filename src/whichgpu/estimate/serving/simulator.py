@@ -1,6 +1,6 @@
 """Event loop of a server: requests arrive, replicas serve them by continuous batching.
 
-All chance is in the arrivals and their lengths, so the same load gives the same outcome.
+Only the arrivals and their lengths are random, so the same load gives the same outcome.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ def simulate(
     concurrency: int | None = None,
     hash_tokens: int = 0,
 ) -> SimulationOutcome:
-    """Serve arrivals, in order of time, with so many replicas; each has as many batches in flight as pipeline stages.
+    """Serve arrivals, in order of time, on `replicas` replicas; each has one batch in flight per pipeline stage.
 
-    With `concurrency` arrival times are ignored: so many clients each send a request when the previous one is answered.
+    With `concurrency` arrival times are ignored: that many clients each send a request when their previous one is answered.
     """
     loop = _ServerLoop(steps, limits, replicas, stages, routing, hash_tokens)
     if concurrency is None:
@@ -80,20 +80,20 @@ class _ServerLoop:
         self.log, self.limits, self.routing, self.replicas, self.stages = RequestLog(), limits, routing, replicas, stages
         pipelines = [[0.0] * stages if stages > 1 else None for _ in range(replicas)]
         self.schedulers = [Scheduler(steps, limits, self.log, hash_tokens, one) for one in pipelines for _ in range(stages)]
-        self.events: list[tuple[float, int]] = []  # end of a scheduler's step, its index
+        self.events: list[tuple[float, int]] = []  # time at which a scheduler's step ends, and the scheduler's index
         self.routed = self.refused = 0
-        self.random = Random(replicas)  # A fixed seed: the same draws every time.
+        self.random = Random(replicas)  # The fixed seed gives the same draws every time.
         self.now = 0.0
 
     def serve(self, arrivals: Iterator[Arrival]) -> None:
-        """Serve each request at its time."""
+        """Start each request at its arrival time."""
         for time, prompt, output, hashes in arrivals:
             self._run_until(time)
             self._arrive(time, prompt, output, hashes)
         self._run_until(inf)
 
     def serve_clients(self, arrivals: Iterator[Arrival], clients: int) -> None:
-        """Serve each request when a client is free."""
+        """Start each request when a client is free."""
         free = clients
         for _, prompt, output, hashes in arrivals:
             while not free and self.events:
@@ -108,11 +108,11 @@ class _ServerLoop:
             self._next_event()
 
     def _next_event(self) -> int:
-        """Process the next end of a step; return how many requests finished."""
+        """Process the next end of a step; return how many requests finished with it."""
         end, index = heappop(self.events)
         scheduler = self.schedulers[index]
         if end != scheduler.end:
-            return 0  # The run of steps was shortened since.
+            return 0  # The run of steps was shortened after this event was queued.
         self.now = end
         done = scheduler.complete()
         scheduler.plan(end)
@@ -135,7 +135,7 @@ class _ServerLoop:
         return True
 
     def _route(self) -> int:
-        """Choose a replica by the routing policy, and the least loaded of its schedulers."""
+        """Choose a replica by the routing policy and return its least loaded scheduler."""
         if len(self.schedulers) == 1:
             return 0
         self.routed += 1
@@ -146,7 +146,7 @@ class _ServerLoop:
         return replica if self.stages == 1 else self._least_loaded(replica * self.stages, self.stages)
 
     def _least_loaded(self, first: int, count: int) -> int:
-        """Index of the scheduler with the fewest requests among `count` from `first` on; ties are broken in turn."""
+        """Return the scheduler with the fewest requests among `count` from index `first` on; ties are broken in turn."""
         schedulers, start = self.schedulers, self.routed % count
         best, min_load = first + start, schedulers[first + start].load
         for step in range(1, count):
@@ -157,7 +157,7 @@ class _ServerLoop:
 
 
 def simulation_outcome(log: RequestLog, schedulers: Sequence[Scheduler], refused: int, span: float) -> SimulationOutcome:
-    """Outcome of a request log and the schedulers that filled it over `span` seconds."""
+    """Return the outcome of a request log that these schedulers filled over `span` seconds."""
     return SimulationOutcome(
         arrived=column_array(log.arrived), first=column_array(log.first), finished=column_array(log.finished),
         prompts=column_array(log.prompts), outputs=column_array(log.outputs), refused=refused,
@@ -171,7 +171,7 @@ def simulation_outcome(log: RequestLog, schedulers: Sequence[Scheduler], refused
 
 
 def sum_ragged(rows: list[list[float]] | list[list[int]]) -> Array:
-    """Elementwise sum of lists of several lengths."""
+    """Return the elementwise sum of lists of different lengths."""
     total = np.zeros(max(map(len, rows)))
     for row in rows:
         total[: len(row)] += row
@@ -179,5 +179,5 @@ def sum_ragged(rows: list[list[float]] | list[list[int]]) -> Array:
 
 
 def column_array(values: array[float] | array[int]) -> Array:
-    """NumPy copy of a request log's column."""
+    """Return a NumPy copy of a column of the request log."""
     return np.frombuffer(values, dtype=np.float64 if values.typecode == "d" else np.int64).copy() if len(values) else np.zeros(0)

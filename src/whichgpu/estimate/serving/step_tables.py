@@ -1,7 +1,7 @@
-"""Tables of step times, so that a simulator looks a step up in a microsecond.
+"""Tables of step times, from which a simulator reads the time of a step in a microsecond.
 
-A step's time is a sum: GEMMs over all its rows, attention of the prefill chunks, attention of the decode tokens. The step model
-adds them up in the same way for engines with CUDA graphs; the tables hold the three apart.
+A step's time is a sum: GEMMs over all its rows, attention of the prefill chunks, and attention of the decode tokens. The step
+model adds them up in the same way for engines with CUDA graphs; the tables store the three separately.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from numpy.typing import ArrayLike
 
 Array = np.ndarray
 DENSE_BATCHES = 16  # batch sizes up to this are all evaluated; beyond, each is GRID_RATIO times the one before
-GRID_RATIO = 2**0.25  # of neighbouring batch sizes, four per doubling (assumed)
-TILE, FINE_TOKENS = 128, 4096  # queries of one attention tile; tokens up to which every tile edge is evaluated
+GRID_RATIO = 2**0.25  # ratio of neighbouring batch sizes, four per doubling (assumed)
+TILE, FINE_TOKENS = 128, 4096  # queries per attention tile; tokens up to which every tile edge is evaluated
 
 
 class StepTimes(Protocol):
     """Source of step times: `estimate.group.engine_steps.EngineSteps`."""
 
     def decode(self, batch: ArrayLike, context: ArrayLike) -> Array:
-        """Seconds of one token of each of `batch` sequences at a mean `context`."""
+        """Return the seconds to decode one token of each of `batch` sequences at a mean `context` in tokens."""
 
     def mixed(self, tokens: ArrayLike, context: ArrayLike, batch: ArrayLike, decode_context: ArrayLike) -> Array:
-        """Seconds of a prefill chunk and one token of each of `batch` sequences."""
+        """Return the seconds of a step with a prefill chunk and one decode token of each of `batch` sequences."""
 
 
 class TableSizes(NamedTuple):
@@ -63,13 +63,13 @@ class StepQueries:
             _flat(self._rows, 0.0, 0.0, 1.0),
             _flat(column, 0.0, (self._beside * stages)[None, :], 1.0),
             _flat(column, self._reaches[None, :], 0.0, 1.0),
-            _flat(self._chunks, self._chunks / 2, 0.0, 1.0),  # a prompt's own attention once more
+            _flat(self._chunks, self._chunks / 2, 0.0, 1.0),  # Attention within a prompt is evaluated once more, separately.
         )
         self.mixed = _joined(*queries)
         self._mixed_splits = np.cumsum([len(one[0]) for one in queries])[:-1]
 
     def table_values(self, decode: Array, mixed: Array) -> dict[str, Any]:
-        """Attributes of `StepTables`, from the seconds of both calls."""
+        """Return the attributes of `StepTables`, computed from the seconds of both queries."""
         attention, tokens = np.split(decode, [self._decode_split])
         attention = attention.reshape(len(self._batches), -1)
         rows, beside, ahead, own = np.split(mixed, self._mixed_splits)
@@ -85,7 +85,7 @@ class StepQueries:
             "_chunks": self._chunks.tolist(),
             "_tokens": [0.0, *tokens.tolist()],
             "_rows": [0.0, *rows.tolist()],
-            "_attention": LazyRows(np.concatenate([attention[:1], attention])),  # the row of batch 0 is never used
+            "_attention": LazyRows(np.concatenate([attention[:1], attention])),  # The row of batch 0 is never used.
             "_beside": LazyRows(beside),
             "_ahead": LazyRows(ahead.reshape(len(chunks), -1) - chunks[:, None]),
             "_own": ((own - chunks) / (self._chunks / 2)).tolist(),
@@ -105,7 +105,7 @@ class LazyRows(dict[int, list[float]]):
         return row
 
     def scaled(self, factor: float) -> LazyRows:
-        """Rows with every value times a factor."""
+        """Return the rows with every value multiplied by `factor`."""
         return LazyRows(self._array * factor)
 
 
@@ -116,7 +116,7 @@ class StepTables:
     Arguments beyond the tables' ends are extrapolated.
     """
 
-    # Slots are also what names a result in the disk cache.
+    # The disk cache names a result by a hash over the values of these slots.
     __slots__ = ("_ahead", "_attention", "_beside", "_chunks", "_contexts", "_own", "_reaches", "_rows", "_tokens")
     _contexts: list[float]
     _reaches: list[float]
@@ -134,7 +134,7 @@ class StepTables:
 
     @staticmethod
     def from_values(values: Mapping[str, Any]) -> StepTables:
-        """Tables of the values `StepQueries.table_values` gives."""
+        """Build tables from the values that `StepQueries.table_values` returns."""
         tables = StepTables.__new__(StepTables)
         tables._set(values)
         return tables
@@ -144,18 +144,18 @@ class StepTables:
             setattr(self, name, value)
 
     def scaled(self, factor: float) -> StepTables:
-        """Tables with every step so many times as long."""
+        """Return the tables with the seconds of every step multiplied by `factor`."""
         values = {name: getattr(self, name) for name in self.__slots__}
         values |= {name: values[name].scaled(factor) for name in ("_attention", "_beside", "_ahead")}
         values |= {name: [factor * one for one in values[name]] for name in ("_tokens", "_rows", "_own")}
         return StepTables.from_values(values)
 
     def decode(self, batch: int, context: float) -> float:
-        """Seconds of one token of each of `batch` sequences at a mean `context`."""
+        """Return the seconds to decode one token of each of `batch` sequences at a mean `context` in tokens."""
         return self._tokens[batch] + _interpolate(self._contexts, self._attention[batch], context)
 
     def run(self, batch: int, context: float, turns: int) -> tuple[float, float]:
-        """Seconds of the first and the last of so many decode steps in a row, from a mean `context` on."""
+        """Return the seconds of the first and the last of `turns` decode steps in a row, starting at a mean `context`."""
         contexts, values, base = self._contexts, self._attention[batch], self._tokens[batch]
         index = bisect_right(contexts, context) - 1
         if not 0 <= index < len(contexts) - 1 or context + turns - 1 >= contexts[index + 1]:
@@ -166,7 +166,7 @@ class StepTables:
         return first, base + (start + rise * (context + turns - 1 - low) / width) if turns > 1 else first
 
     def mixed(self, tokens: int, reach: float, batch: int, context: float) -> float:
-        """Seconds of prefill chunks of `tokens` tokens in all and one token of each of `batch` sequences.
+        """Return the seconds of a step with `tokens` prefill tokens in all and one decode token of each of `batch` sequences.
 
         `reach` is the mean number of earlier tokens a chunk's token attends to, less half the chunks' tokens: 0 for one whole
         prompt, the cached tokens for a later chunk, negative for several short prompts, which do not attend to one another.
@@ -189,7 +189,7 @@ class StepTables:
 
 
 def batch_grid(largest: int) -> Array:
-    """Whole numbers from 1 to `largest`: each at first, then every few percent.
+    """Return whole numbers from 1 to `largest`: every number at first, then steps of a few percent.
 
     >>> batch_grid(40).astype(int).tolist()
     [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 20, 24, 29, 35, 40]
@@ -201,7 +201,7 @@ def batch_grid(largest: int) -> Array:
 
 
 def octaves(largest: int) -> Array:
-    """Powers of two up to `largest`, and `largest` itself.
+    """Return the powers of two up to `largest`, and `largest` itself.
 
     >>> octaves(40).astype(int).tolist()
     [1, 2, 4, 8, 16, 32, 40]
@@ -210,7 +210,7 @@ def octaves(largest: int) -> Array:
 
 
 def tiled(largest: int) -> Array:
-    """Whole numbers from 1 to at least `largest` between which attention is smooth: it leaps when a tile of queries is full.
+    """Return whole numbers from 1 to at least `largest` between which attention time is smooth: it jumps at full query tiles.
 
     >>> tiled(300).astype(int).tolist()
     [1, 2, 3, 4, 6, 8, 11, 16, 23, 32, 45, 64, 91, 128, 129, 181, 256, 257, 362]
@@ -222,7 +222,7 @@ def tiled(largest: int) -> Array:
 
 
 def coarse(chunks: Array) -> Array:
-    """Those of ascending numbers that are about a power of two apart.
+    """Return a subset of ascending numbers that are about a factor of two apart.
 
     >>> coarse(tiled(300)).astype(int).tolist()
     [1, 2, 4, 8, 16, 32, 64, 128, 256, 362]
@@ -234,7 +234,7 @@ def coarse(chunks: Array) -> Array:
 
 
 def _tile_edges(numbers: Array, tile: int) -> Array:
-    """Those of consecutive numbers on a grid, at full tiles and next to them; all if `tile` is 0.
+    """Return a subset of consecutive numbers: a grid, full tiles and the numbers next to them; all if `tile` is 0.
 
     >>> _tile_edges(np.arange(1, 301), 64).astype(int).tolist()[15:]
     [16, 20, 24, 29, 35, 42, 50, 60, 64, 65, 72, 86, 103, 123, 128, 129, 147, 175, 192, 193, 209, 249, 256, 257, 297, 300]
@@ -246,7 +246,7 @@ def _tile_edges(numbers: Array, tile: int) -> Array:
 
 
 def _interpolated(at: Array, points: Array, rows: Array) -> Array:
-    """Each row of values at `points`, interpolated at `at`."""
+    """Interpolate every row, whose values are given at `points`, at the positions `at`."""
     after = np.clip(np.searchsorted(points, at), 1, len(points) - 1) if len(points) > 1 else np.zeros(len(at), dtype=int)
     before = np.maximum(after - 1, 0)
     width = points[after] - points[before]
@@ -256,24 +256,24 @@ def _interpolated(at: Array, points: Array, rows: Array) -> Array:
 
 
 def _flat(*values: ArrayLike) -> tuple[Array, ...]:
-    """Values that broadcast, each as one row."""
+    """Broadcast the values to a common shape and flatten each to one row."""
     return tuple(one.ravel() for one in np.broadcast_arrays(*(np.asarray(value, dtype=float) for value in values)))
 
 
 def _joined(*queries: tuple[Array, ...]) -> tuple[Array, ...]:
-    """Arguments of several calls as those of one call."""
+    """Concatenate the arguments of several calls so that one call evaluates them all."""
     return tuple(np.concatenate(column) for column in zip(*queries, strict=True))
 
 
 def _locate(points: Sequence[float], at: float) -> tuple[int, float]:
-    """Index of the interval of points that contains `at`, and how far along it lies."""
+    """Return the index of the interval of `points` that contains `at`, and the share of the interval before `at`."""
     index = min(max(bisect_right(points, at) - 1, 0), len(points) - 2)
     low = points[index]
     return index, (at - low) / (points[index + 1] - low)
 
 
 def _interpolate(points: Sequence[float], values: Sequence[float], at: float) -> float:
-    """Value at `at`; `_locate` is inlined here because every simulated step comes through it."""
+    """Return the interpolated value at `at`; `_locate` is inlined because every simulated step calls this."""
     index = bisect_right(points, at) - 1
     last = len(points) - 2
     if index > last:

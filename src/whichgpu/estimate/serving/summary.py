@@ -12,10 +12,10 @@ from whichgpu.estimate.serving.simulator import SimulationOutcome
 
 Array = np.ndarray
 PERCENTILES = (50.0, 90.0, 99.0)
-WARM_UP_SHARE = 0.1  # first share of the drawn requests, left out because they meet an empty server (assumed)
+WARM_UP_SHARE = 0.1  # share of the first drawn requests, left out because they meet an empty server (assumed)
 MIN_REQUESTS_BEYOND = 10  # requests that must lie beyond a percentile for it to be reported without a warning (assumed)
-MAX_BATCH_BANDS = 12  # rows of the time by batch size (assumed)
-MIN_REQUESTS_FOR_TREND = 40  # finished requests below which no growth of the queue is judged (assumed)
+MAX_BATCH_BANDS = 12  # rows of the table of time by batch size (assumed)
+MIN_REQUESTS_FOR_TREND = 40  # finished requests needed to judge whether the queue grows (assumed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def summarise(
     latency_max: float | None = None,
     bands: bool = True,
 ) -> Summary:
-    """Summarise a run, drawn loads without their warm-up; without `bands`, batch sizes are left out."""
+    """Summarise a run, without the warm-up of drawn loads; without `bands`, batch sizes are left out."""
     count = len(outcome.arrived)
     start = int(WARM_UP_SHARE * count) if load is not None and load.steady else 0
     chosen = outcome.answered & (np.arange(count) >= start)
@@ -94,7 +94,7 @@ def summarise(
 
 
 def enough_requests(requests: int, percentile: float) -> bool:
-    """Whether so many requests are enough for a percentile: some must lie beyond it.
+    """Whether there are enough requests for a percentile: some must lie beyond it.
 
     >>> enough_requests(1000, 99), enough_requests(999, 99), enough_requests(100, 90)
     (True, False, True)
@@ -103,7 +103,7 @@ def enough_requests(requests: int, percentile: float) -> bool:
 
 
 def batch_size_bands(outcome: SimulationOutcome) -> tuple[BatchSizeBand, ...]:
-    """TPOT by number of running sequences, in a few bands; prefill of other requests is included."""
+    """Return the TPOT by number of running sequences, in a few bands; it includes prefills of other requests."""
     steps, seconds = outcome.batch_steps, outcome.batch_seconds
     sizes = np.flatnonzero(steps[1:]) + 1
     if not len(sizes):
@@ -122,13 +122,13 @@ def batch_size_bands(outcome: SimulationOutcome) -> tuple[BatchSizeBand, ...]:
 def _percentiles(values: Array, percentiles: tuple[float, ...]) -> LatencyPercentiles:
     if not len(values):
         return LatencyPercentiles(tuple(0.0 for _ in percentiles), 0.0)
-    last = len(values) - 1  # This equals `np.percentile` in a fifth of its time.
+    last = len(values) - 1  # This equals `np.percentile` but takes a fifth of its time.
     at = np.interp(np.array(percentiles) / 100.0 * last, np.arange(last + 1), np.sort(values))
     return LatencyPercentiles(tuple(at.tolist()), float(values.mean()))
 
 
 def _rates(outcome: SimulationOutcome, start: int) -> tuple[float, float]:
-    """Output tokens and finished requests per second, from first to last arrival, or to the last finish if all came at once."""
+    """Return output tokens and finished requests per second, up to the last arrival, or the last finish if all came at once."""
     done = outcome.answered
     if not done.any():
         return 0.0, 0.0
@@ -142,7 +142,7 @@ def _rates(outcome: SimulationOutcome, start: int) -> tuple[float, float]:
 
 
 def _growing(outcome: SimulationOutcome, start: int) -> bool:
-    """Whether late requests waited much longer than those in the middle: a queue without end."""
+    """Whether late requests waited much longer than those in the middle, so that the queue grows without end."""
     done = np.flatnonzero(outcome.answered)
     done = done[done >= start]
     if len(done) < MIN_REQUESTS_FOR_TREND:

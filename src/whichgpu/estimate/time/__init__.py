@@ -1,1 +1,1 @@
-"""Time of a workload on one GPU: operators as the framework runs them, on a calibrated roofline."""
+"""Time of a workload on one GPU: the operators that the framework runs, timed by a calibrated roofline model."""

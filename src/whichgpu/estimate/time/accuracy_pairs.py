@@ -1,4 +1,4 @@
-"""Predicted and measured times side by side, written by `python -m benchmarks.accuracy_pairs`: the accuracy page's evidence."""
+"""Predicted and measured times in pairs, written by `python -m benchmarks.accuracy_pairs`: the evidence of the accuracy page."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ class AccuracyPair:
 
     @property
     def error(self) -> float:
-        """Error of the prediction as a share of the measured time."""
+        """Error of the prediction as a share of the measured time (signed)."""
         return self.predicted / self.measured - 1
 
     @property
     def distance(self) -> float:
-        """Absolute log error, the same for half as for double."""
+        """Absolute log error: a prediction of half the measured time counts the same as one of double."""
         return abs(log(self.predicted / self.measured))
 
     @property
     def inside(self) -> bool:
-        """Whether the measured time lies in the predicted range."""
+        """Whether the measured time lies within the predicted range."""
         return self.low <= self.measured <= self.high
 
 
@@ -57,7 +57,7 @@ _SECONDS_COLUMNS = ("measured", "predicted", "low", "high")
 
 @cache
 def accuracy_pairs() -> tuple[AccuracyPair, ...]:
-    """Return all pairs."""
+    """Return all pairs of predicted and measured times."""
     return tuple(_pair(row) for row in data_rows(PAIRS_FILE))
 
 

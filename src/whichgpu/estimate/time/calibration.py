@@ -1,4 +1,4 @@
-"""Calibration of step times: multipliers of each term by engine, software year, architecture and GPU; and 90% ranges.
+"""Calibration of step times: multipliers of each time term by engine, software year, architecture and GPU; and 90% ranges.
 
 `make refit` writes `data/corrections.csv` and `data/calibration.json`.
 """
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 DATA_FOLDER = Path(__file__).parent / "data"
 
-Tier = Literal["measured", "imported", "gpu", "generation", "other", "none"]  # the first two: see `own_corrections`
+Tier = Literal["measured", "imported", "gpu", "generation", "other", "none"]  # `own_corrections` gives the first two
 TIER_BY_NEARNESS: Mapping[Nearness, Tier] = {"same": "gpu", "kin": "generation", "far": "other"}
-UNMEASURED_LOG_RANGE = (-0.7, 1.0)  # assumed if nothing of a vendor was measured: from half to nearly three times
+UNMEASURED_LOG_RANGE = (-0.7, 1.0)  # log factors assumed if no GPU of a vendor was measured: from half to nearly three times
 MEASURED_VENDORS = ("nvidia", "amd")
 GENERATION_STEPS = ("prefill", "decode", "generate")
-MIN_GENERATIONS, MIN_GPUS = 3, 5  # an engine measured on fewer says little of other GPUs
-LOW_POWER_WATTS = 80  # a card with this limit or less cannot sustain its clocks
+MIN_GENERATIONS, MIN_GPUS = 3, 5  # generations and GPUs that an engine must be measured on to predict others
+LOW_POWER_WATTS = 80  # watts; a card with this power limit or less cannot sustain its clocks
 
-# A level is a way of grouping steps whose groups have their own multipliers, the most general first. Its value lists the fields
-# of `CorrectionKey` that name a group.
+# A level is one way to group steps; each of its groups has its own multipliers. Levels are listed from the most general on. The
+# value of a level lists the fields of `CorrectionKey` that name a group.
 LEVELS: Mapping[str, tuple[str, ...]] = {
     "all": (),
     "style": ("style",),
@@ -50,7 +50,7 @@ LEVELS: Mapping[str, tuple[str, ...]] = {
     "vendor-engine": ("vendor", "engine"),
     "chip": ("chip",),
 }
-YEARLY_LEVELS = ("era", "year")  # between their groups, a year that was not measured is interpolated
+YEARLY_LEVELS = ("era", "year")  # levels at which an unmeasured year is interpolated between measured ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class CorrectionKey:
 
     @property
     def style(self) -> str:
-        """The engine's style of launching and fusing kernels: framework, compiled, serving."""
+        """How the engine launches and fuses kernels: framework, compiled or serving."""
         return engine_record(self.engine).style
 
     def group(self, level: str) -> str:
@@ -85,11 +85,11 @@ class Calibration(CorrectionTables):
     multiplier_cache: dict[CorrectionKey, list[float]] = field(default_factory=dict, compare=False)
 
     def log_multiplier(self, key: CorrectionKey, term: str) -> float:
-        """Return a term's log multiplier, summed over levels; years between measured ones are interpolated."""
+        """Return the log multiplier of a time term, summed over levels; years between measured ones are interpolated."""
         return sum(values.get(term, 0.0) for values in self._levels(key))
 
     def _levels(self, key: CorrectionKey) -> list[Mapping[str, float]]:
-        """Log multipliers by term that each level has for this key."""
+        """Return, for each level, the log multipliers by term that apply to this key."""
         levels: list[Mapping[str, float]] = []
         for level, groups in self.multipliers.items():
             if level in YEARLY_LEVELS:
@@ -99,10 +99,10 @@ class Calibration(CorrectionTables):
         return levels
 
     def tier(self, engine: str, gpu: Gpu, kind: str = "", precision: str = "") -> Tier:
-        """Return how close the measurements are: this GPU and engine, its generation, other GPUs, or none of the vendor.
+        """Return how close measurements come: this GPU and engine, its generation, other GPUs, or no GPU of the vendor.
 
         The tier is "other" if the generation was not measured at this bit width, the engine not in this kind of step, or the
-        engine on too few generations to say much of the next. "gpu" needs the engine measured on it at this bit width.
+        engine on too few generations to predict another. "gpu" needs the engine measured on this GPU at this bit width.
         """
         if gpu.vendor not in MEASURED_VENDORS:
             return "none"
@@ -117,25 +117,25 @@ class Calibration(CorrectionTables):
         return "generation" if nearest == "gpu" and precision and PRECISION_BY_NAME[precision].bits not in bits else nearest
 
     def _generations(self, engine: str) -> Sequence[str]:
-        """Generations of the GPUs an engine was measured on."""
+        """Return the generations of the GPUs on which an engine was measured."""
         generations: Sequence[str] = self.engine_evidence(engine).get("generations", ())
         return generations
 
     def _measured_width(self, gpu: Gpu, precision: str) -> bool:
-        """Whether this bit width was measured on a GPU's generation; emulated bf16 does not count."""
+        """Whether a precision's bit width was measured on a GPU's generation; emulated bf16 does not count."""
         emulated = precision.endswith("bf16") and "bf16" not in gpu.peaks
         return not emulated and PRECISION_BY_NAME[precision].bits in self.evidence.get("bits", {}).get(generation(gpu), ())
 
     def _measured_step(self, engine: str, kind: str) -> bool:
-        """Whether this kind of step was measured under an engine; any generation step covers prefill and decode."""
+        """Whether this kind of step was measured under an engine; any measured generation step covers prefill and decode."""
         tasks = self.engine_evidence(engine).get("tasks", {})
         return kind in tasks or (kind in GENERATION_STEPS and any(one in tasks for one in GENERATION_STEPS))
 
     def log_range(self, tier: Tier, kind: str, gpu: str = "", engine: str = "") -> tuple[float, float]:
-        """Return the 90% range of a kind of step as log factors: under this engine, under any, or of any kind.
+        """Return the 90% range of a kind of step as log factors: under this engine, else under any engine, else of any step.
 
-        An engine measured on few generations says little of others: there the range covers that of all engines too; if it was
-        measured on few GPUs, that of any step.
+        An engine measured on few generations predicts others poorly, so its range then also covers that of all engines; if it
+        was measured on few GPUs, its range also covers that of any step.
         """
         table = self.ranges.get(tier, {})
         any_step = table.get("any", UNMEASURED_LOG_RANGE)
@@ -148,7 +148,7 @@ class Calibration(CorrectionTables):
         return low, high
 
     def factors(self, keys: Sequence[CorrectionKey]) -> np.ndarray:
-        """Return the multipliers, [terms, keys]."""
+        """Return the multipliers of all time terms, [terms, keys]."""
         import numpy as np
 
         for key in keys:
@@ -159,7 +159,7 @@ class Calibration(CorrectionTables):
 
 
 def _interpolate_year(groups: Mapping[str, Mapping[str, float]], name: str, year: int) -> Mapping[str, float]:
-    """Return a year's own numbers, or interpolate between its neighbours'; beyond the ends, take the nearest."""
+    """Return a year's own multipliers, or interpolate between the neighbouring years; beyond the ends, take the nearest year."""
     split = ((key.rpartition("/"), values) for key, values in groups.items())
     by_year = {int(measured): values for (whose, _, measured), values in split if whose == name}
     early = max((one for one in by_year if one <= year), default=None)
@@ -175,7 +175,7 @@ def _interpolate_year(groups: Mapping[str, Mapping[str, float]], name: str, year
 
 
 def correction_key(gpu: Gpu, engine: str, year: int, task: str, unit: str) -> CorrectionKey:
-    """Return the key of a step on a GPU; architectures without measurements use their kin's."""
+    """Return the key of a step on a GPU; an architecture without measurements uses that of a related one."""
     row = architecture_of(gpu)
     kin = row.kin if gpu.segment in (row.kin_for or (gpu.segment,)) else None
     architecture, kind = kin or (gpu.architecture, generation(gpu))
@@ -183,11 +183,11 @@ def correction_key(gpu: Gpu, engine: str, year: int, task: str, unit: str) -> Co
 
 
 def power_class(gpu: Gpu) -> str:
-    """Return the class of clocks and power that a card is built for: its segment, or low-power."""
+    """Return the class of clocks and power a card is built for: its market segment, or low-power."""
     return "low-power" if (gpu.tdp_watts or LOW_POWER_WATTS + 1) <= LOW_POWER_WATTS else gpu.segment
 
 
 @cache
 def load_calibration(folder: Path = DATA_FOLDER) -> Calibration:
-    """Read the shipped calibration."""
+    """Read the shipped calibration from a folder."""
     return read_corrections(folder, Calibration)

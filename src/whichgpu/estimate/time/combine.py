@@ -1,4 +1,4 @@
-"""From terms and their corrections to seconds: device time, host time, and the wall time of a step."""
+"""Combine time terms and their corrections into seconds: device time, host time, and the wall time of a step."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from whichgpu.estimate.time.terms import DEVICE_TERMS, TERMS, TimeTerms
 
 Array = np.ndarray
 
-# Device and host run side by side, so the longer one counts; near equality they wait on each other a little. This is the
-# exponent p of the smooth maximum (d^p + h^p)^(1/p).
+# Device and host run concurrently, so the longer one counts; if they are nearly equal they wait on each other a little. This is
+# the exponent p of the smooth maximum (d^p + h^p)^(1/p).
 OVERLAP_SHARPNESS = 6.0
 _DEVICE = slice(0, len(DEVICE_TERMS))
 _CALLS = slice(TERMS.index("forward_calls"), TERMS.index("backward_calls") + 1)
@@ -28,7 +28,7 @@ class StepSeconds:
 
 
 def step_seconds(terms: TimeTerms, factors: Array, eager: bool, host_speed: float = 1.0) -> StepSeconds:
-    """Combine corrected terms. `factors` is [terms, gpus]; `host_speed` is relative to the host measured with."""
+    """Return the seconds of a step. `factors` is [terms, gpus]; `host_speed` is relative to the host of the measurements."""
     device, host, fixed = device_host_and_fixed_seconds(terms, factors, host_speed)
     if not eager:
         return StepSeconds(device + fixed, device, fixed)
@@ -36,7 +36,7 @@ def step_seconds(terms: TimeTerms, factors: Array, eager: bool, host_speed: floa
 
 
 def device_host_and_fixed_seconds(terms: TimeTerms, factors: Array, host_speed: float = 1.0) -> tuple[Array, Array, Array]:
-    """Corrected seconds of the device, of the host's calls, and of the work that a step does once."""
+    """Return the corrected seconds of the device, of the host's framework calls, and of the host's work once per step."""
     corrected = terms.seconds * factors[:, :, None]
     device = np.maximum(corrected, terms.floors)[_DEVICE].sum(axis=0)
     calls = corrected[_CALLS].sum(axis=0) / host_speed
@@ -45,7 +45,7 @@ def device_host_and_fixed_seconds(terms: TimeTerms, factors: Array, host_speed: 
 
 
 def soft_maximum(device: Array, host: Array) -> Array:
-    """Wall seconds of device and host side by side: the larger, slightly more if they are alike."""
+    """Return the wall seconds of device and host running concurrently: the larger, and slightly more if they are about equal."""
     p, largest = OVERLAP_SHARPNESS, np.maximum(np.maximum(device, host), 1e-30)
     wall: Array = largest * ((device / largest) ** p + (host / largest) ** p) ** (1 / p)
     return wall

@@ -10,7 +10,7 @@ from whichgpu.workload.workload import Workload
 
 
 def precision_warnings(workload: Workload, gpu: Gpu) -> tuple[Message, ...]:
-    """Why a precision is not as fast as it promises on this GPU; empty if it is."""
+    """Return messages on why a precision is slower on this GPU than one would expect; empty if it is not."""
     precision = workload.precision or ""
     eager = engine_record(workload.engine).eager
     if eager and workload.traits.caching and precision not in ("", *TRAINED_PRECISIONS):
@@ -30,7 +30,7 @@ def precision_warnings(workload: Workload, gpu: Gpu) -> tuple[Message, ...]:
 
 
 def usual_precision(precision: str, gpu: Gpu, language: bool) -> str:
-    """Substitute for a default precision that a GPU has no units for: fp16 for bf16; fp32 if a vision model has neither.
+    """Return the substitute for a default precision without units on a GPU: fp16 for bf16; fp32 if a vision model has neither.
 
     >>> from whichgpu.catalog.store import Catalog
     >>> gpus = Catalog().gpu_by_id
@@ -46,13 +46,13 @@ def usual_precision(precision: str, gpu: Gpu, language: bool) -> str:
 
 
 def computes_fast(gpu: Gpu, precision: str) -> bool:
-    """Whether the chip has fast units for a precision, or the precision needs none."""
+    """Whether the chip has fast units for a precision, or the precision needs no special unit."""
     unit = PRECISION_BY_NAME[precision].wanted_peak
     return unit is None or has_fast_unit(gpu, unit)
 
 
 def has_fast_unit(gpu: Gpu, unit: str) -> bool:
-    """Whether the chip computes in this unit at least as fast as in fp32; for int8, as in fp16."""
+    """Whether the chip computes in this unit at least as fast as in fp32; an int8 unit must be as fast as fp16."""
     rate = gpu.peaks.get(unit)
     reference = "fp16" if unit == "int8" and "fp16" in gpu.peaks else "fp32"
     return rate is not None and rate >= gpu.peaks.get(reference, 0.0)

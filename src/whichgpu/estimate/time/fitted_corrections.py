@@ -1,4 +1,4 @@
-"""Fitted corrections of single GPUs and of groups alike: log multipliers by level, ranges by tier, evidence by engine."""
+"""Fitted corrections, for single GPUs and for groups: log multipliers by level, 90% ranges by tier, evidence by engine."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class CorrectionTables:
         return measured
 
     def nearness(self, engine: str, gpu: Gpu) -> Nearness:
-        """Return how close the measurements are: this GPU and engine; its generation or another engine; neither."""
+        """Return how close measurements come: this GPU and engine; its generation or another engine; neither."""
         measured = self.engine_evidence(engine)
         if gpu.id in measured.get("gpus", ()):
             return "same"
@@ -49,12 +49,12 @@ Tables = TypeVar("Tables", bound=CorrectionTables)
 
 
 def generation(gpu: Gpu) -> str:
-    """Return the architecture and compute capability, which decide how well kernels run beyond a GPU's rates."""
+    """Return architecture and compute capability as one name; besides a GPU's rates they decide how well kernels run."""
     return f"{gpu.architecture} {gpu.compute_capability or gpu.segment}"
 
 
 def read_corrections(folder: Path, kind: type[Tables]) -> Tables:
-    """Read a data folder: `corrections.csv`, and `calibration.json` with ranges and evidence."""
+    """Read `corrections.csv` and `calibration.json` (ranges and evidence) from a data folder."""
     path = folder / "calibration.json"
     try:
         summary = json.loads(read_data(path))
@@ -66,7 +66,7 @@ def read_corrections(folder: Path, kind: type[Tables]) -> Tables:
 
 
 def _multipliers(text: str) -> dict[str, dict[str, dict[str, float]]]:
-    """Parse log factors by level, group and term; no cell holds a comma."""
+    """Parse the table into log multipliers by level, group and term; no cell contains a comma."""
     levels: dict[str, dict[str, dict[str, float]]] = {}
     for line in text.splitlines()[1:]:
         level, group, term, log_factor, *_ = line.split(",")

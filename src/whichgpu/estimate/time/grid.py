@@ -1,4 +1,4 @@
-"""One workload on many GPUs at many batch sizes in one call: from a request to seconds."""
+"""Seconds of one workload on many GPUs at many batch sizes, in one call."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from whichgpu.workload.shapes import Shape
 from whichgpu.workload.workload import Workload
 
 Array = np.ndarray
-NEWEST_SOFTWARE_YEAR = 2026  # of the newest software in the measurements
-# Measured: an H200 multiplies at 749 TFLOP/s in a burst and at 680 to 695 after two seconds; half a second shows half of it.
+NEWEST_SOFTWARE_YEAR = 2026  # year of the newest software in the measurements
+# Measured: an H200 runs GEMMs at 749 TFLOP/s in a burst and at 680 to 695 after two seconds; half of the drop comes in 0.5 s.
 THROTTLING_SHARE, THROTTLING_SECONDS = 0.15, 0.3
-OVERHEAD_SHARE = 0.1  # a step that spends less than this share of its time at either physical limit is bound by overhead
+OVERHEAD_SHARE = 0.1  # a step is overhead-bound if less than this share of its time is spent at either roofline limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class TimeGrid:
     notes: tuple[Message, ...] = ()
 
     def bound(self, gpu: int, batch: int) -> str:
-        """Return what bounds the step: compute, bandwidth, or overhead (launches and small kernels)."""
+        """Return the bound of the step: compute, bandwidth, or overhead (launches and small kernels)."""
         place = gpu, batch
         wall, device = self.seconds.wall[place], self.seconds.device[place]
         flops, moved = self.flop_seconds[place], self.byte_seconds[place]
@@ -65,7 +65,7 @@ def evaluate_grid(
     batches: Array | None = None,
     calibration: Calibration | None = None,
 ) -> TimeGrid:
-    """Time a workload, its defaults filled in, on each GPU; at each of `batches` (per GPU), or at its own batch."""
+    """Return a workload's time (defaults filled in) on each GPU, at each of `batches` (per GPU) or at the workload's batch."""
     fitted = calibration or load_calibration()
     batch: Number = float(workload.local_batch) if batches is None else batches
     if workload.generating and shape.is_generative:
@@ -78,17 +78,17 @@ def evaluate_grid(
 
 
 def scheduled_sequences(workload: Workload, batch: Number) -> Number:
-    """Sequences a serving engine schedules at every token; 0 for plain code, which has no scheduler."""
+    """Return the sequences a serving engine schedules at every token; 0 for plain code, which has no scheduler."""
     return batch if engine_record(workload.engine).style == "serving" else 0.0
 
 
 def uncorrected_terms(lowered: LoweredStep, gpus: GpuColumns, sequences: Number = 0.0, repeats: int = 1) -> TimeTerms:
-    """Terms of a step of `repeats` equal rounds; `sequences` are those a serving engine schedules."""
+    """Return the time terms of a step of `repeats` equal rounds; a serving engine schedules `sequences` sequences."""
     return terms_from_totals(operator_totals(lowered.ops, gpus), lowered, sequences, repeats)
 
 
 def terms_from_totals(totals: OperatorTotals, lowered: LoweredStep, sequences: Number = 0.0, repeats: int = 1) -> TimeTerms:
-    """Terms of a step whose operators are already timed."""
+    """Return the time terms of a step from the totals of its operators."""
     shape = totals.seconds.shape[1:]
     gemm = totals.seconds[:1]
     operators = np.concatenate([gemm * throttling_slowdown(gemm[0] / repeats), totals.seconds[1:]])
@@ -106,29 +106,29 @@ def terms_from_totals(totals: OperatorTotals, lowered: LoweredStep, sequences: N
 
 
 def throttling_slowdown(gemm_seconds: Array) -> Array:
-    """Slowdown of long GEMM phases: the power limit lowers clocks after a while at full load."""
+    """Return the slowdown factor of long GEMM phases: the power limit lowers the clock after a while at full load."""
     slowdown: Array = 1.0 + THROTTLING_SHARE * gemm_seconds / (gemm_seconds + THROTTLING_SECONDS)
     return slowdown
 
 
 def correction_keys(workload: Workload, kind: str, unit: str, gpus: Sequence[Gpu]) -> list[CorrectionKey]:
-    """Return the key of the corrections on each GPU; tf32 is fp32 on a GPU without it."""
+    """Return the correction key of a step on each GPU; tf32 counts as fp32 on a GPU without tf32 units."""
     engine, year = workload.engine or default_engine(), workload.year or NEWEST_SOFTWARE_YEAR
     without_tf32 = "single" if workload.precision == "tf32" else unit
     return [correction_key(gpu, engine, year, kind, unit if "tf32" in gpu.peaks else without_tf32) for gpu in gpus]
 
 
 def generation_terms(workload: Workload, shape: Shape, gpus: GpuColumns, batch: Number) -> tuple[TimeTerms, TimeTerms]:
-    """Terms of a prefill and of one decode step. A batch prefills its prompts together, a server each as it comes."""
+    """Return the time terms of a prefill and of one decode step; a batch prefills together, a server prompt by prompt."""
     prefill = lower(replace(workload, task="prefill"), shape, 1.0 if workload.serving else batch)
     decode = lower(workload, shape, batch)
     return uncorrected_terms(prefill, gpus), uncorrected_terms(decode, gpus, scheduled_sequences(workload, batch))
 
 
 def _generation_grid(workload: Workload, shape: Shape, gpus: Sequence[Gpu], batch: Number, fitted: Calibration) -> TimeGrid:
-    """Seconds between one sequence's tokens: a decode step and its share of the prefills that come in meanwhile.
+    """Return the seconds between one sequence's tokens: a decode step plus its share of other requests' prefills.
 
-    The first token follows a prefill, of the prompt alone or with those of its batch, and one decode step.
+    The first token takes a prefill (of the prompt alone, or together with its batch) and one decode step.
     """
     prefill, decode = generation_terms(workload, shape, cached_gpu_columns(gpus), batch)
     prefills = np.asarray(batch) if workload.serving else 1.0
@@ -138,7 +138,7 @@ def _generation_grid(workload: Workload, shape: Shape, gpus: Sequence[Gpu], batc
 
 def _grid(workload: Workload, kind: str, terms: TimeTerms, gpus: Sequence[Gpu], fitted: Calibration) -> TimeGrid:
     seconds = corrected_seconds(workload, kind, terms, gpus, fitted)
-    # Adjacent terms are added in the same order for one GPU as for many, so that evaluating them together changes no bit.
+    # Terms are summed in the same order for one GPU as for many, so that the results are identical bit by bit.
     floor = np.moveaxis(terms.floors, 0, -1).copy().sum(axis=-1)
     return TimeGrid(workload.engine or default_engine(), kind, seconds, floor, terms.flop_seconds, terms.byte_seconds)
 

@@ -1,4 +1,4 @@
-"""Operators as a GPU runs them: what each computes, reads and writes, and the sizes its speed depends on.
+"""Operators that a GPU runs: what each computes, reads and writes, and the sizes on which its speed depends.
 
 Numbers may be floats or arrays over batch sizes, so that one lowering serves a whole range of batches.
 """
@@ -19,8 +19,8 @@ Number: TypeAlias = "float | np.ndarray"
 OperatorClass = Literal["gemm", "attention", "conv", "memory"]
 Phase = Literal["forward", "backward", "optimizer"]
 
-# Kinds of operators, and the class whose corrections each takes. The comments name the sizes and roles that a kind's curve reads.
-# `resident`, for any kind: the share of its bytes touched just before, which the L2 still holds if everything fits.
+# Kinds of operators, each with the class whose corrections apply. The comments name sizes and roles that a kind's curve reads.
+# `resident`, for any kind: share of its bytes touched just before, which the L2 cache still holds if everything fits.
 CLASS_BY_KIND: dict[str, OperatorClass] = {
     # batch x [m, k] @ [k, n]; `weight`: bytes of the k x n operand; role: forward, dgrad, wgrad
     "gemm": "gemm",
@@ -38,16 +38,16 @@ CLASS_BY_KIND: dict[str, OperatorClass] = {
     "conv": "conv",
     "conv_dgrad": "conv",
     "conv_wgrad": "conv",
-    # memory-bound: bytes in and out as often as the kernel moves them; `elements`; `rows` and `width` if it reduces
-    "elementwise": "memory",  # role: gelu, silu and their _backward also cost arithmetic
+    # memory-bound: bytes read and written, counted as often as the kernel moves them; `elements`; `rows`, `width` if it reduces
+    "elementwise": "memory",  # roles gelu, silu and their _backward also cost arithmetic
     "copy": "memory",  # same layout; casts too
-    "transpose": "memory",  # strided copies that keep innermost runs; role: matrix if they do not
+    "transpose": "memory",  # strided copies that keep innermost runs together; role: matrix if they do not
     "norm": "memory",  # layer norm, RMS norm in one kernel: rows, width
-    "norm_backward": "memory",  # two tensors read, one written: the weights' gradients are part of the curve
-    "batch_norm": "memory",  # in training: read twice, written once
+    "norm_backward": "memory",  # two tensors read, one written; the curve includes the gradients of the weights
+    "batch_norm": "memory",  # in training: the input is read twice, the result written once
     "batch_norm_backward": "memory",
     "softmax": "memory",  # rows, width
-    "softmax_backward": "memory",  # two tensors read, one written: PyTorch's multiplication before it is part of the curve
+    "softmax_backward": "memory",  # two tensors read, one written; the curve includes PyTorch's multiplication before it
     "reduce": "memory",  # sums and means over the width: rows, width
     "reduce_columns": "memory",  # sums over the rows (bias gradients): rows, width
     "pool": "memory",  # role: _adaptive_avg_pool2d
@@ -78,16 +78,16 @@ class Op:
     role: str = ""  # the variant of its kind that the curve distinguishes: dgrad, wgrad, gelu, …
 
     def times(self, count: Number) -> Op:
-        """Return the operator run `count` times as often."""
+        """Return the operator with its count multiplied by `count`."""
         return self.with_count(self.count * count)
 
-    # The two copies below are written out because `replace` takes twice as long.
+    # The two methods below construct the copy directly because `replace` takes twice as long.
     def with_count(self, count: Number) -> Op:
-        """Return the operator with this count."""
+        """Return the operator with a count of `count`."""
         return Op(self.kind, self.unit, self.flops, self.read, self.write, self.sizes, count, self.phase, self.calls, self.role)
 
     def with_calls(self, calls: float) -> Op:
-        """Return the operator with this many framework calls."""
+        """Return the operator with `calls` framework calls."""
         return Op(self.kind, self.unit, self.flops, self.read, self.write, self.sizes, self.count, self.phase, calls, self.role)
 
 
@@ -100,12 +100,12 @@ class LoweredStep:
 
     @property
     def calls_forward(self) -> Number:
-        """Framework calls the host makes for the forward pass."""
+        """Number of framework calls that the host makes for the forward pass."""
         return sum(op.calls * op.count for op in self.ops if op.phase == "forward")
 
     @property
     def calls_backward(self) -> Number:
-        """Framework calls the host makes for the backward pass and the optimizer."""
+        """Number of framework calls that the host makes for the backward pass and the optimizer."""
         return sum(op.calls * op.count for op in self.ops if op.phase != "forward")
 
 
@@ -121,7 +121,7 @@ def gemm(
     role: str = "forward",
     calls: float = 1.0,
 ) -> Op:
-    """Return batch x [m, k] @ [k, n] with elements of `width` bytes; `weight`: bytes of the k x n operand if they differ."""
+    """Return batch x [m, k] @ [k, n] with elements of `width` bytes; `weight` overrides the bytes of the k x n operand."""
     stored = batch * k * n * width if weight is None else weight
     return Op(
         "gemm",

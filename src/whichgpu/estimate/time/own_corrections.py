@@ -1,4 +1,4 @@
-"""Corrections measured on one GPU itself, applied on top of the shipped ones: plain data, made from a record of `measure`."""
+"""Corrections measured on the user's GPU, applied on top of the shipped ones; plain data made from a record of `measure`."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
     from whichgpu.catalog.gpu import Gpu
 
-ALL_STEPS = "all"  # the most general group of steps with multipliers of its own on this GPU
-MIN_LOG_HALF_WIDTH = log(1.04)  # measured: runs of one step differ by this much from day to day
+ALL_STEPS = "all"  # name of the most general group of steps, whose multipliers apply to every step on this GPU
+MIN_LOG_HALF_WIDTH = log(1.04)  # measured day-to-day difference between runs of one step
 ANY_STEP = "any"
-FIT_VERSION = 2  # version of `measure.fit`: earlier fits are made anew
+FIT_VERSION = 2  # version of `measure.fit`; fits of earlier versions are repeated
 OWN_TIERS = ("measured", "imported")
 
 
@@ -40,7 +40,7 @@ class OwnCorrections:
     against: str = ""  # version of the calibration that these correct
 
     def log_multiplier(self, engine: str, task: str, term: str) -> float:
-        """Return a term's log multiplier, summed over the groups of a step; unmeasured engines get that of all steps."""
+        """Return a term's log multiplier, summed over the groups of a step; unmeasured engines get only that of all steps."""
         return sum(self.multipliers.get(group, {}).get(term, 0.0) for group in correction_groups(engine, task))
 
     def log_range(self, kind: str) -> tuple[float, float]:
@@ -63,7 +63,7 @@ class OwnCalibration(Calibration):
         return Calibration.tier(self, engine, gpu, kind, precision)
 
     def log_range(self, tier: Tier, kind: str, gpu: str = "", engine: str = "") -> tuple[float, float]:
-        """Return the range of a GPU's own measurements, never wider than that of an unmeasured vendor."""
+        """Return the 90% range of a GPU's own measurements, never wider than that of an unmeasured vendor."""
         if tier not in OWN_TIERS:
             return Calibration.log_range(self, tier, kind, gpu, engine)
         low, high = self.own[gpu].log_range(kind)
@@ -71,12 +71,12 @@ class OwnCalibration(Calibration):
         return max(low, lowest), min(high, highest)
 
     def sources_of(self, engine: str, gpu: str = "") -> tuple[str, ...]:
-        """Return the own record's name before the calibration's sources."""
+        """Return the name of the user's record, followed by the calibration's sources."""
         own = self.own.get(gpu)
         return (*((own.source,) if own else ()), *Calibration.sources_of(self, engine))
 
     def factors(self, keys: Sequence[CorrectionKey]) -> np.ndarray:
-        """Return the multipliers of both corrections together, [terms, keys]."""
+        """Return the product of shipped and own multipliers, [terms, keys]."""
         multipliers = Calibration.factors(self, keys)
         for place, key in enumerate(keys):
             if own := self.own.get(key.gpu):
@@ -85,14 +85,14 @@ class OwnCalibration(Calibration):
 
 
 def with_own_corrections(calibration: Calibration, own: Mapping[str, OwnCorrections]) -> Calibration:
-    """Return the calibration with own corrections by GPU on top; itself if there are none."""
+    """Return the calibration with own corrections of each GPU on top; unchanged if there are none."""
     if not own:
         return calibration
     return OwnCalibration(**{one.name: getattr(calibration, one.name) for one in fields(Calibration)}, own=own)
 
 
 def calibration_version(calibration: Calibration) -> str:
-    """Return a digest of the fit and the program's version: own corrections apply to exactly one such version."""
+    """Return a digest of the fit and the program's version; own corrections apply to one such version only."""
     content = json.dumps([__version__, FIT_VERSION, calibration.multipliers, parameters()], sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 

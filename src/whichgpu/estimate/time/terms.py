@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 
     Array = np.ndarray
 
-# Device: classes of operators, GEMM time being split into computing ("gemm") and reading weights ("stream"); and the gaps between
-# kernels. Host: framework calls forward and backward, work that a step does once, and a serving engine's work for each sequence
+# Device terms: classes of operators (GEMM time is split into computing, "gemm", and reading weights, "stream") and gaps between
+# kernels. Host terms: framework calls forward and backward, work once per step, and a serving engine's work for each sequence
 # at every step (scheduling, sampling, detokenising).
 DEVICE_TERMS = ("gemm", "stream", "attention", "conv", "memory", "gap")
 HOST_TERMS = ("forward_calls", "backward_calls", "step", "sequences")
 TERMS = (*DEVICE_TERMS, *HOST_TERMS)
 
-# Seconds of one unit of each countable term (assumed); the fitted corrections multiply them.
-KERNEL_GAP_SECONDS = 1.0e-6  # between two kernels
-FORWARD_CALL_SECONDS = BACKWARD_CALL_SECONDS = 15.0e-6  # of the host, for one framework call
-FIXED_STEP_SECONDS = 1.0e-4  # of the host, once per step
-SEQUENCE_SECONDS = 5.0e-6  # of the host, for each sequence of a serving step
+# Seconds of one unit of each counted term (assumed); fitted corrections multiply them.
+KERNEL_GAP_SECONDS = 1.0e-6  # device seconds between two kernels
+FORWARD_CALL_SECONDS = BACKWARD_CALL_SECONDS = 15.0e-6  # host seconds per framework call
+FIXED_STEP_SECONDS = 1.0e-4  # host seconds per step
+SEQUENCE_SECONDS = 5.0e-6  # host seconds per sequence of a serving step
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class TimeTerms:
 
 
 def dominant_unit_class(ops: tuple[Op, ...]) -> str:
-    """Return the class of the arithmetic unit that does most FLOPs."""
+    """Return the class of the arithmetic unit that performs most of the FLOPs."""
     flops_by_class: dict[str, float] = {}
     for op in ops:
         unit, flops = UNITS[op.unit].term_class, op.flops * op.count

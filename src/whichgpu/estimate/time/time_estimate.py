@@ -1,4 +1,4 @@
-"""The time of a workload on a GPU as figures with ranges: device, host and wall time, and what bounds it."""
+"""Time of a workload on a GPU as figures with ranges: device, host and wall time, and the bound of the step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from whichgpu.workload.shapes import Shape
 from whichgpu.workload.workload import Workload
 
 CALIBRATION_SOURCE = "speed-calibration"
-# Tiers that are not listed are "modelled".
+# Basis of a figure by evidence tier; tiers that are not listed are "modelled".
 BASIS_BY_TIER: dict[str, Basis] = {
     "measured": "measured",
     "imported": "calibrated",
@@ -57,7 +57,7 @@ def estimate_times(
 
 
 def _estimate(workload: Workload, shape: Shape, gpu: Gpu, grid: TimeGrid, place: int, calibration: Calibration) -> TimeEstimate:
-    """Figures of one GPU of a grid."""
+    """Return the figures of the GPU at `place` in a grid."""
     tier = calibration.tier(grid.engine, gpu, grid.kind, workload.precision or "")
     low, high = calibration.log_range(tier, grid.kind, gpu.id, grid.engine)
     basis = BASIS_BY_TIER.get(tier, "modelled")
@@ -84,7 +84,7 @@ def _estimate(workload: Workload, shape: Shape, gpu: Gpu, grid: TimeGrid, place:
 
 
 def work_per_step(workload: Workload, shape: Shape) -> tuple[float, str]:
-    """Work of one step over all GPUs, and the unit of its rate."""
+    """Return the amount of work in one step over all GPUs, and the unit of the resulting rate."""
     batch = float(workload.batch or 1)
     if shape.is_language_model:
         if workload.traits.decoding and shape.causal:

@@ -1,4 +1,4 @@
-"""Arithmetic units of GPUs from `data/units.csv`: operand width, and rate and energy relative to 16 bits on matrix units."""
+"""Arithmetic units of GPUs from `data/units.csv`: operand width, and rate and energy relative to 16-bit matrix units."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The memory of a user's own module, by running it without a GPU and without weights."""
+"""Memory of a user's own module, found by running it without a GPU and without weights."""
 
 from whichgpu.estimate.trace.factory import trace_factory
 from whichgpu.estimate.trace.prepare import images, tokens

@@ -1,4 +1,4 @@
-"""CUDA's autocast rules for tensors on the CPU.
+"""Autocast rules of CUDA, applied to tensors on the CPU.
 
 The CPU's own lists are shorter: they leave normalisation, softmax, powers and the loss in low precision where CUDA casts to
 fp32, which doubles the bytes. The lists are those of `ATen/autocast_mode.h` (AT_FORALL_FP32, AT_FORALL_FP32_SET_OPT_DTYPE).
@@ -19,9 +19,9 @@ IN_FP32 = (
     "upsample_linear1d upsample_bilinear2d _upsample_bilinear2d_aa upsample_trilinear3d upsample_bicubic2d "
     "_upsample_bicubic2d_aa"
 ).split()
-# Computed in fp32 inside the kernel: the result is fp32, without an fp32 copy of the argument.
+# These operators compute in fp32 inside the kernel: the result is fp32, but no fp32 copy of the argument is made.
 TO_FP32 = "prod prod.dim_int cumprod cumsum linalg_vector_norm linalg_matrix_norm sum sum.dim_IntList".split()
-# The CPU casts these to fp32; CUDA does not.
+# The CPU's autocast casts these operators to fp32; CUDA's does not.
 UNCHANGED = (
     "cross_entropy_loss max_pool3d avg_pool3d adaptive_avg_pool3d adaptive_max_pool3d reflection_pad1d reflection_pad2d "
     "replication_pad1d replication_pad2d replication_pad3d"
@@ -30,7 +30,7 @@ SOFTMAX = {"softmax.int": "_softmax", "log_softmax.int": "_log_softmax"}
 
 
 def register(torch: Any, library: Any) -> None:
-    """Register CUDA's rules under the CPU's autocast key, for the lifetime of the library object."""
+    """Register CUDA's autocast rules under the CPU's autocast key, for the lifetime of the library object."""
     for name in IN_FP32:
         _register(torch, library, name, _in_fp32)
     for name in TO_FP32:
@@ -49,7 +49,7 @@ def _register(torch: Any, library: Any, name: str, rule: Callable[[Any, Any], Ca
     kernel = rule(torch, getattr(packet, overload or "default"))
     try:
         library.impl(name, kernel, "AutocastCPU", allow_override=True)
-    except TypeError:  # Older versions lack the argument and allow overriding.
+    except TypeError:  # Older versions of torch lack the argument and allow overriding.
         library.impl(name, kernel, "AutocastCPU")
 
 
@@ -91,7 +91,7 @@ def _to_fp32(torch: Any, operator: Any) -> Callable[..., Any]:
 
 
 def _softmax(torch: Any, operator: Any) -> Callable[..., Any]:
-    # CUDA's kernel reads low precision and writes fp32; its gradient has low precision.
+    # CUDA's kernel reads low precision and writes fp32; the gradient has low precision.
     inner = getattr(torch.ops.aten, SOFTMAX[operator._schema.name.removeprefix("aten::") + ".int"])
 
     def kernel(tensor: Any, dim: int, dtype: Any = None) -> Any:
@@ -105,4 +105,4 @@ def _softmax(torch: Any, operator: Any) -> Callable[..., Any]:
 def _unchanged(torch: Any, operator: Any) -> Callable[..., Any]:
     if not torch._C._dispatch_has_kernel_for_dispatch_key(operator.name(), "CompositeImplicitAutograd"):
         return _outside_autocast(torch, operator)
-    return lambda *args, **kwargs: operator.decompose(*args, **kwargs)  # Its parts are cast by their own rules.
+    return lambda *args, **kwargs: operator.decompose(*args, **kwargs)  # The operator's parts are cast by their own rules.

@@ -1,4 +1,4 @@
-"""A model named as MODULE:FACTORY in the user's own code."""
+"""Tracing of a model named as MODULE:FACTORY in the user's own code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from whichgpu.estimate.trace.trace_log import ModuleTrace
 
 
 def trace_factory(name: str, inputs: InputFactory | None = None, **options: Any) -> ModuleTrace:
-    """Trace the result of `MODULE:FACTORY`: a module, or a module and its example inputs. Options are those of `trace`."""
+    """Trace what `MODULE:FACTORY` returns: a module, or a module and its example inputs. Options are those of `trace`."""
     load_torch()
     factory = find_factory(name)
     try:
@@ -30,7 +30,7 @@ def trace_factory(name: str, inputs: InputFactory | None = None, **options: Any)
 
 
 def find_factory(name: str) -> Callable[[], Any]:
-    """Import the user's factory, with the working directory temporarily on the path."""
+    """Import and return the user's factory, with the working directory temporarily on the import path."""
     module_name, _, factory_name = name.partition(":")
     if not module_name or not factory_name:
         raise UsageError("bad-value", msg("error.factory_spelling", name=name), msg("hint.factory_spelling"))

@@ -1,4 +1,4 @@
-"""Torch with GPU kernels' behaviour on a machine without a GPU."""
+"""Torch set up to behave as on a GPU on a machine without one."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _LIBRARIES: list[Any] = []
 
 
 def load_torchvision() -> Any:
-    """Import torchvision, also with a CPU-only torch that cannot load its compiled operators."""
+    """Import torchvision, even if torch is CPU-only and cannot load torchvision's compiled operators."""
     torch = load_torch()
     try:
         return import_module("torchvision")
     except RuntimeError as error:
         if "torchvision::" not in str(error):
             raise
-    # torchvision registers fake kernels for operators of its compiled library: declaring their names is enough.
+    # torchvision registers fake kernels for operators of its compiled library; declaring the operators' names is enough.
     library = torch.library.Library("torchvision", "FRAGMENT")
     _LIBRARIES.append(library)
     for name in ("nms", "qnms"):
@@ -45,7 +45,7 @@ def load_torchvision() -> Any:
 
 @contextmanager
 def gpu_kernels(torch: Any) -> Iterator[None]:
-    """Attention, dropout and type promotion as on CUDA, for tensors on meta or fake on cpu."""
+    """Make attention, dropout and type promotion behave as on CUDA for meta tensors and fake CPU tensors."""
     with warnings.catch_warnings(), torch.library._scoped_library("aten", "IMPL") as library:
         warnings.simplefilter("ignore")
         for key in ("AutogradMeta", "AutogradCPU"):

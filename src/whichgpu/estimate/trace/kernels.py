@@ -1,4 +1,4 @@
-"""Shape functions of operators for which torch's own fail or differ from the GPU's kernels."""
+"""Shape functions of operators for which torch's own fail or differ from GPU kernels."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def replacement_kernels(torch: Any) -> dict[Any, Callable[..., Any]]:
-    """Replacement functions by operator overload."""
+    """Return replacement functions by operator overload."""
     aten = torch.ops.aten
 
     def number(tensor: Any) -> float | int | bool:
@@ -26,11 +26,11 @@ def replacement_kernels(torch: Any) -> dict[Any, Callable[..., Any]]:
         return tensor.new_empty((tensor.numel(),))
 
     def softmax(tensor: Any, _: int, wide: bool) -> Any:
-        # Unlike CUDA, the CPU cannot convert bfloat16 to fp32 in the kernel.
+        # The CPU, unlike CUDA, cannot convert bfloat16 to fp32 inside the kernel.
         return torch.empty_like(tensor, dtype=torch.float32 if wide else None, memory_format=torch.contiguous_format)
 
     def convolution_backward(gradient: Any, input: Any, weight: Any, bias_sizes: Any, *rest: Any) -> tuple[Any, Any, Any]:
-        # cuDNN writes gradients in the layout of their tensors; torch's shape function makes them contiguous.
+        # cuDNN writes gradients in the memory format of their tensors; torch's shape function makes them contiguous.
         mask = rest[-1]
         return (
             torch.empty_like(input) if mask[0] else None,
@@ -50,9 +50,9 @@ def replacement_kernels(torch: Any) -> dict[Any, Callable[..., Any]]:
 
 
 def is_gradient_accumulation(torch: Any, args: Any, kwargs: Any) -> bool:
-    """Whether this addition is autograd accumulating a gradient without other references.
+    """Whether this addition is autograd accumulating into a gradient that nothing else references.
 
-    Autograd does so in place (`torch/csrc/autograd/input_buffer.cpp`), except under a dispatch mode.
+    Autograd does this in place (`torch/csrc/autograd/input_buffer.cpp`), except under a dispatch mode.
     """
     if torch.is_grad_enabled() or kwargs or len(args) != 2 or not isinstance(args[1], torch.Tensor):
         return False
@@ -61,4 +61,4 @@ def is_gradient_accumulation(torch: Any, args: Any, kwargs: Any) -> bool:
         return False
     storage = total.untyped_storage()
     owners: int = torch._C._storage_Use_Count(storage._cdata)
-    return bool(storage.nbytes() == total.numel() * total.itemsize and owners <= 2)  # the gradient and this function
+    return bool(storage.nbytes() == total.numel() * total.itemsize and owners <= 2)  # owners: the gradient and this function

@@ -1,4 +1,4 @@
-"""Module and inputs of a trace as tensors with shapes but no data, on the required device and in the required layout."""
+"""Preparation of a module and its inputs for a trace: tensors with shapes but no data, on the required device and format."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ InputFactory = Callable[[], Any]  # returns the arguments of one call: a tensor,
 
 
 def images(batch: int, size: int, channels: int = 3) -> InputFactory:
-    """Image inputs of a vision model."""
+    """Return a factory of image inputs for a vision model."""
 
     def make() -> Any:
         torch = load_torch()
@@ -23,7 +23,7 @@ def images(batch: int, size: int, channels: int = 3) -> InputFactory:
 
 
 def tokens(batch: int, length: int, *, labels: bool = False) -> InputFactory:
-    """Token-id inputs of a `transformers` model; with labels (the same ids) it computes its own loss."""
+    """Return a factory of token-id inputs for a `transformers` model; with labels (the same ids) the model computes its loss."""
 
     def make() -> Any:
         torch = load_torch()
@@ -54,7 +54,7 @@ def move_to_cpu(torch: Any, module: Any, example: Any) -> Any:
 
 
 def _each(torch: Any, value: Any, change: Callable[[Any], Any]) -> Any:
-    """Apply a function to every tensor of a nested structure."""
+    """Apply a function to every tensor in a nested structure and return the result."""
     if isinstance(value, torch.Tensor):
         return change(value)
     if isinstance(value, Mapping):
@@ -76,8 +76,8 @@ def build_module(torch: Any, factory: Callable[[], Any], inputs: InputFactory | 
 
 
 def to_meta(torch: Any, example: Any, dtype: Any, channels_last: bool) -> Any:
-    """Return inputs on meta, in the precision and memory format of the run."""
-    moved_by_id: dict[int, Any] = {}  # A tensor used twice stays one.
+    """Return the inputs as meta tensors in the precision and memory format of the run."""
+    moved_by_id: dict[int, Any] = {}  # A tensor that is used twice stays one tensor.
 
     def change(tensor: Any) -> Any:
         if id(tensor) not in moved_by_id:

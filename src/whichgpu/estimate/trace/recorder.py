@@ -1,4 +1,4 @@
-"""Records every operator that torch dispatches, and every storage from allocation to free."""
+"""Recording of every operator that torch dispatches, and of every storage from allocation to free."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from whichgpu.estimate.trace.kernels import is_gradient_accumulation, replacement_kernels
 from whichgpu.estimate.trace.trace_log import TracedOperator, TraceLog
 
-# The attributes of an operator that decide its cost, by position in its schema.
+# Attributes of operators that affect their cost, by position in the operator's schema.
 _ATTRIBUTES = {
     "aten.convolution": {3: "stride", 4: "padding", 5: "dilation", 6: "transposed", 8: "groups"},
     "aten.convolution_backward": {4: "stride", 5: "padding", 6: "dilation", 7: "transposed", 9: "groups", 10: "mask"},
@@ -31,7 +31,7 @@ class StorageTracker:
         self._known: dict[int, tuple[int, Any]] = {}
 
     def see(self, tensor: Any, maker: str, label: str = "temporary") -> int | None:
-        """Id of a tensor's storage, logged if it is new; None if it is empty."""
+        """Return the id of a tensor's storage, and log the storage if it is new; None if it is empty."""
         storage = tensor.untyped_storage()
         key = storage._cdata
         if key in self._known:
@@ -49,13 +49,13 @@ class StorageTracker:
         return id
 
     def label(self, tensors: Iterable[Any], label: str) -> None:
-        """Set the label of tensors' storages."""
+        """Set the label of the storages of these tensors."""
         ids = {self.see(tensor, label, label) for tensor in tensors}
         self._ledger.relabel({id for id in ids if id is not None}, label)
 
 
 def recorder(torch: Any, ledger: TraceLog, storages: StorageTracker) -> Any:
-    """Return a dispatch mode that writes into the log."""
+    """Return a torch dispatch mode that writes operators and storages to the log."""
     base: Any = import_module("torch.utils._python_dispatch").TorchDispatchMode
     aten = torch.ops.aten
     replacements = replacement_kernels(torch)
@@ -79,7 +79,7 @@ def recorder(torch: Any, ledger: TraceLog, storages: StorageTracker) -> Any:
 
 
 def tensors_of(value: Any, kind: type) -> Iterator[Any]:
-    """Every tensor inside lists, tuples and mappings."""
+    """Yield every tensor inside nested lists, tuples and mappings."""
     if isinstance(value, kind):
         yield value
     elif isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""Traces of a module on tensors with shapes but no data: the allocations a GPU would make."""
+"""Trace of a module on tensors with shapes but no data, which gives the allocations that a GPU would make."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def trace(
     channels_last: bool = False,
     steps: int = 2,
 ) -> ModuleTrace:
-    """Trace `steps` steps of the module that `factory` returns; the second starts with optimizer states.
+    """Trace `steps` steps of the module that `factory` returns; from the second on, optimizer states exist at the start.
 
     `factory` returns a module, or a module and its example inputs; it is called on the meta device. Mixed precision
     runs on fake tensors, since autocast does not support meta; everything else on meta tensors.
@@ -117,7 +117,7 @@ def _train(
         with cast():
             output = _call(module, example)
             value = loss(output) if loss else default_loss(torch, output)
-        del output  # A loop that keeps the logits during backward needs more.
+        del output  # A training loop that keeps the logits during backward needs more memory.
         ledger.begin("backward", step)
         value.backward()
         del value

@@ -36,13 +36,13 @@ class TracedOptimizer:
                 if self.fused:
                     self.states.append(torch.zeros((), dtype=torch.float32, device=p.device))
         if not self.fused:
-            # denom = sqrt(exp_avg_sq) is one copy of the parameters (torch/optim/adam.py, _multi_tensor_adam)
+            # denom = sqrt(exp_avg_sq) is a temporary as large as the parameters (torch/optim/adam.py, _multi_tensor_adam).
             roots = [torch.empty_like(p) for p in trained]
             del roots
 
 
 def default_loss(torch: Any, output: Any) -> Any:
-    """Default loss of an output: the model's own, else cross-entropy over classes, else a mean."""
+    """Return the loss of an output: the model's own if it has one, else cross-entropy over classes, else a mean."""
     own = getattr(output, "loss", None)
     if own is not None:
         return own

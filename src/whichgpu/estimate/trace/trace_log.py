@@ -1,4 +1,4 @@
-"""The log of a trace: allocations and frees of storages, and operators; independent of torch."""
+"""Log of a trace: allocations and frees of storages, and operators; independent of torch."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ModuleTrace:
     marks: Mapping[str, int] = field(default_factory=dict)  # number of events before each phase and step
 
     def replay(self) -> Replay:
-        """Replay the trace through the caching allocator, with bytes by label at the peak."""
+        """Replay the trace through the caching allocator and return its peaks, with bytes by label at the peak."""
         return replay_events(self.events, self.labels)
 
 
@@ -57,7 +57,7 @@ class TraceLog:
         self._alive: dict[int, int] = {}
 
     def begin(self, phase: TracePhase, step: int) -> None:
-        """Begin a phase of a step."""
+        """Begin a phase of a training step or forward pass."""
         if phase == "backward" and self.phase == "forward":
             self.relabel({id for id in self._alive if self.labels[id] == "temporary"}, "activations")
         self.phase, self.step = phase, step

@@ -1,1 +1,1 @@
-"""The mixed-integer program of a fleet plan: its columns, its bound, its solution on HiGHS."""
+"""The mixed-integer program of a fleet plan: its columns, a lower bound on its cost, its solution with HiGHS."""

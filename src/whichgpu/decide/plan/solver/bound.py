@@ -15,11 +15,11 @@ import numpy as np
 
 from whichgpu.decide.plan.solver.problem import OWNED, Bools, Floats, Problem
 
-MAX_REPLICAS = 4000  # of one column, evaluated one by one
-ROUNDS, STEPS = 12, 60  # of the ascent, and steps in a round
-PATIENCE = 10  # steps without gain before they are halved
-MIN_STEP = 1e-3  # factor on the Polyak step at which the ascent ends
-NEAR = 0.15  # A round looks at columns whose bound is within this share of the target.
+MAX_REPLICAS = 4000  # At most this many replicas of one column are evaluated.
+ROUNDS, STEPS = 12, 60  # Rounds of the subgradient ascent, and steps in each round.
+PATIENCE = 10  # Steps without gain after which the step size is halved.
+MIN_STEP = 1e-3  # The ascent ends when the factor on the Polyak step falls below this.
+NEAR = 0.15  # A round considers columns whose bound is within this share of the target.
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +27,11 @@ class Fees:
     """Shadow prices of limits: of a machine by level, pool and price option (level -1 if committed), and of a quota's GPU."""
 
     options: dict[tuple[int, int, int], float] = field(default_factory=dict)
-    quotas: dict[tuple[int, int], float] = field(default_factory=dict)  # by level and quota
-    spot: dict[int, float] = field(default_factory=dict)  # by level: of a GPU beyond the spot share
+    quotas: dict[tuple[int, int], float] = field(default_factory=dict)  # fee per GPU, by level and quota
+    spot: dict[int, float] = field(default_factory=dict)  # fee per GPU beyond the spot share, by level
 
     def rebate(self, problem: Problem) -> float:
-        """Value of all that the limits allow, which is subtracted from the bound since fees are no costs."""
+        """Return the value of all that the limits allow per average hour; the bound is reduced by it, since fees are not paid."""
         options = sum(fee * problem.pools[p].options[w].limit for (_, p, w), fee in self.options.items())
         return float(options + sum(fee * problem.quotas[q].limit for (_, q), fee in self.quotas.items()))
 
@@ -55,7 +55,7 @@ class Bound:
 
 
 def column_costs(problem: Problem, fees: Fees | None = None) -> Costs:
-    """Costs of every column, with fees if there are."""
+    """Return the cost of one replica of every column per average hour, fees included if given."""
     fees = fees or Fees()
     rented = np.full((problem.levels, len(problem.pools)), np.inf)
     committed = np.full(len(problem.pools), np.inf)
@@ -79,8 +79,8 @@ def column_costs(problem: Problem, fees: Fees | None = None) -> Costs:
 
 
 def initial_prices(problem: Problem, loads: Floats, cost: Costs) -> Floats:
-    """Cost of each bucket on its cheapest column if replicas can be split: the bound of the relaxation without limits."""
-    # At several levels a commitment costs no less than its share of the hours.
+    """Return the cost of each bucket on its cheapest column if replicas could be split: the relaxation without limits."""
+    # With several levels, a commitment costs at least its share of the hours.
     hours = np.ones(1) if problem.levels == 1 else problem.hours
     each = np.minimum(cost.hourly, cost.committed[None, :] * hours[:, None])
     with np.errstate(invalid="ignore"):
@@ -92,7 +92,7 @@ def initial_prices(problem: Problem, loads: Floats, cost: Costs) -> Floats:
 def raise_bound(
     problem: Problem, cost: Costs, loads: Floats, target: float, seconds: float, prices: Floats | None = None
 ) -> Bound:
-    """Raise the bound for at most `seconds`, until `target`. Steps use columns that may pay; a round ends with all columns."""
+    """Return a raised bound, after at most `seconds` or at `target`; steps use promising columns, each round ends with all."""
     end = monotonic() + seconds
     now = initial_prices(problem, loads, cost) if prices is None else prices
     best, step = _bound_at(problem, cost, loads, now), 1.0
@@ -119,9 +119,9 @@ def _bound_at(problem: Problem, cost: Costs, loads: Floats, prices: Floats) -> B
 def _climb(
     problem: Problem, cost: Costs, loads: Floats, target: float, prices: Floats, factor: float, end: float
 ) -> tuple[Floats, float]:
-    """Polyak steps along subgradients towards `target`, scaled by `factor` and in proportion to the prices.
+    """Take Polyak steps along subgradients towards `target`, scaled by `factor` and in proportion to the bucket prices.
 
-    Return the best prices and the factor for the next round.
+    Return the best bucket prices found and the factor for the next round.
     """
     demanded = problem.demand > 0
     best = now = prices
@@ -149,10 +149,10 @@ def _climb(
 def _evaluate(
     problem: Problem, cost: Costs, loads: Floats, prices: Floats, forcing: bool = False
 ) -> tuple[float, Floats, Floats]:
-    """The bound at some prices, the share of each bucket the columns would serve, and the bound's rise with each column used."""
+    """Return the bound at bucket prices, the share of each bucket columns would serve, and the bound's rise if one is forced."""
     demanded = problem.demand > 0
     density = np.divide(prices[:, None, :], loads, out=np.zeros_like(loads), where=loads > 0)  # An infinite load earns nothing.
-    best_earnings = density.max(axis=2) * problem.room  # most a replica can earn at each level
+    best_earnings = density.max(axis=2) * problem.room  # The most one replica can earn at each level.
     may_pay = (best_earnings > cost.hourly).any(axis=0) | (best_earnings.sum(axis=0) > cost.committed)
     value, served = float(prices[demanded].sum()) - cost.rebate, np.zeros_like(prices)
     forced = _forced_loss(problem, cost, loads, density, best_earnings, may_pay) if forcing else np.zeros(loads.shape[1])
@@ -171,9 +171,9 @@ def _evaluate(
 
 
 def _single_level(room: float, cost: Costs, loads: Floats, density: Floats, places: np.ndarray) -> tuple[Floats, Floats, Floats]:
-    """Profits of columns at one level, their profits if each must run a replica, and the shares of buckets all serve.
+    """Return profits of columns at one level, their profits with at least one replica, and the shares of buckets they serve.
 
-    Earnings are concave in the replicas, so the best number is next to where a replica earns just its price.
+    Earnings are concave in the number of replicas, so the best number is next to where one more earns just its cost.
     """
     if not len(places):
         return np.zeros(0), np.zeros(0), np.zeros(loads.shape[1])
@@ -201,7 +201,7 @@ def _single_level(room: float, cost: Costs, loads: Floats, density: Floats, plac
 
 
 def _earned(room: Floats, time: Floats, money: Floats, size: Floats, earning_rate: Floats) -> Floats:
-    """Earnings of `room` replicas' time, filled with the buckets that pay best."""
+    """Return what `room` replicas' time earns, filled with the buckets that pay best per time."""
     whole = time <= room[:, None]
     at = whole.sum(axis=1)
     done = np.where(at > 0, np.take_along_axis(money, np.maximum(at - 1, 0)[:, None], axis=1)[:, 0], 0.0)
@@ -213,7 +213,7 @@ def _earned(room: Floats, time: Floats, money: Floats, size: Floats, earning_rat
 
 
 def _forced_loss(problem: Problem, cost: Costs, loads: Floats, density: Floats, best_earnings: Floats, may_pay: Bools) -> Floats:
-    """Loss of one replica of a column that does not pay, with its time filled by the buckets that pay best."""
+    """Return the loss of running one replica of each unprofitable column, its time filled with the buckets that pay best."""
     rented = (cost.hourly - best_earnings).min(axis=0)
     committed = cost.committed - np.minimum(best_earnings, cost.hourly).sum(axis=0)
     loss: Floats = np.where(may_pay, 0.0, np.minimum(rented, committed))
@@ -227,7 +227,7 @@ def _forced_loss(problem: Problem, cost: Costs, loads: Floats, density: Floats, 
 
 
 def _column(problem: Problem, hourly: Floats, committed: float, loads: Floats, density: Floats) -> tuple[float, Floats, float]:
-    """Profit of a column over all levels, the shares it serves, and its profit if it must run a replica."""
+    """Return a column's profit over all levels, the shares it serves, and its profit if it must run at least one replica."""
     load_levels, room = problem.levels, problem.room
     max_replicas = 1
     for level in range(load_levels):
@@ -235,7 +235,7 @@ def _column(problem: Problem, hourly: Floats, committed: float, loads: Floats, d
         max_replicas = max(max_replicas, int(np.ceil(loads[level][paying].sum() / room)) + 1) if paying.any() else max_replicas
     max_replicas = min(max_replicas, MAX_REPLICAS)
     ranked = [_gains(loads[level], density[level], room, max_replicas) for level in range(load_levels)]
-    marginal = np.stack([gains for gains, _ in ranked])  # earnings of the k-th replica at each level
+    marginal = np.stack([gains for gains, _ in ranked])  # Earnings of the k-th replica at each level.
     covered = np.minimum(np.maximum(marginal, 0.0), hourly[:, None]).sum(axis=0) - committed
     always = int((covered > 0).sum())
     beyond = np.maximum(marginal - hourly[:, None], 0.0)
@@ -249,7 +249,7 @@ def _column(problem: Problem, hourly: Floats, committed: float, loads: Floats, d
 
 
 def _gains(loads: Floats, density: Floats, room: float, max_replicas: int) -> tuple[Floats, np.ndarray]:
-    """Earnings of the first, second … replica from the buckets that pay best for its time, and the order of these."""
+    """Return the earnings of the first, second … replica from the best-paying buckets, and the order of these buckets."""
     order = np.argsort(-density, kind="stable")
     order = order[density[order] > 0]
     time = np.concatenate([[0.0], np.cumsum(loads[order])])
@@ -259,7 +259,7 @@ def _gains(loads: Floats, density: Floats, room: float, max_replicas: int) -> tu
 
 
 def _filled(loads: Floats, order: np.ndarray, room: float) -> Floats:
-    """Shares of buckets that fit into `room` replicas' time, best first."""
+    """Return the shares of buckets that fit into `room` replicas' time, filled in the order given."""
     served = np.zeros_like(loads)
     if room <= 0 or not len(order):
         return served

@@ -1,4 +1,4 @@
-"""The problem of models with their traffic on pools of machines: its columns are replicas of a model on a pool's GPUs."""
+"""Build the problem of models with traffic on pools of machines; its columns are replicas of a model on a pool's GPUs."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class ServedModel:
     traffic: Traffic
     objectives: Objectives
     engine: Engine | None = None
-    requested_name: str = ""  # as the user wrote it
+    requested_name: str = ""  # the model as the user wrote it
 
     def runs_on(self, gpu: Gpu) -> bool:
-        """Whether the engine may run on a GPU; unknown counts as yes."""
+        """Return whether the engine may run on a GPU; unknown counts as yes."""
         return self.engine is None or may_run_on(self.engine, gpu)
 
 
@@ -52,23 +52,23 @@ class Formulation:
     columns: tuple[Column, ...]
     gpu_pools: tuple[GpuPool, ...]
     models: tuple[ServedModel, ...]
-    first_buckets: tuple[int, ...]  # of each model
+    first_buckets: tuple[int, ...]  # index of each model's first bucket in the problem
     replicas: tuple[tuple[tuple[ReplicaCapacity, ...], ...], ...]  # [models][pools]: all degrees, with those that serve nothing
-    hour_level: np.ndarray  # the level of every hour of the curve
-    late_buckets: tuple[tuple[int, ...], ...]  # by model: buckets served without their objectives
-    rate_factors: tuple[float, ...] = ()  # by model: factor on its rates for headroom beyond the common one
+    hour_level: np.ndarray  # the load level of every hour of the curve
+    late_buckets: tuple[tuple[int, ...], ...]  # by model: buckets served without meeting their objectives
+    rate_factors: tuple[float, ...] = ()  # by model: factor on its rates, for a headroom above the common one
 
     def buckets_of(self, model: int) -> slice:
-        """The buckets of a model among those of the problem."""
+        """Return the slice of the problem's buckets that belongs to a model."""
         start = self.first_buckets[model]
         return slice(start, start + len(self.models[model].traffic.buckets))
 
     def busiest(self, model: int) -> int:
-        """The level at which a model gets the most requests."""
+        """Return the load level at which a model gets the most requests."""
         return int(np.argmax(self.problem.demand[:, self.buckets_of(model)].sum(axis=1)))
 
     def bucket(self, place: int) -> tuple[int, int]:
-        """The model, and its bucket, of a bucket of the problem."""
+        """Return the model, and the index within that model, of a bucket of the problem."""
         model = max(m for m, start in enumerate(self.first_buckets) if start <= place)
         return model, place - self.first_buckets[model]
 
@@ -80,9 +80,9 @@ def build(
     limits: Mapping[str, Any],
     progress: Callable[[float], None] | None = None,
 ) -> Formulation:
-    """The problem of these models on these pools at no more than `max_levels` levels of load.
+    """Return the problem of these models on these pools, with at most `max_levels` levels of load.
 
-    `limits` are fields of the problem: headroom, quotas, budget and the like. `progress` gets the share of the models estimated.
+    `limits` are fields of the problem such as headroom, quotas and budget. `progress` gets the share of models estimated.
     """
     first_buckets: list[int] = []
     names: list[str] = []
@@ -135,10 +135,10 @@ def build(
 
 
 def _with_late_buckets(model: ServedModel, gpu_pools: Sequence[GpuPool]) -> tuple[list[list[ReplicaCapacity]], tuple[int, ...]]:
-    """Replicas by pool, and the buckets served without their objectives because no GPU meets them.
+    """Return replicas by pool, and the buckets that are served without their objectives because no GPU meets them.
 
-    A percentile lets some requests miss the objectives. If the buckets that fit some GPU and are late on all of them hold no more
-    requests than that, they are served late; otherwise, and if a request fits no GPU, they stay unserved.
+    A percentile lets some requests miss the objectives. If the buckets that fit some GPU but are late on all hold no more
+    requests than that, they are served late; otherwise they stay unserved, as do buckets that fit on no GPU.
     """
     kinds = [(one.gpu, one.fabric) for one in gpu_pools]
     max_tp = [one.max_tp if model.runs_on(one.gpu) else 0 for one in gpu_pools]
@@ -170,7 +170,7 @@ def _put(values: Floats, places: np.ndarray, others: Floats) -> Floats:
 
 
 def _columns(model: int, place: int, gpu_pool: GpuPool, replicas: Sequence[ReplicaCapacity], alone: bool) -> list[Column]:
-    """Degrees that no smaller one beats per GPU: machines filled with replicas if there is one model, else single replicas."""
+    """Return columns for degrees no smaller one beats per GPU: filled machines if there is one model, else single replicas."""
     limit = gpu_pool.pool.size * (MAX_GPUS if gpu_pool.owned else 1)
     able = [one for one in replicas if one.rates.any() and one.tp <= limit]
     per_gpu = [one.rates / one.tp for one in able]
@@ -188,9 +188,9 @@ def _columns(model: int, place: int, gpu_pool: GpuPool, replicas: Sequence[Repli
 
 
 def gpus_taken(column: Column, gpu_pool: GpuPool) -> int:
-    """GPUs of a machine that a column's replicas take, with their part of those left over when no further replica fits.
+    """Return the GPUs that a column's replicas take, with their part of those left unused because no further replica fits.
 
-    No replica spans two machines. A machine of a single model is filled, and taken whole.
+    No replica spans two machines. A machine that serves a single model is filled with replicas and taken whole.
     """
     tp, size = column.replica.tp, gpu_pool.pool.size
     if gpu_pool.owned or size < tp:
@@ -199,7 +199,7 @@ def gpus_taken(column: Column, gpu_pool: GpuPool) -> int:
 
 
 def with_headrooms(formulation: Formulation, headrooms: Mapping[str, float]) -> Formulation:
-    """The formulation with each model's own headroom: the smallest for all, and lower rates for the other models."""
+    """Return the formulation with a headroom per model: the smallest for all, and reduced rates for the other models."""
     problem = formulation.problem
     common = min(headrooms.values(), default=problem.headroom)
     factors = tuple((1.0 - headrooms[one.name]) / (1.0 - common) for one in formulation.models)
@@ -209,12 +209,12 @@ def with_headrooms(formulation: Formulation, headrooms: Mapping[str, float]) -> 
 
 
 def only_gpu(problem: Problem, gpu: str) -> Problem:
-    """The problem with machines of one kind of GPU only."""
+    """Return the problem restricted to machines with one kind of GPU."""
     return without_pools(problem, frozenset(p for p, pool in enumerate(problem.pools) if pool.gpu != gpu))
 
 
 def without_pools(problem: Problem, pools: frozenset[int]) -> Problem:
-    """The problem without some pools' machines."""
+    """Return the problem without the machines of some pools."""
     columns = np.flatnonzero(~np.isin(problem.pool_of, list(pools)))
     jobs = []
     for job in problem.jobs:

@@ -1,6 +1,6 @@
 """A greedy starting plan: add the machine that earns most for its price, then drop and replace machines while all is served.
 
-It is fast where branch and bound is slow, on small fleets with many kinds of machines: each trial is a linear program of the few
+It is fast where branch and bound is slow: small fleets with many kinds of machines. Each trial is a linear program of the few
 columns in use.
 """
 
@@ -13,14 +13,14 @@ import numpy as np
 from whichgpu.decide.plan.solver.growth import max_growth
 from whichgpu.decide.plan.solver.problem import Bools, Floats, Ints, Problem
 
-MAX_COLUMNS = 400  # columns considered, best first
-MAX_MACHINES = 60  # beyond which rounding the relaxation does as well
-MAX_SWAPS = 30  # cheaper columns tried in the place of one in use
-DONE = 1e-9  # share of a bucket left unserved that counts as none
+MAX_COLUMNS = 400  # At most this many columns are considered, best first.
+MAX_MACHINES = 60  # For larger fleets, rounding the relaxation does as well.
+MAX_SWAPS = 30  # At most this many cheaper columns are tried in place of one in use.
+DONE = 1e-9  # A bucket counts as served if less than this share is left.
 
 
 def greedy_applies(problem: Problem) -> bool:
-    """Whether the greedy plan applies: one level, machines without limits, nothing but serving."""
+    """Return whether the greedy plan applies: one load level, no limits on machines, quotas or budget, and no jobs."""
     bounded = any(np.isfinite(option.limit) for pool in problem.pools for option in pool.options)
     filled = all(problem.uses[j] == problem.pools[int(p)].size for j, p in enumerate(problem.pool_of))
     beside = (
@@ -31,7 +31,7 @@ def greedy_applies(problem: Problem) -> bool:
 
 
 def greedy_start(problem: Problem, loads: Floats, prices: Floats, each: Floats, free: Bools, end: float) -> Ints | None:
-    """Replicas of every column by earnings at these prices, improved until `end`; None if there would be many."""
+    """Return replicas of every column by earnings at bucket prices, improved until time `end`; None if too many are needed."""
     density = np.divide(prices[None, :], loads, out=np.zeros_like(loads), where=loads > 0)
     score = np.where(free, density.max(axis=1) / np.maximum(each, 1e-12), 0.0)
     chosen = np.argsort(-score, kind="stable")[: min(MAX_COLUMNS, int((score > 0).sum()))]
@@ -64,7 +64,7 @@ def _greedy(loads: Floats, density: Floats, prices: Floats, each: Floats, room: 
 
 
 def _improved(problem: Problem, counts: Ints, each: Floats, chosen: Ints, end: float) -> Ints:
-    """Drop machines that are not needed, dearest first; then replace each by a cheaper one while that works."""
+    """Return replicas after dropping unneeded machines, costliest first, and replacing each by a cheaper one if possible."""
     counts = _dropped(problem, counts, each, end)
     gained = True
     while gained and monotonic() < end:

@@ -1,4 +1,4 @@
-"""The capacity left in a fleet: the largest multiple of its traffic, what is full then, and how busy it is now."""
+"""Spare capacity of a fleet: the largest multiple of its traffic it can serve, what is full then, and its utilisation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Growth:
 
 
 def max_growth(problem: Problem, counts: Ints, level: int, room: float | None = None) -> Growth:
-    """The growth these replicas allow at a level, using `room` of their time (all but the headroom if None)."""
+    """Return how much the load may grow at a level if `room` of the replicas' time is used (None: all but the headroom)."""
     program, loads = LinearProgram(), problem.loads_at(level, counts > 0)
     factor = program.variable(-1.0)
     by_column: dict[int, list[tuple[int, float]]] = {j: [] for j in np.flatnonzero(counts > 0).tolist()}
@@ -40,7 +40,7 @@ def max_growth(problem: Problem, counts: Ints, level: int, room: float | None = 
 
 
 def utilisation(problem: Problem, counts: Floats, shares: Floats, level: int) -> Floats:
-    """Share of its time each column is busy at a level; 0 if it has no replicas."""
+    """Return the share of time that each column's replicas are busy at a level; 0 without replicas."""
     loads = problem.loads()[level]
     work = (np.where(np.isfinite(loads), loads, 0.0) * shares).sum(axis=1)
     busy: Floats = np.divide(work, counts, out=np.zeros_like(work), where=counts > 0)

@@ -1,4 +1,4 @@
-"""Jobs as rows of the program: on machines rented for them, or on owned GPUs that serve nothing meanwhile."""
+"""Rows of the program for jobs: on machines rented for them, or on owned GPUs that serve no requests meanwhile."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from whichgpu.decide.plan.solver.problem import Job, Problem
 def job_rows(
     problem: Problem, rows: LinearProgram, machines: Mapping[tuple[int, int, int], int], pools: Sequence[int]
 ) -> dict[tuple[int, int], int]:
-    """Add rows that do every job, whole or in shares; return the share variables by job and pool."""
+    """Add rows that require every job to be done, whole or in shares; return the share variables by job and pool."""
     places: dict[tuple[int, int], int] = {}
     owned: dict[int, list[tuple[int, int]]] = {}
     for k, job in enumerate(problem.jobs):
@@ -39,10 +39,10 @@ def job_rows(
 def _owned_rows(
     problem: Problem, rows: LinearProgram, machines: Mapping[tuple[int, int, int], int], p: int, mine: Sequence[tuple[int, int]]
 ) -> None:
-    """Add rows of jobs on owned machines, which serve no requests while a job runs on them.
+    """Add rows for jobs on owned machines, which serve no requests while a job runs on them.
 
-    A job runs in the hours of a level, on all its machines at once. One that cannot be split fits into the level's hours before
-    its deadline; several share the machines reserved for jobs.
+    A job runs during the hours of one load level, on all its machines at once. An indivisible job must fit into the level's hours
+    before its deadline; several jobs share the machines reserved for jobs.
     """
     pool = problem.pools[p]
     max_machines = sum(option.limit for option in pool.options)
@@ -67,5 +67,5 @@ def _owned_rows(
 
 
 def machines_needed(job: Job, p: int) -> float:
-    """Machines of a pool a job needs while it runs; a divisible one needs one at a time."""
+    """Return the machines of pool `p` that a job occupies while it runs; a divisible job needs one at a time."""
     return 1.0 if job.divisible else max(1.0, round(float(job.hours[p] / job.wall[p])))

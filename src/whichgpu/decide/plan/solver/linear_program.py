@@ -1,4 +1,4 @@
-"""Linear and mixed-integer programs built row by row, and solved by HiGHS."""
+"""Linear and mixed-integer programs built row by row, and solved with HiGHS."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 
 from whichgpu.decide.plan.solver.problem import Floats
 
-INFINITE = 1e30  # taken as no bound by HiGHS
-FEASIBLE = 2  # HiGHS's status of a primal solution that is feasible
+INFINITE = 1e30  # HiGHS treats this as no bound.
+FEASIBLE = 2  # HiGHS's status code of a feasible primal solution.
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class LinearProgram:
         return model
 
     def solve(self, seconds: float, gap: float, start: dict[int, float] | None = None) -> ProgramResult | None:
-        """The mixed-integer program within a relative gap; `start` are values to begin with. None if nothing is found."""
+        """Return a mixed-integer solution within a relative gap, from initial values `start`; None if none is found in time."""
         solver = _solver(seconds)
         solver.setOptionValue("mip_rel_gap", gap)
         solver.passModel(self._model(relaxed=False))
@@ -81,7 +81,7 @@ class LinearProgram:
         return _run(solver)
 
     def relax(self, seconds: float = 10.0) -> ProgramResult | None:
-        """The program without whole numbers; None if it is infeasible."""
+        """Return the solution with all variables continuous; None if it is infeasible."""
         solver = _solver(seconds)
         solver.passModel(self._model(relaxed=True))
         return _run(solver)
@@ -93,7 +93,7 @@ def _solver(seconds: float) -> Any:
     solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
     solver.setOptionValue("output_flag", False)
     solver.setOptionValue("time_limit", max(0.1, seconds))
-    solver.setOptionValue("threads", 1)  # the same answer on every machine
+    solver.setOptionValue("threads", 1)  # One thread gives the same answer on every machine.
     solver.setOptionValue("random_seed", 0)
     return solver
 

@@ -1,6 +1,6 @@
 """The problem a fleet plan solves, as numbers: pools of machines, replicas that run on them, requests to serve.
 
-minimise  the bill of an average hour
+minimise  the cost of an average hour
 subject   every bucket of requests is served at every level of load, split freely between replicas
           a replica serves no more than its throughput less the headroom
           replicas run on machines; machines stay within what is owned, on offer and allowed
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
-OWNED = "owned"  # term of owned GPUs
+OWNED = "owned"  # The term of owned GPUs.
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +27,10 @@ class PriceOption:
     name: str
     price: float
     committed: bool = False
-    limit: float = np.inf  # machines
+    limit: float = np.inf  # most machines at this price
     term: str = "on-demand"
-    billed: float = 0.0  # per machine and hour, as on the provider's bill
-    row: int | None = None  # of the market's offers; None for owned GPUs
+    billed: float = 0.0  # price per machine and hour on the provider's bill
+    row: int | None = None  # index of the offer in the market; None for owned GPUs
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Quota:
 
     name: str
     pools: frozenset[int]
-    limit: float  # GPUs
+    limit: float  # most GPUs
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +57,8 @@ class Job:
     """Work with a deadline beside serving; `divisible` if it can be split over pools and hours."""
 
     name: str
-    hours: Floats  # of machines, [pools]; inf if the job cannot run there
-    wall: Floats  # elapsed, [pools]
+    hours: Floats  # machine hours on each pool, [pools]; inf if the job cannot run there
+    wall: Floats  # elapsed hours on each pool, [pools]
     window: float  # hours until the deadline
     divisible: bool = False
 
@@ -84,7 +84,7 @@ class Problem:
     pools: tuple[Pool, ...]
     columns: tuple[str, ...]
     pool_of: Ints
-    uses: Ints  # GPUs of one replica
+    uses: Ints  # GPUs that one replica of each column takes
     rates: Floats
     demand: Floats
     hours: Floats
@@ -92,29 +92,29 @@ class Problem:
     slices: int | None = None
     quotas: tuple[Quota, ...] = ()
     jobs: tuple[Job, ...] = ()
-    horizon: float = 730.0  # hours
-    budget: float | None = None  # per average hour
+    horizon: float = 730.0  # planning horizon in hours
+    budget: float | None = None  # most cost per average hour
     current: CurrentFleet | None = None
-    spot_share: float = 1.0  # of rented GPUs, at most
+    spot_share: float = 1.0  # largest share of rented GPUs that may be spot
     buckets: tuple[str, ...] = ()
 
     @property
     def levels(self) -> int:
-        """Number of levels of load."""
+        """Return the number of load levels."""
         return len(self.hours)
 
     @property
     def room(self) -> float:
-        """The share of a replica's time that may be used."""
+        """Return the share of a replica's time that may be used, 1 less the headroom."""
         return 1.0 - self.headroom
 
     @property
     def busiest(self) -> int:
-        """The level with the most requests."""
+        """Return the index of the load level with the most requests."""
         return int(np.argmax(self.demand.sum(axis=1)))
 
     def of_columns(self, columns: Ints) -> Problem:
-        """The problem with some of its columns only."""
+        """Return the problem restricted to some of its columns."""
         return replace(
             self,
             columns=tuple(self.columns[j] for j in columns),
@@ -124,7 +124,7 @@ class Problem:
         )
 
     def loads_at(self, level: int, columns: Bools) -> Floats:
-        """`loads` of one level and of some columns; those of the others are inf."""
+        """Return `loads` at one level for some columns; inf for the others."""
         loads = np.full(self.rates.shape, np.inf)
         with np.errstate(divide="ignore", invalid="ignore"):
             replicas = self.demand[level][None, :] / self.rates[columns]
@@ -132,14 +132,14 @@ class Problem:
         return loads
 
     def loads(self) -> Floats:
-        """Replicas of each column that each whole bucket would keep busy, [levels, columns, buckets]; inf if it cannot."""
+        """Return the replicas of each column that each bucket would keep busy, [levels, columns, buckets]; inf if unable."""
         with np.errstate(divide="ignore", invalid="ignore"):
             loads = self.demand[:, None, :] / self.rates[None, :, :]
         loads[np.isnan(loads)] = np.inf
         return np.where(self.demand[:, None, :] > 0, loads, 0.0)
 
     def cost_per_request(self) -> Floats:
-        """Price per hour of a request per second, [columns, buckets], at each pool's cheapest option; inf if it cannot serve."""
+        """Return the price per hour of one request per second at the pool's cheapest option, [columns, buckets], or inf."""
         prices = np.array([min(option.price for option in pool.options) / pool.size for pool in self.pools])
         each = prices[self.pool_of] * self.uses
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -157,33 +157,33 @@ class Solution:
     bound: float
     counts: Ints  # [levels, columns]
     shares: Floats  # [levels, columns, buckets]
-    machines: dict[tuple[int, int, int], int]  # by level, pool and price option
-    jobs: tuple[tuple[tuple[int, float], ...], ...]  # of each job: pools and the share of it done there
+    machines: dict[tuple[int, int, int], int]  # number of machines by level, pool and price option
+    jobs: tuple[tuple[tuple[int, float], ...], ...]  # for each job: pools and the share of it done on each
     program_columns: int  # columns in the mixed-integer program
     seconds: float
-    change: float = 0.0  # part of the cost that weighs changes of the current fleet, and is not paid
+    change: float = 0.0  # part of `cost` that penalises changes of the current fleet and is not paid
 
     @property
     def bill(self) -> float:
-        """Money paid per average hour."""
+        """Return the money paid per average hour."""
         return self.cost - self.change
 
     @property
     def gap(self) -> float:
-        """Distance to the bound as a share of the cost."""
+        """Return the distance between cost and proven bound, as a share of the cost."""
         return max(0.0, (self.cost - self.bound) / self.cost) if self.cost > 0 else 0.0
 
     def gpus_at(self, problem: Problem, level: int, pools: Container[int] | None = None) -> int:
-        """GPUs at a level of load, of all pools or of some."""
+        """Return the number of GPUs at a load level, in all pools or some."""
         machines = self.machines.items()
         return sum(n * problem.pools[p].size for (at, p, _), n in machines if at == level and (pools is None or p in pools))
 
     def max_gpus(self, problem: Problem, pools: Container[int] | None = None) -> int:
-        """The most GPUs at any level."""
+        """Return the largest number of GPUs at any load level."""
         return max((self.gpus_at(problem, level, pools) for level in range(problem.levels)), default=0)
 
     def gpus_by_kind(self, problem: Problem, level: int) -> dict[str, int]:
-        """GPUs of each kind at a level."""
+        """Return the number of GPUs of each kind at a load level."""
         counts: dict[str, int] = {}
         for (at, p, _), n in self.machines.items():
             if at == level:

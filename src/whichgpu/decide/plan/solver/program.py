@@ -1,4 +1,4 @@
-"""The mixed-integer program of some of a problem's columns."""
+"""The mixed-integer program over some of a problem's columns."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from whichgpu.decide.plan.solver.job_rows import job_rows
 from whichgpu.decide.plan.solver.linear_program import INFINITE, LinearProgram
 from whichgpu.decide.plan.solver.problem import OWNED, Bools, Floats, Ints, Problem
 
-MAX_MACHINES = 5000  # of a kind
-MIN_SHARE = 1e-9  # of a bucket; less counts as none
-MAX_STRONG = 4000  # shares up to which "no share without a replica" gets a row for each
-KINDS_GAP = 0.2  # relative gap of the program with the fewest kinds of machines
+MAX_MACHINES = 5000  # Most machines of one kind.
+MIN_SHARE = 1e-9  # A smaller share of a bucket counts as none.
+MAX_STRONG = 4000  # With at most this many share variables, each gets a row "no share without a replica".
+KINDS_GAP = 0.2  # Relative gap at which the search for the fewest kinds of machines stops.
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Program:
                         self.machines[level, p, w] = rows.variable(option.price * hours[level], limit, whole=True)
         self.counts = {(level, at): rows.variable(0.0, whole=True) for level in levels for at in range(len(chosen))}
         self.shares: dict[tuple[int, int, int], int] = {}
-        self.scale = float(problem.slices or 1)  # value of a share variable that is a whole bucket
+        self.scale = float(problem.slices or 1)  # A share variable with this value is a whole bucket.
         for level in levels:
             able = np.isfinite(self.loads[level]) & (problem.demand[level] > 0)[None, :]
             for at, b in np.argwhere(able).tolist():
@@ -86,9 +86,9 @@ class Program:
         return {p for job in self.problem.jobs for p in np.flatnonzero(np.isfinite(job.hours)).tolist()}
 
     def _serve(self) -> None:
-        """Add rows: every bucket is served, by replicas that have the time."""
+        """Add rows that require every bucket to be served, by replicas with enough time."""
         problem, rows = self.problem, self.rows
-        # A bucket that none of these columns serves keeps its row, empty: the program then has no solution.
+        # A bucket that no column here serves keeps its empty row, so that the program has no solution.
         by_bucket: dict[tuple[int, int], list[tuple[int, float]]] = {
             (level, b): [] for level, b in np.argwhere(problem.demand > 0).tolist()
         }
@@ -105,7 +105,7 @@ class Program:
                     rows.row([(place, 1.0), (self.counts[level, at], -1.0)], -INFINITE, 0.0)
 
     def _place(self) -> None:
-        """Add rows: replicas run on machines."""
+        """Add rows that require enough machines for the replicas."""
         for level in range(self.problem.levels):
             for p in self.pools:
                 pool = self.problem.pools[p]
@@ -114,18 +114,18 @@ class Program:
                 self.rows.row(terms, -INFINITE, 0.0)
 
     def _counts_on(self, level: int, p: int) -> Iterator[tuple[int, int]]:
-        """Count variables of the columns on a pool, and the GPUs of one replica."""
+        """Yield the count variable of each column on pool `p`, and the GPUs of one of its replicas."""
         for at, j in enumerate(self.chosen.tolist()):
             if self.problem.pool_of[j] == p:
                 yield self.counts[level, at], int(self.problem.uses[j])
 
     def _gpus(self, level: int, pools: list[int]) -> list[tuple[int, float]]:
-        """GPUs of some pools as terms of a row."""
+        """Return the number of GPUs in some pools as terms of a row."""
         of = self.problem.pools
         return [(self.machines[level, p, w], float(of[p].size)) for p in pools for w in range(len(of[p].options))]
 
     def _limits(self) -> None:
-        """Add rows of quotas, spot share, budget and the current fleet."""
+        """Add the rows of quotas, spot share, budget and the current fleet."""
         problem, rows = self.problem, self.rows
         self.quota_rows: dict[tuple[int, int], int] = {}
         for q, quota in enumerate(problem.quotas):
@@ -139,7 +139,7 @@ class Program:
             self._current_fleet()
 
     def _spot(self, level: int) -> int:
-        """Add the row that limits the spot share of rented GPUs."""
+        """Add the row that limits the spot share of rented GPUs; return its index."""
         terms = []
         for p in self.pools:
             pool = self.problem.pools[p]
@@ -160,13 +160,13 @@ class Program:
             rows.row([*terms, (more, -1.0), (fewer, 1.0)], current.gpus.get(gpu, 0.0), current.gpus.get(gpu, 0.0))
 
     def solve(self, seconds: float, gap: float, initial: StartingPlan | None = None) -> ProgramSolution | None:
-        """The cheapest mix found; None if there is none. `initial` is a plan to begin with."""
+        """Return the cheapest mix found, starting from `initial`; None if there is none."""
         start = self._values_of(initial) if initial is not None else self._rounded(seconds / 2)
         solved = self.rows.solve(seconds, gap, start)
         return None if solved is None else self._read(solved.values, solved.objective, solved.bound)
 
     def simplest(self, seconds: float, ceiling: float) -> ProgramSolution | None:
-        """A plan with the fewest kinds of machines among those that cost at most `ceiling`."""
+        """Return a plan with the fewest kinds of machines that costs at most `ceiling` per hour; None if none is found."""
         rows, costs = self.rows, list(self.costs)
         rows.row([(place, cost) for place, cost in enumerate(costs) if cost], -INFINITE, ceiling)
         rows.cost = [1e-3 * cost / max(ceiling, 1e-12) for cost in costs]
@@ -186,14 +186,14 @@ class Program:
         return self._read(solved.values, float(np.dot(whole, costs)), -np.inf)
 
     def _values_of(self, plan: StartingPlan) -> dict[int, float]:
-        """A plan as values of variables."""
+        """Return the values of the program's variables for a plan."""
         start = {place: float(plan.counts[level, int(self.chosen[at])]) for (level, at), place in self.counts.items()}
         for key, place in self.machines.items():
             start[place] = max(start.get(place, 0.0), float(plan.machines.get(key, 0)))
         return start
 
     def _rounded(self, seconds: float) -> dict[int, float]:
-        """Whole numbers to begin with: the relaxation's replicas rounded up, and machines enough for them."""
+        """Return initial whole numbers: the relaxation's replicas rounded up, and enough machines for them."""
         relaxed = self.rows.relax(seconds)
         if relaxed is None or self.problem.slices is not None:
             return {}
@@ -206,7 +206,7 @@ class Program:
                 gpus = sum(start[place] * float(uses) for place, uses in self._counts_on(level, p))
                 missing = np.ceil(gpus / pool.size - 1e-7)
                 places = [self.machines[level, p, w] for w in range(len(pool.options))]
-                for place in sorted(places, key=lambda one: -float(values[one])):  # The relaxation's favourites first.
+                for place in sorted(places, key=lambda one: -float(values[one])):  # The relaxation's favourites come first.
                     machines.setdefault(place, min(float(np.ceil(values[place] - 1e-7)), max(missing, 0.0)))
                     missing -= machines[place]
                 if missing > 0:
@@ -215,7 +215,7 @@ class Program:
         return start | machines
 
     def relaxed(self, seconds: float) -> LinearRelaxation | None:
-        """The linear relaxation; None if it is infeasible."""
+        """Return the linear relaxation; None if it is infeasible."""
         relaxed = self.rows.relax(seconds)
         if relaxed is None:
             return None
@@ -253,6 +253,6 @@ class Program:
 
 
 def servable(problem: Problem) -> Bools:
-    """Buckets that some column can serve, or that have no demand."""
+    """Return a mask of the buckets that some column can serve or that have no demand."""
     served: Bools = np.any(problem.rates > 0, axis=0) | np.all(problem.demand <= 0, axis=0)
     return served

@@ -1,4 +1,4 @@
-"""Dominated columns and pools: those another replaces at every bucket for no more money."""
+"""Dominated columns and pools: those that another can replace for every bucket at no higher cost."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import numpy as np
 
 from whichgpu.decide.plan.solver.problem import Bools, Floats, Pool, Problem
 
-MAX_JUDGES = 64  # columns that may dominate others, the best by throughput per price
-MAX_POOLS = 400  # up to which pools are compared pairwise
+MAX_JUDGES = 64  # Only the best columns by throughput per price are tested as dominating others.
+MAX_POOLS = 400  # Pools are compared pairwise up to this number.
 
 
 def undominated(problem: Problem) -> Bools:
-    """Columns that no whole number of another's replicas dominates: as fast at every bucket for no more money.
+    """Return a mask of columns that no whole number of another's replicas dominates: as fast for every bucket at no higher cost.
 
-    Only columns that fill a machine of a pool without limits are compared, by rented and by committed price.
+    Only columns that fill a machine of a pool without limits are compared, at both the rented and the committed price.
     """
     count = len(problem.columns)
     remaining = np.ones(count, dtype=bool)
@@ -36,7 +36,7 @@ def undominated(problem: Problem) -> Bools:
             times = rates[judged] / rates[k][None, :]
         times = np.where(rates[judged] > 0, times, 0.0)
         longest = np.max(times, axis=1)
-        able = np.isfinite(longest)  # No number of k's replicas serves a bucket that k cannot serve, even if k is free of charge.
+        able = np.isfinite(longest)  # A bucket that k cannot serve is served by no number of k's replicas, even if k is free.
         needed = np.where(able, np.maximum(1.0, np.ceil(longest - 1e-9)), 1.0)
         dominated = able & (needed * rented[k] <= rented[judged]) & (needed * committed[k] <= committed[judged])
         alike = dominated & (needed == 1) & (rented[judged] == rented[k]) & (committed[judged] == committed[k])
@@ -47,7 +47,7 @@ def undominated(problem: Problem) -> Bools:
 
 
 def _prices(problem: Problem) -> tuple[Floats, Floats, Bools]:
-    """Rented and committed price of a machine of each column's pool, and which columns fill one without limits."""
+    """Return rented and committed price of a machine of each column's pool, and which columns fill a machine without limits."""
     rented, committed = np.full(len(problem.columns), np.inf), np.full(len(problem.columns), np.inf)
     free = np.zeros(len(problem.columns), dtype=bool)
     for j, p in enumerate(problem.pool_of.tolist()):
@@ -60,7 +60,7 @@ def _prices(problem: Problem) -> tuple[Floats, Floats, Bools]:
 
 
 def dominated_pools(problem: Problem) -> Bools:
-    """Pools without limits whose machines another pool can always replace.
+    """Return a mask of the pools without limits whose machines another pool can always replace.
 
     The other has the same GPU count, costs no more on any kind of term, is under no further quota, and for every replica here it
     has replicas that are as fast on no more GPUs. Unlike `undominated` this also holds with commitments, several models or spot.
@@ -90,13 +90,13 @@ def dominated_pools(problem: Problem) -> Bools:
                 and quotas[p] == quotas[q]
                 and _covers(rates, problem, columns[p], columns[q])
             ):
-                dominated[p] = True  # Of two that dominate each other the first stays.
+                dominated[p] = True  # Of two that dominate each other, the first stays.
                 break
     return dominated
 
 
 def _no_dearer(here: Pool, there: Pool) -> bool:
-    """Whether every price option there has one here with no higher price per GPU, no commitment and no spot beyond it."""
+    """Return if each price option of `there` has one in `here` at no higher price per GPU, committed or spot only if it is."""
     if there.size % here.size:
         return False
     times = there.size // here.size
@@ -112,7 +112,7 @@ def _no_dearer(here: Pool, there: Pool) -> bool:
 
 
 def _covers(rates: Floats, problem: Problem, here: list[int], there: list[int]) -> bool:
-    """Whether every column there has one here whose replicas, on no more GPUs, serve at least as much of every bucket."""
+    """Return whether, for every column of `there`, `here` has one that serves as much of every bucket on no more GPUs."""
     for j in there:
         served = np.flatnonzero(rates[j])
         if not len(served):

@@ -1,4 +1,4 @@
-"""The cheapest plan of a problem with a proven bound: bound, choose columns, solve, bound again."""
+"""Find the cheapest plan of a problem with a proven bound: compute a bound, choose columns, solve, tighten the bound."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from whichgpu.decide.plan.solver.problem import Bools, Floats, Ints, Problem, So
 from whichgpu.decide.plan.solver.program import Program, ProgramSolution, StartingPlan, servable
 from whichgpu.decide.plan.solver.prune import dominated_pools, undominated
 
-MAX_RELAXED = 60_000  # share variables up to which the relaxation of all columns is solved
-MIN_USED = 1e-6  # replicas in the relaxation; less counts as none
-MAX_SMALL = 2000  # share variables up to which every column goes into the program
-FIRST_COLUMNS, MAX_COLUMNS = 24, 72  # of the first program, and of the last
-Progress = Callable[[float], None]  # share done
+MAX_RELAXED = 60_000  # The relaxation of all columns is solved up to this many share variables.
+MIN_USED = 1e-6  # Fewer replicas in the relaxation count as none.
+MAX_SMALL = 2000  # Up to this many share variables, every column goes into the program.
+FIRST_COLUMNS, MAX_COLUMNS = 24, 72  # Columns in the first program, and in the last.
+Progress = Callable[[float], None]  # The argument is the share of the work done.
 
 
 def solve(problem: Problem, seconds: float = 20.0, gap: float = 0.005, progress: Progress | None = None) -> Solution | None:
-    """The best plan found in `seconds`, with its bound; None if there is none, for instance if no column serves some bucket."""
+    """Return the best plan found in `seconds` with its bound; None if there is none, as when no column serves some bucket."""
     start = monotonic()
     if not servable(problem).all():
         return None
@@ -40,14 +40,14 @@ def solve(problem: Problem, seconds: float = 20.0, gap: float = 0.005, progress:
 
 
 def _levels_independent(problem: Problem, free: Bools) -> bool:
-    """Whether no commitment, job, current fleet or budget ties one level of load to another."""
+    """Return whether no commitment, job, current fleet or budget ties one load level to another."""
     pools = {int(p) for p in problem.pool_of[free]}
     tied = any(option.committed for p in pools for option in problem.pools[p].options)
     return not (tied or problem.jobs or problem.current is not None or problem.budget is not None)
 
 
 def _by_level(problem: Problem, seconds: float, gap: float, progress: Progress) -> Solution | None:
-    """Solve each level as a problem of its own."""
+    """Return a plan in which each load level is solved as a problem of its own."""
     parts = []
     for level in range(problem.levels):
         part = replace(problem, demand=problem.demand[level : level + 1], hours=problem.hours[level : level + 1])
@@ -90,7 +90,7 @@ class _Search:
         return _of_all_columns(self.problem, *self.best, min(self.bound, self.best[1].cost), monotonic() - self.start)
 
     def _relax_all(self) -> None:
-        """Few enough columns for one linear program: those it uses form the first program, and all of them the last."""
+        """Search if all columns fit one linear program: solve first with the columns it uses, in the end with all of them."""
         everything = np.flatnonzero(self.free)
         whole = Program(self.problem, everything)
         relaxed = whole.relaxed(self._left(0.3))
@@ -116,7 +116,7 @@ class _Search:
             self.bound = max(self.bound, solved.bound if solved else -np.inf)
 
     def _by_bucket(self) -> None:
-        """Too many columns for one linear program: first those cheapest at some bucket, then those the bound cannot exclude."""
+        """Search if columns are too many for one linear program: the cheapest per bucket, then those the bound cannot exclude."""
         problem = self.problem
         plain = column_costs(problem)
         prices = initial_prices(problem, self.loads, plain)
@@ -147,7 +147,7 @@ class _Search:
                 break
 
     def _begin(self, prices: Floats, cost: Costs, share: float) -> bool:
-        """Solve the program of a greedy plan's columns, if a greedy plan applies; whether it gave a plan."""
+        """Solve the program of a greedy plan's columns, if a greedy plan applies; return whether that gave a plan."""
         if not self.greedy:
             return False
         each = np.minimum(cost.hourly[0], cost.committed)
@@ -165,11 +165,11 @@ class _Search:
         return self._try(np.flatnonzero(counts), min(2.0, self._left(0.1)), initial) is not None
 
     def _left(self, share: float) -> float:
-        """Seconds of a share of the time left."""
+        """Return the given share of the time left, in seconds, at least 0.5."""
         return max(0.5, (self.seconds - (monotonic() - self.start)) * share)
 
     def _first(self, prices: Floats, cost: Costs) -> Ints:
-        """Columns cheapest at some bucket, the costliest buckets first, and some with limits."""
+        """Return the columns that are cheapest for some bucket, costliest buckets first, and some with limited machines."""
         problem = self.problem
         each = np.minimum(cost.hourly, cost.committed[None, :])
         weight = np.zeros(len(problem.columns))
@@ -206,7 +206,7 @@ class _Search:
         return solved
 
     def _best_as_start(self, chosen: Ints) -> StartingPlan | None:
-        """The best plan so far, if these columns can express it."""
+        """Return the best plan so far as a starting plan, if these columns can express it; else None."""
         if self.best is None:
             return None
         mine, solved = self.best
@@ -216,7 +216,7 @@ class _Search:
         return StartingPlan(counts, solved.machines) if expressible else None
 
     def _target(self, prices: Floats, cost: Costs) -> float:
-        """The highest value the bound may rise to."""
+        """Return the value that the bound is to reach, per average hour: the best plan's cost, if there is one, without jobs."""
         if self.best is not None:
             return self.best[1].cost - self.job_cost
         return 1.1 * (float(prices.sum()) - cost.rebate)
@@ -225,7 +225,7 @@ class _Search:
         return self.best is not None and self.best[1].cost * (1 - self.gap) <= bound
 
     def _promising(self, bound: Bound, before: Ints) -> Ints:
-        """Columns that may be part of a cheaper plan, with those of the best plan and some with limits."""
+        """Return columns that may be part of a cheaper plan, those of the best plan, and some with limited machines."""
         ceiling = self.best[1].cost if self.best else np.inf
         improving = self.free & (bound.with_column + self.job_cost < ceiling * (1 - self.gap / 2))
         order = np.argsort(np.where(improving, bound.with_column, np.inf), kind="stable")
@@ -234,7 +234,7 @@ class _Search:
         return np.unique(np.array([*promising, *used, *self._limited()[:FIRST_COLUMNS]] or before.tolist(), dtype=np.int64))
 
     def _prove(self, bound: Bound, chosen: Ints, solved: ProgramSolution | None) -> None:
-        """Raise the bound: a plan costs at least the program's bound, or that of a column outside the program that it uses."""
+        """Raise the bound to the program's, unless some column outside the program allows a lower one."""
         if solved is None:
             return
         left = self.free.copy()
@@ -243,7 +243,7 @@ class _Search:
         self.bound = max(self.bound, min(solved.bound, others))
 
     def _last(self) -> Solution | None:
-        """No plan in the columns tried: solve the program of all of them in the time left."""
+        """Return the plan of a program with all columns, solved in the time left, because the columns tried gave none."""
         everything = np.flatnonzero(self.free)
         solved = Program(self.problem, everything).solve(self._left(1.0), self.gap)
         if solved is None:
@@ -252,7 +252,7 @@ class _Search:
 
 
 def fewest_kinds(problem: Problem, solution: Solution, tolerance: float, seconds: float = 5.0) -> Solution:
-    """A plan with fewer kinds of machines that costs at most `tolerance` more; the same plan if none is found in time."""
+    """Return a plan with fewer kinds of machines that costs at most the share `tolerance` more; else the plan given."""
     if tolerance <= 0 or problem.slices is not None or len(solution.machines) < 2:
         return solution
     kinds = len({(p, w) for _, p, w in solution.machines})
@@ -268,7 +268,7 @@ def fewest_kinds(problem: Problem, solution: Solution, tolerance: float, seconds
 
 
 def _min_job_cost(problem: Problem, k: int) -> float:
-    """The least cost of a job per average hour."""
+    """Return the least cost of job `k`, spread over the planning horizon, per hour."""
     job = problem.jobs[k]
     costs = [
         min((option.price for option in pool.options if not option.committed), default=np.inf)
@@ -281,14 +281,14 @@ def _min_job_cost(problem: Problem, k: int) -> float:
 
 
 def _empty(problem: Problem) -> Solution:
-    """The plan of hours without requests."""
+    """Return the plan of a problem without requests: no replicas, no cost."""
     counts = np.zeros((problem.levels, len(problem.columns)), dtype=np.int64)
     shares = np.zeros((problem.levels, len(problem.columns), problem.demand.shape[1]))
     return Solution(0.0, 0.0, counts, shares, {}, (), 0, 0.0)
 
 
 def _of_all_columns(problem: Problem, chosen: Ints, solved: ProgramSolution, bound: float, seconds: float) -> Solution:
-    """A program's solution as one over all columns of the problem."""
+    """Return a program's solution extended to all columns of the problem."""
     counts = np.zeros((problem.levels, len(problem.columns)), dtype=np.int64)
     shares = np.zeros((problem.levels, len(problem.columns), problem.demand.shape[1]))
     counts[:, chosen], shares[:, chosen] = solved.counts, solved.shares

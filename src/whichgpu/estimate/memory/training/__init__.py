@@ -1,1 +1,1 @@
-"""Memory of a training step: its operators on a tape, replayed through the caching allocator."""
+"""Memory of a training step: its operators are written on a tape and replayed through the caching allocator."""

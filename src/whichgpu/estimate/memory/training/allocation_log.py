@@ -28,30 +28,30 @@ class AllocationLog:
         self._labels: list[str] = []
 
     def new(self, size: int, label: str) -> int:
-        """Allocate a tensor; return its number."""
+        """Log the allocation of a tensor and return its number."""
         self._moves.append(ALLOCATE)
         self._sizes.append(max(1, size))
         self._labels.append(label)
         return len(self._sizes) - 1
 
     def new_all(self, sizes: Iterable[int], label: str) -> list[int]:
-        """Allocate tensors; return their numbers."""
+        """Log the allocation of several tensors and return their numbers."""
         return [self.new(size, label) for size in sizes]
 
     def free(self, number: int) -> None:
-        """Free a tensor."""
+        """Log the free of a tensor."""
         self._moves.append(number)
 
     def free_all(self, numbers: Iterable[int]) -> None:
-        """Free tensors in order."""
+        """Log the frees of several tensors in order."""
         self._moves += numbers
 
     def segment(self, outside: int) -> LogSegment:
-        """The whole log as a segment whose first `outside` tensors are allocated elsewhere."""
+        """Return the whole log as a segment; its first `outside` tensors are allocated by the log it is written to."""
         return LogSegment(outside, tuple(self._moves[outside:]), tuple(self._sizes[outside:]), tuple(self._labels[outside:]))
 
     def write(self, segment: LogSegment, outside: Sequence[int]) -> list[int]:
-        """Append a segment with these outside tensors; return the numbers of all its tensors in this log."""
+        """Append a segment that refers to these outside tensors; return the numbers of all its tensors in this log."""
         first = len(self._sizes)
         numbers = [*outside, *range(first, first + len(segment.sizes))]
         self._sizes += segment.sizes
@@ -60,5 +60,5 @@ class AllocationLog:
         return numbers
 
     def replay(self, pools: bool = True) -> Replay:
-        """Replay the log through the caching allocator; without `pools` reserved bytes are not computed."""
+        """Replay the log through the caching allocator and return its peaks; without `pools` reserved bytes are not computed."""
         return AllocationSequence(self._moves, self._labels).replay(exact_sizes(self._sizes), pools)

@@ -44,14 +44,14 @@ class TrainingRun:
 
 
 def replay_training(training: TrainingRun, pools: bool = True) -> Replay:
-    """Peaks of two steps, with the bytes of each part at the peak; without `pools` reserved bytes are not computed."""
+    """Return the peaks over two steps and the bytes by part at the peak; without `pools` reserved bytes are not computed."""
     log = AllocationLog()
     for label, size in training.fixed.items():
         if size:
             log.new(size, label)
     for label, sizes in (("weights", training.weights), ("adapters", training.adapters), ("gradients", training.accumulated)):
         log.new_all(sizes, label)
-    if not pools:  # The optimizer states are all that a first step would leave.
+    if not pools:  # Without segments, only the optimizer states remain of a first step.
         log.new_all(training.states, "optimizer")
     gradients: list[int] = []
     replayer = _BlockReplayer(log)
@@ -80,14 +80,14 @@ class _BlockReplayer:
         self.log = log
 
     def forward(self, block: TapeBlock, entry: int | None, saving: bool = True) -> tuple[int, SavedTensors]:
-        """Replay `TapeBlock.forward`."""
+        """Replay `TapeBlock.forward` from its recorded segment."""
         segment, exit, saved = block.forward_segment(entry is not None, saving)
         numbers = self.log.write(segment, [] if entry is None else [entry])
         live, extras = ({id: numbers[place] for id, place in places.items()} for places in (saved.live, saved.extras))
         return numbers[exit], SavedTensors(live, extras)
 
     def backward(self, block: TapeBlock, saved: SavedTensors, gradient: int) -> tuple[int | None, list[int]]:
-        """Replay `TapeBlock.backward`."""
+        """Replay `TapeBlock.backward` from its recorded segment."""
         segment, input_gradient, weights = block.backward_segment(tuple(saved.live), tuple(saved.extras))
         numbers = self.log.write(segment, [gradient, *saved.live.values(), *saved.extras.values()])
         return None if input_gradient is None else numbers[input_gradient], [numbers[place] for place in weights]
@@ -126,7 +126,7 @@ def _step(replayer: _BlockReplayer, training: TrainingRun) -> list[int]:
             log.free_all(casts)
         results.append(_ForwardResult(run, entry, None if run.checkpointed else saved, casts))
         gathered.free(index)
-    for result in results:  # No graph keeps the copies of a checkpointed block after forward.
+    for result in results:  # No autograd graph keeps the 16-bit copies of a checkpointed block after the forward pass.
         if result.run.checkpointed and not result.run.gathered:
             log.free_all(result.casts)
     gradient, gradients = x, []
@@ -149,7 +149,7 @@ def _step(replayer: _BlockReplayer, training: TrainingRun) -> list[int]:
 
 
 def _reduced(log: AllocationLog, gradients: list[int], sizes: Sequence[int], training: TrainingRun) -> list[int]:
-    """Gradients this GPU keeps: its shard after the reduce-scatter; none if they are added to those of earlier micro-batches."""
+    """Return the gradients this GPU keeps: its shard after a reduce-scatter, or none if accumulated into earlier ones."""
     if training.scattered > 1 and gradients:
         shard = log.new(-(-sum(sizes) // training.scattered), "gradients")
         log.free_all(gradients)

@@ -1,4 +1,4 @@
-"""Embedding, output head and loss of a language model on a tape."""
+"""Embedding, output head and loss of a language model, written on a tape."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from whichgpu.estimate.memory.training.operators import ElementWidths, OperatorW
 from whichgpu.estimate.memory.training.tape import Tape, TapeBlock, TapeTensor
 from whichgpu.workload.shapes import Transformer
 
-# Causal models upcast the logits to fp32 for the loss; these families compute it in the logits' own width.
+# Causal models cast logits to fp32 for the loss; these families compute the loss in the width of the logits.
 SOFT_CAPPED = ("gemma2",)
 OWN_WIDTH = ("bert", "roberta", "deberta-v2", "t5", "whisper", "distilbert", "electra", "albert")
 
 
 def embedding_block(shape: Transformer, tokens: int, widths: ElementWidths) -> TapeBlock:
-    """Sum of token, position and type embeddings, with the family's norm and dropout."""
+    """Return the block that sums token, position and type embeddings, with the family's norm and dropout."""
     tape = Tape()
     write = OperatorWriter(tape, tokens, widths)
     entry = tape.value(tokens, 8)  # token ids
@@ -28,7 +28,7 @@ def embedding_block(shape: Transformer, tokens: int, widths: ElementWidths) -> T
 
 
 def head_block(shape: Transformer, tokens: int, widths: ElementWidths, lora_rank: int = 0) -> TapeBlock:
-    """Final norm, head and loss as one block, whose output is the loss."""
+    """Return final norm, output head and loss as one block whose output is the loss."""
     tape = Tape()
     write = OperatorWriter(tape, tokens, widths)
     entry = tape.value(tokens * shape.hidden, widths.stream)

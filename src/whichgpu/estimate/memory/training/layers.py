@@ -1,4 +1,4 @@
-"""Transformer layers as the `transformers` library runs them, block by block on a tape."""
+"""Transformer layers as the `transformers` library runs them, written block by block on a tape."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class LayerRun:
 
 
 def layer_block(shape: Transformer, run: LayerRun, widths: ElementWidths) -> TapeBlock:
-    """One layer of a transformer as a block of operators."""
+    """Return one layer of a transformer as a block of operators."""
     tape = Tape()
     write = OperatorWriter(tape, run.tokens, widths, run.lora_rank, targets=run.lora_targets)
     entry = tape.value(run.tokens * shape.hidden, widths.stream)
@@ -82,7 +82,7 @@ def _self_attention(write: OperatorWriter, shape: Transformer, x: TapeTensor, ru
 
 
 def _joined_attention(write: OperatorWriter, shape: Transformer, joined: TapeTensor) -> TapeTensor:
-    """Attention on views of one fused QKV tensor, which is saved whole."""
+    """Write attention on views of one fused QKV tensor, which is saved whole."""
     queries = shape.heads * shape.head_dim
     return write.tape.op(
         (joined,),
@@ -96,7 +96,7 @@ def _joined_attention(write: OperatorWriter, shape: Transformer, joined: TapeTen
 
 
 def _cross_attention(write: OperatorWriter, shape: Transformer, x: TapeTensor, run: LayerRun) -> TapeTensor:
-    """Cross attention: queries from the decoder, keys and values from the encoder's output, which is saved outside the layer."""
+    """Write cross attention: queries from the decoder, keys and values from the encoder's output, saved outside the layer."""
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     memory = OperatorWriter(write.tape, run.cross_tokens, write.widths, run.lora_rank, targets=run.lora_targets)
     encoded = write.tape.value(run.cross_tokens * shape.hidden, write.widths.compute)
@@ -109,7 +109,7 @@ def _cross_attention(write: OperatorWriter, shape: Transformer, x: TapeTensor, r
 def _latent_attention(
     write: OperatorWriter, shape: Transformer, mla: LatentAttention, x: TapeTensor, run: LayerRun
 ) -> TapeTensor:
-    """MLA: low-rank queries and keys-values and a rotary part, expanded to full heads (arXiv 2405.04434)."""
+    """Write MLA: low-rank queries and keys-values plus a rotary part, expanded to full heads (arXiv 2405.04434)."""
     whole = shape.heads * (mla.nope_dim + mla.rope_dim)
     q = write.linear(write.rms_norm(write.linear(x, mla.q_rank)), whole) if mla.q_rank else write.linear(x, whole)
     low = write.linear(x, mla.kv_rank + mla.rope_dim)
@@ -135,10 +135,10 @@ def _mlp(write: OperatorWriter, shape: Transformer, x: TapeTensor, ffn: int = 0)
 
 
 def _experts(write: OperatorWriter, shape: Transformer, x: TapeTensor) -> TapeTensor:
-    """MoE: each token runs through `active` experts; the rows saved are the routed ones, whichever expert runs them."""
+    """Write an MoE layer: each token runs through `active` experts; the routed rows are saved, whichever expert runs them."""
     experts = shape.experts
     assert experts is not None
-    write.linear(x, experts.count)  # the router
+    write.linear(x, experts.count)  # This is the router.
     routed = OperatorWriter(
         write.tape, write.tokens * experts.active, write.widths, write.lora_rank, experts.count, write.targets
     )

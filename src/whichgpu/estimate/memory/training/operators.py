@@ -46,11 +46,11 @@ class OperatorWriter:
     targets: frozenset[str] = frozenset()  # projections with a LoRA adapter; empty: all
 
     def cast(self, x: TapeTensor, width: int) -> TapeTensor:
-        """A copy in another width; saves nothing, and its gradient is a copy again."""
+        """Append a copy in another width; it saves nothing, and its gradient is a copy back."""
         return x if x.width == width else self.tape.op((x,), x.count, width)
 
     def linear(self, x: TapeTensor, out: int, bias: bool = False, role: str = "") -> TapeTensor:
-        """x @ W: saves its input for the weight gradient. `role` is the projection's name: q, k, v, o, gate, up, down."""
+        """Append x @ W, which saves x for the weight gradient. `role` is the projection's name: q, k, v, o, gate, up, down."""
         features = x.count // self.tokens
         x = self.cast(x, self.widths.compute)
         weights = self.copies * (features * out + (out if bias else 0))
@@ -70,7 +70,7 @@ class OperatorWriter:
         )
 
     def _adapted(self, x: TapeTensor, features: int, out: int) -> TapeTensor:
-        """A frozen linear layer plus a low-rank adapter (arXiv 2106.09685): base(x) + scale * B(A(x))."""
+        """Append a frozen linear layer plus a low-rank adapter (arXiv 2106.09685): base(x) + scale * B(A(x))."""
         width, rank = self.widths.compute, self.lora_rank
         base = self.tape.op((x,), self.tokens * out, width)
         down = self.tape.op((x,), self.tokens * rank, width, (x,), parameter_gradient=features * rank * self.widths.parameter)
@@ -79,7 +79,7 @@ class OperatorWriter:
         return self.tape.op((base, scaled), base.count, width, passes=True)
 
     def rms_norm(self, x: TapeTensor, wide_weight: bool = False) -> TapeTensor:
-        """RMS norm as separate operators: an fp32 copy squared, averaged, scaled, cast back, times the weight.
+        """Append RMS norm as separate operators: an fp32 copy squared, averaged, scaled, cast back, times the weight.
 
         With `wide_weight` (Gemma) the weight is applied in fp32, before the cast.
         """
@@ -95,45 +95,45 @@ class OperatorWriter:
         return self.tape.op((narrow,), x.count, x.width, saved, parameter_gradient=gradient)
 
     def layer_norm(self, x: TapeTensor) -> TapeTensor:
-        """Fused layer norm: saves its input, a mean and a deviation per row. Autocast runs it in fp32."""
+        """Append a fused layer norm, which saves its input, a mean and a deviation per row; autocast runs it in fp32."""
         if self.widths.mixed:
             x = self.cast(x, 4)
         gradient = 0 if self.lora_rank else 2 * (x.count // self.tokens) * self.widths.parameter
         return self.tape.op((x,), x.count, x.width, (x,), extra=8 * self.tokens, parameter_gradient=gradient)
 
     def add(self, x: TapeTensor, y: TapeTensor) -> TapeTensor:
-        """A sum: saves nothing and passes its gradient to both inputs."""
+        """Append a sum, which saves nothing and passes its gradient to both inputs."""
         return self.tape.op((x, y), x.count, max(x.width, y.width), passes=True)
 
     def scale(self, x: TapeTensor) -> TapeTensor:
-        """Multiplication by or addition of a constant: saves nothing."""
+        """Append a multiplication by a constant or an addition of one, which saves nothing."""
         return self.tape.op((x,), x.count, x.width)
 
     def multiply(self, x: TapeTensor, y: TapeTensor) -> TapeTensor:
-        """Elementwise product: saves both factors."""
+        """Append an elementwise product, which saves both factors."""
         return self.tape.op((x, y), x.count, max(x.width, y.width), (x, y))
 
     def keeps_input(self, x: TapeTensor) -> TapeTensor:
-        """An activation that saves its input, such as silu or gelu."""
+        """Append an activation that saves its input, such as silu or gelu."""
         return self.tape.op((x,), x.count, x.width, (x,))
 
     def keeps_output(self, x: TapeTensor) -> TapeTensor:
-        """An activation that saves its output: tanh, relu, sigmoid."""
+        """Append an activation that saves its output: tanh, relu, sigmoid."""
         return self.tape.op((x,), x.count, x.width, save_output=True)
 
     def dropout(self, x: TapeTensor, share: float) -> TapeTensor:
-        """Dropout: saves a mask of one byte per element."""
+        """Append dropout, which saves a mask of one byte per element."""
         return x if share <= 0 else self.tape.op((x,), x.count, x.width, extra=x.count)
 
     def gelu_tanh(self, x: TapeTensor) -> TapeTensor:
-        """GELU's tanh approximation as separate operators; `pow` runs in fp32 under autocast."""
+        """Append GELU's tanh approximation as separate operators; `pow` runs in fp32 under autocast."""
         base = self.cast(x, 4) if self.widths.mixed else x
         cubed = self.tape.op((base,), x.count, base.width, (base,))
         inner = self.scale(self.add(x, self.scale(cubed)))
         return self.multiply(self.scale(x), self.scale(self.keeps_output(inner)))
 
     def rotary(self, x: TapeTensor) -> TapeTensor:
-        """RoPE, x * cos + rotate(x) * sin: cos and sin, of the stream's width, need no gradient, so x is not saved."""
+        """Append RoPE, x * cos + rotate(x) * sin; x is not saved, since cos and sin (in the stream's width) need no gradient."""
         width = max(x.width, self.widths.stream)
         cosine = self.tape.op((x,), x.count, width)
         rotated = self.tape.op((x,), x.count, x.width)
@@ -143,7 +143,7 @@ class OperatorWriter:
     def attention(
         self, q: TapeTensor, k: TapeTensor, v: TapeTensor, heads: int, out: int, kind: str, context: int, dropout: float = 0
     ) -> TapeTensor:
-        """Fused attention saves q, k, v, its output and a log-sum-exp per row and head; eager attention also saves scores."""
+        """Append attention: fused, it saves q, k, v, its output and a log-sum-exp per row and head; eager, also the scores."""
         width = self.widths.compute
         q, k, v = (self.cast(part, width) for part in (q, k, v))
         if kind == "eager":
@@ -152,7 +152,7 @@ class OperatorWriter:
             shares = self.dropout(self.cast(shares, width), dropout)
             return self.tape.op((shares, v), self.tokens * out, width, (shares, v))
         statistics = 4 * self.tokens * heads
-        # The backward kernels accumulate dq in fp32.
+        # The backward kernels accumulate the gradient of q in fp32.
         return self.tape.op(
             (q, k, v), self.tokens * out, width, (q, k, v), save_output=True, extra=statistics, backward_temporary=4 * q.count
         )

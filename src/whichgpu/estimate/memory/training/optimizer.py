@@ -1,16 +1,16 @@
-"""Memory of optimizer states, and of the temporaries of an optimizer step."""
+"""Memory of optimizer states, and of an optimizer step's temporaries."""
 
 from __future__ import annotations
 
 from whichgpu.workload.workload import Workload
 
-STATES = {"adamw": 2, "adam": 2, "sgd-momentum": 1, "sgd": 0}  # copies of the parameters, in their own width
+STATES = {"adamw": 2, "adam": 2, "sgd-momentum": 1, "sgd": 0}  # number of states, each of the size and width of the parameters
 EIGHT_BIT = 2 * (1 + 4 / 256)  # two one-byte moments with an fp32 scale for each block of 256 (arXiv 2110.02861)
 ADAFACTOR = 0.01  # row and column sums of each matrix (arXiv 1804.04235), as a share of the parameters
 
 
 def state_sizes(workload: Workload, trained: int, width: int) -> list[int]:
-    """Bytes of each optimizer state of a parameter of `trained` bytes with elements of `width` bytes."""
+    """Return the bytes of each optimizer state of a parameter tensor of `trained` bytes with elements of `width` bytes."""
     if not workload.include_optimizer_step:
         return []
     if workload.optimizer == "adamw-8bit":
@@ -21,12 +21,12 @@ def state_sizes(workload: Workload, trained: int, width: int) -> list[int]:
 
 
 def optimizer_bytes(workload: Workload, trained: int, width: int) -> int:
-    """Bytes of all optimizer states of `trained` bytes of parameters with elements of `width` bytes."""
+    """Return the bytes of all optimizer states for `trained` bytes of parameters with elements of `width` bytes."""
     return sum(state_sizes(workload, trained, width))
 
 
 def step_temporary(workload: Workload, trained: int) -> int:
-    """Bytes of temporaries of an optimizer step: unfused optimizers hold about one more copy of the parameters."""
+    """Return the bytes of an optimizer step's temporaries: unfused optimizers hold about one more copy of the parameters."""
     if not workload.include_optimizer_step or workload.optimizer == "sgd":
         return 0
     return trained if not workload.optimizer_fused or workload.optimizer == "adafactor" else 0

@@ -1,4 +1,4 @@
-"""A tape of operators: the output of each, what it saves for backward, and its weight gradient.
+"""A tape of operators: the output of each operator, the tensors it saves for backward, and its weight gradient.
 
 A block (a layer, an embedding, a head with its loss) is written onto a tape operator by operator. `TapeBlock.forward` and
 `TapeBlock.backward` replay it into an allocation log as PyTorch's autograd does: a tensor lives until its last use or, if an
@@ -92,17 +92,17 @@ class TapeBlock:
 
     @property
     def weights(self) -> tuple[int, ...]:
-        """Bytes of each weight gradient, in order; for a block written without adapters, of each weight."""
+        """Bytes of each weight gradient in order, which are also the bytes of each weight in a block without adapters."""
         return tuple(node.parameter_gradient for node in self.nodes if node.parameter_gradient)
 
     @property
     def saved_bytes(self) -> int:
-        """Bytes saved between forward and backward."""
+        """Bytes that the block saves between forward and backward."""
         values = {value.id: value.size for node in self.nodes for value in node.saved}
         return sum(values.values()) + sum(node.extra for node in self.nodes)
 
     def forward_segment(self, has_entry: bool, saving: bool) -> tuple[LogSegment, int, SavedTensors]:
-        """Segment, output and saved tensors of the forward pass; with `has_entry` the first outside tensor is the input."""
+        """Return segment, output and saved tensors of the forward pass; with `has_entry` outside tensor 0 is the input."""
         key = has_entry, saving
         if key not in self.segments:
             log = AllocationLog()
@@ -112,7 +112,7 @@ class TapeBlock:
         return segment
 
     def backward_segment(self, live: tuple[int, ...], extras: tuple[int, ...]) -> tuple[LogSegment, int | None, list[int]]:
-        """Segment and gradients of the backward pass; the outside tensors are the output's gradient, then the saved tensors."""
+        """Return segment and gradients of the backward pass; outside tensors: the output's gradient, then saved tensors."""
         key = live, extras
         if key not in self.segments:
             log = AllocationLog()

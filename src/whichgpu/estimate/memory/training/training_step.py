@@ -1,4 +1,4 @@
-"""Memory of a training step in PyTorch eager."""
+"""Peak memory of a training step in PyTorch eager."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from whichgpu.estimate.memory.training.transformer import transformer_parts
 from whichgpu.workload.shapes import Mlp, Shape, Transformer
 from whichgpu.workload.workload import Parallel, Workload
 
-# 90% ranges as factors. The narrow one is for what was measured on an H200: these families, on one GPU, with these optimizers.
-# The wide one, set on 30 more measured steps, is for all else (docs/evidence/memory-accuracy.md).
+# 90% ranges as factors. The narrow one is for what was measured on one H200: these families with these optimizers. The wide one,
+# set on 30 more measured steps, is for everything else (docs/evidence/memory-accuracy.md).
 MEASURED_FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "gpt2", "bert", "roberta", "opt")
 MEASURED_OPTIMIZERS = ("adamw", "sgd-momentum")
 ALLOCATED_RANGE, DEVICE_RANGE = (0.9925, 1.0075), (0.965, 1.035)
@@ -22,7 +22,7 @@ ALLOCATED_RANGE_OTHER, DEVICE_RANGE_OTHER = (0.94, 1.13), (0.92, 1.14)
 
 
 def training_memory(workload: Workload, shape: Shape, gpu: Gpu | None) -> MemoryEstimate:
-    """Peak memory of a training step (forward, backward, optimizer)."""
+    """Return the peak memory of a training step (forward, backward, optimizer)."""
     if isinstance(shape, Mlp):
         parts, reserved = mlp_parts(workload, shape)
     elif isinstance(shape, Transformer):
@@ -37,7 +37,7 @@ def training_memory(workload: Workload, shape: Shape, gpu: Gpu | None) -> Memory
 
 
 def _as_measured(workload: Workload) -> bool:
-    """Whether the settings are those of measured steps; sharded, quantised and unfused steps were not measured."""
+    """Whether steps with these settings were measured; sharded, quantised and unfused steps were not."""
     return (
         workload.parallel == Parallel()
         and not workload.qlora
@@ -50,7 +50,7 @@ def _as_measured(workload: Workload) -> bool:
 
 
 def mlp_parts(workload: Workload, shape: Mlp) -> tuple[dict[str, int], float]:
-    """Bytes by part of a perceptron (linear layers, ReLU, cross-entropy), and bytes reserved per byte allocated."""
+    """Return a perceptron's bytes by part (linear layers, ReLU, cross-entropy), and bytes reserved per byte allocated."""
     widths = WIDTHS[workload.precision or "fp32"]
     tape = Tape()
     write = OperatorWriter(tape, workload.local_batch, widths)

@@ -21,7 +21,7 @@ from whichgpu.workload.workload import Parallel, Workload
 
 MAX_SMALL_WEIGHT = 1 << 17  # bytes: smaller weights are norms and biases, neither cast nor quantised
 EAGER_ONLY = ("t5", "mt5", "umt5", "bloom", "deberta-v2", "deberta")  # families without fused attention
-# NF4 with double quantisation (arXiv 2305.14314): 4 bits, a scale of 8 bits for each 64 and of 32 for each 64 x 256 of them.
+# NF4 with double quantisation (arXiv 2305.14314): 4 bits per weight, an 8-bit scale per 64 weights, a 32-bit one per 64 x 256.
 NF4_BYTES = 0.5 + 1 / 64 + 4 / (64 * 256)
 
 # A search over layouts uses the same blocks many times; cached blocks also keep their recorded log segments.
@@ -44,16 +44,16 @@ class TransformerStep:
         object.__setattr__(self, "any_depth", replace(self.shape, layers=1))
 
     def layer(self, mixture: bool = False) -> TapeBlock:
-        """A decoder layer, or a layer of an encoder-only model."""
+        """Return a decoder layer, or a layer of an encoder-only model."""
         return _layer(self.any_depth, self._run(mixture), self.widths)
 
     def encoder_layer(self) -> TapeBlock:
-        """A layer of the encoder of an encoder-decoder model."""
+        """Return an encoder layer of an encoder-decoder model."""
         run = replace(self._run(False), tokens=self.encoder_tokens, sequence=self.encoder_sequence, cross_tokens=0)
         return _layer(self.any_depth, run, self.widths)
 
     def layer_weights(self, mixture: bool = False, cross: bool = True) -> tuple[int, ...]:
-        """Bytes of each weight of one layer, which are those of its gradients at one token."""
+        """Return the bytes of each weight of one layer, read off the weight gradients of the layer at one token."""
         run = LayerRun(1, 1, "flash", mixture=mixture, cross_tokens=1 if cross and self.encoder_tokens else 0, cross_sequence=1)
         return _layer(self.any_depth, run, self.widths).weights
 
@@ -71,7 +71,7 @@ class TransformerStep:
 
     @property
     def encoder_sequence(self) -> int:
-        """Tokens of one sequence in the encoder of an encoder-decoder model; 0 for others."""
+        """Tokens of one sequence in the encoder of an encoder-decoder model; 0 for other models."""
         return (self.shape.encoder_context or self.sequence) if self.shape.encoder_layers else 0
 
     @property
@@ -81,18 +81,18 @@ class TransformerStep:
 
 
 def transformer_parts(workload: Workload, shape: Transformer) -> tuple[dict[str, int], float]:
-    """Bytes by part on the fullest GPU, and bytes reserved per byte allocated."""
+    """Return the bytes by part on the fullest GPU, and the bytes reserved per byte allocated."""
     parts, reserved = _fullest(_memory_request(workload), shape)
     return dict(parts), reserved
 
 
 def allocated_parts(workload: Workload, shape: Transformer) -> dict[str, int]:
-    """Bytes by part on the fullest GPU, in half the time since reserved bytes are not computed."""
+    """Return the bytes by part on the fullest GPU, without reserved bytes, which halves the computing time."""
     return dict(_fullest(_memory_request(workload), shape, pools=False)[0])
 
 
 def _memory_request(workload: Workload) -> Workload:
-    """The fields that a step's memory depends on, as a cache key; precisions of the same widths are one."""
+    """Return the request reduced to the fields its memory depends on, as a cache key; precisions of equal widths become one."""
     precision = workload.precision or "bf16"
     return Workload(
         "train",
@@ -132,7 +132,7 @@ def _fullest(workload: Workload, shape: Transformer, pools: bool = True) -> tupl
 
 
 def _stage_parts(step: TransformerStep, stage: int, pools: bool) -> tuple[dict[str, int], float]:
-    """Bytes by part on a GPU of a pipeline stage, and bytes reserved per byte allocated."""
+    """Return the bytes by part on a GPU of a pipeline stage, and the bytes reserved per byte allocated."""
     workload, shape, widths = step.workload, step.shape, step.widths
     parallel = workload.parallel
     first, last = stage == 0, stage == parallel.pp - 1
@@ -172,7 +172,7 @@ def _stage_parts(step: TransformerStep, stage: int, pools: bool) -> tuple[dict[s
 
 
 def shard_sizes(sizes: Sequence[int], over: int) -> list[int]:
-    """Bytes of one GPU's shard of each tensor (ZeRO, arXiv 1910.02054).
+    """Return the bytes of one GPU's shard of each tensor (ZeRO, arXiv 1910.02054).
 
     >>> shard_sizes([10, 3], 4)
     [3, 1]
@@ -181,7 +181,7 @@ def shard_sizes(sizes: Sequence[int], over: int) -> list[int]:
 
 
 def _stretches(step: TransformerStep, stage: int) -> tuple[list[BlockRun], list[int]]:
-    """Blocks of a pipeline stage in order, and bytes of its layers' weights."""
+    """Return the blocks of a pipeline stage in order, and the bytes of the weights of its layers."""
     shape, widths, parallel = step.shape, step.widths, step.workload.parallel
     checkpointed = step.workload.checkpointing != "none"
     share = widths.compute / widths.parameter if widths.mixed else 0
@@ -214,12 +214,12 @@ def _stretches(step: TransformerStep, stage: int) -> tuple[list[BlockRun], list[
 
 
 def _other(step: TransformerStep, written: int) -> int:
-    """Bytes of parameters that are in the exact count but in none of our blocks: a vision tower, relative positions."""
+    """Return the bytes of parameters in the exact count but in no block, such as a vision tower or relative positions."""
     return max(0, count_parameters(step.whole).total * step.widths.parameter - written)
 
 
 def _stored(step: TransformerStep, parameters: Sequence[int], head: Sequence[int], tables: Sequence[int]) -> list[int]:
-    """Bytes of weights as stored: under QLoRA base weights in NF4, with tables, head and norms in 16 bit."""
+    """Return the bytes of weights as stored; QLoRA stores base weights in NF4 and embeddings, head and norms in 16 bit."""
     if not step.workload.qlora:
         return list(parameters)
     width, whole = step.widths.parameter, {*head, *tables}
@@ -229,14 +229,14 @@ def _stored(step: TransformerStep, parameters: Sequence[int], head: Sequence[int
 
 
 def _dequantised(step: TransformerStep) -> int:
-    """Bytes of the largest matrix of a layer, dequantised for its GEMM."""
+    """Return the bytes of the largest matrix of a layer after it is dequantised for its GEMM."""
     if not step.workload.qlora:
         return 0
     return step.shape.hidden * max(step.shape.ffn, step.shape.heads * step.shape.head_dim) * step.widths.compute
 
 
 def _with_sequence_parallelism(step: TransformerStep, parts: dict[str, int]) -> dict[str, int]:
-    """Shard the norms' activations over tensor-parallel ranks too (arXiv 2205.05198)."""
+    """Return the parts with the norms' activations sharded over tensor ranks (sequence parallelism, arXiv 2205.05198)."""
     parallel = step.workload.parallel
     if not parallel.sp or parallel.tp == 1:
         return parts
@@ -249,5 +249,5 @@ LORA_GROUPS = {"attention": "q k v o", "mlp": "gate up down", "all-linear": ""}
 
 
 def lora_projections(text: str) -> frozenset[str]:
-    """Projections with a LoRA adapter, from `attention` or `q,v`; empty: all."""
+    """Return the projections with a LoRA adapter from a text such as `attention` or `q,v`; an empty set means all."""
     return frozenset(word for part in text.split(",") for word in LORA_GROUPS.get(part.strip(), part.strip()).split())

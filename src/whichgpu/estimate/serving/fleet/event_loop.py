@@ -1,6 +1,6 @@
 """Event loop of a fleet: requests arrive, steps end, KV caches arrive, machines are lost and return.
 
-Chance is in the arrivals and in the interruptions of spot machines, each with a seed of its own.
+Only arrivals and interruptions of spot machines are random; each has its own seed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SCHEDULERS: dict[str, type[Scheduler]] = {"both": Scheduler, "prefill": PrefillW
 
 
 def simulate_fleet(fleet: Fleet, arrivals: Iterable[Arrival], hash_tokens: int = 0) -> FleetOutcome:
-    """Serve the arrivals, in order of time."""
+    """Simulate serving the arrivals, given in order of time, and return the outcome."""
     loop = _FleetLoop(fleet, hash_tokens)
     loop.serve(arrivals)
     return loop.outcome()
@@ -36,20 +36,20 @@ def simulate_fleet(fleet: Fleet, arrivals: Iterable[Arrival], hash_tokens: int =
 class _FleetLoop:
     def __init__(self, fleet: Fleet, hash_tokens: int) -> None:
         self.fleet, self.hash_tokens = fleet, hash_tokens
-        self.log, self.prefill_log = RequestLog(), RequestLog()  # requests; and their prompts as prefill workers see them
+        self.log, self.prefill_log = RequestLog(), RequestLog()  # all requests, and their prompts as prefill workers see them
         self.disaggregated = any(one.role == "prefill" for one in fleet.pools)
         self.schedulers: list[Scheduler] = []
         self.machines: list[ReplicaMachine] = []
-        self.machine_of: list[int] = []  # by scheduler
+        self.machine_of: list[int] = []  # machine index by scheduler index
         self.events: list[tuple[float, int, int, int]] = []
         slots = self._add_machines()
         self.router = Router(fleet, self.schedulers, self.machines)
         self.transfers = TransferQueues([fleet.pools[one.pool].port for one in self.machines])
         self.lifecycle = SpotLifecycle(fleet.interruptions, slots, self)
-        self.source: dict[int, int] = {}  # prefill workers that hold a request's KV cache until it is sent
-        self.target: dict[int, int] = {}  # decode workers it was offered to
-        self.sending: dict[int, int] = {}  # numbers of transfers under way, by request
-        self.unrouted: list[int] = []  # requests that found no open scheduler
+        self.source: dict[int, int] = {}  # prefill worker that holds a request's KV cache until it is sent, by request
+        self.target: dict[int, int] = {}  # decode worker that a request was offered to, by request
+        self.sending: dict[int, int] = {}  # number of the transfer under way, by request
+        self.unrouted: list[int] = []  # requests that arrived while no scheduler was open
         self.unoffered: list[int] = []  # prefilled requests that found no open decode worker
         self.tries: dict[int, int] = {}
         self.answered = [0] * len(fleet.pools)
@@ -58,7 +58,7 @@ class _FleetLoop:
         self.now = self.last_arrival = 0.0
 
     def _add_machines(self) -> list[SpotSlot]:
-        """Add machines and their schedulers, spot machines with their fallback."""
+        """Add all machines and their schedulers; return the spot machines with their on-demand fallbacks."""
         slots: list[SpotSlot] = []
         for pool, one in enumerate(self.fleet.pools):
             for replica in range(one.replicas):
@@ -80,7 +80,7 @@ class _FleetLoop:
         return machine
 
     def serve(self, arrivals: Iterable[Arrival]) -> None:
-        """Serve each request at its time, then run until all have finished."""
+        """Start each request at its arrival time, then run until all requests have finished."""
         events = self.events
         for time, prompt, output, hashes in arrivals:
             while events and events[0][0] <= time:
@@ -121,7 +121,7 @@ class _FleetLoop:
     def _next_event(self) -> None:
         time, kind, index, code = heappop(self.events)
         if kind == STEP_EVENT:
-            if time == self.schedulers[index].end:  # Otherwise the run of steps was shortened since.
+            if time == self.schedulers[index].end:  # Otherwise the run of steps was shortened after this event was queued.
                 self.now = time
                 self._end_step(index, time)
         elif kind == TRANSFER_EVENT:
@@ -152,7 +152,7 @@ class _FleetLoop:
         self._stop_if_drained(machine, now)
 
     def _end_prefill(self, number: int, index: int, worker: PrefillWorker, now: float) -> None:
-        """Record the first token of a request, and offer the rest to a decode worker."""
+        """Record the first token of a request, and offer its decoding to a decode worker."""
         log = self.log
         if log.first[number] < 0:
             log.first[number] = now
@@ -164,7 +164,7 @@ class _FleetLoop:
         log.finished[number] = now
         self.unfinished -= 1
         self._drop_hashes(number)
-        worker.release(number, now)  # The caller plans anew.
+        worker.release(number, now)  # The caller plans the next step.
 
     def _offer(self, number: int, now: float) -> None:
         pool = self.machines[self.machine_of[self.source[number]]].pool
@@ -193,7 +193,7 @@ class _FleetLoop:
             self._push_step(index)
 
     def _release_source(self, number: int, now: float) -> None:
-        """Free a request's KV blocks at its prefill worker."""
+        """Free the KV blocks that a request holds at its prefill worker."""
         index = self.source.pop(number)
         worker = self.schedulers[index]
         assert isinstance(worker, PrefillWorker)
@@ -211,7 +211,7 @@ class _FleetLoop:
         self.prefill_log.hashes.pop(number, None)
 
     def opened(self, machine: int, now: float) -> None:
-        """Let a machine accept requests, first those that found none open."""
+        """Let a machine accept requests, beginning with those that found no open machine."""
         self.machines[machine].open = True
         self.draining.discard(machine)
         self.router.update()
@@ -223,7 +223,7 @@ class _FleetLoop:
             self._offer(number, now)
 
     def closed(self, machine: int, now: float) -> None:
-        """Let a machine accept no more requests; a fallback is given back when it is empty."""
+        """Let a machine accept no more requests; an on-demand fallback is given back once it is empty."""
         self.machines[machine].open = False
         self.router.update()
         if not self.machines[machine].spot:
@@ -237,7 +237,7 @@ class _FleetLoop:
             self.machines[machine].stop(now)
 
     def interrupted(self, machine: int, now: float) -> None:
-        """Restart the requests of a lost machine elsewhere, and offer KV caches on their way to it to other workers."""
+        """Restart the requests of a lost machine elsewhere, and offer KV caches under way to it to other workers."""
         restarted: list[int] = []
         offered: list[int] = []
         for index in self.machines[machine].schedulers:
@@ -261,7 +261,7 @@ class _FleetLoop:
                 self._offer(number, now)
 
     def _withdraw_unsent(self, worker: PrefillWorker) -> list[int]:
-        """Withdraw the requests a lost prefill worker has not sent from their decode workers; return them."""
+        """Withdraw the unsent requests of a lost prefill worker from their decode workers and return them."""
         for number in worker.unsent:
             del self.source[number]
             self.sending.pop(number, None)
@@ -279,7 +279,7 @@ class _FleetLoop:
         return list(worker.unsent)
 
     def _restart(self, number: int, now: float) -> None:
-        """Restart a request with the tokens it has, or give it up."""
+        """Restart a request with the tokens generated so far, or give it up."""
         if self._give_up(number):
             return
         if self.disaggregated:
@@ -288,7 +288,7 @@ class _FleetLoop:
         self._enter(number, now)
 
     def _give_up(self, number: int) -> bool:
-        """Count a retry of a request; return whether it has had too many and is lost."""
+        """Count a retry of a request; return whether it has exceeded the limit and is lost."""
         tries = self.tries[number] = self.tries.get(number, 0) + 1
         if tries <= self.fleet.interruptions.retries:
             self.retried += 1
@@ -299,7 +299,7 @@ class _FleetLoop:
         return True
 
     def outcome(self) -> FleetOutcome:
-        """Outcome once all requests have finished."""
+        """Return the outcome after all requests have finished."""
         end = max(max(self.log.finished, default=0.0), self.now)  # The last event may be the loss of a request.
         served = simulation_outcome(self.log, self.schedulers, self.refused, end)
         sent = max(1, self.transfers.count)

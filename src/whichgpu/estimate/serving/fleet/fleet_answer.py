@@ -1,4 +1,4 @@
-"""A fleet under load as figures with ranges: latencies, throughput, use of its pools and hours of its machines."""
+"""A fleet under load as figures with ranges: latencies, throughput, utilisation of its pools and hours of its machines."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class FleetAnswer:
 def fleet_answer(
     fleet: Fleet, load: Load, goals: Objectives, like: Figure, ranges: bool = True, progress: Progress | None = None
 ) -> FleetAnswer:
-    """Simulate a load; with `ranges` also with the fastest and slowest steps. `like` is a time with the steps' range."""
+    """Simulate a load; with `ranges` also with fastest and slowest steps. `like` is a figure with the range of step times."""
     steps = StepRange(like)
     factors = (1.0, *steps.factors) if ranges else (1.0,)
     outcomes: list[FleetOutcome] = []
@@ -102,7 +102,7 @@ def fleet_answer(
 
 
 def share_within_objectives(outcome: FleetOutcome, goals: Objectives, warm_up: float = WARM_UP_SHARE) -> float:
-    """Share of requests after the warm-up that met every objective; rejected and lost ones did not."""
+    """Return the share of requests after the warm-up that met every objective; rejected and lost requests count as missed."""
     served = outcome.served
     tokens_after_first = np.maximum(1, served.outputs - 1)
     tpot = (served.finished - served.first) / tokens_after_first

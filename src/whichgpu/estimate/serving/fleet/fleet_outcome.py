@@ -1,4 +1,4 @@
-"""Outcome of a simulated fleet: its requests, pools and transfers."""
+"""Outcome of a simulated fleet: requests, pools and KV transfers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class PoolUse:
 
     @property
     def utilisation(self) -> float:
-        """Share of the paid time in which it ran steps."""
+        """Share of the paid time in which the pool ran steps."""
         paid = self.on_demand_seconds + self.spot_seconds
         return self.busy_seconds / paid if paid > 0 else 0.0
 

@@ -1,7 +1,7 @@
 """Transfer of KV caches from prefill workers to decode workers.
 
-Every replica has a port: the bandwidth of its links or network cards, shared by all its transfers. A transfer queues at the port
-it leaves and at the port it reaches, and arrives when both have passed it on.
+Every replica has a port with the bandwidth of its links or network cards, shared by all its transfers. A transfer queues at the
+sender's and at the receiver's port, and arrives when both have passed it on.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Port:
 def port_of(
     workload: Workload, shape: Transformer, gpu: Gpu, gpus: int, instance: Instance | None = None, same_machine: bool = False
 ) -> Port:
-    """Port of a replica of so many GPUs: their shares of the machine's network, or their links within the same machine."""
+    """Return the port of a replica of `gpus` GPUs: their share of the machine's network, or their links within one machine."""
     fabric = fabric_of(gpu, instance, workload.interconnect, workload.network_gbps, workload.network)
-    simple = protocols()[-1]  # NCCL's protocol for large messages
+    simple = protocols()[-1]  # NCCL uses the last protocol, Simple, for large messages.
     if same_machine:
         bandwidth, kind = fabric.bus_bandwidth(2), fabric.kind
         hop = float(simple[f"{fabric.latency_kind(2)}_us"]) * MICRO
@@ -54,7 +54,7 @@ class TransferQueues:
         self.count = 0
 
     def send(self, source: int, target: int, tokens: int, now: float) -> float:
-        """Send the KV cache of so many tokens; return when it arrives."""
+        """Send the KV cache of so many tokens and return the time at which it arrives, in seconds."""
         here, there = self._ports[source], self._ports[target]
         size = tokens * here.token_bytes
         leaves = self._out_free[source] = max(now, self._out_free[source]) + size / here.out

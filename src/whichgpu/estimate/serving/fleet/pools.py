@@ -16,8 +16,8 @@ Role = Literal["both", "prefill", "decode"]
 ROLES: tuple[Role, ...] = ("both", "prefill", "decode")
 Policy = Literal["least", "shares", "lengths"]
 POLICIES: tuple[Policy, ...] = ("least", "shares", "lengths")
-MAX_REPLICAS = 10_000  # of one pool; bounds the simulation's memory and time (assumed)
-MAX_INTERRUPTION_RATE = 1e5  # per machine and hour; at one every 36 ms no request is ever answered
+MAX_REPLICAS = 10_000  # limit per pool, which bounds the simulation's memory and time (assumed)
+MAX_INTERRUPTION_RATE = 1e5  # interruptions per machine and hour; at one every 36 ms no request would ever be answered
 UNLIMITED = Port(float("inf"), float("inf"), 0.0, 0.0)
 
 
@@ -60,7 +60,7 @@ class FleetRouting:
         return (len(self.prompt_edges) + 1) * (len(self.output_edges) + 1)
 
     def bucket(self, prompt: int, output: int) -> int:
-        """Bucket of a request; an edge belongs to the bucket above it.
+        """Return the bucket index of a request by its lengths; an edge belongs to the bucket above it.
 
         >>> FleetRouting("shares", (100,), (50, 80)).bucket(100, 49), FleetRouting("shares", (100,), (50, 80)).bucket(5, 80)
         (3, 2)
@@ -101,11 +101,11 @@ class Fleet:
 
     @property
     def gpus(self) -> int:
-        """GPUs of all pools."""
+        """GPUs of all pools together."""
         return sum(one.replicas * one.gpus for one in self.pools)
 
     def scaled(self, factor: float) -> Fleet:
-        """Fleet with every step so many times as long."""
+        """Return the fleet with the seconds of every step multiplied by `factor`."""
         return replace(self, pools=tuple(replace(one, server=one.server.scaled(factor)) for one in self.pools))
 
 

@@ -1,4 +1,4 @@
-"""Routing in a fleet: the pool by the fleet's policy, the scheduler by the least load."""
+"""Routing in a fleet: the routing policy chooses the pool, the least load chooses the scheduler."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from whichgpu.estimate.serving.fleet.pools import Fleet
 from whichgpu.estimate.serving.fleet.spot_machines import ReplicaMachine
 from whichgpu.estimate.serving.scheduler import Scheduler
 
-NO_WORKER = -1  # in place of a scheduler's index
+NO_WORKER = -1  # stands for the index of a scheduler if none is open
 
 
 class Router:
@@ -21,13 +21,13 @@ class Router:
         self._prefill = [index for index in indices if fleet.pools[index].role == "prefill"]
         self._decode = [index for index in indices if fleet.pools[index].role == "decode"]
         self._entries = sorted(self._aggregated + self._prefill)
-        self._open: list[list[int]] = [[] for _ in indices]  # schedulers by pool
+        self._open: list[list[int]] = [[] for _ in indices]  # indices of open schedulers by pool
         self._share_credit = [[0.0] * len(indices) for _ in range(fleet.routing.buckets)]
-        self._role_credit = [0.0, 0.0]  # of aggregated and disaggregated serving
-        self.pending = [0] * len(schedulers)  # input tokens queued at a prefill worker
+        self._role_credit = [0.0, 0.0]  # how far aggregated and disaggregated serving are behind their turn
+        self.pending = [0] * len(schedulers)  # input tokens queued at each prefill worker
         self._routed = 0
         limits = (one.server.batch_limits for one in fleet.pools)
-        self._fits_all = min(one.cache_tokens - one.block_tokens for one in limits)  # tokens that surely fit into any pool
+        self._fits_all = min(one.cache_tokens - one.block_tokens for one in limits)  # tokens of requests that fit in any pool
         self.update()
 
     def update(self) -> None:
@@ -39,12 +39,12 @@ class Router:
                 self._open[machine.pool].extend(machine.schedulers)
 
     def fits(self, prompt: int, output: int) -> bool:
-        """Whether any pool could ever serve it."""
+        """Whether any pool could ever serve a request of these lengths."""
         tokens = prompt + output
         return tokens <= self._fits_all or any(self._can_enter(index, tokens) for index in self._entries)
 
     def entry(self, prompt: int, output: int) -> int:
-        """Scheduler where a request starts; NO_WORKER while none is open."""
+        """Return the scheduler at which a request starts; NO_WORKER if none is open."""
         able = self._entries
         if prompt + output > self._fits_all:
             able = [index for index in able if self._can_enter(index, prompt + output)]
@@ -56,7 +56,7 @@ class Router:
         return self._least_loaded([self._by_share(self._routing.bucket(prompt, output), able)])
 
     def decode_worker(self, prefill: int, tokens: int) -> int:
-        """Decode worker for a request of so many tokens that a pool has prefilled; NO_WORKER while none is open."""
+        """Return the decode worker for a request of so many tokens that a pool has prefilled; NO_WORKER if none is open."""
         able = [
             index
             for index in self._decode
@@ -68,7 +68,7 @@ class Router:
         return self._pools[index].weight * len(self._open[index])
 
     def _by_role(self, able: list[int]) -> list[int]:
-        """Aggregated or prefill pools, in turn by their capacity: their loads are counted in different units."""
+        """Return either the aggregated or the prefill pools, by turns in proportion to capacity: their load units differ."""
         groups = [[index for index in able if (self._pools[index].role == "prefill") is split] for split in (False, True)]
         capacities = [sum(map(self._capacity, group)) for group in groups]
         for side in (0, 1):
@@ -78,7 +78,7 @@ class Router:
         return groups[chosen]
 
     def _by_share(self, bucket: int, able: list[int]) -> int:
-        """Pool furthest behind its share of a bucket; the one with the highest capacity if none of those has a share."""
+        """Return the pool furthest behind its share of a bucket; the pool with the highest capacity if none has a share."""
         shares, credit = self._routing.shares[bucket], self._share_credit[bucket]
         total = sum(shares[index] for index in able)
         if total <= 0:
@@ -90,7 +90,7 @@ class Router:
         return chosen
 
     def _least_loaded(self, pools: list[int]) -> int:
-        """Scheduler with the least load for its weight; ties are broken in turn."""
+        """Return the scheduler with the least load relative to its pool's weight; ties are broken in turn."""
         self._routed += 1
         schedulers, pending, best, min_load = self._schedulers, self.pending, NO_WORKER, 0.0
         for pool in pools:
@@ -106,7 +106,7 @@ class Router:
         return best
 
     def _can_enter(self, index: int, tokens: int) -> bool:
-        """Whether a request fits into a pool and, if that only prefills, into a decode pool that shares its cache format."""
+        """Whether a request fits in a pool and, for a prefill pool, also in a decode pool with the same cache format."""
         one = self._pools[index]
         decode = (other for other in self._decode if self._pools[other].cache == one.cache)
         return self._has_room(index, tokens) and (one.role == "both" or any(self._has_room(other, tokens) for other in decode))

@@ -1,4 +1,4 @@
-"""Machines of a fleet: spot machines are interrupted at random, on-demand machines stand in for them; all cost while held."""
+"""Machines of a fleet: spot machines are interrupted at random, on-demand machines replace them; all cost money while rented."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ class ReplicaMachine:
     rented_spans: list[tuple[float, float]] = field(default_factory=list)
 
     def start(self, now: float) -> None:
-        """Hold it from now on."""
+        """Start renting the machine at time `now`, in seconds."""
         if self.since is None:
             self.since = now
 
     def stop(self, now: float) -> None:
-        """Give it back."""
+        """Stop renting the machine at time `now`, in seconds."""
         if self.since is not None:
             self.rented_spans.append((self.since, now))
             self.since = None
 
     def seconds(self, end: float) -> float:
-        """Seconds for which it was held until `end`."""
+        """Return the seconds for which the machine was rented until `end`."""
         current = [] if self.since is None else [(self.since, end)]
         return sum(max(0.0, min(high, end) - min(low, end)) for low, high in (*self.rented_spans, *current))
 
@@ -77,7 +77,7 @@ class LifecycleHandler(Protocol):
         """Let a machine accept no more requests; it may finish those it has."""
 
     def interrupted(self, machine: int, now: float) -> None:
-        """Drop what a lost machine had."""
+        """Drop the requests and KV caches of a lost machine."""
 
 
 class SpotLifecycle:
@@ -85,12 +85,12 @@ class SpotLifecycle:
 
     def __init__(self, interruptions: Interruptions, slots: list[SpotSlot], handler: LifecycleHandler) -> None:
         self.interruptions, self.slots, self.handler = interruptions, slots, handler
-        self.interrupted = 0  # count
+        self.interrupted = 0  # number of interruptions so far
         for index, slot in enumerate(slots):
             self._schedule_notice(index, slot, 0.0)
 
     def process(self, index: int, code: int, now: float) -> None:
-        """Process one of the events scheduled here."""
+        """Process event `code` of spot slot `index`."""
         slot, (fallback_number, kind) = self.slots[index], divmod(code, len(SpotEvent))
         machines, handler = self.handler.machines, self.handler
         if kind == SpotEvent.NOTICE:
@@ -119,7 +119,7 @@ class SpotLifecycle:
 
     def _start_fallback(self, index: int, slot: SpotSlot, fallback: int, now: float) -> None:
         machine = self.handler.machines[fallback]
-        if machine.since is not None:  # It still finishes earlier requests, so it is warm.
+        if machine.since is not None:  # The fallback is still finishing earlier requests, so it is warm.
             self.handler.opened(fallback, now)
             return
         machine.start(now)

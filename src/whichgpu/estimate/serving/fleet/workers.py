@@ -1,5 +1,5 @@
 """Schedulers of disaggregated serving: prefill workers, which hold KV blocks until they are sent, and decode workers, which
-receive them; and what happens to a scheduler's requests when its machine is lost."""
+receive them; also the handling of a scheduler's requests when its machine is lost."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class PrefillWorker(Scheduler):
 
     def reset(self) -> None:
         super().reset()
-        self.unsent: dict[int, int] = {}  # KV blocks of prefilled requests
+        self.unsent: dict[int, int] = {}  # KV blocks held by each prefilled request
 
     def _release_prompt(self, number: int, context: int) -> None:
         self.unsent[number] = self._blocks_of(number, context)
@@ -38,16 +38,16 @@ class DecodeWorker(Scheduler):
 
     def reset(self) -> None:
         super().reset()
-        self.offered: deque[int] = deque()  # without KV blocks yet
-        self.receiving: dict[int, int] = {}  # requests on their way and their reserved KV blocks
-        self.received: list[int] = []  # requests that join the batch with the next step
+        self.offered: deque[int] = deque()  # offered requests that have no KV blocks yet
+        self.receiving: dict[int, int] = {}  # reserved KV blocks of each request under way
+        self.received: list[int] = []  # requests that join the batch at the next step
 
     def context(self, number: int) -> int:
-        """Tokens whose keys and values are sent: all but the last one generated."""
+        """Return the number of tokens whose keys and values are sent: all but the last one generated."""
         return self.log.prompts[number] + self.log.generated[number] - 1
 
     def reserve(self) -> list[int]:
-        """Reserve KV blocks for offered requests; return those that may be sent now."""
+        """Reserve KV blocks for offered requests; return the requests that may be sent now."""
         ready: list[int] = []
         if self.waiting:  # Preempted sequences come first.
             return ready
@@ -69,7 +69,7 @@ class DecodeWorker(Scheduler):
         return ready
 
     def receive(self, number: int, now: float) -> bool:
-        """Take in a request whose KV cache has arrived; return whether `end` has changed."""
+        """Add a request whose KV cache has arrived; return whether `end` has changed."""
         self.received.append(number)
         if self.end == inf:
             self.plan(now)
@@ -88,9 +88,9 @@ class DecodeWorker(Scheduler):
 
 
 def stop_scheduler(scheduler: Scheduler, now: float) -> list[int]:
-    """Reset the scheduler of a lost machine; return its requests, with the tokens they have.
+    """Reset the scheduler of a lost machine; return its requests, which keep the tokens generated so far.
 
-    Tokens of whole steps have reached their users; a step under way is lost.
+    Tokens of completed steps have reached their users; a step under way is lost.
     """
     log = scheduler.log
     turns = 0
@@ -110,7 +110,7 @@ def stop_scheduler(scheduler: Scheduler, now: float) -> list[int]:
 
 
 def _completed_turns(scheduler: Scheduler, now: float) -> int:
-    """Whole steps of the current run that have ended by now."""
+    """Return how many steps of the current run have ended by `now`."""
     elapsed = now - scheduler.start
     low, high = 0, scheduler.count
     while low < high:

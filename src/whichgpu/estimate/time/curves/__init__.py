@@ -1,1 +1,1 @@
-"""Seconds of one operator on any GPU: curves in dimensionless numbers, shared by all GPUs and fitted once."""
+"""Seconds of one operator on any GPU: curves in dimensionless numbers that all GPUs share, fitted once."""

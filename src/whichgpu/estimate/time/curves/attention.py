@@ -1,4 +1,4 @@
-"""Seconds of fused attention kernels: GEMMs and exponentials over query blocks, or the KV cache over bandwidth in decode."""
+"""Seconds of fused attention kernels: GEMMs and exponentials per query block; in decode, the time to read the KV cache."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ REFERENCE_HEAD_DIM = 128.0  # head dimension at which `attention.decode_clocks_p
 
 
 def seconds(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
-    """Seconds of one call of each attention kernel, [gpus, operators, batches]."""
+    """Return the seconds of one call of each attention kernel, [gpus, operators, batches]."""
     decoding = stack.is_kind("decode_attention")
     if decoding.all():
         return _decode(stack, gpus, p)
@@ -23,7 +23,7 @@ def seconds(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
 
 
 def _query_blocks(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
-    """Seconds when each SM runs a block of queries over the keys it sees; a causal mask leaves the blocks uneven."""
+    """Return the seconds when each SM runs a block of queries over its visible keys; a causal mask makes the blocks uneven."""
     unit = stack.unit
     dim, keys, queries = stack.size("dim"), stack.size("keys"), stack.size("queries")
     pairs = stack.flops / (4.0 * dim)
@@ -42,7 +42,7 @@ def _query_blocks(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Arra
 
 
 def _decode(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
-    """Seconds for one query per sequence: the cache is read once. Unless it is split, one SM runs over all keys of a head."""
+    """Return the seconds of one query per sequence: the KV cache is read once, by one SM per head unless keys are split."""
     batch, keys = stack.size("batch"), stack.size("keys")
     whole = stack.has_role("whole")
     blocks = batch * np.where(whole, stack.size("heads"), stack.size("kv_heads") * np.ceil(keys / SPLIT_KEYS))
@@ -50,7 +50,7 @@ def _decode(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
     block_seconds = block_keys * (stack.size("dim") / REFERENCE_HEAD_DIM) * p["attention.decode_clocks_per_key"] / gpus.clock
     serial = block_seconds * np.maximum(blocks / (gpus.sms * p["attention.decode_blocks_per_sm"]), 1.0)
     compute = stack.flops / (gpus.sustained_rates[stack.unit] * p["attention.decode_peak_share"])
-    # llama.cpp's kernel reads the cache again for each query head of a group.
+    # llama.cpp's kernel reads the KV cache again for each query head of a group.
     reads = np.where(stack.has_role("gguf"), stack.size("heads") / stack.size("kv_heads"), 1.0)
     return _with_memory(np.maximum(serial, compute), stack.read * reads + stack.write, stack, gpus, p)
 

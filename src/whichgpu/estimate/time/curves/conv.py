@@ -1,4 +1,4 @@
-"""Seconds of convolutions: implicit GEMMs over pixels; few-channel and depthwise kernels on CUDA cores; layout conversions."""
+"""Seconds of convolutions: implicit GEMMs over pixels, kernels on CUDA cores (few channels, depthwise), layout conversions."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from whichgpu.estimate.time.curves.stack import Array, Mask, OperatorStack, Para
 from whichgpu.estimate.time.curves.tiles import CONV_TILES, GemmShapes, TileModel, tiled_seconds
 from whichgpu.estimate.time.units import UNITS
 
-# Input channels below which tensor-core kernels do not load; channels that frameworks, and engines below 16 bits, pad images to.
+# Tensor-core kernels need this many input channels; frameworks, and engines below 16 bits, pad images to the other two numbers.
 FEW_CHANNELS, PADDED_CHANNELS, ENGINE_PADDED_CHANNELS = 8.0, 4.0, 16.0
-# Winograd kernels: fewest channels with NHWC and NCHW; NHWC pixels of an image in forward; fewest NHWC pixels for gradients.
+# Limits of Winograd kernels: fewest channels in NHWC and in NCHW; fewest and most pixels of an NHWC image in the forward pass.
 WINOGRAD_NHWC_CHANNELS, WINOGRAD_NCHW_CHANNELS = 128.0, 32.0
 WINOGRAD_MIN_PIXELS, WINOGRAD_MAX_PIXELS = 100.0, 900.0
-WINOGRAD_GRADIENT_PIXELS = 700.0  # of an NHWC image
-WINOGRAD_SAVING = 2.25  # multiplications saved by the smallest transform, F(2x2, 3x3)
-MAX_DEPTHWISE_TAPS = 25.0  # taps beyond which fp32 depthwise gradients have no NHWC kernel of their own
-DEPTHWISE_WARPS = 8.0  # most warps that sum the gradient of one depthwise weight: one per image
+WINOGRAD_GRADIENT_PIXELS = 700.0  # fewest pixels of an NHWC image for which gradients use Winograd kernels
+WINOGRAD_SAVING = 2.25  # factor by which the smallest transform, F(2x2, 3x3), reduces multiplications
+MAX_DEPTHWISE_TAPS = 25.0  # fp32 depthwise gradients of filters with more taps have no NHWC kernel of their own
+DEPTHWISE_WARPS = 8.0  # most warps that sum the gradient of one depthwise weight, one per image
 
 
 def seconds(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
-    """Seconds of one call of each convolution, [gpus, operators, batches]."""
+    """Return the seconds of one call of each convolution, [gpus, operators, batches]."""
     depthwise = _is_depthwise(stack)
     compute = _implicit_gemm(stack, gpus, p)
     if depthwise.any():
@@ -41,7 +41,7 @@ def seconds(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
 
 
 def moved_bytes(stack: OperatorStack) -> Array:
-    """Bytes read and written; filters smaller than their stride leave part of the input unread."""
+    """Return the bytes read and written; filters smaller than their stride leave part of the input unread."""
     read = np.minimum(stack.size("kernel") / stack.size("stride") ** 2, 1.0)
     pixels = stack.size("batch") * stack.size("height") * stack.size("width") * stack.size("stride") ** 2
     unread = pixels * stack.size("cin") * UNITS[stack.unit].bytes * (1.0 - read)
@@ -59,14 +59,14 @@ def _has_few_channels(stack: OperatorStack) -> Mask:
 
 
 def _implicit_gemm(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
-    """Seconds as an implicit GEMM; groups of few channels run several at once, as one block with zeros in it."""
+    """Return the seconds of an implicit GEMM; groups of few channels are merged into blocks padded with zeros."""
     unit, row = stack.unit, UNITS[stack.unit]
     cin, cout, groups, taps = (stack.size(name) for name in ("cin", "cout", "groups", "kernel"))
     pixels = stack.size("batch") * stack.size("height") * stack.size("width")
     inner = np.where(groups > 1, np.minimum(np.maximum(cin / groups, p["conv.min_group_channels"]), cin), cin)
     outer = cout * inner / cin
     few, nchw = _has_few_channels(stack), _is_nchw(stack)
-    if row.below_16_bits:  # Engines that compute in these units pad images themselves.
+    if row.below_16_bits:  # Engines that use these units pad images themselves.
         inner = np.where(few, ENGINE_PADDED_CHANNELS, inner)
         cin = np.maximum(cin, inner)
     dgrad, wgrad = stack.is_kind("conv_dgrad"), stack.is_kind("conv_wgrad")
@@ -76,7 +76,7 @@ def _implicit_gemm(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Arr
         np.where(wgrad, inner * taps, np.where(dgrad, inner, outer)),
         np.where(wgrad, pixels, np.where(dgrad, outer, inner) * taps),
     )
-    unsplit = nchw & stack.is_kind("conv") & (row.product_class == "fp32")  # No such kernel splits k.
+    unsplit = nchw & stack.is_kind("conv") & (row.product_class == "fp32")  # No fp32 NCHW forward kernel splits k.
     split = np.where(unsplit, np.inf, stack.parameter(p, "conv.split_k_work_ratio"))
     tiles = _tile_model(unit, taps, split, p)
     compute = tiled_seconds(gemms, tiles, unit, gpus) / _peak_share(stack, taps, gpus, p)
@@ -109,7 +109,7 @@ def _tile_model(unit: str, taps: Array, split: Array, p: Parameters) -> TileMode
 
 
 def _peak_share(stack: OperatorStack, taps: Array, gpus: GpuColumns, p: Parameters) -> Array:
-    """Share of peak. Chips without matrix units run every unit as libraries do best there: as fp32 NCHW kernels."""
+    """Return the achieved share of peak; chips without matrix units use fp32 NCHW kernels for every unit, their fastest."""
     unit = UNITS[stack.unit].conv_class
     share = _by_filter(stack, taps, unit, p)
     before_ampere = stack.parameter(p, "conv.peak_share.nchw_before_ampere")
@@ -117,20 +117,20 @@ def _peak_share(stack: OperatorStack, taps: Array, gpus: GpuColumns, p: Paramete
         nchw = np.where(_has_ampere_kernels(gpus), _by_filter(stack, taps, "fp32_nchw", p), before_ampere)
         share = np.where(_is_nchw(stack), nchw, share)
     else:
-        fed = share ** np.sqrt(gpus.sm_rate_vs_reference[stack.unit])  # Slower matrix units are easier to feed.
+        fed = share ** np.sqrt(gpus.sm_rate_vs_reference[stack.unit])  # Slower matrix units are easier to keep busy.
         share = np.where(gpus.matrix_convolutions > 0, fed, before_ampere * gpus.dot_product_share)
     return share * gpus.architecture_factor(p, f"gemm.architecture_multiplier.{UNITS[stack.unit].product_class}")
 
 
 def _by_filter(stack: OperatorStack, taps: Array, kernel: str, p: Parameters) -> Array:
-    """Share of peak of these kernels: 1x1 filters have one of their own."""
+    """Return the share of peak that these kernels achieve; 1x1 filters have a separate value."""
     return np.where(
         taps > 1, stack.parameter(p, f"conv.peak_share.{kernel}"), stack.parameter(p, f"conv.peak_share_1x1.{kernel}")
     )
 
 
 def _has_ampere_kernels(gpus: GpuColumns) -> Mask:
-    """Chips that run the fp32 NCHW kernels written for Ampere: earlier libraries had others for each generation."""
+    """Return which GPUs run the fp32 NCHW kernels written for Ampere; earlier ones had separate kernels per generation."""
     ampere: Mask = gpus.native["tf32"] > 0
     return ampere
 
@@ -141,10 +141,10 @@ def _is_nchw(stack: OperatorStack) -> Mask:
 
 
 def _uses_winograd(stack: OperatorStack) -> Mask:
-    """Whether libraries trade multiplications for transforms (Winograd, arXiv 1509.09308): 3x3 filters over many channels.
+    """Return which convolutions libraries run as Winograd transforms (arXiv 1509.09308): 3x3 filters over many channels.
 
-    NHWC has such kernels for small images only, and for gradients on larger ones; NCHW has some for 5x5 filters too (by Fourier
-    transforms, arXiv 1412.7580).
+    NHWC has such kernels only for small images in forward and for larger ones in gradients; NCHW also has some for 5x5 filters
+    (Fourier transforms, arXiv 1412.7580).
     """
     smallest = np.minimum(stack.size("cin"), stack.size("cout"))
     largest = np.maximum(stack.size("cin"), stack.size("cout"))
@@ -159,17 +159,17 @@ def _uses_winograd(stack: OperatorStack) -> Mask:
 
 
 def min_flops(stack: OperatorStack, gpus: GpuColumns) -> Array:
-    """FLOPs of the cheapest algorithm in use: the physical minimum."""
+    """Return the FLOPs of the cheapest algorithm in use, which bound the time from below."""
     no_matrix = gpus.native["tf32"] < 1 if stack.unit == "tf32" else gpus.matrix_convolutions < 1
     fewer = _uses_winograd(stack) & (no_matrix | (stack.unit == "fp32")) & (gpus.winograd > 0)
     return np.where(fewer & (not UNITS[stack.unit].below_16_bits), stack.flops / WINOGRAD_SAVING, stack.flops)
 
 
 def _depthwise_seconds(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
-    """Seconds of every tap of every pixel on CUDA cores; the input's gradient visits the pixels that a stride skips, too."""
+    """Return the seconds of all taps of all pixels on CUDA cores; input gradients also visit pixels that a stride skips."""
     taps = stack.size("kernel")
     visits = stack.flops / 2.0 * np.where(stack.is_kind("conv_dgrad"), stack.size("stride") ** 2, 1.0)
-    per_pixel = 1.0 + p["conv.depthwise_pixel_taps"] / taps  # clocks of a pixel beyond those of its taps
+    per_pixel = 1.0 + p["conv.depthwise_pixel_taps"] / taps  # factor that adds the clocks per pixel to those of its taps
     if UNITS[stack.unit].bytes > 2.0:
         clocks = visits * stack.parameter(p, "conv.depthwise_clocks_per_tap.fp32_nhwc") * per_pixel
         large = np.where(taps > MAX_DEPTHWISE_TAPS, stack.parameter(p, "conv.depthwise_large_filter_slowdown"), 1.0)
@@ -181,7 +181,7 @@ def _depthwise_seconds(stack: OperatorStack, gpus: GpuColumns, p: Parameters) ->
 
 
 def _depthwise_nchw_clocks(stack: OperatorStack, visits: Array, p: Parameters) -> Array:
-    """SM clocks of PyTorch's own fp32 NCHW depthwise kernels; the weight gradient starts some warps for each weight."""
+    """Return the SM clocks of PyTorch's fp32 NCHW depthwise kernels; the weight gradient starts several warps per weight."""
     taps = stack.size("kernel")
     warps = stack.size("cin") * taps * np.minimum(stack.size("batch"), DEPTHWISE_WARPS)
     warp_start = np.where(stack.is_kind("conv_wgrad"), warps * p["conv.depthwise_clocks_per_warp"], 0.0)
@@ -191,7 +191,7 @@ def _depthwise_nchw_clocks(stack: OperatorStack, visits: Array, p: Parameters) -
 
 
 def _layout_conversion(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
-    """Seconds of transposing NCHW tensors before and after NHWC tensor-core kernels; 1x1 filters may read them as they are."""
+    """Return the seconds to transpose NCHW tensors before and after NHWC tensor-core kernels; some 1x1 filters need none."""
     image = stack.size("height") * stack.size("width")
     direct = (stack.size("kernel") <= 1) & (stack.size("stride") <= 1) & (np.mod(image, 8.0) == 0)
     transposed = _is_nchw(stack) & ~direct & ~_is_depthwise(stack) & ~_has_few_channels(stack)
@@ -204,7 +204,7 @@ def _layout_conversion(stack: OperatorStack, gpus: GpuColumns, p: Parameters) ->
 
 
 def _start_seconds(stack: OperatorStack, depthwise: Mask, p: Parameters) -> Array:
-    """Minimum seconds of a kernel: gathering neighbours takes longer to start, and fp32 starts each group anew."""
+    """Return a kernel's minimum seconds: gathering neighbouring pixels adds start-up time, and fp32 starts each group anew."""
     unit, taps = UNITS[stack.unit].conv_class, stack.size("kernel")
     gather = np.where(taps > 1, stack.parameter(p, "conv.gather_fixed_seconds"), 0.0)
     dense = stack.parameter(p, f"conv.fixed_seconds.{unit}") + gather

@@ -13,9 +13,9 @@ from whichgpu.estimate.time.curves.parameters import parameters as fitted_parame
 from whichgpu.estimate.time.curves.stack import Array, OperatorStack, Parameters, stack_numbers, stack_operators
 from whichgpu.estimate.time.operators import CLASS_BY_KIND, Op
 
-TIME_CLASSES = ("gemm", "stream", "attention", "conv", "memory")  # "stream": the share of GEMM time spent reading weights
+TIME_CLASSES = ("gemm", "stream", "attention", "conv", "memory")  # "stream" is the part of GEMM time spent reading weights
 STREAM_INDEX = TIME_CLASSES.index("stream")
-CACHED_NUMBERS = 1 << 17  # array size that stays in a CPU core's cache; more GPUs are timed in several parts
+CACHED_NUMBERS = 1 << 17  # largest array that stays in a CPU core's cache; more GPUs are timed in several parts
 CURVES: dict[str, Callable[[OperatorStack, GpuColumns, Parameters], Array]] = {
     "gemm": gemm.seconds,
     "attention": attention.seconds,
@@ -47,7 +47,7 @@ class OperatorTotals:
 
 
 def operator_seconds(ops: Sequence[Op], gpus: GpuColumns, parameters: Parameters | None = None) -> OperatorSeconds:
-    """Time one call of each operator."""
+    """Return the seconds of one call of each operator, [gpus, operators, batches]."""
     p = fitted_parameters() if parameters is None else parameters
     if gpus.distinct:
         distinct, index = gpus.distinct
@@ -67,7 +67,7 @@ def operator_seconds(ops: Sequence[Op], gpus: GpuColumns, parameters: Parameters
 
 
 def operator_totals(ops: Sequence[Op], gpus: GpuColumns, parameters: Parameters | None = None) -> OperatorTotals:
-    """Sum the seconds of all calls by class of operator."""
+    """Return the seconds of all calls, summed by class of operator."""
     p = fitted_parameters() if parameters is None else parameters
     if gpus.distinct:
         distinct, index = gpus.distinct
@@ -112,7 +112,7 @@ def _totals(stacks: Sequence[OperatorStack], gpus: GpuColumns, p: Parameters, ba
 
 
 def _curve(group: OperatorStack, gpus: GpuColumns, p: Parameters) -> tuple[Array, Array | None]:
-    """Seconds by the curve of the operators' class and, for GEMMs, the share spent reading; tf32 runs as fp32 without it."""
+    """Return the seconds by the operators' curve and, for GEMMs, the share spent reading; GPUs without tf32 run it as fp32."""
     has_tf32 = gpus.native["tf32"] > 0
     if group.unit != "tf32" or has_tf32.all():
         return _curve_seconds(group, gpus, p)
@@ -130,7 +130,7 @@ def _curve_seconds(group: OperatorStack, gpus: GpuColumns, p: Parameters) -> tup
 
 
 def roofline_seconds(group: OperatorStack, gpus: GpuColumns, p: Parameters) -> tuple[Array, Array]:
-    """FLOPs over peak, and bytes that the cache does not hold over bandwidth, in seconds."""
+    """Return the roofline seconds: FLOPs divided by peak, and bytes that miss the cache divided by bandwidth."""
     kind = CLASS_BY_KIND[group.ops[0].kind]
     unit = group.unit if group.unit in gpus.peaks else "fp32"
     moved = conv.moved_bytes(group) if kind == "conv" else group.read + group.write
@@ -142,12 +142,12 @@ def roofline_seconds(group: OperatorStack, gpus: GpuColumns, p: Parameters) -> t
 
 
 def batch_count(stacks: Sequence[OperatorStack]) -> int:
-    """Number of batch sizes in the stacks' arrays."""
+    """Return the number of batch sizes in the arrays of the stacks."""
     return max((side.shape[1] for one in stacks for side in (one.flops, one.read, one.write)), default=1)
 
 
 def merge_equal(ops: Sequence[Op]) -> list[Op]:
-    """Merge equal operators and add up their calls: a training step repeats the same few over and over."""
+    """Merge equal operators and add up their counts, because a training step repeats the same few operators many times."""
     merged: dict[tuple[Hashable, ...], Op] = {}
     for op in ops:
         numbers = (op.flops, op.read, op.write, *op.sizes.values())
@@ -159,7 +159,7 @@ def merge_equal(ops: Sequence[Op]) -> list[Op]:
 
 
 def stacks_by_curve(ops: Sequence[Op]) -> list[tuple[list[int], OperatorStack]]:
-    """Stack the operators of each curve and unit; each stack comes with its operators' places."""
+    """Stack the operators that share a curve and unit; each stack comes with the indices of its operators."""
     places_by_curve: dict[tuple[str, str], list[int]] = {}
     for place, op in enumerate(ops):
         places_by_curve.setdefault((CLASS_BY_KIND[op.kind], op.unit), []).append(place)

@@ -1,4 +1,4 @@
-"""Seconds of GEMMs: tiled arithmetic, weights over bandwidth, and the cost of misaligned, quantised and per-expert GEMMs."""
+"""Seconds of GEMMs: tiled arithmetic, reading of weights, and the cost of misaligned, quantised and per-expert GEMMs."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from whichgpu.estimate.time.curves.stack import Array, Mask, OperatorStack, Para
 from whichgpu.estimate.time.curves.tiles import SIMT_TILES, TENSOR_TILES, GemmShapes, TileModel, tiled_seconds
 from whichgpu.estimate.time.units import UNITS
 
-ALIGNED_ELEMENTS: Final = 8.0  # tensor-core kernels need rows in memory aligned to this many elements
-SMALL_SIDE: Final = 64.0  # largest m and n of the batched GEMMs with kernels of their own
-MISALIGNED_TILE_SIDE: Final = 128.0  # kernels for misaligned rows come with large tiles only
+ALIGNED_ELEMENTS: Final = 8.0  # elements to which rows in memory must be aligned for tensor-core kernels
+SMALL_SIDE: Final = 64.0  # largest m and n of the batched GEMMs that have their own kernels
+MISALIGNED_TILE_SIDE: Final = 128.0  # smallest tile side of kernels for misaligned rows
 TINY: Final = 1e-300  # avoids 0/0
 
 
 def seconds(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
-    """Seconds of one call of each GEMM, [gpus, operators, batches]."""
+    """Return the seconds of one call of each GEMM, [gpus, operators, batches]."""
     return seconds_and_read_share(stack, gpus, p)[0]
 
 
 def seconds_and_read_share(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> tuple[Array, Array]:
-    """Seconds of each GEMM and the share of them spent reading: near 1 for a memory-bound GEMM."""
+    """Return the seconds of each GEMM and the share of them spent reading memory, near 1 for a memory-bound GEMM."""
     unit, rate = stack.unit, gpus.sustained_rates[stack.unit]
     grouped, batch, m = stack.is_kind("grouped_gemm"), stack.size("batch"), stack.size("m")
     gemms = GemmShapes(batch, np.where(grouped, m / np.maximum(batch, 1.0), m), stack.size("n"), stack.size("k"))
-    # Kernels of many small GEMMs load single numbers, several tiles per SM, and need no alignment.
+    # Kernels for many small GEMMs load single elements and several tiles per SM, so they need no alignment.
     small = (batch > 1) & (gemms.m <= SMALL_SIDE) & (gemms.n <= SMALL_SIDE)
     single = UNITS[unit].product_class == "fp32"
     odd = np.zeros_like(gemms.m, dtype=bool) if single else misaligned(stack, gemms) & ~small
     compute = tiled_seconds(gemms, tile_model(unit, odd, small, p), unit, gpus)
     emulated = np.asarray(UNITS[unit].below_16_bits & (gpus.native.get(unit, np.ones(1)) == 0))  # weights are dequantised
     dequantised = stack.is_kind("weight_only_gemm") | (emulated & ~grouped)
-    if dequantised.any():  # These kernels have tiles of as few rows as there are and split k over all SMs.
+    if dequantised.any():  # These kernels fit their tiles to any number of rows and split k over all SMs.
         compute = np.where(dequantised, stack.flops / rate, compute)
     experts = (stack.size("unpacked", 0.0) > 0) | (emulated & grouped)
     if experts.any():
@@ -55,7 +55,7 @@ def _fourth_power(times: Array) -> Array:
 
 
 def tile_model(unit: str, odd: Mask, small: Mask, p: Parameters) -> TileModel:
-    """Tile choices for GEMMs of a unit."""
+    """Return the tiles that libraries choose from for GEMMs of an arithmetic unit."""
     if UNITS[unit].product_class == "fp32":
         edge, fill, split = (p[f"gemm.{name}.fp32"] for name in ("half_rate_intensity", "k_pipeline_fill", "split_k_work_ratio"))
         return TileModel(SIMT_TILES, edge, fill, split, p["gemm.split_k_seconds"])
@@ -65,7 +65,7 @@ def tile_model(unit: str, odd: Mask, small: Mask, p: Parameters) -> TileModel:
 
 
 def peak_share(unit: str, gpus: GpuColumns, p: Parameters) -> Array:
-    """Share of peak that large GEMMs achieve, by unit and architecture; less where another unit emulates it."""
+    """Return the share of peak that large GEMMs achieve by unit and architecture; less if another unit emulates this one."""
     stated = p.get(f"gemm.peak_share.{unit}", p["gemm.peak_share"])
     share = gpus.architecture_factor(p, f"gemm.architecture_multiplier.{UNITS[unit].product_class}") * stated
     if unit == "fp32":
@@ -78,16 +78,16 @@ def peak_share(unit: str, gpus: GpuColumns, p: Parameters) -> Array:
 
 
 def misaligned(stack: OperatorStack, gemms: GemmShapes) -> Mask:
-    """Whether operand rows start in memory where tensor-core kernels cannot load them; the batch plays no part."""
+    """Whether operand rows are misaligned for tensor-core kernels; the batch does not matter."""
     sides = np.where(stack.has_role("wgrad"), gemms.m, gemms.k)
     return (np.mod(gemms.n, ALIGNED_ELEMENTS) > 0) | (np.mod(sides, ALIGNED_ELEMENTS) > 0)
 
 
 def slowdown(stack: OperatorStack, gemms: GemmShapes, odd: Mask, gpus: GpuColumns, p: Parameters) -> Array:
-    """Multiplier of the arithmetic: misaligned rows, transposed operands, weights that must be dequantised."""
+    """Return the factor by which arithmetic is slower: misaligned rows, transposed operands, dequantised weights."""
     unit = stack.unit
     factor = np.ones((len(gpus), len(stack.ops), 1)) * stack.parameter(p, "gemm.arithmetic_slowdown")
-    bulk = gpus.bulk_copies > 0  # Bulk copies (TMA) need alignment: falling back costs these chips more.
+    bulk = gpus.bulk_copies > 0  # Bulk copies (TMA) need alignment, so misaligned rows cost these chips more.
     if odd.any():
         even = (np.mod(gemms.n, 2.0) == 0) & (np.mod(gemms.k, 2.0) == 0)  # Pairs of elements can still be loaded at once.
         by_pairs = np.where(even, p["gemm.misaligned_slowdown.even"], p["gemm.misaligned_slowdown"])
@@ -102,20 +102,20 @@ def slowdown(stack: OperatorStack, gemms: GemmShapes, odd: Mask, gpus: GpuColumn
 
 
 def dequantised_expert_slowdown(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
-    """Minimum slowdown of MoE GEMMs with dequantised weights, full tiles."""
+    """Return the smallest slowdown of MoE GEMMs that dequantise their weights, reached with full tiles."""
     dequantising = np.where(stack.size("unpacked", 0.0) > 0, p["gemm.arithmetic_slowdown.weight_only_gemm"], 1.0)
-    # Kernels that dequantise experts have mma.sync alone, which misses the full rate of chips with asynchronous instructions.
+    # Kernels that dequantise experts use mma.sync only, which misses the full rate of chips with asynchronous instructions.
     return dequantising / np.where(gpus.async_matrix > 0, p["gemm.peak_share.mma_sync"], 1.0)
 
 
 def bandwidth_seconds(
     stack: OperatorStack, gemms: GemmShapes, small: Mask, gpus: GpuColumns, p: Parameters
 ) -> tuple[Array, Array]:
-    """Seconds of reading and writing everything once; and of computing row by row, each reading the weights again."""
+    """Return the seconds to read and write all operands once, and those to compute row by row, each reading the weights."""
     moved = stack.read + stack.write
     unit_share = p.get(f"gemm.bandwidth_share.{stack.unit}", p["gemm.bandwidth_share"])
     share = unit_share * stack.parameter(p, "gemm.bandwidth_multiplier")
-    if small.any():  # The share grows to the usual one up to four times that size.
+    if small.any():  # The share of bandwidth grows to the usual one at four times SMALL_SIDE.
         growth = np.clip((np.maximum(gemms.m, gemms.n) / SMALL_SIDE - 1.0) / 3.0, 0.0, 1.0)
         small_share = p["gemm.bandwidth_share.small_batched"]
         share = np.where(gemms.batch > 1, small_share + (share - small_share) * growth, share)
@@ -126,13 +126,13 @@ def bandwidth_seconds(
     cached = resident_share(moved, stack.size("resident", 0.0), gpus, p)
     memory = moved * (1.0 - cached * (1.0 - 1.0 / p["gemm.l2_speedup"])) / rate
     weights = gemms.batch * np.maximum(gemms.m, gemms.n) * gemms.k
-    repeats = np.maximum(np.minimum(gemms.m, gemms.n) - 1.0, 0.0)  # An expert may have less than a row on average.
+    repeats = np.maximum(np.minimum(gemms.m, gemms.n) - 1.0, 0.0)  # An expert may have less than one row on average.
     row_by_row = repeats * weights * p["gemm.row_by_row_read_ratio"] * UNITS[stack.unit].bytes
     return memory, row_by_row / gpus.bandwidth
 
 
 def resident_share(moved: Array, recent: Array, gpus: GpuColumns, p: Parameters) -> Array:
-    """Share of bytes served by the L2: those touched just before (`recent`), if everything fits."""
+    """Return the share of bytes served by the L2 cache: those touched just before (`recent`), if everything fits in it."""
     fits = moved / gpus.l2
     np.subtract(p["l2.overflow_share"], fits, out=fits)
     fits /= p["l2.overflow_share"] - p["l2.fits_share"]

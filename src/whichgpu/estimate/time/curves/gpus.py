@@ -1,4 +1,4 @@
-"""GPUs as columns: what the curves need of each GPU as arrays, including which unit emulates one that a chip lacks."""
+"""Properties of GPUs as arrays (columns) for the curves, including the unit that emulates one that a chip lacks."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from whichgpu.estimate.time.calibration import LOW_POWER_WATTS
 from whichgpu.estimate.time.curves.stack import Array, Parameters
 from whichgpu.estimate.time.units import UNITS
 
-# Architecture and target of the H200, on which the curves were fitted: others are compared with its SM and clock.
+# The curves were fitted on the H200: other GPUs are compared with its SM and clock.
 REFERENCE_ARCHITECTURE = "Hopper", "sm_90"
 ASYNC_MATRIX_INSTRUCTIONS = frozenset({"wgmma", "tcgen05"})
-FLOPS_PER_CLOCK_64_LANES = 128.0  # of an SM with 64 fp32 lanes
+FLOPS_PER_CLOCK_64_LANES = 128.0  # FLOPs per clock of an SM with 64 fp32 lanes
 OVERCLOCKED_SEGMENTS = ("consumer", "workstation")
-REFERENCE_COOLER = "titan"  # sold with NVIDIA's own cooler only: these cards sustain the stated clock, no more
-# Chips of other vendors have no SMs: they count as many as their architecture's row says.
+REFERENCE_COOLER = "titan"  # sold only with NVIDIA's own cooler, so these cards sustain the stated clock but no more
+# Chips of other vendors have no SMs; the row of their architecture gives the number used instead.
 VENDORS_WITH_SMS = ("nvidia", "amd", "intel", "apple")
-MAX_CACHED_COLUMNS = 256  # sets of GPUs; beyond, the cache is emptied
-PICO = 1e-12  # joules of a picojoule
+MAX_CACHED_COLUMNS = 256  # entries, one per set of GPUs; beyond this the cache is emptied
+PICO = 1e-12  # joules per picojoule
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,20 +72,20 @@ class GpuColumns:
         return GpuColumns(**{name: _take_places(value, places) for name, value in whole.items()})
 
     def fitted_value(self, parameters: Mapping[str, float], name: str, stated: Array) -> Array:
-        """Return a fitted number of each GPU: `name.target`, else `name.architecture`, else the stated one."""
+        """Return a fitted value for each GPU: `name.target`, else `name.architecture`, else the `stated` value."""
         rows = zip(self.architectures, self.targets, stated.ravel().tolist(), strict=True)
         get = parameters.get
         return _column([get(f"{name}.{target}", get(f"{name}.{family}", value)) for family, target, value in rows])
 
     def architecture_factor(self, parameters: Mapping[str, float], name: str) -> Array:
-        """Return each GPU's multiplier of a share: `name.architecture` times `name.target`, each 1 if unknown."""
+        """Return each GPU's multiplier of a share: `name.architecture` times `name.target`, each 1 if there is none."""
         pairs = zip(self.architectures, self.targets, strict=True)
         get = parameters.get
         return _column([get(f"{name}.{family}", 1.0) * get(f"{name}.{target}", 1.0) for family, target in pairs])
 
 
 def power_bound(flops: Array, unit: str, gpus: GpuColumns, p: Parameters) -> Array:
-    """Minimum seconds for these FLOPs at the board's power: low-profile cards sustain far less than their clocks promise."""
+    """Return the seconds these FLOPs take at least at the board's power; low-profile cards sustain far less than their clock."""
     if (energy := UNITS[unit].energy_vs_fp16) is not None:
         joules = gpus.fitted_value(p, "power.fp16_energy_per_flop", gpus.fp16_pj) * (PICO * energy)
         joules = np.where(gpus.native[unit] > 0, joules, 0.0)
@@ -98,7 +98,7 @@ _COLUMN_CACHE: dict[tuple[int, ...], tuple[Sequence[Gpu], GpuColumns]] = {}
 
 
 def cached_gpu_columns(gpus: Sequence[Gpu]) -> GpuColumns:
-    """Return the columns of these very objects, built once; the cache holds the GPUs, so that no id is reused."""
+    """Return the columns of these very GPU objects, built once; the cache holds the objects so that no id() is reused."""
     key = tuple(map(id, gpus))
     if key not in _COLUMN_CACHE:
         if len(_COLUMN_CACHE) >= MAX_CACHED_COLUMNS:
@@ -108,7 +108,7 @@ def cached_gpu_columns(gpus: Sequence[Gpu]) -> GpuColumns:
 
 
 def build_gpu_columns(gpus: Sequence[Gpu]) -> GpuColumns:
-    """Build the columns of these GPUs, in order; repeated GPUs are computed once."""
+    """Build the columns of these GPUs in order; repeated GPUs are computed once."""
     distinct = {id(gpu): gpu for gpu in gpus}
     if len(distinct) == len(gpus):
         return _columns(gpus)
@@ -154,7 +154,7 @@ def _columns(gpus: Sequence[Gpu]) -> GpuColumns:
 
 
 def _peaks(gpu: Gpu, kind: Architecture) -> dict[str, float]:
-    """FLOP/s of each unit, or of the unit that emulates it.
+    """Return the FLOP/s of each arithmetic unit, or of the unit that emulates it on this GPU.
 
     >>> from whichgpu.catalog.store import Catalog
     >>> v100, p4 = (Catalog().gpu_by_id[name] for name in ("v100-pcie-32gb", "p4"))
@@ -166,7 +166,7 @@ def _peaks(gpu: Gpu, kind: Architecture) -> dict[str, float]:
     has = gpu.peaks
     half = has.get("bf16") or has.get("fp8", 0) / 2 or has.get("int8", 0) / 2 or has.get("fp4", 0) / 4
     fp32 = float(has.get("fp32") or has.get("bf16_plain") or kind.core_tflops * 1e12 * (gpu.sms or 0) or half / 8 or nan)
-    # GP10x computes fp16 in fp32 (its own unit has 1/64 of the rate); without bf16 units GEMMs run in fp32 after a cast.
+    # GP10x computes fp16 in fp32 (its fp16 unit has 1/64 of the rate); without bf16 units GEMMs run in fp32 after a cast.
     fp16 = float(has.get("fp16") or has.get("bf16") or (half if "fp32" not in has else 0) or fp32)
     bf16 = float(has.get("bf16") or (half if "fp32" not in has else 0) or fp32)
     best = max(bf16, fp16)  # Weights below 16 bits are dequantised to the faster of the two.
@@ -198,7 +198,7 @@ def _sms(gpu: Gpu, kind: Architecture) -> float:
 
 
 def _boost(gpu: Gpu, kind: Architecture, clock: float) -> float:
-    """Sustained over stated clock, at least 1: desktop cards raise their clock as far as power and heat allow."""
+    """Return the ratio of sustained to stated clock, at least 1: desktop cards raise it as far as power and heat allow."""
     powered = (gpu.tdp_watts or inf) > LOW_POWER_WATTS
     desktop = gpu.segment in OVERCLOCKED_SEGMENTS and gpu.form_factor == "pcie" and REFERENCE_COOLER not in gpu.id
     return max(kind.sustained_clock_mhz * 1e6 / clock, 1.0) if desktop and powered else 1.0
@@ -209,10 +209,10 @@ def _sustained_rate(kind: Architecture, peaks: Mapping[str, float], boost: float
 
 
 def _sm_rate_vs(reference: Architecture, gpu: Gpu, kind: Architecture, unit: str) -> float:
-    """FLOPs per clock of an SM over the reference's, at most 1; half of it if fp32 accumulation runs at half rate.
+    """Return the ratio of an SM's FLOPs per clock to the reference's, at most 1; halved if fp32 accumulation is half rate.
 
-    An SM's operands come from registers and shared memory at a rate that has not grown with its units: tiles on slower SMs lose
-    less to loading than those of the reference.
+    The rate at which registers and shared memory feed an SM has not grown with its arithmetic units, so tiles on slower SMs lose
+    less time to loading than tiles on the reference.
     """
     per_clock = _sm_rate(gpu, kind, 1.0, unit)
     if "fp16_fp16acc" in gpu.peaks and unit in ("tf32", "bf16", "fp16"):
@@ -226,9 +226,9 @@ def _sm_rate_vs(reference: Architecture, gpu: Gpu, kind: Architecture, unit: str
 
 
 def _sm_rate(gpu: Gpu, kind: Architecture, clock: float, unit: str) -> float:
-    """FLOP/s of one SM; infinite if its FLOPs per clock are unknown, so that the peak alone bounds.
+    """Return the FLOP/s of one SM; infinite if its FLOPs per clock are unknown, so that only the GPU's peak limits it.
 
-    It does not depend on the number of SMs, so that more of them never slow a GEMM of few tiles.
+    The rate does not depend on the number of SMs, so that more SMs never slow down a GEMM of few tiles.
     """
     single, half = kind.fp32_flops_per_clock, kind.fp16_flops_per_clock
     if single is None or half is None:
@@ -243,7 +243,7 @@ def _emulated_in_fp16(gpu: Gpu, unit: str) -> bool:
 
 
 def _take_places(value: Any, places: Sequence[int]) -> Any:
-    """Take some GPUs from a column, or from each column of a mapping."""
+    """Take the GPUs at these places from a column, or from each column of a mapping."""
     if isinstance(value, dict):
         return {unit: _take_places(column, places) for unit, column in value.items()}
     if isinstance(value, tuple):

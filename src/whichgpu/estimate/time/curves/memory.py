@@ -1,4 +1,4 @@
-"""Seconds of memory-bound kernels: bytes over a share of bandwidth, less L2 hits; elements and rows at the SMs' rate."""
+"""Seconds of memory-bound kernels: bytes that miss the L2 at a share of bandwidth; elements and rows at the rate of the SMs."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from whichgpu.estimate.time.curves.gpus import GpuColumns
 from whichgpu.estimate.time.curves.stack import Array, Mask, OperatorStack, Parameters, soft_max
 from whichgpu.estimate.time.units import UNITS
 
-REGISTER_COLUMNS = 1024.0  # longest softmax row that a block keeps in registers
-TWO_STAGE_ROWS, SECOND_STAGE = 65536.0, 0.2  # rows beyond which PyTorch sums in two stages; relative cost of a row beyond
-FULL_ROW_WIDTH = 768.0  # narrower rows are summed several at once
-VOCABULARY = 16384.0  # wider softmax rows are the loss, whose backward pass is one kernel instead of two
-CUDNN_NCHW = "cudnn_nchw"  # cuDNN's batch norm on NCHW images: one block per channel
-CHANNEL_CACHE_BYTES = 100.0 * 1024.0  # a channel up to this size stays in the block, which then reads it once
-BLOCK_SHARPNESS, WAVE_SHARPNESS = 4.0, 3.0  # of one block's speed against bandwidth; of several waves of channels against one
+REGISTER_COLUMNS = 1024.0  # columns of the longest softmax row that a thread block keeps in registers
+TWO_STAGE_ROWS, SECOND_STAGE = 65536.0, 0.2  # rows beyond which PyTorch sums in two stages; relative cost of each row beyond
+FULL_ROW_WIDTH = 768.0  # columns; narrower rows are summed several at once
+VOCABULARY = 16384.0  # columns; wider softmax rows belong to the loss, whose backward pass is one kernel instead of two
+CUDNN_NCHW = "cudnn_nchw"  # role of cuDNN's batch norm on NCHW images, which uses one thread block per channel
+CHANNEL_CACHE_BYTES = 100.0 * 1024.0  # bytes; a smaller channel stays in its thread block, which reads it only once
+BLOCK_SHARPNESS, WAVE_SHARPNESS = 4.0, 3.0  # exponents of smooth maxima: one block against bandwidth; several waves against one
 
 
 def seconds(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
-    """Seconds of one call of each kernel, [gpus, operators, batches]."""
+    """Return the seconds of one call of each memory-bound kernel, [gpus, operators, batches]."""
     transfer = cache_hit_share(stack, gpus, p)
     moved = (stack.read + stack.write) * byte_passes(stack)
     transfer *= 1.0 / p["memory.l2_speedup"] - 1.0
@@ -37,12 +37,12 @@ def seconds(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
 
 
 def cache_hit_share(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
-    """Share of the bytes that the L2 still holds."""
+    """Return the share of each kernel's bytes that the L2 cache still holds."""
     return resident_share(stack.read + stack.write, stack.size("resident", p["memory.recent_share"]), gpus, p)
 
 
 def bandwidth_share(stack: OperatorStack, p: Parameters) -> Array:
-    """Achieved share of bandwidth; softmax keeps a short row in registers and reads it once."""
+    """Return the achieved share of bandwidth; softmax keeps a short row in registers and reads it once."""
     share = stack.parameter(p, "memory.bandwidth_share")
     if not any(op.kind == "softmax" for op in stack.ops):
         return share
@@ -51,7 +51,7 @@ def bandwidth_share(stack: OperatorStack, p: Parameters) -> Array:
 
 
 def reduction_rows(stack: OperatorStack) -> Array:
-    """Rows that cost time each; PyTorch sums very many of them in two stages, and narrow ones several at once."""
+    """Return the number of rows that each cost time; PyTorch sums very many in two stages, and narrow ones several at once."""
     count = stack.size("rows", 0.0)
     first = np.minimum(count, TWO_STAGE_ROWS)
     count = np.where(stack.is_kind("norm_backward"), first + SECOND_STAGE * (count - first), count)
@@ -60,7 +60,7 @@ def reduction_rows(stack: OperatorStack) -> Array:
 
 
 def channel_bound(stack: OperatorStack, gpus: GpuColumns, p: Parameters, total: Array) -> Array:
-    """Seconds where one block runs over all rows of a channel: no faster than a block, plus a cost per channel."""
+    """Return the seconds if one thread block runs over a whole channel: at least those of a block, plus a cost per channel."""
     channels = stack.size("width", 0.0) / gpus.sms
     waves = channels / stack.parameter(p, "batchnorm.channels_per_sm")
     cached_row = UNITS[stack.unit].bytes * stack.parameter(p, "batchnorm.cached_clocks_per_byte")
@@ -72,7 +72,7 @@ def channel_bound(stack: OperatorStack, gpus: GpuColumns, p: Parameters, total: 
 
 
 def byte_passes(stack: OperatorStack) -> Array:
-    """Times a kernel goes over its bytes: PyTorch's softmax multiplies gradient and output first, except in the loss."""
+    """Return how often a kernel moves its bytes: softmax backward first multiplies gradient and output, except in the loss."""
     if not any(op.kind == "softmax_backward" for op in stack.ops):
         return min_byte_share(stack)
     twice = stack.is_kind("softmax_backward") & (stack.size("width") < VOCABULARY)
@@ -80,14 +80,14 @@ def byte_passes(stack: OperatorStack) -> Array:
 
 
 def min_byte_share(stack: OperatorStack) -> Array:
-    """Share of its bytes that a kernel has to move: one that caches a channel does not read it a second time."""
+    """Return the share of its bytes that a kernel has to move: a block that caches its channel does not read it again."""
     if not any(op.role == CUDNN_NCHW for op in stack.ops):
         return np.ones((len(stack.ops), 1))
     return np.where(_channel_cached(stack), np.where(stack.is_kind("batch_norm"), 2.0 / 3.0, 3.0 / 5.0), 1.0)
 
 
 def _channel_cached(stack: OperatorStack) -> Mask:
-    """Whether a block caches its channel: the input, and in backward the gradient too."""
+    """Whether a thread block caches its channel: the input, and in the backward pass the gradient too."""
     tensors = np.where(stack.is_kind("batch_norm_backward"), 2.0, 1.0)
     channel = stack.size("rows", 0.0) * tensors * UNITS[stack.unit].bytes
     cached: Mask = stack.has_role(CUDNN_NCHW) & (channel <= CHANNEL_CACHE_BYTES)
@@ -95,7 +95,7 @@ def _channel_cached(stack: OperatorStack) -> Mask:
 
 
 def element_count(stack: OperatorStack) -> Array:
-    """Elements of each kernel: as stated, as rows x width, or as many as the larger of its read and written bytes hold."""
+    """Return each kernel's elements: as stated, else rows x width, else the larger of its bytes read and written, converted."""
     from_bytes = np.maximum(stack.read, stack.write) / UNITS[stack.unit].bytes
     stated = stack.size("elements", 0.0)
     rows = stack.size("rows", 0.0) * stack.size("width", 0.0)

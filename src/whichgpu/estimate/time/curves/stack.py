@@ -1,4 +1,4 @@
-"""Operators of one curve stacked to arrays over operators and batches."""
+"""Operators that share a curve, stacked into arrays over operators and batches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from whichgpu.estimate.time.operators import Number, Op
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 Parameters = Mapping[str, float]
-MIN_SECONDS = 1e-30  # avoids 0/0 for an operator without work, such as half a token of a small image
+MIN_SECONDS = 1e-30  # seconds; avoids 0/0 for an operator without work, such as half a token of a small image
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class OperatorStack:
     size_cache: dict[tuple[str, float], Array] = field(default_factory=dict, compare=False)
 
     def size(self, name: str, default: float = 1.0) -> Array:
-        """Return one size of each operator, [operators, batches]."""
+        """Return the size `name` of each operator, [operators, batches]."""
         sizes = self.size_cache.get((name, default))
         if sizes is None:
             sizes = self.size_cache[name, default] = stack_numbers([op.sizes.get(name, default) for op in self.ops])
@@ -38,11 +38,11 @@ class OperatorStack:
         return sizes
 
     def is_kind(self, *names: str) -> Mask:
-        """Return which operators are of these kinds, [operators, 1]."""
+        """Return a mask of the operators of these kinds, [operators, 1]."""
         return np.array([kind in names for kind, _ in self.kind_roles])[self.pair_index][:, None]
 
     def has_role(self, *names: str) -> Mask:
-        """Return which operators have these roles, [operators, 1]."""
+        """Return a mask of the operators with these roles, [operators, 1]."""
         return np.array([role in names for _, role in self.kind_roles])[self.pair_index][:, None]
 
     def parameter(self, parameters: Parameters, name: str) -> Array:
@@ -51,7 +51,7 @@ class OperatorStack:
 
 
 def stack_operators(unit: str, ops: Sequence[Op]) -> OperatorStack:
-    """Stack operators of one curve and unit."""
+    """Stack operators that share a curve and an arithmetic unit."""
     flops, read, write = (stack_numbers([getattr(op, name) for op in ops]) for name in ("flops", "read", "write"))
     places: dict[tuple[str, str], int] = {}
     index = [places.setdefault((op.kind, op.role), len(places)) for op in ops]
@@ -59,7 +59,7 @@ def stack_operators(unit: str, ops: Sequence[Op]) -> OperatorStack:
 
 
 def stack_numbers(numbers: Sequence[Number]) -> Array:
-    """Stack numbers, some of them arrays over batches, as [numbers, batches]; one column if none is an array."""
+    """Stack numbers, some of them arrays over batches, into [numbers, batches]; one column if none is an array."""
     if np.ndarray not in set(map(type, numbers)):
         return np.array(numbers, dtype=np.float64)[:, None]
     lengths = {number.shape[0] for number in numbers if isinstance(number, np.ndarray) and number.ndim}

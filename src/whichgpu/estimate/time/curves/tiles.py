@@ -1,9 +1,9 @@
-"""GEMMs as GPUs run them: output tiles distributed over SMs.
+"""GEMMs as GPUs run them, with output tiles distributed over SMs.
 
-A kernel cuts the result into tiles and each SM computes one at a time, so the time is the number of waves times that of a tile.
-Small tiles fill more SMs but load more per FLOP: their rate is h / (h + edge) of the SM's, where h, the FLOPs per number loaded,
-is rows * columns / (rows + columns). Libraries choose among tiles or split the k dimension over SMs ("split-k"): the fastest
-choice counts. Each choice is monotone in every size, and so is their minimum.
+A kernel divides the result into tiles and each SM computes one at a time, so the time is the number of waves times that of a
+tile. Small tiles fill more SMs but load more per FLOP: their rate is h / (h + edge) of the SM's, where h, the FLOPs per element
+loaded, is rows * columns / (rows + columns). Libraries choose among tiles or split the k dimension over SMs ("split-k"); the
+fastest choice counts. Each choice is monotone in every size, and so is their minimum.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class TileModel:
 
 
 def tiled_seconds(gemms: GemmShapes, model: TileModel, unit: str, gpus: GpuColumns) -> Array:
-    """Seconds of the fastest tiling at the full rate of the unit, [gpus, operators, batches]."""
+    """Return the seconds of the fastest tiling at the full rate of the arithmetic unit, [gpus, operators, batches]."""
     m, n = gemms.m, gemms.n
     edge, fill = model.edge * gpus.sm_rate_vs_reference[unit], model.fill * gpus.sm_rate_vs_reference[unit]
     depth = 2.0 * gemms.batch * (gemms.k + fill)
@@ -56,7 +56,7 @@ def tiled_seconds(gemms: GemmShapes, model: TileModel, unit: str, gpus: GpuColum
         intensity = tile_rows * tile_columns / (tile_rows + tile_columns)
         slowdown = (1.0 + edge / intensity) / (1.0 + edge / LARGEST_TILE_INTENSITY)
         slowdown = slowdown + np.where(min(tile_rows, tile_columns) < model.min_side, np.inf, 0.0)
-        tile_work = depth * (tile_rows * tile_columns * slowdown)  # one tile of each GEMM of the batch
+        tile_work = depth * (tile_rows * tile_columns * slowdown)  # FLOPs of one tile per GEMM, summed over the batch
         tiles = rows[tile_rows] * columns[tile_columns]
         work = tile_work * tiles
         least_work = work if least_work is None else np.minimum(least_work, work)

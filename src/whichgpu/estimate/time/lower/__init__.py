@@ -1,4 +1,4 @@
-"""Lower a workload to the operators that one GPU runs: what the framework or engine launches in a step, pass or token."""
+"""Lowering of a workload to the operators that one GPU runs: what the framework or engine launches in a step, pass or token."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from whichgpu.estimate.time.operators import LoweredStep, Number, Op
 from whichgpu.workload.shapes import Dlrm, Mlp, Shape, TracedShape, Transformer, WeightsOnly
 from whichgpu.workload.workload import Parallel, Workload
 
-# Fields that no operator depends on (the batch is passed separately): requests that differ only in them share one lowering.
+# No operator depends on these fields (the batch is passed separately), so requests that differ only in them share one lowering.
 IRRELEVANT_FIELDS = (
     "gpu gpus nodes batch micro_batch rate epochs steps tokens samples ttft_max tpot_max percentile host_speed method".split()
 )
@@ -28,8 +28,8 @@ FIELD_DEFAULTS: dict[str, Any] = {field.name: field.default for field in fields(
 def lower(workload: Workload, shape: Shape, batch: Number | None = None) -> LoweredStep:
     """Return the operators of one step on one GPU. `workload` has its defaults filled in; `batch` (per GPU) may be an array.
 
-    For tasks that generate, the step is one decode step at the mean context: its time is nearly linear in the context, so all
-    tokens of an answer take that many times as long.
+    For tasks that generate, the step is one decode step at the mean context: its time is nearly linear in the context, so an
+    answer of n tokens takes n times as long.
     """
     samples = float(workload.local_batch) if batch is None else batch
     model = workload.model if isinstance(workload.model, str) else ""
@@ -37,7 +37,7 @@ def lower(workload: Workload, shape: Shape, batch: Number | None = None) -> Lowe
     bare = replace(workload, task=task, model=model, **FIELD_DEFAULTS)
     if isinstance(samples, float):
         return _cached(bare, shape, samples)
-    if isinstance(shape, TracedShape) and workload.parallel.zero == 0:  # Replicas run the same operators.
+    if isinstance(shape, TracedShape) and workload.parallel.zero == 0:  # Without ZeRO, all replicas run the same operators.
         return _cached(replace(bare, parallel=Parallel()), shape, tuple(samples.tolist()))
     return _lowered(workload, shape, samples)
 
@@ -49,7 +49,7 @@ def _cached(workload: Workload, shape: Shape, batch: float | tuple[float, ...]) 
 
 def _lowered(workload: Workload, shape: Shape, samples: Number) -> LoweredStep:
     if isinstance(shape, TracedShape):
-        from whichgpu.estimate.time.lower.traced import lower_traced  # This import reads the operator tables.
+        from whichgpu.estimate.time.lower.traced import lower_traced  # Deferred because it reads the operator tables.
 
         return lower_traced(workload, shape, samples)
     if isinstance(shape, Mlp):

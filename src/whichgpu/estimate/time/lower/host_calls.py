@@ -1,4 +1,4 @@
-"""Framework calls that the host makes for a pass, attributed to the operators they launch."""
+"""Framework calls that the host makes in a pass, attributed to the operators that they launch."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from whichgpu.estimate.time.lower.eager.aten import VIEW_OPERATORS
 from whichgpu.estimate.time.lower.eager.call import Call
 from whichgpu.estimate.time.operators import Op
 
-# Host time of lighter calls relative to a call that launches a kernel (assumed).
+# Weights of lighter calls: their host time relative to that of a call that launches a kernel (assumed).
 VIEW_CALL_WEIGHT = 0.05  # views and allocations
 LIGHT_CALL_WEIGHT = 0.25  # gradient accumulation inside autograd's engine; integer counters
 CAST_CALL_WEIGHT = 0.6  # casts by autocast, forward and backward
 
 
 def host_call_weight(call: Call) -> float:
-    """Host cost of one call, in kernel-launching calls."""
+    """Return the host cost of one call, in units of a kernel-launching call."""
     if call.name in VIEW_OPERATORS or not call.outputs:
         return VIEW_CALL_WEIGHT
     if call.dtype == "int64" or (call.phase == "backward" and call.name in ("add", "add_strided")):
@@ -24,7 +24,7 @@ def host_call_weight(call: Call) -> float:
 
 
 def view_overhead(calls: Iterable[Call]) -> dict[str, float]:
-    """Host cost of all calls over that of kernel-launching calls, by phase: those carry the cost of the views."""
+    """Return by phase the ratio of all calls' host cost to that of kernel-launching calls, which are charged for views."""
     total, launching = {"forward": 0.0, "backward": 0.0}, {"forward": 0.0, "backward": 0.0}
     for call in calls:
         cost = host_call_weight(call) * call.count
@@ -35,7 +35,7 @@ def view_overhead(calls: Iterable[Call]) -> dict[str, float]:
 
 
 def with_host_calls(call: Call, ops: list[Op], shares: Mapping[str, float]) -> list[Op]:
-    """Assign the host cost of a call to the first of its operators."""
+    """Return the operators of a call with its host cost assigned to the first of them."""
     if not ops:
         return ops
     first, *rest = ops

@@ -1,4 +1,4 @@
-"""Kinds of layers in a model, counted so that each kind is lowered once."""
+"""Kinds of layers in a model and their counts, so that each kind is lowered only once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class LayerKind:
 
 @lru_cache(maxsize=256)
 def layer_kinds(shape: Transformer, parallel: Parallel) -> tuple[tuple[LayerKind, int], ...]:
-    """Count the kinds of decoder layers (encoder layers if there is no decoder) on the fullest pipeline stage."""
+    """Return the kinds of decoder layers (encoder layers if there is no decoder) and their counts on the fullest stage."""
     return tuple(Counter(layer_kind(shape, index) for index in stage_layers(shape.layers, parallel.pp, 0)).items())
 
 
@@ -33,5 +33,5 @@ def layer_kind(shape: Transformer, index: int) -> LayerKind:
 
 
 def encoder_layers_per_stage(shape: Transformer, parallel: Parallel) -> int:
-    """Return the encoder layers on the first pipeline stage of an encoder-decoder model."""
+    """Return the number of encoder layers on the first pipeline stage of an encoder-decoder model."""
     return -(-shape.encoder_layers // parallel.pp)

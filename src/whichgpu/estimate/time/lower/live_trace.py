@@ -13,7 +13,7 @@ from whichgpu.workload.tables import Affine, TableOperator
 if TYPE_CHECKING:
     from whichgpu.estimate.trace import TracedOperator
 
-# Every size is taken as linear in the batch, through its values at these batch sizes.
+# Every size is taken to be linear in the batch, fitted through its values at these two batch sizes.
 TRACED_BATCHES = 2, 3
 
 
@@ -21,9 +21,9 @@ TRACED_BATCHES = 2, 3
 def live_operators(
     name: str, image: int, training: bool, precision: str, channels_last: bool
 ) -> tuple[tuple[TableOperator, ...], int, int]:
-    """Trace a step of `python:MODULE:FACTORY`, `torchvision:NAME` or `timm:NAME`: operators, trained parameters, their tensors.
+    """Trace `python:MODULE:FACTORY`, `torchvision:NAME` or `timm:NAME`; return operators, trained parameters and their tensors.
 
-    A factory brings its own inputs, so the batch is theirs.
+    A factory provides its own inputs, which determine the batch.
     """
     from whichgpu.estimate.trace import images, trace, trace_factory
 
@@ -39,7 +39,7 @@ def live_operators(
 
 
 def _merge_calls(runs: Sequence[Sequence[TracedOperator]]) -> Iterator[TableOperator]:
-    """Merge equal calls, each size a line over the batch."""
+    """Merge equal calls of the traced batches; each size becomes a linear function of the batch."""
     counts: Counter[str] = Counter()
     operators: dict[str, TableOperator] = {}
     for calls in zip(*runs, strict=True):

@@ -1,4 +1,4 @@
-"""Widths and units of a precision: bytes of a parameter, of the residual stream and of a GEMM's operands."""
+"""Element widths and arithmetic unit of a precision: bytes of a parameter, of the residual stream and of a GEMM operand."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class Numerics:
     half: str = "bf16"
 
     def dtype(self, width: float) -> str:
-        """Return the type of elements of `width` bytes."""
+        """Return the data type of elements of `width` bytes."""
         return "fp32" if width >= 4 else self.half
 
 
 def numerics(precision: str, year: int | None = None) -> Numerics:
-    """Return the numerics of a precision; weight-only quantised precisions compute in fp16.
+    """Return the widths and unit of a precision; weight-only quantised precisions compute in fp16.
 
-    Chips with bf16 units run fp16 at the same rate, and on those without (Volta, Turing) engines take fp16.
+    Chips with bf16 units run fp16 at the same rate, and on chips without them (Volta, Turing) engines use fp16.
     """
     record = PRECISION_BY_NAME[precision]
     unit = record.unit

@@ -1,4 +1,4 @@
-"""Lower models known by their operator table or traced on demand: what PyTorch and other engines run on one GPU."""
+"""Lowering of models known from an operator table or traced on demand to the operators that run on one GPU."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from whichgpu.workload.workload import Workload
 
 
 def lower_traced(workload: Workload, shape: TracedShape, batch: Number | None = None) -> LoweredStep:
-    """Lower one step or forward pass; if `batch` is an array, so is every number of the operators."""
+    """Lower one step or forward pass; if `batch` is an array, all numbers of the operators are arrays."""
     return lower_model(workload, traced_model(workload, shape), batch)
 
 
@@ -42,7 +42,7 @@ def lower_model(workload: Workload, model: TracedModel, batch: Number | None = N
 
 
 def _pass_ops(model: TracedModel, options: LoweringOptions, fusion: Fusion, area: float, batch: Number) -> list[Op]:
-    """Operators of the forward pass and, in training, of the backward pass."""
+    """Return the operators of the forward pass and, in training, of the backward pass."""
     calls = [operator.call(batch, area) for operator in model.operators]
     shares = view_overhead(calls)
     lowered = [(call, with_host_calls(call, aten_kernels(call, options), shares)) for call in calls]
@@ -50,7 +50,7 @@ def _pass_ops(model: TracedModel, options: LoweringOptions, fusion: Fusion, area
 
 
 def _with_optimizer(ops: list[Op], workload: Workload, model: TracedModel) -> list[Op]:
-    """Operators of all micro-batches of a step and the optimizer, which under ZeRO updates this GPU's shard."""
+    """Return the operators of all micro-batches of a step plus the optimizer, which under ZeRO updates this GPU's shard."""
     width = 2.0 if trace_of(workload.precision) == "bf16" else 4.0
     times = float(workload.accumulation)
     if times > 1:
@@ -60,7 +60,7 @@ def _with_optimizer(ops: list[Op], workload: Workload, model: TracedModel) -> li
 
 
 def lowering_options(workload: Workload) -> LoweringOptions:
-    """Return the arithmetic units and memory format of a request."""
+    """Return the arithmetic units and memory format that a request implies."""
     precision = workload.precision or "fp32"
     single = "tf32" if precision == "tf32" else "fp32"
     default = precision == "fp32-default"
@@ -79,7 +79,7 @@ def lowering_options(workload: Workload) -> LoweringOptions:
 
 
 def _channels_last(workload: Workload) -> bool:
-    """Whether images are NHWC: as requested, unless the engine has a rule of its own."""
+    """Whether images are NHWC: as requested, unless the engine chooses the format itself."""
     layout = engine_record(workload.engine, workload.year).image_layout
     if layout == "as-given":
         return workload.memory_format != "contiguous"
@@ -88,7 +88,7 @@ def _channels_last(workload: Workload) -> bool:
 
 
 def _converts_to_nhwc(model: TracedModel) -> bool:
-    """Whether a network applies layer norm over image channels (ConvNeXt): it converts images to NHWC, and they stay so."""
+    """Whether a network applies layer norm over image channels (ConvNeXt), for which it converts images to NHWC for good."""
     image_operators = {one.name for one in model.operators if one.inputs and len(one.inputs[0]) == IMAGE_AXES}
     return "native_layer_norm" in image_operators and "native_batch_norm" not in image_operators
 

@@ -1,4 +1,4 @@
-"""Operators of one pass of a traced model, ready to be sized for any batch."""
+"""Operators of one pass of a traced model, in a form that gives their sizes for any batch."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class PreparedOperator:
     spatial: bool  # works on pixels or patches rather than one vector per sample, so that it grows with the image's area
 
     def call(self, batch: Number, area: float) -> Call:
-        """Return the call for a batch of images with `area` times the pixels of those traced."""
+        """Return the call with its sizes for a batch of images that have `area` times the pixels of the traced ones."""
         attention = area != 1 and "dot_product" in self.name
         samples = batch * area if area != 1 and self.spatial and not attention else batch
         inputs = tuple([_sizes(dims, samples) for dims in self.inputs])
-        if attention:  # All of the additional tokens attend to each other.
+        if attention:  # All additional tokens attend to each other.
             inputs = tuple([_with_more_tokens(shape, inputs[0][2], area) for shape in inputs])
         outputs = tuple([_sizes(dims, samples) for dims in self.outputs])
         batch_facts = self.growing, self.grown, self.alike
@@ -55,7 +55,7 @@ class TracedModel:
 
 
 def traced_model(workload: Workload, shape: TracedShape) -> TracedModel:
-    """Return the pass that a request needs: from the tables, or traced on demand."""
+    """Return the traced pass that a request needs, from the operator tables or traced on demand."""
     traced = trace_of(workload.precision)
     image = workload.image or shape.image
     if ":" not in shape.table:
@@ -112,5 +112,5 @@ def _sizes(dims: Dims, batch: Number) -> tuple[Number, ...]:
 
 
 def _with_more_tokens(shape: tuple[Number, ...], tokens: Number, area: float) -> tuple[Number, ...]:
-    """Scale the tokens of queries, keys or values by `area`; the tokens of a text beside an image stay."""
+    """Scale the tokens of queries, keys or values by `area`; text tokens next to an image stay unscaled."""
     return (*shape[:2], tokens * area, *shape[3:]) if len(shape) == 4 and shape[2] == tokens else shape

@@ -1,1 +1,1 @@
-"""Kernels as PyTorch launches them eagerly, one by one."""
+"""Kernels that PyTorch launches one by one in eager mode."""

@@ -1,7 +1,7 @@
-"""Kernels that each PyTorch operator runs.
+"""Kernels that each PyTorch operator launches.
 
-A rule takes a call and returns its operators. A call without a rule is taken as an elementwise kernel that reads its inputs and
-writes its outputs.
+A rule takes a call and returns its operators. A call without a rule is assumed to be one elementwise kernel that reads all
+inputs and writes all outputs.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from whichgpu.estimate.time.lower.eager.call import Call, LoweringOptions
 from whichgpu.estimate.time.lower.eager.elementwise import Rule
 from whichgpu.estimate.time.operators import Op
 
-# Views and allocations: no kernel runs.
+# These views and allocations launch no kernel.
 VIEW_OPERATORS = frozenset(
     "view _unsafe_view t transpose permute expand unsqueeze squeeze select slice split split_with_sizes unbind as_strided "
     "as_strided_ alias detach chunk unfold empty empty_like new_empty new_empty_strided empty_strided lift_fresh reshape "
@@ -20,7 +20,7 @@ VIEW_OPERATORS = frozenset(
 
 
 def aten_kernels(call: Call, options: LoweringOptions) -> list[Op]:
-    """Return the operators of a call; none for a view."""
+    """Return the operators that a PyTorch call launches; none for a view."""
     if call.name in VIEW_OPERATORS or not call.outputs:
         return []
     return RULES.get(call.name, elementwise.elementwise)(call, options)

@@ -1,4 +1,4 @@
-"""Attention as PyTorch runs it: in one fused kernel (SDPA), or written out with every score in memory."""
+"""Attention as PyTorch runs it: in one fused kernel (SDPA), or as separate operators with every score in memory."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from whichgpu.estimate.time.lower.eager.functional import PHASES, dropout, scale
 from whichgpu.estimate.time.lower.eager.kernels import STRIDED, KernelWriter, MatrixSizes
 from whichgpu.estimate.time.operators import Number, Op, gemm
 
-# FLOPs of the backward kernel over forward: it recomputes the scores, then four gradients (FlashAttention-2, arXiv 2307.08691).
+# Ratio of backward to forward FLOPs: the kernel recomputes scores, then four gradients (FlashAttention-2, arXiv 2307.08691).
 BACKWARD_FLOPS_RATIO = 2.5
-DEBERTA_DISTANCES = 512.0  # relative distances in DeBERTa: 256 buckets each way
+DEBERTA_DISTANCES = 512.0  # number of relative distances in DeBERTa: 256 buckets each way
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class AttentionSizes:
 
     @property
     def pairs(self) -> Number:
-        """Query-key pairs of one head and sequence that the mask leaves."""
+        """Query-key pairs per head and sequence that the mask leaves visible."""
         import numpy as np
 
         visible = np.minimum(self.keys, self.window) if self.window else self.keys
@@ -40,7 +40,7 @@ class AttentionSizes:
 
     @property
     def sizes(self) -> dict[str, Number]:
-        """Sizes as the curves name them."""
+        """Sizes under the names that the curves use."""
         return {
             "batch": self.batch,
             "heads": self.heads,
@@ -52,7 +52,7 @@ class AttentionSizes:
         }
 
     def op(self, unit: str, width: float, kind: str = "attention", kv_width: float | None = None, role: str = "") -> Op:
-        """Return the fused kernel; the backward one also reads the output and its gradient, and writes three gradients."""
+        """Return the fused kernel; the backward kernel also reads the output and its gradient, and writes three gradients."""
         both = self.dim + self.value_dim
         flops = 2.0 * self.batch * self.heads * self.pairs * both
         cached = self.batch * self.kv_heads * self.keys * both * (width if kv_width is None else kv_width)
@@ -74,11 +74,11 @@ def flash_attention(
     share: float = 0.0,
     decoding: bool = False,
 ) -> MatrixSizes:
-    """SDPA's fused kernel. Under GQA the gradients of keys and values come for every query head and are summed."""
+    """Append SDPA's fused kernel; under GQA the gradients of keys and values are computed per query head and summed."""
     width = write.compute
     for part in (q, k, v):
         write.cast(part, width)
-    unit = "fp32" if width >= 4 else write.numerics.unit  # The fused kernel has no TF32.
+    unit = "fp32" if width >= 4 else write.numerics.unit  # The fused kernel does not use TF32.
     if decoding:
         write.put(over.op(unit, width, "decode_attention", role="whole"))
         return q.like(over.heads * over.value_dim, width)
@@ -95,7 +95,7 @@ def flash_attention(
 def math_attention(
     write: KernelWriter, over: AttentionSizes, q: MatrixSizes, k: MatrixSizes, v: MatrixSizes, share: float = 0.0
 ) -> MatrixSizes:
-    """SDPA's math backend: fp32 scores in memory, checked for fully masked rows.
+    """Append SDPA's math backend: fp32 scores in memory, checked for fully masked rows.
 
     PyTorch uses it if the position bias is trained, or under GQA in fp32.
     """
@@ -106,7 +106,7 @@ def math_attention(
         scale(write, wide)
         write.transpose(wide)
     scores = score_gemms(write, over, 4, "fp32" if half else write.numerics.unit)
-    write.elementwise(scores, 8, 4, role=STRIDED)  # mask or position bias, whose gradient is summed over sequences
+    write.elementwise(scores, 8, 4, role=STRIDED)  # mask or position bias, whose gradient is summed
     write.reduce(scores, "backward")
     softmax(write, scores)
     write.elementwise(scores, 4, 1)
@@ -122,7 +122,7 @@ def math_attention(
 def eager_attention(
     write: KernelWriter, over: AttentionSizes, q: MatrixSizes, k: MatrixSizes, v: MatrixSizes, share: float = 0.0
 ) -> MatrixSizes:
-    """softmax(q k' + bias) v operator by operator, with the scores in memory."""
+    """Append softmax(q k' + bias) v as separate operators, with the scores in memory."""
     width = write.compute
     for part in (q, k, v):
         write.transpose(write.cast(part, width).like(over.heads * over.dim))
@@ -137,7 +137,7 @@ def eager_attention(
 def disentangled_attention(
     write: KernelWriter, over: AttentionSizes, q: MatrixSizes, k: MatrixSizes, v: MatrixSizes, share: float = 0.0
 ) -> MatrixSizes:
-    """DeBERTa's attention (arXiv 2006.03654): content-content, content-position and position-content scores."""
+    """Append DeBERTa's attention (arXiv 2006.03654): content-content, content-position and position-content scores."""
     width = write.compute
     for part in (q, k, v):
         write.transpose(write.cast(part, width))
@@ -145,13 +145,13 @@ def disentangled_attention(
     scores = score_gemms(write, over, width)
     for _ in range(2):
         _batched_gemm(write, over, over.dim, DEBERTA_DISTANCES, width, write.numerics.unit)
-        write.elementwise(scores, width, width, role=STRIDED)  # gathers by relative distance
+        write.elementwise(scores, width, width, role=STRIDED)  # scores are gathered by relative distance
         write.backward(MatrixSizes(scores.rows, DEBERTA_DISTANCES, width), 0, width)
         write.backward(scores, 2 * width, width, role="scatter")
         scale(write, scores)
-    for role in ("", STRIDED, ""):  # sums of the three scores
+    for role in ("", STRIDED, ""):  # The three kinds of scores are added up.
         write.elementwise(scores, 2 * width, width, role=role)
-    for phase in PHASES:  # masked copy
+    for phase in PHASES:  # The scores are copied with the mask applied.
         write.copy(scores.elements, width, width, phase)
         write.elementwise(scores, width, width, phase=phase, role=STRIDED)
     dropout(write, softmax(write, scores), share)
@@ -159,7 +159,7 @@ def disentangled_attention(
 
 
 def fused_softmax_attention(write: KernelWriter, over: AttentionSizes, q: MatrixSizes, share: float = 0.0) -> MatrixSizes:
-    """Attention with scale, mask, softmax and dropout in one kernel, which saves a byte of mask per score."""
+    """Append attention with scale, mask, softmax and dropout in one kernel, which saves one byte of mask per score."""
     scores = score_gemms(write, over, write.compute)
     mask = scores.elements if share and write.training else 0.0
     size, sizes = scores.bytes, scores.sizes
@@ -169,7 +169,7 @@ def fused_softmax_attention(write: KernelWriter, over: AttentionSizes, q: Matrix
 
 
 def score_gemms(write: KernelWriter, over: AttentionSizes, width: float, unit: str = "") -> MatrixSizes:
-    """Append the two batched GEMMs of attention with their gradients; return the scores."""
+    """Append the two batched GEMMs of attention and their gradients; return the sizes of the scores."""
     unit = unit or write.numerics.unit
     _batched_gemm(write, over, over.dim, over.keys, width, unit)
     _batched_gemm(write, over, over.keys, over.value_dim, width, unit)
@@ -177,7 +177,7 @@ def score_gemms(write: KernelWriter, over: AttentionSizes, width: float, unit: s
 
 
 def _batched_gemm(write: KernelWriter, over: AttentionSizes, k: Number, n: Number, width: float, unit: str) -> None:
-    """Append one [queries, k] @ [k, n] per head and sequence with its gradients."""
+    """Append one [queries, k] @ [k, n] GEMM per head and sequence, and its gradients."""
     pairs = over.batch * over.heads
     write.put(gemm(over.queries, n, k, unit, width, batch=pairs))
     write.put(gemm(over.queries, k, n, unit, width, batch=pairs, role="dgrad"), "backward")
@@ -185,7 +185,7 @@ def _batched_gemm(write: KernelWriter, over: AttentionSizes, k: Number, n: Numbe
 
 
 def _merge_heads(write: KernelWriter, over: AttentionSizes, q: MatrixSizes, width: float) -> MatrixSizes:
-    """Append the copies that put the heads side by side again, forward and backward; return attention's output."""
+    """Append the copies that merge the heads into rows again, forward and backward; return the sizes of attention's output."""
     merged = q.like(over.heads * over.value_dim, width)
     write.transpose(merged)
     write.transpose(merged, "backward")

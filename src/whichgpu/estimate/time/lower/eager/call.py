@@ -27,7 +27,7 @@ class LoweringOptions:
     quantised_width: float = 1.0  # bytes of their operands' elements
 
 
-@dataclass(slots=True)  # not frozen, for the speed of construction as in Op
+@dataclass(slots=True)  # The class is not frozen because that makes construction faster, as in Op.
 class Call:
     """One operator of a pass: its name without namespace and overload, and shapes; numbers may be arrays over batches."""
 
@@ -44,19 +44,19 @@ class Call:
 
     @property
     def width(self) -> int:
-        """Bytes of an element."""
+        """Bytes of a tensor element."""
         return DTYPE_BYTES.get(self.dtype, 4)
 
     def op(self, kind: str, unit: str, read: Number = 0.0, write: Number = 0.0, **rest: Any) -> Op:
-        """Return an operator of this call; its host cost is added later."""
+        """Return an operator launched by this call; the host cost is added later."""
         return Op(kind, unit, read=read, write=write, count=self.count, phase=self.phase, calls=0.0, **rest)
 
     def adopt(self, op: Op) -> Op:
-        """Return an operator built elsewhere as one of this call."""
+        """Return an operator built elsewhere as one that this call launches."""
         return replace(op, count=op.count * self.count, phase=self.phase, calls=0.0)
 
     def unit(self, options: LoweringOptions, single: str = "fp32") -> str:
-        """Return the unit of its arithmetic; `single` is that of fp32."""
+        """Return the arithmetic unit of this call; `single` is the unit for fp32."""
         return options.half if self.dtype in ("bfloat16", "float16") else single
 
 

@@ -1,4 +1,4 @@
-"""Rules for convolutions: forward, input gradient, weight gradient, and the bias in kernels of its own."""
+"""Rules for convolutions: forward, input gradient, weight gradient, and separate kernels for the bias."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from math import prod
 from whichgpu.estimate.time.lower.eager.call import Call, LoweringOptions, Sizes, elements
 from whichgpu.estimate.time.operators import Number, Op
 
-# Channels per group for which cuDNN has kernels over all groups; other widths run one group after another.
+# Channels per group for which cuDNN has kernels that run all groups at once; other widths run one group after another.
 GROUPED_WIDTHS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 ROLES = {"conv": "forward", "conv_dgrad": "dgrad", "conv_wgrad": "wgrad"}
 
@@ -27,7 +27,7 @@ def forward(call: Call, options: LoweringOptions) -> list[Op]:
 
 
 def backward(call: Call, options: LoweringOptions) -> list[Op]:
-    """Return the gradients of the input (none in the first layer), the weight, and the bias, which is a plain sum."""
+    """Return the gradient kernels of the input (none in the first layer), of the weight, and of the bias, which is a sum."""
     gradient, image, weight = call.inputs[:3]
     transposed = bool(call.attributes.get("transposed", False))
     before, after = (gradient, image) if transposed else (image, gradient)
@@ -46,7 +46,7 @@ def _bias_gradient(call: Call, options: LoweringOptions, gradient: Sizes) -> Op:
 
 
 def _kernels(call: Call, options: LoweringOptions, kind: str, before: Sizes, after: Sizes, weight: Sizes) -> list[Op]:
-    """Kernels of one convolution or gradient: one, or one per group between copies of its slices."""
+    """Return the kernels of one convolution or gradient: one kernel, or one per group with copies of the group's slices."""
     groups = float(call.attributes.get("groups", 1))
     if groups == 1 or before[1] / groups in GROUPED_WIDTHS or after[1] == groups:
         return [_kernel(call, options, kind, before, after, weight, groups)]
@@ -63,7 +63,7 @@ def _slice(call: Call, options: LoweringOptions, size: Number) -> Op:
 
 
 def _kernel(call: Call, options: LoweringOptions, kind: str, before: Sizes, after: Sizes, weight: Sizes, groups: float) -> Op:
-    """Return one kernel from `before` to `after`; a third spatial axis counts as more images and more taps."""
+    """Return the kernel that maps `before` to `after`; a third spatial axis counts as more images and more taps."""
     taps = float(prod(weight[2:]))
     *depth, height, width = after[2:] if len(after) > 3 else (1.0, *after[2:])
     element = options.quantised_width if options.quantised_unit else call.width
@@ -72,7 +72,7 @@ def _kernel(call: Call, options: LoweringOptions, kind: str, before: Sizes, afte
         "conv_dgrad": elements(before) * element,
         "conv_wgrad": elements(weight) * element,
     }
-    # Just written by the kernel before: the image, or the gradient of the result; without gradients buffers are reused.
+    # The kernel before has just written the image, or the gradient of the result; without gradients buffers are reused.
     recent = sides["conv"] + sides["conv_dgrad"] if not options.training else sides["conv_dgrad" if kind == "conv" else "conv"]
     return call.op(
         kind,

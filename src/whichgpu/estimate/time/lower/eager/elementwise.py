@@ -1,4 +1,4 @@
-"""Rules for elementwise kernels, copies and casts of PyTorch: vectorised, or several times slower if an operand prevents it."""
+"""Rules for PyTorch's elementwise kernels, copies and casts: vectorised, or several times slower if an operand prevents that."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from whichgpu.estimate.time.lower.eager.call import IMAGE_AXES, Call, LoweringOp
 from whichgpu.estimate.time.operators import Number, Op
 
 Rule = Callable[[Call, LoweringOptions], list[Op]]
-INDEX_PUT_KERNELS = 8.0  # PyTorch sorts the indices first, in several small kernels
+INDEX_PUT_KERNELS = 8.0  # number of kernels; PyTorch first sorts the indices, in several small kernels
 
 
 def elementwise(call: Call, options: LoweringOptions) -> list[Op]:
-    """One kernel that reads every input and writes every output."""
+    """Return one kernel that reads every input and writes every output."""
     read, written = _input_and_output_bytes(call)
     slow = _is_broadcast(call)
     if _mixes_widths(call, options):
@@ -28,26 +28,26 @@ def _input_and_output_bytes(call: Call) -> tuple[Number, Number]:
 
 
 def _mixes_widths(call: Call, options: LoweringOptions) -> bool:
-    """Whether a 16-bit operand meets an fp32 result (residual sum, layer scale), which PyTorch does not vectorise."""
+    """Whether a 16-bit operand is combined into an fp32 result (residual sum, layer scale), which PyTorch does not vectorise."""
     if not options.amp or call.phase != "forward" or call.dtype != "float32":
         return False
     return call.alike if call.name == "add" else call.name == "mul" and len(call.inputs[0]) == 3 < len(call.inputs[-1])
 
 
 def _is_broadcast(call: Call) -> bool:
-    """Whether one operand, not a scalar, is smaller than the result, which PyTorch does not vectorise."""
+    """Whether an operand other than a scalar is smaller than the result, which PyTorch does not vectorise."""
     return len(call.inputs) == 2 and not call.alike and bool(call.inputs[0] and call.inputs[1])
 
 
 def strided_elementwise(call: Call, options: LoweringOptions) -> list[Op]:
-    """An elementwise kernel on a slice of a larger tensor."""
+    """Return an elementwise kernel on a slice of a larger tensor."""
     return [memory_op(call, options, "elementwise", *_input_and_output_bytes(call), "strided")]
 
 
 def memory_op(
     call: Call, options: LoweringOptions, kind: str, read: Number, written: Number, role: str | None = None, **sizes: Number
 ) -> Op:
-    """Return a kernel by the bytes it moves; its role is the call's name unless given."""
+    """Return a memory-bound kernel from the bytes it moves; by default its role is the name of the call."""
     if "elements" not in sizes:
         counts = [elements(shape) for shape in (*call.inputs[:1], call.outputs[0])]
         sizes["elements"] = maximum(counts[0], counts[-1])
@@ -57,10 +57,10 @@ def memory_op(
 
 
 def _resident_share(call: Call, options: LoweringOptions, read: Number, written: Number) -> Number:
-    """Share of a kernel's bytes that the L2 may still hold.
+    """Return the share of a kernel's bytes that the L2 cache may still hold.
 
-    Without gradients the same few buffers are reused. In training results are saved, so only the first input has just been
-    written by the kernel before; an in-place result overwrites it.
+    Without gradients the same few buffers are reused. In training results are saved, so only the first input was written just
+    before, by the previous kernel; an in-place result overwrites that input.
     """
     if not call.grown or not call.grown[0]:
         return 0.0  # Weights are read and written once per step.
@@ -74,7 +74,7 @@ def _resident_share(call: Call, options: LoweringOptions, read: Number, written:
 
 
 def maximum(one: Number, other: Number) -> Number:
-    """Return the larger number; floats are compared in Python, which takes a tenth of the time."""
+    """Return the larger number; two floats are compared in plain Python, which takes a tenth of the time."""
     if isinstance(one, float) and isinstance(other, float):
         return max(one, other)
     return np.maximum(one, other)
@@ -91,7 +91,7 @@ def copy_rule(kind: str, role: str | None = None) -> Rule:
 
 
 def result_rule(kind: str, role: str | None = None, reads: int = 1, mask_read: int = 0, mask_written: int = 0) -> Rule:
-    """Return the rule of a kernel sized by its result: `reads` tensors read, one written, and bytes of a mask per element."""
+    """Return the rule of a kernel sized by its result: it reads `reads` tensors, writes one, and moves mask bytes per element."""
 
     def rule(call: Call, options: LoweringOptions) -> list[Op]:
         size = elements(call.outputs[0])
@@ -101,15 +101,15 @@ def result_rule(kind: str, role: str | None = None, reads: int = 1, mask_read: i
     return rule
 
 
-clone = result_rule("copy", "strided")  # of a transposed tensor or a slice; whole rows stay together
+clone = result_rule("copy", "strided")  # copies a transposed tensor or a slice; whole rows stay together
 fill = result_rule("elementwise", reads=0)
-broadcast_gradient = result_rule("elementwise", "strided", reads=0)  # of a mean: one value for many
+broadcast_gradient = result_rule("elementwise", "strided", reads=0)  # the gradient of a mean copies one value to many elements
 dropout = result_rule("dropout", mask_written=1)
 dropout_backward = result_rule("elementwise", mask_read=1)
 
 
 def cast(call: Call, options: LoweringOptions) -> list[Op]:
-    """A cast between fp32 and 16 bits, or a copy between devices or layouts."""
+    """Return a cast between fp32 and 16 bits, or a copy between devices or layouts."""
     size = elements(call.outputs[0])
     upcast = options.amp and call.dtype == "float32"
     source_width = (2 if upcast else 4) if options.amp else call.width
@@ -117,7 +117,7 @@ def cast(call: Call, options: LoweringOptions) -> list[Op]:
 
 
 def concatenate(call: Call, options: LoweringOptions) -> list[Op]:
-    """Inputs written side by side into each row of the result; NCHW images are copied whole."""
+    """Return the concatenation of inputs into each row of the result; NCHW images are copied whole."""
     size = elements(call.outputs[0]) * call.width
     if not options.nhwc and len(call.outputs[0]) == IMAGE_AXES:
         return [memory_op(call, options, "copy", size, size, "")]
@@ -125,7 +125,7 @@ def concatenate(call: Call, options: LoweringOptions) -> list[Op]:
 
 
 def scatter(call: Call, options: LoweringOptions) -> list[Op]:
-    """Gradients of slices and selections: zeros, then a part of them written."""
+    """Return the gradient kernels of slices and selections: zeros are written, then a part is overwritten."""
     count = elements(call.inputs[0])
     zeros = memory_op(call, options, "elementwise", 0.0, elements(call.outputs[0]) * call.width)
     copied = call.op("copy", call.unit(options), count * call.width, count * call.width, sizes={"elements": count})
@@ -133,7 +133,7 @@ def scatter(call: Call, options: LoweringOptions) -> list[Op]:
 
 
 def index_put(call: Call, options: LoweringOptions) -> list[Op]:
-    """Rows added at given indices."""
+    """Return the kernels that add rows at given indices."""
     count = elements(call.inputs[-1])
     op = call.op("elementwise", call.unit(options), count * call.width, count * call.width, sizes={"elements": count})
     return [op.times(INDEX_PUT_KERNELS)]

@@ -13,7 +13,7 @@ from whichgpu.workload.shapes import Patches, Transformer
 
 
 def embedding(write: KernelWriter, shape: Transformer, tokens: Number) -> MatrixSizes:
-    """Append embedding lookups and their sum, with the model's norm and dropout."""
+    """Append embedding lookups and their sum, with the model's norm and dropout; return the sizes of the result."""
     width = shape.embedding or shape.hidden
     x = MatrixSizes(tokens, width, write.stream)
     if shape.patches:
@@ -73,7 +73,7 @@ def convolution(
 
 
 def embedding_lookup(write: KernelWriter, x: MatrixSizes, rows: float) -> None:
-    """Append rows of a table; the gradient is dense: zeros for the whole table, then the rows added."""
+    """Append a lookup of table rows; the gradient is dense: zeros for the whole table, to which the rows are added."""
     sizes = {**x.sizes, "table": float(rows)}
     write.move("embedding", x.bytes, x.bytes, width=x.width, sizes=sizes)
     if not write.frozen:
@@ -82,7 +82,7 @@ def embedding_lookup(write: KernelWriter, x: MatrixSizes, rows: float) -> None:
 
 
 def output_head(write: KernelWriter, shape: Transformer, rows: Number) -> MatrixSizes:
-    """Append final norm, transforms before the output, and the logits of `rows` tokens."""
+    """Append final norm, any transform before the output, and the logits of `rows` tokens; return the sizes of the logits."""
     x = MatrixSizes(rows, shape.hidden, write.stream)
     if shape.final_norm and (shape.causal or shape.norm == "rms"):
         x = rms_norm(write, x, shape.model_type.startswith("gemma")) if shape.norm == "rms" else layer_norm(write, x)
@@ -93,18 +93,18 @@ def output_head(write: KernelWriter, shape: Transformer, rows: Number) -> Matrix
     logits = linear(write, x, shape.vocab, shape.head_bias)
     if shape.model_type in SOFT_CAPPED:
         logits = scale(write, elementwise(write, scale(write, logits)))
-    if shape.tied and shape.vocab and write.trains_weights:  # adds the table's two gradients
+    if shape.tied and shape.vocab and write.trains_weights:  # The gradients of the tied table are added.
         table = MatrixSizes(shape.vocab, shape.embedding or shape.hidden, write.numerics.widths.parameter)
         write.backward(table, 2 * table.width, table.width)
     return logits
 
 
 def cross_entropy(write: KernelWriter, shape: Transformer, logits: MatrixSizes) -> None:
-    """Append cross entropy. Causal models cast the logits to fp32 before the softmax; others, under autocast, after it."""
+    """Append the cross-entropy loss. Causal models cast logits to fp32 before the softmax; others, under autocast, after it."""
     if shape.model_type in OWN_WIDTH:
         losses = write.cast(softmax(write, logits), 4.0 if write.mixed else logits.width)
     else:
         losses = softmax(write, write.cast(logits, 4))
     write.tiny_kernels(3)
-    write.backward(losses, 0, losses.width)  # zeros for the labels' gradients
+    write.backward(losses, 0, losses.width)  # The gradients of the log-probabilities start as zeros.
     write.tiny_kernels(3, "backward")

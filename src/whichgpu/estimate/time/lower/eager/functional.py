@@ -1,4 +1,4 @@
-"""Operators of language models as PyTorch runs them eagerly, with what autograd runs for each in the backward pass.
+"""Operators of language models as PyTorch runs them eagerly, with the kernels that autograd runs for each in the backward pass.
 
 The kernels follow from autograd's formulas (PyTorch's tools/autograd/derivatives.yaml), from autocast's lists (PyTorch
 documentation, Automatic Mixed Precision) and from profiles of the `transformers` library's models.
@@ -14,7 +14,7 @@ PHASES: tuple[Phase, Phase] = ("forward", "backward")
 
 
 def linear(write: KernelWriter, x: MatrixSizes, out: Number, bias: bool = False, role: str = "") -> MatrixSizes:
-    """Linear layer, its bias in the GEMM's epilogue; autocast casts weights once per step and their gradients back."""
+    """Append a linear layer with its bias in the GEMM; autocast casts weights once per step and their gradients back."""
     x = write.cast(x, write.compute)
     adapted = bool(write.lora_rank) and (not write.targets or role in write.targets)
     gemm_with_gradients(write, x, out, frozen=write.frozen or bool(write.lora_rank))
@@ -29,7 +29,7 @@ def linear(write: KernelWriter, x: MatrixSizes, out: Number, bias: bool = False,
 
 
 def gemm_with_gradients(write: KernelWriter, x: MatrixSizes, out: Number, frozen: bool = False) -> None:
-    """Append a GEMM and those of its gradients: of the input, and of a weight that is trained."""
+    """Append a GEMM and its gradient GEMMs: one for the input, and one for the weight if it is trained."""
     unit, width = write.numerics.unit, x.width
     if frozen and write.quantised:
         for phase in PHASES:
@@ -43,14 +43,14 @@ def gemm_with_gradients(write: KernelWriter, x: MatrixSizes, out: Number, frozen
 
 
 def cast_weight(write: KernelWriter, elements: Number) -> None:
-    """Append autocast's copy of a weight, and its gradient back to the parameter's width."""
+    """Append autocast's cast of a weight, and the cast of its gradient back to the parameter's width."""
     write.copy(elements, write.numerics.widths.parameter, write.compute)
     if write.trains_weights:
         write.copy(elements, write.compute, write.numerics.widths.parameter, "backward")
 
 
 def adapter(write: KernelWriter, x: MatrixSizes, output: MatrixSizes) -> MatrixSizes:
-    """LoRA adapter beside a frozen layer (arXiv 2106.09685): base(x) + scale * B(A(x))."""
+    """Append a LoRA adapter next to a frozen layer (arXiv 2106.09685): base(x) + scale * B(A(x))."""
     rank = float(write.lora_rank)
     gemm_with_gradients(write, x, rank)
     gemm_with_gradients(write, x.like(rank), output.columns)
@@ -64,20 +64,20 @@ def adapter(write: KernelWriter, x: MatrixSizes, output: MatrixSizes) -> MatrixS
 
 
 def scale(write: KernelWriter, x: MatrixSizes) -> MatrixSizes:
-    """Multiplication by a constant."""
+    """Append a multiplication by a constant."""
     write.elementwise(x, x.width, x.width)
     write.backward(x, x.width, x.width)
     return x
 
 
 def shift(write: KernelWriter, x: MatrixSizes) -> MatrixSizes:
-    """Addition of a constant, whose gradient needs no kernel."""
+    """Append an addition of a constant, whose gradient needs no kernel."""
     write.elementwise(x, x.width, x.width)
     return x
 
 
 def add(write: KernelWriter, x: MatrixSizes, y: MatrixSizes) -> MatrixSizes:
-    """Sum of two tensors; its gradient goes to both, cast if their widths differ."""
+    """Append a sum of two tensors; its gradient goes to both, with a cast if their widths differ."""
     width = max(x.width, y.width)
     write.elementwise(x, x.width + y.width, width, role="" if x.width == y.width else STRIDED)
     for part in (x, y):
@@ -87,7 +87,7 @@ def add(write: KernelWriter, x: MatrixSizes, y: MatrixSizes) -> MatrixSizes:
 
 
 def multiply(write: KernelWriter, x: MatrixSizes, y: MatrixSizes) -> MatrixSizes:
-    """Elementwise product of two tensors; two products in the backward pass."""
+    """Append an elementwise product of two tensors, which takes two products in the backward pass."""
     width = max(x.width, y.width)
     role = "" if x.width == y.width else STRIDED
     write.elementwise(x, x.width + y.width, width, role=role)
@@ -99,14 +99,14 @@ def multiply(write: KernelWriter, x: MatrixSizes, y: MatrixSizes) -> MatrixSizes
 
 
 def elementwise(write: KernelWriter, x: MatrixSizes, role: str = "") -> MatrixSizes:
-    """Activation (silu, gelu, relu, tanh): one kernel each way, the gradient's with one more tensor to read."""
+    """Append an activation (silu, gelu, relu, tanh): one kernel each way; the backward kernel reads one more tensor."""
     write.elementwise(x, x.width, x.width, role=role)
     write.backward(x, 2 * x.width, x.width, role=f"{role}_backward" if role else "")
     return x
 
 
 def activation(write: KernelWriter, name: str, x: MatrixSizes) -> MatrixSizes:
-    """Activation by its name in a model's shape."""
+    """Append the activation that a model's shape names."""
     if name == "gelu_tanh":
         return gelu_tanh(write, x)
     if name == "gelu_bloom":
@@ -118,7 +118,7 @@ def activation(write: KernelWriter, name: str, x: MatrixSizes) -> MatrixSizes:
 
 
 def gelu_tanh(write: KernelWriter, x: MatrixSizes) -> MatrixSizes:
-    """0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) operator by operator; autocast runs `pow` in fp32."""
+    """Append 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) as separate operators; autocast runs `pow` in fp32."""
     half = scale(write, x)
     base = write.cast(x, 4) if write.mixed else x
     cubed = scale(write, power(write, base))
@@ -128,7 +128,7 @@ def gelu_tanh(write: KernelWriter, x: MatrixSizes) -> MatrixSizes:
 
 
 def gelu_bloom(write: KernelWriter, x: MatrixSizes) -> MatrixSizes:
-    """x/2 (1 + tanh(0.79788456 x (1 + 0.044715 x^2))), operator by operator in one autograd function."""
+    """Append x/2 (1 + tanh(0.79788456 x (1 + 0.044715 x^2))) as separate operators of one autograd function."""
     for reads in (1, 1, 1, 2, 1, 2, 1, 1, 2):
         write.elementwise(x, reads * x.width, x.width)
     for reads in (1, 1, 2, 1, 2, 1, 1, 2, 1, 1, 2, 1, 2, 2, 1, 1, 2, 2):
@@ -137,7 +137,7 @@ def gelu_bloom(write: KernelWriter, x: MatrixSizes) -> MatrixSizes:
 
 
 def power(write: KernelWriter, x: MatrixSizes) -> MatrixSizes:
-    """x^n; the gradient is grad * (n * x^(n-1))."""
+    """Append x^n, whose gradient is grad * (n * x^(n-1))."""
     write.elementwise(x, x.width, x.width)
     for reads in (1, 1, 2):
         write.backward(x, reads * x.width, x.width)
@@ -145,7 +145,7 @@ def power(write: KernelWriter, x: MatrixSizes) -> MatrixSizes:
 
 
 def dropout(write: KernelWriter, x: MatrixSizes, share: float) -> MatrixSizes:
-    """Fused dropout that writes a mask of one byte per element; nothing outside training."""
+    """Append fused dropout, which writes a mask of one byte per element; nothing outside training."""
     if share > 0 and write.training:
         write.elementwise(x, x.width, x.width + 1, kind="dropout")
         write.backward(x, x.width + 1, x.width)
@@ -153,20 +153,20 @@ def dropout(write: KernelWriter, x: MatrixSizes, share: float) -> MatrixSizes:
 
 
 def rms_norm(write: KernelWriter, x: MatrixSizes, wide_weight: bool = False) -> MatrixSizes:
-    """RMS norm operator by operator: an fp32 copy squared, averaged, scaled, cast back, times the weight.
+    """Append RMS norm as separate operators: an fp32 copy squared, averaged, scaled, cast back, times the weight.
 
     With `wide_weight` (Gemma) the weight is applied in fp32, as 1 + weight, and the cast comes last.
     """
     wide = write.cast(x, 4)
     power(write, wide)
     write.reduce(wide)
-    write.tiny_kernels(2)  # + epsilon, rsqrt
-    write.elementwise(wide, 4, 4, role=STRIDED)  # times one number per row
-    write.backward(wide, 4, 4, role=STRIDED)  # gradient to x
-    write.backward(wide, 8, 4)  # gradient to that number
+    write.tiny_kernels(2)  # adds epsilon and takes rsqrt
+    write.elementwise(wide, 4, 4, role=STRIDED)  # multiplies each row by its rsqrt
+    write.backward(wide, 4, 4, role=STRIDED)  # gradient of x
+    write.backward(wide, 8, 4)  # gradient of the rsqrt of each row
     write.reduce(wide, "backward")
-    write.tiny_kernels(3, "backward")  # rsqrt's gradient
-    write.backward(wide, 0, 4, role=STRIDED)  # the mean's gradient, spread over the row
+    write.tiny_kernels(3, "backward")  # gradient of rsqrt's input
+    write.backward(wide, 0, 4, role=STRIDED)  # gradient of the mean, broadcast over the row
     write.sum_gradients(wide, 2)
     if wide_weight:
         write.tiny_kernels(2)
@@ -175,7 +175,7 @@ def rms_norm(write: KernelWriter, x: MatrixSizes, wide_weight: bool = False) -> 
 
 
 def column_weight(write: KernelWriter, x: MatrixSizes) -> MatrixSizes:
-    """Multiplication by a weight per column, whose gradient is a product summed over the rows."""
+    """Append a multiplication by a weight per column, whose gradient is a product summed over the rows."""
     write.elementwise(x, x.width, x.width, role=STRIDED)
     write.backward(x, x.width, x.width, role=STRIDED)
     if write.trains_weights:
@@ -185,7 +185,7 @@ def column_weight(write: KernelWriter, x: MatrixSizes) -> MatrixSizes:
 
 
 def layer_norm(write: KernelWriter, x: MatrixSizes) -> MatrixSizes:
-    """Layer norm in one kernel; autocast runs it in fp32."""
+    """Append layer norm in one kernel; autocast runs it in fp32."""
     if write.mixed:
         x = write.cast(x, 4)
     write.move("norm", x.bytes, x.bytes, width=x.width, sizes=x.sizes)
@@ -194,17 +194,17 @@ def layer_norm(write: KernelWriter, x: MatrixSizes) -> MatrixSizes:
 
 
 def rotary(write: KernelWriter, x: MatrixSizes, share: float = 1.0) -> MatrixSizes:
-    """Rotary embedding x * cos + rotate(x) * sin on a `share` of each head; rotate joins the negated second half and the first.
+    """Append RoPE, x * cos + rotate(x) * sin, on a `share` of each head; rotate joins the negated second half and the first.
 
-    cos and sin have the stream's width, one row per position, and no gradient. The rest of the head is concatenated again.
+    cos and sin have the stream's width, one row per position, and no gradient. The rest of each head is concatenated afterwards.
     """
     whole, x = x, x.like(x.columns * share)
     width = max(x.width, write.stream)
     half = x.like(x.columns / 2)
-    write.elementwise(x, x.width, width, role=STRIDED)  # times cos
-    write.elementwise(half, x.width, x.width, role=STRIDED)  # minus the second half
+    write.elementwise(x, x.width, width, role=STRIDED)  # product with cos
+    write.elementwise(half, x.width, x.width, role=STRIDED)  # negated second half
     write.concat(x)
-    write.elementwise(x, x.width, width, role=STRIDED)  # times sin
+    write.elementwise(x, x.width, width, role=STRIDED)  # product with sin
     write.elementwise(x, 2 * width, width, role=STRIDED)
     for _ in range(2):
         write.backward(x, width, width, role=STRIDED)
@@ -216,12 +216,12 @@ def rotary(write: KernelWriter, x: MatrixSizes, share: float = 1.0) -> MatrixSiz
     if share < 1:
         write.concat(whole.like(width=width))
         _split_gradient(write, whole)
-    write.transpose(whole, "backward")  # heads side by side again
+    write.transpose(whole, "backward")  # heads are merged into rows again
     return whole.like(width=width)
 
 
 def _split_gradient(write: KernelWriter, x: MatrixSizes) -> None:
-    """Append the gradient of a split tensor: each part is padded with zeros, and both are added."""
+    """Append the gradient of a split tensor: each part is padded with zeros, and the results are added."""
     for _ in range(2):
         write.backward(x, 0, x.width)
         write.transpose(x.like(x.columns / 2), "backward")

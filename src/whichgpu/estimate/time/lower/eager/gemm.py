@@ -1,4 +1,4 @@
-"""Rules for GEMMs and attention calls of PyTorch."""
+"""Rules for PyTorch's GEMM and attention calls."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from whichgpu.estimate.time.lower.eager.call import Call, LoweringOptions, Sizes
 from whichgpu.estimate.time.lower.eager.elementwise import cast, clone, memory_op
 from whichgpu.estimate.time.operators import Number, Op, gemm
 
-HEAD_DIM = 64.0  # of every tabled Vision Transformer; the operator does not state it
+HEAD_DIM = 64.0  # elements per head in every tabled Vision Transformer, which the operator does not state
 
 
 def matmul(call: Call, options: LoweringOptions) -> list[Op]:
-    """Return the GEMM of addmm, mm or bmm; the position of the batch tells its role."""
+    """Return the GEMM of addmm, mm or bmm; the position of the batch dimension determines its role."""
     first, second = call.inputs[-2:]
     batch, rows, inner, columns = (first[0] if len(first) == 3 else 1.0), first[-2], first[-1], second[-1]
     role = "forward" if call.phase == "forward" else _gradient_role(call, rows, inner)
@@ -24,20 +24,20 @@ def matmul(call: Call, options: LoweringOptions) -> list[Op]:
 
 
 def _gradient_role(call: Call, rows: Number, inner: Number) -> str:
-    """Role of a gradient GEMM: one that sums over the batch makes a weight gradient."""
+    """Return the role of a gradient GEMM: if it sums over the batch, it computes a weight gradient."""
     if call.growing:
         return "wgrad" if call.growing[-2][-1] else "dgrad"
     return "wgrad" if np.all(np.greater(inner, rows)) else "dgrad"
 
 
 def attention(call: Call, options: LoweringOptions) -> list[Op]:
-    """Return fused attention: queries, keys and values in, output out."""
+    """Return the kernel of fused attention, which reads queries, keys and values and writes the output."""
     query, key = call.inputs[:2]
     return [_attention(call, options, query, key, "attention")]
 
 
 def attention_backward(call: Call, options: LoweringOptions) -> list[Op]:
-    """Return the backward kernel of fused attention: five GEMMs for the forward pass's two."""
+    """Return the backward kernel of fused attention, which runs five GEMMs where forward runs two."""
     query, key = call.inputs[1:3]
     return [_attention(call, options, query, key, "attention_backward")]
 
@@ -54,7 +54,7 @@ def _attention(call: Call, options: LoweringOptions, query: Sizes, key: Sizes, k
 
 
 def native_attention(call: Call, options: LoweringOptions) -> list[Op]:
-    """Return MultiheadAttention without gradients, which is one call; under autocast PyTorch runs its steps one by one."""
+    """Return the kernels of the single call MultiheadAttention makes without gradients; autocast runs its steps separately."""
     query, _, _, weight, _, projection = call.inputs[:6]
     batch, tokens, hidden = query
     heads = hidden / HEAD_DIM

@@ -1,4 +1,4 @@
-"""Kernels as PyTorch launches them eagerly, forward and backward, by the bytes each moves."""
+"""Kernels that PyTorch launches in eager mode, forward and backward, described by the bytes each moves."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from whichgpu.estimate.time.lower.numerics import Numerics
 from whichgpu.estimate.time.operators import Number, Op, Phase
 
-# The role of elementwise kernels that PyTorch cannot vectorise: an operand is broadcast, strided or of another width.
+# Role of elementwise kernels that PyTorch cannot vectorise: an operand is broadcast, strided or of another width.
 STRIDED = "strided"
 OpSizes = dict[str, Number]
 
@@ -32,15 +32,15 @@ class MatrixSizes:
 
     @property
     def sizes(self) -> dict[str, Number]:
-        """Sizes as the kinds of operators name them: rows, and elements per row."""
+        """Sizes under the names that the curves use: rows, and elements per row."""
         return {"rows": self.rows, "width": self.columns}
 
     def like(self, columns: Number | None = None, width: float | None = None) -> MatrixSizes:
-        """Return a tensor with as many rows, of other columns or width."""
+        """Return a tensor with the same rows and other columns or bytes per element."""
         return MatrixSizes(self.rows, self.columns if columns is None else columns, self.width if width is None else width)
 
     def per_head(self, dim: float) -> MatrixSizes:
-        """Return the same elements with one head per row."""
+        """Return the tensor reshaped so that each row is one head."""
         return MatrixSizes(self.elements / dim, dim, self.width)
 
 
@@ -59,12 +59,12 @@ class KernelWriter:
 
     @property
     def compute(self) -> float:
-        """Bytes of a GEMM operand's element."""
+        """Bytes per element of GEMM operands."""
         return self.numerics.widths.compute
 
     @property
     def stream(self) -> float:
-        """Bytes of an element of the residual stream."""
+        """Bytes per element of the residual stream."""
         return self.numerics.widths.stream
 
     @property
@@ -74,11 +74,11 @@ class KernelWriter:
 
     @property
     def trains_weights(self) -> bool:
-        """Whether the weights themselves have gradients."""
+        """Whether the base weights are trained, not only adapters."""
         return not self.frozen and not self.lora_rank
 
     def put(self, op: Op, phase: Phase = "forward") -> None:
-        """Append an operator; those of the backward pass only when training."""
+        """Append an operator; one of the backward pass is dropped unless training."""
         if phase == "forward" or self.training:
             count = op.count * self.count
             self.ops.append(Op(op.kind, op.unit, op.flops, op.read, op.write, op.sizes, count, phase, op.calls, op.role))
@@ -86,19 +86,19 @@ class KernelWriter:
     def move(
         self, kind: str, read: Number, write: Number, *, width: float, sizes: OpSizes, phase: Phase = "forward", role: str = ""
     ) -> None:
-        """Append a kernel by the bytes it moves; `width` is that of its elements."""
+        """Append a kernel that reads and writes this many bytes; `width` is the bytes per element."""
         if phase == "forward" or self.training:
             self.ops.append(Op(kind, self.numerics.dtype(width), 0.0, read, write, sizes, self.count, phase, 1.0, role))
 
     def elementwise(
         self, x: MatrixSizes, read: float, write: float, *, phase: Phase = "forward", kind: str = "elementwise", role: str = ""
     ) -> None:
-        """Append an elementwise kernel by the bytes it reads and writes per element of `x`."""
+        """Append an elementwise kernel that reads and writes this many bytes per element of `x`."""
         sizes = {"elements": x.elements}
         self.move(kind, x.elements * read, x.elements * write, width=write, sizes=sizes, phase=phase, role=role)
 
     def backward(self, x: MatrixSizes, read: float, write: float, *, role: str = "") -> None:
-        """Append an elementwise kernel of the backward pass."""
+        """Append an elementwise kernel to the backward pass."""
         self.elementwise(x, read, write, phase="backward", role=role)
 
     def reduce(self, x: MatrixSizes, phase: Phase = "forward") -> None:
@@ -110,25 +110,25 @@ class KernelWriter:
         self.move("reduce_columns", x.bytes, x.columns * x.width, width=x.width, sizes=x.sizes, phase="backward")
 
     def tiny_kernels(self, count: float = 1, phase: Phase = "forward") -> None:
-        """Append kernels on a few numbers, which cost only their launch."""
+        """Append `count` kernels on a few numbers each, which cost only their launch."""
         self.put(Op("elementwise", "fp32", read=4096.0, write=4096.0, sizes={"elements": 1024.0}, count=float(count)), phase)
 
     def concat(self, x: MatrixSizes, phase: Phase = "forward") -> None:
-        """Append a concatenation to a tensor of this size."""
+        """Append a concatenation whose result has the size of `x`."""
         self.elementwise(x, x.width, x.width, phase=phase, kind="transpose", role="concat")
 
     def transpose(self, x: MatrixSizes, phase: Phase = "forward") -> None:
-        """Append a copy into another order of heads and tokens."""
+        """Append a copy that reorders heads and tokens."""
         self.elementwise(x, x.width, x.width, phase=phase, kind="copy", role=STRIDED)
 
     def copy(self, elements: Number, source: float, target: float, phase: Phase = "forward") -> None:
-        """Append a copy to another width; PyTorch does not vectorise upcasts."""
+        """Append a cast of `elements` elements from `source` to `target` bytes each; PyTorch does not vectorise upcasts."""
         role = "upcast" if target > source else ""
         sizes = {"elements": elements}
         self.move("copy", elements * source, elements * target, width=target, sizes=sizes, phase=phase, role=role)
 
     def cast(self, x: MatrixSizes, width: float) -> MatrixSizes:
-        """Append a cast and that of the gradient back; return the cast tensor."""
+        """Append a cast and the cast of its gradient back; return the cast tensor."""
         if x.width == width:
             return x
         self.copy(x.elements, x.width, width)
@@ -136,6 +136,6 @@ class KernelWriter:
         return x.like(width=width)
 
     def sum_gradients(self, x: MatrixSizes, uses: int) -> None:
-        """Append the sums of the gradients of a tensor with several uses."""
+        """Append the sums of gradients for a tensor that is used `uses` times."""
         for _ in range(uses - 1):
             self.backward(x, 2 * x.width, x.width)

@@ -1,4 +1,4 @@
-"""Transformer layers as the `transformers` library runs them in PyTorch eager, operator by operator."""
+"""Transformer layers as the `transformers` library runs them in PyTorch eager, one operator after another."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from whichgpu.estimate.time.lower.eager.moe import moe_block
 from whichgpu.estimate.time.operators import Number
 from whichgpu.workload.shapes import LatentAttention, Transformer
 
-# Model types with one GEMM for queries, keys and values.
+# Model types that compute queries, keys and values in one GEMM.
 FUSED_QKV = ("gpt2", "gpt_bigcode", "gpt_neox", "bloom", "falcon", "phi3", "mpt", "codegen", "dbrx", "modernbert")
-FUSED_GATE_UP = ("phi3", "glm", "glm4", "modernbert")  # one GEMM for gate and up
-# Model types with attention in separate torch operators, and those without a fused SDPA kernel.
+FUSED_GATE_UP = ("phi3", "glm", "glm4", "modernbert")  # model types that compute gate and up in one GEMM
+# Model types that run attention as separate torch operators, and those without a fused SDPA kernel.
 ONLY_EAGER_ATTENTION = ("bloom", "gptj")
 NO_FUSED_SDPA = ("t5", "mt5", "umt5", "falcon")
-# Share of each head that rotary embedding covers, if not all of it (from the published configs).
+# Share of each head that RoPE covers, if not the whole head (from the published configs).
 ROTARY_SHARE = {"gpt_neox": 0.25, "phi": 0.4, "gptj": 0.25, "stablelm": 0.25, "glm": 0.5, "glm4": 0.5}
 
 
@@ -56,12 +56,12 @@ class LayerPass:
 
     @property
     def tokens(self) -> Number:
-        """Rows of the residual stream."""
+        """Rows of the residual stream, one per token."""
         return self.batch * self.sequence
 
 
 def eager_layer(write: KernelWriter, shape: Transformer, run: LayerPass) -> MatrixSizes:
-    """Append one layer."""
+    """Append one layer and return the sizes of its output."""
     x = MatrixSizes(run.tokens, shape.hidden, write.stream)
     return (_post_norm if shape.model_type in POST_NORM else _pre_norm)(write, shape, x, run)
 
@@ -83,7 +83,7 @@ def _pre_norm(write: KernelWriter, shape: Transformer, x: MatrixSizes, run: Laye
             write.sum_gradients(normed, 2)
         wide = dropout(write, _mlp(write, shape, normed), shape.dropout)
         return add(write, x, add(write, wide, attended))
-    if shape.norms > 2:  # Gemma 2 and 3 also norm the output of each sublayer.
+    if shape.norms > 2:  # Gemma 2 and 3 also normalise the output of each sublayer.
         attended = norm(write, shape, attended)
     x = add(write, x, attended)
     write.sum_gradients(x, 2)
@@ -119,7 +119,7 @@ def _self_attention(write: KernelWriter, shape: Transformer, x: MatrixSizes, run
     if shape.model_type in FUSED_QKV:
         joined = linear(write, x, queries + 2 * keys, shape.qkv_bias, "q")
         q, k, v = (joined.like(size) for size in (queries, keys, keys))
-        write.concat(joined, "backward")  # three gradients
+        write.concat(joined, "backward")  # The three gradients are concatenated.
     else:
         write.sum_gradients(x, 3)
         q = linear(write, x, queries, shape.qkv_bias, "q")
@@ -143,7 +143,7 @@ def _self_attention(write: KernelWriter, shape: Transformer, x: MatrixSizes, run
 
 
 def _append_to_cache(write: KernelWriter, part: MatrixSizes, run: LayerPass) -> MatrixSizes:
-    """Append the concatenation of old and new tokens, as transformers' KV cache does."""
+    """Append the concatenation of old and new tokens that the KV cache of `transformers` makes."""
     whole = MatrixSizes(part.rows / run.sequence * (run.sequence + run.context), part.columns, part.width)
     write.concat(whole)
     return whole
@@ -163,20 +163,20 @@ def _attention_kernels(
     grouped = over.kv_heads < over.heads and write.compute >= 4
     if (shape.model_type in NO_FUSED_SDPA and not run.crossing) or grouped:
         return math_attention(write, over, *parts, shape.dropout)
-    whisper = shape.model_type == "whisper"  # It scales its queries and copies all three head by head.
+    whisper = shape.model_type == "whisper"  # Whisper scales its queries and copies queries, keys and values head by head.
     if whisper:
         scale(write, parts[0])
         for part in parts:
             write.transpose(part)
             write.transpose(part, "backward")
     out = flash_attention(write, over, *parts, shape.dropout, run.decoding)
-    if whisper or shape.model_type in ROTARY_SHARE:  # Fused queries lie head by head, and so does the output.
+    if whisper or shape.model_type in ROTARY_SHARE:  # Fused queries are stored head by head, and so is the output.
         write.transpose(out)
     return out
 
 
 def _cross_attention(write: KernelWriter, shape: Transformer, x: MatrixSizes, run: LayerPass, source: Number) -> MatrixSizes:
-    """Append attention of the decoder's queries to the encoder's output."""
+    """Append cross attention from the decoder's queries to the encoder's output."""
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     encoded = MatrixSizes(run.batch * source, shape.hidden, write.stream)
     write.sum_gradients(encoded, 3)
@@ -191,7 +191,7 @@ def _cross_attention(write: KernelWriter, shape: Transformer, x: MatrixSizes, ru
 def _latent_attention(
     write: KernelWriter, shape: Transformer, mla: LatentAttention, x: MatrixSizes, run: LayerPass
 ) -> MatrixSizes:
-    """Append MLA (DeepSeek, arXiv 2405.04434): low-rank queries and keys-values, a rotary part, joined into full heads."""
+    """Append MLA (DeepSeek, arXiv 2405.04434): low-rank queries and keys-values plus a rotary part, joined into full heads."""
     heads = shape.heads
     whole = heads * (mla.nope_dim + mla.rope_dim)
     write.sum_gradients(x, 2)
@@ -202,12 +202,12 @@ def _latent_attention(
     both = linear(write, rms_norm(write, low.like(mla.kv_rank)), heads * (mla.nope_dim + mla.value_dim))
     rotary(write, q.like(heads * mla.rope_dim))
     rotary(write, low.like(mla.rope_dim))
-    for part in (q, q.like(whole)):  # queries and keys concatenated from their two parts
+    for part in (q, q.like(whole)):  # Queries and keys are concatenated from two parts.
         write.concat(part)
         write.concat(part, "backward")
         write.transpose(part, "backward")
     v = both.like(heads * mla.value_dim)
-    write.concat(both, "backward")  # keys and values share a GEMM
+    write.concat(both, "backward")  # Keys and values come from one GEMM.
     dim = mla.nope_dim + mla.rope_dim
     over = AttentionSizes(
         run.batch, heads, heads, run.sequence, run.sequence + run.context, dim, mla.value_dim, run.causal, run.window

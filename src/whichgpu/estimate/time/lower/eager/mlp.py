@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def perceptron_step(workload: Workload, shape: Mlp, batch: Number) -> list[Op]:
-    """Return a training step or a forward pass: linear layers with activations between, and a loss."""
+    """Return the operators of a training step or forward pass: linear layers with activations between them, and a loss."""
     write = _writer(workload)
     x = _mlp(write, MatrixSizes(batch, shape.units[0], write.stream), shape.units[1:], inputs=True)
     if not workload.training:
@@ -32,7 +32,7 @@ def perceptron_step(workload: Workload, shape: Mlp, batch: Number) -> list[Op]:
 
 
 def recommendation_pass(workload: Workload, shape: Dlrm, batch: Number) -> list[Op]:
-    """Return DLRM (arXiv 1906.00091): a row of each table, dense features through an MLP, all pairwise products, another MLP."""
+    """Return the operators of DLRM (arXiv 1906.00091): embedding rows, an MLP on dense features, pairwise products, an MLP."""
     write = _writer(workload)
     dim, vectors = shape.embedding_dim, len(shape.tables) + 1
     _mlp(write, MatrixSizes(batch, shape.bottom[0], write.stream), shape.bottom[1:], inputs=True)
@@ -54,7 +54,7 @@ def _writer(workload: Workload) -> KernelWriter:
 
 
 def _mlp(write: KernelWriter, x: MatrixSizes, units: Sequence[int], inputs: bool = False) -> MatrixSizes:
-    """Append layers of these units; the model's inputs need no gradient."""
+    """Append an MLP with layers of these units; gradients of the model's inputs are not computed."""
     first, last = len(write.ops), len(units) - 1
     for index, out in enumerate(units):
         x = linear(write, x, out, bias=True)

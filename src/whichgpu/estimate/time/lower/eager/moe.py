@@ -12,14 +12,14 @@ from whichgpu.estimate.time.lower.fused.layers import distinct_experts, routed_r
 from whichgpu.estimate.time.operators import Number, Op
 from whichgpu.workload.shapes import Transformer
 
-ROUTING_KERNELS = 25  # small kernels that choose experts, sort tokens by expert and count
+ROUTING_KERNELS = 25  # number of small kernels that choose experts, sort tokens by expert and count them
 MlpWriter = Callable[[KernelWriter, Transformer, MatrixSizes, float], MatrixSizes]
 
 
 def moe_block(write: KernelWriter, shape: Transformer, x: MatrixSizes, mlp: MlpWriter) -> MatrixSizes:
-    """Append router, rows sorted by expert, two grouped GEMMs around an activation, and the weighted sum of rows.
+    """Append the router, sorting of rows by expert, two grouped GEMMs around an activation, and the weighted sum of rows.
 
-    Rows of experts on other GPUs are masked before and after every GEMM, whether there are any or not.
+    Rows of experts on other GPUs are masked before and after every GEMM, even if there are none.
     """
     experts = shape.experts
     assert experts is not None
@@ -43,7 +43,7 @@ def moe_block(write: KernelWriter, shape: Transformer, x: MatrixSizes, mlp: MlpW
 
 
 def _gather_rows(write: KernelWriter, x: MatrixSizes, routed: MatrixSizes) -> None:
-    """Append the gather of rows by expert; their gradients are sorted and added."""
+    """Append the gather of rows by expert; in the backward pass their gradients are sorted and added."""
     write.move("embedding", routed.bytes, routed.bytes, width=routed.width, sizes=routed.sizes)
     write.backward(x, 0, x.width)
     write.tiny_kernels(ROUTING_KERNELS, "backward")
@@ -51,7 +51,7 @@ def _gather_rows(write: KernelWriter, x: MatrixSizes, routed: MatrixSizes) -> No
 
 
 def _mask_foreign_rows(write: KernelWriter, x: MatrixSizes, copied: bool = False) -> None:
-    """Append zeroing the rows of other GPUs' experts: in place, or in a copy."""
+    """Append the zeroing of rows that belong to experts on other GPUs: in place, or in a copy."""
     for phase in PHASES:
         if copied or phase == "backward":
             write.copy(x.elements, x.width, x.width, phase)
@@ -59,7 +59,7 @@ def _mask_foreign_rows(write: KernelWriter, x: MatrixSizes, copied: bool = False
 
 
 def _gated_activation(write: KernelWriter, shape: Transformer, x: MatrixSizes) -> MatrixSizes:
-    """Append the activation and its product with the other half of a fused gate-up tensor."""
+    """Append the activation and its product with the other half of a fused gate-up tensor; return the sizes of the result."""
     if not shape.gated:
         return activation(write, shape.activation, x)
     write.elementwise(x, x.width, x.width, role=STRIDED)
@@ -72,12 +72,12 @@ def _gated_activation(write: KernelWriter, shape: Transformer, x: MatrixSizes) -
 
 
 def _weighted_sum(write: KernelWriter, x: MatrixSizes, out: MatrixSizes) -> MatrixSizes:
-    """Append rows times their router weight in fp32, reordered and summed over a token's experts."""
+    """Append the product of rows and router weights in fp32, its reordering, and the sum over the experts of each token."""
     wide = out.like(width=4)
     write.elementwise(out, out.width, 4, role=STRIDED)
     write.move("embedding", wide.bytes, wide.bytes, width=4, sizes=wide.sizes)
     sizes = {"elements": x.elements}
-    write.move("elementwise", wide.bytes, x.elements * 4.0, width=4, sizes=sizes)  # sums a token's experts
+    write.move("elementwise", wide.bytes, x.elements * 4.0, width=4, sizes=sizes)  # sums over a token's experts
     summed = write.cast(x.like(width=4), write.compute)
     write.transpose(wide, "backward")
     write.backward(wide, 0, 4)
@@ -90,7 +90,7 @@ def _weighted_sum(write: KernelWriter, x: MatrixSizes, out: MatrixSizes) -> Matr
 
 
 def grouped_gemm(write: KernelWriter, x: MatrixSizes, out: float, touched: Number, count: int) -> MatrixSizes:
-    """Append one GEMM per expert touched, in one kernel; weight gradients come for every expert."""
+    """Append one kernel that runs a GEMM for each expert touched; weight gradients are written for every expert."""
     unit, width, k = write.numerics.unit, x.width, x.columns
     flops = 2.0 * x.rows * k * out
     weights = touched * k * out * width

@@ -1,4 +1,4 @@
-"""Optimizer steps and gradient accumulation: kernels over all parameters, so bytes per parameter decide."""
+"""Optimizer steps and gradient accumulation: kernels over all parameters, whose time depends on bytes per parameter."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class OptimizerTraffic:
     state: float = 0.0  # further bytes per parameter, of 8-bit states
 
 
-# As torch.optim runs them. Fused: one kernel reads parameter, gradient and states and writes parameter and states. Foreach (the
-# default of SGD): one kernel for each line of the update, each reading and writing whole tensors.
+# Traffic in torch.optim. Fused: one kernel reads parameter, gradient and states and writes parameter and states. Foreach (the
+# default of SGD): one kernel per line of the update, each of which reads and writes whole tensors.
 FUSED = {"adamw": OptimizerTraffic(4, 3), "adam": OptimizerTraffic(4, 3)}
 FOREACH = {
     "sgd": OptimizerTraffic(2, 1),
@@ -29,12 +29,12 @@ FOREACH = {
     "adafactor": OptimizerTraffic(9, 4, 12),
     "adamw-8bit": OptimizerTraffic(2, 1, 1, 4.0),
 }
-# Framework calls per parameter tensor (measured): fused and foreach both sort the tensors into lists.
+# Framework calls per parameter tensor (measured): both fused and foreach optimizers sort the tensors into lists.
 CALLS_PER_TENSOR = 0.27
 
 
 def optimizer_ops(workload: Workload, parameters: float, tensors: float, width: float) -> list[Op]:
-    """Return one step over these parameters of `width` bytes; nothing if the request leaves the optimizer out."""
+    """Return the operators of one optimizer step over parameters of `width` bytes; none if the request leaves the step out."""
     if not workload.include_optimizer_step:
         return []
     name = workload.optimizer or "sgd-momentum"
@@ -55,7 +55,7 @@ def optimizer_ops(workload: Workload, parameters: float, tensors: float, width: 
 
 
 def accumulation_op(parameters: float, tensors: float, width: float) -> Op:
-    """Return the addition of a further micro-batch's gradients, tensor by tensor."""
+    """Return the operator that adds a further micro-batch's gradients, tensor by tensor."""
     each = parameters / tensors
     return Op(
         "elementwise",

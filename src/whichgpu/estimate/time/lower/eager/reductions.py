@@ -1,4 +1,4 @@
-"""Rules for normalisations, softmax, sums and pooling of PyTorch."""
+"""Rules for PyTorch's normalisations, softmax, sums and pooling."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from whichgpu.estimate.time.operators import Number, Op
 
 
 def batch_norm(call: Call, options: LoweringOptions) -> list[Op]:
-    """Batch norm: in training statistics, then the result, so the input is read twice; in inference elementwise."""
+    """Return batch norm: in training it computes statistics, then the result, reading the input twice; else it is elementwise."""
     size = elements(call.inputs[0]) * call.width
     if options.training:
         return [_training_batch_norm(call, options, "batch_norm", 2)]
     ops = [memory_op(call, options, "elementwise", size, size, "batch_norm_inference" if call.width == 2 else "strided")]
-    if call.width == 2 and not options.amp:  # Two small kernels convert 16-bit weights each time.
+    if call.width == 2 and not options.amp:  # Two small kernels convert 16-bit weights at every call.
         channels = call.inputs[0][1]
         ops += 2 * [call.op("elementwise", "fp32", 4 * channels, 4 * channels, sizes={"elements": channels})]
     return ops
 
 
 def batch_norm_backward(call: Call, options: LoweringOptions) -> list[Op]:
-    """Batch norm backward: two sums over gradient and input, then the gradient of the input from both."""
+    """Return batch norm backward: two sums over gradient and input, from which the gradient of the input follows."""
     return [_training_batch_norm(call, options, "batch_norm_backward", 4)]
 
 
@@ -34,7 +34,7 @@ def _training_batch_norm(call: Call, options: LoweringOptions, kind: str, reads:
 
 
 def _batch_norm_kernel(call: Call, options: LoweringOptions) -> str:
-    """Role of the kernel: cuDNN's if input or weights are fp32 (not with bf16), else PyTorch's own; one per memory format."""
+    """Return the batch-norm kernel's role: cuDNN's for fp32 input or weights (not bf16), else PyTorch's; by memory format."""
     nchw = not options.nhwc and len(call.inputs[0]) >= IMAGE_AXES
     if call.width == 4 or (options.amp and options.half == "fp16"):
         return "cudnn_nchw" if nchw else "cudnn"
@@ -42,7 +42,7 @@ def _batch_norm_kernel(call: Call, options: LoweringOptions) -> str:
 
 
 def layer_norm_rule(kind: str, reads: int) -> Rule:
-    """Return the rule of layer norm: one kernel over rows; backward, the weights' gradients are part of the curve."""
+    """Return the rule of layer norm: one kernel over rows; the backward curve includes the gradients of the weights."""
 
     def rule(call: Call, options: LoweringOptions) -> list[Op]:
         rows = call.inputs[0]
@@ -56,12 +56,12 @@ layer_norm, layer_norm_backward = layer_norm_rule("norm", 1), layer_norm_rule("n
 
 
 def group_norm(call: Call, options: LoweringOptions) -> list[Op]:
-    """Group norm: statistics first, then the result."""
+    """Return group norm: one kernel for the statistics, one for the result."""
     return [_group_norm(call, options, "norm", 2, call.outputs[1])]
 
 
 def group_norm_backward(call: Call, options: LoweringOptions) -> list[Op]:
-    """Group norm backward: sums over gradient and input, then the gradient of the input."""
+    """Return group norm backward: sums over gradient and input, then the gradient of the input."""
     return [_group_norm(call, options, "norm_backward", 4, call.inputs[2])]
 
 
@@ -72,7 +72,7 @@ def _group_norm(call: Call, options: LoweringOptions, kind: str, reads: int, sta
 
 
 def softmax_rule(kind: str, reads: float, axis: int = -1) -> Rule:
-    """Return the rule of softmax or its backward over one axis; in the loss over classes, the second axis."""
+    """Return the rule of softmax or its backward over an axis; the loss uses the second axis, the classes."""
 
     def rule(call: Call, options: LoweringOptions) -> list[Op]:
         scores = call.outputs[0]
@@ -84,7 +84,7 @@ def softmax_rule(kind: str, reads: float, axis: int = -1) -> Rule:
 
 
 def reduce(call: Call, options: LoweringOptions) -> list[Op]:
-    """Sums and means: over pixels like pooling, over the last axes a `reduce`, over the first (biases) a `reduce_columns`."""
+    """Return sums and means: pixels like pooling, the last axes as `reduce`, the first axes (biases) as `reduce_columns`."""
     inputs, outputs = elements(call.inputs[0]), elements(call.outputs[0])
     keeps_batch = call.grown[0] if call.growing else len(call.outputs[0]) > 1 and call.outputs[0][0] == call.inputs[0][0]
     if keeps_batch and len(call.inputs[0]) == IMAGE_AXES and len(call.outputs[0]) == IMAGE_AXES:
@@ -95,7 +95,7 @@ def reduce(call: Call, options: LoweringOptions) -> list[Op]:
 
 
 def pool_rule(index_bytes: int) -> Rule:
-    """Return the rule of pooling, which runs at the rate of its results; maxima also write their positions."""
+    """Return the rule of pooling, whose time depends on its results; max pooling also writes the positions of the maxima."""
 
     def rule(call: Call, options: LoweringOptions) -> list[Op]:
         inputs, outputs = elements(call.inputs[0]) * call.width, elements(call.outputs[0])
@@ -105,7 +105,7 @@ def pool_rule(index_bytes: int) -> Rule:
 
 
 def pool_backward_rule(index_bytes: int, cost: int) -> Rule:
-    """Return the rule of pooling backward: every pixel visits each window that holds it, so close windows cost more."""
+    """Return the rule of pooling backward: every pixel visits each window that covers it, so overlapping windows cost more."""
 
     def rule(call: Call, options: LoweringOptions) -> list[Op]:
         gradient, written = elements(call.inputs[0]), elements(call.outputs[0])

@@ -1,4 +1,4 @@
-"""Layouts and kernels of traced calls that only the whole pass reveals, such as MultiheadAttention's fast path."""
+"""Adjustments of traced calls that need the whole pass, such as MultiheadAttention's fast path: memory layouts and kernels."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from whichgpu.workload.tables import Dims, TableOperator
 
-# Share of the traced views left (assumed) when `MultiheadAttention` takes its C++ fast path in inference.
+# Share of the traced views that remain (assumed) when `MultiheadAttention` takes its C++ fast path in inference.
 FAST_PATH_VIEWS = 0.4
 NORM, NORM_BACKWARD = "aten.native_layer_norm.default", "aten.native_layer_norm_backward.default"
 
 
 def as_run_on_gpu(operators: Sequence[TableOperator], training: bool, amp: bool) -> tuple[TableOperator, ...]:
-    """Return the operators of a pass as they run on a GPU."""
+    """Return the traced operators of a pass, adjusted to what runs on a GPU."""
     adapted: Iterable[TableOperator] = operators
     packed = _packed_attention(operators)
     if packed and not training and not amp:
@@ -24,7 +24,7 @@ def as_run_on_gpu(operators: Sequence[TableOperator], training: bool, amp: bool)
 
 
 def short_name(operator: TableOperator) -> str:
-    """Return the name without namespace and overload.
+    """Return an operator's name without namespace and overload.
 
     >>> short_name(TableOperator("forward", "aten.relu_.default", "float32", 1))
     'relu_'
@@ -43,14 +43,14 @@ def _with_layouts(adapted: Iterable[TableOperator], operators: Sequence[TableOpe
             yield replace(operator, name="aten.copy_.default")
         elif name in ("add", "threshold_backward") and operator.phase == "backward" and operator.outputs[0] in cat_inputs:
             yield replace(operator, name=f"aten.{name}_strided.default")
-        elif operator.name == "aten.div.Scalar" and operator.phase == "backward":  # gradient of a mean
+        elif operator.name == "aten.div.Scalar" and operator.phase == "backward":  # This is the gradient of a mean.
             yield replace(operator, name="aten.expanded.default")
         else:
             yield operator
 
 
 def _packed_attention(operators: Sequence[TableOperator]) -> Dims | None:
-    """Return the shape [3, tokens, batch, hidden] in which MultiheadAttention transposes queries, keys and values, if any."""
+    """Return the shape [3, tokens, batch, hidden] of MultiheadAttention's transposed queries, keys and values, else None."""
     for operator in operators:
         if short_name(operator) == "clone" and operator.phase == "forward" and len(operator.outputs[0]) == 4:
             three, tokens, batch, hidden = operator.outputs[0]
@@ -60,7 +60,7 @@ def _packed_attention(operators: Sequence[TableOperator]) -> Dims | None:
 
 
 def _fast_path(operators: Sequence[TableOperator], packed: Dims) -> Iterable[TableOperator]:
-    """Yield the fast path without gradients and autocast: the bias is part of the GEMM, and nothing is transposed."""
+    """Yield the operators of the fast path (no gradients, no autocast): the bias is part of the GEMM, nothing is transposed."""
     _, tokens, batch, hidden = packed
     transposed = {packed, (tokens, batch, hidden)}
     biased = (tokens, batch, (3 * hidden[0], 0))
@@ -77,8 +77,8 @@ def _fast_path(operators: Sequence[TableOperator], packed: Dims) -> Iterable[Tab
 
 
 def _sequence_first(operators: Sequence[TableOperator]) -> Iterable[TableOperator]:
-    """Yield copies for the sequence-first layout in training: each layer norm but the first copies its input; backward copies its
-    input and, every other time, its gradient."""
+    """Yield the operators with the copies of the sequence-first layout in training: each layer norm but the first copies its
+    input; in the backward pass each copies its input and, every other time, its gradient."""
     for operator in operators:
         yield operator
         if operator.name in (NORM, NORM_BACKWARD) and operator.count > 1:

@@ -1,4 +1,4 @@
-"""Training steps of transformers under any framework, and forward passes in PyTorch eager, section by section."""
+"""Training steps of transformers under any framework, and their forward passes in PyTorch eager, section by section."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def training_parts(workload: Workload, shape: Transformer, batch: Number) -> Tra
 
 
 def eager_pass(workload: Workload, shape: Transformer, batch: Number, length: Number, context: Number | None = None) -> list[Op]:
-    """Return a pass without gradients: over whole sequences, or of one token per sequence at a `context`."""
+    """Return the operators of a pass without gradients: over whole sequences, or one token per sequence at a `context`."""
     own = tensor_share(shape, workload.parallel)
     run = _ModelPass(workload, own, numerics(workload.precision or "bf16", workload.year), training=False)
     sections = run.sections(batch, length) if context is None else run.decode_sections(batch, context)
@@ -88,7 +88,7 @@ class _ModelPass:
     fusing: bool = False  # a run of elementwise operators is one kernel
 
     def sections(self, batch: Number, length: Number) -> list[StepSection]:
-        """Sections over all tokens of `batch` sequences; a prefill fills the KV cache and computes the last token's logits."""
+        """Return sections for all tokens of `batch` sequences; a prefill fills the KV cache and gives the last tokens' logits."""
         shape, prefill = self.shape, self.workload.traits.step == "prefill"
         run = LayerPass(batch, length, self.workload.attention or "sdpa", shape.causal, cached=prefill)
         sections: list[StepSection] = []
@@ -102,7 +102,7 @@ class _ModelPass:
         return [*sections, StepSection(self._ops(partial(self._output, rows=rows)))]
 
     def decode_sections(self, batch: Number, context: Number) -> list[StepSection]:
-        """Sections of one decode step."""
+        """Return the sections of one decode step."""
         shape = self.shape
         run = LayerPass(batch, 1.0, self.workload.attention or "sdpa", False, context=context, cached=True, decoding=True)
         if shape.encoder_layers:
@@ -137,7 +137,7 @@ class _ModelPass:
             eager_layer(write, self.shape, run)
 
     def _section(self, count: int, growth: float, write: Callable[[KernelWriter], None]) -> StepSection:
-        """Section of `count` layers, whose forward pass runs twice under checkpointing."""
+        """Return a section of `count` layers; under checkpointing their forward pass runs twice."""
         workload = self.workload
         writer = KernelWriter(
             self.numerics,
@@ -150,13 +150,13 @@ class _ModelPass:
         write(writer)
         recomputed: tuple[int, ...] = ()
         if self.training and workload.checkpointing != "none":
-            whole = workload.checkpointing == "full"  # "selective" does not run GEMMs again.
+            whole = workload.checkpointing == "full"  # Selective checkpointing does not repeat GEMMs.
             places = self._recomputed(writer.ops)
             recomputed = tuple(place for place in places if whole or CLASS_BY_KIND[writer.ops[place].kind] != "gemm")
         return StepSection(writer.ops, recomputed, growth)
 
     def _recomputed(self, ops: list[Op]) -> list[int]:
-        """Places of a layer's forward operators that backward needs: up to the last GEMM's input, if nothing follows it."""
+        """Return the indices of the forward operators to recompute: all, or up to the last GEMM's input if nothing needs more."""
         forward = [place for place, op in enumerate(ops) if op.phase == "forward"]
         if self.fusing or self.shape.dropout or self.shape.norms > 2:
             return forward
@@ -169,7 +169,7 @@ class _ModelPass:
         return writer.ops
 
     def _output(self, write: KernelWriter, rows: Number) -> None:
-        """Append logits, and their loss when training; an encoder in inference ends before them."""
+        """Append logits and, in training, their loss; an encoder in inference ends before them."""
         shape = self.shape
         if not shape.head or (not self.training and not (shape.causal or shape.encoder_layers)):
             return
@@ -182,7 +182,7 @@ class _ModelPass:
 
 
 def trained_parameters(workload: Workload, shape: Transformer) -> tuple[float, float]:
-    """Return the parameters that one GPU's optimizer updates, and their tensors."""
+    """Return how many parameters one GPU's optimizer updates, and in how many tensors."""
     layers = shape.layers + shape.encoder_layers
     matrices = (*attention_matrices(shape), *mlp_matrices(shape, shape.ffn))
     stages = workload.parallel.pp

@@ -1,1 +1,1 @@
-"""Kernels of engines that fuse: vLLM and its like, compilers, llama.cpp."""
+"""Kernels of engines with kernel fusion: vLLM and similar engines, compilers, llama.cpp."""

@@ -1,8 +1,8 @@
-"""Fusion rules of engines other than plain PyTorch: operators that vanish into a neighbour of the same size.
+"""Fusion rules of engines other than plain PyTorch: operators that are merged into a neighbour of the same size.
 
-Operator tables keep no edges, but a normalisation and the elementwise operators around it have equal element counts, as have a
-convolution and what follows it. So an elementwise operator (a guest) joins the hosts of its own phase and size: its kernel is
-gone, and of its bytes only operands that no host reads remain.
+Operator tables store no graph edges, but a normalisation and the elementwise operators around it have equal element counts, and
+so have a convolution and the operators after it. Therefore an elementwise operator (a guest) joins the hosts of the same phase
+and size: its kernel is removed, and of its bytes only the operands that no host reads remain.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class FusionRule:
 
 
 def _generated(call: Call, ops: Sequence[Op]) -> list[Op]:
-    """Kernels of a compiled normalisation: batch norm in one pass for the sums and one for the result, layer norm in one."""
+    """Return the kernels of a compiled normalisation: batch norm in one pass for sums and one for results, layer norm in one."""
     if call.name in LAYER_NORMS:
         forward = not call.name.endswith("backward")
         rows = [replace(op, kind="norm", role="fused") for op in ops]
@@ -60,7 +60,7 @@ FUSION_RULES: dict[Fusion, FusionRule] = {
     "inductor": COMPILED,
     "tensorrt": FusionRule(GEMMS, ELEMENTWISE - {"mul", "mul_"}, frozenset({"native_batch_norm"})),
 }
-# cuDNN's normalisation with addition and activation inside, for 16 bits and channels last: NVIDIA's stacks of 2018 to 2022.
+# cuDNN's normalisation fused with addition and activation, for 16 bits and NHWC, in NVIDIA's stacks of 2018 to 2022.
 NORM_ACTIVATION = FusionRule(BATCH_NORMS, ACTIVATIONS | {"add_"})
 
 
@@ -92,13 +92,13 @@ def _hosts(lowered: Sequence[LoweredCall], rules: FusionRule) -> dict[tuple[obje
 
 
 def _key(call: Call) -> tuple[object, ...]:
-    """Phase and element count of the result, whatever its layout."""
+    """Return phase and element count of a call's result, which decide what it may fuse with."""
     size = elements(call.outputs[0])
     return call.phase, float(size if isinstance(size, (int, float)) else size.sum())
 
 
 def _join(remaining: list[list[Op]], hosts: Sequence[int], call: Call, options: LoweringOptions) -> None:
-    """Add the guest's operands beyond the first to the last kernel of each host; a cast halves what the host writes or reads."""
+    """Add the guest's further operands to the last kernel of each host; a cast halves the bytes the host writes or reads."""
     others = sum(elements(shape) for shape in call.inputs[1:]) * call.width * call.count
     times = sum(float(remaining[place][-1].count) for place in hosts)
     cast = call.name == "_to_copy" and options.amp

@@ -93,7 +93,7 @@ class _ModelKernels:
         self._add(1, write)
 
     def _head(self, kernels: FusedKernels, step: InferencePass) -> None:
-        """Append the final norm, and logits of each sequence's last token or of all tokens in a whole pass of a causal model."""
+        """Append final norm and logits, those of each last token or, in a whole pass of a causal model, of all tokens."""
         shape, width = self._shape, kernels.width
         if shape.final_norm and shape.causal:
             kernels.norm(step.rows, float(shape.hidden), 3.0)

@@ -1,4 +1,4 @@
-"""Kernels of engines that fuse: GEMMs with their epilogues, one kernel for each run of elementwise operators."""
+"""Kernels of engines with kernel fusion: GEMMs with epilogues, and one kernel for each run of elementwise operators."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class FusedKernels:
 
     @property
     def width(self) -> float:
-        """Bytes of an activation."""
+        """Bytes of an activation element."""
         return self.stored.width
 
     @property
@@ -37,7 +37,7 @@ class FusedKernels:
 
     @property
     def dtype(self) -> str:
-        """Type of an activation."""
+        """Data type of activations."""
         return "fp32" if self.width >= 4 else self.stored.half
 
     def put(self, *ops: Op) -> None:
@@ -45,7 +45,7 @@ class FusedKernels:
         self.ops.extend(ops)
 
     def move(self, kind: str, read: Number, write: Number, sizes: dict[str, Number], count: float = 1.0, role: str = "") -> None:
-        """Append a kernel by the bytes it moves, in `count` equal parts."""
+        """Append a kernel that moves these bytes, or `count` kernels that share them equally."""
         self.put(Op(kind, self.dtype, 0.0, read / count, write / count, sizes, count, calls=self.calls, role=role))
 
     def elementwise(self, read: Number, write: Number, count: float = 1.0, role: str = "") -> None:
@@ -53,14 +53,14 @@ class FusedKernels:
         self.move("elementwise", read, write, {"elements": (read + write) / (2 * self.width * count)}, count, role)
 
     def norm(self, rows: Number, columns: float, tensors: float = 4.0) -> None:
-        """Append a norm fused with the residual sum before it: reads both, writes both (`tensors` moved in all)."""
+        """Append a norm fused with the residual sum before it; `tensors` are moved, by default two read and two written."""
         moved = rows * columns * self.width * tensors / 2
         self.move("norm", moved, moved, {"rows": rows, "width": columns}, role="fused")
 
     def linear(self, rows: Number, k: Number, n: Number, *roles: str, after_attention: bool = False, parts: int = 1) -> None:
-        """Append a linear layer, its input quantised first if the precision needs it.
+        """Append a linear layer; its input is quantised first if the precision needs that.
 
-        The model has it in `parts`, which are multiplied as one.
+        The model stores the layer in `parts` matrices, which are multiplied in one GEMM.
         """
         weight = self.stored.size(k, n, *roles)
         if self.stored.unquantised(*roles):
@@ -90,7 +90,7 @@ class FusedKernels:
         return gemm(rows, n, k, self.unit, self.width, weight=weight, calls=self.calls)
 
     def attention(self, over: AttentionSizes, decoding: bool, cache_width: float) -> None:
-        """Append the attention kernel: over a prompt, or of one token over the KV cache."""
+        """Append the attention kernel, either over a prompt or for one token against the KV cache."""
         if decoding:
             op = over.op(self.stored.unit, self.width, "decode_attention", cache_width, self.traits.decode_attention)
         else:
@@ -98,6 +98,6 @@ class FusedKernels:
         self.put(op.with_calls(self.calls))
 
     def _quantise(self, rows: Number, k: Number) -> Op:
-        """Return the kernel that quantises inputs with a scale per row."""
+        """Return the kernel that quantises the input of a GEMM with one scale per row."""
         sizes: dict[str, Number] = {"rows": rows, "width": k}
         return Op("reduce", self.dtype, 0.0, rows * k * self.width, rows * k, sizes, calls=self.calls, role="quantise")

@@ -1,4 +1,4 @@
-"""Transformer layers in engines with fused kernels: prefill, decode and whole forward passes."""
+"""Transformer layers in engines with kernel fusion: prefill, decode and whole forward passes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class InferencePass:
 
     @property
     def rows(self) -> Number:
-        """New tokens of all sequences."""
+        """Rows of the activations, one for each new token of all sequences."""
         return self.batch * self.queries
 
 
@@ -63,7 +63,7 @@ def _attention(kernels: FusedKernels, shape: Transformer, step: InferencePass, w
 
 
 def _positions(kernels: FusedKernels, shape: Transformer, step: InferencePass, queries: float, cached: float) -> None:
-    """Append rotary embedding of queries and keys and the write to the KV cache, if there are any."""
+    """Append RoPE of queries and keys and the write to the KV cache, if the model and the pass have them."""
     if not shape.rope and not step.cached:
         return
     width = kernels.width
@@ -78,7 +78,7 @@ def _self_attention_shape(shape: Transformer, step: InferencePass, window: int =
 
 
 def _cross_attention(kernels: FusedKernels, shape: Transformer, step: InferencePass, source: Number) -> None:
-    """Append attention to the encoder's keys and values, which are computed once, in prefill."""
+    """Append attention to the encoder's keys and values, which are computed only in prefill."""
     queries, keys = float(shape.heads * shape.head_dim), float(shape.kv_heads * shape.head_dim)
     kernels.linear(step.rows, shape.hidden, queries, "attn_q")
     if not step.decoding:
@@ -89,7 +89,7 @@ def _cross_attention(kernels: FusedKernels, shape: Transformer, step: InferenceP
 
 
 def _mla(kernels: FusedKernels, shape: Transformer, mla: LatentAttention, step: InferencePass) -> None:
-    """Append MLA (DeepSeek, arXiv 2405.04434): decode attends to the latents with absorbed matrices, prefill expands them."""
+    """Append MLA (DeepSeek, arXiv 2405.04434): decode attends to latents with absorbed matrices, prefill expands the latents."""
     rows, hidden, heads = step.rows, float(shape.hidden), float(shape.heads)
     whole, latent = heads * (mla.nope_dim + mla.rope_dim), float(mla.kv_rank + mla.rope_dim)
     kernels.linear(rows, hidden, float(mla.q_rank or whole) + latent, "latent_down")
@@ -102,7 +102,7 @@ def _mla(kernels: FusedKernels, shape: Transformer, mla: LatentAttention, step: 
         kernels.put(gemm(rows, rank, mla.nope_dim, unit, width, batch=heads, calls=kernels.calls))
         over = AttentionSizes(step.batch, heads, 1.0, step.queries, step.keys, latent, rank, step.causal)
         op = over.op(unit, width, "decode_attention", step.cache_width, "split")
-        cache = step.batch * step.keys * latent * step.cache_width  # Values are part of the keys and not read again.
+        cache = step.batch * step.keys * latent * step.cache_width  # Values are part of the keys, so they are not read again.
         kernels.put(replace(op, read=rows * heads * latent * width + cache, calls=kernels.calls))
         kernels.put(gemm(rows, mla.value_dim, rank, unit, width, batch=heads, calls=kernels.calls))
     else:
@@ -122,7 +122,7 @@ def _mlp(kernels: FusedKernels, shape: Transformer, rows: Number, ffn: float, ki
 
 
 def distinct_experts(experts: Experts, rows: Number) -> Number:
-    """Return the expected distinct experts of a rank that `rows` tokens per group touch: a token misses one with chance 1 - k/E.
+    """Return the expected distinct experts of a rank touched by `rows` tokens per group; a token misses one with chance 1 - k/E.
 
     >>> round(distinct_experts(Experts(8, 2, 1), 4.0), 2), round(distinct_experts(Experts(8, 2, 1, ranks=4), 4.0), 2)
     (5.47, 1.37)
@@ -132,7 +132,7 @@ def distinct_experts(experts: Experts, rows: Number) -> Number:
 
 
 def routed_rows(experts: Experts, rows: Number) -> Number:
-    """Return the rows that a rank's experts process, with `rows` tokens in each group and even routing.
+    """Return the rows that a rank's experts process if each group has `rows` tokens and routing is even.
 
     >>> routed_rows(Experts(8, 2, 1), 4.0), routed_rows(Experts(8, 2, 1, ranks=4), 4.0)
     (8.0, 2.0)
@@ -149,21 +149,21 @@ def _moe_block(kernels: FusedKernels, shape: Transformer, experts: Experts, rows
     ups = 2.0 if shape.gated else 1.0
     kernels.elementwise(16.0 * rows * experts.count, 16.0 * rows * experts.count, count=float(traits.routing_kernels))
     if not traits.fused_experts:
-        kernels.elementwise(moved, moved)  # gathers rows by expert
+        kernels.elementwise(moved, moved)  # Rows are gathered by expert.
     _grouped_gemm(kernels, routed, hidden, ups * experts.ffn, touched, "ffn_gate_exps", "ffn_up_exps")
     kernels.elementwise(routed * ups * experts.ffn * kernels.width, routed * experts.ffn * kernels.width, role="gated")
     _grouped_gemm(kernels, routed, float(experts.ffn), hidden, touched, "ffn_down_exps")
     if traits.fused_experts:
-        kernels.elementwise(moved, rows * hidden * kernels.width)  # weights and sums
+        kernels.elementwise(moved, rows * hidden * kernels.width)  # weighted sum
     else:
-        kernels.elementwise(moved, moved)  # weights
-        kernels.move("elementwise", moved, moved, {"elements": routed * hidden}, role="scatter")  # atomic adds
+        kernels.elementwise(moved, moved)  # product with router weights
+        kernels.move("elementwise", moved, moved, {"elements": routed * hidden}, role="scatter")  # added atomically
     if experts.shared_ffn:
         _mlp(kernels, shape, rows, experts.shared_ffn, "_shexp")
 
 
 def _grouped_gemm(kernels: FusedKernels, rows: Number, k: float, n: float, touched: Number, *roles: str) -> None:
-    """Append one grouped GEMM over the experts touched."""
+    """Append one grouped GEMM over the experts that are touched."""
     stored = kernels.stored
     *quantising, op = kernels.linear_ops(rows, k, n, touched * stored.size(k, n, *roles))
     sizes = {"m": rows, "n": n, "k": k, "batch": touched, "unpacked": float(stored.weight_only)}

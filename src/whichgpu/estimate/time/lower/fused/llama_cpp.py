@@ -1,8 +1,8 @@
-"""Kernels of llama.cpp: one for nearly every operator of its graph, fp32 activations, prompts in micro-batches of 512 tokens.
+"""Kernels of llama.cpp: one for almost every operator of its graph, fp32 activations, prompts in micro-batches of 512 tokens.
 
-Few rows are multiplied by kernels that read weights as stored. Many rows are multiplied in fp16 by cuBLAS: for each micro-batch,
-inputs are cast to fp16 and results back, and before 2025 quantised weights are dequantised to a buffer first (ggml-cuda.cu of
-May 2024). Since then its own MMQ kernels multiply quantised weights, however many rows there are.
+Few rows are multiplied by kernels that read the weights as stored. Many rows are multiplied in fp16 by cuBLAS: for each
+micro-batch, inputs are cast to fp16 and results back, and before 2025 quantised weights are first dequantised to a buffer
+(ggml-cuda.cu of May 2024). Since 2025 llama.cpp's MMQ kernels multiply quantised weights for any number of rows.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from whichgpu.estimate.time.lower.fused.kernels import FusedKernels
 from whichgpu.estimate.time.operators import Number, Op, gemm
 
 MICRO_BATCH = 512.0  # tokens; llama.cpp's default
-LIBRARY_ROWS = 64.0  # rows from which cuBLAS multiplies
-KEY_STEP = 32.0  # the KV cache is read in multiples of this many keys
+LIBRARY_ROWS = 64.0  # number of rows from which cuBLAS is used
+KEY_STEP = 32.0  # keys; the KV cache is read in multiples of this
 HALF_BYTES, SINGLE_BYTES = 2.0, 4.0  # bytes of an element
-VECTOR_KERNEL, MMQ_KERNEL = "gguf", "mmq"  # roles of llama.cpp's kernels
+VECTOR_KERNEL, MMQ_KERNEL = "gguf", "mmq"  # roles of llama.cpp's own GEMM kernels
 
 
 @dataclass(slots=True)
@@ -28,11 +28,11 @@ class LlamaCppKernels(FusedKernels):
 
     @property
     def width(self) -> float:
-        """Bytes of an activation."""
+        """Bytes of an activation element."""
         return SINGLE_BYTES
 
     def norm(self, rows: Number, columns: float, tensors: float = 4.0) -> None:
-        """Append a norm; before 2025 the residual sum, the norm and its weights are three kernels."""
+        """Append a norm; before 2025 the residual sum, the norm and the product with its weights are three kernels."""
         if not self.traits.unfused_graph:
             FusedKernels.norm(self, rows, columns, tensors)
             return
@@ -43,14 +43,14 @@ class LlamaCppKernels(FusedKernels):
         self.elementwise(size, size)
 
     def elementwise(self, read: Number, write: Number, count: float = 1.0, role: str = "") -> None:
-        """Append an elementwise kernel; before 2025 a gated activation is two."""
+        """Append an elementwise kernel; before 2025 a gated activation takes two."""
         if role == "gated" and self.traits.unfused_graph:
             FusedKernels.elementwise(self, write, write)
             read = 2.0 * write
         FusedKernels.elementwise(self, read, write, count, role)
 
     def linear(self, rows: Number, k: Number, n: Number, *roles: str, after_attention: bool = False, parts: int = 1) -> None:
-        """Append `parts` linear layers, which other engines multiply as one."""
+        """Append `parts` separate linear layers, which other engines multiply in one GEMM."""
         n, weight = n / parts, self.stored.size(k, n, *roles) / parts
         at_once, passes = np.minimum(rows, MICRO_BATCH), np.maximum(rows / MICRO_BATCH, 1.0)
         few = np.asarray(rows) < LIBRARY_ROWS
@@ -64,7 +64,7 @@ class LlamaCppKernels(FusedKernels):
 
     @property
     def unit(self) -> str:
-        """Arithmetic unit: fp16 accumulates in fp16, which GeForce cards do at twice the rate; cuBLAS may run fp32 in TF32."""
+        """Arithmetic unit of GEMMs: fp16 accumulates in fp16, twice as fast on GeForce cards; cuBLAS may run fp32 in TF32."""
         if self.stored.width >= SINGLE_BYTES:
             return "tf32"
         return "fp16_fp16acc" if self.stored.unit == "fp16" else self.stored.unit
@@ -75,12 +75,12 @@ class LlamaCppKernels(FusedKernels):
         return VECTOR_KERNEL if self.traits.unfused_graph else MMQ_KERNEL
 
     def plain_gemm(self, rows: Number, k: Number, n: Number, weight: Number | None = None) -> Op:
-        """Return a GEMM by the vector kernel."""
+        """Return a GEMM that runs in the vector kernel."""
         stored = k * n * self.stored.width if weight is None else weight
         return gemm(rows, n, k, self.unit, self.width, weight=stored, role=VECTOR_KERNEL, calls=self.calls)
 
     def _cublas_ops(self, rows: Number, k: Number, n: Number, weight: Number) -> list[Op]:
-        """Return the kernels of one micro-batch through cuBLAS."""
+        """Return the kernels of one micro-batch's GEMM in cuBLAS."""
         if self.stored.width >= SINGLE_BYTES:
             return [self.plain_gemm(rows, k, n, weight)]
         dequantised = [self._cast(k * n, weight, k * n * HALF_BYTES)] if self.stored.weight_only else []
@@ -92,7 +92,7 @@ class LlamaCppKernels(FusedKernels):
         ]
 
     def attention(self, over: AttentionSizes, decoding: bool, cache_width: float) -> None:
-        """Append flash attention; before 2025 a prompt's scores are written to memory, micro-batch by micro-batch."""
+        """Append flash attention; before 2025 the scores of a prompt are written to memory, one micro-batch at a time."""
         if decoding or not self.traits.unfused_graph:
             FusedKernels.attention(self, over, decoding, cache_width)
             return

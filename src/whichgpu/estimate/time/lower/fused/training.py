@@ -1,7 +1,7 @@
-"""Training with fused kernels: one kernel for each run of elementwise operators between GEMMs.
+"""Training with kernel fusion: one kernel for each run of elementwise operators between GEMMs.
 
-torch.compile (TorchInductor), XLA and NVIDIA's training stacks run so. A run reads the GEMMs' outputs once, and writes once what
-GEMMs and the backward pass need.
+torch.compile (TorchInductor), XLA and NVIDIA's training stacks work this way. A fused run reads the outputs of GEMMs once, and
+writes once what GEMMs and the backward pass need.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from whichgpu.estimate.time.lower.eager.moe import moe_block
 from whichgpu.estimate.time.operators import Number, gemm
 from whichgpu.workload.shapes import Transformer
 
-ALIGNED_ELEMENTS = 8  # rows of matrices are padded to a multiple of this
+ALIGNED_ELEMENTS = 8  # rows of matrices are padded to a multiple of this many elements
 
 
 def fused_training_layer(write: KernelWriter, shape: Transformer, run: LayerPass) -> None:
-    """Append one layer, forward and backward; dropout is fused with its neighbours."""
+    """Append one layer, forward and backward; dropout is fused with neighbouring operators."""
     x = MatrixSizes(run.tokens, shape.hidden, write.stream)
     normed = _norm(write, x, 1 if shape.model_type in FUSED_QKV else 3)
     _attention(write, shape, normed, run)
@@ -35,7 +35,7 @@ def fused_training_layer(write: KernelWriter, shape: Transformer, run: LayerPass
 
 
 def _norm(write: KernelWriter, x: MatrixSizes, readers: int) -> MatrixSizes:
-    """Append a residual sum and its norm; backward reads the gradients of each GEMM that used it (`readers`)."""
+    """Append a residual sum and its norm; backward reads the gradients from the `readers` GEMMs that used the result."""
     normed = x.like(width=write.compute)
     both = x.bytes + normed.bytes
     write.move("norm", both, both, width=x.width, sizes=x.sizes, role="fused")
@@ -56,7 +56,7 @@ def _attention(write: KernelWriter, shape: Transformer, x: MatrixSizes, run: Lay
         for part in (q, k):
             write.elementwise(part, part.width, part.width)
             write.backward(part, part.width * (2 if shape.qk_norm else 1), part.width)
-    # `transformers` passes compiled models a mask, so that SDPA skips no blocks; the flash-attn package does.
+    # `transformers` passes a mask to compiled models, so SDPA skips no blocks; the flash-attn package does skip them.
     causal = run.causal and run.attention == "flash"
     over = AttentionSizes(
         run.batch, shape.heads, shape.kv_heads, run.sequence, run.sequence, shape.head_dim, shape.head_dim, causal
@@ -96,7 +96,7 @@ def _mlp(write: KernelWriter, shape: Transformer, x: MatrixSizes, ffn: float = 0
 
 
 def _logits(write: KernelWriter, shape: Transformer, x: MatrixSizes) -> MatrixSizes:
-    """Append the output head; its gradient GEMMs are padded if the vocabulary is misaligned, since they only read it."""
+    """Append the output head; if the vocabulary is misaligned its gradient GEMMs are padded, since they only read the logits."""
     unit, width, padded = write.numerics.unit, x.width, -(-shape.vocab // ALIGNED_ELEMENTS) * ALIGNED_ELEMENTS
     write.put(gemm(x.rows, shape.vocab, x.columns, unit, width))
     write.put(gemm(x.rows, x.columns, padded, unit, width, role="dgrad"), "backward")
@@ -111,7 +111,7 @@ def _logits(write: KernelWriter, shape: Transformer, x: MatrixSizes) -> MatrixSi
 
 
 def fused_loss(write: KernelWriter, shape: Transformer, rows: Number) -> None:
-    """Append final norm, logits and cross entropy, which reads the logits once for the loss and once for their gradient."""
+    """Append final norm, logits and cross-entropy loss, which reads the logits once for the loss and once for the gradient."""
     normed = _norm(write, MatrixSizes(rows, shape.hidden, write.stream), 1)
     if shape.lm_transform:
         normed = _norm(write, linear(write, normed, shape.hidden, shape.mlp_bias), 1)

@@ -1,4 +1,4 @@
-"""Storage of a model's weights in inference, which decides the GEMMs that multiply them."""
+"""Storage format of a model's weights in inference, which decides the GEMM kernels that multiply them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class WeightStorage:
 
     @property
     def width(self) -> float:
-        """Bytes of an activation between kernels."""
+        """Bytes of an activation element between kernels."""
         return float(PRECISION_BY_NAME[self.precision].compute_bytes)
 
     @property
@@ -44,22 +44,22 @@ class WeightStorage:
         return not self.quantises_inputs and self.mean < self.width
 
     def weight(self, *roles: str) -> float:
-        """Return bytes per weight of matrices of these roles, multiplied as one."""
+        """Return the mean bytes per weight of the matrices with these roles, which are multiplied in one GEMM."""
         stored = [(size, weights) for role, size, weights in self.roles if role in roles]
         return sum(size for size, _ in stored) / sum(weights for _, weights in stored) if stored else self.mean
 
     def unquantised(self, *roles: str) -> bool:
-        """Whether matrices of these roles keep their full width in a quantised model."""
+        """Whether matrices with these roles stay unquantised in a quantised model."""
         return self.mean < self.width <= self.weight(*roles)
 
     def size(self, k: Number, n: Number, *roles: str) -> Number:
-        """Return the bytes of a k x n matrix."""
+        """Return the bytes of a k x n matrix with these roles."""
         return k * n * self.weight(*roles)
 
 
 @lru_cache(maxsize=256)
 def weight_storage(shape: Transformer, precision: str, half: str) -> WeightStorage:
-    """Return the storage of a model in a precision; under autocast an inference engine holds 16-bit weights."""
+    """Return the storage of a model's weights in a precision; under autocast an inference engine stores 16-bit weights."""
     precision = precision.removeprefix("amp-")
     precision = {"f32": "fp32"}.get(precision, ALIASES.get(precision, precision))
     sizes: dict[str, float] = {}
