@@ -239,7 +239,7 @@ def verify(claim: str, no_own_measurements: bool = False, catalog: of.FilePath |
     ...     wg.verify("make me a sandwich")
     ... except wg.UsageError as refused:
     ...     print(refused)
-    not a command of estimate: make me a sandwich
+    not an estimate command: make me a sandwich
     """
     options = {"verify": claim, "no_own_measurements": no_own_measurements, "catalog": catalog}
     return call("measure", (), options)
