@@ -150,7 +150,7 @@ class AnswerRows:
         )
 
     def _why_dearer(self, cheaper: int) -> str:
-        """Return the id of the reason not to use a cheaper column: all owned GPUs in use, a quota, or machines come whole."""
+        """Return the id of the reason not to use cheaper replicas: all owned GPUs in use, a quota, or machines come whole."""
         problem, level = self.formulation.problem, self.busiest
         p, uses = int(problem.pool_of[cheaper]), int(problem.uses[cheaper])
         if self.formulation.gpu_pools[p].owned and self._gpus(level, {p}) + uses > problem.pools[p].options[0].limit:

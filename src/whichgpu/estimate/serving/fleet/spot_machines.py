@@ -90,7 +90,7 @@ class SpotLifecycle:
             self._schedule_notice(index, slot, 0.0)
 
     def process(self, index: int, code: int, now: float) -> None:
-        """Process event `code` of spot slot `index`."""
+        """Apply an event to spot machine `index` at `now` seconds; `code` encodes its fallback's number and the SpotEvent."""
         slot, (fallback_number, kind) = self.slots[index], divmod(code, len(SpotEvent))
         machines, handler = self.handler.machines, self.handler
         if kind == SpotEvent.NOTICE:
