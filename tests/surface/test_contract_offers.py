@@ -374,7 +374,7 @@ def test_the_cheapest_is_named_in_any_order_and_with_its_age() -> None:
     for sort in ("price", "-price", "region"):
         said = call("offers", "--gpu", "A100", "--limit", "1", "--as-of", "2026-11-15", "--sort", sort).err.splitlines()[0]
         assert said == plain
-    assert "the cheapest is" in plain
+    assert "the cheapest per GPU hour is" in plain
     assert "days before" in plain
     assert re.search(r"None was seen in the last 30 days; of those seen in the last \d+ days the cheapest is", plain)
     reply = call("offers", "--gpu", "A100", "--sort", "-price", "--json").json()

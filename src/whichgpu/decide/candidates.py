@@ -47,7 +47,7 @@ class Candidates:
     spent: Floats  # amount compared with the budget: cost of the run, per hour or per month, or the price of all cards to buy
 
     def stretched(self, at: int, factors: Sequence[float]) -> RunCost:
-        """Return the cost of one candidate's run if its work took each of these factors as long, as billed."""
+        """Return the billed cost of one candidate's run if its work took each of these factors times as long."""
         rows = np.full(len(factors), at)
         work = self.work_hours[rows] * np.array(factors)
         return run_cost(work, self.terms.at(rows, self.terms.machines[rows]), self.run_settings, interruptible=True)

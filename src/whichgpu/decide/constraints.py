@@ -54,7 +54,7 @@ class Constraints:
 
     @property
     def span(self) -> tuple[float, float]:
-        """Return the fewest and the most GPUs of a candidate."""
+        """Return the smallest and the largest number of GPUs that a candidate may have."""
         return self.gpus or (0.0, MAX_GPUS)
 
     def order(self, serving: bool) -> Rank:

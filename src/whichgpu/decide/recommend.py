@@ -23,7 +23,7 @@ class RankedCandidates(NamedTuple):
 
 
 def leader(_: Candidates, order: Ints) -> Iterable[int]:
-    """Return only the first of an order; the default choice of leaders to refine."""
+    """Return the first index of a ranking: by default only the best candidate is evaluated exactly."""
     return (int(order[0]),)
 
 

@@ -48,18 +48,18 @@ def refiner_for(screened: EvaluatedQuestion) -> Refiner:
 
 
 class Refiner:
-    """Leaves results as screened: they are exact already."""
+    """Refiner for workloads whose screened results are exact already: it changes nothing."""
 
     def __init__(self, screened: EvaluatedQuestion) -> None:
         self.screened, self.request, self.groups = screened, screened.request, screened.groups.groups
         self.done: dict[int, GroupResult] = {}
 
     def passes(self, listed: Leaders, displayed: Leaders) -> Passes:
-        """Yield, for each pass, the results to start from and the rows whose groups are refined."""
+        """Yield, for each pass, the results of all groups to start from, and the function that picks the rows to refine."""
         yield list(self.screened.results), listed
 
     def nearest(self, candidates: Candidates) -> Iterable[int]:
-        """Return the groups to refine if no candidate passes."""
+        """Return the indices of groups to evaluate exactly if no candidate meets the limits."""
         return ()
 
     def refine(self, leading_groups: Iterable[int], order: Ints) -> dict[int, GroupResult]:
@@ -67,7 +67,7 @@ class Refiner:
         return {}
 
     def comparable(self, candidates: Candidates, order: Ints) -> Ints:
-        """Return the part of an order whose candidates may be displayed side by side."""
+        """Return those candidates of a ranking whose results are exact enough to be displayed side by side."""
         return order
 
     def _screened(self, groups: Iterable[int]) -> dict[int, Configuration]:

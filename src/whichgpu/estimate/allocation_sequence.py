@@ -20,12 +20,12 @@ MAX_INT64_SUM = 1 << 44  # bytes: larger sums use Python's integers, since produ
 
 
 class AllocationSequence:
-    """Moves in order: ALLOCATE, or the number of the allocation to free. One sequence serves any sizes."""
+    """Allocations and frees in order, without sizes: each move is ALLOCATE or the number of the allocation to free."""
 
     __slots__ = ("_allocates", "_labels", "_names", "_until", "_when", "_who")
 
     def __init__(self, moves: Sequence[int], labels: Sequence[str]) -> None:
-        """Prepare replays of `moves`; `labels` has each allocation's memory part. If a tensor is freed twice, the first holds."""
+        """Prepare replays of `moves`; `labels` is each allocation's part of memory. A second free of one tensor is ignored."""
         kept = _without_repeated_frees(np.asarray(moves, dtype=np.int64), len(labels))
         allocates = kept < 0
         frees = np.flatnonzero(~allocates)

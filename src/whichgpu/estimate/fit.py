@@ -42,7 +42,7 @@ class FitResult:
 
 
 def required_memory(found: MemoryEstimate, workload: Workload) -> Figure:
-    """Return the bytes a device must have, added up from parts: what an engine reserves at start would overstate them."""
+    """Return the bytes a GPU must have: the sum of the parts in use, not the larger share an engine reserves at start."""
     if workload.training or engine_of(workload).memory.reservation == "none":
         return found.device
     parts = found.parts.values()
@@ -139,7 +139,7 @@ class MemoryCurve:
             self._most = most or MAX_SIZES["batch"]
 
     def at(self, size: int) -> Workload:
-        """Return the workload at a size, in samples per replica and round, or in blocks of input plus output tokens."""
+        """Return the workload with `size` samples per replica and round, or `size` blocks of input plus output tokens."""
         if self._field == "batch":
             return replace(self._workload, batch=size * self._step, micro_batch=None)
         answer = 0 if self._workload.training else self._workload.seq_out or 0
@@ -178,7 +178,7 @@ class MemoryCurve:
         return size * self._step
 
     def _deviation(self, low: int, high: int) -> float:
-        """Return how far required bytes deviate from a line between two sizes, as a size; small if interpolation is exact."""
+        """Return the error of interpolating required bytes linearly between two sizes, as a difference in size."""
         if (low, high) not in self._deviations:
             start, slope = self.need(low), (self.need(high) - self.need(low)) / (high - low)
             between = {low + (high - low) * part // 3 for part in (1, 2)} if high - low > 8 else ()

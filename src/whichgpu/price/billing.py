@@ -16,7 +16,7 @@ ANY = "*"
 
 @dataclass(frozen=True, slots=True)
 class Billing:
-    """Seconds: what is billed comes in steps of `granularity`, and is never less than `minimum`."""
+    """Billing rule in seconds: time is rounded up to a multiple of `granularity`, and at least `minimum` is billed."""
 
     granularity: float
     minimum: float

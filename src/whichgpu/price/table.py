@@ -29,7 +29,7 @@ KEY = ("provider", "instance", "region", "gpu", "term", "payment", "includes")
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """Columns as they lie in the cache: places of words in one list, and days by their number."""
+    """A price table as stored in the cache: texts as indices into one list `words`, days as day numbers."""
 
     words: tuple[str, ...]
     places: bytes  # indices into `words`, int32, [word columns, rows]
@@ -40,7 +40,7 @@ class Packed:
 
 @dataclass(frozen=True, slots=True)
 class PriceTable:
-    """Rows of prices, each as somebody saw it."""
+    """Observed prices as columns: one row per machine, region, term and price, with the days on which it was seen."""
 
     words: tuple[str, ...]
     places: Ints  # indices into `words`, [word columns, rows]
@@ -112,7 +112,7 @@ _TABLES = LruCache[tuple[PriceTable, Catalog]](4)  # The catalog is kept too, si
 
 
 def price_table(catalog: Catalog | None, more: Sequence[Observation] = ()) -> PriceTable:
-    """Return the catalog's bundled prices, if one is given, and those in `more`, less those recorded after its known day."""
+    """Return the bundled prices of the catalog, if given, and those in `more`, without any recorded after its known day."""
     if catalog is None:
         return _unpacked(_packed(more))
     table = _TABLES.get(id(catalog), lambda: (_unpacked(_stored(catalog)), catalog))[0]
@@ -163,7 +163,7 @@ def _unpacked(packed: Packed) -> PriceTable:
 
 
 def _joined(one: PriceTable, other: PriceTable) -> PriceTable:
-    """Return the rows of both tables, with one list of words."""
+    """Return one table with the rows of both; indices into `words` refer to the merged list of texts."""
     places = {word: place for place, word in enumerate(dict.fromkeys((*one.words, *other.words)))}
     moved = np.array([places[word] for word in other.words] or [0], dtype=np.int64)
     return PriceTable(

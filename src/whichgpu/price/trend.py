@@ -14,7 +14,7 @@ from whichgpu.catalog.offer import Observation
 
 @dataclass(frozen=True, slots=True)
 class LowestPrice:
-    """From a day on, the lowest price, the run that has it, and the day another takes its place."""
+    """The lowest price from `day` on, the observation (`run`) that has it, and the day on which it changes again."""
 
     day: str
     price: Decimal
@@ -23,7 +23,7 @@ class LowestPrice:
 
 
 def lowest_prices(runs: Sequence[Observation], price_of: Callable[[Observation], Decimal]) -> list[LowestPrice]:
-    """Return each change of the lowest price among these observations, which are sorted by their first day."""
+    """Return the lowest price among these observations at every day it changes; observations are sorted by first day."""
     events = sorted(_events(runs, [price_of(run) for run in runs]))
     there: list[tuple[Decimal, int]] = []
     steps: list[tuple[str, Decimal, int]] = []
@@ -40,7 +40,7 @@ def lowest_prices(runs: Sequence[Observation], price_of: Callable[[Observation],
 
 
 def _events(runs: Sequence[Observation], prices: Sequence[Decimal]) -> Iterator[tuple[str, bool, Decimal, int]]:
-    """Yield the days on which each price starts and ends (delisted or replaced), unless both are the same day."""
+    """Yield (day, whether the price ends, price, index) for the start and end of each price that lasts at least a day."""
     offers: dict[object, list[int]] = defaultdict(list)
     for number, run in enumerate(runs):
         offers[run.key].append(number)

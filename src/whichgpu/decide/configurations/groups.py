@@ -99,7 +99,7 @@ def groups_of(market: Market, catalog: Catalog, span: tuple[float, float], sever
 def solve_by_class(
     groups: Sequence[Group], class_of: Callable[[Group], Key], solve: Callable[[Key, list[Group]], Sequence[Result]]
 ) -> list[Result]:
-    """Return one result per group; all groups of the same class are passed to `solve` together."""
+    """Return one result per group of GPUs; groups for which `class_of` is equal are passed to `solve` in one call."""
     classes: dict[Key, list[int]] = defaultdict(list)
     for at, group in enumerate(groups):
         classes[class_of(group)].append(at)

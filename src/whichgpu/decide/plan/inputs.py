@@ -49,7 +49,7 @@ StageProgress = Callable[[str, float], None]  # The arguments are the stage's na
 
 
 def silent(stage: str, share: float) -> None:
-    """Ignore progress reports; the default callback."""
+    """Do nothing with a progress report; used if the caller wants none."""
 
 
 @dataclass(frozen=True, slots=True)

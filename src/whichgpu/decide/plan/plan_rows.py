@@ -105,7 +105,7 @@ class AnswerRows:
         )
 
     def _machines_of(self, j: int) -> tuple[int, int, float]:
-        """Return the price option of most of a column's machines, the number it uses, and its part of their cost per hour.
+        """Return the price option of most machines that column `j` (a model on a pool) uses, their number, and its cost per hour.
 
         Columns of a pool are placed one after the other; two that share a machine both count it, and split its price.
         """

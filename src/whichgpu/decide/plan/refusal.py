@@ -113,7 +113,7 @@ def _needed(one: SimulatedModel, objectives: Objectives) -> dict[str, float]:
 
 @dataclass(slots=True)
 class _Findings:
-    """Findings collected model by model."""
+    """Reasons and changes collected model by model."""
 
     reasons: list[Message] = field(default_factory=list)
     advice: list[Message] = field(default_factory=list)

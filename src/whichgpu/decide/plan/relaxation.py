@@ -30,7 +30,7 @@ TOGETHER = "plan.relax-together"
 
 @dataclass(frozen=True, slots=True)
 class RelaxationTrials:
-    """A question without a plan, and what others like it are tried with."""
+    """A question without a plan, and the models, prices and time with which changed questions are planned."""
 
     question: PlanQuestion
     models: Sequence[ServedModel]
@@ -142,7 +142,7 @@ def _duration(seconds: float) -> str:
 
 
 def _moved(one: Relaxation, trials: RelaxationTrials) -> tuple[Mapping[str, Any], PlanQuestion]:
-    """Return a moved limit as fields of the request, and the question with it."""
+    """Return the changed fields of the request, and the question after the change, for one limit that is moved."""
     question, values = trials.question, one.values
     match one.part:
         case "headroom":

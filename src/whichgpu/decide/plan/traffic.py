@@ -66,7 +66,7 @@ class Traffic:
 
     @property
     def few(self) -> int | None:
-        """Return the number of requests of a trace that has too few for a reliable rate; else None."""
+        """Return the number of requests in the trace if that is too few for a reliable rate; else None."""
         return len(self.trace) if self.trace is not None and self.trace.timed and len(self.trace) < FEW_REQUESTS else None
 
     @property
@@ -248,7 +248,7 @@ def _joined(buckets: list[Bucket]) -> Bucket:
 
 
 def load_levels(curves: list[Floats], max_levels: int) -> tuple[Floats, Floats, np.ndarray]:
-    """Return levels of similar load: rates [levels, curves], each level's share of the hours, and the level of every hour.
+    """Group hours of similar load: return rates [levels, curves], each level's share of hours, and the level of every hour.
 
     A level is planned for its busiest hour; levels are chosen to minimise unused capacity. The busiest level comes first.
     """
@@ -267,7 +267,7 @@ def load_levels(curves: list[Floats], max_levels: int) -> tuple[Floats, Floats, 
 
 
 def _level_ends(utilisation: Floats, max_parts: int) -> list[int]:
-    """Return the ends of at most `max_parts` parts of a falling sequence that waste least if each counts at its first value."""
+    """Split descending loads into at most `max_parts` runs, least unused capacity if sized for the peak; return split indices."""
     count = len(utilisation)
     ends = np.unique(np.linspace(0, count, min(count, MAX_ENDS) + 1).round().astype(int)).tolist()
     total = np.concatenate([[0.0], np.cumsum(utilisation)])

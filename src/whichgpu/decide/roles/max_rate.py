@@ -24,7 +24,7 @@ MAX_GUESSES = 8  # Most guesses above or below the first (assumed).
 
 @dataclass(frozen=True, slots=True)
 class SearchEffort:
-    """Simulated time as a multiple of a request's latency, and bisections of the last factor."""
+    """Effort of a search for the highest rate: simulated time in latencies of one request, and the number of bisections."""
 
     latencies: float
     bisections: int

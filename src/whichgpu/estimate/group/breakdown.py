@@ -34,7 +34,7 @@ OVERLAP_WINDOW = 0.9
 
 @dataclass(frozen=True, slots=True)
 class StepParts:
-    """Seconds of one rank's step unless a count. `device`, `calls` and `once` are of its work alone, corrected."""
+    """Seconds (some fields: counts) of one rank's step; `device`, `calls` and `once` are corrected and without communication."""
 
     device: Array
     calls: Array  # host seconds of framework calls, if kernels are launched one by one

@@ -112,7 +112,7 @@ _PATHS: dict[tuple[Communicator, tuple[int, ...]], tuple[Sequence[Fabric], _Path
 
 
 def _cached_paths(ranks: Communicator, fabrics: Sequence[Fabric]) -> _Paths:
-    """Return the paths of these very fabric objects, built once; the cache holds the objects so that no id() is reused."""
+    """Return the bandwidths and latencies on these fabrics, cached by object identity; the cache keeps the objects alive."""
     key = ranks, tuple(map(id, fabrics))
     if key not in _PATHS:
         if len(_PATHS) >= MAX_CACHED_PATHS:

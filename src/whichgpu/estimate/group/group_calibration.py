@@ -54,7 +54,7 @@ class GroupSetting:
         return "threads" if self.engine.endswith(THREADS_SUFFIX) else engine_record(self.engine).style
 
     def key(self, level: str) -> str:
-        """Return the name of this setting's group at a level."""
+        """Return the key of the corrections at a level: the properties that define the level, joined by `/`."""
         return "/".join(str(getattr(self, name)) for name in LEVELS[level])
 
 

@@ -99,14 +99,14 @@ class LayoutMemory:
         return float(lines[1][PART_INDEX["weights"]]) * self._widths.compute / self._widths.parameter
 
     def _with_accumulated_gradients(self, lines: Lines) -> Lines:
-        """Return the lines with the gradients of earlier accumulation rounds allocated throughout."""
+        """Return the linear memory model with the gradients of earlier accumulation rounds allocated throughout."""
         base, by_layer = (line.copy() for line in lines[:2])
         for line in (base, by_layer):
             line[PART_INDEX["gradients"]] += line[PART_INDEX[self._trained]]
         return base, by_layer, *lines[2:]
 
     def _one_pipeline_end(self, lines: Lines, shape: Transformer, parallel: Parallel) -> Lines:
-        """Return the lines of a first or last pipeline stage, which holds either the embedding or the output head, not both."""
+        """Return the linear memory model of a first or last pipeline stage, which has either the embedding or the output head."""
         if parallel.pp == 1 or shape.tied:
             return lines
         base = lines[0].copy()

@@ -32,7 +32,7 @@ CommunicationSeconds = dict[str, Array]  # seconds by field name of `StepParts`
 
 
 def micro_batch_sizes(share: int) -> Array:
-    """Return the micro-batch sizes that divide a rank's share of the batch: powers of two, and every octave's largest divisor.
+    """Return divisors of a rank's share of the batch as micro-batch sizes: powers of two, and the largest between two powers.
 
     >>> micro_batch_sizes(12).astype(int).tolist(), micro_batch_sizes(1023).astype(int).tolist()
     ([1, 2, 3, 4, 6, 12], [1, 3, 11, 31, 33, 93])
@@ -42,7 +42,7 @@ def micro_batch_sizes(share: int) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class TimedStep:
-    """Terms by phase of a step of one tensor degree: with all layers on one stage, and what the layers add to it."""
+    """Time terms by phase of a step at one tensor-parallel degree: of all layers on one stage, and the part due to the layers."""
 
     whole: dict[str, TimeTerms]
     layers: dict[str, TimeTerms]

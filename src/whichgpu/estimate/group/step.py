@@ -58,7 +58,7 @@ class GroupGrid:
 
 @dataclass(frozen=True, slots=True)
 class RankPass:
-    """One pass of a rank before the group's corrections, with the terms that tell its bound."""
+    """Times of one rank's pass before multi-GPU corrections; `terms` tell whether compute, bandwidth or overhead bounds it."""
 
     parts: StepParts
     terms: TimeTerms
@@ -200,7 +200,7 @@ def _phases(lowered: LoweredStep, gpus: GpuColumns) -> dict[str, tuple[LoweredSt
 
 
 def _overlapped_rounds(workload: Workload, phase: str) -> float:
-    """Return by how many rounds a phase's seconds are divided: without ZeRO 2 or 3 only the last backward pass overlaps."""
+    """Return the accumulation rounds that share a phase's seconds if only one overlaps communication (no ZeRO 2 or 3), else 1."""
     return 1.0 if workload.parallel.zero >= 2 or phase == "forward" else float(workload.accumulation)
 
 

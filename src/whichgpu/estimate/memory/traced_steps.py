@@ -58,7 +58,7 @@ def replay_recipe(recipe: StepRecipe, batch: int) -> Replay:
 
 @dataclass(frozen=True, slots=True)
 class _Steps:
-    """Two steps. `source` indexes each allocation's size in: sizes of kinds, of their workspaces, then `fixed` sizes."""
+    """Allocations of two steps; `source` says where each size is found: by kind of tensor, by its workspace, then in `fixed`."""
 
     course: AllocationSequence
     source: Array
@@ -107,7 +107,7 @@ class _Writer:
         return len(self.source) - 1
 
     def _write(self, moves: Sequence[int], persistent: Sequence[int], accumulating: bool = False) -> list[int]:
-        """Write moves after the persistent tensors and return the new tensors left unfreed; accumulated gradients are freed."""
+        """Append traced allocations and frees, and return the numbers of the tensors still allocated after them."""
         tensors, live = list(persistent), set()
         for move in moves:
             if move % 2:

@@ -52,7 +52,7 @@ class Prefill:
 
 
 class Scheduler:
-    """State of one engine's scheduler. `end` is when its current steps end; `load` the requests it has."""
+    """Scheduler of one engine. `end` is the time in seconds at which its current steps end; `load` is its number of requests."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Scheduler:
             self.prefix_cache.clear()
 
     def accept(self, number: int, now: float) -> bool:
-        """Add a request to the waiting queue; return whether `end` has changed."""
+        """Add a request to the waiting queue; return whether the end of the current steps (`end`) has changed."""
         self.load += 1
         self.waiting.append(number)
         if self.end == inf:
@@ -109,11 +109,11 @@ class Scheduler:
         return -(-context // self.limits.block_tokens)
 
     def _seconds_of(self, turns: int) -> float:
-        """Return the seconds of the first `turns` steps of the current run."""
+        """Return the seconds of the first `turns` of the decode steps that are simulated together."""
         return turns * (self.step + self.slope * (turns - 1) / 2)
 
     def _shorten(self, now: float) -> bool:
-        """End the current run with the step during which a request arrived; return whether that shortened the run."""
+        """End the steps simulated together at the step during which a request arrives; return whether some were cut off."""
         elapsed = now - self.start
         turns = min(self.count, max(1, int(elapsed / (self.step + self.slope * self.count / 2))))
         while self._seconds_of(turns) < elapsed and turns < self.count:
@@ -127,7 +127,7 @@ class Scheduler:
         return True
 
     def plan(self, now: float) -> None:
-        """Schedule the next step or run of steps, and set the time at which it ends."""
+        """Schedule the next step, or several decode steps to simulate together, and set the time at which they end."""
         self.start = now
         limits, steps = self.limits, self.steps
         while self._exceeds_blocks(1):
@@ -201,7 +201,7 @@ class Scheduler:
         return chunks
 
     def complete(self) -> list[int]:
-        """Finish the current run of steps; return the requests that finished with it."""
+        """Finish the current step, or all steps simulated together; return the requests that finished with them."""
         now, batch = self.end, self.running
         done: list[int] = []
         self.busy += now - self.start

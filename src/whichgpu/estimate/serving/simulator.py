@@ -108,7 +108,7 @@ class _ServerLoop:
             self._next_event()
 
     def _next_event(self) -> int:
-        """Process the next end of a step; return how many requests finished with it."""
+        """Advance to the next time at which a step ends; return how many requests finished with that step."""
         end, index = heappop(self.events)
         scheduler = self.schedulers[index]
         if end != scheduler.end:

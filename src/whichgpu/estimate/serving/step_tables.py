@@ -38,7 +38,7 @@ class TableSizes(NamedTuple):
 
 
 class StepQueries:
-    """Steps that a table needs, evaluated in two calls: `decode` and `mixed` are their arguments.
+    """Steps whose times make up a table; `decode` and `mixed` are the arguments of the two calls that time them all.
 
     With `tile`, GEMMs are evaluated only at full tiles of so many rows and next to them, attention at powers of two, and the rest
     is interpolated. Steps of 90 servers were then 0.08% (decode) to 0.4% (chunks) off on average.
@@ -222,7 +222,7 @@ def tiled(largest: int) -> Array:
 
 
 def coarse(chunks: Array) -> Array:
-    """Return a subset of ascending numbers that are about a factor of two apart.
+    """Return some of these ascending numbers, each about twice the one before.
 
     >>> coarse(tiled(300)).astype(int).tolist()
     [1, 2, 4, 8, 16, 32, 64, 128, 256, 362]

@@ -74,7 +74,7 @@ class CorrectionKey:
         return engine_record(self.engine).style
 
     def group(self, level: str) -> str:
-        """Return the name of this key's group at a level."""
+        """Return the key of the corrections at a level: the facts that define the level, joined by `/`."""
         return "/".join(str(getattr(self, word)) for word in LEVELS[level])
 
 

@@ -31,7 +31,7 @@ class StorageTracker:
         self._known: dict[int, tuple[int, Any]] = {}
 
     def see(self, tensor: Any, maker: str, label: str = "temporary") -> int | None:
-        """Return the id of a tensor's storage, and log the storage if it is new; None if it is empty."""
+        """Return the id of a tensor's storage, logging its allocation at first sight; None for an empty storage."""
         storage = tensor.untyped_storage()
         key = storage._cdata
         if key in self._known:
@@ -49,7 +49,7 @@ class StorageTracker:
         return id
 
     def label(self, tensors: Iterable[Any], label: str) -> None:
-        """Set the label of the storages of these tensors."""
+        """Set the part of memory (weights, gradients, …) to which the storages of these tensors count."""
         ids = {self.see(tensor, label, label) for tensor in tensors}
         self._ledger.relabel({id for id in ids if id is not None}, label)
 

@@ -44,7 +44,7 @@ class ModuleTrace:
 
 
 class TraceLog:
-    """Collects a trace while it runs."""
+    """Records a module's storage allocations and frees, and its operator calls, while torch runs it without a GPU."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -57,14 +57,14 @@ class TraceLog:
         self._alive: dict[int, int] = {}
 
     def begin(self, phase: TracePhase, step: int) -> None:
-        """Begin a phase of a training step or forward pass."""
+        """Begin a phase of a step; when backward begins, temporaries that forward left allocated are relabelled activations."""
         if phase == "backward" and self.phase == "forward":
             self.relabel({id for id in self._alive if self.labels[id] == "temporary"}, "activations")
         self.phase, self.step = phase, step
         self.marks[f"{phase} {step}"] = len(self.events)
 
     def birth(self, size: int, maker: str, label: str = "temporary") -> int:
-        """Log the allocation of a storage; return its id."""
+        """Log the allocation of a storage of `size` bytes by operator `maker`; return the storage's id."""
         id = len(self.makers)
         self.makers[id] = maker
         self.labels[id] = label
@@ -73,12 +73,12 @@ class TraceLog:
         return id
 
     def death(self, id: int) -> None:
-        """Log the free of a storage."""
+        """Log the free of a storage; nothing if it is already freed."""
         size = self._alive.pop(id, None)
         if size is not None:
             self.events.append((id, -size))
 
     def relabel(self, ids: set[int], label: str) -> None:
-        """Change the label of storages."""
+        """Count these storages to another part of memory."""
         for id in ids:
             self.labels[id] = label

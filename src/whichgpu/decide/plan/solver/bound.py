@@ -149,7 +149,7 @@ def _climb(
 def _evaluate(
     problem: Problem, cost: Costs, loads: Floats, prices: Floats, forcing: bool = False
 ) -> tuple[float, Floats, Floats]:
-    """Return the bound at bucket prices, the share of each bucket columns would serve, and the bound's rise if one is forced."""
+    """Return the bound at these bucket prices, the shares of buckets served, and the bound's rise if a column must be used."""
     demanded = problem.demand > 0
     density = np.divide(prices[:, None, :], loads, out=np.zeros_like(loads), where=loads > 0)  # An infinite load earns nothing.
     best_earnings = density.max(axis=2) * problem.room  # The most one replica can earn at each level.
@@ -201,7 +201,7 @@ def _single_level(room: float, cost: Costs, loads: Floats, density: Floats, plac
 
 
 def _earned(room: Floats, time: Floats, money: Floats, size: Floats, earning_rate: Floats) -> Floats:
-    """Return what `room` replicas' time earns, filled with the buckets that pay best per time."""
+    """Return the money earned by the time of `room` replicas, spent on the buckets that pay most per unit of time."""
     whole = time <= room[:, None]
     at = whole.sum(axis=1)
     done = np.where(at > 0, np.take_along_axis(money, np.maximum(at - 1, 0)[:, None], axis=1)[:, 0], 0.0)

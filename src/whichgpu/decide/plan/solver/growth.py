@@ -12,14 +12,14 @@ from whichgpu.decide.plan.solver.problem import Floats, Ints, Problem
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """`factor` times the level's traffic can be served; `full` are the columns without time left then."""
+    """The largest multiple (`factor`) of a level's traffic that can be served, and the columns that are fully busy then."""
 
     factor: float
     full: tuple[int, ...]
 
 
 def max_growth(problem: Problem, counts: Ints, level: int, room: float | None = None) -> Growth:
-    """Return how much the load may grow at a level if `room` of the replicas' time is used (None: all but the headroom)."""
+    """Return the largest servable multiple of a level's traffic if replicas are busy for a share `room` (None: 1 - headroom)."""
     program, loads = LinearProgram(), problem.loads_at(level, counts > 0)
     factor = program.variable(-1.0)
     by_column: dict[int, list[tuple[int, float]]] = {j: [] for j in np.flatnonzero(counts > 0).tolist()}

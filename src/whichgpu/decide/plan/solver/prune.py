@@ -96,7 +96,7 @@ def dominated_pools(problem: Problem) -> Bools:
 
 
 def _no_dearer(here: Pool, there: Pool) -> bool:
-    """Return if each price option of `there` has one in `here` at no higher price per GPU, committed or spot only if it is."""
+    """Return whether every price of `there` is matched by one of `here`, no higher per GPU and on no more restrictive a term."""
     if there.size % here.size:
         return False
     times = there.size // here.size

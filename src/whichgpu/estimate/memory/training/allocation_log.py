@@ -11,7 +11,7 @@ from whichgpu.estimate.allocator import Replay
 
 @dataclass(frozen=True, slots=True)
 class LogSegment:
-    """A reusable part of a log: its first `outside` tensors are allocated elsewhere, the others by it."""
+    """A reusable part of a log; tensors numbered below `outside` are allocated before it, all others inside it."""
 
     outside: int
     moves: tuple[int, ...]

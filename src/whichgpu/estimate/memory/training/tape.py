@@ -74,7 +74,7 @@ class Tape:
 
 @dataclass(slots=True)
 class SavedTensors:
-    """Tensors a block saved for its backward, by id on the tape, and masks and statistics by operator: their log numbers."""
+    """Log numbers of what a block saved for its backward: tensors by id on the tape; masks and statistics by operator."""
 
     live: dict[int, int]
     extras: dict[int, int]
@@ -102,7 +102,7 @@ class TapeBlock:
         return sum(values.values()) + sum(node.extra for node in self.nodes)
 
     def forward_segment(self, has_entry: bool, saving: bool) -> tuple[LogSegment, int, SavedTensors]:
-        """Return segment, output and saved tensors of the forward pass; with `has_entry` outside tensor 0 is the input."""
+        """Return the forward pass as a log segment, its output and saved tensors; with `has_entry` tensor 0 is the input."""
         key = has_entry, saving
         if key not in self.segments:
             log = AllocationLog()
@@ -178,7 +178,7 @@ class TapeBlock:
 
 
 class _Flow:
-    """Gradient buffers in flight, with their reference counts."""
+    """Gradient tensors allocated during a backward pass, each with the number of operators that still need it."""
 
     def __init__(self, log: AllocationLog, exit: TapeTensor, gradient: int) -> None:
         self._log = log

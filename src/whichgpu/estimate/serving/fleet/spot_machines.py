@@ -44,7 +44,7 @@ class ReplicaMachine:
 
 
 class SpotEvent(IntEnum):
-    """Events of a spot slot, in order of precedence at one time."""
+    """What can happen to a spot machine or its on-demand fallback; of events at the same time the lower number comes first."""
 
     NOTICE = 0  # of an interruption
     INTERRUPTED = 1
@@ -65,7 +65,7 @@ class SpotSlot:
 
 
 class LifecycleHandler(Protocol):
-    """Event loop that acts on a machine's lifecycle."""
+    """The fleet's event loop, which is told when a machine opens, closes or is lost."""
 
     machines: list[ReplicaMachine]
     events: list[tuple[float, int, int, int]]
@@ -81,7 +81,7 @@ class LifecycleHandler(Protocol):
 
 
 class SpotLifecycle:
-    """Interruptions and returns of all spot machines."""
+    """Schedules the interruption, return and on-demand fallback of every spot machine of a fleet."""
 
     def __init__(self, interruptions: Interruptions, slots: list[SpotSlot], handler: LifecycleHandler) -> None:
         self.interruptions, self.slots, self.handler = interruptions, slots, handler

@@ -10,7 +10,7 @@ from whichgpu.estimate.serving.scheduler import Scheduler
 
 
 class PrefillWorker(Scheduler):
-    """Prefills prompts; in its log every output has one token. A prompt holds its KV blocks until `release`."""
+    """Prefills prompts and generates one token of each. A prompt holds its KV blocks until `release`."""
 
     def reset(self) -> None:
         super().reset()
@@ -21,7 +21,7 @@ class PrefillWorker(Scheduler):
         self.in_transfer += 1
 
     def release(self, number: int, now: float) -> bool:
-        """Free the KV blocks of a request that was sent or dropped; return whether `end` has changed."""
+        """Free the KV blocks of a request that was sent or dropped; return whether that started a step, so that `end` is new."""
         self.used -= self.unsent.pop(number)
         self.in_transfer -= 1
         if self.end == inf and self.waiting:
@@ -69,7 +69,7 @@ class DecodeWorker(Scheduler):
         return ready
 
     def receive(self, number: int, now: float) -> bool:
-        """Add a request whose KV cache has arrived; return whether `end` has changed."""
+        """Add a request whose KV cache has arrived; return whether the end of the current steps (`end`) has changed."""
         self.received.append(number)
         if self.end == inf:
             self.plan(now)
@@ -110,7 +110,7 @@ def stop_scheduler(scheduler: Scheduler, now: float) -> list[int]:
 
 
 def _completed_turns(scheduler: Scheduler, now: float) -> int:
-    """Return how many steps of the current run have ended by `now`."""
+    """Return how many of the decode steps that are simulated together have ended by `now` seconds."""
     elapsed = now - scheduler.start
     low, high = 0, scheduler.count
     while low < high:

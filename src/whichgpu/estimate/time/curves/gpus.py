@@ -72,13 +72,13 @@ class GpuColumns:
         return GpuColumns(**{name: _take_places(value, places) for name, value in whole.items()})
 
     def fitted_value(self, parameters: Mapping[str, float], name: str, stated: Array) -> Array:
-        """Return a fitted value for each GPU: `name.target`, else `name.architecture`, else the `stated` value."""
+        """Return a value per GPU: the parameter of its compute target, else of its architecture, else `stated`."""
         rows = zip(self.architectures, self.targets, stated.ravel().tolist(), strict=True)
         get = parameters.get
         return _column([get(f"{name}.{target}", get(f"{name}.{family}", value)) for family, target, value in rows])
 
     def architecture_factor(self, parameters: Mapping[str, float], name: str) -> Array:
-        """Return each GPU's multiplier of a share: `name.architecture` times `name.target`, each 1 if there is none."""
+        """Return a factor per GPU: the parameter of its architecture times that of its compute target, each 1 if absent."""
         pairs = zip(self.architectures, self.targets, strict=True)
         get = parameters.get
         return _column([get(f"{name}.{family}", 1.0) * get(f"{name}.{target}", 1.0) for family, target in pairs])
@@ -98,7 +98,7 @@ _COLUMN_CACHE: dict[tuple[int, ...], tuple[Sequence[Gpu], GpuColumns]] = {}
 
 
 def cached_gpu_columns(gpus: Sequence[Gpu]) -> GpuColumns:
-    """Return the columns of these very GPU objects, built once; the cache holds the objects so that no id() is reused."""
+    """Return the columns of these GPUs, cached by object identity; the cache keeps the objects alive."""
     key = tuple(map(id, gpus))
     if key not in _COLUMN_CACHE:
         if len(_COLUMN_CACHE) >= MAX_CACHED_COLUMNS:

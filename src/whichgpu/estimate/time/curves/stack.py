@@ -30,7 +30,7 @@ class OperatorStack:
     size_cache: dict[tuple[str, float], Array] = field(default_factory=dict, compare=False)
 
     def size(self, name: str, default: float = 1.0) -> Array:
-        """Return the size `name` of each operator, [operators, batches]."""
+        """Return one size of each operator, such as its rows or bytes read, by the size's name, [operators, batches]."""
         sizes = self.size_cache.get((name, default))
         if sizes is None:
             sizes = self.size_cache[name, default] = stack_numbers([op.sizes.get(name, default) for op in self.ops])

@@ -24,7 +24,7 @@ def host_call_weight(call: Call) -> float:
 
 
 def view_overhead(calls: Iterable[Call]) -> dict[str, float]:
-    """Return by phase the ratio of all calls' host cost to that of kernel-launching calls, which are charged for views."""
+    """Return, by phase, the host cost of all calls divided by that of the calls that launch kernels; views launch none."""
     total, launching = {"forward": 0.0, "backward": 0.0}, {"forward": 0.0, "backward": 0.0}
     for call in calls:
         cost = host_call_weight(call) * call.count

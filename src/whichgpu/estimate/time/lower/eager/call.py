@@ -52,7 +52,7 @@ class Call:
         return Op(kind, unit, read=read, write=write, count=self.count, phase=self.phase, calls=0.0, **rest)
 
     def adopt(self, op: Op) -> Op:
-        """Return an operator built elsewhere as one that this call launches."""
+        """Return a copy of an operator that counts as launched by this call."""
         return replace(op, count=op.count * self.count, phase=self.phase, calls=0.0)
 
     def unit(self, options: LoweringOptions, single: str = "fp32") -> str:

@@ -91,7 +91,7 @@ def copy_rule(kind: str, role: str | None = None) -> Rule:
 
 
 def result_rule(kind: str, role: str | None = None, reads: int = 1, mask_read: int = 0, mask_written: int = 0) -> Rule:
-    """Return the rule of a kernel sized by its result: it reads `reads` tensors, writes one, and moves mask bytes per element."""
+    """Return a rule for kernels that read `reads` tensors of the result's size, write one, and move mask bytes per element."""
 
     def rule(call: Call, options: LoweringOptions) -> list[Op]:
         size = elements(call.outputs[0])
