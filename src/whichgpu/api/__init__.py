@@ -1,1 +1,1 @@
-"""The public verbs, `verb(request, context) -> answer`; they connect the other packages, and every surface calls them."""
+"""The public functions ("verbs"), `verb(request, context) -> answer`; command line, Python, web pages and REST all call them."""

@@ -1,4 +1,4 @@
-"""Context of a call of a verb: the catalog, the day and a progress callback."""
+"""What each function of the API takes beside its request: the catalog, the day and a progress callback."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Everything a verb needs beside its request. `spell` names a field of the request in errors, as a flag or as it is."""
+    """Everything a call needs beside its request. `spell` names a field of the request in errors, as a flag or as it is."""
 
     catalog: Catalog = field(default_factory=Catalog)
     as_of: date | None = None

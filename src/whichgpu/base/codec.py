@@ -54,7 +54,7 @@ def _escape_surrogates(value: Any) -> Any:
 
 
 def flat(value: object, exact: bool = True) -> dict[str, Cell]:
-    """Return one level of cells for CSV: nested names joined by dots, lists by semicolons.
+    """Return a value as one flat row of CSV cells: nested names joined by dots, lists by semicolons.
 
     Decimals are texts, or numbers if not `exact`. A record has all columns of its type, so that they do not depend on the rows.
 

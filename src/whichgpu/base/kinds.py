@@ -1,4 +1,4 @@
-"""Kinds of request values: each parses a text (flags, URLs) or a typed value (Python, JSON, TOML) and writes it back.
+"""Types of request values ("kinds"): each parses a text (flags, URLs) or a typed value (Python, JSON, TOML) and writes it back.
 
 A kind raises `InvalidValue` with what is accepted; the reader of the request adds the field's name.
 """

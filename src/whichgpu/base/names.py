@@ -13,7 +13,7 @@ from whichgpu.base.messages import msg
 
 MAX_NAMED_COUNT = 999_999  # Largest number of GPUs in a name such as `8xA100`; a larger one is assumed to be a typing error.
 _WORD = re.compile(r"(?:[^\W_]|\.)+")  # Accented letters are kept, since a word without its accents (Mỹ, My) may be another name.
-MIN_SIMILARITY = 0.55  # SequenceMatcher ratio from which a name is suggested (chosen by hand).
+MIN_SIMILARITY = 0.55  # SequenceMatcher ratio from which a name is suggested (set by judgement).
 _COUNT_FIRST = re.compile(r"([0-9]{1,18})\s*[x×*]\s*(.+)", re.IGNORECASE)
 
 

@@ -33,7 +33,7 @@ class Accuracy:
 
 @dataclass(frozen=True, slots=True)
 class AccuracyNote:
-    """Message on the accuracy of a model in a precision, with its sources."""
+    """A message that states the published accuracy loss of a model in a precision, and the ids of its sources."""
 
     message: Message
     sources: tuple[str, ...]

@@ -74,7 +74,7 @@ def _flops_per_clock(cells: Cells) -> tuple[float | None, float | None]:
 
 
 def _kin(cells: Cells) -> tuple[str, str] | None:
-    """Return the architecture and generation whose measurements apply to this one; None if the row names none."""
+    """Return the similar architecture and generation whose measurements are used for this one; None if the row names none."""
     if not cells["kin"]:
         return None
     name = _table("architectures")[cells["kin"]]["parent"] or cells["kin"]

@@ -20,7 +20,7 @@ from whichgpu.base.files import read_regular_file, user_folder
 from whichgpu.base.version import __version__
 
 T = TypeVar("T")
-MAX_BYTES = 64 << 20  # Largest size of one cache file; those written are far smaller (chosen).
+MAX_BYTES = 64 << 20  # Largest size of one cache file; those written are far smaller (set by judgement).
 CHECKSUM_BYTES = 4  # Size of a CRC-32.
 SCHEMA = Path(__file__).parent / "data" / "fields.csv"
 

@@ -22,7 +22,7 @@ T = TypeVar("T")
 # Words that people add or leave out without meaning another GPU.
 BRANDS = frozenset("nvidia amd intel google aws apple geforce gtx rtx tesla quadro radeon rx instinct generation gpu".split())
 
-MAX_NAME_CHARACTERS = 200  # Longest name to look up; no name in the catalog comes near it (chosen).
+MAX_NAME_CHARACTERS = 200  # Longest name to look up; no name in the catalog comes near it (set by judgement).
 MAX_NAME_WORDS = 6  # Words of the longest name, such as NVIDIA RTX PRO 6000 Blackwell Server.
 
 _SXM = re.compile(r"sxm\d")
@@ -58,7 +58,7 @@ def gpus_named(catalog: Catalog, name: str, loosely: bool = True) -> tuple[Gpu, 
 
 
 def join_names(words: Sequence[str], is_name: Callable[[str], object]) -> tuple[str, ...]:
-    """Join words typed without quotes to names: the longest known sequence is one name (`titan x T4`).
+    """Return the names in words typed without quotes: `titan x T4` is `titan x` and `T4`, the longest known names.
 
     Words that are all names by themselves are not joined: `RTX 3090 Ti` and `RTX 3090` are two.
     """
@@ -169,7 +169,7 @@ def distinctive_words(family: str) -> tuple[str, ...]:
 
 
 def _series_gpus(gpus: Iterable[Gpu], name: str) -> tuple[Gpu, ...]:
-    """Return GPUs whose name begins so, but not within a number (`MI300`, `TPU`), or that have the name as a brand (`Radeon`)."""
+    """Return GPUs whose name begins with a text, not cut within a number (`MI300`, `TPU`), or of that brand (`Radeon`)."""
     joined = squash(name)
     if len(joined) < 3:
         return ()
@@ -207,7 +207,7 @@ def exact_instances(rows: Iterable[Instance], name: str) -> tuple[Instance, ...]
 
 
 def _begins(rows: Iterable[T], name: str, names: Callable[[T], tuple[str, ...]]) -> tuple[T, ...]:
-    """Return rows with a name that begins so: `p3` matches all P3 instances, p3dn included."""
+    """Return rows with a name that begins with the text: `p3` matches all P3 instances, p3dn included."""
     start = name.strip().lower()
     return tuple(row for row in rows if start and any(text.lower().startswith(start) for text in names(row)))
 

@@ -9,7 +9,7 @@ from typing import Literal
 TERMS = ("on-demand", "spot", "reserved-1y", "reserved-3y", "committed-1y", "committed-3y", "sustained", "owned")
 PAYMENTS = ("no-upfront", "partial-upfront", "all-upfront")
 INCLUDES = ("gpu+host", "gpu")
-STALE_DAYS = 30  # Age in days above which a price is marked as stale (chosen).
+STALE_DAYS = 30  # Age in days above which a price is marked as stale (set by judgement).
 ANY_REGION = "any"  # Region of an offer that is the same in all regions or names none.
 Standing = Literal["list", "discounted", "contract", "owned"]
 

@@ -122,7 +122,7 @@ def implausible_price(tdp_watts: float | None, dollars: float) -> str | None:
 
 
 def fill_price(row: Row, machines: Mapping[tuple[str, str], Row]) -> Row:
-    """Fill in a row's GPU from `instances.csv` so that it has all fields of a PriceRow.
+    """Return a price row with the GPU of its instance from `instances.csv`, so that it has all fields of a PriceRow.
 
     It stays a row, since only rows of the GPUs in question are ever decoded to records.
     """

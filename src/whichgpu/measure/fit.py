@@ -49,7 +49,7 @@ NINETY = 1.645  # Standard deviations from the mean to each end of a normal dist
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A measured step with its uncorrected terms, [terms]."""
+    """A measured step, and the parts (`terms`) of its estimated time in seconds before any correction."""
 
     seconds: float
     terms: Array
@@ -107,7 +107,7 @@ def fit_steps(steps: Sequence[Example], calibration: Calibration) -> FittedCorre
 
 
 class _Design:
-    """Regression design: cases with the shipped corrections applied, and the terms each multiplier scales."""
+    """Inputs of the regression: steps with the shipped corrections applied, and the parts of time each multiplier scales."""
 
     def __init__(self, examples: Sequence[Example], calibration: Calibration) -> None:
         shipped = calibration.factors([one.setting for one in examples]).T

@@ -155,7 +155,7 @@ def _optimizer(shape: Shape) -> str:
 
 
 def _laid_out(workload: Workload, shape: Shape) -> Workload:
-    """Make GPU count and layout agree: as many GPUs as the layout needs, or a default layout for the GPUs given."""
+    """Return the workload with a GPU count that fits its layout, or with a default layout for the GPUs given."""
     layout, gpus = workload.parallel, workload.gpus
     used = layout.dp * layout.tp * layout.pp * layout.cp
     if used > 1 and gpus == 1:
@@ -196,7 +196,7 @@ def _refuse_empty_parts(workload: Workload) -> None:
 
 
 def _plain_layout(workload: Workload, shape: Shape) -> Parallel:
-    """Default layout: ZeRO 3 to train a language model, tensor parallel to run one, data-parallel replicas for other models."""
+    """Return the default layout: ZeRO 3 to train a language model, tensor parallel to run one, data parallel for other models."""
     layout, gpus = workload.parallel, workload.gpus
     if workload.training or not isinstance(shape, Transformer):
         sharded = workload.training and shape.is_transformer and layout.zero == 0

@@ -21,7 +21,7 @@ def counts_steps(workload: Workload, shape: Shape) -> bool:
 
 
 def denoiser_note(workload: Workload, shape: Shape) -> tuple[Message, ...]:
-    """Note on what an estimate of a denoiser includes."""
+    """Return a note on what an estimate of a diffusion model's denoising network includes."""
     if not (kind := denoiser(shape)):
         return ()
     return (msg(f"note.denoiser-{kind}-train" if workload.training else f"note.denoiser-{kind}"),)

@@ -27,7 +27,7 @@ LORA_TARGETS = ("all-linear", "attention", "mlp", "q", "k", "v", "o", "gate", "u
 
 @dataclass(frozen=True, slots=True)
 class Word(SingleValue):
-    """One word of a list, whatever its case and dashes."""
+    """One word out of a fixed list, in any case and with or without dashes."""
 
     words: tuple[str, ...] = ()
 

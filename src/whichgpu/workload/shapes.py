@@ -55,7 +55,7 @@ class Patches:
 
 
 class ModelShape:
-    """Properties of every shape; the defaults are those of models that are no transformers."""
+    """Base class of model shapes: properties that all have; the defaults are those of models that are no transformers."""
 
     __slots__ = ()
     is_transformer: ClassVar[bool] = False
@@ -152,7 +152,7 @@ DENOISERS = ("unet", "transformer")
 
 @dataclass(frozen=True, slots=True)
 class TracedShape(ModelShape):
-    """A model known by the operator table our tracer wrote: vision, diffusion and others."""
+    """A vision, diffusion or other model known only by the stored list of operators that a run of it in torch called."""
 
     name: str
     table: str

@@ -42,7 +42,7 @@ from whichgpu.base.names import unknown_word
 
 TABLES_FILE = Path(__file__).parent.parent / "catalog" / "data" / "operator_tables.bin"
 MAGIC = b"WGPUTAB2"
-MAX_CACHED_TABLES = 128  # Tables cached in memory, each of a few hundred kB (chosen).
+MAX_CACHED_TABLES = 128  # Tables cached in memory, each of a few hundred kB (set by judgement).
 # Raw LZMA has the shortest header; its 4 MiB dictionary spans two image sizes of any model, which differ little.
 FILTERS = [{"id": lzma.FILTER_LZMA1, "preset": 9 | lzma.PRESET_EXTREME, "dict_size": 1 << 22}]
 
@@ -51,7 +51,7 @@ Dims = tuple[Affine, ...]
 
 
 def at(size: Affine, batch: int) -> int:
-    """Evaluate an affine size for a batch.
+    """Return a size that depends on the batch as a + b * batch.
 
     >>> at((100, 8), 4)
     132
@@ -83,7 +83,7 @@ class TableOperator:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """One run of the model: `moves` as the file has them, the first `before` of them from before it began."""
+    """One traced run of the model: `moves` are allocations and frees in order, the first `before` of them from before the run."""
 
     before: int
     moves: tuple[int, ...]

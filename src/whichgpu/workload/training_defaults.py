@@ -82,7 +82,7 @@ def training_options(workload: Workload, shape: Shape, batch_given: bool) -> tup
 
 
 def _in_passes(workload: Workload, micro_batch: int, passes: int) -> Workload:
-    """Return the workload with each pass split into smaller micro-batches and accumulated."""
+    """Return the workload with each forward-backward pass split into smaller micro-batches whose gradients are accumulated."""
     if passes == 1:
         return workload
     return replace(workload, micro_batch=micro_batch, accumulation=workload.accumulation * passes)
@@ -100,7 +100,7 @@ def first_fitting(options: Sequence[Workload], verdict_of: Callable[[Workload], 
 
 
 def micro_batches(share: int, max_count: int | None = None) -> tuple[int, ...]:
-    """Return micro-batch sizes for a rank's share of a batch: its power-of-two divisors, and the largest divisor of every octave.
+    """Return micro-batch sizes to try for a rank's samples: power-of-two divisors, and the largest divisor between powers of two.
 
     >>> micro_batches(12), micro_batches(1023, 256), micro_batches(8)
     ((1, 2, 3, 4, 6, 12), (1, 3, 11, 31, 33, 93), (1, 2, 4, 8))

@@ -17,7 +17,7 @@ DEFAULTS = {field.name: field.default for field in fields(Workload)}
 
 
 def unused(workload: Workload, shape: Shape, user_fields: Collection[str]) -> tuple[Message, ...]:
-    """Warnings about fields the user gave that do not affect the answer; explicit defaults are ignored."""
+    """Return warnings about fields the user gave that do not affect the answer; a field given its default value is ignored."""
     changed = {name for name in user_fields if getattr(workload, name) not in (None, DEFAULTS[name])}
     by_task = changed & set(_foreign_to_task(workload))
     by_model = changed & set(_foreign_to_model(shape)) - by_task

@@ -17,12 +17,12 @@ from whichgpu.estimate.time.accuracy_pairs import AccuracyPair, accuracy_pairs
 from whichgpu.estimate.time.calibration import load_calibration
 
 KEYS = ("gpu", "task", "source", "engine", "precision", "field")
-WORST_ROWS = 15  # Default number of rows listed as the worst (chosen).
+WORST_ROWS = 15  # Default number of rows listed as the worst (set by judgement).
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Errors of a group of pairs, as shares of what was measured; `inside` is the share in the predicted 90% range."""
+    """Errors of a group's predictions as shares of the measured time; `inside` is the share within the predicted 90% range."""
 
     group: str
     rows: int

@@ -1,4 +1,4 @@
-"""The verb `relative`: speed of GPUs relative to one of them, by kind of work, on the documented reference mix of workloads."""
+"""The verb `relative`: speed of GPUs relative to one of them, by kind of work, on the standard workloads GPUs are ranked by."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class RelativeAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """Log seconds of a workload on a GPU, the half-width of their 90% range, and how near the evidence is."""
+    """Logarithm of a workload's seconds on a GPU, half the width of its 90% range, and whether the time is calibrated."""
 
     seconds: float
     spread: float
@@ -51,7 +51,7 @@ class Timed:
 
 
 def relative(names: Sequence[str] | str = (), against: str = DEFAULT_BASE, catalog: Catalog | None = None) -> RelativeAnswer:
-    """Return the speed of GPUs (all if none is named) relative to one, for each index of the reference mix."""
+    """Return the speed of GPUs (all if none is named) as a multiple of one's, for each index of the standard workloads."""
     catalog = catalog or Catalog()
     listed = (names,) if isinstance(names, str) else tuple(names)
     gpus = list({gpu.id: gpu for name in listed for gpu in find_gpus(catalog, name)}.values()) if listed else list(catalog.gpus)
@@ -59,7 +59,7 @@ def relative(names: Sequence[str] | str = (), against: str = DEFAULT_BASE, catal
 
 
 def relative_to(gpus: Sequence[Gpu], base: Gpu, catalog: Catalog) -> RelativeAnswer:
-    """Return the speed of GPUs relative to `base`, for each index of the reference mix."""
+    """Return the speed of GPUs as a multiple of that of `base`, for each index of the reference mix (the standard workloads)."""
     mix = catalog.reference_mix
     everyone = list({gpu.id: gpu for gpu in (*gpus, base)}.values())
     timed = {item.id: times(item, everyone, catalog) for item in mix}
@@ -73,7 +73,7 @@ def relative_to(gpus: Sequence[Gpu], base: Gpu, catalog: Catalog) -> RelativeAns
 
 
 def times(item: MixItem, gpus: Sequence[Gpu], catalog: Catalog) -> dict[str, Timed]:
-    """Return the time in seconds of one workload on each GPU, in its best precision; GPUs without a time are left out."""
+    """Return the time of one workload by GPU id, in each GPU's best precision; GPUs without a time are left out."""
     calibration = load_calibration()
     groups: dict[str, list[Gpu]] = {}
     for gpu in gpus:
@@ -98,7 +98,7 @@ def precision_for(gpu: Gpu, precisions: Sequence[str]) -> str:
 
 
 def _index(items: Sequence[MixItem], timed: Mapping[str, Mapping[str, Timed]], gpu: str, base: str) -> Figure | None:
-    """Return a GPU's speed over that of `base`, as a weighted geometric mean; errors of its items are taken as correlated."""
+    """Return a GPU's speed divided by that of `base`: a weighted geometric mean over workloads, errors taken as correlated."""
     if gpu == base:
         return Figure.exact(1.0, "x", "calibrated", (CALIBRATION_SOURCE,))
     gain = spread = 0.0

@@ -40,7 +40,7 @@ MEMORY_SHARE = 0.95  # A step to verify may take at most this share of the free 
 
 
 class OpenedBench(Bench, Protocol):
-    """A bench that says which GPU it runs on."""
+    """A benchmark runner that says which GPU it runs on."""
 
     @property
     def name(self) -> str:
@@ -189,7 +189,7 @@ def _torch_bench() -> OpenedBench:
 
 
 def _claim(request: Mapping[str, Any], lookups: LookupCache) -> Claim:
-    """Return a step ready to run, with the memory it is estimated to need."""
+    """Return a step ready to run, with the bytes of GPU memory it is estimated to need."""
     try:
         spelled = from_object(request)
         shape = lookups.shape_for(spelled.workload)

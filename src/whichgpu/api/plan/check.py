@@ -1,4 +1,4 @@
-"""Checks of a plan's question before the long work: names, amounts, jobs, the values of a sweep, the first lines of traces."""
+"""Checks of a plan request before the fleet is computed: names, amounts, jobs, values of a sweep, first lines of traces."""
 
 from __future__ import annotations
 

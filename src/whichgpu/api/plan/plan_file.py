@@ -52,7 +52,7 @@ TRAFFIC = {  # Readers of the keys in a model's table that are not fields of its
 
 
 def _reader(field: Field) -> Setting:
-    """Return the reader of a declared setting."""
+    """Return the function that parses a declared setting."""
     kind = field.kind
     if isinstance(kind, Whole):
         return whole(kind.low, kind.high)

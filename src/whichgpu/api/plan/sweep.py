@@ -1,4 +1,4 @@
-"""The cost along a curve of objectives or rates: each point is a plan of its own, in this process, a process pool or Ray."""
+"""Hourly cost of the cheapest fleet for several latency objectives or rates, each planned here, in a process pool or on Ray."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from whichgpu.decide.plan.refusal import Refusal
 from whichgpu.decide.plan.search import SolvedPlan, search_plan
 from whichgpu.estimate.lookup_cache import LookupCache
 
-POINT_GAP = 0.02  # Relative gap at which the solver stops at one point (chosen).
+POINT_GAP = 0.02  # Relative gap at which the solver stops at one point (set by judgement).
 
 
 @dataclass(frozen=True, slots=True)

@@ -192,7 +192,7 @@ def identity(run: Observation, names: dict[str, str]) -> dict[str, Any]:
 
 
 class _Dollars:
-    """GPUs for an hour in dollars, each at the rate of the day it was seen."""
+    """Prices per GPU hour in US dollars, each converted at the exchange rate of the day it was seen."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._table = catalog.exchange

@@ -164,14 +164,14 @@ def _laid_over(prices: list[PriceOnDay], catalog: Catalog, day: date, overlay: P
 
 
 def _recent(by_price: list[Offer]) -> Offer:
-    """Return the cheapest offer in the shortest recent period that has any, since the one seen last may be an expensive one."""
+    """Return the cheapest offer in the shortest recent period that has any, since the newest offer may be an expensive one."""
     fresh = next((offer for offer in by_price if not offer.stale), None)
     lately = (offer for days in RECENT_DAYS for offer in by_price if offer.age_days <= days)
     return fresh or next(lately, by_price[0])
 
 
 class _Trips:
-    """Round trips from one city to every region of the offers, each computed once."""
+    """Network round-trip times from one city to every region of the offers, in seconds, each computed once."""
 
     def __init__(self, catalog: Catalog, city: str | None) -> None:
         self.city: str | None = None

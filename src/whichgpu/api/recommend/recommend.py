@@ -23,7 +23,7 @@ from whichgpu.price.filters import split_names
 from whichgpu.price.table import Ints
 from whichgpu.workload.spelling import ParsedWorkload, from_object
 
-DEFAULT_ROWS = 8  # Default number of candidates in an answer, to fit a terminal (chosen).
+DEFAULT_ROWS = 8  # Default number of candidates in an answer, to fit a terminal (set by judgement).
 
 
 def recommend(

@@ -43,38 +43,38 @@ class DataRequest(TypedDict, total=False):
 
 
 class Sorted(DataRequest, total=False):
-    """A list in an order."""
+    """The order of a list's rows."""
 
     sort: Annotated[str | None, Field(Plain(), "FIELD")]
 
 
 class CpusRequest(Sorted, total=False):
-    """Host processors."""
+    """Host processors to list."""
 
     names: Annotated[NameList, Field(Names("cpus"), "[NAME…]", argument=True)]
 
 
 class ModelsRequest(Sorted, total=False):
-    """Built-in models."""
+    """Built-in models to list."""
 
     names: Annotated[NameList, Field(Names("models"), "[NAME…]", argument=True, example="llama-3.1-8b")]
 
 
 class EnginesRequest(Sorted, total=False):
-    """Engines."""
+    """Engines (inference and training software) to list."""
 
     names: Annotated[NameList, Field(Names("engines"), "[NAME…]", argument=True, example="vllm")]
 
 
 class RegionsRequest(Sorted, total=False):
-    """Places."""
+    """Cloud regions to list."""
 
     names: Annotated[NameList, Field(Names("regions"), "[NAME…]", argument=True)]
     provider: Annotated[str | None, Field(Names("providers", many=False), "NAME", example="gcp")]
 
 
 class GpusRequest(Sorted, total=False):
-    """GPUs."""
+    """GPUs to list, and filters on their properties."""
 
     names: Annotated[NameList, Field(Names("gpus"), "[NAME…]", argument=True, example="H100")]
     vendor: Annotated[str | None, Field(Words("vendor", partial(_choices, "vendor")), "NAME")]
@@ -88,7 +88,7 @@ class GpusRequest(Sorted, total=False):
 
 
 class InstancesRequest(Sorted, total=False):
-    """Cloud machines."""
+    """Cloud machines to list, and filters on their properties."""
 
     names: Annotated[NameList, Field(Names("instances"), "[NAME…]", argument=True)]
     provider: Annotated[str | None, Field(Names("providers", many=False), "NAME", example="aws")]
@@ -99,7 +99,7 @@ class InstancesRequest(Sorted, total=False):
 
 
 class HistoryRequest(DataRequest, total=False):
-    """How the prices of a GPU went."""
+    """Prices of a GPU over time."""
 
     gpu: Annotated[str, Field(Names("gpus", many=False), "NAME", required=True, example="A100 SXM 80GB")]
     provider: Annotated[str | None, Field(Names("providers", many=False), "NAME")]

@@ -1,4 +1,4 @@
-"""Kinds of request fields beyond a workload's: words of a list, names, quantities, spans, pairs, paths."""
+"""Parsers of request fields beyond those of a workload: words of a list, names, quantities, ranges, pairs, paths."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ class Plain(SingleValue):
 
 
 class File(SingleValue):
-    """A path of the asker's machine."""
+    """A path of a file on the user's machine."""
 
     def read(self, value: Any) -> Path:
         return user_path(fspath(value) if isinstance(value, PathLike) else _text(value))

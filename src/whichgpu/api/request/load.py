@@ -15,7 +15,7 @@ OWN_MEASUREMENTS = Field(Flag())
 
 
 class LengthFields(TypedDict, total=False):
-    """How requests differ, and a trace of them."""
+    """How the lengths of requests vary, or a trace file of requests."""
 
     trace: Annotated[FilePath | None, Field(File(), "FILE", "option.serving-trace", is_local=True)]
     seed: Annotated[int | str | None, Field(Whole(0, 2**31 - 1), "N", "option.serving-seed")]

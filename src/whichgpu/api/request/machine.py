@@ -20,7 +20,7 @@ class DoctorRequest(DataRequest, total=False):
 
 
 class MeasureRequest(DataRequest, total=False):
-    """A benchmark of this machine's GPU, or one of the things done with what was measured."""
+    """A benchmark of this machine's GPU, a check of an estimate on it, or an export or import of measurements."""
 
     minutes: Annotated[float | str | None, Field(Parsed(parse_minutes), "N", "option.measure-minutes")]
     verify: Annotated[str | None, Field(Plain(), "COMMAND", "option.measure-verify")]

@@ -25,7 +25,7 @@ def _ranks() -> tuple[str, ...]:
 
 
 class ConstraintFields(MarketFields, total=False):
-    """Limits and habits of whoever pays: what `recommend` and `plan` have in common."""
+    """Limits on cost, time and offers that `recommend` and `plan` have in common."""
 
     gpu: Annotated[NameList | None, Field(Names("gpus"), "NAMES", "option.recommend-gpu")]
     needs: Annotated[NameList | None, Field(Names(), "FEATURES", example="bf16,nvlink")]

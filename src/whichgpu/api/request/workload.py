@@ -63,7 +63,7 @@ class LayoutFields(TypedDict, total=False):
 
 
 class WorkloadFields(ServingFields, LayoutFields, DataRequest, total=False):
-    """What is run."""
+    """The workload: its task, its model, and the choices that affect memory and speed."""
 
     nodes: Annotated[int | str | None, work_field]
     batch: Annotated[int | str | None, work_field]

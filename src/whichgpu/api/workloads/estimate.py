@@ -217,7 +217,7 @@ def _serving(
 
 
 def _lacks(fits: fitting.FitResult | None, timed: TimeEstimate | None) -> tuple[Message, ...]:
-    """Return the warnings of the memory verdict; missing units only if no time is estimated, whose warnings cover them."""
+    """Return warnings of the memory check; those about missing execution units only if no time estimate repeats them."""
     messages = fits.warnings if fits else ()
     return tuple(one for one in messages if timed is None or one.id != "warning.no-dtype")
 

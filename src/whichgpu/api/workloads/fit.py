@@ -94,7 +94,7 @@ class GpuNeed:
 
 @dataclass(frozen=True, slots=True)
 class NeedsAnswer:
-    """Needs on each GPU named, without the largest sizes and remedies: cheap enough for a slider."""
+    """Memory needs on each GPU named, without the largest sizes and remedies: fast enough to follow a slider on a web page."""
 
     request: dict[str, Any]
     gpus: tuple[GpuNeed, ...]
@@ -317,7 +317,7 @@ def _rows(
 
 
 class _Sizes:
-    """The estimate on one kind of GPU, and how it grows, each workload computed once."""
+    """Memory estimates on one kind of GPU for other batches and lengths, each workload computed once."""
 
     def __init__(self, workload: Workload, shape: Shape, gpu: Gpu | None, exact: bool = True) -> None:
         self.memory = _remembered(shape, gpu)

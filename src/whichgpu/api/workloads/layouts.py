@@ -20,7 +20,7 @@ from whichgpu.workload.workload import Parallel
 
 @dataclass(frozen=True, slots=True)
 class LayoutRow:
-    """One layout with what the tool would run it with; seconds of a step (or of a token, generating) and bytes on a GPU."""
+    """One layout with the settings chosen for it; seconds of a step (of a token if generating) and bytes per GPU."""
 
     layout: str
     parallel: Parallel

@@ -18,7 +18,7 @@ MAX_LINE_BYTES = 1 << 20  # Most bytes of one request; a config.json has a few t
 
 
 def counted(spelled: ParsedWorkload, count: int | None) -> ParsedWorkload:
-    """Return the request with the number of GPUs from a name such as `8xA100`, if it gives none."""
+    """Return the request with the number of GPUs taken from a name such as `8xA100`, if it states no number itself."""
     if count is None or "gpus" in spelled.user_fields:
         return spelled
     return ParsedWorkload(replace(spelled.workload, gpus=count), spelled.user_fields | {"gpus"})

@@ -1,4 +1,4 @@
-"""Checks of engines, accuracy of precisions, and the reference mix."""
+"""Checks of engine records, of published accuracy losses, and of the reference mix, the standard workloads GPUs are ranked by."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def engines(tables: Tables) -> list[Finding]:
 
 
 def records(tables: Tables) -> list[Finding]:
-    """Return findings for record lines that are invalid in some year, and for memory, limits or host values without a source."""
+    """Return findings for lines of engine files that are invalid in some year, and for memory, limit or host values unsourced."""
     entries = read_records(tables["engines"].path.parent)
     sources = {row["id"] for row in tables["sources"].rows}
     return [Finding("engines", id, *fault) for id in entries for fault in _record(id, entries, sources)]
@@ -75,7 +75,7 @@ def _accuracy(row: Row) -> Iterator[Fault]:
 
 
 def mix(tables: Tables) -> list[Finding]:
-    """Return findings for invalid requests of the reference mix, and for indexes whose weights do not add up to 1."""
+    """Return findings for invalid workloads of the reference mix, and for speed indexes whose weights do not add up to 1."""
     weights: Counter[str] = Counter()
     for row in tables["reference_mix"].rows:
         weights[row["index"] or ""] += row["weight"] or 0

@@ -54,7 +54,7 @@ def _faults(row: Row) -> Iterator[Fault]:
 
 
 def _traced(config: Mapping[str, Any]) -> bool:
-    """Whether a config names an operator table and a plausible image size."""
+    """Whether a config names a stored table of the model's operators and a plausible image size in pixels."""
     low, high = IMAGE_RANGE
     image = config.get("image")
     return isinstance(image, int) and low <= image <= high and bool(config.get("table"))

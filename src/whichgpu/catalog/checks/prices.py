@@ -122,7 +122,7 @@ def spots(tables: Tables) -> list[Finding]:
 
 
 def shares(tables: Tables) -> list[Finding]:
-    """Return findings for prices per GPU far from those of other machines or providers: a total taken per GPU, or the reverse."""
+    """Return findings for prices per GPU far from those elsewhere: the whole machine's price taken per GPU, or the reverse."""
     machines = _machines(tables)
     prices_of: dict[tuple[str, str], list[tuple[Row, Decimal, Decimal]]] = defaultdict(list)
     for row in tables["prices"].rows:
@@ -174,7 +174,7 @@ def _machines(tables: Tables) -> dict[tuple[str, str], Row]:
 
 
 def _holder(row: Row, machines: dict[tuple[str, str], Row]) -> Row | None:
-    """Return the row that states the GPUs of a price: its own or its machine's; None if neither does."""
+    """Return the row that states which GPUs a price is for: the price row, or its machine's row; None if neither does."""
     return row if row["gpu"] else machines.get((row["provider"], row["instance"]))
 
 

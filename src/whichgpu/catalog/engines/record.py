@@ -19,7 +19,7 @@ Reservation = Literal["none", "device-share", "static-share", "free-share"]
 
 
 class RecordSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Section of a record."""
+    """Base class of the sections of an engine's record, such as its memory settings."""
 
 
 class KernelTraits(RecordSection, frozen=True):

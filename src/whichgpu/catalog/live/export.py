@@ -19,7 +19,7 @@ COLUMNS = (
     "provider instance region gpu gpus term payment price currency upfront includes observed last_observed ended source recorded"
 ).split()
 ENDINGS = (".csv", ".json", ".parquet")
-CHUNK_ROWS = 50_000  # rows in memory at a time (chosen)
+CHUNK_ROWS = 50_000  # rows in memory at a time (set by judgement)
 
 
 def write_csv(offers: Iterable[Observation], stream: TextIO) -> int:

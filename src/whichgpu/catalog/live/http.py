@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     import httpx
 
 MAX_BODY_BYTES = 64 * MIB  # Largest body after decompression, unless a source allows more.
-CHUNK_BYTES = 1 << 16  # Bytes read from the network at a time (chosen).
-ATTEMPTS = 4  # Requests in all, including the first (chosen).
+CHUNK_BYTES = 1 << 16  # Bytes read from the network at a time (set by judgement).
+ATTEMPTS = 4  # Requests in all, including the first (set by judgement).
 CONNECT_SECONDS = 3.0  # Seconds to wait for a connection to each address of a host.
 UNREACHABLE_SECONDS = 4.0  # Seconds without a connection after which a host is not tried again.
-MAX_REDIRECTS = 5  # Redirects followed for one request (chosen).
-MAX_RETRY_AFTER_SECONDS = 120.0  # A server that asks for a longer wait counts as failed (chosen).
-MAX_BODY_SECONDS = 900.0  # Seconds to download one body (chosen).
+MAX_REDIRECTS = 5  # Redirects followed for one request (set by judgement).
+MAX_RETRY_AFTER_SECONDS = 120.0  # A server that asks for a longer wait counts as failed (set by judgement).
+MAX_BODY_SECONDS = 900.0  # Seconds to download one body (set by judgement).
 RETRY_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
 REDIRECT_STATUS = frozenset({301, 302, 303, 307, 308})
 Headers = Mapping[str, str]

@@ -14,11 +14,11 @@ from decimal import Decimal
 from whichgpu.catalog.live.references import JUMP, WIDE_JUMP
 from whichgpu.catalog.live.resolve import Resolver
 
-CHUNK_OFFERS = 20_000  # offers compared in one statement (chosen)
+CHUNK_OFFERS = 20_000  # offers compared in one statement (set by judgement)
 
 
 def mark_jumps(connection: sqlite3.Connection, series: int, seen_day: date, resolver: Resolver) -> None:
-    """Mark the staged rows whose price is implausibly far from the earlier one with the reason `jump`."""
+    """Reject, with the reason `jump`, rows not yet saved whose price is implausibly far from the earlier one."""
 
     def dollars(amount: str, currency: str, day: int) -> float | None:
         return resolver.rates.dollars(Decimal(amount), currency, date.fromordinal(day))

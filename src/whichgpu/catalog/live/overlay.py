@@ -46,7 +46,7 @@ from whichgpu.catalog.pricing import implausible_price
 from whichgpu.catalog.store import Catalog
 
 NAME = "prices.toml"
-MAX_BYTES = 1 << 20  # Largest file, which people write by hand (chosen).
+MAX_BYTES = 1 << 20  # Largest file, which people write by hand (set by judgement).
 CONTRACT = ("provider", "instance", "gpu", "gpus", "region", "term", "price", "from", "until", "note")
 OWNED = ("name", "gpu", "gpus", "cost", "region", "from", "until", "note")
 

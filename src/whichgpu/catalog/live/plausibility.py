@@ -40,7 +40,7 @@ UNKNOWN_GPU = "unknown-gpu"
 
 SPOT_TOLERANCE = 1.01  # Tolerance, since spot and on-demand prices are rounded differently.
 SAME_PRICE_RATIO = 1.25  # If n GPUs cost less than this many times one GPU, the price is taken as that of one (assumed).
-MAX_NAME_CHARACTERS = 200  # Longest name in a row (chosen).
+MAX_NAME_CHARACTERS = 200  # Longest name in a row (set by judgement).
 
 
 def row_rejection(

@@ -16,7 +16,7 @@ from whichgpu.base.messages import msg
 from whichgpu.catalog.live.price_store_schema import APPLICATION, MIGRATIONS
 
 NAME = "prices.sqlite3"
-WAIT_MS = 120_000  # Milliseconds to wait for another refresh to save its batch (chosen).
+WAIT_MS = 120_000  # Milliseconds to wait for another refresh to save its batch (set by judgement).
 
 _REASONS = {
     "SQLITE_BUSY": "locked",
@@ -185,7 +185,7 @@ def _open_to_write(path: Path) -> sqlite3.Connection:
 
 
 def _log_ahead(connection: sqlite3.Connection) -> None:
-    """Switch to a write-ahead log; SQLite does not wait for other processes here, so retry."""
+    """Switch SQLite to a write-ahead log; it does not wait for other processes in this statement, so retry."""
     for attempt in range(100):
         try:
             if connection.execute("PRAGMA journal_mode=WAL").fetchone()[0] == "wal":

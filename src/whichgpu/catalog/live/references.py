@@ -48,7 +48,7 @@ class _Extremes:
 
 
 class ReferencePrices:
-    """Ranges of the bundled prices, from the very offer to all offers of its GPU."""
+    """Ranges of bundled prices at several levels: of one offer, of its instance anywhere, up to all offers of its GPU."""
 
     def __init__(self, catalog: Catalog, rates: DollarRates) -> None:
         self._ranges: dict[tuple[str, ...], _Extremes] = defaultdict(_Extremes)

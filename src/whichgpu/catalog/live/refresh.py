@@ -31,7 +31,7 @@ from whichgpu.catalog.live.sources import find_source, source_names
 from whichgpu.catalog.live.staging import BatchSummary
 from whichgpu.catalog.store import Catalog
 
-MAX_PARALLEL = 8  # Sources requested at a time, one thread each (chosen).
+MAX_PARALLEL = 8  # Sources requested at a time, one thread each (set by judgement).
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from whichgpu.catalog.live.source_tables import name_rules, upstreams
 from whichgpu.catalog.store import Catalog
 
 MEMORY_TOLERANCE = 0.12  # Tolerance between marketed, reported and decimal sizes; the next memory size is at least a third away.
-MAX_CACHED = 200_000  # Resolved names kept in memory (chosen).
+MAX_CACHED = 200_000  # Resolved names kept in memory (set by judgement).
 MIN_GPUS, MAX_GPUS = 0.001, 100_000  # GPUs of one offer (assumed); the smallest slice sold is a sixteenth of a GPU.
 
 

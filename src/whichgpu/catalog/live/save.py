@@ -87,7 +87,7 @@ UPDATE temp.kind SET store = offer.id FROM offer WHERE {" AND ".join(f"offer.{na
 
 
 def _match(connection: sqlite3.Connection, dated: bool) -> int:
-    """Add new offers to the store, and reduce zones and repeated lines to the lowest price; return the number of offers."""
+    """Add new offers to the store, keep the lowest price of zones and repeated lines; return how many offers the batch has."""
     last = connection.execute("SELECT coalesce(max(id), 0) + 1 FROM offer").fetchone()[0]
     connection.execute(
         f"""INSERT INTO offer(id, {KEY}) SELECT ? + id, {KEY} FROM temp.kind

@@ -15,8 +15,8 @@ from whichgpu.catalog.live.plausibility import UNKNOWN_GPU, row_rejection
 from whichgpu.catalog.live.resolve import Rejection, Resolver
 from whichgpu.catalog.live.rows import OfferRow, PriceBatch, RejectedRow
 
-CHUNK_ROWS = 5000  # rows inserted in one statement (chosen)
-MAX_OFFERS = 2_000_000  # Offers of one batch, since each is in memory while its rows are read (chosen).
+CHUNK_ROWS = 5000  # rows inserted in one statement (set by judgement)
+MAX_OFFERS = 2_000_000  # Offers of one batch, since each is in memory while its rows are read (set by judgement).
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ TEMPORARY_TABLES = ("kind", "incoming", "refused", "matched", "reference")
 
 
 class _Sorter:
-    """Sorter of the rows of a batch to accepted and rejected ones."""
+    """Separates the rows of a batch into accepted and rejected ones."""
 
     def __init__(self, batch: PriceBatch, resolver: Resolver, today: date) -> None:
         self.batch = batch

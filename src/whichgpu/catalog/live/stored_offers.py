@@ -33,7 +33,7 @@ def live_offers(
 
 
 class StoredOfferName(NamedTuple):
-    """Names of a stored offer."""
+    """Provider, instance, region and GPU of a stored offer, by name."""
 
     provider: str
     instance: str

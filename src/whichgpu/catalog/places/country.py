@@ -76,7 +76,7 @@ def _by_spoken_name() -> dict[str, tuple[str, ...]]:
 
 
 def _spoken(name: str) -> tuple[str, ...]:
-    """Return the names of a country or group in all other languages."""
+    """Return the names of a country or group of countries in all languages but English."""
     return tuple(normalized_name(language(code).fact(name)) for code in languages() if code != SOURCE_LANGUAGE)
 
 

@@ -11,8 +11,8 @@ from whichgpu.measure.bench.case import BusyCallback, Timing, summarise_runs
 Run = Callable[[], Any]
 WARM_UPS = 3  # runs before timing (assumed: caches are warm and kernels chosen by then)
 MIN_RUNS, MAX_RUNS = 5, 40
-STEP_SECONDS = 0.8  # Seconds spent on the runs of one step (chosen).
-MICRO_SECONDS = 0.15  # Seconds spent on the runs of one operator (chosen).
+STEP_SECONDS = 0.8  # Seconds spent on the runs of one step (set by judgement).
+MICRO_SECONDS = 0.15  # Seconds spent on the runs of one operator (set by judgement).
 BLOCK_SECONDS = 0.008  # Seconds of launches between two events: long compared with the events' overhead.
 MAX_LAUNCHES = 200  # Launches in one CUDA graph (assumed: keeps capture short).
 BUSY_SECONDS = 0.15  # Seconds for which the GPU is kept busy while its clocks are read.
@@ -43,7 +43,7 @@ class GpuTimer:
         return timing
 
     def host(self, run: Run, launches: int) -> Timing:
-        """Return the host time of one launch."""
+        """Return the seconds per run by the host's clock, of `launches` runs launched in a row."""
         self._warm(run)
         durations = []
         for _ in range(MIN_RUNS):

@@ -34,7 +34,7 @@ class PlausibilityFilter:
         return tuple(self._odd)
 
     def number(self, name: str, value: Any, kind: str) -> int | None:
-        """Return an integer within the limits of its kind, else None."""
+        """Return a driver's integer if it is within the plausible limits of its quantity, else None."""
         if value is None:
             return None
         low, high = BOUNDS[kind]

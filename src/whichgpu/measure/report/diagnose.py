@@ -45,7 +45,7 @@ class Bottleneck:
 
 @dataclass(frozen=True, slots=True)
 class _Signs:
-    """Averages over the window; None without readings."""
+    """Averages of the readings of one GPU and its host; None where there are no readings."""
 
     load: float | None
     memory: float | None

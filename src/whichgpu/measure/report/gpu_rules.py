@@ -1,4 +1,4 @@
-"""Rules about one GPU, from its driver's data and the catalog variant."""
+"""Rules of `doctor` that find problems of one GPU from its driver's data and its specification in the catalog."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Charts of a recommendation: candidates by cost and time, cost by term, and throughput against latency."""
+"""Charts of a recommendation: candidates by cost and time, cost by rental term, and throughput against latency."""
 
 from __future__ import annotations
 

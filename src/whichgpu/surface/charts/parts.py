@@ -1,4 +1,4 @@
-"""Parts of Vega-Lite specs that charts share: channels, and the frame of a whole spec."""
+"""Parts of Vega-Lite specs that charts share: encoding channels, and the settings around a whole chart."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class JsonPrinter(Printer):
 
 
 class EventReporter:
-    """Reports events on stderr, each once: idle or lost GPUs, changed verdicts, the countdown."""
+    """Prints events on stderr, each once: idle or lost GPUs, changed bottlenecks, the countdown."""
 
     def __init__(self, session: Session, then: str | None) -> None:
         self._session, self._then = session, then

@@ -173,7 +173,7 @@ def estimate_requests(requests: Iterable[Mapping[str, Any] | str | bytes], toget
 def recommend(
     task: str | None = None, model: of.ModelName | None = None, /, **options: Unpack[RecommendRequest]
 ) -> RecommendAnswer:
-    """Which GPUs, on which offer, in which layout, at what cost, and why; without a model, for the reference mix.
+    """Which GPUs, on which offer, in which layout, at what cost, and why; without a model, for a standard set of workloads.
 
     >>> import whichgpu as wg
     >>> found = wg.recommend("batch", "llama-3.1-8b", samples="100k", seq_in=500, seq_out=100, provider="aws", as_of="2025-06-01")

@@ -87,7 +87,7 @@ def _multimodal(fields: Fields, shape: Transformer, model_type: str) -> Transfor
 
 
 def _headed(fields: Fields, shape: Transformer, model_type: str) -> Transformer:
-    """Give a shape the head that the config's `architectures` names: none, a classifier, or the language model's own."""
+    """Return the shape with the output head the config's `architectures` names: none, a classifier, or the model's usual one."""
     architecture = next(iter(fields.words("architectures")), "")
     if not shape.head:
         return shape

@@ -147,6 +147,6 @@ def encoder_sizes(fields: Fields, model_type: str, hidden: int, ffn: int) -> dic
 
 
 def bare(shape: Transformer, model_type: str) -> Transformer:
-    """Return the encoder without its head, as it is used for sentence embeddings."""
+    """Return the encoder's shape without its output head, as it is used for sentence embeddings."""
     pooled = ENCODERS[model_type].pooled if model_type in ENCODERS else False
     return replace(shape, head=False, lm_transform=False, head_bias=False, pooler=pooled)

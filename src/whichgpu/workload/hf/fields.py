@@ -9,7 +9,7 @@ from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import Message, msg
 
 MAX_SIZE = 10**7  # Largest width or count accepted; no published model has a width near it.
-MAX_LAYERS = 10_000  # layers or other counts of a config; a larger one is an error (chosen)
+MAX_LAYERS = 10_000  # layers or other counts of a config; a larger one is an error (set by judgement)
 MAX_VALUE_CHARACTERS = 40  # Characters of an invalid value that are quoted to the user.
 
 

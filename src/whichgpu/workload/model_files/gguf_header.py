@@ -20,14 +20,14 @@ from whichgpu.workload.precisions import TensorType, tensor_types
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
-MAX_KEYS = 100_000  # metadata entries (chosen)
-MAX_TENSORS = 1_000_000  # Tensors in one file (chosen).
+MAX_KEYS = 100_000  # metadata entries (set by judgement)
+MAX_TENSORS = 1_000_000  # Tensors in one file (set by judgement).
 MAX_ITEMS = 10_000_000  # Items of one array; the largest vocabularies have some 300,000.
 MAX_NAME_BYTES = 65_535  # Limit of a name in bytes, set by the format.
 MAX_TEXT_BYTES = 4096  # Limit of a text in bytes; longer ones (chat templates) are skipped.
 MAX_ARRAY_ITEMS = 10_000  # Longer numeric arrays are skipped: those with an item per layer are needed, those per token are not.
-MAX_NESTING = 4  # Levels of arrays within arrays (chosen).
-CHUNK = 1 << 20  # bytes read from the file at a time (chosen)
+MAX_NESTING = 4  # Levels of arrays within arrays (set by judgement).
+CHUNK = 1 << 20  # bytes read from the file at a time (set by judgement)
 
 # Size in bytes and struct format of each value type by its number; type 8 is a text, 9 an array.
 SCALARS: Mapping[int, Struct] = {number: Struct("<" + code) for number, code in enumerate("BbHhIif?")} | {

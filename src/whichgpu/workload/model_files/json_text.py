@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-MAX_NESTING = 64  # Largest nesting accepted (chosen); a config.json has three or four levels.
+MAX_NESTING = 64  # Largest nesting accepted (set by judgement); a config.json has three or four levels.
 
 
 def read_object(text: str) -> dict[str, Any]:

@@ -58,7 +58,7 @@ def csv_batches(
 
 
 def _even(lines: Sequence[str], commas: int) -> bool:
-    """Whether every line has as many commas as the header."""
+    """Whether every CSV line has as many commas as the header."""
     text = np.frombuffer(("\n".join(lines) + "\n").encode("utf-8", "replace"), dtype=np.uint8)
     ends, places = np.flatnonzero(text == ord("\n")), np.flatnonzero(text == ord(","))
     if len(ends) != len(lines) or len(places) != commas * len(lines):

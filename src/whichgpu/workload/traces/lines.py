@@ -15,14 +15,14 @@ from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import Message, msg
 
 MAX_TOKENS = 10_000_000  # Largest number of input or output tokens of one request (assumed).
-MAX_SECONDS = 100 * 365.25 * 86400.0  # a hundred years (chosen)
+MAX_SECONDS = 100 * 365.25 * 86400.0  # a hundred years (set by judgement)
 
 Clock = Literal["date", "milliseconds", "seconds", "any", "none"]  # How times are stated; `any`: dates or numbers of seconds.
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The names a shape uses; `hash_tokens` is the length of a block of `hashes`."""
+    """Column names of one trace format; `hash_tokens` is how many tokens each block hash in `hashes` covers."""
 
     time: str
     prompt: str

@@ -41,7 +41,7 @@ from whichgpu.workload.traces.lines import (
 )
 
 MAX_REQUESTS = 5_000_000  # Requests of one trace, which take about 150 MB.
-MAX_LINE_CHARACTERS = 1 << 20  # Longest line accepted (chosen).
+MAX_LINE_CHARACTERS = 1 << 20  # Longest line accepted (set by judgement).
 CHUNK = 1 << 21  # characters read at a time
 # A chunk that cannot be parsed at once is retried in pieces of so many lines; after so many failures, line by line.
 RETRY_LINES, MAX_RETRIES = 512, 8
@@ -194,7 +194,7 @@ def _read(name: str, chunks: Iterator[tuple[int, list[str]]], whole: bool = True
 
 
 class _TraceReader:
-    """A trace as it grows: many lines at once where they are plainly right, one by one where any is not."""
+    """Collects a trace from its lines: many at once if all have the usual form, one by one if any has not."""
 
     def __init__(self, name: str, number: int, line: str) -> None:
         self.name, self.trace = name, Trace(name)

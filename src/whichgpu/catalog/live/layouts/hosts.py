@@ -40,7 +40,7 @@ def host_rules(provider: str) -> tuple[HostRule, ...]:
 
 @dataclass(slots=True)
 class Joiner:
-    """Collector of the hosts and GPUs of one provider, which it then joins."""
+    """Collects the separate host and GPU prices of one provider, and adds them up to prices of whole instances."""
 
     provider: str
     machine_of: InstanceLookup

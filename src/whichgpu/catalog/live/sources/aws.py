@@ -63,7 +63,7 @@ class _Index(msgspec.Struct):
 
 @dataclass(slots=True)
 class _Lease:
-    """A reservation, whose hourly and upfront prices are on separate lines."""
+    """A reservation of an instance, whose hourly and upfront prices are on separate lines of the file."""
 
     instance: str
     gpus: float | None
@@ -74,7 +74,7 @@ class _Lease:
 
 
 class Aws:
-    """One batch per region."""
+    """AWS as a source of prices: one batch per region."""
 
     name = "aws"
     key = None

@@ -20,7 +20,7 @@ from whichgpu.catalog.live.sources.endpoint import decode_body, malformed_row, s
 
 BASE = "https://prices.azure.com/api/retail/prices"
 FILTER = "serviceName eq 'Virtual Machines' and startswith(armSkuName, 'Standard_N')"
-MAX_PAGES = 2000  # Pages of one region; more mean that the paging does not end (chosen).
+MAX_PAGES = 2000  # Pages of one region; more mean that the paging does not end (set by judgement).
 HOURS = {"1 Year": ("reserved-1y", 8760), "3 Years": ("reserved-3y", 26280)}
 
 
@@ -44,7 +44,7 @@ class _Item(msgspec.Struct):
 
 
 class Azure:
-    """All instances of the N series."""
+    """Azure as a source of prices: all instances of the N series, which have GPUs."""
 
     name = "azure"
     key = None

@@ -12,7 +12,7 @@ from whichgpu.base.messages import Message, msg
 from whichgpu.catalog.live.rows import ReadCounts, RejectedRow
 
 T = TypeVar("T")
-MAX_QUOTED_BYTES = 500  # Bytes of a malformed row that are kept in quarantine (chosen).
+MAX_QUOTED_BYTES = 500  # Bytes of a malformed row that are kept in quarantine (set by judgement).
 
 
 def source_url(source: str, usual: str, environ: Mapping[str, str]) -> str:

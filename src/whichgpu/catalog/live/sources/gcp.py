@@ -26,7 +26,7 @@ from whichgpu.catalog.live.sources.endpoint import decode_body, malformed_row, s
 
 BASE = "https://cloudbilling.googleapis.com/v1"
 SKUS = "/services/6F81-5844-456A/skus"
-MAX_PAGES = 100  # Pages of all SKUs; more mean that the paging does not end (chosen).
+MAX_PAGES = 100  # Pages of all SKUs; more mean that the paging does not end (set by judgement).
 TERMS = {"OnDemand": "on-demand", "Preemptible": "spot", "Commit1Yr": "committed-1y", "Commit3Yr": "committed-3y"}
 ATTACHED = {"K80": (1, 2, 4, 8), "P4": (1, 2, 4), "P100": (1, 2, 4), "V100": (1, 2, 4, 8), "T4": (1, 2, 4)}
 
@@ -80,14 +80,14 @@ class _Part:
 
 @dataclass(slots=True)
 class _Parts:
-    """Prices by part and family, then by region and term."""
+    """Prices of cores, memory and GPUs by part and machine family, then by region and term."""
 
     currency: str = "USD"
     prices: dict[tuple[str, str], dict[tuple[str, str], Decimal]] = field(default_factory=lambda: defaultdict(dict))
 
 
 class Gcp:
-    """All regions in one batch."""
+    """Google Cloud as a source of prices: all regions in one batch."""
 
     name = "gcp"
     key = "GOOGLE_API_KEY"

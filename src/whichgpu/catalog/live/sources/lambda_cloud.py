@@ -40,7 +40,7 @@ class _LambdaAnswer(msgspec.Struct):
 
 
 class Lambda:
-    """All instances in one batch."""
+    """Lambda as a source of prices: all instances in one batch."""
 
     name = "lambda"
     key = "LAMBDA_API_KEY"

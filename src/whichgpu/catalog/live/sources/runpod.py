@@ -45,7 +45,7 @@ class _RunpodAnswer(msgspec.Struct):
 
 
 class RunPod:
-    """All GPU types in one batch."""
+    """RunPod as a source of prices: all GPU types in one batch."""
 
     name = "runpod"
     key = None

@@ -41,7 +41,7 @@ class _VastAnswer(msgspec.Struct):
 
 
 class Vast:
-    """All verified machines in one batch."""
+    """Vast.ai as a source of prices: all verified machines in one batch."""
 
     name = "vast"
     key = None
