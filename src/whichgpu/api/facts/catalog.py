@@ -89,14 +89,14 @@ class FactReport:
 
 def gpus(request: GpusRequest, context: Context) -> GpusAnswer:
     """Return the GPUs that match a request, with their speed relative to one of them if requested."""
-    from whichgpu.api.facts.relative_speed import relative
-
     values = read(GpusRequest, request, context.spell)
     names, sort, against = (values.pop(name, None) for name in ("names", "sort", "relative_to"))
     by_speed = against is not None and (sort or "").lstrip("-").startswith(RELATIVE)
     answer = select_gpus(names or (), GpuFilter(**values, as_of=context.as_of), None if by_speed else sort, context.catalog)
     if against is None:
         return answer
+    from whichgpu.api.facts.relative_speed import relative  # loads NumPy, which a list of facts does not need
+
     return replace(answer, relative=relative([gpu.id for gpu in answer.gpus], against, context.catalog))
 
 
