@@ -15,7 +15,6 @@ from whichgpu.base.errors import AmbiguousName, NoAnswer, UnknownName
 from whichgpu.base.messages import msg
 from whichgpu.base.names import nearest
 from whichgpu.base.version import __version__
-from whichgpu.catalog.checks import CheckReport, check_catalog
 from whichgpu.catalog.find import (
     find_cpus,
     find_gpus,
@@ -27,13 +26,13 @@ from whichgpu.catalog.find import (
 )
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.host import Cpu, Instance, Region, Source
-from whichgpu.catalog.instance_names import NamePart, explain_name
 from whichgpu.catalog.select import GpuFilter, InstanceFilter, check_supports, count_matching, is_open, sort_rows
-from whichgpu.catalog.status import catalog_status as read_status
 from whichgpu.catalog.store import Catalog
 
 if TYPE_CHECKING:
     from whichgpu.api.facts.relative_speed import RelativeAnswer
+    from whichgpu.catalog.checks import CheckReport
+    from whichgpu.catalog.instance_names import NamePart
 
 RELATIVE = "relative."  # Prefix of the sort fields that compare speeds.
 T = TypeVar("T")
@@ -138,7 +137,11 @@ def select_instances(
     catalog = catalog or Catalog()
     rows = _rows_by_name(names, lambda name: find_instances(catalog, name)) if names else catalog.instances
     matches = sort_rows([row for row in rows if filter.matches(row)], sort, Instance)
-    parts = explain_name(catalog, matches[0]) if len(matches) == 1 and names else ()
+    parts: tuple[NamePart, ...] = ()
+    if len(matches) == 1 and names:
+        from whichgpu.catalog.instance_names import explain_name
+
+        parts = explain_name(catalog, matches[0])
     cited = catalog.cited_sources(*(row.sources for row in matches), *(part.sources for part in parts))
     undated = sum(row.first_seen is None for row in rows) if filter.as_of else 0
     return InstancesAnswer(_not_empty(matches, "instance", rows, filter.conditions()), parts, undated, cited)
@@ -170,6 +173,8 @@ def regions(request: RegionsRequest, context: Context) -> RegionsAnswer:
 
 def check(request: StatusRequest, context: Context) -> CheckReport:  # noqa: ARG001
     """Return the result of every integrity check on the catalog."""
+    from whichgpu.catalog.checks import check_catalog
+
     return check_catalog(context.catalog.folder, context.today)
 
 
@@ -191,7 +196,9 @@ def report_error(id: str, catalog: Catalog | None = None) -> FactReport:
             choices = tuple(row_id(row) for row in matches)
             raise AmbiguousName("ambiguous-id", msg("error.ambiguous-id", name=id), msg("hint.choices", choices=choices), choices)
         if matches:
-            digest = read_status(catalog, bundled=False).digest
+            from whichgpu.catalog.status import catalog_status
+
+            digest = catalog_status(catalog, bundled=False).digest
             return FactReport(
                 kind, row_id(matches[0]), matches[0], catalog.cited_sources(matches[0].sources), __version__, digest
             )
