@@ -57,7 +57,7 @@ class EvidenceSource:
     id: str
     publisher: str
     url: str
-    licence: str  # SPDX id, or "none stated"
+    licence: str  # SPDX id or "none stated", as read in the repository; "not checked" if it was not
 
 
 PLAIN_COLUMNS = tuple(field.name for field in fields(Measurement) if field.name != "request")
