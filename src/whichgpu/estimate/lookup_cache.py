@@ -27,7 +27,7 @@ MAX_ENTRIES = 1024  # The cache is limited because a stream of requests may name
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """The GPU a name identifies, and how many the name counts: `8xA100-SXM-80GB`, a machine of eight."""
+    """GPU that a name identifies, and the number of GPUs the name states (`8xA100-SXM-80GB`: 8)."""
 
     gpu: Gpu
     count: int | None

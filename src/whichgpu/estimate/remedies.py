@@ -25,7 +25,7 @@ MIN_CONTEXT = 512  # tokens below which no context is suggested
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """One remedy: fields to change, bytes saved on the fullest GPU, verdicts alone and with all remedies before it."""
+    """One remedy: fields to change, bytes saved on the fullest GPU, verdicts for it and for it with all remedies before it."""
 
     id: str
     what: Message

@@ -46,7 +46,7 @@ class ThroughputCurve:
 
 @dataclass(frozen=True, slots=True)
 class Objectives:
-    """Limits in seconds that so many percent of the requests must keep."""
+    """Latency limits in seconds that `percentile` percent of the requests must meet; None is no limit."""
 
     ttft_max: float | None = None
     tpot_max: float | None = None
@@ -79,7 +79,7 @@ def saturation_rate(server: Server, load: Load) -> float:
     """Return the requests per second that a flooded server answers; simulated, because KV cache and chunks determine it."""
     screen = screen_load(server, load)
     count = max(MIN_REQUESTS, min(4 * MAX_REQUESTS, FILLS * screen.slots * server.batches + MIN_REQUESTS))
-    if load.trace is not None:  # The beginning of a trace need not be like the rest.
+    if load.trace is not None:  # More requests are simulated: the beginning may not be typical.
         count = max(count, min(4 * MAX_REQUESTS, len(load.trace)))
     flood = load.at(FLOOD_FACTOR * screen.saturation, count).arrivals()
     outcome = server.run(((0.0, prompt, output, hashes) for _, prompt, output, hashes in flood), hash_tokens=load.hash_tokens)
