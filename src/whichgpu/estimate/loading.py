@@ -35,8 +35,8 @@ class Loader:
 def _loader(id: str, gain: float, sources: tuple[str, ...]) -> Loader:
     """Return a loader `gain` times as fast as torchvision's.
 
-    The value is the mean of two hosts five years apart; the low end is the older one without Pillow-SIMD, the high end the newer
-    with it and a whole core to each worker.
+    The value is the geometric mean of a V100 host and an A100 host five years newer; the low end is the V100 host without
+    Pillow-SIMD, the high end the A100 host with it and a core per worker.
     """
     old, new = PILLOW_SIMD / V100_HOST_VCPUS, PILLOW_PLAIN / A100_WORKERS
     low, high = old * PILLOW_PLAIN / PILLOW_SIMD_LATER, PILLOW_SIMD_LATER / A100_WORKERS

@@ -34,10 +34,10 @@ class Device:
 
 
 class LookupCache:
-    """A catalog whose models, GPUs and calibration are each looked up once.
+    """Caches lookups of models, GPUs and calibration in a catalog.
 
-    `trusting` allows models to be traced, which runs their code: never for a file of requests. `own_measurements` reads the
-    user's own measurements, by GPU; None leaves them out. `as_of` is the day of prices.
+    `trusting` allows models to be traced, which runs their code; it is off for requests read from a file. `own_measurements`
+    reads the user's own measurements by GPU; None ignores them. `as_of` is the date of the prices used.
     """
 
     def __init__(

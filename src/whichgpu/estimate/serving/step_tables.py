@@ -112,7 +112,7 @@ class LazyRows(dict[int, list[float]]):
 class StepTables:
     """Seconds of steps of one batch in flight of a replica.
 
-    GEMMs grow in leaps as tiles fill, so every number of rows has its entry; attention grows smoothly and is interpolated.
+    GEMM times jump as tiles fill, so every number of rows has an entry; attention grows smoothly and is interpolated.
     Arguments beyond the tables' ends are extrapolated.
     """
 

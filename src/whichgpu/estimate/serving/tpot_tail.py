@@ -18,7 +18,7 @@ from whichgpu.estimate.serving.service_times import ServiceTimes
 
 MAX_PREFILL_SHARE = 0.999  # largest share of the time spent in prefill, so that some is left for decoding
 MAX_PREFILL_UTILISATION = 0.95  # largest prefill utilisation in the queueing terms (assumed)
-CORRELATION = 1.5**0.5  # weight of the product of both deviations: arrivals are first prefilled, then run (assumed)
+CORRELATION = 1.5**0.5  # weight of the product of the batch's and the prefills' deviation, which are correlated (assumed)
 
 
 def tpot_tail(times: ServiceTimes, rate: float, percentile: float) -> float:

@@ -112,7 +112,7 @@ class TapeBlock:
         return segment
 
     def backward_segment(self, live: tuple[int, ...], extras: tuple[int, ...]) -> tuple[LogSegment, int | None, list[int]]:
-        """Return segment and gradients of the backward pass; outside tensors: the output's gradient, then saved tensors."""
+        """Return the backward pass as a log segment, and the gradients; it uses the output's gradient, then saved tensors."""
         key = live, extras
         if key not in self.segments:
             log = AllocationLog()

@@ -223,7 +223,7 @@ class _FleetLoop:
             self._offer(number, now)
 
     def closed(self, machine: int, now: float) -> None:
-        """Let a machine accept no more requests; an on-demand fallback is given back once it is empty."""
+        """Stop routing requests to a machine; an on-demand fallback is given back when its requests have finished."""
         self.machines[machine].open = False
         self.router.update()
         if not self.machines[machine].spot:
@@ -237,7 +237,7 @@ class _FleetLoop:
             self.machines[machine].stop(now)
 
     def interrupted(self, machine: int, now: float) -> None:
-        """Restart the requests of a lost machine elsewhere, and offer KV caches under way to it to other workers."""
+        """Restart the requests of a lost machine elsewhere, and offer the KV caches being sent to it to other workers."""
         restarted: list[int] = []
         offered: list[int] = []
         for index in self.machines[machine].schedulers:

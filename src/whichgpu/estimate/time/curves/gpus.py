@@ -243,7 +243,7 @@ def _emulated_in_fp16(gpu: Gpu, unit: str) -> bool:
 
 
 def _take_places(value: Any, places: Sequence[int]) -> Any:
-    """Take the GPUs at these places from a column, or from each column of a mapping."""
+    """Return the values of the GPUs at indices `places` of a column, or of each column of a mapping."""
     if isinstance(value, dict):
         return {unit: _take_places(column, places) for unit, column in value.items()}
     if isinstance(value, tuple):

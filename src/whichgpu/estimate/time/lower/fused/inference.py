@@ -93,7 +93,7 @@ class _ModelKernels:
         self._add(1, write)
 
     def _head(self, kernels: FusedKernels, step: InferencePass) -> None:
-        """Append final norm and logits, those of each last token or, in a whole pass of a causal model, of all tokens."""
+        """Append the final norm and the logits, of each sequence's last token or, if the task needs them, of all tokens."""
         shape, width = self._shape, kernels.width
         if shape.final_norm and shape.causal:
             kernels.norm(step.rows, float(shape.hidden), 3.0)
