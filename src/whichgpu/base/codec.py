@@ -11,7 +11,7 @@ Cell = str | int | float | bool | None
 
 
 def plain(value: object) -> Any:
-    """Convert a value to nested dicts, lists and scalars; Decimals and dates become strings."""
+    """Convert a value to nested dicts, lists and scalars for JSON; Decimals and dates become strings."""
     import msgspec
 
     return msgspec.to_builtins(value, enc_hook=_text)

@@ -16,7 +16,7 @@ from typing import Any
 from whichgpu.base.files import read_regular_file, user_folder, write_atomically
 from whichgpu.base.version import __version__
 
-FILE_FORMAT = 1  # Version of the file layout; a change makes older files misses.
+FILE_FORMAT = 1  # Version of the file layout; files of another version are not used.
 MAX_RESULT_BYTES = 64 << 20  # Larger files are not read (assumed; a result takes a few KiB).
 DAMAGED_SUFFIX = ".damaged"
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from typing import Any, Protocol
 
     class AnswerRenderer(Protocol):
-        """The functions of `surface.python.answer_display`; `lang` is a language's code."""
+        """Interface of the module that renders answers (`surface.python.answer_display`); `lang` is a language's code."""
 
         def json_text(self, answer: object, lang: str | None) -> str: ...
         def records(self, answer: object) -> list[dict[str, Any]]: ...
@@ -50,7 +50,7 @@ class Chart(dict):  # type: ignore[type-arg]
 
 
 class Displayable:
-    """Base of every answer: renders itself."""
+    """Base class of every answer, with methods that render it as JSON, rows, a chart or a sentence."""
 
     __slots__ = ()
 

@@ -32,17 +32,17 @@ class WhichGpuError(Exception):
 
 
 class UsageError(WhichGpuError):
-    """Bad usage or input."""
+    """An invalid flag, value, unit, date or file given by the user."""
 
     exit_code = 2
 
 
 class UnknownName(UsageError):
-    """A name that nothing has."""
+    """A name that no GPU, instance or other thing has."""
 
 
 class AmbiguousName(UsageError):
-    """A name that several things have where one is required."""
+    """A name that several GPUs, instances or other things have where exactly one is required."""
 
 
 class NoAnswer(WhichGpuError):
@@ -69,4 +69,4 @@ class NoAnswer(WhichGpuError):
 
 
 class DataError(WhichGpuError):
-    """Data that is unreadable or wrong."""
+    """A catalog or other data file that is unreadable or wrong."""

@@ -24,7 +24,7 @@ def write_atomically(path: Path, content: bytes) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     temporary.unlink(missing_ok=True)
     try:
-        with temporary.open("xb") as file:  # "x": a file or link that another program made is not written through.
+        with temporary.open("xb") as file:  # Mode "x" never overwrites a file or follows a link of another program.
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

@@ -30,7 +30,7 @@ class InvalidValue(Exception):
 
 
 class ValueKind(Protocol):
-    """How one field is parsed and written."""
+    """How the value of one request field is parsed and written."""
 
     def read(self, value: Any) -> Any:
         """Parse a typed value from Python, JSON or TOML."""
@@ -46,7 +46,7 @@ class ValueKind(Protocol):
 
 
 class SingleValue:
-    """Base of kinds of one value that JSON holds unchanged."""
+    """Base class of kinds whose value is one number, text or boolean, the same in JSON as in Python."""
 
     takes_list: ClassVar[bool] = False
     takes_mapping: ClassVar[bool] = False
@@ -84,7 +84,7 @@ class Whole(SingleValue):
 
 @dataclass(frozen=True, slots=True)
 class Number(SingleValue):
-    """A number above zero, with a unit where texts need one."""
+    """A number above zero; if the kind has a unit, a text must state one."""
 
     wants: str = "wants.number"
     high: float = 1e12
@@ -107,7 +107,7 @@ class Number(SingleValue):
 
     def read_text(self, text: str) -> float:
         bare = text.strip().removesuffix(self.unit) if self.unit else text.strip()
-        if (bare != text.strip() or not self.unit) and _NUMBER.fullmatch(bare):  # A number in the base unit needs no conversion.
+        if (bare != text.strip() or not self.unit) and _NUMBER.fullmatch(bare):  # Already in the base unit.
             return self.read(float(bare))
         try:
             return self.read(self.parse(text)) if self.parse else self.read(None)
@@ -119,7 +119,7 @@ class Number(SingleValue):
 
 
 class Flag(SingleValue):
-    """True or false."""
+    """A boolean field: true or false."""
 
     def read(self, value: Any) -> bool:
         if not isinstance(value, bool):

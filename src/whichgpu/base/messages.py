@@ -19,7 +19,7 @@ LOCALE_DIR = Path(__file__).parent / "locale"
 FACTS_DIR = LOCALE_DIR / "facts"
 SOURCE_LANGUAGE = "en"
 
-MAX_VALUE_CHARS = 2000  # Longer values in a message are cut.
+MAX_VALUE_CHARS = 2000  # Values in a message are cut to this length.
 # Placeholders in which a bare decimal is a number, not a version or a compute capability.
 NUMBERS = frozenset(
     "rate speed times percentile price power loss before after notice warm_up outage most amount seconds vcpus".split()
@@ -84,7 +84,7 @@ class Language:
         if forms is None:
             return self._fallback.text(id, **values) if self._fallback else id
         index = self._plural_index(_count(values)) if len(forms) > 1 else 0
-        if not values:  # Without values nothing is a placeholder: an example of JSON keeps its braces.
+        if not values:  # A sentence without values has no placeholders, so the braces of a JSON example are printed as they are.
             return forms[index]
         return forms[index].format_map({name: self._render_value(value, name) for name, value in values.items()})
 

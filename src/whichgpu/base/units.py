@@ -10,9 +10,9 @@ from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 from whichgpu.base.numerals import Numeral
 
-MIB = 1 << 20  # bytes
-GIB = 1 << 30  # bytes
-GB = 10**9  # bytes
+MIB = 1 << 20  # bytes in a MiB
+GIB = 1 << 30  # bytes in a GiB
+GB = 10**9  # bytes in a GB
 
 _PREFIXES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "p": 10**15}
 # Bytes in each unit of size; unit names are in lower case.

@@ -13,7 +13,7 @@ from whichgpu.catalog.tables import Row, record_of
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """One published comparison; `loss_percent` is relative to the baseline, negative for a gain."""
+    """A published accuracy comparison of a model in two precisions; `loss_percent` is relative, negative for a gain."""
 
     id: str
     models: tuple[str, ...]

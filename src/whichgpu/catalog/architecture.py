@@ -22,23 +22,23 @@ class Architecture:
     """Constants of an architecture, as its row states them; energies in picojoules for one FLOP."""
 
     fp32_flops_per_clock: float | None  # per SM
-    fp16_flops_per_clock: float | None  # per SM, 16-bit on matrix units
+    fp16_flops_per_clock: float | None  # per SM, on matrix units
     clock_mhz: float
     sustained_clock_mhz: float
     sms: float
     l2_kib: float
-    core_tflops: float  # 0 if variants state their own peaks
-    matrix_convolutions: bool | None  # None: only if the variant has matrix units
+    core_tflops: float  # fp32 TFLOP/s of one core; 0 if the GPUs' own rows state their peaks
+    matrix_convolutions: bool | None  # whether convolutions use matrix units; None: if the GPU has any
     dot_product_share: float
     dual_issue_share: float
     winograd: bool | None
     instructions: frozenset[str]
     sxm_topology: str
     gemm_workspace_mib: int
-    fp32_pj: float  # 0 if power is not known to limit
+    fp32_pj: float  # pJ per FLOP; 0 if the power limit is not known to lower the clock
     fp16_pj: float
     kin: tuple[str, str] | None  # architecture and generation whose measurements apply to this one
-    kin_for: tuple[str, ...]  # segments; empty: all
+    kin_for: tuple[str, ...]  # market segments of GPUs to which `kin` applies; empty: all
 
 
 def architecture_of(gpu: Gpu) -> Architecture:

@@ -27,7 +27,7 @@ from whichgpu.catalog.pricing import DollarExchangeRate
 
 DOLLAR, EURO = "USD", "EUR"
 SOURCE = "ecb-reference-rates"
-MAX_GAP_DAYS = 120  # Without a rate for so long, a currency counts as no longer quoted (assumed).
+MAX_GAP_DAYS = 120  # Days without a new rate after which a currency counts as no longer quoted (assumed).
 
 _USER_RATE = re.compile(r"\s*([A-Za-z]{3})\s*=\s*([0-9]{1,12}(?:\.[0-9]{1,12})?)\s*")
 
@@ -43,7 +43,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """Units of a currency per euro on a day."""
+    """Exchange rate of a currency on a day, in units per euro."""
 
     day: int
     rate: str
@@ -104,7 +104,7 @@ class Exchanger:
         return Rate(through[1].value / through[0].value, min(dates, default=None), source_id)
 
     def _dollar(self, currency: str) -> Rate:
-        """Return the units of a currency per US dollar."""
+        """Return the rate of a currency in units per US dollar."""
         if currency in self.user_rates:
             return Rate(self.user_rates[currency], None, "given")
         if currency == DOLLAR:
@@ -191,7 +191,7 @@ def round_significant(amount: Decimal, digits: int = 6) -> Decimal:
 
 
 def _rate_on(series: Sequence[Quote], day: int) -> Decimal:
-    if not series:  # The euro itself has no series.
+    if not series:  # Rates are per euro, so the euro itself has no list of rates.
         return Decimal(1)
     index = bisect_right(series, day, key=lambda quote: quote.day)
     return Decimal(series[index - 1].rate)

@@ -20,7 +20,7 @@ from whichgpu.base.bundled_data import data_rows, read_data
 TABLE = Path(__file__).parent / "data" / "evidence.csv.xz"
 SOURCES = Path(__file__).parent / "data" / "evidence_sources.csv"
 Kind = Literal["train", "forward", "prefill", "decode", "generate", "serve", "op"]
-# How the measured library treats torchvision's stochastic depth: "" as torchvision, "kept" without it, "dropout" instead.
+# Stochastic depth in the measured library: "" as in torchvision; "kept": absent, no layer is dropped; "dropout": plain dropout.
 StochasticDepth = Literal["", "kept", "dropout"]
 TEXT_FIELDS = ("task", "engine", "precision")  # Text fields of a request that are columns of the table.
 WHOLE_FIELDS = ("gpus", "year", "batch", "seq_in", "seq_out")
@@ -28,7 +28,7 @@ WHOLE_FIELDS = ("gpus", "year", "batch", "seq_in", "seq_out")
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """A measured time and the request that asks for it.
+    """A measured time, and the request whose estimate should equal it.
 
     `seconds` are those of the answer's `time` (one step, one forward pass, prefill of the whole batch, one decode step); for
     `generate`, of the whole batch from prompt to last token. For `op`, `request` is the operator's name, dtype and sizes.
@@ -40,19 +40,19 @@ class Measurement:
     seconds: float
     kind: Kind
     trust: str
-    family: str  # models of one family are left out of a fit together
-    row: int  # line in the source's own table
-    pageable_copy_bytes: float = 0.0  # copied from pageable host memory within the measured time
-    throughput_only: bool = False  # a rate over many batches in flight: no single batch took this long
+    family: str  # model family; cross-validation leaves out all models of a family together
+    row: int  # line number in the source's own table
+    pageable_copy_bytes: float = 0.0  # bytes copied from pageable host memory during the measured time
+    throughput_only: bool = False  # derived from a throughput with many batches in flight, so no single batch took this long
     stochastic_depth: StochasticDepth = ""
-    synchronises_after_forward: bool = False  # host and device overlap within the forward and the backward pass only
-    path: str = ""  # file of the source: repository@commit:path
+    synchronises_after_forward: bool = False  # the host waits for the GPU between the forward and the backward pass
+    path: str = ""  # file with the measurement, as repository@commit:path
     date: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class EvidenceSource:
-    """Where measurements come from, and on which terms."""
+    """Publication or repository that measurements were taken from, with its licence."""
 
     id: str
     publisher: str

@@ -28,7 +28,7 @@ PEAKS = (
     "int8",
     "int4",
 )
-# A framework counts as supported by a GPU if its newest release runs on it.
+# Frameworks that a GPU lists in `supports` if their newest release runs on it.
 FRAMEWORKS = ("pytorch", "tensorflow", "jax", "cupy", "numba")
 # Smallest fp64 rate relative to fp32 that counts as fp64 support (assumed; GeForce cards have 1/24 to 1/64).
 FP64_SHARE = Decimal("0.25")

@@ -40,7 +40,7 @@ class Instance:
     gpu: str
     gpu_name: str
     gpus: int | float
-    gpu_memory_bytes: int | None  # of each GPU, or of the slice
+    gpu_memory_bytes: int | None  # memory of each GPU, or of the slice
     vcpus: int | float | None
     cpu: tuple[str, ...]
     cpu_sockets: int | None
@@ -74,7 +74,7 @@ class Cpu:
     l3_bytes: int | None
     memory_type: str | None
     memory_channels: int | None
-    memory_bandwidth: int | None  # of one socket: channels x 8 bytes x transfers a second
+    memory_bandwidth: int | None  # bytes/s of one socket: channels x 8 bytes x transfers per second
     pcie_generation: int | float | None
     pcie_lanes: int | None
     ecc: str | None

@@ -22,20 +22,20 @@ class Observation:
     instance: str
     region: str
     gpu: str  # id of the variant
-    gpus: int | float  # below 1: a slice of one
+    gpus: int | float  # number of GPUs; below 1: a slice of one GPU
     term: str  # one of TERMS
     payment: str | None  # one of PAYMENTS; None if the term has no such choice
-    price: Decimal  # per hour if all hours are used, the upfront part spread over them
+    price: Decimal  # per hour if all hours of the term are used, including the upfront payment
     currency: str
-    upfront: Decimal | None  # the part of it paid once at the start
-    includes: str  # one of INCLUDES
+    upfront: Decimal | None  # amount paid once at the start, already included in `price`
+    includes: str  # what the price covers, one of INCLUDES
     observed: str  # first day this price was seen
     last_observed: str  # last day it was seen unchanged
-    ended: str | None  # first day it was no longer listed, or had another price
+    ended: str | None  # first day the offer was no longer listed or had another price; None if still listed
     source: str  # id of a source in the catalog, or the name of a live source
-    recorded: str  # day it entered this catalog or store
-    note: str | None = None  # text of the source on availability, or of the user's own file
-    standing: Standing = "list"  # a list price, or its kind in the user's own price file
+    recorded: str  # day the price was added to this catalog or price store
+    note: str | None = None  # what the source says about availability, or a note in the user's price file
+    standing: Standing = "list"  # list price, or the kind of entry in the user's own price file
     discount: Decimal | None = None  # share taken off the list price
 
     @property

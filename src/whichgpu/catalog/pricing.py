@@ -70,8 +70,8 @@ class Discount:
     id: str
     provider: str
     term: str
-    instances: tuple[str, ...]  # prefixes of their names
-    share: Decimal | None  # of the on-demand price
+    instances: tuple[str, ...]  # prefixes of the names of instances it applies to
+    share: Decimal | None  # price as a share of the on-demand price
     steps: tuple[Decimal, ...]  # shares of the on-demand price for each equal part of the month
     first: str
     last: str | None

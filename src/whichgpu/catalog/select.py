@@ -28,7 +28,7 @@ class GpuFilter:
 
     vendor: str | None = None
     arch: str | None = None
-    min_memory: int | None = None  # bytes as marketed, so that 80GiB admits every "80 GB" card
+    min_memory: int | None = None  # bytes, compared with the marketed size, so that 80GiB matches every "80 GB" card
     min_bandwidth: int | None = None
     supports: tuple[str, ...] = ()
     compute_capability: tuple[tuple[int, int], tuple[int, int]] | None = None
@@ -67,7 +67,7 @@ class InstanceFilter:
     provider: str | None = None
     gpu_ids: frozenset[str] | None = None
     gpus: tuple[float, float] | None = None
-    min_memory: int | None = None  # bytes of all its GPUs together
+    min_memory: int | None = None  # bytes of all GPUs of the instance together
     min_ram: int | None = None
     as_of: date | None = None
 

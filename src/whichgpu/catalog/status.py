@@ -16,7 +16,7 @@ class TableStatus:
 
     table: str
     rows: int
-    recorded: str | None  # newest
+    recorded: str | None  # newest day a row was recorded
     checked_oldest: str | None
     checked_newest: str | None
 

@@ -33,7 +33,7 @@ class Finding:
     detail: Message
 
 
-Fault = tuple[str, str, Message]  # Check, column and detail of a finding about one row.
+Fault = tuple[str, str, Message]  # What is wrong in a row: name of the check, column and message.
 
 
 @dataclass(slots=True)

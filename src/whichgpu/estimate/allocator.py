@@ -25,7 +25,7 @@ Event = tuple[int, int]  # (id, bytes): positive allocates, negative frees that 
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """Peaks in bytes; `breakdown` is the rounded bytes by label when the allocated bytes peaked."""
+    """Peak bytes of a replay; `breakdown` is the rounded bytes by label when the allocated bytes peaked."""
 
     peak_allocated: int
     peak_reserved: int

@@ -28,7 +28,7 @@ Field = Literal["batch", "context"]
 MAX_SIZES = {"batch": 1 << 20, "context": 1 << 24}  # largest samples per rank and tokens of context tried (assumed)
 BLOCK = 16  # tokens: the smallest step of a context, a block of the KV cache
 ROUNDING_MARGIN = 0.02  # share of one step: interpolated sizes this close to a whole number are computed exactly
-SPAN_ERROR = 0.02  # share of the search interval by which lists of all GPUs may understate the largest size (chosen for speed)
+SPAN_ERROR = 0.02  # share of the search interval by which a search without `exact` may be too small (chosen for speed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,13 +113,13 @@ def with_training_defaults(workload: Workload, shape: Shape, gpu: Gpu, given: Co
 
 
 def unsupported_dtype(gpu: Gpu, workload: Workload) -> str | None:
-    """The dtype a workload computes in if the GPU has no units for it, else None."""
+    """Return the dtype a workload computes in if the GPU has no units for it, else None."""
     dtype = PRECISION_BY_NAME[workload.precision or "fp32"].wanted_peak
     return dtype if dtype in ("bf16", "fp8", "fp4") and dtype not in gpu.supports else None
 
 
 class MemoryCurve:
-    """Required memory by batch or context; each point is computed once for all GPUs."""
+    """Required bytes as a function of batch or context; each value is computed once and used for all GPUs."""
 
     def __init__(
         self, workload: Workload, shape: Shape, field: Field, memory: MemoryOf, most: int | None = None, exact: bool = True
@@ -139,7 +139,7 @@ class MemoryCurve:
             self._most = most or MAX_SIZES["batch"]
 
     def at(self, size: int) -> Workload:
-        """Return the workload with `size` samples per replica and round, or `size` blocks of input plus output tokens."""
+        """Return the workload with `size` samples per replica and micro-batch, or `size` blocks of input plus output tokens."""
         if self._field == "batch":
             return replace(self._workload, batch=size * self._step, micro_batch=None)
         answer = 0 if self._workload.training else self._workload.seq_out or 0
@@ -168,7 +168,7 @@ class MemoryCurve:
                 return int(place)
             if not self._exact and self._deviation(low, high) <= SPAN_ERROR * (high - low):
                 return max(low, int(place - 2 * self._deviation(low, high)))
-            edge = max(1, (high - low) // 64)  # Keeps the middle off the ends, so that the span shrinks from both sides.
+            edge = max(1, (high - low) // 64)  # The middle is kept off both ends, so that the interval shrinks from both sides.
             middle = min(max(int(place), low + edge), high - edge)
             low, high = (middle, high) if self.need(middle) <= usable else (low, middle)
         return low

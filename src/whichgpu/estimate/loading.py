@@ -20,13 +20,13 @@ THREADS_A_CORE = 2  # A vCPU is a hardware thread on nearly every cloud, two per
 V100_HOST_VCPUS = 12  # 6 cores; measured with ShuffleNet 0.5 in fp16, so that the GPU hardly limits the rate (dali-pytorch-demo)
 PILLOW_SIMD, DALI_CPU, DALI_GPU = 1058.0, 1816.0, 3910.0  # images/s on that V100 host
 A100_WORKERS = 10  # one worker per core of an A100 host (timm-issue-1491)
-PILLOW_PLAIN, PILLOW_SIMD_LATER = 1923.0, 2500.0  # images/s there; the latter near the GPU's limit, so a lower bound
+PILLOW_PLAIN, PILLOW_SIMD_LATER = 1923.0, 2500.0  # images/s on that A100 host; the GPU limits the second, so it is a lower bound
 FFCV_JPEG, FFCV_VCPUS = 31278.0, 96  # images/s from 512-pixel JPEG on a p3dn.24xlarge (ffcv-benchmarks)
 
 
 @dataclass(frozen=True, slots=True)
 class Loader:
-    """A data loader, and its samples per second per hardware thread."""
+    """Data loader with the samples per second that one hardware thread loads."""
 
     id: str
     per_vcpu: Figure
@@ -35,8 +35,8 @@ class Loader:
 def _loader(id: str, gain: float, sources: tuple[str, ...]) -> Loader:
     """Return a loader `gain` times as fast as torchvision's.
 
-    The value is the mean of two hosts five years apart; the low end is the older one without Pillow-SIMD, the high end the newer
-    with it and a whole core to each worker.
+    The value is the geometric mean of a V100 host and an A100 host five years newer; the low end is the V100 host without
+    Pillow-SIMD, the high end the A100 host with it and a core per worker.
     """
     old, new = PILLOW_SIMD / V100_HOST_VCPUS, PILLOW_PLAIN / A100_WORKERS
     low, high = old * PILLOW_PLAIN / PILLOW_SIMD_LATER, PILLOW_SIMD_LATER / A100_WORKERS
@@ -56,13 +56,13 @@ LOADERS = {
 
 @dataclass(frozen=True, slots=True)
 class Loading:
-    """Hardware threads and cores that keep a GPU busy, and whether a host has them."""
+    """Hardware threads and cores needed to load data as fast as a GPU trains, and whether a host has them."""
 
     loader: str
     vcpus: Figure
     cores: Figure
-    feeds: LoadingVerdict | None  # None if the host is unknown
-    fed: Figure | None  # samples per second of this host
+    feeds: LoadingVerdict | None  # whether the host loads fast enough; None if the host is unknown
+    fed: Figure | None  # samples per second that the host can load; None if the host is unknown
 
 
 def loading(samples_per_second: float, vcpus: float | None = None, loader: str = "torchvision") -> Loading:

@@ -27,17 +27,17 @@ MAX_ENTRIES = 1024  # The cache is limited because a stream of requests may name
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """The GPU a name identifies, and how many the name counts: `8xA100-SXM-80GB`, a machine of eight."""
+    """GPU that a name identifies, and the number of GPUs the name states (`8xA100-SXM-80GB`: 8)."""
 
     gpu: Gpu
     count: int | None
 
 
 class LookupCache:
-    """A catalog whose models, GPUs and calibration are each looked up once.
+    """Caches lookups of models, GPUs and calibration in a catalog.
 
-    `trusting` allows models to be traced, which runs their code: never for a file of requests. `own_measurements` reads the
-    user's own measurements, by GPU; None leaves them out. `as_of` is the day of prices.
+    `trusting` allows models to be traced, which runs their code; it is off for requests read from a file. `own_measurements`
+    reads the user's own measurements by GPU; None ignores them. `as_of` is the date of the prices used.
     """
 
     def __init__(

@@ -25,7 +25,7 @@ MIN_CONTEXT = 512  # tokens below which no context is suggested
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """One remedy: fields to change, bytes saved on the fullest GPU, verdicts alone and with all remedies before it."""
+    """One remedy: fields to change, bytes saved on the fullest GPU, its verdict, and that with all earlier remedies as well."""
 
     id: str
     what: Message
@@ -170,7 +170,7 @@ def _more_gpus(problem: FitProblem) -> Iterator[Workload]:
         yield nearest
 
 
-# Least painful first: what costs time, then quality, then money.
+# Remedies in the order suggested: first those that cost time, then quality, then money.
 STEPS: tuple[tuple[str, Callable[[FitProblem], Iterator[Workload]]], ...] = (
     ("smaller-batch", _smaller_batch),
     ("checkpointing", _checkpointing),

@@ -32,7 +32,7 @@ class SystemClock:
             return False
         if os.read(self._keyboard, 4096):
             return True
-        self._keyboard = None  # The terminal was closed.
+        self._keyboard = None  # The terminal was closed, so no key is read from now on.
         return False
 
 

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 # Standard deviations of the priors, of the logarithm (assumed): hosts differ more than chips of one variant.
 DEVICE_WIDTH, HOST_WIDTH = 0.15, 0.35
-EVERYTHING_SHARE = 0.7  # Prior width of the correction shared by all engines, relative to that of one engine.
-# Scales of the residuals' logarithm, from wide to narrow, so that no case is treated as an outlier too early.
+EVERYTHING_SHARE = 0.7  # Prior standard deviation of the correction shared by all engines, relative to one engine's own.
+# Scales of the log residuals in successive rounds, from wide to narrow, so that no case counts as an outlier too early.
 ROW_SPREADS = (0.4, 0.1, 0.04)
 FREEDOM = 4.0  # Degrees of freedom of Student's t.
 ROUNDS = 25  # Iterations at each scale.
@@ -42,8 +42,8 @@ LONGEST_STEP = 0.5  # Largest change of a multiplier's logarithm in one iteratio
 # measured is within 2.7 times in nine cases of ten, and power limits, thermal throttling or a slow host take a factor of two to
 # three more (assumed). Beyond their product something else was running on the GPU, or the record is wrong.
 SLOWEST_RATIO = 10.0
-FASTEST_FLOOR_SHARE = 0.95  # Smallest plausible share of the roofline minimum, since clocks may exceed those of the stated peaks.
-MIN_CASES_PER_KIND = 4  # Fewest cases of a kind; a kind with fewer gets the range of all kinds.
+FASTEST_FLOOR_SHARE = 0.95  # Shortest plausible time over the roofline minimum: clocks may exceed the stated ones.
+MIN_CASES_PER_KIND = 4  # A kind of step with fewer cases gets the 90% range of all kinds.
 NINETY = 1.645  # Standard deviations from the mean to each end of a normal distribution's 90% range.
 
 
@@ -124,7 +124,7 @@ class _Design:
                     continue
                 for group in correction_groups(one.setting.engine, one.setting.task):
                     if group == ALL_STEPS and term not in DEVICE_TERMS:
-                        continue  # The launch overhead of one engine says nothing about another.
+                        continue  # The launch overhead of one engine is not used to correct that of another.
                     entries.append((row, column, self.places.setdefault((group, term), len(self.places))))
         self.acts = np.zeros((len(examples), len(TERMS), len(self.places)))
         for row, column, place in entries:

@@ -26,17 +26,17 @@ class Host:
     kernel: str | None
     python: str
     cpu: str | None
-    cores: int | None  # physical
+    cores: int | None  # physical cores
     threads: int | None
-    threads_allowed: int | None  # this process may use
-    cpu_limit: float | None  # cores, by a control group
+    threads_allowed: int | None  # hardware threads that this process may use
+    cpu_limit: float | None  # limit in cores set by a control group
     ram_bytes: int | None
     ram_free_bytes: int | None
-    ram_limit_bytes: int | None  # by a control group
+    ram_limit_bytes: int | None  # limit set by a control group
     shared_memory_bytes: int | None  # of /dev/shm, which data loaders pass batches through
-    container: str | None  # docker, podman, kubernetes, …; None outside
-    virtual: str | None  # wsl, gvisor, vm
-    nvidia_devices: bool  # device files there are
+    container: str | None  # docker, podman, kubernetes, …; None outside a container
+    virtual: str | None  # kind of virtual system: wsl, gvisor, vm
+    nvidia_devices: bool  # whether NVIDIA device files exist
     amd_devices: bool
 
 

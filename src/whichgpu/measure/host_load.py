@@ -24,8 +24,8 @@ class HostLoad:
     cores: float
     busy_cores: float
     waiting_share: float  # share of processor time waiting for disks
-    busiest_thread: float | None = None  # of the programs on the GPUs; 1.0 is a full core
-    worker_cores: float | None = None  # of the child processes of those programs: data loaders
+    busiest_thread: float | None = None  # load of the busiest thread of the programs on the GPUs; 1.0 is a full core
+    worker_cores: float | None = None  # load of those programs' child processes, such as data loaders
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,8 @@ class _Counts:
     at: float
     busy: int
     waiting: int
-    threads: dict[str, int]  # ticks of each thread of the programs
-    workers: dict[str, int]  # ticks of each child
+    threads: dict[str, int]  # clock ticks used by each thread of the programs on the GPUs
+    workers: dict[str, int]  # clock ticks used by each child process
 
 
 class LoadReader:

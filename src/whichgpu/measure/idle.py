@@ -34,7 +34,7 @@ class IdleState:
 def advance_idle_rule(
     watch: IdleState, rule: IdleRule, seconds: float, idle: bool | None, cancelled: bool = False
 ) -> tuple[IdleState, tuple[IdleEvent, ...]]:
-    """Return the rule's state after `seconds` more and a reading, and the events to report."""
+    """Return the rule's new state after `seconds` and a reading (`idle`: None if unknown), and the events to report."""
     if watch.done:
         return watch, ()
     if cancelled and watch.left is not None:

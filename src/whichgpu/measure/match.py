@@ -12,9 +12,9 @@ from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
 from whichgpu.measure.drivers.card import Card
 
-# Driver-reported over marketed memory: ECC on GDDR takes 1/16, reserves more. Sizes within a family differ by more.
+# Ratio of driver-reported to marketed memory: ECC on GDDR takes 1/16, reserves more. Sizes within a family differ by more.
 MIN_MEMORY_SHARE, MAX_MEMORY_SHARE = 0.87, 1.02
-SHARED_MEMORY = "apple"  # Memory is shared; the catalog has the largest size sold, and a machine may have less.
+SHARED_MEMORY = "apple"  # Vendor whose GPUs share the host's memory, of which a machine may have less than the catalog says.
 _SLICE = re.compile(r"\s+MIG\s+\d+g\.\d+gb.*$", re.IGNORECASE)
 _VIRTUAL = re.compile(r"^(?:NVIDIA\s+)?(?:GRID\s+)?(\S+)-\d+(?:-\d+)?[QCAB]$")
 _PACKAGE_MARK = re.compile(r"\b(?:VF|OAM)\b")
@@ -42,7 +42,7 @@ def match_card(card: Card, catalog: Catalog) -> VariantMatch:
     if len(variants) > 1:
         return _ambiguous(card, variants)
     doubt = _doubt(card, variants[0])
-    if doubt is not None and not _is_part(card):  # A contradiction means that the catalog lacks the variant of that name.
+    if doubt is not None and not _is_part(card):  # The driver's data contradict the variant of that name.
         return VariantMatch(None, None, (variants[0].id,), doubt)
     return _matched(variants[0], doubt)
 

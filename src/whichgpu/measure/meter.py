@@ -39,21 +39,21 @@ class UsageTotals:
     """Seconds, energy and memory counted since the start."""
 
     seconds: float = 0.0
-    idle_shares: float = 0.0  # idle seconds, each GPU weighted by its share of the machine
+    idle_shares: float = 0.0  # idle seconds summed over GPUs, each weighted by 1 / number of GPUs
     joules: float = 0.0
-    known_seconds: tuple[float, ...] = ()  # by GPU: seconds with a reading of its utilisation
-    busy_seconds: tuple[float, ...] = ()  # by GPU: utilisation times seconds
+    known_seconds: tuple[float, ...] = ()  # by GPU: seconds for which its utilisation is known
+    busy_seconds: tuple[float, ...] = ()  # by GPU: seconds times utilisation
     peak_bytes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """Totals as cost, energy and times."""
+    """Cost, energy, running and idle time of the machine since the start."""
 
     seconds: float
     money: Money | None
     idle_money: Money | None
-    idle_total_seconds: float  # of the machine: idle shares of all its GPUs
+    idle_total_seconds: float  # idle seconds of the machine: the average over its GPUs
     watt_hours: float | None
     utilisation_percent: float | None
     peak_bytes: int | None

@@ -17,14 +17,14 @@ from whichgpu.measure.bench.case import PEAK_KINDS, operator_work
 from whichgpu.measure.fit import FASTEST_FLOOR_SHARE, SLOWEST_RATIO, Example, example, shipped_seconds
 from whichgpu.measure.record import MicroResult, Record, StepResult
 
-ABOVE_PEAK = 1.05  # Tolerance above the stated peak, since clocks may exceed those it is stated for.
+ABOVE_PEAK = 1.05  # A rate may exceed the stated peak by this factor, since clocks may be higher than those of the datasheet.
 # An operator slower than this many times its time at the chip's peak or bandwidth, and than the allowance for launching it, is
 # not believed: awkward shapes reach a tenth of the peak, and a throttled chip a tenth of that (assumed).
 SLOWEST_OPERATOR_RATIO = 100.0
 LAUNCH_ALLOWANCE = 1e-3  # Seconds allowed for launching an operator (assumed).
 EARLIEST_RECORD = date(2015, 1, 1)
 MAX_SIZE = 1 << 48  # Largest dimension or number of bytes of a case (assumed).
-MAX_CASES = 500  # Cases of one record (assumed; a full measurement has about a hundred).
+MAX_CASES = 500  # Most cases in one record (assumed; a full measurement has about a hundred).
 MAX_STEP_SECONDS = 3600.0  # Longest plausible step in seconds (assumed).
 MEMORY_KINDS = ("copy", "read")
 BOUNDS = {"temperature_celsius": (-60, 150), "sm_clock_hz": (0, 20 * 10**9), "power_watts": (0, 5000)}

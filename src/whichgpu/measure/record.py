@@ -32,13 +32,13 @@ class MicroResult:
     runs: int
     rate: float
     unit: str
-    share: float | None = None  # of the peak or the bandwidth
+    share: float | None = None  # rate as a share of the chip's peak or bandwidth
     conditions: Conditions = field(default_factory=Conditions)
 
 
 @dataclass(frozen=True, slots=True)
 class PredictedTime:
-    """The estimate before measuring, without own corrections."""
+    """Estimated seconds of a step by the shipped calibration, without corrections from the user's measurements."""
 
     value: float
     low: float
@@ -48,7 +48,7 @@ class PredictedTime:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """Time of a step beside its prediction."""
+    """Measured time of a step, and its prediction."""
 
     id: str
     request: Mapping[str, Any]
@@ -69,7 +69,7 @@ class StepResult:
 class MeasuredMachine:
     """The GPU and the software of a measurement."""
 
-    gpu: str  # id in the catalog
+    gpu: str  # id of the variant in the catalog
     gpus: int = 1
     driver: str | None = None
     cpu: str | None = None
@@ -88,9 +88,9 @@ class FittedCorrections:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A complete record. `digest` covers the measurements but not the fit, which may be repeated."""
+    """All measurements of one run, with machine and software; `digest` covers all but the fit, which may be repeated."""
 
-    made: str  # a date, with the UTC time of day in the user's own records
+    made: str  # day of the measurement, with UTC time in the user's own records
     where: MeasuredMachine
     micro: tuple[MicroResult, ...] = ()
     steps: tuple[StepResult, ...] = ()

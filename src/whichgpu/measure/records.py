@@ -97,9 +97,9 @@ def own_calibrations(catalog: Catalog, calibration: Calibration, folder: Path | 
             if record.where.gpu not in corrections and record.steps and record.where.gpu in catalog.gpu_by_id:
                 try:
                     current = with_current_fit(record, catalog, calibration)
-                except WhichGpuError:  # The record has steps that this version does not know.
+                except WhichGpuError:  # The record has steps that this version cannot read, so it is skipped.
                     continue
-                if current.fitted is not None and current.fitted.kinds:  # At least one step was plausible.
+                if current.fitted is not None and current.fitted.kinds:  # `kinds` is empty if no step was plausible.
                     corrections[record.where.gpu] = own_calibration(current, kind)
                 if current is not record:
                     with suppress(UsageError, DataError):  # If the folder is read-only, the record is fitted again next time.

@@ -35,7 +35,7 @@ class InstalledSoftware:
     torch_rocm: str | None
     cuda_toolkit: str | None
     hidden_by: tuple[str, ...]  # variables that are set and limit which GPUs programs see
-    hides_all: bool  # one of them is empty or says none
+    hides_all: bool  # whether one of these variables hides all GPUs
 
 
 def read_software(

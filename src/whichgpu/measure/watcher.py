@@ -16,7 +16,7 @@ from whichgpu.measure.idle import IdleRule, IdleState, advance_idle_rule
 from whichgpu.measure.meter import Bill, UsageTotals, add_usage, all_idle, make_bill
 from whichgpu.measure.report.diagnose import Bottleneck, find_bottlenecks
 
-WINDOW = 30  # Readings that a diagnosis uses.
+WINDOW = 30  # Number of latest readings that a diagnosis uses.
 LONGEST_RETRY = 30.0  # Longest pause in seconds between attempts while the driver does not answer.
 COUNTDOWN_TICK = 1.0  # Seconds between readings during a countdown.
 

@@ -28,7 +28,7 @@ def cores() -> int:
 
         try:
             get_context("spawn").Lock()
-        except (ImportError, OSError):  # The system has no semaphores.
+        except (ImportError, OSError):  # The system has no semaphores, which process pools need.
             return 1
     return count
 
@@ -53,7 +53,7 @@ class ProcessPool:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def run(self, function: Callable[..., Any], items: Iterable[tuple[Any, ...]]) -> Results:
-        """Yield each item's index and the function's result for its arguments; if several finish together, errors come last."""
+        """Call the function with each item's arguments; yield index and result as they finish; an error is raised last."""
         from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
 
         running: dict[Future[Any], int] = {}

@@ -23,7 +23,7 @@ ADDRESSES = ("local", "auto")
 
 
 def on_ray(function: Callable[..., Any], items: Sequence[tuple[Any, ...]], address: str) -> Results:
-    """Yield the function's result for the arguments in each item; a cluster started here is stopped afterwards."""
+    """Call the function with each item's arguments on Ray; yield index and result; stop the cluster if it was started here."""
     cluster = _ray(address)
     started_here = not cluster.is_initialized()
     if started_here:

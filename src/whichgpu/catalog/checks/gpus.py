@@ -37,7 +37,7 @@ PLAUSIBLE: Ranges = {
     "tdp_watts": (5, 3000),
     "launch_price": (20, 500000),
 }
-# Pairs of wider and narrower types on the same units: the wider is never faster.
+# Pairs of a wider and a narrower dtype on the same execution units: the wider one is never faster.
 NARROWING = (
     ("fp64", "fp32"),
     ("tf32", "fp16"),
@@ -109,7 +109,7 @@ def computed_peak(row: Row, unit: Row, dtype: str) -> Decimal | None:
 
 
 def _without_unit(row: Row) -> Iterator[Fault]:
-    """Yield a fault if an fp32 peak is not cores x 2 x clock, for GPUs without published unit counts."""
+    """Yield a fault if a GPU's fp32 peak is not cores x 2 x clock; used for GPUs without published rates per SM and clock."""
     cores, clock, stated = row["cores"], row["boost_clock_mhz"], row["fp32_tflops"]
     if cores and clock and stated and abs(stated * 10**6 / (cores * 2 * clock) - 1) > RATE_TOLERANCE:
         detail = msg("finding.rate-arithmetic", stated=stated, computed=round(cores * 2 * clock / 10**6, 2))

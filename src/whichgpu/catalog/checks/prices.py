@@ -19,7 +19,7 @@ from whichgpu.catalog.tables import Fault, Finding, Row, Tables, record_of, row_
 
 # Largest plausible ratio of two prices of one offer; spot prices move more than others (assumed).
 MAX_JUMP, MAX_SPOT_JUMP = Decimal(3), Decimal(12)
-ROUNDING = Decimal("1.001")  # Tolerance between two prices, which may be stated with different numbers of digits.
+ROUNDING = Decimal("1.001")  # Factor within which two prices count as equal, since sources round them differently.
 # Plausible ratio of a price per GPU to that in the provider's other machines, to that of other providers, and to that of other
 # providers for a machine with one GPU, whose host may be many times as large (assumed).
 SIBLING_RATIO = (Decimal("0.65"), Decimal("1.6"))
@@ -174,7 +174,7 @@ def _machines(tables: Tables) -> dict[tuple[str, str], Row]:
 
 
 def _holder(row: Row, machines: dict[tuple[str, str], Row]) -> Row | None:
-    """Return the row that states which GPUs a price is for: the price row, or its machine's row; None if neither does."""
+    """Return the row that names the GPU and its count for a price: the price's own row or its machine's; None if neither does."""
     return row if row["gpu"] else machines.get((row["provider"], row["instance"]))
 
 
@@ -191,7 +191,7 @@ def _offers(tables: Tables) -> dict[tuple[str | None, ...], list[Row]]:
 
 
 def _overlap(a: Row, b: Row) -> bool:
-    """Whether two prices are for a common region and day and include the same parts."""
+    """Whether two price rows cover a common region and day and the same hardware (GPU with or without host)."""
     if not set(a["regions"]) & set(b["regions"]) or a["includes"] != b["includes"]:
         return False
     begin: str = max(a["observed"], b["observed"])

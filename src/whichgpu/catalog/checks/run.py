@@ -81,7 +81,7 @@ def _checked(folder: Path, today: date) -> CheckReport:
             tables[name] = read_table(folder, name)
         except DataError as error:
             unreadable.append(Finding(name, "", "unreadable", "", error.message))
-    if unreadable:  # Skip the other checks, which compare tables and would only repeat this finding.
+    if unreadable:  # Without all tables the other checks, which compare them, would only repeat that a file is unreadable.
         return CheckReport({name: len(table.rows) for name, table in tables.items()}, tuple(unreadable), ())
     findings = [finding for table in tables.values() for finding in table.findings]
     findings += structure.dates(tables, today)

@@ -11,7 +11,7 @@ from whichgpu.base.messages import msg
 from whichgpu.catalog.schema import SchemaField, schema
 from whichgpu.catalog.tables import Fault, Finding, Row, Tables, row_key, table_findings
 
-Ranges = Mapping[str, tuple[int, int]]  # Lowest and highest plausible value by column.
+Ranges = Mapping[str, tuple[int, int]]  # Type: lowest and highest plausible value by column name.
 
 
 def keys(tables: Tables) -> list[Finding]:

@@ -11,7 +11,7 @@ from whichgpu.catalog.gpu import Gpu
 Support = Literal["yes", "earlier", "unsure", "no"]
 SUPPORT_ORDER: tuple[Support, ...] = ("yes", "earlier", "unsure", "no")
 SAME_TASK = {"finetune": "train", "embed": "forward"}
-GRAPHICS_API = "opencl"  # GPUs with OpenCL also have a graphics driver, and with it Vulkan.
+GRAPHICS_API = "opencl"  # A GPU with OpenCL is assumed to have a graphics driver, and so Vulkan.
 # From this compute capability on, binaries carry PTX that a newer GPU compiles just in time.
 PTX_CAPABILITY = (7, 0)
 
@@ -42,7 +42,7 @@ class Engine:
 
 
 def supports_task(engine: Engine, task: str, text: bool = True) -> bool:
-    """Whether an engine runs a task on a text model (`text`) or on another model."""
+    """Whether an engine supports a task; `text` says whether the model is a language model."""
     return SAME_TASK.get(task, task) in engine.tasks and (text or engine.models == "any")
 
 
@@ -64,7 +64,7 @@ def engine_support(engine: Engine, gpu: Gpu) -> Support:
 
 
 def _interface_support(engine: Engine, gpu: Gpu, interface: str) -> Support:
-    """Return the support level through one interface alone."""
+    """Return the support level of an engine on a GPU through one interface, such as CUDA or ROCm."""
     if interface == "cuda":
         return _cuda_support(engine, gpu.compute_capability)
     if interface == "rocm" and engine.amd_targets:

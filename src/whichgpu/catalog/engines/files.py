@@ -12,7 +12,7 @@ FOLDER = "engines"
 
 
 class RecordLine(NamedTuple):
-    """A line of a record; `since` is empty if the value always applied."""
+    """One line of an engine's CSV file; `since` is the first year of the value, empty if it always applied."""
 
     field: str
     since: str

@@ -17,7 +17,7 @@ from whichgpu.catalog.schema import DATA_DIR
 from whichgpu.catalog.tables import bad_data_error
 
 SCALES = {"MiB": MIB, "GiB": GIB}
-FACTS = Engine.__dataclass_fields__.keys() - EngineRecord.__struct_fields__  # Fields that only the table of engines has.
+FACTS = Engine.__dataclass_fields__.keys() - EngineRecord.__struct_fields__  # Fields that only `Engine` has.
 
 
 @cache
@@ -84,7 +84,7 @@ def _section(id: str, section: str, records: Mapping[str, Sequence[RecordLine]],
 
 
 def _as_of(lines: Sequence[RecordLine], field: str, year: int | None) -> RecordLine:
-    """Return the line that applies in a year; for years before the earliest line, that line."""
+    """Return the line of a field that applies in a year; for earlier years than any line, the earliest line."""
     dated = sorted((line for line in lines if line.field == field), key=lambda line: line.since)
     return ([line for line in dated if year is None or int(line.since or 0) <= year] or dated[:1])[-1]
 

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 MAX_BODY_BYTES = 64 * MIB  # Largest body after decompression, unless a source allows more.
 CHUNK_BYTES = 1 << 16  # Bytes read from the network at a time (set by judgement).
-ATTEMPTS = 4  # Requests in all, including the first (set by judgement).
+ATTEMPTS = 4  # How often a request is sent at most, including the first time (set by judgement).
 CONNECT_SECONDS = 3.0  # Seconds to wait for a connection to each address of a host.
-UNREACHABLE_SECONDS = 4.0  # Seconds without a connection after which a host is not tried again.
+UNREACHABLE_SECONDS = 4.0  # A host that could not be connected to within this many seconds is not tried again.
 MAX_REDIRECTS = 5  # Redirects followed for one request (set by judgement).
 MAX_RETRY_AFTER_SECONDS = 120.0  # A server that asks for a longer wait counts as failed (set by judgement).
 MAX_BODY_SECONDS = 900.0  # Seconds to download one body (set by judgement).
@@ -41,7 +41,7 @@ Headers = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Validators:
-    """HTTP validators for the next conditional request of a URL."""
+    """ETag and Last-Modified of a response, with which the next request of its URL is conditional."""
 
     url: str
     etag: str | None
@@ -80,7 +80,7 @@ class Client:
     attempts: int = ATTEMPTS
     max_body_seconds: float = MAX_BODY_SECONDS
     timeout: float = 30.0
-    _unreachable: set[str] = field(default_factory=set)  # hosts without a connection
+    _unreachable: set[str] = field(default_factory=set)  # hosts that could not be connected to and are not tried again
     _client: httpx.Client | None = None
 
     def get(

@@ -34,7 +34,7 @@ def mark_jumps(connection: sqlite3.Connection, series: int, seen_day: date, reso
 
 
 def _bundled(connection: sqlite3.Connection, start: int, resolver: Resolver) -> Iterator[tuple[float, ...]]:
-    """Yield price ranges from the bundled history for the offers of one chunk that have no earlier price."""
+    """Yield plausible price ranges from the bundled history for up to CHUNK_OFFERS staged offers without an earlier price."""
     rows = connection.execute(
         """SELECT id, provider, instance, region, term, includes, gpu, gpus FROM temp.kind k
         WHERE id >= ? AND id < ? AND NOT EXISTS (SELECT 1 FROM temp.reference r WHERE r.kind = k.id)""",

@@ -53,7 +53,7 @@ OWNED = ("name", "gpu", "gpus", "cost", "region", "from", "until", "note")
 
 @dataclass(frozen=True, slots=True)
 class Overlay:
-    """Checked content of the file."""
+    """Validated content of the user's `prices.toml`: discounts, contracts and owned machines."""
 
     path: Path
     discounts: Mapping[str, Decimal]

@@ -62,7 +62,7 @@ def open_for_reading(folder: Path | None = None) -> Iterator[sqlite3.Connection 
 
 
 def check_writable(folder: Path | None = None) -> None:
-    """Raise if the store could not be written; a missing one is not created."""
+    """Raise if the price store cannot be written; a missing store is not created."""
     path = store_path(folder)
     if path is not None and not _exists(path):
         _make_folder(path)
@@ -108,13 +108,13 @@ def open_for_writing(folder: Path | None = None) -> Iterator[sqlite3.Connection]
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Commit all or nothing; other writers wait, readers see the old state."""
+    """Run the block as one SQLite transaction, rolled back on an error; other writers wait, readers see the old state."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
         connection.execute("COMMIT")
     except BaseException:
-        with suppress(sqlite3.Error):  # A full disk may have rolled back already.
+        with suppress(sqlite3.Error):  # On a full disk SQLite may have rolled back by itself, and a second rollback fails.
             connection.execute("ROLLBACK")
         raise
 
@@ -174,7 +174,7 @@ def _open_to_write(path: Path) -> sqlite3.Connection:
         connection.execute(f"PRAGMA busy_timeout={WAIT_MS}")
         _check(connection, path)
         _log_ahead(connection)
-        connection.execute("PRAGMA synchronous=FULL")  # A batch reported as saved survives a power cut.
+        connection.execute("PRAGMA synchronous=FULL")  # With FULL, a batch that was reported as saved survives a power cut.
         connection.execute("PRAGMA cache_size=-65536")
         connection.execute("PRAGMA mmap_size=1073741824")
         _migrate(connection)
@@ -198,7 +198,7 @@ def _log_ahead(connection: sqlite3.Connection) -> None:
 
 def _check(connection: sqlite3.Connection, path: Path) -> None:
     """Raise if a file is not a price store or has a later schema."""
-    connection.execute("BEGIN")  # All three are read in one transaction, since another process may be creating the store.
+    connection.execute("BEGIN")  # Read all in one transaction, since another process may be creating the store.
     tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     version = connection.execute("PRAGMA user_version").fetchone()[0]

@@ -30,15 +30,15 @@ class OfferQuery:
 
 @dataclass(frozen=True, slots=True)
 class SeriesStatus:
-    """One part of a source: its size and the age of its content."""
+    """Status of one part of a price source (such as one region): number of offers, and age of its content."""
 
     source: str
     scope: str
     snapshots: int
-    last_snapshot: int  # number for `catalog diff @A @B`
+    last_snapshot: int  # snapshot number, as in `catalog diff @A @B`
     last_look: str  # day of the last snapshot
-    content: str  # day its content last changed: as the source states, or as seen
-    age_days: int  # of the content
+    content: str  # day the content last changed, as the source states or else as first seen
+    age_days: int  # days since `content`
     stale: bool
     offers: int
     quarantined: int
@@ -52,7 +52,7 @@ Row = tuple[object, ...]
 
 
 class _Snapshots:
-    """Snapshots up to a horizon, kept in memory to avoid joins."""
+    """Days of all snapshots up to the number `horizon`, in memory, with which queries build observations without SQL joins."""
 
     def __init__(self, connection: sqlite3.Connection, horizon: int) -> None:
         self.horizon = horizon
@@ -65,7 +65,7 @@ class _Snapshots:
             self._recorded[id] = _iso(recorded)
 
     def observation(self, row: tuple[Any, ...]) -> Observation:
-        """Build the observation of a price interval; if only a snapshot after the query's limit ended it, it is still open."""
+        """Build the observation of a price interval; it counts as still listed if a snapshot after `horizon` ended it."""
         (provider, instance, region, gpu, gpus, term, payment, currency, includes, amount, upfront, first, last, ended,
          end_batch, batch, series, availability) = row  # fmt: skip
         if end_batch is None or end_batch > self.horizon:
@@ -92,7 +92,7 @@ class _Snapshots:
 
 
 def snapshot_horizon(connection: sqlite3.Connection, known_by: date | int | None) -> int:
-    """Return the number of the last snapshot recorded by a day, or the given number."""
+    """Return the highest snapshot number that a query may use: `known_by` itself, or that of the last snapshot by that day."""
     if known_by is None:
         return NO_BATCH
     if isinstance(known_by, int):
@@ -108,7 +108,7 @@ def offers_on(
     query: OfferQuery = OfferQuery(),  # noqa: B008 - frozen
     also_ended: bool = False,
 ) -> list[Observation]:
-    """Return the last observation of each offer in each series by a day, if still listed then or `also_ended`."""
+    """Return the last observation of each offer and series up to a day; offers no longer listed only with `also_ended`."""
     where, values = _conditions(query)
     snapshots = _Snapshots(connection, snapshot_horizon(connection, known_by))
     values |= {"day": FOREVER if day is None else day.toordinal(), "h": snapshots.horizon}
@@ -130,7 +130,7 @@ def offers_on(
 
 
 def price_history(connection: sqlite3.Connection, query: OfferQuery, known_by: date | int | None = None) -> Iterator[Observation]:
-    """Yield all price intervals of the offers, oldest first."""
+    """Yield every price of the matching offers, with the first and last day it was seen, oldest first."""
     where, values = _conditions(query)
     snapshots = _Snapshots(connection, snapshot_horizon(connection, known_by))
     values["h"] = snapshots.horizon
@@ -151,7 +151,7 @@ def snapshot_observations(connection: sqlite3.Connection, number: int) -> list[O
 
 
 def changes_since(connection: sqlite3.Connection, number: int, query: OfferQuery) -> Iterator[tuple[Observation, bool]]:
-    """Yield the price intervals that began (True) or ended (False) after a snapshot."""
+    """Yield prices first listed (True) or no longer listed (False) after the snapshot of that number."""
     where, values = _conditions(query)
     values["since"] = number
     snapshots = _Snapshots(connection, NO_BATCH)
@@ -167,7 +167,7 @@ def newest_snapshot(connection: sqlite3.Connection) -> int:
 
 
 def series_status(connection: sqlite3.Connection, today: date) -> list[SeriesStatus]:
-    """Return the status of each part of each source."""
+    """Return the size and age of each part of each price source."""
     query = """
     SELECT s.source, s.scope, count(*), max(b.id), max(b.recorded),
         (SELECT coalesce(c.content, c.seen) FROM batch c WHERE c.series = s.id AND (c.content IS NOT NULL OR c.changes > 0)

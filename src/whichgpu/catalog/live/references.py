@@ -13,8 +13,8 @@ from whichgpu.catalog.store import Catalog
 
 # Largest plausible ratio between two prices of one offer; WIDE_JUMP is for spot prices, which move freely.
 JUMP, WIDE_JUMP = 3.0, 20.0
-# Plausible shares of the instance's on-demand price, for a term without prices of its own: (least of the lowest, most of the
-# highest). Bundled one-year terms are at 0.4 to 0.8 of it, three-year terms at 0.25 to 0.55.
+# Plausible range of a term's price if none is known, as factors of the instance's (lowest, highest) on-demand price; bundled
+# one-year terms cost 0.4 to 0.8 of the on-demand price, three-year terms 0.25 to 0.55.
 _ONE_YEAR, _THREE_YEARS = (0.3, 1.2), (0.15, 1.2)
 ON_DEMAND_SHARES = {
     "on-demand": (1.0 / JUMP, JUMP),
@@ -24,18 +24,18 @@ ON_DEMAND_SHARES = {
     "reserved-3y": _THREE_YEARS,
     "committed-3y": _THREE_YEARS,
 }
-_ANY, _FIRM = "any", "firm"  # Keys for the prices of all terms, and for those of all terms except spot.
-ENOUGH_PROVIDERS = 3  # Fewest providers with prices of a GPU whose common range counts as complete (assumed).
+_ANY, _FIRM = "any", "firm"  # Dictionary keys for the prices of all terms, and for those of all terms except spot.
+ENOUGH_PROVIDERS = 3  # A GPU's lowest known price is a reference only if this many providers sell it (assumed).
 
 
 @dataclass(frozen=True, slots=True)
 class PriceRange:
-    """Known prices and plausible prices, US dollars per GPU hour."""
+    """Range of the known prices of an offer or GPU, and of those that are plausible, in US dollars per GPU hour."""
 
-    low: float  # lowest known
-    high: float  # highest known
-    plausible_low: float  # lowest plausible
-    plausible_high: float  # highest plausible
+    low: float  # lowest known price
+    high: float  # highest known price
+    plausible_low: float  # lowest plausible price
+    plausible_high: float  # highest plausible price
 
 
 @dataclass(slots=True)
@@ -48,7 +48,7 @@ class _Extremes:
 
 
 class ReferencePrices:
-    """Ranges of bundled prices at several levels: of one offer, of its instance anywhere, up to all offers of its GPU."""
+    """Ranges of bundled prices by offer, by instance in all regions, and by GPU over all providers."""
 
     def __init__(self, catalog: Catalog, rates: DollarRates) -> None:
         self._ranges: dict[tuple[str, ...], _Extremes] = defaultdict(_Extremes)
@@ -82,7 +82,7 @@ class ReferencePrices:
         return None
 
     def _gpu_floor(self, gpu: str, terms: str) -> float:
-        """Return the lowest plausible price of a GPU: a third of the lowest one known, if several providers sell it."""
+        """Return a GPU's lowest plausible price: a third of the lowest known; 0 if too few providers sell it to tell."""
         many = len(self._providers.get((gpu, terms), ())) >= ENOUGH_PROVIDERS
         return self._ranges[gpu, terms].low / JUMP if many else 0.0
 

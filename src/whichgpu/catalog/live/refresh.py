@@ -86,7 +86,7 @@ def _default_sources(keys: Mapping[str, str]) -> Iterator[PriceSource]:
         try:
             source = find_source(name)
         except DataError:
-            continue  # A broken plug-in is reported if it is named.
+            continue  # A broken plug-in is reported only if the user named it.
         if not source.heavy and (not source.key or keys.get(source.key)):
             yield source
 
@@ -103,11 +103,11 @@ def refresh(
     progress: RefreshProgress = RefreshProgress(),  # noqa: B008 - stateless
     trusting: bool = False,
 ) -> tuple[RefreshOutcome, ...]:
-    """Request prices from the sources and save them; raise only if the store cannot be written."""
+    """Fetch prices from the sources in parallel and save them; raise only if the store cannot be written."""
     import httpx  # noqa: F401 - fail once, before any request, if it is not installed
 
     resolver = Resolver(catalog)
-    check_writable(folder)  # Fail once, before any request.
+    check_writable(folder)  # If the store cannot be written, raise one error before any source is requested.
     stop = Event()
     machine_lookups = (resolver.machine_of, catalog.instances)
 
@@ -138,7 +138,7 @@ def _refresh_source(
     trusting: bool,
     stop: Event,
 ) -> RefreshOutcome:
-    """Save one source batch by batch; errors become problems of its outcome."""
+    """Fetch and save the prices of one source batch by batch; errors are listed in the returned outcome."""
     batches: list[BatchSummary] = []
     problems: list[SourceProblem] = []
 

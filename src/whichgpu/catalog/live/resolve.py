@@ -28,7 +28,7 @@ MIN_GPUS, MAX_GPUS = 0.001, 100_000  # GPUs of one offer (assumed); the smallest
 
 @dataclass(frozen=True, slots=True)
 class ResolvedGpu:
-    """Variant of a row and its count; below 1 it is a slice."""
+    """GPU variant of a price row and the number of GPUs; below 1 it is a slice of one."""
 
     gpu: Gpu
     gpus: float
@@ -43,7 +43,7 @@ class Rejection:
 
 
 class Resolver:
-    """Cached resolution of rows to variants."""
+    """Resolves the GPU names of price rows to catalog variants, with a cache."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog

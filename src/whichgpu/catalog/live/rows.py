@@ -29,8 +29,8 @@ class OfferRow:
     instance: str
     region: str
     accelerator: str  # the source's name of the GPU; empty if it names the instance only
-    count: float | None  # GPUs; None if the source names the instance only
-    memory_mib: float | None  # of one GPU
+    count: float | None  # number of GPUs; None if the source names the instance only
+    memory_mib: float | None  # memory of one GPU
     term: str
     price: Decimal
     currency: str = "USD"
@@ -40,7 +40,7 @@ class OfferRow:
     zone: str = ""
     names: tuple[str, ...] = ()  # further names of the GPU or the instance, most specific first
     availability: str | None = None  # stock as the source states it
-    seen: date | None = None  # day of this row, if it is not the batch's
+    seen: date | None = None  # day of this price, if it differs from that of the batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +55,9 @@ class RejectedRow:
 class ReadCounts:
     """Counts of a batch that the source updates while its rows are read."""
 
-    rows: int = 0  # lines or items
-    aside: int = 0  # those without a GPU: hosts, CPU instances, disks
-    digest: str | None = None  # of the content, once it is read completely
+    rows: int = 0  # lines or items read
+    aside: int = 0  # rows without a GPU, which are skipped: hosts, CPU instances, disks
+    digest: str | None = None  # SHA-256 of the content, set when it was read to the end
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,20 +77,20 @@ class PriceBatch:
     unchanged: bool = False  # the server says that the last batch of this scope is still valid
     read: ReadCounts = field(default_factory=ReadCounts)
     validators: tuple[Validators, ...] = ()
-    seen_of_digest: Mapping[str, date] = field(default_factory=dict)  # day by digest, for content known to be old
+    seen_of_digest: Mapping[str, date] = field(default_factory=dict)  # day of the prices by SHA-256, for content known to be old
 
 
 @dataclass(frozen=True, slots=True)
 class SourceRequest:
-    """Request to a source, with what it may use."""
+    """What a price source gets to fetch prices: HTTP client, day, regions, currency, API keys and the catalog's instances."""
 
     client: Client
     today: date
-    regions: tuple[str, ...] = ()  # () means the usual ones of the source
+    regions: tuple[str, ...] = ()  # () means the source's default regions
     currency: str = "USD"
-    keys: Mapping[str, str] = field(default_factory=dict)  # environment
-    machine_of: InstanceLookup = lambda *_: None  # instance of the catalog by provider and name
-    machines: tuple[Instance, ...] = ()  # all of the catalog
+    keys: Mapping[str, str] = field(default_factory=dict)  # environment variables, which may hold API keys
+    machine_of: InstanceLookup = lambda *_: None  # returns the catalog's instance by provider and name
+    machines: tuple[Instance, ...] = ()  # all instances of the catalog
 
 
 class PriceSource(Protocol):
@@ -117,7 +117,7 @@ class PriceSource(Protocol):
 
 
 def row_at_price(row: OfferRow, term: str, price: Decimal, instance: str | None = None, includes: str = "gpu+host") -> OfferRow:
-    """Copy a row with a price on a term; this is four times as fast as `dataclasses.replace`."""
+    """Return a copy of a row with another price and term; this is four times as fast as `dataclasses.replace`."""
     return OfferRow(
         row.provider,
         row.instance if instance is None else instance,

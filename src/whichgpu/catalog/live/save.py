@@ -17,14 +17,14 @@ from whichgpu.catalog.live.rows import PriceBatch
 from whichgpu.catalog.live.staging import BatchSummary, count_staged, drop_staging_tables, stage_batch
 
 KEY = "gpu, provider, instance, region, gpus, term, payment, includes, currency"
-MIN_OFFERS, MIN_SHARE = 50, 0.2  # A list of at least so many that shrinks below this share is likely broken (assumed).
+MIN_OFFERS, MIN_SHARE = 50, 0.2  # A list of 50 or more offers that shrinks below this share is rejected (assumed).
 
 
 @dataclass(frozen=True, slots=True)
 class _Series:
     id: int
-    newest: int | None  # day of its last snapshot
-    next_day: int | None  # for a late snapshot: the day of the snapshot after it
+    newest: int | None  # day of the series' last snapshot
+    next_day: int | None  # for a snapshot older than one already saved: the day of the next one after it
 
 
 def save_batch(
@@ -60,7 +60,7 @@ def save_batch(
 
 
 def _series(connection: sqlite3.Connection, batch: PriceBatch, day: date) -> _Series:
-    """Return the series that a batch continues; a snapshot older than the last one gets its own series."""
+    """Return the series (part of a source) that a batch continues; a snapshot older than the last saved gets its own series."""
     series = _series_id(connection, batch.source, batch.scope)
     newest = connection.execute("SELECT max(seen) FROM batch WHERE series = ?", (series,)).fetchone()[0]
     if not batch.complete or newest is None or day.toordinal() >= newest:
@@ -87,7 +87,7 @@ UPDATE temp.kind SET store = offer.id FROM offer WHERE {" AND ".join(f"offer.{na
 
 
 def _match(connection: sqlite3.Connection, dated: bool) -> int:
-    """Add new offers to the store, keep the lowest price of zones and repeated lines; return how many offers the batch has."""
+    """Add new offers to the store, each at the lowest price of its zones and lines; return the number of offers in the batch."""
     last = connection.execute("SELECT coalesce(max(id), 0) + 1 FROM offer").fetchone()[0]
     connection.execute(
         f"""INSERT INTO offer(id, {KEY}) SELECT ? + id, {KEY} FROM temp.kind
@@ -167,7 +167,7 @@ _REPRICED = """
 SELECT count(*) FROM price p WHERE p.series = :series AND p.end_batch = :batch
 AND EXISTS (SELECT 1 FROM price n WHERE n.offer = p.offer AND n.series = :series AND n.batch = :batch)
 """
-# A late snapshot ends an offer only if the next snapshot of the same part of the source lacks it.
+# A snapshot older than one already saved ends an offer only if the next one of the same part of the source lacks the offer.
 _LATE = """
 INSERT OR IGNORE INTO price(offer, series, first, batch, last, ended, end_batch, amount, upfront)
 SELECT m.offer, :series, :seen, :batch, :seen, CASE WHEN EXISTS (
@@ -229,7 +229,7 @@ def _validators(connection: sqlite3.Connection, batch: PriceBatch, reader: str) 
 
 
 def _unchanged(connection: sqlite3.Connection, batch: PriceBatch, today: date) -> BatchSummary:
-    """Record a snapshot identical to the last one."""
+    """Record a snapshot whose content is identical to the last one; return its counts."""
     series = _series_id(connection, batch.source, batch.scope)
     last = connection.execute(
         """SELECT id, content, digest, rows, aside, prices, kept, offers, unknown, reasons, seen

@@ -16,15 +16,15 @@ FOLDER = Path(__file__).parent / "data"
 
 @dataclass(frozen=True, slots=True)
 class NameRule:
-    """Variant that a provider means by a name; empty conditions match all.
+    """Rule that maps a provider's GPU name to a variant; empty conditions match all.
 
     `gpu` is a variant's id, or `=` for the group `name` of a pattern. `gpus` is the number of GPUs per counted unit: a number,
     `n` for the group `n`, or `n/2` for half of it (TPU cores).
     """
 
     provider: str
-    accelerator: re.Pattern[str] | None  # matches the whole name
-    instance: re.Pattern[str] | None  # matches part of the instance name
+    accelerator: re.Pattern[str] | None  # must match the source's whole GPU name
+    instance: re.Pattern[str] | None  # must match a part of the instance name
     memory_gib: int | None
     gpu: str
     gpus: str
@@ -40,8 +40,8 @@ class KnownFault:
     instance: re.Pattern[str]
     accelerator: re.Pattern[str]
     term: str
-    price: Decimal | None  # exact price of the instance
-    below: Decimal | None  # US dollars per GPU hour
+    price: Decimal | None  # the wrong price of the instance; None: any
+    below: Decimal | None  # prices below this many US dollars per GPU hour are wrong
     above: Decimal | None
     why: str
 

@@ -16,7 +16,7 @@ from whichgpu.catalog.live.resolve import Rejection, Resolver
 from whichgpu.catalog.live.rows import OfferRow, PriceBatch, RejectedRow
 
 CHUNK_ROWS = 5000  # rows inserted in one statement (set by judgement)
-MAX_OFFERS = 2_000_000  # Offers of one batch, since each is in memory while its rows are read (set by judgement).
+MAX_OFFERS = 2_000_000  # Most offers in one batch, since all are in memory while it is read (set by judgement).
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +27,10 @@ class BatchSummary:
     scope: str
     seen: date
     rows: int  # lines or items read
-    aside: int  # those without a GPU
+    aside: int  # rows without a GPU, which are skipped
     prices: int
     kept: int
-    offers: int  # after merging zones of a region and repeated lines
+    offers: int  # distinct offers, after zones of a region and repeated lines are merged
     unknown: int
     reasons: dict[str, int] = field(default_factory=dict)
     unknown_names: dict[str, int] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class BatchSummary:
 
 
 # `kind` has each offer of the batch once, so that later queries compare numbers: `family` is the same for offers that differ in
-# machine and count alone, `place` for those that differ in term and payment alone; `store` is the id in the store.
+# machine and GPU count only, `place` for those that differ in term and payment only; `store` is the id in the price store.
 _TABLES = (
     """CREATE TEMP TABLE kind(
         id INTEGER PRIMARY KEY, gpu TEXT, provider TEXT, instance TEXT, region TEXT, gpus REAL, term TEXT, payment TEXT,
@@ -123,7 +123,7 @@ class _Sorter:
 
 
 def stage_batch(connection: sqlite3.Connection, batch: PriceBatch, resolver: Resolver, today: date) -> tuple[int, date]:
-    """Read a batch to temporary tables; return its number of prices and their day."""
+    """Read a batch of prices into temporary tables; return the number of prices and the day they are of."""
     drop_staging_tables(connection)
     for table in _TABLES:
         connection.execute(table)
@@ -148,7 +148,7 @@ def drop_staging_tables(connection: sqlite3.Connection) -> None:
 
 
 def count_staged(connection: sqlite3.Connection) -> tuple[int, dict[str, int], dict[str, int]]:
-    """Collect all rejected rows; return the prices kept, rejections by reason, and unknown GPUs by name."""
+    """Collect all rejected rows; return the numbers of prices kept, of rejections by reason, and of unknown GPUs by name."""
     connection.execute(
         """INSERT INTO temp.refused
         SELECT reason, detail, provider, instance, region, accelerator, term, payment, amount, currency

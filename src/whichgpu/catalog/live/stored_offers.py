@@ -17,9 +17,9 @@ def live_offers(
     gpus: frozenset[str] | None = None,
     folder: Path | None = None,
 ) -> tuple[Observation, ...]:
-    """Return the last observation of each stored offer by a day, from snapshots recorded by `known_by`.
+    """Return the last observation of each stored offer up to the day `as_of`, from snapshots recorded up to `known_by`.
 
-    Ended offers are included: a snapshot without an offer outweighs an older observation of it.
+    Offers no longer listed are included with the day they ended, so that callers do not use an older price of them instead.
     """
     from whichgpu.catalog.live.price_store import open_for_reading
 
@@ -54,7 +54,7 @@ def live_names(what: str, name: str, folder: Path | None = None) -> tuple[Stored
 
 
 def last_snapshot(known_by: date | int | None = None, folder: Path | None = None) -> int | None:
-    """Return the number of the newest snapshot recorded by `known_by`; None if there is none."""
+    """Return the number of the newest snapshot recorded up to the day (or number) `known_by`; None if there is none."""
     from whichgpu.catalog.live.price_store import open_for_reading
 
     with open_for_reading(folder) as connection:

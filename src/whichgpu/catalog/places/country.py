@@ -53,7 +53,7 @@ def is_group(name: str) -> bool:
 
 @cache
 def groups() -> dict[str, tuple[str, ...]]:
-    """Return the countries, unions or continents that make up each named group."""
+    """Return, by name of a continent or other group, the names of the countries, unions or continents it consists of."""
     _, rows = read_cells(DATA_DIR / "country_groups.csv")
     return {name: tuple(parts.split(";")) for _, (name, parts) in rows}
 

@@ -39,22 +39,22 @@ class StepParts:
     device: Array
     calls: Array  # host seconds of framework calls, if kernels are launched one by one
     forward_calls: Array  # part of `calls` in the forward pass
-    once: Array  # host seconds once per step
-    forward: Array  # part of `device`
+    once: Array  # host seconds spent once per step
+    forward: Array  # device seconds of the forward pass, part of `device`
     backward: Array
     attention: Array
-    exposed_latency: Array  # communication the work waits for
+    exposed_latency: Array  # latency of communication that the work waits for
     exposed_volume: Array
-    backward_latency: Array  # communication overlapped with the backward pass
+    backward_latency: Array  # latency of communication overlapped with the backward pass
     backward_volume: Array
-    backward_tail: Array  # share of it that starts after the pass has ended
+    backward_tail: Array  # share of that communication that starts after the backward pass has ended
     forward_latency: Array
     forward_volume: Array
     attention_latency: Array
     attention_volume: Array
     launches: Array  # framework calls of an engine without CUDA graphs, in calls of PyTorch on the reference host: a count
     ranks: Array  # GPUs that wait for one another: a count
-    pipeline: Array  # wall time of the pipeline over the work of a stage
+    pipeline: Array  # ratio of the pipeline's wall time to the work of one stage
     copied_tensors: Array  # parameter tensors copied by `DataParallel` threads: a count
     threads: Array  # replicas driven by threads of one process: a count, 1 if each has its process
 
@@ -64,10 +64,10 @@ class StepBreakdown:
     """Seconds of a step by what they are spent on; all but `hidden` and `host` add up to `wall`."""
 
     wall: Array
-    work: Array  # of the device, as one GPU alone would need for its share
-    communication: Array  # exposed
+    work: Array  # device seconds that one GPU alone would need for its share of the step
+    communication: Array  # seconds of communication not overlapped with work
     bubble: Array
-    waiting: Array  # for slower GPUs, the host and other processes
+    waiting: Array  # seconds of waiting for slower GPUs, the host and other processes
     hidden: Array  # communication overlapped with work
     host: Array
 

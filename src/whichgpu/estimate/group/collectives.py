@@ -45,7 +45,7 @@ class Communicator:
 
 @dataclass(frozen=True, slots=True)
 class CollectiveCost:
-    """Seconds of one collective, [gpus, batches]: independent of the size, and proportional to it."""
+    """Seconds of one collective, [gpus, batches]: a latency, and a transfer time proportional to its bytes."""
 
     latency: Array
     volume: Array

@@ -72,7 +72,7 @@ class EngineSteps:
         return seconds
 
     def mixed_on_each(self, tokens: ArrayLike, context: ArrayLike, batch: ArrayLike, decode_context: ArrayLike) -> Array:
-        """Seconds of such a mixed step on every device, [devices, ...]; its GEMMs run over prefill and decode rows at once."""
+        """Seconds of a step with a prefill chunk and decode tokens on every device, [devices, ...]; both share the GEMMs."""
         shape, (new, cached, sequences, decode_length) = _flat(tokens, context, batch, decode_context)
         task, token = replace(self.workload, task="prefill"), replace(self.workload, task="decode")
         micro_batch, pipeline = pipeline_schedule(token, sequences)
@@ -91,14 +91,14 @@ class EngineSteps:
     ) -> Array:  # fmt: skip
         collectives = inference_collectives(task, self.shape, batch, tokens)
         lowered = LoweredStep(tuple(ops))
-        # The corrections of generation apply, since engines were measured on whole answers.
+        # The corrections of generation apply, since engines were measured on complete requests: prefill and decode together.
         one = lowered_pass(task, self.shape, self.devices, lowered, collectives, "generate", running, pipeline)
         wall = pass_breakdown(self.workload, one, self.devices).wall
         return np.broadcast_to(wall, (len(wall), int(np.prod(shape)))).reshape(len(wall), *shape)
 
 
 def _with_cached_context(op: Op, tokens: Array, context: Array) -> Op:
-    """Return the attention operator of new tokens with the tokens already in the KV cache added to its keys."""
+    """Return the attention operator of `tokens` new tokens, with `context` tokens in the KV cache added to its keys."""
     if op.kind != "attention" or not np.any(context):
         return op
     grown = 1.0 + context / tokens

@@ -32,10 +32,10 @@ TOPOLOGY_KINDS = {"cube-mesh": "cube-mesh", "ring": "cube-mesh", "pairs": "pairs
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """Links of one GPU to the others of its node, and its share of the network; bandwidths one way."""
+    """Links of one GPU to the others of its node, and its share of the network; bandwidths in bytes/s, one way."""
 
     kind: str  # nvswitch, cube-mesh, mesh, pairs, pcie, pcie-host
-    link_bandwidth: float  # of all its links together
+    link_bandwidth: float  # bytes per second of all the GPU's links together
     pcie_bandwidth: float
     link_latency_kind: str  # column of `protocols.csv` with the latency per hop: nvlink, pcie, host, net
     pcie_latency_kind: str
@@ -45,7 +45,7 @@ class Fabric:
     network_latency: float  # seconds per hop
     board_gpus: int = 8  # in a mesh, the GPUs that share a GPU's links
     domain_gpus: int = 8  # GPUs within reach of the links
-    name: str = ""  # key of its corrections: nvswitch-4, pcie-4
+    name: str = ""  # key of the fabric's fitted corrections, such as nvswitch-4 or pcie-4
 
     def bus_bandwidth(self, ranks: int) -> float:
         """Return the bus bandwidth of a collective among `ranks` GPUs of a node in bytes per second; infinite for one rank."""

@@ -23,7 +23,7 @@ from whichgpu.workload.shapes import Shape
 from whichgpu.workload.workload import Parallel, Workload
 
 GROUP_SOURCE = "group-calibration"
-OTHER_KINDS = ("other", "none")  # evidence tiers of a single GPU for which no GPU of the same kind was measured
+OTHER_KINDS = ("other", "none")  # evidence tiers of single-GPU times without measurements of the GPU's generation
 MIN_COMMUNICATION_BOUND_SHARE = 0.4  # share of the step from which communication is named as its bound (assumed)
 
 

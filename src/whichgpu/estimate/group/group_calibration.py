@@ -26,7 +26,7 @@ Tier = Literal["group", "group-kin", "group-other"]
 TIERS: Mapping[Nearness, Tier] = {"same": "group", "kin": "group-kin", "far": "group-other"}
 THREADS_SUFFIX = "-threads"
 UNKNOWN_RANGE = (-0.8, 1.1)  # log factors of the 90% range if a tier was not measured (assumed)
-# Fields of a setting that form its group at each level; every group may have a multiplier per term. The most general comes first.
+# Fields of `GroupSetting` that select the multipliers at each level, most general level first; those of all levels apply.
 LEVELS: Mapping[str, tuple[str, ...]] = {
     "all": (),
     "style": ("style",),

@@ -1,4 +1,4 @@
-"""Bytes a GPU needs in each layout: counted exactly where that is quick, else read off lines through counted points.
+"""Bytes a GPU needs in each layout: counted exactly where that is quick, else a linear model through a few counted points.
 
 Replaying a training step through the allocator takes tens of milliseconds per layout. Memory at the loss is linear in layers,
 and its activations and temporaries also in sequences, so two small steps give all others. At the end of the backward pass memory
@@ -34,7 +34,7 @@ Lines = tuple[Array, Array, Array, Array]  # bytes by part: constant, per layer,
 
 
 class LayoutMemory:
-    """Bytes a GPU must have room for, by layout, checkpointing and micro-batch."""
+    """Computes the bytes that one GPU needs, by layout, checkpointing and micro-batch."""
 
     def __init__(self, workload: Workload, shape: Shape) -> None:
         self.workload, self.shape = workload, shape

@@ -22,7 +22,7 @@ from whichgpu.estimate.usable import usable_bytes
 from whichgpu.workload.shapes import Shape, TracedShape, Transformer
 from whichgpu.workload.workload import Parallel, Workload
 
-MAX_TIMED, MAX_COUNTED = 4, 16  # most candidates timed exactly, out of at most this many whose memory is counted exactly
+MAX_TIMED, MAX_COUNTED = 4, 16  # most candidates timed exactly, and most whose memory is counted exactly
 MIN_CONTEXT_PARALLEL_TOKENS = 16384  # Shorter sequences are not sharded over GPUs (assumed).
 
 
@@ -96,7 +96,7 @@ def screen_layouts(workload: Workload, shape: Shape, devices: Devices, gpus: int
 def time_best_layouts(
     workload: Workload, shape: Shape, devices: Devices, screened: ScreenedLayouts, gpu: int, nodes: int = 1
 ) -> list[TimedLayout]:
-    """Return the best screened layouts, counted and timed exactly: sure fits before tight ones, each fastest first."""
+    """Return the best screened layouts, counted and timed exactly: verdict "fits" before "tight", then by time."""
     own = replace(devices, gpus=[devices.gpus[gpu]], fabrics=[devices.fabrics[gpu]])
     timed: list[TimedLayout] = []
     for candidate in screened.best(gpu):

@@ -42,11 +42,11 @@ def micro_batch_sizes(share: int) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class TimedStep:
-    """Time terms by phase of a step at one tensor-parallel degree: of all layers on one stage, and the part due to the layers."""
+    """Time terms by phase at one tensor-parallel degree: of the whole model on one stage, and of its layers only."""
 
     whole: dict[str, TimeTerms]
     layers: dict[str, TimeTerms]
-    accumulate: TimeTerms  # of adding one micro-batch's gradients to those of earlier ones
+    accumulate: TimeTerms  # terms of adding one micro-batch's gradients to those of earlier ones
     unit: str
 
 

@@ -34,9 +34,9 @@ class OperatorTimes:
     phases: Array
     classes: Array
     counts: Array
-    calls: Array  # framework calls of one run
-    recomputes: Array  # further runs under checkpointing
-    grows: Array  # further runs, as a multiple, in a model of twice the layers
+    calls: Array  # framework calls of one run of the operator
+    recomputes: Array  # how often the backward pass runs it again under checkpointing
+    grows: Array  # additional runs in a model of twice the layers, as a multiple of `counts`
     unit: str
 
     @staticmethod

@@ -17,17 +17,17 @@ NODE_GPUS, MAX_GPUS = 8, 64  # GPUs per node unless stated, and GPUs of the larg
 
 @dataclass(frozen=True, slots=True)
 class ScalingPoint:
-    """Speed of a number of GPUs against one."""
+    """Throughput of a number of GPUs relative to one GPU."""
 
     gpus: int
     seconds: float
-    speed: float  # throughput over one GPU's
-    efficiency: float  # speed over GPUs
+    speed: float  # throughput relative to that of one GPU
+    efficiency: float  # `speed` divided by the number of GPUs
 
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """Points by number of GPUs; `stops` is the last doubling that pays, None if all of them do."""
+    """Points by number of GPUs; `stops` is the number before the first doubling that is not worthwhile, or None."""
 
     axis: str  # tp: one replica over more GPUs; dp: more replicas
     points: tuple[ScalingPoint, ...]

@@ -58,7 +58,7 @@ class GroupGrid:
 
 @dataclass(frozen=True, slots=True)
 class RankPass:
-    """Times of one rank's pass before multi-GPU corrections; `terms` tell whether compute, bandwidth or overhead bounds it."""
+    """Times of one rank's pass before multi-GPU corrections; `terms` show whether compute, bandwidth or overhead limits it."""
 
     parts: StepParts
     terms: TimeTerms

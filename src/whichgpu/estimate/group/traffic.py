@@ -40,7 +40,7 @@ class Collective:
     size: Number
     count: Number
     overlap: Overlap = ""
-    ranks: int = 0  # that take part; 0: all of the axis
+    ranks: int = 0  # number of ranks that take part; 0 means all ranks of the axis
 
 
 def communicator_of(parallel: Parallel, axis: Axis, gpus: int, nodes: int, domain_gpus: int = 16, ranks: int = 0) -> Communicator:

@@ -30,7 +30,7 @@ class ForwardPass:
     logit_bytes: int  # bytes of a logit, with the copies that sampling makes
     score_bytes: int = 0  # bytes of an attention score; 0 if fused kernels do not store them
     written_out: bool = False  # RoPE runs as separate operators
-    persistent_bytes: int = 0  # allocated throughout, such as the encoder's output
+    persistent_bytes: int = 0  # bytes allocated throughout the pass, such as the encoder's output
     tp: int = 1
 
 

@@ -20,7 +20,7 @@ SOURCE = "dettmers-2014-which-gpu"
 def formula_bytes(weights: int, batch: int, units: int) -> int:
     """Return the formula's bytes for a number of weights, a batch size and the units of all layers, including the input.
 
-    >>> formula_bytes(9000 * 4000 + 4000 * 4000 + 4000 * 32, 128, 9000 + 4000 + 4000 + 32) / 2**30  # GiB; printed there as 0.62
+    >>> formula_bytes(9000 * 4000 + 4000 * 4000 + 4000 * 32, 128, 9000 + 4000 + 4000 + 32) / 2**30  # GiB; the article prints 0.62
     0.6069...
     """
     return BYTES_PER_VALUE * (weights + batch * units)

@@ -24,7 +24,7 @@ _CACHE = LruCache[tuple[MemoryEstimate, Gpu | None]](4096)  # The GPU is stored 
 
 def estimate_memory(workload: Workload, shape: Shape, gpu: Gpu | None = None) -> MemoryEstimate:
     """Return the peak memory on the fullest GPU; `workload` has its defaults filled in."""
-    if isinstance(shape, TracedShape) and ":" in shape.table:  # The module's code may change between calls.
+    if isinstance(shape, TracedShape) and ":" in shape.table:  # The result is not cached because the module's code may change.
         return _estimate(workload, shape, gpu)
     reduced = replace(workload, **IGNORED_FIELDS)
     return _CACHE.get((reduced, shape, id(gpu)), lambda: (_estimate(reduced, shape, gpu), gpu))[0]

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from whichgpu.workload.precisions import PRECISION_BY_NAME, WeightBlock, tensor_types
 
 TYPES: Mapping[str, WeightBlock] = {name: one.block for name, one in tensor_types().items()}
-# The type of most matrices in each mix, and the long names of llama-quantize's short mix names.
+# MIXES: type of most matrices by mix. ALIASES: long mix name by llama-quantize's short name.
 MIXES: Mapping[str, str] = {name: one.tensor_type for name, one in PRECISION_BY_NAME.items() if one.tensor_type}
 ALIASES: Mapping[str, str] = {name: one.alias_of for name, one in PRECISION_BY_NAME.items() if one.alias_of}
 
 TINY_MIXES = frozenset(("iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq2_m"))
 LARGE_IQ2_MIXES = frozenset(("iq2_s", "iq2_m"))
-# Next to eight experts attention matrices are small, so more bits for them cost little.
+# Mixes whose attention output gets more bits in models of eight experts, where attention is a small part of the weights.
 OUTPUT_MIXES_EIGHT_EXPERTS = frozenset(
     ("q2_k", "iq3_xs", "iq3_xxs", "q3_k_s", "q3_k_m", "iq4_nl", "q4_k_s", "q4_k_m", "iq3_s", "iq3_m", "iq4_xs")
 )

@@ -66,7 +66,7 @@ class InferenceCase:
     shape: Transformer
     gpu: Gpu | None
     engine: EngineRecord
-    memory: EngineMemory  # the engine's, or the default engine's for a model without a KV cache
+    memory: EngineMemory  # settings of the engine, or of the default engine for a model without a KV cache
     precision: str
 
     @property

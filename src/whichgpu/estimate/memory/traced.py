@@ -49,7 +49,7 @@ def traced_memory(workload: Workload, shape: TracedShape, gpu: Gpu | None) -> Me
     table = load_table(shape.table, workload.image or shape.image or None)
     recipe = _recipe(workload, shape, table)
     peak = _with_gathered_shards(_interpolated_peak(recipe, workload.local_batch), recipe, table)
-    libraries = workspace_bytes(gpu) // (1 if workload.training else 2)  # Forward and backward threads have one each.
+    libraries = workspace_bytes(gpu) // (1 if workload.training else 2)  # In training two threads have one each.
     parts = {name: int(size) for name, size in peak.parts.items()}
     parts["temporary"] = parts.get("temporary", 0) + round(peak.allocated) - sum(parts.values())  # bytes lost to rounding
     parts["workspace"] = parts.get("workspace", 0) + libraries

@@ -17,14 +17,14 @@ from whichgpu.workload.workload import Workload
 
 @dataclass(frozen=True, slots=True)
 class StepRecipe:
-    """All that decides the allocations of a step except the batch; precisions and layouts that allocate alike share one."""
+    """Settings that determine the allocations of a step, except the batch; also the key of cached allocation sequences."""
 
     table: str
     image: int
     training: bool
-    trace: str  # the traced precision (`precisions.trace_of`)
-    weights: float  # bytes of a weight over those in the trace
-    space: float  # bytes of a convolution's workspace over those of its operands
+    trace: str  # precision in which the model was traced (`precisions.trace_of`)
+    weights: float  # ratio of a weight's bytes to its bytes in the trace
+    space: float  # ratio of a convolution's workspace bytes to its operands' bytes
     optimizer: str
     fused: bool
     stepped: bool  # the optimizer step is included
@@ -58,7 +58,7 @@ def replay_recipe(recipe: StepRecipe, batch: int) -> Replay:
 
 @dataclass(frozen=True, slots=True)
 class _Steps:
-    """Allocations of two steps; `source` says where each size is found: by kind of tensor, by its workspace, then in `fixed`."""
+    """Allocations of two steps; `source` indexes their sizes in the list of sizes by kind, workspace sizes by kind, `fixed`."""
 
     course: AllocationSequence
     source: Array

@@ -18,7 +18,7 @@ SATURATED_SHARE = 0.98  # share of the saturating rate above which the queue nev
 OBJECTIVE_MARGIN = 0.98  # share of an objective that must hold in simulation, to allow for sampling error (assumed)
 MAX_BACK_STEPS, BACK_STEP = 8, 0.02  # steps down from a rate that misses the objectives, and their size as a share of the rate
 BISECTIONS = 6  # halvings of the interval between a rate that holds the objectives and one that does not
-FLOOD_FACTOR = 100.0  # arrival rate of a flood, as a multiple of the saturating rate by formula
+FLOOD_FACTOR = 100.0  # arrival rate that floods a server, as a multiple of the saturating rate by formula
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class ThroughputCurve:
 
 @dataclass(frozen=True, slots=True)
 class Objectives:
-    """Limits in seconds that so many percent of the requests must keep."""
+    """Latency limits in seconds that `percentile` percent of the requests must meet; None is no limit."""
 
     ttft_max: float | None = None
     tpot_max: float | None = None
@@ -79,11 +79,11 @@ def saturation_rate(server: Server, load: Load) -> float:
     """Return the requests per second that a flooded server answers; simulated, because KV cache and chunks determine it."""
     screen = screen_load(server, load)
     count = max(MIN_REQUESTS, min(4 * MAX_REQUESTS, FILLS * screen.slots * server.batches + MIN_REQUESTS))
-    if load.trace is not None:  # The beginning of a trace need not be like the rest.
+    if load.trace is not None:  # More requests are simulated: the beginning may not be typical.
         count = max(count, min(4 * MAX_REQUESTS, len(load.trace)))
     flood = load.at(FLOOD_FACTOR * screen.saturation, count).arrivals()
     outcome = server.run(((0.0, prompt, output, hashes) for _, prompt, output, hashes in flood), hash_tokens=load.hash_tokens)
-    # Only the middle half of the answers counts: before it batches fill up, after it they run empty.
+    # Only the middle half of the finished requests counts: batches fill up before it and run empty after it.
     ends: list[float] = sorted(outcome.finished[outcome.answered].tolist())
     low, high = int(0.25 * len(ends)), int(0.75 * len(ends))
     if high - low < 2 or ends[high] <= ends[low]:

@@ -18,7 +18,7 @@ MAX_LENGTH = 10_000_000  # tokens: lengths drawn from a heavy tail are cut here
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """Input or output tokens: all of the `mean`; lognormal with a `spread` of the logarithm; or a histogram."""
+    """Distribution of tokens per request: all equal to `mean`; lognormal (`spread`: deviation of the log); or a histogram."""
 
     mean: float
     spread: float = 0.0
@@ -59,9 +59,9 @@ def _rounded(lengths: Array) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Requests per second, their burstiness and their lengths. A trace has its own lengths and, if it states a rate, times.
+    """Requests per second, their burstiness and lengths. A trace replaces the lengths and, if it has times, the arrival times.
 
-    `burstiness` is the squared coefficient of variation of the time between arrivals: 1 is Poisson, 0 a steady beat.
+    `burstiness` is the squared coefficient of variation of the time between arrivals: 1 is Poisson, 0 equal intervals.
     """
 
     rate: float
@@ -78,7 +78,7 @@ class Load:
 
     @property
     def steady(self) -> bool:
-        """Whether arrival times are drawn at random, so that the beginning is only a warm-up."""
+        """Whether arrival times are drawn rather than read from a trace; summaries then leave out a warm-up."""
         return self.trace is None or self.trace.rate is None
 
     @property

@@ -18,7 +18,7 @@ BISECTIONS = 60  # halvings of the interval from one running sequence to as many
 
 @dataclass(frozen=True, slots=True)
 class LoadScreen:
-    """Formulas for mean lengths: saturating requests per second, share of it in use, running sequences, seconds."""
+    """Results of queueing formulas for requests of mean lengths: saturating requests/s, share in use, sequences, seconds."""
 
     saturation: float
     utilisation: float

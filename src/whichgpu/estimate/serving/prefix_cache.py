@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 
 class PrefixCache:
-    """LRU cache of block hashes; a hash stands for its block and all before it.
+    """LRU cache of block hashes; a hash identifies a block together with all blocks before it.
 
-    Running requests hold their blocks once each, so sharing saves prefill here, not memory. Blocks of running requests are the
-    most recently used, so the ones evicted belong to none.
+    In this model every running request has its own blocks, so sharing saves prefill but no memory. Blocks of running requests
+    are the most recently used, so no evicted block is in use.
     """
 
     def __init__(self, cache_tokens: int, block_tokens: int) -> None:

@@ -43,7 +43,7 @@ class RequestLog:
 
 
 class Prefill:
-    """Prompt being prefilled: request number, tokens in the KV cache, tokens to have there, order of admission."""
+    """Prompt being prefilled: request number, tokens in the KV cache so far and at the end, order of admission."""
 
     __slots__ = ("done", "number", "order", "target")
 
@@ -76,13 +76,13 @@ class Scheduler:
         """Drop all requests and the KV cache; statistics stay."""
         self.waiting: deque[int] = deque()
         self.prefilling: list[Prefill] = []
-        self.ends: list[tuple[int, int]] = []  # heap of running sequences: final turn, request number
-        self.joined: dict[int, tuple[int, int, int]] = {}  # by running sequence: turn and context at joining, order of admission
-        self.phases = [0] * self.limits.block_tokens  # count of running sequences by fill of their last block, relative to turn
+        self.ends: list[tuple[int, int]] = []  # heap of running sequences: (number of the last decode step, request number)
+        self.joined: dict[int, tuple[int, int, int]] = {}  # by request: decode step and context at joining, order of admission
+        self.phases = [0] * self.limits.block_tokens  # running sequences by (context - turn) modulo block size
         self.chunks: list[tuple[Prefill, int]] = []  # prefill chunks of the current step and their tokens
         self.running = self.context_total = self.used = self.load = 0
         self.in_transfer = 0  # sequences that hold KV blocks on their way to or from another engine
-        self.count, self.start, self.end, self.step, self.slope = 0, 0.0, inf, 0.0, 0.0  # steps of the current run, and seconds
+        self.count, self.start, self.end, self.step, self.slope = 0, 0.0, inf, 0.0, 0.0  # of the steps simulated together
         self.decoding = False
         if self.prefix_cache:
             self.prefix_cache.clear()

@@ -31,7 +31,7 @@ class SchedulerLimits:
     mixed_steps: bool  # prefill chunks share steps with decode tokens; otherwise prefill has its own steps and priority
     reserve_answers: bool  # a request is admitted when its whole output has KV blocks, and never preempted
     prefix_caching: bool
-    memory_share: float  # of the device that the engine may fill
+    memory_share: float  # share of the GPU's memory that the engine may use
 
 
 @dataclass(frozen=True, slots=True)

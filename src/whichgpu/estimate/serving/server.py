@@ -18,7 +18,7 @@ from whichgpu.workload.workload import Workload
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """`limits` are those of one replica; `batch_limits` those of each of its batches in flight."""
+    """Replicas of a served model; `limits` apply to one replica, `batch_limits` to each of its batches in flight."""
 
     steps: StepTables
     limits: SchedulerLimits

@@ -31,7 +31,7 @@ class MeanLengths:
 
 
 class ServiceTimes:
-    """Seconds of a decode step, and of a prefill beyond the decode steps it shares, by running sequences of each batch."""
+    """Seconds of a decode step, and extra seconds of a prefill that shares steps with decode, by running sequences."""
 
     def __init__(
         self, lengths: MeanLengths, limits: SchedulerLimits, batches: int, sizes: Array, steps: Array, prefills: Array

@@ -40,7 +40,7 @@ class SimulationOutcome:
     cached: int  # input tokens found in the prefix cache
     busy: float  # share of the time that replicas ran steps
     peak_cache: float  # highest share of the KV blocks in use
-    batch_seconds: Array  # by running sequences of one scheduler
+    batch_seconds: Array  # seconds, indexed by the number of running sequences of a scheduler
     batch_steps: Array
 
     @property

@@ -63,7 +63,7 @@ class StepQueries:
             _flat(self._rows, 0.0, 0.0, 1.0),
             _flat(column, 0.0, (self._beside * stages)[None, :], 1.0),
             _flat(column, self._reaches[None, :], 0.0, 1.0),
-            _flat(self._chunks, self._chunks / 2, 0.0, 1.0),  # Attention within a prompt is evaluated once more, separately.
+            _flat(self._chunks, self._chunks / 2, 0.0, 1.0),  # These steps give attention per token of reach.
         )
         self.mixed = _joined(*queries)
         self._mixed_splits = np.cumsum([len(one[0]) for one in queries])[:-1]
@@ -112,7 +112,7 @@ class LazyRows(dict[int, list[float]]):
 class StepTables:
     """Seconds of steps of one batch in flight of a replica.
 
-    GEMMs grow in leaps as tiles fill, so every number of rows has its entry; attention grows smoothly and is interpolated.
+    GEMM times jump as tiles fill, so every number of rows has an entry; attention grows smoothly and is interpolated.
     Arguments beyond the tables' ends are extrapolated.
     """
 
@@ -121,12 +121,12 @@ class StepTables:
     _contexts: list[float]
     _reaches: list[float]
     _chunks: list[float]
-    _tokens: list[float]  # GEMMs of a decode step by batch
-    _rows: list[float]  # GEMMs of a mixed step by rows
-    _attention: LazyRows  # decode attention by batch and context
-    _beside: LazyRows  # decode attention at the shortest context, by chunk and batch
-    _ahead: LazyRows  # attention of a chunk to cached tokens, by chunk and reach
-    _own: list[float]  # attention of a chunk per token of reach, by chunk
+    _tokens: list[float]  # seconds of a decode step at context 1, by batch
+    _rows: list[float]  # seconds of a step without cached tokens, by rows
+    _attention: LazyRows  # seconds of decode attention, by batch and context
+    _beside: LazyRows  # seconds of a mixed step at decode context 1 less `_rows`, by chunk and batch
+    _ahead: LazyRows  # seconds of a chunk's attention to cached tokens, by chunk and reach
+    _own: list[float]  # seconds of a chunk's attention per token of reach, by chunk
 
     def __init__(self, steps: StepTimes, sizes: TableSizes, stages: int = 1) -> None:
         queries = StepQueries(sizes, stages)

@@ -28,7 +28,7 @@ class LatencyPercentiles:
 
 @dataclass(frozen=True, slots=True)
 class BatchSizeBand:
-    """TPOT in seconds at a number of running sequences, and the share of the time spent there."""
+    """TPOT in seconds at about `batch` running sequences, and the share of time with that many."""
 
     batch: int
     tpot: float
@@ -39,15 +39,15 @@ class BatchSizeBand:
 class Summary:
     """Summary of one run. Rates are per second over the time in which requests arrived, or all of it if they arrived at once."""
 
-    requests: int  # after the warm-up
+    requests: int  # number of requests after the warm-up
     percentiles: tuple[float, ...]
     ttft: LatencyPercentiles
     tpot: LatencyPercentiles
     latency: LatencyPercentiles
-    throughput: float  # output tokens
-    answered_rate: float  # requests
-    goodput: float | None  # requests that met every objective
-    met: float | None  # share of requests that did
+    throughput: float  # output tokens per second
+    answered_rate: float  # finished requests per second
+    goodput: float | None  # requests per second that met every objective
+    met: float | None  # share of requests that met every objective
     mean_batch: float
     concurrency: tuple[BatchSizeBand, ...]
     growing: bool  # the waiting queue kept growing while requests arrived

@@ -18,7 +18,7 @@ from whichgpu.estimate.serving.service_times import ServiceTimes
 
 MAX_PREFILL_SHARE = 0.999  # largest share of the time spent in prefill, so that some is left for decoding
 MAX_PREFILL_UTILISATION = 0.95  # largest prefill utilisation in the queueing terms (assumed)
-CORRELATION = 1.5**0.5  # weight of the product of both deviations: arrivals are first prefilled, then run (assumed)
+CORRELATION = 1.5**0.5  # weight of the product of the batch's and the prefills' deviation, which are correlated (assumed)
 
 
 def tpot_tail(times: ServiceTimes, rate: float, percentile: float) -> float:
@@ -34,10 +34,10 @@ def tpot_tail(times: ServiceTimes, rate: float, percentile: float) -> float:
         return inf
     logs = np.concatenate([[0.0], np.cumsum(np.log(arrivals * tokens * seconds / numbers))])
     probability = np.exp(logs - logs.max())
-    probability[-1] /= 1.0 - full  # Waiting requests find a full batch.
+    probability[-1] /= 1.0 - full  # The batch is also full in all states with waiting requests.
     probability /= probability.sum()
     mean = float(probability @ states)
-    # Stays per relaxation time of the chain, which relaxes more slowly the more sequences slow each other down.
+    # Ratio of a request's stay to the chain's relaxation time, which grows as sequences slow each other down.
     relaxation = min(1.0, mean / max(1e-12, float(probability @ (states - mean) ** 2)))
     averaging = sqrt(2.0 * (relaxation - 1.0 + exp(-relaxation))) / relaxation
     tail_state = int(np.searchsorted(np.cumsum(probability), percentile / 100.0))

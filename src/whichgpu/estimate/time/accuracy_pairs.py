@@ -15,7 +15,7 @@ PAIRS_FILE = Path(__file__).parent / "data" / "pairs.csv"
 
 @dataclass(frozen=True, slots=True)
 class AccuracyPair:
-    """One measured step and its prediction by a fit that never saw its GPU (for our own H200: its model). Seconds."""
+    """Measured seconds of a step, and the prediction of a fit without data of its GPU (on our H200: of its model)."""
 
     source: str
     gpu: str

@@ -33,8 +33,8 @@ GENERATION_STEPS = ("prefill", "decode", "generate")
 MIN_GENERATIONS, MIN_GPUS = 3, 5  # generations and GPUs that an engine must be measured on to predict others
 LOW_POWER_WATTS = 80  # watts; a card with this power limit or less cannot sustain its clocks
 
-# A level is one way to group steps; each of its groups has its own multipliers. Levels are listed from the most general on. The
-# value of a level lists the fields of `CorrectionKey` that name a group.
+# Fields of `CorrectionKey` that select the multipliers at each level, most general level first; those of all levels apply (their
+# logarithms add up).
 LEVELS: Mapping[str, tuple[str, ...]] = {
     "all": (),
     "style": ("style",),
@@ -63,9 +63,9 @@ class CorrectionKey:
     unit: str
     gpu: str
     architecture: str
-    generation: str  # architecture and compute capability: Ampere of data centres differs from that of desktops
-    build: str  # consumer, workstation, datacenter, or low-power: how far clocks go above or below the stated ones
-    chip: str  # variants of a chip share measurements, so that the better variant stays the faster one
+    generation: str  # architecture and compute capability (sm_80 and sm_86 are both Ampere)
+    build: str  # consumer, workstation, datacenter or low-power, which decides how far clocks deviate from stated ones
+    chip: str  # chip name; its variants share corrections, so that the better variant stays the faster one
     vendor: str
 
     @property

@@ -30,7 +30,7 @@ def precision_warnings(workload: Workload, gpu: Gpu) -> tuple[Message, ...]:
 
 
 def usual_precision(precision: str, gpu: Gpu, language: bool) -> str:
-    """Return the substitute for a default precision without units on a GPU: fp16 for bf16; fp32 if a vision model has neither.
+    """Return a default precision, or its substitute on a GPU without units for it: fp16 for bf16, else fp32 for vision models.
 
     >>> from whichgpu.catalog.store import Catalog
     >>> gpus = Catalog().gpu_by_id

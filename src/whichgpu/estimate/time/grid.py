@@ -78,7 +78,7 @@ def evaluate_grid(
 
 
 def scheduled_sequences(workload: Workload, batch: Number) -> Number:
-    """Return the sequences a serving engine schedules at every token; 0 for plain code, which has no scheduler."""
+    """Return the sequences a serving engine schedules at every token; 0 without a serving engine."""
     return batch if engine_record(workload.engine).style == "serving" else 0.0
 
 

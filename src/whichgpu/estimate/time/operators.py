@@ -39,8 +39,8 @@ CLASS_BY_KIND: dict[str, OperatorClass] = {
     "conv_dgrad": "conv",
     "conv_wgrad": "conv",
     # memory-bound: bytes read and written, counted as often as the kernel moves them; `elements`; `rows`, `width` if it reduces
-    "elementwise": "memory",  # roles gelu, silu and their _backward also cost arithmetic
-    "copy": "memory",  # same layout; casts too
+    "elementwise": "memory",  # roles gelu, silu and their _backward have arithmetic costs too
+    "copy": "memory",  # copies in the same layout, and casts
     "transpose": "memory",  # strided copies that keep innermost runs together; role: matrix if they do not
     "norm": "memory",  # layer norm, RMS norm in one kernel: rows, width
     "norm_backward": "memory",  # two tensors read, one written; the curve includes the gradients of the weights
@@ -50,7 +50,7 @@ CLASS_BY_KIND: dict[str, OperatorClass] = {
     "softmax_backward": "memory",  # two tensors read, one written; the curve includes PyTorch's multiplication before it
     "reduce": "memory",  # sums and means over the width: rows, width
     "reduce_columns": "memory",  # sums over the rows (bias gradients): rows, width
-    "pool": "memory",  # role: _adaptive_avg_pool2d
+    "pool": "memory",  # role _adaptive_avg_pool2d has parameters of its own
     "pool_backward": "memory",
     "embedding": "memory",
     "embedding_backward": "memory",
@@ -63,7 +63,7 @@ CLASS_BY_KIND: dict[str, OperatorClass] = {
 class Op:
     """One operator. FLOPs and bytes are of one call; `count` calls are made.
 
-    Shared between requests, so never changed; not frozen, since a lowering creates thousands and freezing triples the time.
+    Operators are shared between requests and must not be changed; they are not frozen because that triples the creation time.
     """
 
     kind: str

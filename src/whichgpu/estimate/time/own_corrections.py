@@ -37,7 +37,7 @@ class OwnCorrections:
     kinds: tuple[str, ...]  # steps that were measured, as `engine/task`
     multipliers: Mapping[str, Mapping[str, float]]
     spreads: Mapping[str, float]
-    against: str = ""  # version of the calibration that these correct
+    against: str = ""  # version of the shipped calibration to which the corrections apply
 
     def log_multiplier(self, engine: str, task: str, term: str) -> float:
         """Return a term's log multiplier, summed over the groups of a step; unmeasured engines get only that of all steps."""
@@ -51,19 +51,19 @@ class OwnCorrections:
 
 @dataclass(frozen=True, slots=True)
 class OwnCalibration(Calibration):
-    """The shipped calibration with a user's own measurements on top, by GPU."""
+    """Shipped calibration, corrected on each GPU by the user's own measurements (`own`, by GPU id)."""
 
     own: Mapping[str, OwnCorrections] = field(default_factory=dict)
 
     def tier(self, engine: str, gpu: Gpu, kind: str = "", precision: str = "") -> Tier:
-        """Return "measured" or "imported" if this kind of step was measured on this GPU under this engine."""
+        """Return "measured" or "imported" if the user measured this kind of step on this GPU, else the calibration's tier."""
         own = self.own.get(gpu.id)
         if own and f"{engine}/{kind}" in own.kinds:
             return "measured" if own.basis == "measured" else "imported"
         return Calibration.tier(self, engine, gpu, kind, precision)
 
     def log_range(self, tier: Tier, kind: str, gpu: str = "", engine: str = "") -> tuple[float, float]:
-        """Return the 90% range of a GPU's own measurements, never wider than that of an unmeasured vendor."""
+        """Return the 90% range as log factors, from own measurements (at most as wide as that of tier "none") or as shipped."""
         if tier not in OWN_TIERS:
             return Calibration.log_range(self, tier, kind, gpu, engine)
         low, high = self.own[gpu].log_range(kind)

@@ -31,11 +31,11 @@ SEQUENCE_SECONDS = 5.0e-6  # host seconds per sequence of a serving step
 class TimeTerms:
     """Uncorrected seconds, [terms, gpus, batches] in the order of TERMS, with the physical floor of each device term.
 
-    `flop_seconds` and `byte_seconds` are FLOPs over peak and bytes over bandwidth, [gpus, batches].
+    `flop_seconds` and `byte_seconds` are FLOPs divided by peak and bytes divided by bandwidth, [gpus, batches].
     """
 
     seconds: Array
-    floors: Array  # [terms, gpus, batches]
+    floors: Array  # least seconds physically possible, [terms, gpus, batches]
     flop_seconds: Array
     byte_seconds: Array
     unit: str  # class of the unit that does most FLOPs: half, tf32, single, narrow

@@ -12,10 +12,10 @@ TABLE = Path(__file__).parent / "data" / "units.csv"
 
 @dataclass(frozen=True, slots=True)
 class ArithmeticUnit:
-    """One unit; rate and energy of a FLOP are None if it is not a matrix unit."""
+    """Arithmetic unit of a GPU; rate and energy relative to fp16 are None if it is not a matrix unit."""
 
     name: str
-    bytes: float  # of an operand's element
+    bytes: float  # bytes of an operand's element
     rate_vs_fp16: float | None
     energy_vs_fp16: float | None
     product_class: str  # units whose GEMMs share an architecture's parameters: fp32, 16bit (tf32 too), fp8_fp4, int8
@@ -24,7 +24,7 @@ class ArithmeticUnit:
 
     @property
     def below_16_bits(self) -> bool:
-        """Whether GPUs without the unit dequantise its operands to 16 bits."""
+        """Whether the operands have fewer than 16 bits; GPUs without the unit dequantise them to 16 bits."""
         return self.product_class in ("fp8_fp4", "int8")
 
 

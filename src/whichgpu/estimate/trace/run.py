@@ -78,7 +78,7 @@ def trace(
 
 
 class _NoTensor:
-    """Stands in for the class of fake tensors; no tensor is an instance."""
+    """Replaces torch's class FakeTensor in `isinstance` checks; no tensor is an instance."""
 
 
 @contextmanager

@@ -19,11 +19,11 @@ class TracedOperator:
     name: str
     inputs: tuple[tuple[int, ...], ...]
     outputs: tuple[tuple[int, ...], ...]
-    dtype: str  # of the first output: float32, bfloat16, …
+    dtype: str  # data type of the first output: float32, bfloat16, …
     phase: TracePhase
     attributes: Mapping[str, Any] = field(default_factory=dict)
     step: int = 0
-    event: int = 0  # number of events before its own
+    event: int = 0  # number of allocations and frees logged before this operator's own
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class ModuleTrace:
     operators: tuple[TracedOperator, ...]
     parameters: int
     trainable: int
-    marks: Mapping[str, int] = field(default_factory=dict)  # number of events before each phase and step
+    marks: Mapping[str, int] = field(default_factory=dict)  # number of allocations and frees before each phase and step
 
     def replay(self) -> Replay:
         """Replay the trace through the caching allocator and return its peaks, with bytes by label at the peak."""

@@ -12,7 +12,7 @@ from whichgpu.workload.shapes import Shape
 from whichgpu.workload.workload import Workload
 
 PEAK_KINDS = ("gemm", "attention", "attention_backward")  # Operators whose rate is in FLOP/s.
-BusyCallback = Callable[[], None]  # Function that is called while the GPU runs the case.
+BusyCallback = Callable[[], None]  # Type of a function that is called while the GPU runs a case, to read clocks and temperature.
 
 
 class CannotRun(Exception):
@@ -25,7 +25,7 @@ class CannotRun(Exception):
 
 @dataclass(frozen=True, slots=True)
 class OperatorCase:
-    """One operator, its sizes and the memory it takes in bytes."""
+    """One operator to measure, with its sizes and the GPU memory it needs in bytes."""
 
     id: str
     kind: str  # gemm, copy, read, attention, attention_backward, launch, upload, download, all_reduce
@@ -35,11 +35,11 @@ class OperatorCase:
 
     @property
     def unit(self) -> str:
-        """Return the unit of the case's rate."""
+        """Return the unit of `rate`: FLOP/s, B/s or 1/s."""
         return "FLOP/s" if self.kind in PEAK_KINDS else "B/s" if "bytes" in self.sizes else "1/s"
 
     def rate(self, seconds: float) -> float:
-        """Return FLOPs, bytes or runs per second, in the unit of the case."""
+        """Return the rate of a run that took `seconds`, in `unit`: FLOPs, bytes or launches per second."""
         return operator_work(self.kind, self.sizes) / seconds
 
 
@@ -59,7 +59,7 @@ def operator_work(kind: str, sizes: Mapping[str, int]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class StepCase:
-    """A whole step as a request of `estimate`."""
+    """A training or inference step to measure, given as a request to `estimate`."""
 
     id: str
     request: Mapping[str, Any]
@@ -75,7 +75,7 @@ class PreparedStep:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds: the median of the runs, and the range of 80% of them."""
+    """Median seconds of several runs, and the range that covers 80% of them."""
 
     seconds: float
     low: float
@@ -85,7 +85,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """State of the GPU during a case."""
+    """Clocks, temperature and power of the GPU while a case was measured."""
 
     sm_clock_hz: int | None = None
     temperature_celsius: int | None = None
@@ -103,10 +103,10 @@ class Bench(Protocol):
         """Return the bytes of GPU memory available now."""
 
     def micro(self, case: OperatorCase, watch: BusyCallback) -> Timing:
-        """Return the timing of an operator."""
+        """Measure an operator; call `watch` while the GPU is busy."""
 
     def step(self, plan: PreparedStep, watch: BusyCallback) -> Timing:
-        """Return the timing of a training step, forward pass or decode step."""
+        """Measure a training step, forward pass or decode step; call `watch` while the GPU is busy."""
 
 
 def summarise_runs(seconds: Sequence[float]) -> Timing:

@@ -21,7 +21,7 @@ class Decoder:
         def random(*sizes: int) -> Any:
             return torch.empty(*sizes, **settings).normal_(0.0, 0.02)
 
-        def norm(size: int) -> Any:  # Returns a weight and its bias.
+        def norm(size: int) -> Any:  # Returns the norm's weight and bias tensors.
             return torch.ones(2, size, **settings)
 
         def bias(size: int, has_bias: bool) -> Any:
@@ -61,11 +61,11 @@ class Decoder:
         self.block = self._torch.compile(self.block, dynamic=False, fullgraph=True)
 
     def prefill(self, ids: Any) -> Any:
-        """Return the next token of each sequence after a prompt."""
+        """Run prefill of the prompts `ids`, and return the next token of each sequence."""
         return self._next_tokens(ids, 0, ids.shape[1])
 
     def decode(self, ids: Any) -> Any:
-        """Return the next token after the last one in the cache."""
+        """Run one decode step on the tokens `ids`, one per sequence, and return the next tokens."""
         context = self.caches[0][0].shape[2]
         return self._next_tokens(ids, context - 1, context)
 

@@ -14,7 +14,7 @@ MIN_RUNS, MAX_RUNS = 5, 40
 STEP_SECONDS = 0.8  # Seconds spent on the runs of one step (set by judgement).
 MICRO_SECONDS = 0.15  # Seconds spent on the runs of one operator (set by judgement).
 BLOCK_SECONDS = 0.008  # Seconds of launches between two events: long compared with the events' overhead.
-MAX_LAUNCHES = 200  # Launches in one CUDA graph (assumed: keeps capture short).
+MAX_LAUNCHES = 200  # Most launches captured in one CUDA graph (assumed; a larger graph would take long to capture).
 BUSY_SECONDS = 0.15  # Seconds for which the GPU is kept busy while its clocks are read.
 
 
@@ -91,7 +91,7 @@ class GpuTimer:
         return durations
 
     def _read_conditions(self, run: Run, seconds: float) -> None:
-        """Read clocks and temperature while the GPU is busy."""
+        """Keep the GPU busy with `run` for some time, and read clocks and temperature meanwhile."""
         for _ in range(max(1, min(100, round(BUSY_SECONDS / max(seconds, 1e-6))))):
             run()
         self._watch()

@@ -10,8 +10,8 @@ from whichgpu.estimate.time.units import UNITS
 from whichgpu.measure.bench.case import OperatorCase
 
 DTYPES = ("bf16", "fp16", "tf32", "fp32", "fp8")
-SQUARES = (2048, 4096, 8192)  # Sides of square GEMMs: layers of small models; peak before the power limit; sustained rate.
-DECODING = ((1, 8192, 8192), (16, 8192, 8192), (64, 4096, 14336))  # m, k, n of decode GEMMs: few tokens by a whole matrix
+SQUARES = (2048, 4096, 8192)  # Sizes of square GEMMs: as in small models; peak rate before the power limit acts; sustained rate.
+DECODING = ((1, 8192, 8192), (16, 8192, 8192), (64, 4096, 14336))  # m, k, n of decode GEMMs: few tokens times a weight matrix
 LARGEST_COPY, SMALLEST_COPY = 4 * GIB, 64 * MIB
 # Batch, heads, tokens and head dimension of attention cases.
 ATTENTION = ((4, 16, 2048, 128), (16, 12, 512, 64), (1, 32, 8192, 128))

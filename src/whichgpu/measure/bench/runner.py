@@ -22,7 +22,7 @@ Claim = tuple[PreparedStep, int]  # A prepared step, and the bytes of memory it 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCase:
-    """A case that was measured."""
+    """A measured case with its timing and the GPU's state meanwhile."""
 
     case: OperatorCase | StepCase
     timing: Timing
@@ -48,12 +48,12 @@ class Runner:
         self._took: dict[str, float] = {}  # Seconds that the last case of each kind took.
 
     def micros(self, cases: Iterable[OperatorCase]) -> None:
-        """Measure operators, within their share of the time."""
+        """Measure operators, in at most MICRO_SHARE of the time limit."""
         for case in cases:
             self._one(case, case.kind, case.memory, MICRO_SHARE, partial(self._bench.micro, case))
 
     def steps(self, cases: Iterable[StepCase], claim: Callable[[StepCase], Claim]) -> None:
-        """Measure steps in the remaining time."""
+        """Measure steps until the time limit; `claim` prepares a step and estimates its memory in bytes."""
         for case in cases:
             try:
                 plan, memory_bytes = claim(case)

@@ -58,7 +58,7 @@ PREFILL: tuple[dict[str, Any], ...] = (
     {"model": "llama-2-13b", "precision": "bf16", "batch": 2, "seq_in": 3072},
     {"model": "yi-6b", "precision": "bf16", "batch": 1, "seq_in": 256},
 )
-FALLBACK_PRECISIONS = {"bf16": "fp16", "amp-bf16": "amp-fp16", "tf32": "fp32"}  # Precisions for GPUs without these units.
+FALLBACK_PRECISIONS = {"bf16": "fp16", "amp-bf16": "amp-fp16", "tf32": "fp32"}  # Replacements on GPUs without such units.
 
 
 def step_cases(gpu: Gpu) -> Iterator[StepCase]:
@@ -70,7 +70,7 @@ def step_cases(gpu: Gpu) -> Iterator[StepCase]:
         [_step("prefill", "pytorch-compile", one, gpu) for one in PREFILL],
         [_step("forward", "pytorch", one, gpu) for one in ENCODING],
     ]
-    turns = (3, 1, 4, 1, 1)  # Cases of each kind in one round.
+    turns = (3, 1, 4, 1, 1)  # How many cases of each kind are yielded per round.
     while any(kinds):
         for kind, count in zip(kinds, turns, strict=True):
             yield from kind[:count]

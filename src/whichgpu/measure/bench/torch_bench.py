@@ -33,7 +33,7 @@ def open_bench() -> TorchBench:
     os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")  # Number GPUs as the driver does.
     try:
         torch = import_module("torch")
-    except Exception as problem:  # torch or its libraries are missing.
+    except Exception as problem:  # Importing torch fails in many ways if it or its libraries are missing.
         raise NoAnswer("no-torch", msg("error.measure-no-torch"), msg("hint.measure-torch")) from problem
     if not torch.cuda.is_available() or torch.cuda.device_count() < 1:
         raise NoAnswer("no-gpu-here", msg("error.measure-torch-no-gpu", version=torch.__version__), msg("hint.doctor"))
@@ -41,7 +41,7 @@ def open_bench() -> TorchBench:
 
 
 class TorchBench:
-    """A `Bench` by PyTorch."""
+    """Implementation of `Bench` that runs the cases with PyTorch."""
 
     def __init__(self, torch: Any, device: str = "cuda") -> None:
         self._torch, self._device = torch, device
@@ -94,7 +94,7 @@ class TorchBench:
             raise CannotRun(msg("measure.out-of-memory")) from None
         finally:
             torch.cuda.synchronize()
-            dynamo = sys.modules.get("torch._dynamo")  # Accessing it as an attribute of torch would import it.
+            dynamo = sys.modules.get("torch._dynamo")  # `torch._dynamo` as an attribute would import the module, which is slow.
             if dynamo is not None:
                 dynamo.reset()
             gc.collect()

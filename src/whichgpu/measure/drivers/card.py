@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One reading; `lost` if the GPU no longer answers its driver."""
+    """One reading of a GPU's utilisation, memory, clocks and power; `lost` if the GPU no longer answers its driver."""
 
     index: int
     utilisation_percent: int | None = None
-    memory_utilisation_percent: int | None = None  # share of the time with memory reads or writes
+    memory_utilisation_percent: int | None = None  # share of the time in which memory was read or written
     memory_used_bytes: int | None = None
     memory_bytes: int | None = None
     power_watts: float | None = None
@@ -52,7 +52,7 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class MigSlice:
-    """One MIG slice."""
+    """One MIG instance (slice) of an NVIDIA GPU."""
 
     profile: str
     memory_bytes: int | None
@@ -69,9 +69,9 @@ class Card:
     name: str
     now: Sample
     driver: str | None = None
-    api_version: str | None = None  # the newest CUDA the driver runs, or the ROCm installed
+    api_version: str | None = None  # newest CUDA version that the driver supports, or the installed ROCm version
     compute_capability: str | None = None
-    target: str | None = None  # sm_90, gfx942: a target of the catalog
+    target: str | None = None  # instruction set as the catalog names it: sm_90, gfx942
     cores: int | None = None
     memory_clock_hz: int | None = None
     memory_clock_max_hz: int | None = None

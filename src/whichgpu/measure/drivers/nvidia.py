@@ -74,7 +74,7 @@ class NvidiaProbe:
             fixed = self._devices()
             samples = tuple(self._sample(index, device, traffic) for index, device in enumerate(fixed))
         except DriverUnavailable:
-            self._broken = True  # The next call reopens the driver.
+            self._broken = True  # The next reading initialises NVML again.
             raise
         self._broken = False
         self._fixed = [None if sample.lost else device for sample, device in zip(samples, fixed, strict=True)]

@@ -32,7 +32,7 @@ class Nvml:
 
     def __init__(self, library: Any) -> None:
         self._library = library
-        self.failures = 0  # Transient failures so far: time-outs and unknown errors.
+        self.failures = 0  # Number of calls so far that failed with a time-out or an unknown error.
 
     def start(self) -> None:
         """Initialise NVML; raise VendorUnavailable if that fails."""
@@ -57,7 +57,7 @@ class Nvml:
             self._library.nvmlShutdown()
 
     def ask(self, function: str, *arguments: Any) -> Any:
-        """Call a function; None if this driver or GPU does not support it."""
+        """Call an NVML function and return its value; None if this driver or GPU does not support it."""
         try:
             return getattr(self._library, function)(*arguments)
         except AttributeError:  # An older nvidia-ml-py lacks this function.

@@ -62,7 +62,7 @@ class PlausibilityFilter:
         return size, None if size is None or left is None else size - left
 
     def words(self, name: str, value: Any) -> str | None:
-        """Return a printable text of limited length, else None."""
+        """Return a driver's text if it is printable and not too long, else None."""
         if value is None:
             return None
         text = "".join(mark for mark in str(value) if mark.isprintable()).strip()

@@ -20,7 +20,7 @@ def open_probes(openers: Sequence[Callable[[], Probe]] | None = None) -> tuple[P
             probes.append(opener())
         except VendorUnavailable as why:
             missing.append(why.missing)
-        except (DriverUnavailable, OSError, ValueError, TypeError) as why:  # An unforeseen state must not fail the command.
+        except (DriverUnavailable, OSError, ValueError, TypeError) as why:  # Then the vendor counts as missing.
             missing.append(MissingVendor("?", "no-answer", msg("absent.no-answer", why=type(why).__name__)))
     if not probes:
         return None, tuple(missing)

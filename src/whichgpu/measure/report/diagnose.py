@@ -20,20 +20,20 @@ from whichgpu.measure.meter import IDLE_PERCENT
 MIN_SAMPLES = 3  # Fewest readings for a diagnosis (assumed).
 WAITS_BELOW = 70  # Utilisation in percent below which a GPU counts as waiting.
 MEMORY_BUSY = 60  # Percent of the time in which memory was read or written, from which it counts as busy.
-MEMORY_QUIET = 30  # Percent of the time as above, below which memory counts as quiet.
+MEMORY_QUIET = 30  # Percent of the time in which memory was read or written, below which it counts as quiet.
 FULL_THREAD, FULL_HOST = 0.9, 0.85
-DISK_WAIT = 0.1  # share of processor time spent waiting for disks
-LINK_FULL, LINK_BUSY = 0.6, 0.3  # Shares of the PCIe link's bandwidth.
-SLOW_CLOCK = 0.8  # Share of the highest clock.
-HARD_WORK, LIGHT_WORK = 0.7, 0.5  # Shares of the power limit.
-OFTEN, MOSTLY = 0.2, 0.5  # Shares of the readings.
+DISK_WAIT = 0.1  # share of processor time waiting for disks from which disks count as the bottleneck
+LINK_FULL, LINK_BUSY = 0.6, 0.3  # Shares of the PCIe bandwidth from which the link counts as full, and as busy.
+SLOW_CLOCK = 0.8  # Share of the highest clock below which the clock counts as reduced.
+HARD_WORK, LIGHT_WORK = 0.7, 0.5  # Shares of the power limit that mean a heavy and a light load.
+OFTEN, MOSTLY = 0.2, 0.5  # Shares of the readings from which a sign counts as frequent, and as prevailing.
 # Factors that convert each sign to percent, in the order of display.
 PERCENT_SCALES = {"load": 1, "memory": 1, "clock": 100, "power": 100, "link": 100, "thread": 100, "host": 100, "disk": 100}
 
 
 @dataclass(frozen=True, slots=True)
 class Bottleneck:
-    """One bottleneck of a job; `sure` if the signs leave little doubt."""
+    """One bottleneck of a running job, with its evidence and advice; `sure` if the readings leave little doubt."""
 
     id: str
     gpu: int
@@ -45,7 +45,7 @@ class Bottleneck:
 
 @dataclass(frozen=True, slots=True)
 class _Signs:
-    """Averages of the readings of one GPU and its host; None where there are no readings."""
+    """Averages of the readings of one GPU and its host; None for a quantity without readings."""
 
     load: float | None
     memory: float | None

@@ -37,7 +37,7 @@ class Report(Displayable):
     gpus: tuple[DetectedGpu, ...]
     absent: tuple[MissingVendor, ...]
     findings: tuple[DoctorFinding, ...]
-    running: tuple[Bottleneck, ...] | None = None  # bottlenecks of running jobs, on request
+    running: tuple[Bottleneck, ...] | None = None  # bottlenecks of running jobs; None if not requested
 
 
 def build_report(
@@ -46,7 +46,7 @@ def build_report(
     """Build the report of a machine."""
     try:
         cards = probe.cards() if probe else ()
-    except DriverUnavailable:  # The driver went away after it was opened.
+    except DriverUnavailable:  # The driver stopped answering after it was opened.
         cards = ()
     gpus = tuple(DetectedGpu(card, match_card(card, catalog)) for card in cards)
     software_by_gpu = [_software(one, catalog) for one in gpus]

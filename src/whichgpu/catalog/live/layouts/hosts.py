@@ -19,7 +19,7 @@ Prices = dict[str, Decimal]
 
 @dataclass(frozen=True, slots=True)
 class HostRule:
-    """Hosts of an accelerator: all of a type with the same GPU count, or one chosen for a count."""
+    """Which host lines belong to an accelerator: all of an instance type with the same GPU count, or one type for a count."""
 
     accelerator: str
     count: float | None

@@ -157,7 +157,7 @@ def _leased(lease: _Lease, region: str) -> OfferRow | RejectedRow:
     if lease.hourly is None:
         return RejectedRow("no-price", f"{lease.instance} {lease.term} {lease.payment}")
     hours = 8760 if lease.term == "reserved-1y" else 26280
-    whole = parse_price(lease.hourly + lease.upfront / hours)  # Price per hour if all hours of the term are used.
+    whole = parse_price(lease.hourly + lease.upfront / hours)  # The upfront payment is spread over all hours of the term.
     return _row(lease.instance, region, lease.gpus, lease.term, whole, lease.payment, lease.upfront or None)
 
 

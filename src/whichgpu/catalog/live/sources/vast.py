@@ -30,7 +30,7 @@ QUERY = {
 class _Offer(msgspec.Struct):
     gpu_name: str
     num_gpus: int
-    gpu_ram: float  # MB of one GPU
+    gpu_ram: float  # memory of one GPU in MB
     dph_total: Decimal
     min_bid: Decimal | None = None
     geolocation: str | None = None

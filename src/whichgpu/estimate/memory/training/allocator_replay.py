@@ -34,12 +34,12 @@ class TrainingRun:
     stretches: Sequence[BlockRun]
     weights: Sequence[int]
     adapters: Sequence[int] = ()
-    states: Sequence[int] = ()  # of the optimizer
+    states: Sequence[int] = ()  # optimizer states
     tables: Sequence[int] = ()  # gradients of embedding tables, allocated last
-    tied: int = 0  # second gradient of a table shared with the head, added to the first
+    tied: int = 0  # bytes of the head's gradient of a tied embedding, which is added to the embedding's
     accumulated: Sequence[int] = ()  # gradients of earlier micro-batches
     step_temporary: int = 0
-    fixed: dict[str, int] = field(default_factory=dict)  # workspaces, activations of other micro-batches in flight
+    fixed: dict[str, int] = field(default_factory=dict)  # bytes by label allocated throughout, such as workspaces
     scattered: int = 1  # GPUs over which a block's weight gradients are reduce-scattered (ZeRO 2 and 3)
 
 
@@ -51,7 +51,7 @@ def replay_training(training: TrainingRun, pools: bool = True) -> Replay:
             log.new(size, label)
     for label, sizes in (("weights", training.weights), ("adapters", training.adapters), ("gradients", training.accumulated)):
         log.new_all(sizes, label)
-    if not pools:  # Without segments, only the optimizer states remain of a first step.
+    if not pools:  # If segments are not replayed, all that a first step leaves behind is the optimizer states.
         log.new_all(training.states, "optimizer")
     gradients: list[int] = []
     replayer = _BlockReplayer(log)

@@ -6,7 +6,7 @@ from whichgpu.estimate.memory.training.operators import ElementWidths, OperatorW
 from whichgpu.estimate.memory.training.tape import Tape, TapeBlock, TapeTensor
 from whichgpu.workload.shapes import Transformer
 
-# Causal models cast logits to fp32 for the loss; these families compute the loss in the width of the logits.
+# Families that cap logits with tanh, and families that do not cast logits to fp32 for the loss as causal models do.
 SOFT_CAPPED = ("gemma2",)
 OWN_WIDTH = ("bert", "roberta", "deberta-v2", "t5", "whisper", "distilbert", "electra", "albert")
 

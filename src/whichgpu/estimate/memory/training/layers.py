@@ -82,7 +82,7 @@ def _self_attention(write: OperatorWriter, shape: Transformer, x: TapeTensor, ru
 
 
 def _joined_attention(write: OperatorWriter, shape: Transformer, joined: TapeTensor) -> TapeTensor:
-    """Write attention on views of one fused QKV tensor, which is saved whole."""
+    """Write attention on views of one fused QKV tensor, which is saved for backward as one tensor."""
     queries = shape.heads * shape.head_dim
     return write.tape.op(
         (joined,),

@@ -42,11 +42,11 @@ class OperatorWriter:
     tokens: int
     widths: ElementWidths
     lora_rank: int = 0  # above 0: base weights are frozen
-    copies: int = 1  # experts that a linear layer represents
+    copies: int = 1  # number of equal experts that one linear layer on the tape represents
     targets: frozenset[str] = frozenset()  # projections with a LoRA adapter; empty: all
 
     def cast(self, x: TapeTensor, width: int) -> TapeTensor:
-        """Append a copy in another width; it saves nothing, and its gradient is a copy back."""
+        """Append a cast to elements of `width` bytes; it saves nothing, and its gradient is cast back."""
         return x if x.width == width else self.tape.op((x,), x.count, width)
 
     def linear(self, x: TapeTensor, out: int, bias: bool = False, role: str = "") -> TapeTensor:

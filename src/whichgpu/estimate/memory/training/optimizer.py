@@ -5,8 +5,8 @@ from __future__ import annotations
 from whichgpu.workload.workload import Workload
 
 STATES = {"adamw": 2, "adam": 2, "sgd-momentum": 1, "sgd": 0}  # number of states, each of the size and width of the parameters
-EIGHT_BIT = 2 * (1 + 4 / 256)  # two one-byte moments with an fp32 scale for each block of 256 (arXiv 2110.02861)
-ADAFACTOR = 0.01  # row and column sums of each matrix (arXiv 1804.04235), as a share of the parameters
+EIGHT_BIT = 2 * (1 + 4 / 256)  # bytes per parameter: two one-byte moments, each with an fp32 scale per 256 (arXiv 2110.02861)
+ADAFACTOR = 0.01  # bytes of row and column sums (arXiv 1804.04235) as a share of the parameters' bytes
 
 
 def state_sizes(workload: Workload, trained: int, width: int) -> list[int]:

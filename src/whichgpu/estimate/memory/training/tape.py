@@ -29,12 +29,12 @@ class TapeTensor:
 
 @dataclass(frozen=True, slots=True)
 class TapeOperator:
-    """One operator; `saved` are the tensors saved for backward."""
+    """One operator on the tape; `saved` are the tensors it saves for backward."""
 
     inputs: tuple[TapeTensor, ...]
     output: TapeTensor
     saved: tuple[TapeTensor, ...]
-    extra: int = 0  # bytes saved beside these tensors: masks, statistics
+    extra: int = 0  # bytes saved besides tensors on the tape: masks, statistics
     backward_temporary: int = 0  # bytes allocated during its backward
     parameter_gradient: int = 0  # bytes of its weight gradient
     passes: bool = False  # the output's gradient is passed to the inputs without a copy
@@ -42,7 +42,7 @@ class TapeOperator:
 
 @dataclass(slots=True)
 class Tape:
-    """A block being written."""
+    """Operators of a block, appended one by one."""
 
     nodes: list[TapeOperator] = field(default_factory=list)
     next_id: int = 0
@@ -112,7 +112,7 @@ class TapeBlock:
         return segment
 
     def backward_segment(self, live: tuple[int, ...], extras: tuple[int, ...]) -> tuple[LogSegment, int | None, list[int]]:
-        """Return segment and gradients of the backward pass; outside tensors: the output's gradient, then saved tensors."""
+        """Return the backward pass as a log segment, and the gradients; it uses the output's gradient, then saved tensors."""
         key = live, extras
         if key not in self.segments:
             log = AllocationLog()
@@ -200,7 +200,7 @@ class _Flow:
             self._log.free(buffer)
 
     def give(self, value: TapeTensor, buffer: int) -> None:
-        """Set a tensor's gradient. A second one is added to the first, in place if that is not shared."""
+        """Set a tensor's gradient, or add `buffer` to the gradient it has, in place unless other operators still need that."""
         first = self._of.get(value.id)
         if first is None:
             self._of[value.id] = buffer

@@ -30,7 +30,7 @@ _layer, _embedding, _head = (lru_cache(maxsize=256)(block) for block in (layer_b
 
 @dataclass(frozen=True, slots=True)
 class TransformerStep:
-    """What does not depend on the pipeline stage: the model as one rank has it, widths, tokens, adapters."""
+    """Parameters common to all pipeline stages: the whole model, one rank's shard (`shape`), element widths, tokens."""
 
     workload: Workload
     whole: Transformer

@@ -121,7 +121,7 @@ class _FleetLoop:
     def _next_event(self) -> None:
         time, kind, index, code = heappop(self.events)
         if kind == STEP_EVENT:
-            if time == self.schedulers[index].end:  # Otherwise the run of steps was shortened after this event was queued.
+            if time == self.schedulers[index].end:  # Otherwise the event is outdated: the steps were shortened.
                 self.now = time
                 self._end_step(index, time)
         elif kind == TRANSFER_EVENT:
@@ -164,7 +164,7 @@ class _FleetLoop:
         log.finished[number] = now
         self.unfinished -= 1
         self._drop_hashes(number)
-        worker.release(number, now)  # The caller plans the next step.
+        worker.release(number, now)  # The return value is unused because the caller plans the next step anyway.
 
     def _offer(self, number: int, now: float) -> None:
         pool = self.machines[self.machine_of[self.source[number]]].pool
@@ -223,7 +223,7 @@ class _FleetLoop:
             self._offer(number, now)
 
     def closed(self, machine: int, now: float) -> None:
-        """Let a machine accept no more requests; an on-demand fallback is given back once it is empty."""
+        """Stop routing requests to a machine; an on-demand fallback is given back when its requests have finished."""
         self.machines[machine].open = False
         self.router.update()
         if not self.machines[machine].spot:
@@ -237,7 +237,7 @@ class _FleetLoop:
             self.machines[machine].stop(now)
 
     def interrupted(self, machine: int, now: float) -> None:
-        """Restart the requests of a lost machine elsewhere, and offer KV caches under way to it to other workers."""
+        """Restart the requests of a lost machine elsewhere, and offer the KV caches being sent to it to other workers."""
         restarted: list[int] = []
         offered: list[int] = []
         for index in self.machines[machine].schedulers:

@@ -38,7 +38,7 @@ class PoolAnswer:
 
 @dataclass(frozen=True, slots=True)
 class FleetAnswer:
-    """Times are seconds by percentile and on average; rates are per second over the whole fleet; `hours` those simulated.
+    """Times are seconds by percentile and on average; rates are per second over the whole fleet; `hours` is the time simulated.
 
     `met` is the share of all requests, rejected and lost ones too, that met every objective.
     """
@@ -67,7 +67,7 @@ class FleetAnswer:
 def fleet_answer(
     fleet: Fleet, load: Load, goals: Objectives, like: Figure, ranges: bool = True, progress: Progress | None = None
 ) -> FleetAnswer:
-    """Simulate a load; with `ranges` also with fastest and slowest steps. `like` is a figure with the range of step times."""
+    """Simulate a load, with `ranges` also at the fastest and slowest steps within the 90% range of `like`, a step time."""
     steps = StepRange(like)
     factors = (1.0, *steps.factors) if ranges else (1.0,)
     outcomes: list[FleetOutcome] = []

@@ -41,12 +41,12 @@ class Transfers:
 
 @dataclass(frozen=True, slots=True)
 class FleetOutcome:
-    """`served` is per request; some requests were rejected as too long for every pool, some lost after too many retries."""
+    """Results of a fleet simulation: `served` per request, use of each pool, and requests `lost` after too many retries."""
 
     served: SimulationOutcome
     pools: tuple[PoolUse, ...]
     transfers: Transfers
-    seconds: float  # from the start to the last finish
+    seconds: float  # seconds from the start to the finish of the last request
     lost: int
     retried: int  # requests restarted because their machine was lost, counted each time
     interruptions: int

@@ -45,7 +45,7 @@ def port_of(
 
 
 class TransferQueues:
-    """Ports of all machines, when each is free, and totals of what went through them."""
+    """Ports of all machines, the times at which they become free, and totals of all transfers."""
 
     def __init__(self, ports: list[Port]) -> None:
         self._ports = ports
@@ -54,7 +54,7 @@ class TransferQueues:
         self.count = 0
 
     def send(self, source: int, target: int, tokens: int, now: float) -> float:
-        """Send the KV cache of so many tokens and return the time at which it arrives, in seconds."""
+        """Send the KV cache of `tokens` tokens and return the time at which it arrives, in seconds."""
         here, there = self._ports[source], self._ports[target]
         size = tokens * here.token_bytes
         leaves = self._out_free[source] = max(now, self._out_free[source]) + size / here.out
@@ -68,5 +68,5 @@ class TransferQueues:
         return end
 
     def reset_port(self, machine: int, now: float) -> None:
-        """Drop the transfers of a lost machine."""
+        """Mark the port of a lost machine as free from `now`, because its transfers are dropped."""
         self._out_free[machine] = self._in_free[machine] = now

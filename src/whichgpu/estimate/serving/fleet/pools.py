@@ -23,9 +23,9 @@ UNLIMITED = Port(float("inf"), float("inf"), 0.0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class ReplicaPool:
-    """Equal replicas of one model on equal GPUs. `server` is one replica; `gpus` are those of a replica.
+    """Equal replicas of one model on equal GPUs. `server` is one replica; `gpus` is the number of GPUs per replica.
 
-    `weight` is a replica's capacity in requests per second, by which load is shared; `spot` of the replicas may be interrupted.
+    `weight` is a replica's capacity in requests per second, by which load is shared; `spot` replicas run on spot machines.
     Prefill workers send KV caches through their port to decode workers with the same KV cache format (`cache`).
     """
 
@@ -44,7 +44,7 @@ class ReplicaPool:
 class FleetRouting:
     """Routing of requests to pools.
 
-    `least`: least load for its weight. `shares`: each bucket of lengths goes to pools in planned shares, `shares[bucket][pool]`,
+    `least`: lowest load by weight. `shares`: each bucket of lengths goes to pools in planned shares, `shares[bucket][pool]`,
     buckets ordered by input length, then by output length. `lengths`: the same by input length alone, since an output's length
     is not known before it is generated.
     """
@@ -74,7 +74,7 @@ class Interruptions:
     """Interruptions of spot machines.
 
     `rate` per machine and hour; times in seconds: `notice` before the loss, `warm_up` from requesting a machine until it serves,
-    `outage` until spot machines are available again, on average. With `fallback` an on-demand machine stands in meanwhile.
+    `outage` until spot machines are available again, on average. With `fallback` an on-demand machine serves meanwhile.
     A request whose machine was lost is restarted elsewhere, up to `retries` times.
     """
 

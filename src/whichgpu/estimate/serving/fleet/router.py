@@ -8,7 +8,7 @@ from whichgpu.estimate.serving.fleet.pools import Fleet
 from whichgpu.estimate.serving.fleet.spot_machines import ReplicaMachine
 from whichgpu.estimate.serving.scheduler import Scheduler
 
-NO_WORKER = -1  # stands for the index of a scheduler if none is open
+NO_WORKER = -1  # returned instead of a scheduler's index if no machine that could serve the request is open
 
 
 class Router:
@@ -23,7 +23,7 @@ class Router:
         self._entries = sorted(self._aggregated + self._prefill)
         self._open: list[list[int]] = [[] for _ in indices]  # indices of open schedulers by pool
         self._share_credit = [[0.0] * len(indices) for _ in range(fleet.routing.buckets)]
-        self._role_credit = [0.0, 0.0]  # how far aggregated and disaggregated serving are behind their turn
+        self._role_credit = [0.0, 0.0]  # requests that aggregated and prefill pools are behind their share
         self.pending = [0] * len(schedulers)  # input tokens queued at each prefill worker
         self._routed = 0
         limits = (one.server.batch_limits for one in fleet.pools)
@@ -44,7 +44,7 @@ class Router:
         return tokens <= self._fits_all or any(self._can_enter(index, tokens) for index in self._entries)
 
     def entry(self, prompt: int, output: int) -> int:
-        """Return the scheduler at which a request starts; NO_WORKER if none is open."""
+        """Return the index of the scheduler at which a request starts; NO_WORKER if none is open."""
         able = self._entries
         if prompt + output > self._fits_all:
             able = [index for index in able if self._can_enter(index, prompt + output)]
@@ -56,7 +56,7 @@ class Router:
         return self._least_loaded([self._by_share(self._routing.bucket(prompt, output), able)])
 
     def decode_worker(self, prefill: int, tokens: int) -> int:
-        """Return the decode worker for a request of so many tokens that a pool has prefilled; NO_WORKER if none is open."""
+        """Return the index of a decode worker for a request of `tokens` tokens that pool `prefill` prefilled, or NO_WORKER."""
         able = [
             index
             for index in self._decode
@@ -68,7 +68,7 @@ class Router:
         return self._pools[index].weight * len(self._open[index])
 
     def _by_role(self, able: list[int]) -> list[int]:
-        """Return either the aggregated or the prefill pools, by turns in proportion to capacity: their load units differ."""
+        """Return either the aggregated or the prefill pools of `able`, alternating in proportion to capacity in requests/s."""
         groups = [[index for index in able if (self._pools[index].role == "prefill") is split] for split in (False, True)]
         capacities = [sum(map(self._capacity, group)) for group in groups]
         for side in (0, 1):
@@ -78,7 +78,7 @@ class Router:
         return groups[chosen]
 
     def _by_share(self, bucket: int, able: list[int]) -> int:
-        """Return the pool furthest behind its share of a bucket; the pool with the highest capacity if none has a share."""
+        """Return the pool furthest behind its planned share of a length bucket; if none has a share, that of highest capacity."""
         shares, credit = self._routing.shares[bucket], self._share_credit[bucket]
         total = sum(shares[index] for index in able)
         if total <= 0:
@@ -90,7 +90,7 @@ class Router:
         return chosen
 
     def _least_loaded(self, pools: list[int]) -> int:
-        """Return the scheduler with the least load relative to its pool's weight; ties are broken in turn."""
+        """Return the index of the scheduler with the least load relative to its pool's weight; ties are broken by rotation."""
         self._routed += 1
         schedulers, pending, best, min_load = self._schedulers, self.pending, NO_WORKER, 0.0
         for pool in pools:

@@ -17,7 +17,7 @@ LIFECYCLE_EVENT = 2  # kind of event in the fleet's queue
 
 @dataclass(slots=True)
 class ReplicaMachine:
-    """GPUs of one replica. `open`: it accepts requests. Held between `start` and `stop`: it is paid for."""
+    """GPUs of one replica: `open` if they accept requests, paid for between `start` and `stop`."""
 
     pool: int
     schedulers: range
@@ -46,16 +46,16 @@ class ReplicaMachine:
 class SpotEvent(IntEnum):
     """What can happen to a spot machine or its on-demand fallback; of events at the same time the lower number comes first."""
 
-    NOTICE = 0  # of an interruption
+    NOTICE = 0  # an interruption is announced
     INTERRUPTED = 1
     FALLBACK_READY = 2
-    AVAILABLE = 3  # spot machines can be had again
+    AVAILABLE = 3  # spot machines are available again
     READY = 4
 
 
 @dataclass(slots=True)
 class SpotSlot:
-    """A spot machine and the on-demand machine that stands in for it, if any."""
+    """A spot machine and the on-demand machine that replaces it during an outage, if any."""
 
     machine: int
     fallback: int | None
@@ -65,7 +65,7 @@ class SpotSlot:
 
 
 class LifecycleHandler(Protocol):
-    """The fleet's event loop, which is told when a machine opens, closes or is lost."""
+    """Interface of the fleet's event loop: methods called when a machine opens, closes or is lost."""
 
     machines: list[ReplicaMachine]
     events: list[tuple[float, int, int, int]]

@@ -31,9 +31,9 @@ class PrefillWorker(Scheduler):
 
 
 class DecodeWorker(Scheduler):
-    """Decodes requests prefilled elsewhere: it reserves KV blocks, receives the KV cache and goes on from there.
+    """Decodes requests prefilled elsewhere: it reserves KV blocks, receives the KV cache and continues generation.
 
-    A preempted sequence is recomputed here: the worker has the whole model.
+    A preempted sequence is recomputed on this worker, which has the complete model.
     """
 
     def reset(self) -> None:

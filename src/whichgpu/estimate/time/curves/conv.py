@@ -66,7 +66,7 @@ def _implicit_gemm(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Arr
     inner = np.where(groups > 1, np.minimum(np.maximum(cin / groups, p["conv.min_group_channels"]), cin), cin)
     outer = cout * inner / cin
     few, nchw = _has_few_channels(stack), _is_nchw(stack)
-    if row.below_16_bits:  # Engines that use these units pad images themselves.
+    if row.below_16_bits:  # Engines that compute below 16 bits pad images with few channels.
         inner = np.where(few, ENGINE_PADDED_CHANNELS, inner)
         cin = np.maximum(cin, inner)
     dgrad, wgrad = stack.is_kind("conv_dgrad"), stack.is_kind("conv_wgrad")
@@ -109,7 +109,7 @@ def _tile_model(unit: str, taps: Array, split: Array, p: Parameters) -> TileMode
 
 
 def _peak_share(stack: OperatorStack, taps: Array, gpus: GpuColumns, p: Parameters) -> Array:
-    """Return the achieved share of peak; chips without matrix units use fp32 NCHW kernels for every unit, their fastest."""
+    """Return the achieved share of peak; chips without matrix units are assumed to run fp32 NCHW kernels at any precision."""
     unit = UNITS[stack.unit].conv_class
     share = _by_filter(stack, taps, unit, p)
     before_ampere = stack.parameter(p, "conv.peak_share.nchw_before_ampere")
@@ -117,13 +117,13 @@ def _peak_share(stack: OperatorStack, taps: Array, gpus: GpuColumns, p: Paramete
         nchw = np.where(_has_ampere_kernels(gpus), _by_filter(stack, taps, "fp32_nchw", p), before_ampere)
         share = np.where(_is_nchw(stack), nchw, share)
     else:
-        fed = share ** np.sqrt(gpus.sm_rate_vs_reference[stack.unit])  # Slower matrix units are easier to keep busy.
+        fed = share ** np.sqrt(gpus.sm_rate_vs_reference[stack.unit])  # Slower matrix units achieve a higher share.
         share = np.where(gpus.matrix_convolutions > 0, fed, before_ampere * gpus.dot_product_share)
     return share * gpus.architecture_factor(p, f"gemm.architecture_multiplier.{UNITS[stack.unit].product_class}")
 
 
 def _by_filter(stack: OperatorStack, taps: Array, kernel: str, p: Parameters) -> Array:
-    """Return the share of peak that these kernels achieve; 1x1 filters have a separate value."""
+    """Return the share of peak that kernels of class `kernel` achieve; 1x1 filters have a separate value."""
     return np.where(
         taps > 1, stack.parameter(p, f"conv.peak_share.{kernel}"), stack.parameter(p, f"conv.peak_share_1x1.{kernel}")
     )
@@ -204,7 +204,7 @@ def _layout_conversion(stack: OperatorStack, gpus: GpuColumns, p: Parameters) ->
 
 
 def _start_seconds(stack: OperatorStack, depthwise: Mask, p: Parameters) -> Array:
-    """Return a kernel's minimum seconds: gathering neighbouring pixels adds start-up time, and fp32 starts each group anew."""
+    """Return a kernel's fixed seconds; filters above 1x1 take longer, and fp32 adds seconds for each further group."""
     unit, taps = UNITS[stack.unit].conv_class, stack.size("kernel")
     gather = np.where(taps > 1, stack.parameter(p, "conv.gather_fixed_seconds"), 0.0)
     dense = stack.parameter(p, f"conv.fixed_seconds.{unit}") + gather

@@ -111,7 +111,7 @@ def dequantised_expert_slowdown(stack: OperatorStack, gpus: GpuColumns, p: Param
 def bandwidth_seconds(
     stack: OperatorStack, gemms: GemmShapes, small: Mask, gpus: GpuColumns, p: Parameters
 ) -> tuple[Array, Array]:
-    """Return the seconds to read and write all operands once, and those to compute row by row, each reading the weights."""
+    """Return the seconds to move all operands once, and those of re-reading weights for every row beyond the first."""
     moved = stack.read + stack.write
     unit_share = p.get(f"gemm.bandwidth_share.{stack.unit}", p["gemm.bandwidth_share"])
     share = unit_share * stack.parameter(p, "gemm.bandwidth_multiplier")
@@ -126,7 +126,7 @@ def bandwidth_seconds(
     cached = resident_share(moved, stack.size("resident", 0.0), gpus, p)
     memory = moved * (1.0 - cached * (1.0 - 1.0 / p["gemm.l2_speedup"])) / rate
     weights = gemms.batch * np.maximum(gemms.m, gemms.n) * gemms.k
-    repeats = np.maximum(np.minimum(gemms.m, gemms.n) - 1.0, 0.0)  # An expert may have less than one row on average.
+    repeats = np.maximum(np.minimum(gemms.m, gemms.n) - 1.0, 0.0)  # The mean rows of an expert may be below 1.
     row_by_row = repeats * weights * p["gemm.row_by_row_read_ratio"] * UNITS[stack.unit].bytes
     return memory, row_by_row / gpus.bandwidth
 

@@ -34,27 +34,27 @@ class GpuColumns:
 
     ids: tuple[str, ...]
     architectures: tuple[str, ...]
-    targets: tuple[str, ...]  # compute capability or its like: chips of one architecture may differ
-    peaks: dict[str, Array]  # by unit: FLOP/s of its GEMMs, of the unit that emulates it where the chip lacks it
+    targets: tuple[str, ...]  # compute capability or its equivalent, since chips of one architecture may differ
+    peaks: dict[str, Array]  # by unit: peak FLOP/s of GEMMs, or of the unit that emulates a missing one
     sustained_rates: dict[str, Array]  # by unit: FLOP/s at the sustained clock
-    sm_rate_vs_reference: dict[str, Array]  # by unit: FLOPs per clock of one SM over the H200's, at most 1
+    sm_rate_vs_reference: dict[str, Array]  # by unit: ratio of an SM's FLOPs per clock to the H200's, at most 1
     sm_rates: dict[str, Array]  # by unit: FLOP/s of one SM
     native: dict[str, Array]  # by unit: 1 if the chip has it
     matrix_convolutions: Array  # 1 if convolutions run on matrix units
-    dot_product_share: Array  # share of the 16-bit rate that convolutions achieve if they do not
+    dot_product_share: Array  # share of the 16-bit rate that convolutions achieve without matrix units
     winograd: Array  # 1 if libraries have Winograd kernels
     bulk_copies: Array  # 1 if tensor cores are fed by bulk copies (TMA)
     async_matrix: Array  # 1 if the full rate needs asynchronous matrix instructions (wgmma, tcgen05)
     wide_fp32: Array  # 1 if an SM has 128 fp32 lanes, 0 if it has 64
     bandwidth: Array
     sms: Array
-    l2: Array  # the last cache before memory
+    l2: Array  # bytes of the last cache before memory
     clock: Array
-    latency: Array  # of a near-empty kernel over the H200's: as many clocks, which slower chips take longer for
+    latency: Array  # latency of a near-empty kernel relative to the H200's: inverse ratio of clocks, at least 1
     tdp: Array  # watts; infinite if unknown
     fp32_pj: Array  # picojoules per FLOP if the fit has none; 0 if unknown
     fp16_pj: Array
-    distinct: tuple[GpuColumns, NDArray[np.intp]] | None = None  # if GPUs repeat: columns of each once, and each GPU's place
+    distinct: tuple[GpuColumns, NDArray[np.intp]] | None = None  # if GPUs repeat: the distinct ones, each GPU's index
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -85,7 +85,7 @@ class GpuColumns:
 
 
 def power_bound(flops: Array, unit: str, gpus: GpuColumns, p: Parameters) -> Array:
-    """Return the seconds these FLOPs take at least at the board's power; low-profile cards sustain far less than their clock."""
+    """Return the least seconds that these FLOPs take at the board's power limit, which slows low-profile cards."""
     if (energy := UNITS[unit].energy_vs_fp16) is not None:
         joules = gpus.fitted_value(p, "power.fp16_energy_per_flop", gpus.fp16_pj) * (PICO * energy)
         joules = np.where(gpus.native[unit] > 0, joules, 0.0)
@@ -243,7 +243,7 @@ def _emulated_in_fp16(gpu: Gpu, unit: str) -> bool:
 
 
 def _take_places(value: Any, places: Sequence[int]) -> Any:
-    """Take the GPUs at these places from a column, or from each column of a mapping."""
+    """Return the values of the GPUs at indices `places` of a column, or of each column of a mapping."""
     if isinstance(value, dict):
         return {unit: _take_places(column, places) for unit, column in value.items()}
     if isinstance(value, tuple):

@@ -25,8 +25,8 @@ class OperatorStack:
     flops: Array
     read: Array
     write: Array
-    kind_roles: tuple[tuple[str, str], ...]  # the distinct (kind, role) pairs: many operators, few pairs
-    pair_index: NDArray[np.intp]  # each operator's place in `kind_roles`
+    kind_roles: tuple[tuple[str, str], ...]  # the distinct (kind, role) pairs of the operators
+    pair_index: NDArray[np.intp]  # index of each operator's pair in `kind_roles`
     size_cache: dict[tuple[str, float], Array] = field(default_factory=dict, compare=False)
 
     def size(self, name: str, default: float = 1.0) -> Array:

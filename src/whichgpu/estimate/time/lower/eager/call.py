@@ -23,8 +23,8 @@ class LoweringOptions:
     nhwc: bool = True
     amp: bool = False
     training: bool = True
-    quantised_unit: str = ""  # unit of GEMMs quantised below 16 bits; empty: none are
-    quantised_width: float = 1.0  # bytes of their operands' elements
+    quantised_unit: str = ""  # unit of GEMMs quantised below 16 bits; empty if none is quantised
+    quantised_width: float = 1.0  # bytes per operand element of quantised GEMMs
 
 
 @dataclass(slots=True)  # The class is not frozen because that makes construction faster, as in Op.
@@ -33,14 +33,14 @@ class Call:
 
     name: str
     phase: Phase
-    dtype: str  # of the first output
+    dtype: str  # data type of the first output
     count: float
     inputs: tuple[Sizes, ...] = ()
     outputs: tuple[Sizes, ...] = ()
     attributes: Mapping[str, Any] = field(default_factory=dict)
     growing: tuple[tuple[bool, ...], ...] = ()  # by input: which sizes grow with the batch; () if unknown
     grown: tuple[bool, ...] = ()  # by output: whether it grows with the batch
-    alike: bool = False  # whether all inputs have one shape
+    alike: bool = False  # whether all inputs have the same shape
 
     @property
     def width(self) -> int:

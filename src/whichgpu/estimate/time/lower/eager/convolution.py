@@ -72,7 +72,7 @@ def _kernel(call: Call, options: LoweringOptions, kind: str, before: Sizes, afte
         "conv_dgrad": elements(before) * element,
         "conv_wgrad": elements(weight) * element,
     }
-    # The kernel before has just written the image, or the gradient of the result; without gradients buffers are reused.
+    # The previous kernel has just written the input (in backward: the output's gradient); in inference buffers are reused too.
     recent = sides["conv"] + sides["conv_dgrad"] if not options.training else sides["conv_dgrad" if kind == "conv" else "conv"]
     return call.op(
         kind,

@@ -54,7 +54,7 @@ class KernelWriter:
     lora_rank: int = 0  # rank of adapters beside frozen weights; 0: none
     targets: frozenset[str] = frozenset()  # projections with an adapter; empty: all
     quantised: bool = False  # frozen weights are 4-bit and dequantised for every GEMM (QLoRA)
-    count: float = 1.0  # times everything runs: equal layers
+    count: float = 1.0  # how often each kernel runs: the number of equal layers
     ops: list[Op] = field(default_factory=list)
 
     @property
@@ -78,7 +78,7 @@ class KernelWriter:
         return not self.frozen and not self.lora_rank
 
     def put(self, op: Op, phase: Phase = "forward") -> None:
-        """Append an operator; one of the backward pass is dropped unless training."""
+        """Append an operator; operators of the backward pass are dropped unless training."""
         if phase == "forward" or self.training:
             count = op.count * self.count
             self.ops.append(Op(op.kind, op.unit, op.flops, op.read, op.write, op.sizes, count, phase, op.calls, op.role))

@@ -10,12 +10,12 @@ from whichgpu.workload.workload import Workload
 
 @dataclass(frozen=True, slots=True)
 class OptimizerTraffic:
-    """Tensors as large as the parameters that a step reads and writes, and its kernels."""
+    """Numbers of parameter-sized tensors that an optimizer step reads and writes, and of its kernels."""
 
     reads: float
     writes: float
     kernels: int = 1
-    state: float = 0.0  # further bytes per parameter, of 8-bit states
+    state: float = 0.0  # additional bytes moved per parameter, for 8-bit states
 
 
 # Traffic in torch.optim. Fused: one kernel reads parameter, gradient and states and writes parameter and states. Foreach (the

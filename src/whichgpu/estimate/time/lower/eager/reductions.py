@@ -84,7 +84,7 @@ def softmax_rule(kind: str, reads: float, axis: int = -1) -> Rule:
 
 
 def reduce(call: Call, options: LoweringOptions) -> list[Op]:
-    """Return sums and means: pixels like pooling, the last axes as `reduce`, the first axes (biases) as `reduce_columns`."""
+    """Return the kernel of a sum or mean: `pool` over pixels, `reduce` over the last axes, `reduce_columns` over the first."""
     inputs, outputs = elements(call.inputs[0]), elements(call.outputs[0])
     keeps_batch = call.grown[0] if call.growing else len(call.outputs[0]) > 1 and call.outputs[0][0] == call.inputs[0][0]
     if keeps_batch and len(call.inputs[0]) == IMAGE_AXES and len(call.outputs[0]) == IMAGE_AXES:

@@ -27,8 +27,8 @@ class StepSection:
     """Operators of all layers of one kind, or of the embedding or head."""
 
     ops: list[Op]
-    recomputed: tuple[int, ...] = ()  # places of operators that checkpointing runs again
-    growth: float = 0.0  # further runs of these operators, relative to now, in a model of twice the layers
+    recomputed: tuple[int, ...] = ()  # indices of the operators that checkpointing recomputes
+    growth: float = 0.0  # additional runs in a model of twice the layers, as a multiple of the present runs
 
     def __iter__(self) -> Iterator[Op]:
         yield from self.ops
@@ -38,7 +38,7 @@ class StepSection:
 
 @dataclass(frozen=True, slots=True)
 class TrainingStep:
-    """Sections of one micro-batch; `accumulation_op` is what every further micro-batch adds."""
+    """Sections of one micro-batch, gradient accumulation (once per further micro-batch), and the optimizer."""
 
     sections: list[StepSection]
     accumulation_op: Op
@@ -156,7 +156,7 @@ class _ModelPass:
         return StepSection(writer.ops, recomputed, growth)
 
     def _recomputed(self, ops: list[Op]) -> list[int]:
-        """Return the indices of the forward operators to recompute: all, or up to the last GEMM's input if nothing needs more."""
+        """Return indices of the recomputed forward operators: all, or all but the last GEMM and operator if neither is needed."""
         forward = [place for place, op in enumerate(ops) if op.phase == "forward"]
         if self.fusing or self.shape.dropout or self.shape.norms > 2:
             return forward

@@ -28,12 +28,12 @@ ELEMENTWISE = ACTIVATIONS | frozenset(
 
 @dataclass(frozen=True, slots=True)
 class FusionRule:
-    """Which operators (guests) an engine fuses into which (hosts)."""
+    """Names of the operators that an engine fuses (guests) and of those they are fused into (hosts)."""
 
     hosts: frozenset[str]
     guests: frozenset[str]
-    folded: frozenset[str] = frozenset()  # removed: batch norm folded into weights
-    rebuilt: Callable[[Call, Sequence[Op]], list[Op]] | None = None  # replaces a host's kernels by the engine's own
+    folded: frozenset[str] = frozenset()  # operators removed entirely, such as batch norm folded into weights
+    rebuilt: Callable[[Call, Sequence[Op]], list[Op]] | None = None  # returns the engine's own kernels for a host
 
 
 def _generated(call: Call, ops: Sequence[Op]) -> list[Op]:

@@ -46,7 +46,7 @@ def fused_pass(workload: Workload, shape: Transformer, batch: Number, length: Nu
 
 
 class _ModelKernels:
-    """Collects the kernels of a model's parts."""
+    """Collects the kernels of an inference pass: embedding, encoder and decoder layers, head."""
 
     def __init__(self, workload: Workload, shape: Transformer, traits: KernelTraits, calls: float) -> None:
         precision = workload.precision or "bf16"
@@ -62,7 +62,7 @@ class _ModelKernels:
                 whole = replace(step, queries=source, keys=source, causal=False, cached=False)
                 self._embedding(whole)
                 self._add(encoder_layers_per_stage(shape, parallel), partial(fused_layer, shape=shape, step=whole))
-                if self._workload.traits.caching:  # The decoder starts with one token.
+                if self._workload.traits.caching:  # The decoder's prompt is one start token.
                     step = replace(step, queries=1.0, keys=1.0)
             step = replace(step, source=source)
         self._embedding(step)
@@ -93,7 +93,7 @@ class _ModelKernels:
         self._add(1, write)
 
     def _head(self, kernels: FusedKernels, step: InferencePass) -> None:
-        """Append final norm and logits, those of each last token or, in a whole pass of a causal model, of all tokens."""
+        """Append the final norm and the logits, of each sequence's last token or, if the task needs them, of all tokens."""
         shape, width = self._shape, kernels.width
         if shape.final_norm and shape.causal:
             kernels.norm(step.rows, float(shape.hidden), 3.0)

@@ -13,7 +13,7 @@ from whichgpu.workload.precisions import PRECISION_BY_NAME
 
 @dataclass(slots=True)
 class FusedKernels:
-    """Collects the kernels of an inference pass; `calls` are the host's per kernel."""
+    """Collects the kernels of an inference pass; `calls` is the number of framework calls per kernel."""
 
     stored: WeightStorage
     traits: KernelTraits

@@ -154,10 +154,10 @@ def _moe_block(kernels: FusedKernels, shape: Transformer, experts: Experts, rows
     kernels.elementwise(routed * ups * experts.ffn * kernels.width, routed * experts.ffn * kernels.width, role="gated")
     _grouped_gemm(kernels, routed, float(experts.ffn), hidden, touched, "ffn_down_exps")
     if traits.fused_experts:
-        kernels.elementwise(moved, rows * hidden * kernels.width)  # weighted sum
+        kernels.elementwise(moved, rows * hidden * kernels.width)  # weighted sum of each token's expert outputs
     else:
         kernels.elementwise(moved, moved)  # product with router weights
-        kernels.move("elementwise", moved, moved, {"elements": routed * hidden}, role="scatter")  # added atomically
+        kernels.move("elementwise", moved, moved, {"elements": routed * hidden}, role="scatter")  # atomic sum per token
     if experts.shared_ffn:
         _mlp(kernels, shape, rows, experts.shared_ffn, "_shexp")
 

@@ -18,8 +18,8 @@ class WeightStorage:
 
     precision: str
     half: str  # the 16-bit type: bf16 or fp16
-    roles: tuple[tuple[str, float, float], ...]  # role, bytes and weights over all layers
-    mean: float  # bytes per weight over all of them
+    roles: tuple[tuple[str, float, float], ...]  # (role, bytes, number of weights) of matrices over all layers
+    mean: float  # bytes per weight over all these matrices
     head: float  # bytes per weight of the output head
 
     @property
