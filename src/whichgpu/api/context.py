@@ -23,7 +23,7 @@ class Context:
     spell: Callable[[str], str] = str
     progress: Callable[[str, float], None] | None = None  # Called with the stage and the share of it that is done.
     lookups: LookupCache | None = None  # Models and GPUs already looked up, shared by several requests.
-    wants_remedies: bool = True  # Whether `fit` computes remedies for GPUs the request does not name.
+    wants_remedies: bool = True  # Whether `fit` computes remedies even if the request names no GPU.
 
     def lookups_for(self, own_measurements: bool) -> LookupCache:
         """Return the cache of models and GPUs; `own_measurements` says whether the user's own measurements correct it."""
