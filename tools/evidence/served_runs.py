@@ -129,7 +129,10 @@ def _measured(run: Run, kind: Kind, seconds: float, more: dict[str, Any], throug
     for found in (gpu, model, dtype, run_by):
         if isinstance(found, Reason):
             return found
-    assert isinstance(gpu, str) and isinstance(model, str) and isinstance(dtype, str) and not isinstance(run_by, Reason)
+    assert isinstance(gpu, str)
+    assert isinstance(model, str)
+    assert isinstance(dtype, str)
+    assert not isinstance(run_by, Reason)
     if layout is None:
         return Reason.NO_LAYOUT
     kv = next((form for source, *patterns, form in KV_FORMATS if source == row.source and _matches(row, patterns)), None)
