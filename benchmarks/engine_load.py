@@ -127,8 +127,8 @@ def lines(truth: Path, lookups: LookupCache | None = None) -> Iterator[str]:
     runs, left_out = replayed(truth, lookups or LookupCache(Catalog()))
     yield "## vLLM 0.26 on one H200: measured arrivals replayed"
     yield ""
-    yield "Every request's arrival and lengths as measured, at most 256 sequences and 8,192 tokens a step, no prefix caching. Times"
-    yield f"in ms, wall in s, throughput in output tokens/s. {left_out} runs are left out because kernels were compiled in them."
+    yield "Every request's arrival and lengths as measured, at most 256 sequences and 8,192 tokens a step, no prefix caching."
+    yield f"Times in ms, wall in s, throughput in output tokens/s. {left_out} runs are left out: kernels were compiled in them."
     yield ""
     yield "| model | load | metric | measured | simulated | error |"
     yield "|---|---|---|---|---|---|"

@@ -50,7 +50,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One request of a page: its state, the reader's language, and the query of its URL."""
+    """One HTTP request for a page: its state, the reader's language, and the query of its URL."""
 
     view: View
     state: State
