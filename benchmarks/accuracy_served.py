@@ -2,7 +2,7 @@
 
     PYTHONPATH=src python -m benchmarks.accuracy_served [--rows] [PATTERN]
 
-Each row is asked as a user would ask it: the closed form of a decode step and the share of other requests' prefills. The estimates
+Each row is asked as a user would ask it: the closed form of a decode step and the share of other requests' prefills. Estimates
 are those of the product's own fit, which may have seen the rows; errors without a source, model or GPU are printed by
 `benchmarks.accuracy_serving` and the calibration's own scores. `--rows` prints every row, PATTERN keeps groups that match it.
 """
