@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import cache, cached_property
 from gettext import c2py
 from pathlib import Path
+
+import msgspec
 
 from whichgpu.base.numerals import Numeral, is_decimal, is_quantity, localize_numbers
 from whichgpu.base.po import PoCatalog
@@ -37,12 +38,11 @@ COUNTS = tuple(
 Value = object  # A value is a text, a number, a Message or a tuple of them.
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(msgspec.Struct, frozen=True):
     """A message not yet in any language: an id and the values inserted into its sentence."""
 
     id: str
-    values: Mapping[str, Value] = field(default_factory=dict)
+    values: Mapping[str, Value] = msgspec.field(default_factory=dict)
 
     def __hash__(self) -> int:
         return hash((self.id, tuple(sorted((k, repr(v)) for k, v in self.values.items()))))
