@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache, cached_property
 from gettext import c2py
 from pathlib import Path
@@ -68,7 +68,7 @@ class Language:
     def __init__(self, code: str, texts: Mapping[str, tuple[str, ...]], plural: str, fallback: Language | None = None):
         self.code = code
         self._texts = texts
-        self._plural_index = c2py(plural)
+        self._plural = plural
         self._fallback = fallback
 
     def __contains__(self, id: str) -> bool:
@@ -111,6 +111,11 @@ class Language:
     def fact(self, text: str) -> str:
         """Return a sentence from a catalog table in this language, or unchanged if it has no translation."""
         return self._facts.get(text, (text,))[0]
+
+    @cached_property
+    def _plural_index(self) -> Callable[[int], int]:
+        """Return the function that chooses the plural form of a number."""
+        return c2py(self._plural)
 
     @cached_property
     def _facts(self) -> Mapping[str, tuple[str, ...]]:

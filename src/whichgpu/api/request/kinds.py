@@ -6,8 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from decimal import Decimal
-from fractions import Fraction
-from numbers import Integral, Real
+from numbers import Integral, Rational, Real
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, ClassVar
@@ -215,7 +214,7 @@ def python_number(value: Any) -> Any:
     if isinstance(value, Integral):
         return int(value)
     if isinstance(value, Real):
-        return float(value) if isinstance(value, Fraction) else float(str(value))  # A float32 of 0.1 becomes 0.1.
+        return float(value) if isinstance(value, Rational) else float(str(value))  # A float32 of 0.1 becomes 0.1.
     if type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0:
         return python_number(value.item())
     return value

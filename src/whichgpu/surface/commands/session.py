@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date
@@ -152,6 +150,8 @@ class Session(msgspec.Struct):
         if not self.is_terminal_table:
             self.table(header, rows)
             return
+        import shutil
+
         room = max(1, (shutil.get_terminal_size().columns - FIRST_COLUMN) // OTHER_COLUMN)
         for start in range(1, len(header), room):
             stop = start + room
@@ -161,6 +161,8 @@ class Session(msgspec.Struct):
         """Print an error and return its exit code."""
         reply = error_document(error, self.language)
         if self.format == "json":
+            import json
+
             self.out.write(json.dumps(reply, indent=2, ensure_ascii=False) + "\n")
         else:
             message, hint = reply["error"]["message"], reply["error"]["hint"]
