@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from whichgpu.catalog.engines.record import EngineStart
@@ -42,8 +42,7 @@ COMPILED = "jit"  # flag of runs in which kernels were compiled: all their times
 COMPILED_TAIL = "jit-tail"  # flag of runs whose TTFT above the median is compilation
 
 
-@dataclass(frozen=True, slots=True)
-class Replayed:
+class Replayed(msgspec.Struct, frozen=True):
     """One run: measured and simulated seconds (tokens per second for throughput) by metric."""
 
     model: str

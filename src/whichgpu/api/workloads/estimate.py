@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from datetime import date
 from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.api.workloads.advice import advice, machine_of
@@ -35,8 +37,7 @@ if TYPE_CHECKING:
     from whichgpu.estimate.time.time_estimate import TimeEstimate
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class EstimateAnswer(Displayable):
+class EstimateAnswer(Displayable, msgspec.Struct, frozen=True):
     """Time, throughput and memory of a workload on one group of GPUs; only memory if no GPU was given.
 
     `tier` says how near the measurements behind the time are: this GPU, its kin, or others only. `calibrated` is the day the
@@ -76,8 +77,7 @@ NO_KV_CACHE = ("error.no-cache-room", "serving.refused")  # Errors that say that
 Loading = Callable[[Workload, Shape, Gpu, Catalog, Figure], "tuple[ServingAnswer | None, tuple[Message, ...]]"]
 
 
-@dataclass(frozen=True, slots=True)
-class ResolvedWorkload:
+class ResolvedWorkload(msgspec.Struct, frozen=True):
     """A request with its model and GPU looked up and every default filled in."""
 
     workload: Workload
@@ -169,6 +169,7 @@ def build_estimate(
     beside = advice(workload, shape, gpu, timed.throughput if timed else None, lookups.catalog, resolved.user_fields)
     copied: dict[str, Any] = {name: getattr(timed, name, None) for name in TIME_FIELDS}
     copied |= {name: getattr(fits, name, None) for name in ("fits", "usable", "headroom")}
+    copied |= _engine_start(resolved, memory.parts, settings)
     return EstimateAnswer(
         request=echo(workload, resolved.user_fields),
         **copied,
@@ -177,7 +178,6 @@ def build_estimate(
         if fits is None or allowed is None
         else fitting.device_usage(need, memory.device, fits.usable, workload),
         memory_parts=memory.parts,
-        **_engine_start(resolved, memory.parts, settings),
         group=group,
         run=_run(resolved, lookups, timed),
         serving=serving,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from math import sqrt
+
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.base.figure import Figure
 from whichgpu.catalog.gpu import Gpu
@@ -16,8 +18,7 @@ from whichgpu.workload.shapes import Transformer
 from whichgpu.workload.workload import Workload
 
 
-@dataclass(frozen=True, slots=True)
-class MemorySettings:
+class MemorySettings(msgspec.Struct, frozen=True):
     """Settings of an engine that size its KV cache; None is the engine's default."""
 
     share: float | None = None  # share of the GPU's memory that the engine may use
@@ -77,8 +78,8 @@ def _other_parts(
         usual = parts["activations"]
         rows = min(settings.sequences or memory.sampled_rows, max(1, memory.sampled_rows))
         factor = profile_step_bytes(single, shape, gpu, settings.step_tokens, rows) / usual.value
-        scaled = (factor * bound for bound in (usual.value, usual.low, usual.high))
-        parts["activations"] = Figure(*scaled, usual.unit, usual.basis, usual.sources)
+        value, low, high = (factor * bound for bound in (usual.value, usual.low, usual.high))
+        parts["activations"] = Figure(value, low, high, usual.unit, usual.basis, usual.sources)
     return list(parts.values())
 
 
