@@ -153,6 +153,7 @@ class EngineRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     half_gradients: bool = False  # gradients are 16-bit in mixed precision
     fusion: Fusion = "none"  # what fuses the operators of models that are known by operator tables
     image_layout: ImageLayout = "as-given"
+    kv_precisions: dict[str, str] = {}  # KV cache precision that checkpoints for the engine state, by weight precision
     half: str = ""  # 16-bit dtype in which such models always run; empty: that of the request
     kernels: KernelTraits = KernelTraits()
     memory: EngineMemory = EngineMemory()
