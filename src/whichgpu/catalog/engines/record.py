@@ -36,6 +36,7 @@ class KernelTraits(RecordSection, frozen=True):
     fused_activation: bool = False  # the activation function runs in the epilogue of its GEMM
     sampling_kernels: int = 3  # kernels that sample a token from the logits
     calls_per_kernel: float = 1.0  # framework calls per kernel, if the engine uses no CUDA graphs
+    graph_tokens: int = 0  # tokens of the largest step that is replayed from a CUDA graph; 0: every step is
     unfused_graph: bool = False  # no kernels are fused, and prefill writes attention scores to memory (llama.cpp until 2025)
 
 
@@ -99,8 +100,10 @@ class EngineLimits(RecordSection, frozen=True):
 
 
 class HostCosts(RecordSection, frozen=True):
-    """Host work of a serving engine without CUDA graphs; zero for one that replays graphs."""
+    """Host work of a serving engine; from `residual_adds` on, of one without CUDA graphs."""
 
+    overlaps_device: bool = False  # the host schedules the next step while the device runs this one
+    request_latency: float = 0.0  # seconds from a request's arrival to its first step and from the first token to the client
     launches_each_kernel: bool = False
     residual_adds: float = 0.0  # calls per layer for residual adds that newer releases fuse into norms
     views: float = 0.0  # calls per layer for views and slices, which are cheap

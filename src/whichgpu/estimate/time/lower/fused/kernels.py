@@ -17,7 +17,7 @@ class FusedKernels:
 
     stored: WeightStorage
     traits: KernelTraits
-    calls: float = 0.0
+    calls: Number = 0.0
     ops: list[Op] = field(default_factory=list)
 
     @property
