@@ -54,7 +54,7 @@ def host_names(address: str, more: Iterable[str] = ()) -> frozenset[str]:
 
 
 class Gate:
-    """The middleware."""
+    """ASGI middleware that checks host, token and origin of each request, and adds security headers to each response."""
 
     def __init__(self, app: ASGIApp, rules: AccessRules) -> None:
         self._app, self._rules = app, rules
