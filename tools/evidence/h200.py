@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from evidence.names import family
+from evidence.names import family, table
 from whichgpu.catalog.evidence import Kind, Measurement
 
 _OPTIMIZERS = {"sgdm": "sgd-momentum"}
@@ -113,6 +113,28 @@ def engine_steps(folder: Path) -> Iterator[Measurement]:
         )
 
 
+def more_engine_steps() -> Iterator[Measurement]:
+    """Steps of vLLM 0.26 on further models, measured as those of `engine_steps` in a second session (h200_vllm.csv).
+
+    `left_out` names why a row measures something else: kernels being compiled, or routing by random weights.
+    """
+    for number, row in enumerate(table("h200_vllm"), start=2):
+        if not row["left_out"]:
+            kind: Kind = "decode" if row["task"] == "decode" else "prefill"
+            yield _measured(
+                "h200-vllm-2",
+                number,
+                kind,
+                float(row["ms"]),
+                row["model"],
+                precision=row["precision"],
+                kv_precision=row["kv_precision"],
+                batch=int(row["batch"]),
+                seq_in=int(row["tokens"]),
+                engine="vllm",
+            )
+
+
 def measured_on_h200(folder: Path) -> tuple[list[Measurement], int]:
     """Every step measured on the H200, and how many rows are errors."""
     found: list[Measurement] = []
@@ -132,5 +154,5 @@ def measured_on_h200(folder: Path) -> tuple[list[Measurement], int]:
             found.append(training("h200-compiled", number, row, row["ms"], row["engine"]))
         else:
             found.append(_inference("h200-quant" if row["moe"] is None else "h200-moe", number, row))
-    found.extend(engine_steps(folder))
+    found.extend((*engine_steps(folder), *more_engine_steps()))
     return found, errors

@@ -32,10 +32,14 @@ class KernelTraits(RecordSection, frozen=True):
     weight_only_gemm: Literal["tinygemm", "marlin", "gguf"] = "tinygemm"  # kernel for GEMMs with weight-only quantisation
     routing_kernels: int = 18  # kernels that route tokens to experts and sort them, without the experts' GEMMs
     fused_experts: bool = False  # experts run in a fused MoE kernel, not in the framework's grouped GEMM
+    fused_qk_norm: bool = False  # the norms of queries and keys run in the kernel that applies rotary embeddings
     separate_residual: bool = False  # the residual add is a kernel of its own
     fused_activation: bool = False  # the activation function runs in the epilogue of its GEMM
     sampling_kernels: int = 3  # kernels that sample a token from the logits
     calls_per_kernel: float = 1.0  # framework calls per kernel, if the engine uses no CUDA graphs
+    # Further framework calls outside CUDA graphs, per layer: prefill of MLA, and experts whose weights are dequantised.
+    mla_prefill_calls: float = 0.0
+    dequantised_expert_calls: float = 0.0
     graph_tokens: int = 0  # tokens of the largest step that is replayed from a CUDA graph; 0: every step is
     unfused_graph: bool = False  # no kernels are fused, and prefill writes attention scores to memory (llama.cpp until 2025)
 

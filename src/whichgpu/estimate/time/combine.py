@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from whichgpu.catalog.engines.registry import engine_record
@@ -33,8 +33,7 @@ def host_mode(engine: str | None, year: int | None) -> HostMode:
     return HostMode(not record.captures_graphs or record.style == "serving", record.host.overlaps_device)
 
 
-@dataclass(frozen=True, slots=True)
-class StepSeconds:
+class StepSeconds(msgspec.Struct, frozen=True):
     """Seconds of a step, [gpus, batches]."""
 
     wall: Array

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec.structs import replace
 
 from whichgpu.catalog.engines.record import EngineRecord, KernelTraits
 from whichgpu.catalog.engines.registry import engine_record

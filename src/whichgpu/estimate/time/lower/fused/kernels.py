@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
 from whichgpu.catalog.engines.record import KernelTraits
 from whichgpu.estimate.time.lower.eager.attention import AttentionSizes
@@ -11,14 +11,13 @@ from whichgpu.estimate.time.operators import Number, Op, gemm
 from whichgpu.workload.precisions import PRECISION_BY_NAME
 
 
-@dataclass(slots=True)
-class FusedKernels:
+class FusedKernels(msgspec.Struct):
     """Collects the kernels of an inference pass; `calls` is the number of framework calls per kernel."""
 
     stored: WeightStorage
     traits: KernelTraits
     calls: Number = 0.0
-    ops: list[Op] = field(default_factory=list)
+    ops: list[Op] = msgspec.field(default_factory=list)
 
     @property
     def width(self) -> float:
@@ -43,6 +42,10 @@ class FusedKernels:
     def put(self, *ops: Op) -> None:
         """Append operators."""
         self.ops.extend(ops)
+
+    def add_calls(self, calls: float) -> None:
+        """Count `calls` further framework calls with the last operator, if kernels are launched from the host."""
+        self.ops[-1] = self.ops[-1].with_calls(self.calls * (1.0 + calls))
 
     def move(self, kind: str, read: Number, write: Number, sizes: dict[str, Number], count: float = 1.0, role: str = "") -> None:
         """Append a kernel that moves these bytes, or `count` kernels that share them equally."""
