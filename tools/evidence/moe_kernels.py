@@ -42,7 +42,7 @@ WEIGHT_BYTES = {
 }
 UNGATED = ("Nemotron-3-Nano",)  # squared ReLU: two matrices per expert instead of three
 DEQUANTISED_AT_LOAD = ("w4a16_mxfp4", "sglang_fused_moe_triton")  # SGLang's Triton kernel multiplies mxfp4 weights as bf16
-EXPONENT, DRAWS = 1.2, 12  # of the power law, as the file states; draws averaged
+EXPONENT, DRAWS = 1.2, 8  # of the power law, as the file states; draws averaged
 FLOOR_TOLERANCE = 1.05  # rows that read faster than this many times the bandwidth are left out
 KEPT_EVERY, KEPT_EVERY_OF_FEW, FEW = 7, 3, 110  # one row of so many is kept; more of a GPU, dtype and engine with few rows
 
@@ -56,10 +56,9 @@ def draw_loads(tokens: int, topk: int, experts: int, ranks: int, generator: np.r
     loads = (edges[0] + (edges[1] - edges[0]) * generator.random(experts)) ** (1 / (1 - EXPONENT))
     counts = np.minimum(np.rint(loads / loads.sum() * tokens * topk), tokens).reshape(ranks, -1)
     step = 1.0 if counts.sum() < tokens * topk else -1.0
-    while (missing := int(abs(tokens * topk - counts.sum()))) > 0:  # Each rank's least (or most) loaded expert in turn.
-        for rank in range(min(ranks, missing)):
-            place = np.argmin(counts[rank]) if step > 0 else np.argmax(counts[rank])
-            counts[rank, place] += step
+    for turn in range(int(abs(tokens * topk - counts.sum()))):  # Each rank's least (or most) loaded expert in turn.
+        rank = counts[turn % ranks]
+        rank[rank.argmin() if step > 0 else rank.argmax()] += step
     return counts
 
 

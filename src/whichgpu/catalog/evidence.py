@@ -19,7 +19,7 @@ from whichgpu.base.bundled_data import data_rows, read_data
 
 TABLE = Path(__file__).parent / "data" / "evidence.csv.xz"
 SOURCES = Path(__file__).parent / "data" / "evidence_sources.csv"
-Kind = Literal["train", "forward", "prefill", "decode", "generate", "serve", "op"]
+Kind = Literal["train", "forward", "prefill", "decode", "generate", "serve", "max-load", "op"]
 # Stochastic depth in the measured library: "" as in torchvision; "kept": absent, no layer is dropped; "dropout": plain dropout.
 StochasticDepth = Literal["", "kept", "dropout"]
 TEXT_FIELDS = ("task", "engine", "precision")  # Text fields of a request that are columns of the table.
@@ -79,7 +79,7 @@ def measurements(table: Path = TABLE) -> tuple[Measurement, ...]:
 
 def steps(rows: Iterable[Measurement], several_gpus: bool = False) -> list[Measurement]:
     """Return the rows of whole steps and passes measured on one GPU, or (`several_gpus`) those measured on several."""
-    return [row for row in rows if row.kind != "op" and (row.request.get("gpus", 1) != 1) == several_gpus]
+    return [row for row in rows if row.kind not in ("max-load", "op") and (row.request.get("gpus", 1) != 1) == several_gpus]
 
 
 def operators(rows: Iterable[Measurement]) -> list[Measurement]:

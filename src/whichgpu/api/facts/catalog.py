@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from whichgpu.catalog.checks import CheckReport
     from whichgpu.catalog.instance_names import NamePart
 
-RELATIVE = "relative."  # Prefix of the sort fields that compare speeds.
+RELATIVE = "relative."  # Prefix of the names of relative speeds by which GPUs can be sorted.
 T = TypeVar("T")
 Row = Gpu | Instance | Cpu | Region
 
@@ -221,7 +221,7 @@ def _rows_by_name(names: Sequence[str], find: Callable[[str], tuple[T, ...]]) ->
 
 
 def _not_empty(matches: tuple[T, ...], what: str, rows: Sequence[T], tests: Mapping[str, Callable[[T], bool]]) -> tuple[T, ...]:
-    """Return the rows found; if there are none, raise an error with the number of rows that each filter alone leaves."""
+    """Return the rows found; if there are none, raise an error with the number of rows that pass each filter by itself."""
     if not matches:
         alone = tuple(
             msg("error.leaves", flag=name.replace("_", "-"), n=left) for name, left in count_matching(rows, tests).items()

@@ -19,7 +19,7 @@ from whichgpu.workload.models import find_model
 from whichgpu.workload.spelling import fill_defaults, from_object
 
 DEFAULT_BASE = "V100 SXM 16GB"
-CALIBRATED_TIERS = ("gpu", "generation")  # Evidence of these tiers makes a figure calibrated.
+CALIBRATED_TIERS = ("gpu", "generation")  # Evidence tiers whose speeds count as calibrated, not extrapolated.
 
 
 @dataclass(frozen=True, slots=True)

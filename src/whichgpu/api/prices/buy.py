@@ -49,7 +49,7 @@ from whichgpu.price.own import (
 )
 from whichgpu.price.terms import YEAR_HOURS
 
-MAX_INPUT = 20.0  # Largest PUE and years of ownership (assumed).
+MAX_INPUT = 20.0  # Largest accepted PUE and number of years of ownership (assumed).
 MAX_GPUS = 100_000  # More GPUs than this are taken for a typing error (set by judgement).
 ABOVE_LOW = "wants.number"  # Message id for inputs that must exceed their lower bound.
 SPANS = {

@@ -90,7 +90,7 @@ class WatchAnswer:
     compared: int
     too_old: int
     without_rate: dict[str, int]  # recent offers that cannot be compared with the limit, by currency
-    first: bool  # There is no earlier snapshot to compare with.
+    first: bool  # True if there is no earlier snapshot to compare with.
 
 
 def diff(request: DiffRequest, context: Context) -> DiffAnswer:
@@ -123,7 +123,7 @@ def catalog_watch(
     names = {one.id: one.name for one in catalog.gpus}
     exchanger = Exchanger(day, catalog.exchange)
     if below is not None:
-        exchanger.rate(DOLLAR, exchanger.check(below.currency))  # This raises an error if there is no exchange rate.
+        exchanger.rate(DOLLAR, exchanger.check(below.currency))  # Raises an error if there is no exchange rate.
     name = blake2b(repr((gpu, below, provider, region, terms)).encode(), digest_size=12).hexdigest()
     with open_for_reading(folder) as connection:
         if connection is None:

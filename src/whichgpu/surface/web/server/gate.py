@@ -41,7 +41,7 @@ HEADERS = {
 
 @dataclass(frozen=True, slots=True)
 class AccessRules:
-    """Host names of the server, and its token where other machines can reach it."""
+    """Host names of the server, and its access token (None if requests need none)."""
 
     hosts: frozenset[str] = field(default_factory=lambda: frozenset(LOOPBACK))
     token: str | None = None
