@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import least_squares  # type: ignore[import-untyped]
 
-from calibration.curve_rows import Sample, samples
+from calibration.curve_rows import UNTUNED_MOE, Sample, samples
 from calibration.parameter_table import CONFOUNDED, FIXED, Fit, ParameterRow, read_table, with_fits, write_table
 from whichgpu.catalog.evidence import Measurement, measurements
 from whichgpu.catalog.store import Catalog
@@ -144,7 +144,7 @@ def fit_all(
 
 def usable(rows: Iterable[Measurement]) -> list[Sample]:
     """The samples to fit on."""
-    return [sample for sample in samples(rows) if (sample.source, sample.gpu) not in LEFT_OUT]
+    return [sample for sample in samples(rows) if (sample.source, sample.gpu) not in LEFT_OUT and sample.kind != UNTUNED_MOE]
 
 
 def gpu_columns(chosen: Iterable[Sample]) -> dict[str, GpuColumns]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from whichgpu.estimate.time.curves.gpus import GpuColumns
-from whichgpu.estimate.time.curves.stack import Array, OperatorStack, Parameters
+from whichgpu.estimate.time.curves.stack import Array, Mask, OperatorStack, Parameters
 from whichgpu.estimate.time.units import UNITS
 
 ACTIVATION_BYTES = 2.0  # bytes per element between the kernels, which are 16-bit
@@ -23,25 +23,56 @@ def seconds(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
 def seconds_and_read_share(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> tuple[Array, Array]:
     """Return the seconds of each MoE layer and the share of them spent reading weights and moving activations."""
     native = gpus.native.get(stack.unit, np.ones(1)) > 0
-    dequantised = stack.has_role("dequantised") | (UNITS[stack.unit].below_16_bits & ~native)
+    dequantised = weight_only(stack) | (UNITS[stack.unit].below_16_bits & ~native)
     memory = weight_seconds(stack, dequantised, gpus, p) + activation_bytes(stack) * p["moe.activation_passes"] / gpus.bandwidth
-    fixed = np.where(dequantised, p["moe.fixed_seconds.moe.dequantised"], stack.parameter(p, "moe.fixed_seconds"))
-    fixed = fixed * gpus.latency * gpus.architecture_factor(p, "moe.architecture_multiplier.fixed_seconds")
+    fixed = _by_format(stack, [kernel_value(p, "moe.fixed_seconds", *pair) for pair in formats(stack)])
+    fixed = np.where(dequantised, _by_engine(stack, p, "moe.fixed_seconds", "dequantised"), fixed)
+    fixed = fixed * gpus.latency * chip_factor(gpus, p, "fixed_seconds")
     total = memory + padded_flops(stack, p) / flop_rate(stack, dequantised, gpus, p) + fixed
     return total, memory / total
 
 
-def weight_seconds(stack: OperatorStack, dequantised: Array, gpus: GpuColumns, p: Parameters) -> Array:
+def formats(stack: OperatorStack) -> list[tuple[str, str]]:
+    """Return the weights' format and the engine of each distinct role, which is `format.engine`."""
+    return [(role.partition(".")[0], role.partition(".")[2]) for _, role in stack.kind_roles]
+
+
+def weight_only(stack: OperatorStack) -> Mask:
+    """Return a mask of the operators whose weights are dequantised on every chip, [operators, 1]."""
+    return np.array([name == "dequantised" for name, _ in formats(stack)])[stack.pair_index][:, None]
+
+
+def kernel_value(p: Parameters, name: str, weights: str, engine: str) -> float:
+    """Return a parameter of kernels for a format of weights, times the multiplier of the engine's own kernel."""
+    return p[f"{name}.{weights}"] * p.get(f"{name}.{weights}.{engine}", 1.0)
+
+
+def chip_factor(gpus: GpuColumns, p: Parameters, name: str) -> Array:
+    """Return the multiplier of each chip: that of its matrix instructions times that of its compute target, [gpus, 1, 1]."""
+    prefix = f"moe.architecture_multiplier.{name}"
+    instructions = np.array([p.get(f"{prefix}.{one}", 1.0) for one in gpus.matrix_instructions])[:, None, None]
+    return instructions * gpus.architecture_factor(p, prefix)
+
+
+def _by_format(stack: OperatorStack, values: list[float]) -> Array:
+    return np.array(values)[stack.pair_index][:, None]
+
+
+def _by_engine(stack: OperatorStack, p: Parameters, name: str, weights: str) -> Array:
+    return _by_format(stack, [kernel_value(p, name, weights, engine) for _, engine in formats(stack)])
+
+
+def weight_seconds(stack: OperatorStack, dequantised: Mask, gpus: GpuColumns, p: Parameters) -> Array:
     """Return the seconds to read the weights of all experts touched."""
     share = np.where(dequantised, p["moe.bandwidth_share.dequantised"], p["moe.bandwidth_share"])
-    share = share * gpus.architecture_factor(p, "moe.architecture_multiplier.bandwidth")
+    share = share * chip_factor(gpus, p, "bandwidth")
     return stack.size("weight") / (gpus.bandwidth * np.minimum(share, 1.0))
 
 
 def activation_bytes(stack: OperatorStack) -> Array:
     """Return the bytes that the chain's kernels move beside weights if each reads its input and writes its output once."""
     rows, hidden, inner = stack.size("rows"), stack.size("hidden"), stack.size("ffn")
-    operands = np.where(stack.has_role("dequantised"), ACTIVATION_BYTES, min(UNITS[stack.unit].bytes, ACTIVATION_BYTES))
+    operands = np.where(weight_only(stack), ACTIVATION_BYTES, min(UNITS[stack.unit].bytes, ACTIVATION_BYTES))
     gathered = rows * hidden * (ACTIVATION_BYTES + operands)
     activated = rows * inner * (2.0 * stack.size("ups") * ACTIVATION_BYTES + 2.0 * operands)
     summed = 2.0 * rows * hidden * ACTIVATION_BYTES + stack.size("tokens") * hidden * ACTIVATION_BYTES
@@ -55,18 +86,24 @@ def padded_flops(stack: OperatorStack, p: Parameters) -> Array:
     return 2.0 * rows * (ups * inner * (hidden + fill) + hidden * (inner + fill))
 
 
-def flop_rate(stack: OperatorStack, dequantised: Array, gpus: GpuColumns, p: Parameters) -> Array:
+def flop_rate(stack: OperatorStack, dequantised: Mask, gpus: GpuColumns, p: Parameters) -> Array:
     """Return the FLOP/s of large experts; narrower weights with units of their own run no slower than 16-bit ones."""
-    by_role = {role: _peak_share(role, gpus, p) for role in {role for _, role in stack.kind_roles} | {"16bit", "dequantised"}}
-    share = np.stack([by_role[role][:, 0] for _, role in stack.kind_roles], axis=1)[:, stack.pair_index]
-    rate = gpus.sustained_rates[stack.unit] * share
+    rate = gpus.sustained_rates[stack.unit] * _peak_shares(stack, formats(stack), gpus, p)
+    as_16_bit, dequantising = (
+        _peak_shares(stack, [(weights, engine) for _, engine in formats(stack)], gpus, p) for weights in ("16bit", "dequantised")
+    )
     if UNITS[stack.unit].below_16_bits:
-        rate = np.maximum(rate, gpus.sustained_rates["bf16"] * by_role["16bit"])
-    return np.where(dequantised, gpus.sustained_rates[stack.unit] * by_role["dequantised"], rate)
+        rate = np.maximum(rate, gpus.sustained_rates["bf16"] * as_16_bit)
+    return np.where(dequantised, gpus.sustained_rates[stack.unit] * dequantising, rate)
 
 
-def _peak_share(role: str, gpus: GpuColumns, p: Parameters) -> Array:
-    """Return the share of peak by weight format and by the matrix instructions of each chip; [gpus, 1, 1]."""
-    name = f"moe.peak_share.{role}"
-    by_instruction = [p.get(f"{name}.{instruction}", p[name]) for instruction in gpus.matrix_instructions]
-    return np.array(by_instruction)[:, None, None] * gpus.architecture_factor(p, "moe.architecture_multiplier.peak")
+def _peak_shares(stack: OperatorStack, pairs: list[tuple[str, str]], gpus: GpuColumns, p: Parameters) -> Array:
+    """Return the share of peak by format, engine and each chip's matrix instructions, [gpus, operators, 1]."""
+    by_role = np.array([[_peak_share(p, *pair, instruction) for pair in pairs] for instruction in gpus.matrix_instructions])
+    return by_role[:, stack.pair_index][:, :, None] * chip_factor(gpus, p, "peak")
+
+
+def _peak_share(p: Parameters, weights: str, engine: str, instruction: str) -> float:
+    name = f"moe.peak_share.{weights}"
+    multiplier = p.get(f"{name}.{engine}.{instruction}", p.get(f"{name}.{engine}", 1.0))
+    return p.get(f"{name}.{instruction}", p[name]) * multiplier

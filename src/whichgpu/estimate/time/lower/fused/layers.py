@@ -143,11 +143,11 @@ def _fused_moe(
     roles = ("ffn_gate_exps", "ffn_up_exps")
     weight = touched * (stored.size(hidden, ups * ffn, *roles) + stored.size(ffn, hidden, "ffn_down_exps"))
     sizes = {"tokens": rows, "rows": routed, "touched": touched, "hidden": hidden, "ffn": ffn, "ups": ups, "weight": weight}
-    unit, role = stored.expert_format(*roles)
+    unit, weights = stored.expert_format(*roles)
     moved = rows * hidden * kernels.width
     flops = 2.0 * routed * hidden * ffn * (ups + 1.0)
     calls = kernels.calls * (kernels.traits.routing_kernels + FUSED_MOE_KERNELS)
-    return Op("moe", unit, flops, weight + moved, moved, sizes, calls=calls, role=role)
+    return Op("moe", unit, flops, weight + moved, moved, sizes, calls=calls, role=f"{weights}.{kernels.traits.moe_kernels}")
 
 
 def _separate_moe(
