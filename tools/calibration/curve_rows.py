@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.catalog.evidence import Measurement, operators
 from whichgpu.estimate.time.operators import CURVE_BY_KIND, Op, gemm
@@ -18,8 +20,7 @@ _UNTUNED = {(gpu, "vllm_modeloptfp8moe_flashinfer_cutlass_flashinferexperts") fo
 OWN_CURVES = {"h200-planes": "planes", "h200-norms": "norms"}
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(msgspec.Struct, frozen=True):
     """A measured time of one operator, or of a few that ran one after another."""
 
     source: str

@@ -14,10 +14,12 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from evidence.fits_in_memory import fits_at_once
 from evidence.names import as_model, doubt, family, gpu_id, model_named, precision, software
@@ -50,8 +52,7 @@ KV_FORMATS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(msgspec.Struct, frozen=True):
     """A published row with its layout and flags."""
 
     row: Published

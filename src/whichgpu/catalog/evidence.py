@@ -10,10 +10,11 @@ import io
 import json
 import lzma
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
+
+import msgspec
 
 from whichgpu.base.bundled_data import data_rows, read_data
 
@@ -26,8 +27,7 @@ TEXT_FIELDS = ("task", "engine", "precision")  # Text fields of a request that a
 WHOLE_FIELDS = ("gpus", "year", "batch", "seq_in", "seq_out")
 
 
-@dataclass(frozen=True, slots=True)
-class Measurement:
+class Measurement(msgspec.Struct, frozen=True):
     """A measured time, and the request whose estimate should equal it.
 
     `seconds` are those of the answer's `time` (one step, one forward pass, prefill of the whole batch, one decode step); for
@@ -50,8 +50,7 @@ class Measurement:
     date: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class EvidenceSource:
+class EvidenceSource(msgspec.Struct, frozen=True):
     """Publication or repository that measurements were taken from, with its licence."""
 
     id: str
@@ -60,7 +59,7 @@ class EvidenceSource:
     licence: str  # SPDX id or "none stated", as read in the repository; "not checked" if it was not
 
 
-PLAIN_COLUMNS = tuple(field.name for field in fields(Measurement) if field.name != "request")
+PLAIN_COLUMNS = tuple(name for name in Measurement.__struct_fields__ if name != "request")
 COLUMNS = (*PLAIN_COLUMNS, "model", *TEXT_FIELDS, *WHOLE_FIELDS, "fields")
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from datetime import date
 from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.api.workloads.advice import advice, machine_of
@@ -34,8 +36,7 @@ if TYPE_CHECKING:
     from whichgpu.estimate.time.time_estimate import TimeEstimate
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class EstimateAnswer(Displayable):
+class EstimateAnswer(Displayable, msgspec.Struct, frozen=True):
     """Time, throughput and memory of a workload on one group of GPUs; only memory if no GPU was given.
 
     `tier` says how near the measurements behind the time are: this GPU, its kin, or others only. `calibrated` is the day the
@@ -73,8 +74,7 @@ NO_KV_CACHE = ("error.no-cache-room", "serving.refused")  # Errors that say that
 Loading = Callable[[Workload, Shape, Gpu, Catalog, Figure], "tuple[ServingAnswer | None, tuple[Message, ...]]"]
 
 
-@dataclass(frozen=True, slots=True)
-class ResolvedWorkload:
+class ResolvedWorkload(msgspec.Struct, frozen=True):
     """A request with its model and GPU looked up and every default filled in."""
 
     workload: Workload

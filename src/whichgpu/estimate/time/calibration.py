@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from math import exp
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
+
+import msgspec
 
 from whichgpu.catalog.architecture import architecture_of
 from whichgpu.catalog.engines.registry import engine_record
@@ -53,8 +54,7 @@ LEVELS: Mapping[str, tuple[str, ...]] = {
 YEARLY_LEVELS = ("era", "year")  # levels at which an unmeasured year is interpolated between measured ones
 
 
-@dataclass(frozen=True, slots=True)
-class CorrectionKey:
+class CorrectionKey(msgspec.Struct, frozen=True):
     """Facts that select the corrections of a step on a GPU."""
 
     engine: str
@@ -78,11 +78,10 @@ class CorrectionKey:
         return "/".join(str(getattr(self, word)) for word in LEVELS[level])
 
 
-@dataclass(frozen=True, slots=True)
-class Calibration(CorrectionTables):
+class Calibration(CorrectionTables, frozen=True, eq=False):
     """Corrections of a step on one GPU."""
 
-    multiplier_cache: dict[CorrectionKey, list[float]] = field(default_factory=dict, compare=False)
+    multiplier_cache: dict[CorrectionKey, list[float]] = msgspec.field(default_factory=dict)
 
     def log_multiplier(self, key: CorrectionKey, term: str) -> float:
         """Return the log multiplier of a time term, summed over levels; years between measured ones are interpolated."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import exp
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.loading import loading, loading_remark

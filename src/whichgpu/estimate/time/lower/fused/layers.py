@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.estimate.time.lower.eager.attention import AttentionSizes
 from whichgpu.estimate.time.lower.fused.kernels import FusedKernels
@@ -13,8 +14,7 @@ from whichgpu.workload.shapes import Experts, LatentAttention, Transformer
 FUSED_MOE_KERNELS = 4  # kernels of a fused MoE layer beside routing: two grouped GEMMs, activation, weighted sum
 
 
-@dataclass(frozen=True, slots=True)
-class InferencePass:
+class InferencePass(msgspec.Struct, frozen=True):
     """Size of an inference pass: `batch` sequences of `queries` new tokens that attend to `keys` tokens."""
 
     batch: Number
