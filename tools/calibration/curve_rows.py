@@ -13,7 +13,7 @@ from whichgpu.catalog.evidence import Measurement, operators
 from whichgpu.estimate.time.operators import CURVE_BY_KIND, Op, gemm
 
 BYTES = {"fp64": 8.0, "fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5625}
-# vLLM ran FlashInfer's fp8 MoE kernel on Hopper with a default tactic: 4 to 6 times the seconds of the same kernel in TensorRT-LLM.
+# FlashInfer's fp8 MoE kernel in vLLM on Hopper takes 4 to 6 times the seconds of TensorRT-LLM's, so it was presumably not tuned.
 UNTUNED_MOE = "moe.fp8.untuned"
 _UNTUNED = {(gpu, "vllm_modeloptfp8moe_flashinfer_cutlass_flashinferexperts") for gpu in ("h100-sxm", "h200-sxm")}
 # Curves fitted after the others, on rows of their own: NCHW convolutions and batch normalisation measured on an H200.
@@ -128,7 +128,15 @@ def _moe(row: Mapping[str, Any]) -> Made:
     sizes = {name: float(row[name]) for name in names}
     rows, hidden, ffn, ups = (sizes[name] for name in ("rows", "hidden", "ffn", "ups"))
     moved = 2.0 * sizes["tokens"] * hidden / row["ep"]
-    op = Op("moe", unit, 2.0 * rows * hidden * ffn * (ups + 1.0), sizes["weight"] + moved, moved, sizes, role=f"{role}.{row['engine'].split()[0]}")
+    op = Op(
+        "moe",
+        unit,
+        2.0 * rows * hidden * ffn * (ups + 1.0),
+        sizes["weight"] + moved,
+        moved,
+        sizes,
+        role=f"{role}.{row['engine'].split()[0]}",
+    )
     return UNTUNED_MOE if (row["gpu"], row["kernel"]) in _UNTUNED else f"moe.{row['dtype']}", "", (op,)
 
 

@@ -54,7 +54,7 @@ def draw_loads(tokens: int, topk: int, experts: int, ranks: int, generator: np.r
     lowest, highest = (1.0, 0.8 * tokens) if tokens * topk > experts else (0.01, 2.0)
     edges = lowest ** (1 - EXPONENT), highest ** (1 - EXPONENT)
     loads = (edges[0] + (edges[1] - edges[0]) * generator.random(experts)) ** (1 / (1 - EXPONENT))
-    counts = np.minimum(np.rint(loads / loads.sum() * tokens * topk), tokens).reshape(ranks, -1)
+    counts: np.ndarray = np.minimum(np.rint(loads / loads.sum() * tokens * topk), tokens).reshape(ranks, -1)
     step = 1.0 if counts.sum() < tokens * topk else -1.0
     for turn in range(int(abs(tokens * topk - counts.sum()))):  # Each rank's least (or most) loaded expert in turn.
         rank = counts[turn % ranks]
@@ -105,8 +105,17 @@ def measurement(number: int, row: Row) -> Measurement | Reason:
         "engine": f"{ENGINES[row['engine']]} {row['version']}",
         "year": YEAR,
         "kernel": row["kernel"],
-        **{"hidden": hidden, "ffn": ffn, "ups": ups, "topk": topk, "experts": experts, "tokens": tokens, "tp": tp, "ep": ep},
-        **{"rows": round(rows, 2), "touched": round(touched, 2), "weight": round(weight)},
+        "hidden": hidden,
+        "ffn": ffn,
+        "ups": ups,
+        "topk": topk,
+        "experts": experts,
+        "tokens": tokens,
+        "tp": tp,
+        "ep": ep,
+        "rows": round(rows, 2),
+        "touched": round(touched, 2),
+        "weight": round(weight),
     }
     return Measurement(SOURCE, gpu, request, seconds, "op", "medium", row["shape"], number, path=PATH, date=DATE)
 

@@ -32,7 +32,9 @@ class KernelTraits(RecordSection, frozen=True):
     weight_only_gemm: Literal["tinygemm", "marlin", "gguf"] = "tinygemm"  # kernel for GEMMs with weight-only quantisation
     routing_kernels: int = 18  # kernels that route tokens to experts and sort them, without the experts' GEMMs
     fused_experts: bool = False  # experts run in a fused MoE kernel, not in the framework's grouped GEMM
-    moe_kernels: Literal["vllm", "sglang", "tensorrt-llm"] = "vllm"  # whose fused MoE kernels, of which each engine chooses its own
+    moe_kernels: Literal["vllm", "sglang", "tensorrt-llm"] = (
+        "vllm"  # whose fused MoE kernels, of which each engine chooses its own
+    )
     separate_residual: bool = False  # the residual add is a kernel of its own
     fused_activation: bool = False  # the activation function runs in the epilogue of its GEMM
     sampling_kernels: int = 3  # kernels that sample a token from the logits

@@ -27,8 +27,8 @@ CLASS_BY_KIND: dict[str, OperatorClass] = {
     "gemm": "gemm",
     # grouped GEMM of an MoE layer: `batch` experts touched, m rows in all; role: fused (llama.cpp's), eager
     "grouped_gemm": "gemm",
-    # routed experts of one MoE layer in an engine's fused kernels: tokens, rows (routed), touched (experts), hidden, ffn, ups (2 if
-    # gated); `weight`: stored bytes of the experts touched; role: the weights' format (16bit, fp8, fp8_block, nvfp4,
+    # routed experts of one MoE layer in an engine's fused kernels: tokens, rows (routed), touched (experts), hidden, ffn, ups (2
+    # if gated); `weight`: stored bytes of the experts touched; role: the weights' format (16bit, fp8, fp8_block, nvfp4,
     # mxfp4, dequantised) and the engine, as in `fp8_block.vllm`
     "moe": "gemm",
     # weight-only quantised GEMM, dequantised in the kernel: m, n, k; `weight`: stored bytes; role: marlin, tinygemm, gguf, mmq

@@ -25,8 +25,7 @@ def seconds_and_read_share(stack: OperatorStack, gpus: GpuColumns, p: Parameters
     native = gpus.native.get(stack.unit, np.ones(1)) > 0
     dequantised = weight_only(stack) | (UNITS[stack.unit].below_16_bits & ~native)
     memory = weight_seconds(stack, dequantised, gpus, p) + activation_bytes(stack) * p["moe.activation_passes"] / gpus.bandwidth
-    fixed = _by_format(stack, [kernel_value(p, "moe.fixed_seconds", *pair) for pair in formats(stack)])
-    fixed = np.where(dequantised, _by_engine(stack, p, "moe.fixed_seconds", "dequantised"), fixed)
+    fixed = np.where(dequantised, p["moe.fixed_seconds.dequantised"], p["moe.fixed_seconds"])
     fixed = fixed * gpus.latency * chip_factor(gpus, p, "fixed_seconds")
     total = memory + padded_flops(stack, p) / flop_rate(stack, dequantised, gpus, p) + fixed
     return total, memory / total
@@ -42,24 +41,11 @@ def weight_only(stack: OperatorStack) -> Mask:
     return np.array([name == "dequantised" for name, _ in formats(stack)])[stack.pair_index][:, None]
 
 
-def kernel_value(p: Parameters, name: str, weights: str, engine: str) -> float:
-    """Return a parameter of kernels for a format of weights, times the multiplier of the engine's own kernel."""
-    return p[f"{name}.{weights}"] * p.get(f"{name}.{weights}.{engine}", 1.0)
-
-
 def chip_factor(gpus: GpuColumns, p: Parameters, name: str) -> Array:
     """Return the multiplier of each chip: that of its matrix instructions times that of its compute target, [gpus, 1, 1]."""
     prefix = f"moe.architecture_multiplier.{name}"
     instructions = np.array([p.get(f"{prefix}.{one}", 1.0) for one in gpus.matrix_instructions])[:, None, None]
     return instructions * gpus.architecture_factor(p, prefix)
-
-
-def _by_format(stack: OperatorStack, values: list[float]) -> Array:
-    return np.array(values)[stack.pair_index][:, None]
-
-
-def _by_engine(stack: OperatorStack, p: Parameters, name: str, weights: str) -> Array:
-    return _by_format(stack, [kernel_value(p, name, weights, engine) for _, engine in formats(stack)])
 
 
 def weight_seconds(stack: OperatorStack, dequantised: Mask, gpus: GpuColumns, p: Parameters) -> Array:

@@ -1,7 +1,7 @@
 """How tokens spread over the experts of an MoE layer: distinct experts touched, and rows that a rank's experts process.
 
-An expert's popularity follows a power law between the least and the most popular one; `skew` is the ratio of the two, 1 if all are
-equally popular. Tokens choose their experts independently of each other.
+An expert's popularity follows a power law between the least and the most popular one; `skew` is the ratio of the two, 1 if all
+are equally popular. Tokens choose their experts independently of each other.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 from whichgpu.estimate.time.operators import Number
 from whichgpu.workload.shapes import Experts
 
-# Served models are taken to route evenly: they are trained to balance their experts, and decode steps of Qwen3-30B-A3B measured on
-# the H200 read as many experts as even routing touches. Skewed routing touches fewer experts and loads the busiest rank more.
+# Served models are taken to route evenly: they are trained to balance their experts, and decode steps of Qwen3-30B-A3B measured
+# on the H200 read as many experts as even routing touches. Skewed routing touches fewer experts and loads the busiest rank more.
 SERVED_SKEW: Final = 1.0
 POPULARITY_EXPONENT: Final = 1.2  # of the density of popularities, as in aiconfigurator's kernel tables
 QUANTILES: Final = 64  # points of the popularity distribution, over which sums over experts are approximated
@@ -36,7 +36,7 @@ def distinct_experts(tokens: Number, topk: float, experts: float, skew: float = 
 
 @lru_cache(maxsize=256)
 def choice_probabilities(topk: float, experts: float, skew: float) -> tuple[float, ...]:
-    """Return the probability that a token chooses an expert, at quantiles of the experts' popularity; the mean is topk/experts."""
+    """Return the probability that a token chooses an expert, at quantiles of popularity; their mean is topk/experts."""
     quantiles = (np.arange(QUANTILES) + 0.5) / QUANTILES
     slope = POPULARITY_EXPONENT - 1.0
     popularity = (1.0 - quantiles * (1.0 - skew**-slope)) ** (-1.0 / slope)

@@ -135,9 +135,7 @@ def _moe_block(kernels: FusedKernels, shape: Transformer, experts: Experts, rows
         _mlp(kernels, shape, rows, experts.shared_ffn, "_shexp")
 
 
-def _fused_moe(
-    kernels: FusedKernels, shape: Transformer, experts: Experts, rows: Number, routed: Number, touched: Number
-) -> Op:
+def _fused_moe(kernels: FusedKernels, shape: Transformer, experts: Experts, rows: Number, routed: Number, touched: Number) -> Op:
     """Return the routed experts as an engine's chain of fused kernels: routing, two grouped GEMMs, activation, weighted sum."""
     stored, hidden, ffn, ups = kernels.stored, float(shape.hidden), float(experts.ffn), 2.0 if shape.gated else 1.0
     roles = ("ffn_gate_exps", "ffn_up_exps")
