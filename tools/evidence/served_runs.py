@@ -53,11 +53,18 @@ KV_FORMATS = (
 
 
 class Run(msgspec.Struct, frozen=True):
-    """A published row with its layout and flags."""
+    """A published row with its layout and flags, and the time to first token (s) printed for the same run; 0 if none is."""
 
     row: Published
     layout: str
     flags: tuple[str, ...]
+    ttft: float = 0.0
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What the metrics of one run have in common."""
+        row = self.row
+        return (row.path, row.date, row.framework, row.model, row.batch, row.seq_in, row.seq_out, self.layout, row.notes)
 
 
 Result = Measurement | Reason
@@ -155,15 +162,21 @@ def _matches(row: Published, patterns: Iterable[str]) -> bool:
 
 
 def served(run: Run) -> Result:
-    """Mean or median time between a sequence's output tokens at a stated concurrency; others' prefills are inside."""
+    """A request's time per output token at a stated concurrency, from arrival to last token: concurrency over output rate.
+
+    Clients that start together and ask for equal lengths stay in step: prompts are prefilled in waves and their time shows in
+    TTFT, not between tokens. The sum of both is what a decode step and the prefills of as many prompts take in either case.
+    """
     row = run.row
     if not row.metric.startswith("ms TPOT"):
         return Reason.TWIN
     if not row.batch or not row.seq_in or not row.seq_out:
         return Reason.NO_BATCH
-    return _measured(
-        run, "serve", row.value / 1e3, {"task": "serve", "batch": row.batch, "seq_in": row.seq_in, "seq_out": row.seq_out}
-    )
+    seconds = row.value / 1e3
+    if run.ttft:
+        seconds = (run.ttft + (row.seq_out - 1) * seconds) / row.seq_out
+    lengths = {"batch": row.batch, "seq_in": row.seq_in, "seq_out": row.seq_out}
+    return _measured(run, "serve", seconds, {"task": "serve", **lengths}, throughput_only=bool(run.ttft))
 
 
 def burst_decode(run: Run) -> Result:
@@ -210,8 +223,10 @@ def served_runs(truth: Path) -> tuple[list[Measurement], Counter[tuple[str, Reas
     """Return the rows, repeats of one setting merged into their median, and counts of those left out by source and reason."""
     groups: dict[str, list[Measurement]] = {}
     left_out: Counter[tuple[str, Reason]] = Counter()
-    for run in read_runs(truth / "public2"):
-        result = row_result(run)
+    runs = list(read_runs(truth / "public2"))
+    ttft = {run.key: run.row.value / 1e3 for run in runs if run.row.metric.startswith("ms TTFT")}
+    for run in runs:
+        result = row_result(replace(run, ttft=ttft.get(run.key, 0.0)))
         if isinstance(result, Reason):
             left_out[run.row.source, result] += 1
         else:

@@ -32,6 +32,8 @@ UNMEASURED_LOG_RANGE = (-0.7, 1.0)  # log factors assumed if no GPU of a vendor 
 MEASURED_VENDORS = ("nvidia", "amd")
 GENERATION_STEPS = ("prefill", "decode", "generate")
 MIN_GENERATIONS, MIN_GPUS = 3, 5  # generations and GPUs that an engine must be measured on to predict others
+# Year in which serving engines got kernels for AMD: skinny GEMMs, custom all-reduce (vllm issue 14755), AITER (ROCm/vllm 629).
+ROCM_TUNED_YEAR = 2025
 LOW_POWER_WATTS = 80  # watts; a card with this power limit or less cannot sustain its clocks
 
 # Fields of `CorrectionKey` that select the multipliers at each level, most general level first; those of all levels apply (their
@@ -43,6 +45,7 @@ LEVELS: Mapping[str, tuple[str, ...]] = {
     "engine": ("engine",),
     "year": ("engine", "year"),
     "task": ("engine", "task"),
+    "platform": ("platform",),
     "architecture": ("architecture",),
     "generation": ("generation",),
     "generation-unit": ("generation", "unit"),
@@ -72,6 +75,16 @@ class CorrectionKey(msgspec.Struct, frozen=True):
     def style(self) -> str:
         """How the engine launches and fuses kernels: framework, compiled or serving."""
         return engine_record(self.engine).style
+
+    @property
+    def platform(self) -> str:
+        """Name of the kernel libraries below a serving engine if they lag behind those on NVIDIA GPUs, else empty."""
+        untuned = self.vendor == "amd" and self.year < ROCM_TUNED_YEAR and self.style == "serving"
+        return f"rocm-before-{ROCM_TUNED_YEAR}" if untuned else ""
+
+    def applies(self, level: str) -> bool:
+        """Whether a level has corrections for this key."""
+        return level != "platform" or bool(self.platform)
 
     def group(self, level: str) -> str:
         """Return the key of the corrections at a level: the facts that define the level, joined by `/`."""
@@ -174,7 +187,12 @@ def _interpolate_year(groups: Mapping[str, Mapping[str, float]], name: str, year
 
 
 def correction_key(gpu: Gpu, engine: str, year: int, task: str, unit: str) -> CorrectionKey:
-    """Return the key of a step on a GPU; an architecture without measurements uses that of a related one."""
+    """Return the key of a step on a GPU; an architecture without measurements uses that of a related one.
+
+    The steps of a serving engine share one key, so that a decode step takes as long alone as inside a served request.
+    """
+    if task in GENERATION_STEPS and engine_record(engine).style == "serving":
+        task = "generate"
     row = architecture_of(gpu)
     kin = row.kin if gpu.segment in (row.kin_for or (gpu.segment,)) else None
     architecture, kind = kin or (gpu.architecture, generation(gpu))
