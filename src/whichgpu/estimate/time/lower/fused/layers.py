@@ -145,8 +145,11 @@ def _fused_moe(kernels: FusedKernels, shape: Transformer, experts: Experts, rows
     unit, weights = stored.expert_format(*roles)
     moved = rows * hidden * kernels.width
     flops = 2.0 * routed * hidden * ffn * (ups + 1.0)
-    calls = kernels.calls * (kernels.traits.routing_kernels + FUSED_MOE_KERNELS)
-    return Op("moe", unit, flops, weight + moved, moved, sizes, calls=calls, role=f"{weights}.{kernels.traits.moe_kernels}")
+    launches = kernels.traits.routing_kernels + FUSED_MOE_KERNELS + 2.0 * stored.quantises_inputs
+    if stored.weight_only:
+        launches += kernels.traits.dequantised_expert_calls
+    role = f"{weights}.{kernels.traits.moe_kernels}"
+    return Op("moe", unit, flops, weight + moved, moved, sizes, calls=kernels.calls * launches, role=role)
 
 
 def _separate_moe(
@@ -162,8 +165,6 @@ def _separate_moe(
     _grouped_gemm(kernels, routed, hidden, ups * experts.ffn, touched, "ffn_gate_exps", "ffn_up_exps")
     kernels.elementwise(routed * ups * experts.ffn * kernels.width, routed * experts.ffn * kernels.width, role="gated")
     _grouped_gemm(kernels, routed, float(experts.ffn), hidden, touched, "ffn_down_exps")
-    if kernels.stored.weight_only:
-        kernels.add_calls(traits.dequantised_expert_calls)
     if traits.fused_experts:
         kernels.elementwise(moved, rows * hidden * kernels.width)  # weighted sum of each token's expert outputs
     else:
