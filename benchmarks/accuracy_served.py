@@ -10,13 +10,16 @@ model or GPU follow, in the ranges the product gives. `--rows` prints every row,
 
 from __future__ import annotations
 
+import argparse
 import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
+from calibration.served_scores import LEFT_OUT, HeldServed, load
 
 from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.api.workloads.estimate import estimate_workload
