@@ -30,13 +30,16 @@ from whichgpu.catalog.store import Catalog
 
 PACKAGE = "aiconfigurator"
 RECORD = Path(__file__).with_suffix(".csv")
-SOURCES = ("h200-decode", "h200-prefill", "h200-quant", "h200-moe", "argonne", "trtllm")
+SOURCES = ("h200-decode", "h200-prefill", "h200-quant", "h200-moe", "h200-vllm", "h200-vllm-2", "argonne", "trtllm")
 MODES = {"decode": "static_gen", "prefill": "static_ctx", "generate": "static"}
 SYSTEMS = {"h200-sxm": "h200_sxm", "h100-sxm": "h100_sxm", "a100-sxm-80gb": "a100_sxm", "l40s": "l40s"}
 BACKENDS = {"vllm": ("vllm",), "tensorrt-llm": ("trtllm",)}
 PLAIN = ("vllm", "trtllm", "sglang")  # plain PyTorch is none of its backends: each of them is asked
-ARCHITECTURES = {"llama": "Llama", "mistral": "Llama", "qwen2": "Qwen2", "mixtral": "Mixtral"}  # Mistral's operators are Llama's
-PRODUCTS = {"bf16": "bfloat16", "fp16": "bfloat16", "fp8": "fp8_static", "int4": "int4_wo"}
+ARCHITECTURES = {
+    "llama": "Llama", "mistral": "Llama", "qwen2": "Qwen2", "mixtral": "Mixtral", "qwen3": "Qwen3", "qwen3_moe": "Qwen3Moe",
+    "gpt_oss": "GptOss", "deepseek_v2": "DeepseekV3",
+}  # fmt: skip  # Mistral's operators are Llama's
+PRODUCTS = {"bf16": "bfloat16", "fp16": "bfloat16", "fp8": "fp8_static", "int4": "int4_wo", "mxfp4": "bfloat16"}
 
 
 @dataclass(frozen=True, slots=True)
