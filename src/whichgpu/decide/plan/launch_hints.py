@@ -32,9 +32,7 @@ class Hint(msgspec.Struct, frozen=True):
     instance: str
     region: str
     spot: bool
-    earlier: dict[str, str] = msgspec.field(
-        default_factory=dict
-    )  # by engine: releases that run on a GPU the present one does not
+    earlier: dict[str, str] = msgspec.field(default_factory=dict)  # by engine: release that runs on a GPU if the newest does not
 
     def command(self, engine: str) -> list[str]:
         """Return the command line that launches one replica with an engine."""
