@@ -119,6 +119,7 @@ _READERS: dict[str, Callable[[Mapping[str, Any]], Made]] = {
     "vidur": _published_gemm,
     "aiconfigurator": _vllm_linear,
     "stas00": _published_gemm,
+    "aiconfigurator-collectives": lambda _: None,  # fitted by `fit_collectives`
 }
 
 
