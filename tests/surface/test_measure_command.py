@@ -174,10 +174,10 @@ def test_verify_says_inside_or_outside(seen: Machine, factor: float, word: str) 
     ("claim", "words"),
     [
         ("estimate decode llama-3.1-8b --gpu A100-SXM-80GB", "this machine has H200 SXM"),
-        ("estimate decode llama-3.1-8b --gpu h200-sxm --engine vllm", "vllm is not run here"),
-        ("estimate serve llama-3.1-8b --gpu h200-sxm", "a single step is run here, not serve"),
+        ("estimate decode llama-3.1-8b --gpu h200-sxm --engine vllm", "measure does not run vllm"),
+        ("estimate serve llama-3.1-8b --gpu h200-sxm", "), not serve"),
         ("estimate train llama-3.1-70b --gpu h200-sxm --batch 1", "are free"),
-        ("estimate decode mixtral-8x7b --gpu h200-sxm", "not among those run here"),
+        ("estimate decode mixtral-8x7b --gpu h200-sxm", "measure does not run the layers of mixtral-8x7b"),
         ("estimate finetune llama-3.1-8b --gpu h200-sxm --lora-rank 8", "adapters"),
     ],
 )

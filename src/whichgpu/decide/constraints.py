@@ -27,7 +27,7 @@ class Owned:
 
 @dataclass(frozen=True, slots=True)
 class Constraints:
-    """Filters, limits and the order. None and () constrain nothing."""
+    """Filters on offers, limits on candidates, and how to rank them. None and () constrain nothing."""
 
     day: date
     gpu_ids: frozenset[str] | None = None

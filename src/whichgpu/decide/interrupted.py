@@ -32,7 +32,7 @@ POLICIES: tuple[Policy, ...] = get_args(Policy)
 DEFAULT_INTERRUPTIONS = Interruptions(rate=INTERRUPTIONS, notice=run_default("notice"), warm_up=STARTUP)
 SIMULATED_INTERRUPTIONS = 10  # Interruptions that one simulation should contain (assumed).
 MAX_REQUESTS = 50_000  # Most inference requests in one simulation (assumed).
-MIN_STARTUP = 60.0  # Seconds to which `pace` may shorten a start at most, since answers take seconds.
+MIN_STARTUP = 60.0  # `pace` shortens no start below this many seconds, since answers take seconds.
 MAX_EXTRA_MACHINES = 6  # Most machines that a policy may add to the plan (assumed).
 HOUR = 3600.0  # seconds
 UNPRICED = Money(Decimal(0), "USD")
@@ -157,12 +157,12 @@ def simulate_policy(case: PolicyCase, seed: int) -> PolicyCost:
 
 
 def faster(one: Interruptions, pace: float) -> Interruptions:
-    """Return interruptions and starts sped up by `pace`; the notice keeps its length in seconds, as answers do."""
+    """Return interruptions and starts sped up by `pace`; the seconds of notice stay, since answers take as long as before."""
     return replace(one, rate=one.rate * pace, warm_up=one.warm_up / pace, outage=one.outage / pace)
 
 
 def _long_enough(load: Load, fleet: Fleet) -> tuple[Load, float]:
-    """Return a load long enough for `SIMULATED_INTERRUPTIONS`, or as long as allowed, and the pace that makes up for the rest."""
+    """Return a load with requests for `SIMULATED_INTERRUPTIONS`, at most `MAX_REQUESTS`, and the pace that makes up for fewer."""
     spot, interruptions = sum(pool.spot for pool in fleet.pools), fleet.interruptions
     hours = SIMULATED_INTERRUPTIONS / (interruptions.rate * spot) if spot and interruptions.rate > 0 else 0.0
     needed = hours * HOUR * load.rate

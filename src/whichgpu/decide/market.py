@@ -24,7 +24,7 @@ from whichgpu.price.billing import billing_on, billing_prefixes, extras
 from whichgpu.price.run import OfferTerms, committed_years
 from whichgpu.price.table import WORDS, Floats, Ints, PriceTable, rows_on_day
 
-HOST_VCPUS, HOST_GIB = 8.0, 30.0  # A GPU priced alone gets a host of this size (n1-standard-8).
+HOST_VCPUS, HOST_GIB = 8.0, 30.0  # vCPUs and GiB of the host added to a GPU that is priced without one (n1-standard-8)
 DAY = 86400.0  # seconds
 # Oldest price accepted by default, in days (assumed). Older spot and marketplace prices, which change daily, count only if the
 # user names a term or provider; other older prices only if the user names their GPU, machine or provider.

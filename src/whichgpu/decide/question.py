@@ -48,7 +48,7 @@ class EvaluatedQuestion:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A workload with requirements on a day; `modelled` if it names a model."""
+    """A question to `recommend`: a workload, requirements, and the day of the prices; `modelled` if it names a model."""
 
     spelled: ParsedWorkload
     query: Requirements

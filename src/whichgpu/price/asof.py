@@ -43,7 +43,7 @@ def price_on_day(runs: Iterable[Observation], day: date) -> PriceOnDay | None:
             best = last_known_day, run.observed, run
     if best is None or _gone(best[2], day):
         return None
-    return _standing(best[2], day)
+    return _price_on_day(best[2], day)
 
 
 def prices_on_day(observations: Iterable[Observation], day: date) -> Iterator[PriceOnDay]:
@@ -56,7 +56,7 @@ def prices_on_day(observations: Iterable[Observation], day: date) -> Iterator[Pr
             yield day_price
 
 
-def _standing(run: Observation, day: date) -> PriceOnDay:
+def _price_on_day(run: Observation, day: date) -> PriceOnDay:
     first, last = _date(run.observed), _last(run)
     observed = last if last <= day else first
     text = run.last_observed if last <= day else run.observed

@@ -70,7 +70,7 @@ class OwnershipCosts:
 
 @dataclass(frozen=True, slots=True)
 class RentComparison:
-    """Owning against renting at a price an hour: the use from which owning is cheaper, and after how long. None: never."""
+    """Owning compared with renting at `rent` per hour: use, hours and months from which owning is cheaper; None if never."""
 
     rent: float
     break_even_use: float | None  # share of all hours in use

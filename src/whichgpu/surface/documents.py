@@ -29,7 +29,7 @@ def document(value: object, language: Language) -> Any:
 
 
 def without_blanks(reply: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    """Return the document without those of the named fields that have no value."""
+    """Return the document without those of the named fields that are None."""
     return {name: value for name, value in reply.items() if name not in names or value is not None}
 
 

@@ -27,7 +27,7 @@ LORA_TARGETS = ("all-linear", "attention", "mlp", "q", "k", "v", "o", "gate", "u
 
 @dataclass(frozen=True, slots=True)
 class Word(SingleValue):
-    """One word out of a fixed list, in any case and with or without dashes."""
+    """Kind of a field whose value is one word of a fixed list, in any case and with or without dashes."""
 
     words: tuple[str, ...] = ()
 
@@ -50,7 +50,7 @@ class Word(SingleValue):
 
 
 class EngineName(Word):
-    """An engine by its id or another name of its record; records are read when first needed."""
+    """Kind of a field whose value is an engine, by its id or a synonym; the table of engines is read when first needed."""
 
     @property
     def choices(self) -> tuple[str, ...]:
@@ -66,7 +66,7 @@ class EngineName(Word):
 
 @dataclass(frozen=True, slots=True)
 class Checkpointing(Word):
-    """none, full or selective; true means full."""
+    """Kind of the field for activation checkpointing: none, full or selective; true means full."""
 
     def read(self, value: Any) -> str:
         if isinstance(value, bool):
@@ -80,7 +80,7 @@ class Checkpointing(Word):
 
 @dataclass(frozen=True, slots=True)
 class LoraTargets(SingleValue):
-    """Targets of LoRA adapters: all-linear, or some of the projections."""
+    """Kind of the field for targets of LoRA adapters: all-linear, or names of projections."""
 
     takes_list: ClassVar[bool] = True
 
@@ -97,7 +97,7 @@ class LoraTargets(SingleValue):
 
 
 class Layout(SingleValue):
-    """The split over GPUs: an object, or `tp=2,zero=3` as text."""
+    """Kind of the field for the parallel layout: an object, or text such as `tp=2,zero=3`."""
 
     takes_mapping: ClassVar[bool] = True
 
@@ -147,9 +147,9 @@ UNUSUAL = ("chunks", "threads")
 
 
 class ModelValue(SingleValue):
-    """A name, or the content of a config.json; as text the latter is JSON."""
+    """Kind of the field for the model: a name, or the content of a config.json as an object or as JSON text."""
 
-    complete = "models"  # which names of the catalog it is completed from
+    complete = "models"  # list of the catalog that shell completion uses
     takes_mapping: ClassVar[bool] = True
 
     def read(self, value: Any) -> str | Mapping[str, Any]:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, fields
 class Parallel:
     """How work is split: data, tensor, pipeline, expert and context parallel degrees, sequence parallel, ZeRO stage.
 
-    `chunks` of a pipeline stage's layers are interleaved with other stages' (1: plain 1F1B); `threads`: one process drives all
-    replicas, as torch.nn.DataParallel does.
+    `chunks` is the number of parts of a pipeline stage in the interleaved schedule (1: plain 1F1B). With `threads`, one process
+    drives all replicas, as torch.nn.DataParallel does.
     """
 
     dp: int = 1

@@ -61,7 +61,7 @@ def at(size: Affine, batch: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """A kind of allocation: what for, how large, and the operands of the convolution that made it where it needs a workspace."""
+    """A kind of allocation: its purpose, bytes, and bytes of operands if a convolution that needs a workspace made it, else 0."""
 
     label: str  # weights, input, activations, cast_weights, gradients, temporary
     size: Affine
@@ -83,7 +83,7 @@ class TableOperator:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """One traced run of the model: `moves` are allocations and frees in order, the first `before` of them from before the run."""
+    """One traced run of a model; `moves` encodes allocations and frees in order, of which the first `before` precede the run."""
 
     before: int
     moves: tuple[int, ...]
@@ -97,7 +97,7 @@ class Pass:
 
 @dataclass(frozen=True, slots=True)
 class OperatorTable:
-    """A traced model at one image size."""
+    """Traced allocations and operators of a model at one image size, by pass (such as "train/fp32")."""
 
     name: str
     image: int

@@ -16,7 +16,7 @@ STAGE_PASSES = 4  # Micro-batches per pipeline stage (assumed), so that at most 
 
 @dataclass(frozen=True, slots=True)
 class TrainingBatch:
-    """Samples of a step over all GPUs, of one pass on one GPU, and passes in a step."""
+    """Samples per step on all GPUs, samples per forward-backward pass on one GPU, and passes per step."""
 
     batch: int
     micro_batch: int

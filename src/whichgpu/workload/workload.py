@@ -26,13 +26,13 @@ SECONDS = Number("wants.seconds", 1e6, "s", parse_seconds)
 
 
 def _declare(kind: ValueKind, metavar: str = "N", example: str = "", default: Any = None) -> Any:
-    """Declare one field; `metavar` is its placeholder in help texts."""
+    """Return the dataclass field of one workload field; `metavar` is the placeholder of its value in help texts."""
     return field(default=default, metadata={"kind": kind, "metavar": metavar, "example": example})
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """One request. `model` is a name or the content of a config.json; None means the default."""
+    """A task, a model and its settings; `model` is a name or the content of a config.json; None means the default."""
 
     task: Task = _declare(Word(TASKS), "NAME", default=MISSING)  # noqa: RUF009 - makes a dataclass field
     model: str | Mapping[str, Any] = _declare(ModelValue(), "MODEL", default=MISSING)
@@ -67,14 +67,14 @@ class Workload:
     percentile: float = _declare(Number("wants.percentile", 99.9999), default=95)
     engine: str | None = _declare(EngineName(), "NAME")
     year: int | None = _declare(Whole(2006, 2100), "YEAR")
-    host_speed: float = _declare(Number(high=100), default=1.0)  # CPU that launches kernels, relative to the one measured with
-    interconnect: str | None = _declare(Word(INTERCONNECTS), "NAME")  # between the GPUs of a node
-    network: str | None = _declare(Word(NETWORKS), "NAME")  # between nodes
-    network_gbps: float | None = _declare(Number(high=1e6))  # share of one GPU
-    method: str | None = _declare(Word(("blog-2015",)), "NAME")  # another way to count memory
+    host_speed: float = _declare(Number(high=100), default=1.0)  # kernel launch speed; 1 is the calibration's CPU
+    interconnect: str | None = _declare(Word(INTERCONNECTS), "NAME")  # link between the GPUs of a node
+    network: str | None = _declare(Word(NETWORKS), "NAME")  # network between nodes
+    network_gbps: float | None = _declare(Number(high=1e6))  # network bandwidth per GPU, Gbit/s
+    method: str | None = _declare(Word(("blog-2015",)), "NAME")  # alternative formula for memory
 
     def with_defaults(self, **values: Any) -> Workload:
-        """Fill in values for fields that are None."""
+        """Return the workload with the given values for those fields that are None."""
         missing = {name: value for name, value in values.items() if getattr(self, name) is None}
         return replace(self, **missing) if missing else self
 

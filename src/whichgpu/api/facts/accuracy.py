@@ -35,7 +35,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class AccuracyAnswer:
-    """Matching pairs with error statistics in total and by group, and the worst pairs."""
+    """Pairs of measured and predicted time that match a request, their errors in total and by group, and the worst pairs."""
 
     by: str
     total: Score
@@ -43,7 +43,7 @@ class AccuracyAnswer:
     worst: tuple[AccuracyPair, ...]
     pairs: tuple[AccuracyPair, ...]
     sources: tuple[Source, ...]
-    fitted: str  # the day the predictions were made
+    fitted: str  # Day on which the predictions were made.
 
 
 def accuracy(
@@ -54,7 +54,7 @@ def accuracy(
     worst: int = WORST_ROWS,
     catalog: Catalog | None = None,
 ) -> AccuracyAnswer:
-    """Return measured and predicted times of the GPUs, tasks and sources named, or of all; grouped `by` one of KEYS."""
+    """Return measured and predicted times (all, unless GPUs, tasks or sources are named), errors grouped `by` one of KEYS."""
     catalog, all_pairs = catalog or Catalog(), accuracy_pairs()
     if by not in KEYS:
         raise unknown_word("group", by, KEYS)

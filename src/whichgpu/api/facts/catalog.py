@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from whichgpu.catalog.checks import CheckReport
     from whichgpu.catalog.instance_names import NamePart
 
-RELATIVE = "relative."  # Prefix of the sort fields that compare speeds.
+RELATIVE = "relative."  # Prefix of the names of relative speeds by which GPUs can be sorted.
 T = TypeVar("T")
 Row = Gpu | Instance | Cpu | Region
 
@@ -54,7 +54,7 @@ class InstancesAnswer(Displayable):
 
     instances: tuple[Instance, ...]
     name_parts: tuple[NamePart, ...]
-    undated: int  # with `as_of`: how many were considered whose first day is not known; they count from our check on
+    undated: int  # with `as_of`: machines whose first day is unknown; they count as offered from the day they were checked
     sources: tuple[Source, ...]
 
 
@@ -76,7 +76,7 @@ class RegionsAnswer(Displayable):
 
 @dataclass(frozen=True, slots=True)
 class FactReport:
-    """Row of the catalog for a report of a wrong fact, with its sources and the catalog's digest."""
+    """Row of the catalog to include in a report of a wrong fact, with its sources and the catalog's digest."""
 
     kind: str
     id: str
@@ -94,7 +94,7 @@ def gpus(request: GpusRequest, context: Context) -> GpusAnswer:
     answer = select_gpus(names or (), GpuFilter(**values, as_of=context.as_of), None if by_speed else sort, context.catalog)
     if against is None:
         return answer
-    from whichgpu.api.facts.relative_speed import relative  # loads NumPy, which a list of facts does not need
+    from whichgpu.api.facts.relative_speed import relative  # Imported here: it loads NumPy, which a list of facts does not need.
 
     return replace(answer, relative=relative([gpu.id for gpu in answer.gpus], against, context.catalog))
 
@@ -148,7 +148,7 @@ def select_instances(
 
 
 def cpus(request: CpusRequest, context: Context) -> CpusAnswer:
-    """Return host processors whose name is, or has the words of, one of the request's names."""
+    """Return host processors whose name equals one of the request's names or contains its words."""
     catalog, values = context.catalog, read(CpusRequest, request, context.spell)
     names = values.get("names", ())
     rows = _rows_by_name(names, lambda name: find_cpus(catalog, name)) if names else catalog.cpus
@@ -221,7 +221,7 @@ def _rows_by_name(names: Sequence[str], find: Callable[[str], tuple[T, ...]]) ->
 
 
 def _not_empty(matches: tuple[T, ...], what: str, rows: Sequence[T], tests: Mapping[str, Callable[[T], bool]]) -> tuple[T, ...]:
-    """Return the rows found; if there are none, raise an error with the number of rows that each filter alone leaves."""
+    """Return the rows found; if there are none, raise an error with the number of rows that pass each filter by itself."""
     if not matches:
         alone = tuple(
             msg("error.leaves", flag=name.replace("_", "-"), n=left) for name, left in count_matching(rows, tests).items()

@@ -35,7 +35,7 @@ class EngineEvidence:
 
 @dataclass(frozen=True, slots=True)
 class EngineRow(Engine):
-    """An engine with what it rests on."""
+    """An engine, and the measurements behind its speeds."""
 
     evidence: EngineEvidence = EngineEvidence()
 

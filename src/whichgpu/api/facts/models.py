@@ -24,7 +24,7 @@ from whichgpu.workload.shapes import Transformer
 
 @dataclass(frozen=True, slots=True)
 class ModelRow:
-    """A built-in model; layers, widths and context where it is a transformer."""
+    """A built-in model; layers, widths and longest context are None unless it is a transformer."""
 
     id: str
     name: str

@@ -19,12 +19,12 @@ from whichgpu.workload.models import find_model
 from whichgpu.workload.spelling import fill_defaults, from_object
 
 DEFAULT_BASE = "V100 SXM 16GB"
-CALIBRATED_TIERS = ("gpu", "generation")  # Evidence of these tiers makes a figure calibrated.
+CALIBRATED_TIERS = ("gpu", "generation")  # Evidence tiers whose speeds count as calibrated, not extrapolated.
 
 
 @dataclass(frozen=True, slots=True)
 class RelativeRow:
-    """One GPU's speed against another's, by index; an index is missing where a rate the GPU needs for it is not known."""
+    """Speed of a GPU as a multiple of another's, by speed index; an index is left out if a peak rate it needs is unknown."""
 
     gpu: str
     gpu_name: str
@@ -33,7 +33,7 @@ class RelativeRow:
 
 @dataclass(frozen=True, slots=True)
 class RelativeAnswer:
-    """GPUs against one; `mix` is what the indices are made of."""
+    """Speeds of GPUs relative to one GPU; `mix` lists the standard workloads behind the speed indices."""
 
     against: str
     against_name: str
@@ -51,7 +51,7 @@ class Timed:
 
 
 def relative(names: Sequence[str] | str = (), against: str = DEFAULT_BASE, catalog: Catalog | None = None) -> RelativeAnswer:
-    """Return the speed of GPUs (all if none is named) as a multiple of one's, for each index of the standard workloads."""
+    """Return the speed of GPUs (all if none is named) as a multiple of that of `against`, for each speed index."""
     catalog = catalog or Catalog()
     listed = (names,) if isinstance(names, str) else tuple(names)
     gpus = list({gpu.id: gpu for name in listed for gpu in find_gpus(catalog, name)}.values()) if listed else list(catalog.gpus)
@@ -59,7 +59,7 @@ def relative(names: Sequence[str] | str = (), against: str = DEFAULT_BASE, catal
 
 
 def relative_to(gpus: Sequence[Gpu], base: Gpu, catalog: Catalog) -> RelativeAnswer:
-    """Return the speed of GPUs as a multiple of that of `base`, for each index of the reference mix (the standard workloads)."""
+    """Return the speed of GPUs as a multiple of that of `base`, for each speed index (a set of standard workloads)."""
     mix = catalog.reference_mix
     everyone = list({gpu.id: gpu for gpu in (*gpus, base)}.values())
     timed = {item.id: times(item, everyone, catalog) for item in mix}

@@ -23,7 +23,7 @@ MEASURED = "pairs"  # The table of measured steps, which is stored with the time
 
 @dataclass(frozen=True, slots=True)
 class SourceRow:
-    """A document: who published it and when, the day it was read here, and how many rows of which table rest on it."""
+    """A document: who published it and when, the day it was read here, and how many rows of each table cite it."""
 
     id: str
     title: str
@@ -34,7 +34,7 @@ class SourceRow:
     recorded: str
     rows: int
     tables: Mapping[str, int]
-    checked: str | None  # the day the newest of those rows was checked
+    checked: str | None  # newest day on which one of those rows was checked
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class SourcesAnswer:
     sources: tuple[SourceRow, ...]
     tables: tuple[TableStatus, ...]
     digest: str
-    prices_seen: str | None  # the newest day a bundled price was seen
+    prices_seen: str | None  # newest day on which a price of the bundled catalog was seen
 
 
 def sources(

@@ -23,7 +23,7 @@ from whichgpu.measure.watcher import Clock, WatchReading, WatchSettings, watch_g
 
 @dataclass(frozen=True, slots=True)
 class Watching:
-    """The GPUs that are watched, and their readings as they come."""
+    """The GPUs that are watched, and an iterator over their readings."""
 
     gpus: tuple[DetectedGpu, ...]
     readings: Iterator[WatchReading]

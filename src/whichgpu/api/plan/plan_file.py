@@ -35,12 +35,12 @@ from whichgpu.workload.workload import KINDS
 
 MAX_BYTES = 1 << 22  # Largest plan file accepted, in bytes.
 MAX_QUOTA = 10**9  # Largest quota of GPUs, more than exist.
-MAX_OWNED = 99_999  # Most owned GPUs of a kind.
+MAX_OWNED = 99_999  # Largest number of owned GPUs of one kind.
 DECLARED = names_of(PlanRequest)
 FILTERS = tuple(one.name for one in fields(Requirements) if one.name in DECLARED and one.name != "owned")
 TABLES = ("model", "job", "owned", "quota")
 TOP = (*SETTINGS, *TABLES)
-TRAFFIC = {  # Readers of the keys in a model's table that are not fields of its workload.
+TRAFFIC = {  # Parsers of the keys in a model's table that are not fields of its workload.
     "trace": TEXT,
     "hourly": HOURLY,
     "in_spread": SPREAD,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from whichgpu.decide.plan.plan_answer import PlanAnswer
 
 MODEL_FIELDS = (*fields_of(ServingFields), *TRAFFIC)  # Fields of a plan request that apply to all its models.
-NOT_FLAGS = ("rate", "profiles", "workers")  # They are read separately: `rate` belongs to a model unless there are profiles.
+NOT_FLAGS = ("rate", "profiles", "workers")  # Settings read separately; `rate` belongs to a model unless there are profiles.
 PLAN_FILE = ".toml"
 
 
@@ -61,7 +61,7 @@ def _plan_file_text(name: str, value: Any) -> Any:
     try:
         return kind.write_text(kind.read(python_number(value)))
     except InvalidValue:
-        return value  # The reader of the model's fields reports what is wrong with it.
+        return value  # The parser of the model's fields reports the error.
 
 
 def _models(what: Any) -> tuple[Any, ...]:

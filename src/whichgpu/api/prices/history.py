@@ -31,7 +31,7 @@ USUAL_TERMS = ("on-demand", "spot")
 
 @dataclass(frozen=True, slots=True)
 class HistoryRow:
-    """A price and how long it held; of a summary, the lowest a GPU cost at a provider."""
+    """A price and the days on which it was valid; in a summary, the lowest price of a GPU at a provider."""
 
     gpu: str
     gpu_name: str
@@ -41,7 +41,7 @@ class HistoryRow:
     term: str
     payment: str | None
     price_per_gpu_hour: Money
-    change: float | None  # against the price before, as a share
+    change: float | None  # change from the price before, as a share
     observed: str
     last_observed: str
     ended: str | None
@@ -63,9 +63,9 @@ class HistoryAnswer(Displayable):
     """Prices over time, oldest first."""
 
     history: tuple[HistoryRow, ...]
-    summary: bool  # the lowest price of each provider and term, not every run
-    without_rate: dict[str, int]  # prices left out of a summary, by their currency: it has no exchange rate of their day
-    trends: tuple[Trend, ...]  # of a summary: each term from its first day until now
+    summary: bool  # true if `history` has only the lowest price of each provider and term
+    without_rate: dict[str, int]  # prices left out for lack of an exchange rate on their day, by currency
+    trends: tuple[Trend, ...]  # in a summary: each term from its first day until now
 
 
 def history(request: HistoryRequest, context: Context) -> HistoryAnswer:
@@ -125,7 +125,7 @@ def _until(run: Observation, day: date | None) -> Observation | None:
 
 
 def matches_query(provider: str, instance: str, term: str, query: OfferQuery) -> bool:
-    """Return whether a bundled price matches a query."""
+    """Return whether a price of the bundled catalog matches a query."""
     return (
         query.provider in (None, provider) and query.instance in (None, instance) and (query.terms is None or term in query.terms)
     )

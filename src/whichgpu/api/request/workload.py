@@ -30,7 +30,7 @@ def degree(name: str) -> Field:
 
 
 class ServingFields(TypedDict, total=False):
-    """How a model is served."""
+    """Fields that describe how a model is served."""
 
     rate: Annotated[Rate | None, work_field]
     seq_in: Annotated[int | str | None, work_field]
@@ -48,7 +48,7 @@ class ServingFields(TypedDict, total=False):
 
 
 class LayoutFields(TypedDict, total=False):
-    """How work is split over GPUs."""
+    """Fields that describe how work is split over GPUs."""
 
     parallel: Annotated[str | Mapping[str, Any] | None, work_field]
     dp: Annotated[int | str | None, degree]
@@ -63,7 +63,7 @@ class LayoutFields(TypedDict, total=False):
 
 
 class WorkloadFields(ServingFields, LayoutFields, DataRequest, total=False):
-    """The workload: its task, its model, and the choices that affect memory and speed."""
+    """Fields of a workload: its task, its model, and the choices that affect memory and speed."""
 
     nodes: Annotated[int | str | None, work_field]
     batch: Annotated[int | str | None, work_field]

@@ -34,7 +34,7 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class ComparedSpeed:
-    """One column: the estimate and how many times as fast it is as the first column, or why there is none."""
+    """Estimate on one GPU or machine and its speed as a multiple of the first one's, or `problem` that says why there is none."""
 
     name: str
     estimate: EstimateAnswer | None
@@ -44,7 +44,7 @@ class ComparedSpeed:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Comparison(Displayable):
-    """GPUs and machines side by side; with `speed`, one workload on each of them."""
+    """GPUs and machines side by side; `speed` has the estimates of one workload on them, None if no workload was given."""
 
     compared: tuple[Compared, ...]
     sources: tuple[Source, ...]
@@ -81,7 +81,7 @@ def _columns(catalog: Catalog, name: str) -> list[Compared]:
 
 def _speeds(columns: Sequence[Compared], request: ParsedWorkload, catalog: Catalog) -> tuple[ComparedSpeed, ...]:
     """Return the speed of a workload on each column; raise an error only if it fails on every one."""
-    from whichgpu.api.lookup_cache import lookup_cache  # This import is deferred, since hardware alone needs no estimates.
+    from whichgpu.api.lookup_cache import lookup_cache  # Imported here: a comparison without a workload needs no estimates.
     from whichgpu.api.workloads.estimate import estimate_workload
 
     lookups = lookup_cache(catalog)

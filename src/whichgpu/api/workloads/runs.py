@@ -30,14 +30,14 @@ class RunPrice:
     instance: str
     region: str
     machines: int
-    price: Money  # an hour of one machine, its host included
+    price: Money  # price per hour of one machine with its host
     observed_at: str
     source: str
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A whole run: `amount` in tokens or samples, its time, and its cost where such GPUs are for rent. Starts are left out."""
+    """Duration of a whole run of `amount` tokens or samples without start-up, and its cost (None if no offer has such GPUs)."""
 
     amount: float
     unit: str
@@ -77,7 +77,7 @@ def cheapest(gpu: Gpu, gpus: int, day: date, catalog: Catalog, nodes: int = 1) -
     except NoAnswer:
         return None
     table, terms = market.table.select_rows(market.rows), terms_of(market)
-    price = terms.price + terms.host  # A GPU priced alone needs a host, which is paid too.
+    price = terms.price + terms.host  # If the GPU is priced without a host, the host's price is added.
     best: tuple[float, int] | None = None
     for row in range(len(table)):
         if table.gpus[row] == each:

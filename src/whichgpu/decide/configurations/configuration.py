@@ -11,7 +11,7 @@ from whichgpu.estimate.time.fallbacks import computes_fast
 from whichgpu.workload.shapes import Shape
 from whichgpu.workload.workload import Parallel, Workload
 
-# For each default precision, those tried in turn on a GPU that may lack units for it.
+# For each default precision, the precisions to try in this order, since a GPU may lack units for the first.
 FALLBACKS = {"bf16": ("bf16", "fp16", "fp32"), "amp-bf16": ("amp-bf16", "amp-fp16", "fp32"), "fp16": ("fp16", "fp32")}
 
 
@@ -36,7 +36,7 @@ class WorkloadRequest:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSimulation:
-    """Simulated latencies of one replica: seconds at the percentile asked for."""
+    """Simulated latencies of one replica, in seconds at the percentile of the objectives."""
 
     rate: float  # requests per second at which it was simulated
     ttft: float

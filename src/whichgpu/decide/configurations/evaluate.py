@@ -34,7 +34,7 @@ def _generation(request: WorkloadRequest, groups: Sequence[Group]) -> list[Group
     rate = None if request.workload.rate is None else 1.0
     work = _request_key(replace(request, workload=replace(request.workload, rate=rate)))
     keys = [(work, _group_key(group)) for group in groups]
-    cached = [_BY_GROUP.peek(key) for key in keys]  # Read all at once, since storing may evict some of them.
+    cached = [_BY_GROUP.peek(key) for key in keys]  # Cached results are all read first, since storing one may evict others.
     new = iter(generate(request, [group for group, one in zip(groups, cached, strict=True) if one is None]))
     results = [one or ((next(new),), (request, group)) for group, one in zip(groups, cached, strict=True)]
     for key, one in zip(keys, results, strict=True):

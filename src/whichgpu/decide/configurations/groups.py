@@ -52,7 +52,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Every group, and the offers that hold each, as pairs of a group's index and an offer's."""
+    """Every group of GPUs, and (group index, offer index) pairs that say which offers can form it."""
 
     groups: tuple[Group, ...]
     group_of: Ints
@@ -61,7 +61,7 @@ class Groups:
 
 
 def groups_of(market: Market, catalog: Catalog, span: tuple[float, float], several: bool, beside: bool = False) -> Groups:
-    """Return the groups that offers can form; with `several`, also of more than one machine if the span needs more GPUs.
+    """Return the groups of GPUs that offers can form; with `several`, also over several machines, up to the span's GPUs.
 
     With `beside`, replicas may run on separate machines, so each machine may have fewer GPUs than required in total.
     """

@@ -41,7 +41,7 @@ class ScreenedStep:
 
     @property
     def batch(self) -> float:
-        """Return the sequences of a whole step."""
+        """Return the number of sequences that one optimizer step processes on all GPUs."""
         return self.micro * self.rounds * self.parallel.dp
 
 

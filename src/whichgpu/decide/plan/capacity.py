@@ -44,10 +44,10 @@ class Shortfall:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaCapacity:
-    """One replica on `tp` GPUs of a kind: requests per second by bucket, the batch they are served in, and the engine's limits.
+    """Capacity of one replica on `tp` GPUs of a kind: requests per second and batch size by bucket, and the scheduler's limits.
 
-    `short` is the reason if some bucket is not served: memory, ttft, tpot or latency; `off` is the excess over that objective as
-    a share of it. `shortfall` has the same by bucket; None if all are served, or if the weights alone do not fit.
+    If some bucket cannot be served, `short` names the reason (memory, ttft, tpot or latency) and `off` is the excess over that
+    objective's limit as a share of the limit. `shortfall` is None if all are served, or if the weights alone do not fit.
     """
 
     tp: int

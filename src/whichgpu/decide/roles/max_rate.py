@@ -24,13 +24,13 @@ MAX_GUESSES = 8  # Most guesses above or below the first (assumed).
 
 @dataclass(frozen=True, slots=True)
 class SearchEffort:
-    """Effort of a search for the highest rate: simulated time in latencies of one request, and the number of bisections."""
+    """Effort of the search for the highest rate: how long each simulation runs, and how often the rate is bisected."""
 
-    latencies: float
+    latencies: float  # simulated time as a multiple of the mean latency of a request
     bisections: int
 
 
-ROUGH, FINE = SearchEffort(5.0, 3), SearchEffort(6.0, 4)  # They find the capacity to 6% and to 3%.
+ROUGH, FINE = SearchEffort(5.0, 3), SearchEffort(6.0, 4)  # These find the highest rate to within 6% and 3%.
 
 
 def at_even_rate(load: Load) -> Load:

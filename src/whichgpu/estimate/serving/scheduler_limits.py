@@ -32,6 +32,8 @@ class SchedulerLimits:
     reserve_answers: bool  # a request is admitted when its whole output has KV blocks, and never preempted
     prefix_caching: bool
     memory_share: float  # share of the GPU's memory that the engine may use
+    schedules_ahead: bool = False  # a step is scheduled while the one before it runs, so it lacks requests that arrive then
+    request_latency: float = 0.0  # seconds of a request outside the steps: to the engine, and of a token back to the client
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,9 +157,16 @@ class _ServerLoop:
 
 
 def simulation_outcome(log: RequestLog, schedulers: Sequence[Scheduler], refused: int, span: float) -> SimulationOutcome:
-    """Return the outcome of a request log that these schedulers filled over `span` seconds."""
+    """Return the outcome of a request log that these schedulers filled over `span` seconds.
+
+    A request's latency outside the steps delays all its tokens alike, so it is added afterwards.
+    """
+    first, finished = (
+        np.where(times >= 0.0, times + schedulers[0].limits.request_latency, times)
+        for times in (column_array(log.first), column_array(log.finished))
+    )
     return SimulationOutcome(
-        arrived=column_array(log.arrived), first=column_array(log.first), finished=column_array(log.finished),
+        arrived=column_array(log.arrived), first=first, finished=finished,
         prompts=column_array(log.prompts), outputs=column_array(log.outputs), refused=refused,
         preempted=sum(one.preempted for one in schedulers), recomputed=sum(one.recomputed for one in schedulers),
         read=sum(one.read for one in schedulers), cached=sum(one.hits for one in schedulers),

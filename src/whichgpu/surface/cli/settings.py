@@ -12,7 +12,7 @@ from whichgpu.base.files import read_regular_file, user_path
 from whichgpu.base.messages import msg
 from whichgpu.base.names import unknown_word
 
-MAX_CONFIG_BYTES = 1 << 20  # Larger files are rejected (assumed).
+MAX_CONFIG_BYTES = 1 << 20  # Larger config files are rejected (assumed).
 # Options of every command are at the top of the config file, a command's own under [command].
 SHARED = ("lang", "format", "catalog", "as_of", "catalog_as_known", "columns")
 

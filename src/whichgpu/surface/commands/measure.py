@@ -23,7 +23,7 @@ from whichgpu.surface.commands.session import Session
 from whichgpu.surface.documents import document
 from whichgpu.workload.spelling import ParsedWorkload
 
-DEFAULT_MINUTES = 3.0  # Minutes of benchmarks.
+DEFAULT_MINUTES = 3.0  # Default duration of all benchmarks, in minutes.
 COLUMNS = ("case", "measured", "spread", "predicted", "verdict", "state")
 
 
@@ -52,7 +52,7 @@ def measure(session: Session, request: Request) -> MeasureAnswer | VerifyAnswer 
         if (claim := values.get("verify")) is not None:
             return verify(read_claim(claim), session.catalog, not values.get("no_own_measurements"))
         return _measure(session, values.get("minutes", DEFAULT_MINUTES), keep=not values.get("no_keep"))
-    except NoAnswer as none:  # If there is no GPU, people get one line, programs also the hint.
+    except NoAnswer as none:  # Without a GPU, text output has only the message; JSON also has the hint.
         if session.format == "json" or none.kind not in ("no-gpu-here", "no-torch"):
             raise
         raise NoAnswer(none.kind, none.message) from none

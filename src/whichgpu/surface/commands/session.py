@@ -32,7 +32,7 @@ Columns = Sequence[tuple[str, Callable[[Any], object]]]  # Id of the heading, an
 
 @dataclass(slots=True)
 class Session:
-    """One run. `format` is json, csv, markdown, tsv or table; None means a table on a terminal, else TSV."""
+    """State of one command run. `format` is json, csv, markdown, tsv or table; None means a table on a terminal, else TSV."""
 
     language: Language
     format: str | None = None
@@ -45,10 +45,10 @@ class Session:
     today: date = field(default_factory=date.today)
     out: TextIO = field(default_factory=lambda: sys.stdout)
     err: TextIO = field(default_factory=lambda: sys.stderr)
-    request: Mapping[str, Any] = field(default_factory=dict)  # empty where an answer is shown without its question
-    catalogs: LruCache[Catalog] | None = None  # shared between answers of one process
-    progress: Callable[[float], None] | None = None  # called with the share done
-    spell: Callable[[str], str] = str  # spelling of a field's name in errors
+    request: Mapping[str, Any] = field(default_factory=dict)  # empty if an answer is displayed without its request
+    catalogs: LruCache[Catalog] | None = None  # catalogs shared by the sessions of one process
+    progress: Callable[[float], None] | None = None  # called with the share of the work that is done
+    spell: Callable[[str], str] = str  # returns the name of a field for error messages, such as its flag
 
     def context(self, progress: Callable[[str, float], None] | None = None) -> Context:
         """Return the catalog, day and progress callback that verbs take."""
@@ -75,7 +75,7 @@ class Session:
         return self.format in (None, "table") and self.out.isatty()
 
     def say(self, message: Message) -> None:
-        """Print a message on stderr, unless the format is JSON."""
+        """Print a message in the reader's language on stderr, unless the format is JSON."""
         self.note(self.language.render(message))
 
     def note(self, text: str) -> None:

@@ -15,7 +15,7 @@ from whichgpu.surface.commands.session import Session
 
 @dataclass(frozen=True, slots=True)
 class RecordedTable:
-    """A table of text."""
+    """Heading and rows of a printed table, as text."""
 
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -23,7 +23,7 @@ class RecordedTable:
 
 @dataclass(slots=True)
 class RecordingSession(Session):
-    """Prints only JSON; `parts` are the sentences and tables in order, `rows` the cells of the first table."""
+    """Session that records output: `parts` has sentences and tables in order, `rows` the cells of the first table."""
 
     parts: list[str | RecordedTable] = field(default_factory=list)
     rows: list[dict[str, Any]] = field(default_factory=list)

@@ -108,7 +108,7 @@ def client_error(error: WhichGpuError, language: Language) -> dict[str, Any]:
 
 
 def internal_error(problem: Exception, language: Language) -> HttpReply:
-    """Return the reply for a defect of ours, without a traceback."""
+    """Return the reply for an unexpected exception, without its traceback."""
     message = msg("error.internal", what=f"{type(problem).__name__}")
     return error_reply(DataError("internal", message, msg("hint.internal")), language)
 

@@ -39,7 +39,7 @@ NO_PAGE_FIELDS = ("catalog_as_known",)  # Fields of requests that pages do not o
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A page as declared."""
+    """Declaration of a page: its requests, the fields of its form, their defaults, and the function that returns its content."""
 
     name: str
     requests: tuple[type, ...]
@@ -50,7 +50,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One request of a page: its state, the reader's language, and the query of its URL."""
+    """One HTTP request for a page: its state, the reader's language, and the query of its URL."""
 
     view: View
     state: State

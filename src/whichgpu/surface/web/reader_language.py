@@ -16,7 +16,7 @@ from whichgpu.surface.web.query import query_pairs
 PARAMETER = "lang"  # Name of the URL parameter that every page has.
 # Each language's own name; a language without one here is displayed by its code.
 OWN_NAMES = {"en": "English", "ko": "한국어", "vi": "Tiếng Việt", "zh": "中文"}
-MAX_HEADER_CHARACTERS = 400  # Characters of Accept-Language that are parsed (assumed).
+MAX_HEADER_CHARACTERS = 400  # Characters of the Accept-Language header that are parsed; the rest is ignored (assumed).
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,7 @@ def _ways_on(name: str | None, query: str, choices: Sequence[str]) -> dict[str, 
 
 
 def render_framed(inside: Markup, title: str, language: Language, query: str) -> str:
-    """Return HTML of our own inside the frame (header and navigation) of all pages."""
+    """Return a page that has the given trusted HTML within the header and navigation of all pages."""
     template = environment().from_string(FRAME)
     return template.render(_common("", language, query) | {"inside": inside, "title": title})
 

@@ -19,7 +19,7 @@ TYPES = {"text/csv": ".csv", "application/json": ".jsonl", "application/x-ndjson
 
 @dataclass(slots=True)
 class Upload:
-    """One uploaded file."""
+    """One uploaded file; it is deleted at the time `until`."""
 
     path: Path
     client: str
@@ -29,7 +29,7 @@ class Upload:
 
 
 class Uploads:
-    """All uploaded files."""
+    """Uploaded files of all clients, in a temporary folder."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits

@@ -22,7 +22,7 @@ UTC = (b"+00:00", b"Z")
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Columns of as many requests as there were lines; `times` in the trace's own unit, None where it has none."""
+    """Columns with one item per line of the trace; `times` are in the trace's own unit, None if it has no arrival times."""
 
     times: Floats | None
     prompts: Floats

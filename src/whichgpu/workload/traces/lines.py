@@ -15,7 +15,7 @@ from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import Message, msg
 
 MAX_TOKENS = 10_000_000  # Largest number of input or output tokens of one request (assumed).
-MAX_SECONDS = 100 * 365.25 * 86400.0  # a hundred years (set by judgement)
+MAX_SECONDS = 100 * 365.25 * 86400.0  # Latest arrival time accepted, a hundred years (set by judgement).
 
 Clock = Literal["date", "milliseconds", "seconds", "any", "none"]  # How times are stated; `any`: dates or numbers of seconds.
 

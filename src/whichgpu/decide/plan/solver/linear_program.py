@@ -25,7 +25,7 @@ class ProgramResult:
 
 
 class LinearProgram:
-    """A program to minimise, built variable by variable and row by row."""
+    """A linear or mixed-integer program whose cost is minimised, built variable by variable and row by row."""
 
     def __init__(self) -> None:
         self.cost: list[float] = []

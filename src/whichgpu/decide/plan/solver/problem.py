@@ -45,7 +45,7 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """Most GPUs in some pools together."""
+    """The largest number of GPUs that some pools may have in total."""
 
     name: str
     pools: frozenset[int]
@@ -54,7 +54,7 @@ class Quota:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Work with a deadline beside serving; `divisible` if it can be split over pools and hours."""
+    """A training or batch job with a deadline; `divisible` if it can be split over pools and hours."""
 
     name: str
     hours: Floats  # machine hours on each pool, [pools]; inf if the job cannot run there
@@ -65,7 +65,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class CurrentFleet:
-    """GPUs in use now by kind, and what adding or removing one is counted at per hour."""
+    """GPUs in use now, by kind, and the penalty per hour that the solver adds for each GPU added or removed."""
 
     gpus: dict[str, float]
     change_cost: float
@@ -124,7 +124,7 @@ class Problem:
         )
 
     def loads_at(self, level: int, columns: Bools) -> Floats:
-        """Return `loads` at one level for some columns; inf for the others."""
+        """Return `loads` at one level, [columns, buckets]; inf in the rows of columns that are not in `columns`."""
         loads = np.full(self.rates.shape, np.inf)
         with np.errstate(divide="ignore", invalid="ignore"):
             replicas = self.demand[level][None, :] / self.rates[columns]
@@ -132,14 +132,14 @@ class Problem:
         return loads
 
     def loads(self) -> Floats:
-        """Return the replicas of each column that each bucket would keep busy, [levels, columns, buckets]; inf if unable."""
+        """Return how many replicas of a column each bucket keeps busy, [levels, columns, buckets]; inf if it cannot be served."""
         with np.errstate(divide="ignore", invalid="ignore"):
             loads = self.demand[:, None, :] / self.rates[None, :, :]
         loads[np.isnan(loads)] = np.inf
         return np.where(self.demand[:, None, :] > 0, loads, 0.0)
 
     def cost_per_request(self) -> Floats:
-        """Return the price per hour of one request per second at the pool's cheapest option, [columns, buckets], or inf."""
+        """Return the cost per hour to serve one request per second, [columns, buckets]; inf if a column cannot serve a bucket."""
         prices = np.array([min(option.price for option in pool.options) / pool.size for pool in self.pools])
         each = prices[self.pool_of] * self.uses
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -148,15 +148,15 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """Replicas (`counts`) and shares of buckets over all columns of the problem, and machines by price option.
+    """A fleet plan: replicas of each column, the share of each bucket's requests they serve, and machines to own or rent.
 
-    `cost` is of an average hour; `bound` is proven: no plan of any columns costs less.
+    `cost` is per average hour; `bound` is a proven lower bound on the cost of every plan; `seconds` is the solver's time.
     """
 
     cost: float
     bound: float
-    counts: Ints  # [levels, columns]
-    shares: Floats  # [levels, columns, buckets]
+    counts: Ints  # number of replicas, [levels, columns]
+    shares: Floats  # share of each bucket's requests that a column serves, [levels, columns, buckets]
     machines: dict[tuple[int, int, int], int]  # number of machines by level, pool and price option
     jobs: tuple[tuple[tuple[int, float], ...], ...]  # for each job: pools and the share of it done on each
     program_columns: int  # columns in the mixed-integer program
@@ -174,12 +174,12 @@ class Solution:
         return max(0.0, (self.cost - self.bound) / self.cost) if self.cost > 0 else 0.0
 
     def gpus_at(self, problem: Problem, level: int, pools: Container[int] | None = None) -> int:
-        """Return the number of GPUs at a load level, in all pools or some."""
+        """Return the number of GPUs in use at a load level, in the given `pools` or in all."""
         machines = self.machines.items()
         return sum(n * problem.pools[p].size for (at, p, _), n in machines if at == level and (pools is None or p in pools))
 
     def max_gpus(self, problem: Problem, pools: Container[int] | None = None) -> int:
-        """Return the largest number of GPUs at any load level."""
+        """Return the number of GPUs in use at the load level that uses most, in the given `pools` or in all."""
         return max((self.gpus_at(problem, level, pools) for level in range(problem.levels)), default=0)
 
     def gpus_by_kind(self, problem: Problem, level: int) -> dict[str, int]:

@@ -40,7 +40,7 @@ def names_for_types(module: str) -> dict[str, Any]:
 
 
 class AnswerSchemas:
-    """Schemas of answers, and of their records by name."""
+    """JSON schemas of answers; `components` collects those of the records in them, by name."""
 
     def __init__(self) -> None:
         self.components: dict[str, Schema] = {}

@@ -15,7 +15,7 @@ CACHED_STATUSES = (200, 400, 404, 422)  # Internal and temporary errors are not 
 
 @dataclass(slots=True)
 class _Pending:
-    """A question being computed, and how many wait for it."""
+    """The task that computes an answer, and the number of requests that wait for it."""
 
     task: asyncio.Task[Answer]
     waiting: int = 0

@@ -41,7 +41,7 @@ HEADERS = {
 
 @dataclass(frozen=True, slots=True)
 class AccessRules:
-    """Host names of the server, and its token where other machines can reach it."""
+    """Host names of the server, and its access token (None if requests need none)."""
 
     hosts: frozenset[str] = field(default_factory=lambda: frozenset(LOOPBACK))
     token: str | None = None
@@ -54,7 +54,7 @@ def host_names(address: str, more: Iterable[str] = ()) -> frozenset[str]:
 
 
 class Gate:
-    """The middleware."""
+    """ASGI middleware that checks host, token and origin of each request, and adds security headers to each response."""
 
     def __init__(self, app: ASGIApp, rules: AccessRules) -> None:
         self._app, self._rules = app, rules

@@ -40,7 +40,7 @@ STAMP_SECONDS = 1.0  # Seconds between checks whether the data changed.
 
 
 class Service:
-    """State of one server."""
+    """Workers, cached answers, jobs and uploads of one server, and the limits of its clients."""
 
     def __init__(
         self,

@@ -27,7 +27,7 @@ EXAMPLES = {
 
 @dataclass(frozen=True, slots=True)
 class FormField:
-    """One input. `kind` names the macro that draws it; `only` are the tasks it is for."""
+    """One input of a form; `kind` names the template macro that renders it, `only` the tasks for which it is displayed."""
 
     name: str
     label: str
@@ -36,13 +36,13 @@ class FormField:
     choices: tuple[Choice, ...] = ()
     example: str = ""
     hint: str = ""
-    completions: str = ""  # id of the list of names that completes it
+    completions: str = ""  # id of the list of names for its completion
     only: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """Makes inputs from the declared fields of a page and its state."""
+    """Builder of a page's form inputs from its declared fields and its state."""
 
     page: Page
 
