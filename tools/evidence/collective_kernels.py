@@ -2,9 +2,9 @@
 
 PYTHONPATH=src:tools python -m evidence.collective_kernels ../shared/truth
 
-Adds or replaces the rows of this source in the table as it is, so that it can be run again after a merge. Collectives launched one
-by one show the host's time, not the kernel's: only those replayed from a CUDA graph, NCCL's and TensorRT-LLM's are taken, and of
-the Arc Pro B60, which has no others, large ones. The L40S of the source sits in a host of 1 to 3 GB/s and is left out.
+Adds or replaces the rows of this source in the table as it is, so that it can be run again after a merge. Collectives launched
+one by one show the host's time, not the kernel's: only those replayed from a CUDA graph, NCCL's and TensorRT-LLM's are taken, and
+of the Arc Pro B60, which has no others, large ones. The L40S of the source sits in a host of 1 to 3 GB/s and is left out.
 """
 
 from __future__ import annotations
@@ -117,7 +117,9 @@ def main(truth: Path) -> None:
     """Write the table with these rows and print how many lines were taken and left out."""
     rows, left_out = collective_rows(truth)
     TABLE.write_bytes(table_bytes(with_rows(measurements(), rows)))
-    for (gpu, engine, kind), count in sorted(Counter((row.gpu, row.request["engine"], row.request["kind"]) for row in rows).items()):
+    for (gpu, engine, kind), count in sorted(
+        Counter((row.gpu, row.request["engine"], row.request["kind"]) for row in rows).items()
+    ):
         print(gpu, engine, kind, count, sep="\t")
     print(f"{len(rows)} rows; left out: {dict(left_out)}; {TABLE.stat().st_size} bytes")
 

@@ -58,7 +58,7 @@ def collective_cost(
     kind: CollectiveKind, size: Number, ranks: Communicator, fabrics: Sequence[Fabric], custom_kernels: str = "",
     parameters: Mapping[str, float] | None = None,
 ) -> CollectiveCost:  # fmt: skip
-    """Cost of one collective on each fabric, zero for a single rank; `custom_kernels` names an engine with a custom all-reduce."""
+    """Cost of one collective on each fabric, zero for a single rank; `custom_kernels`: an engine with a custom all-reduce."""
     sizes = np.atleast_1d(np.asarray(size, dtype=float))[None, :]
     if ranks.size < 2:
         zeros = np.zeros((len(fabrics), sizes.shape[1]))
@@ -103,14 +103,24 @@ class Paths:
         self.start = self._ratios("start")
         self.hop = self._ratios("hop")
         self.direct = self._ratios("direct")
+        self.nvls = self._ratios("nvls")
         self.has_nvls = np.array([[fabric.has_nvls] for fabric in fabrics])
         self.peer_access = np.array([[fabric.peer_access(self.near)] for fabric in fabrics])
-        self.bus = self.node_bandwidth
-        if ranks.nodes > 1:
-            self.bus = np.minimum(self.node_bandwidth, self.network_bandwidth * self.near)
+        self.nodes = ranks.nodes
+
+    def bandwidth(self, protocol: str, node_share: float = 1.0) -> Array:
+        """Return the bytes per second of a ring or tree under a protocol.
+
+        The network's bandwidth is that which Simple achieves; `node_share` is a further share inside a node.
+        """
+        share = self.parameters[f"{protocol}.share"]
+        near: Array = self.node_bandwidth * (share * node_share)
+        if self.nodes == 1:
+            return near
+        return np.minimum(near, self.network_bandwidth * (self.near * min(1.0, share / self.parameters["simple.share"])))
 
     def _ratios(self, name: str) -> Array:
-        """Return the latencies of each fabric's link generation relative to the parameters' own."""
+        """Return the parameters of each fabric's link generation relative to those of the algorithm."""
         return _column([self.parameters.get(f"{name}.{one}", 1.0) for one in self.classes])
 
     def node_hop(self, protocol: str) -> Array:
@@ -153,24 +163,23 @@ def _ring(kind: CollectiveKind, sizes: Array, ranks: Communicator, paths: Paths,
     far = min(steps, rounds * (ranks.nodes - 1)) if kind != "send" else int(ranks.nodes > 1)
     latency = paths.start_up(protocol) + (steps - far) * paths.node_hop(protocol) + far * paths.network_hop(protocol)
     sent = 1.0 if kind in ("send", "broadcast") else float(rounds) * (n - 1) / n  # bytes one GPU sends per byte of the tensor
-    share = paths.parameters[f"{protocol}.share"]
-    if kind in ("all_gather", "reduce_scatter"):
-        share *= paths.parameters["gather.share"]
-    return _cost(latency, sizes * sent / (paths.bus * share))
+    node_share = paths.parameters["gather.share"] if kind in ("all_gather", "reduce_scatter") else 1.0
+    return _cost(latency, sizes * sent / paths.bandwidth(protocol, node_share))
 
 
 def _tree(sizes: Array, ranks: Communicator, paths: Paths, protocol: str) -> CollectiveCost:
     """Return the cost of an all-reduce up and down a tree of nodes, which has fewer hops than a ring over many nodes."""
     depth = ceil(log2(ranks.nodes))
     hops = (paths.near - 1) * paths.node_hop(protocol) + depth * paths.network_hop(protocol)
-    return _cost(paths.start_up(protocol) + 2 * hops, sizes * 2.0 / (paths.bus * paths.parameters[f"{protocol}.share"]))
+    return _cost(paths.start_up(protocol) + 2 * hops, sizes * 2.0 / paths.bandwidth(protocol))
 
 
 def _nvls(sizes: Array, ranks: Communicator, paths: Paths) -> list[CollectiveCost]:
     """Return the cost of an all-reduce in the NVLink switch: every byte goes up once and comes down once."""
     if ranks.nodes > 1 or ranks.size < MIN_NVLS_RANKS or not paths.has_nvls.any():
         return []
-    volume = np.where(paths.has_nvls, sizes / (paths.bus * paths.parameters["nvls.share"]), np.inf)
+    bandwidth = paths.node_bandwidth * paths.nvls * paths.parameters["nvls.share"]
+    volume = np.where(paths.has_nvls, sizes / bandwidth, np.inf)
     return [_cost(paths.start_up("nvls"), volume)]
 
 
@@ -183,7 +192,7 @@ def _custom_all_reduce(sizes: Array, ranks: Communicator, paths: Paths, engine: 
     return [
         _cost(
             (start + barriers * barrier) * paths.direct,
-            np.where(usable, sizes * sent / (paths.bus * p[f"custom.{name}.share"]), np.inf),
+            np.where(usable, sizes * sent / (paths.node_bandwidth * p[f"custom.{name}.share"]), np.inf),
         )
         for name, sent, barriers in (("one_shot", float(n - 1), 1), ("two_shot", 2.0 * (n - 1) / n, 2))
     ]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 ExchangeKind = Literal["dispatch", "combine"]
 MAX_BLOCKS = 128  # thread blocks of a dispatch: one per SM at most, of 132 to 152
-TOKEN_BYTES = {"dispatch": 1.0 + 4.0 / 128.0, "combine": 2.0}  # bytes per element: FP8 with an fp32 scale per 128, 16 bits
+FP8_BYTES = 1.0 + 4.0 / 128.0  # bytes per element sent in FP8: an fp32 scale belongs to 128 elements
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +40,12 @@ class ExpertExchange:
     hidden: float
     topk: float
     experts: float
-    width: float = 2.0  # bytes per element under NCCL
+    element_bytes: float
 
     @property
-    def elements(self) -> Number:
-        """Elements that one rank sends or receives, its own experts' included."""
-        return self.tokens * self.topk * self.hidden
+    def size(self) -> Number:
+        """Bytes that one rank sends or receives, its own experts' included."""
+        return self.tokens * (self.topk * self.hidden * self.element_bytes)
 
 
 def exchange_cost(
@@ -53,7 +53,7 @@ def exchange_cost(
     parameters: Mapping[str, float] | None = None,
 ) -> CollectiveCost:  # fmt: skip
     """Cost of one dispatch or combine on each fabric: NCCL's all-to-all, or DeepEP where that is faster."""
-    nccl = collective_cost("all_to_all", exchange.elements * exchange.width, ranks, fabrics, parameters=parameters)
+    nccl = collective_cost("all_to_all", exchange.size, ranks, fabrics, parameters=parameters)
     if not has_deepep or ranks.size < 2:
         return nccl
     return fastest([nccl, deepep_cost(exchange, ranks, fabrics, parameters)])
@@ -65,8 +65,7 @@ def deepep_cost(
     """Cost of one low-latency dispatch or combine; infinite where GPUs cannot write into each other's memory."""
     paths = Paths(ranks, fabrics, parameters) if parameters else cached_paths(ranks, fabrics)
     p, n, near = paths.parameters, ranks.size, paths.near
-    tokens, elements = (np.atleast_1d(np.asarray(one, dtype=float))[None, :] for one in (exchange.tokens, exchange.elements))
-    size = elements * TOKEN_BYTES[exchange.kind]
+    tokens, size = (np.atleast_1d(np.asarray(one, dtype=float))[None, :] for one in (exchange.tokens, exchange.size))
     volume: Array = size * (near - 1) / n / (paths.node_bandwidth * p[f"deepep.{exchange.kind}.share"])
     latency = (p[f"deepep.{exchange.kind}.start"] + exchange.experts * p["deepep.expert"]) * paths.direct
     if ranks.nodes > 1:

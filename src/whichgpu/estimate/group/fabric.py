@@ -77,7 +77,7 @@ class Fabric:
         return kind if kind in ("pcie", "host") else self.link_generation
 
     def peer_access(self, ranks: int) -> bool:
-        """Whether each of `ranks` GPUs reads the others' memory directly, as custom all-reduce kernels need: two PCIe cards do."""
+        """Whether each of `ranks` GPUs reads the others' memory directly, as custom all-reduce needs; two PCIe cards do."""
         return self.kind in ("nvswitch", "mesh") or (ranks == 2 and self.kind != "pcie-host")
 
 
