@@ -6,10 +6,10 @@ overlaps in part.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from whichgpu.estimate.time.curves.gpus import GpuColumns
 from whichgpu.estimate.time.curves.stack import OperatorStack, stack_operators

@@ -126,7 +126,7 @@ def test_estimates_then_use_it_unless_told_not_to(seen: Machine) -> None:
     assert after["time"]["value"] / before["time"]["value"] == pytest.approx(1.3, rel=0.1)
     assert any(source.startswith("measured-h200-sxm-") for source in after["sources"])
     spoken = call(*asked[:-1])
-    assert "found on this machine's GPU" in spoken.err
+    assert "measured on this machine's GPU" in spoken.err
 
 
 def test_groups_of_the_measured_gpu_use_it_too(seen: Machine) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from datetime import date
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from whichgpu.catalog.store import Catalog
 
@@ -13,13 +14,12 @@ if TYPE_CHECKING:
     from whichgpu.estimate.lookup_cache import LookupCache
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
+class Context(msgspec.Struct, frozen=True):
     """What a verb needs besides its request; `spell` returns the name of a request field for error texts, such as its flag."""
 
-    catalog: Catalog = field(default_factory=Catalog)
+    catalog: Catalog = msgspec.field(default_factory=Catalog)
     as_of: date | None = None
-    today: date = field(default_factory=date.today)
+    today: date = msgspec.field(default_factory=date.today)
     spell: Callable[[str], str] = str
     progress: Callable[[str, float], None] | None = None  # Called with the stage and the share of it that is done.
     lookups: LookupCache | None = None  # Models and GPUs already looked up, shared by several requests.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,8 +25,7 @@ Bools = NDArray[np.bool_]
 MAX_REPLICAS = 64.0  # A service that needs more replicas is a case for `plan`, not `recommend`.
 
 
-@dataclass(frozen=True, slots=True)
-class Candidates:
+class Candidates(msgspec.Struct, frozen=True):
     """One entry per offer and group that can do the work; `missed` says which limits each entry misses."""
 
     configurations: tuple[Configuration | None, ...]  # one per group of GPUs

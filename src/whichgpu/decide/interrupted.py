@@ -9,9 +9,11 @@ of interruption and start-up times are those of training runs (`price.run`) unle
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Literal, get_args
+
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import Message, msg
@@ -38,8 +40,7 @@ HOUR = 3600.0  # seconds
 UNPRICED = Money(Decimal(0), "USD")
 
 
-@dataclass(frozen=True, slots=True)
-class Rates:
+class Rates(msgspec.Struct, frozen=True):
     """Price per hour of one replica's machine; `spot` is None if it is not offered."""
 
     on_demand: Decimal
@@ -47,8 +48,7 @@ class Rates:
     currency: str = "USD"
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyCase:
+class PolicyCase(msgspec.Struct, frozen=True):
     """One policy to simulate. Its contents determine the seed of its simulation, so prices are no part of it."""
 
     policy: Policy
@@ -58,8 +58,7 @@ class PolicyCase:
     interruptions: Interruptions
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyCost:
+class PolicyCost(msgspec.Struct, frozen=True):
     """A policy with its cost per hour, the share of requests within the objectives, and machines beyond the plan.
 
     `lost` and `retried` are shares of requests at the machines' own pace; `interruptions` are those simulated in `hours`.
@@ -81,8 +80,7 @@ class PolicyCost:
     pace: float
 
 
-@dataclass(frozen=True, slots=True)
-class PoliciesAnswer:
+class PoliciesAnswer(msgspec.Struct, frozen=True):
     """All policies: those that keep the objectives first, cheapest first."""
 
     sentence: Message

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -37,8 +37,7 @@ PricesOfDay = tuple[PriceTable, tuple[tuple[float, ...], ...], Ints]
 _PRICES_OF_DAY = LruCache[tuple[PricesOfDay, PriceTable, Sequence[Discount]]](4)
 
 
-@dataclass(frozen=True, slots=True)
-class Market:
+class Market(msgspec.Struct, frozen=True):
     """Offers that meet the constraints; `rejected` counts the others by the first constraint each fails."""
 
     table: PriceTable  # prices valid on the day, derived discounts included

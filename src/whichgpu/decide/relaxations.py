@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import fields, replace
 from functools import partial
 from typing import Any
 
+from msgspec.structs import replace
+
 from whichgpu.base.errors import NoAnswer, WhichGpuError
 from whichgpu.base.messages import Message, msg
+from whichgpu.base.records import field_defaults
 from whichgpu.base.units import format_seconds
 from whichgpu.decide.candidates import Candidates
 from whichgpu.decide.question import MACHINE_GPUS, EvaluatedQuestion, Question
@@ -34,7 +36,7 @@ FILTERS = ("needs", "provider", "region", "max_latency", "term", "min_memory", "
 OBJECTIVES = ("tpot_max", "ttft_max")
 LATENCY_REASONS = ("latency", "copies", "gpus-in-all", "budget")  # Rejections that a looser latency objective may avoid.
 MAX_FACTOR, TOLERANCE = 1000.0, 1.03  # largest factor tried on an objective; the smallest is found to within 3%
-DEFAULTS = {field.name: field.default for field in fields(Requirements)}
+DEFAULTS = field_defaults(Requirements)
 Change = tuple[Question, Message]
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from datetime import date
 from typing import Literal
+
+import msgspec
 
 from whichgpu.base.dates import first_day, last_day
 from whichgpu.catalog.offer import STALE_DAYS, Observation
@@ -19,8 +20,7 @@ Confidence = Literal["observed", "bracketed", "carried"]
 RECENT_DAYS = (90, 180, 365)  # If all prices are stale, the cheapest within these numbers of days is looked for.
 
 
-@dataclass(frozen=True, slots=True)
-class PriceOnDay:
+class PriceOnDay(msgspec.Struct, frozen=True):
     """A price valid on a day: when it was last seen by then, how long ago, and with what confidence."""
 
     observation: Observation

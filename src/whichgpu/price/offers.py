@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.base.figure import Figure
 from whichgpu.base.money import Money
@@ -16,8 +18,7 @@ from whichgpu.price.asof import PriceOnDay
 from whichgpu.price.terms import MONTH_HOURS, YEARS, upfront
 
 
-@dataclass(frozen=True, slots=True)
-class ExchangeRate:
+class ExchangeRate(msgspec.Struct, frozen=True):
     """Exchange rate with which a price was converted, its day (None for a rate set by the user) and its source."""
 
     value: float
@@ -25,8 +26,7 @@ class ExchangeRate:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
+class Offer(msgspec.Struct, frozen=True):
     """One offer of a machine: provider, region, term, and its price on the requested day."""
 
     provider: str
@@ -57,8 +57,7 @@ class Offer:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
-class OfferFilter:
+class OfferFilter(msgspec.Struct, frozen=True):
     """Conditions of an offer. None and () filter nothing."""
 
     gpu_ids: frozenset[str] | None = None

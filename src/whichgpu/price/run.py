@@ -5,8 +5,7 @@ Inputs and results are arrays with one entry per candidate offer.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
+import msgspec
 import numpy as np
 
 from whichgpu.price.run_settings import run_default, run_default_sources
@@ -29,8 +28,7 @@ UNFINISHED_HOURS = 1e9  # Finite number of hours for a run that never ends, so t
 SPOT_SOURCES = ("bamboo-nsdi-2023", *run_default_sources("interruptions"))
 
 
-@dataclass(frozen=True, slots=True)
-class RunSettings:
+class RunSettings(msgspec.Struct, frozen=True):
     """Settings that determine the hours and cost of a run, beside its work: start, checkpoints, interruptions, disk, egress."""
 
     startup: float = STARTUP  # seconds
@@ -42,8 +40,7 @@ class RunSettings:
     egress_gb: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class RunCost:
+class RunCost(msgspec.Struct, frozen=True):
     """Hours and cost of a run on each offer, with money in the offers' currency."""
 
     hours: Floats  # wall-clock hours from the first start to the end, reruns included
@@ -62,8 +59,7 @@ class RunCost:
         return total
 
 
-@dataclass(frozen=True, slots=True)
-class OfferTerms:
+class OfferTerms(msgspec.Struct, frozen=True):
     """Price and billing terms of each offer, in arrays with one entry per offer; disk and egress in dollars."""
 
     price: Floats  # per hour of one machine
@@ -77,7 +73,7 @@ class OfferTerms:
     disk: Floats  # per GB and month
     egress: Floats  # per GB
     steps: tuple[tuple[float, ...], ...] = ()  # price shares of sustained-use discounts, by part of the month
-    step_of: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # index into `steps`; -1 without
+    step_of: np.ndarray = msgspec.field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # index into `steps`; -1 without
 
     def at(self, rows: Ints, machines: Floats) -> OfferTerms:
         """Return the terms of selected offers, with the given number of machines each."""

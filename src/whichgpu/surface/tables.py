@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -17,6 +16,8 @@ MIN_COLUMN_WIDTH = 11  # If columns would be narrower than this (characters), ro
 
 def write_csv(stream: TextIO, header: Sequence[str], rows: Rows) -> None:
     """Write CSV (RFC 4180) with plain newlines."""
+    import csv
+
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(header)
     writer.writerows(["" if cell is None else cell for cell in row] for row in rows)

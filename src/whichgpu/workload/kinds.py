@@ -7,8 +7,9 @@ A kind reads either a typed value (JSON, TOML) or a text (flags, URL). It raises
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
+
+import msgspec
 
 from whichgpu.base.kinds import FALSE, TRUE, Flag, InvalidValue, SingleValue, Text, ValueKind, Whole
 from whichgpu.base.messages import msg
@@ -25,8 +26,7 @@ SYNONYMS = {
 LORA_TARGETS = ("all-linear", "attention", "mlp", "q", "k", "v", "o", "gate", "up", "down")
 
 
-@dataclass(frozen=True, slots=True)
-class Word(SingleValue):
+class Word(SingleValue, msgspec.Struct, frozen=True):
     """Kind of a field whose value is one word of a fixed list, in any case and with or without dashes."""
 
     words: tuple[str, ...] = ()
@@ -49,7 +49,7 @@ class Word(SingleValue):
         return self.read(text)
 
 
-class EngineName(Word):
+class EngineName(Word, frozen=True):
     """Kind of a field whose value is an engine, by its id or a synonym; the table of engines is read when first needed."""
 
     @property
@@ -64,8 +64,7 @@ class EngineName(Word):
         return Word.read(self, engine_synonyms().get(squash(value), value) if isinstance(value, str) else value)
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpointing(Word):
+class Checkpointing(Word, frozen=True):
     """Kind of the field for activation checkpointing: none, full or selective; true means full."""
 
     def read(self, value: Any) -> str:
@@ -78,8 +77,7 @@ class Checkpointing(Word):
         return "full" if word in TRUE else "none" if word in FALSE else self.read(text)
 
 
-@dataclass(frozen=True, slots=True)
-class LoraTargets(SingleValue):
+class LoraTargets(SingleValue, msgspec.Struct, frozen=True):
     """Kind of the field for targets of LoRA adapters: all-linear, or names of projections."""
 
     takes_list: ClassVar[bool] = True

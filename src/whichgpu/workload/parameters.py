@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
+
+import msgspec
 
 from whichgpu.workload.shapes import Dlrm, Experts, Mlp, Shape, TracedShape, Transformer, WeightsOnly
 
 
-@dataclass(frozen=True, slots=True)
-class Parameters:
+class Parameters(msgspec.Struct, frozen=True):
     """Parameter counts of a model by part."""
 
     total: int

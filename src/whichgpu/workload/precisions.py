@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+import msgspec
 
 from whichgpu.base.bundled_data import data_rows, parse_record
 
 FOLDER = Path(__file__).parent / "data"
 
 
-@dataclass(frozen=True, slots=True)
-class WeightBlock:
+class WeightBlock(msgspec.Struct, frozen=True):
     """A block of quantised weights and its size.
 
     >>> WeightBlock(256, 144).size(4096)
@@ -33,8 +33,7 @@ class WeightBlock:
         return 8 * self.bytes / self.weights
 
 
-@dataclass(frozen=True, slots=True)
-class Precision:
+class Precision(msgspec.Struct, frozen=True):
     """Storage and arithmetic of a precision; sizes in bytes per element unless stated otherwise."""
 
     name: str
@@ -98,8 +97,7 @@ def trace_of(precision: str | None) -> str:
     return PRECISION_BY_NAME[precision or "fp32"].trace or "bf16"
 
 
-@dataclass(frozen=True, slots=True)
-class TensorType:
+class TensorType(msgspec.Struct, frozen=True):
     """A type of tensors in GGUF files."""
 
     number: int

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+import msgspec
 
-@dataclass(frozen=True, slots=True)
-class Experts:
+
+class Experts(msgspec.Struct, frozen=True):
     """Sizes of an MoE layer, which replaces the MLP: `count` routed experts, of which each token uses `active`."""
 
     count: int
@@ -27,8 +27,7 @@ class Experts:
         return -(-self.count // self.ranks)
 
 
-@dataclass(frozen=True, slots=True)
-class LatentAttention:
+class LatentAttention(msgspec.Struct, frozen=True):
     """Sizes of MLA (DeepSeek-V2, arXiv 2405.04434), which caches one latent vector and one rotary key per token and layer."""
 
     kv_rank: int
@@ -38,8 +37,7 @@ class LatentAttention:
     value_dim: int
 
 
-@dataclass(frozen=True, slots=True)
-class Patches:
+class Patches(msgspec.Struct, frozen=True):
     """Division of an image into tokens: squares with sides of `size` pixels, and `extra` tokens such as a class token."""
 
     image: int
@@ -86,8 +84,7 @@ class ModelShape:
         return self.patches is not None
 
 
-@dataclass(frozen=True, slots=True)
-class Transformer(ModelShape):
+class Transformer(ModelShape, msgspec.Struct, frozen=True):
     """A transformer model (decoder, encoder or both) by its sizes."""
 
     is_transformer: ClassVar[bool] = True
@@ -139,8 +136,7 @@ class Transformer(ModelShape):
     stored_bytes: int = 0  # bytes of the weights in the file it was read from; 0 if read from a config only
 
 
-@dataclass(frozen=True, slots=True)
-class Mlp(ModelShape):
+class Mlp(ModelShape, msgspec.Struct, frozen=True):
     """A plain multi-layer perceptron by the units of its layers: mlp:9000x4000x4000x32."""
 
     name: str
@@ -150,8 +146,7 @@ class Mlp(ModelShape):
 DENOISERS = ("unet", "transformer")
 
 
-@dataclass(frozen=True, slots=True)
-class TracedShape(ModelShape):
+class TracedShape(ModelShape, msgspec.Struct, frozen=True):
     """A vision, diffusion or other model known only by the stored list of operators that a run of it in torch called."""
 
     name: str
@@ -165,8 +160,7 @@ class TracedShape(ModelShape):
         return self.image > 0
 
 
-@dataclass(frozen=True, slots=True)
-class WeightsOnly(ModelShape):
+class WeightsOnly(ModelShape, msgspec.Struct, frozen=True):
     """A model of unknown architecture whose file lists its tensors: only the memory of its weights can be estimated."""
 
     name: str
@@ -174,8 +168,7 @@ class WeightsOnly(ModelShape):
     weight_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Dlrm(ModelShape):
+class Dlrm(ModelShape, msgspec.Struct, frozen=True):
     """A recommendation model (DLRM, arXiv 1906.00091): embedding tables by their rows, and two perceptrons.
 
     `bottom` and `top` are the widths of the two: from the dense input features on, and after the interaction of features.

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 Task = Literal["train", "finetune", "serve", "batch", "prefill", "decode", "forward", "embed"]
 Step = Literal["train", "prefill", "decode", "forward"]
 
 
-@dataclass(frozen=True, slots=True)
-class TaskTraits:
+class TaskTraits(msgspec.Struct, frozen=True):
     """Properties of a task."""
 
     step: Step  # kind of step whose time is estimated, unless `generating`

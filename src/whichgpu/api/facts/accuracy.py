@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from statistics import fmean, median, quantiles
+
+import msgspec
 
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.messages import msg
@@ -20,8 +21,7 @@ KEYS = ("gpu", "task", "source", "engine", "precision", "field")
 WORST_ROWS = 15  # Default number of rows listed as the worst (set by judgement).
 
 
-@dataclass(frozen=True, slots=True)
-class Score:
+class Score(msgspec.Struct, frozen=True):
     """Errors of a group's predictions as shares of the measured time; `inside` is the share within the predicted 90% range."""
 
     group: str
@@ -33,8 +33,7 @@ class Score:
     inside: float
 
 
-@dataclass(frozen=True, slots=True)
-class AccuracyAnswer:
+class AccuracyAnswer(msgspec.Struct, frozen=True):
     """Pairs of measured and predicted time that match a request, their errors in total and by group, and the worst pairs."""
 
     by: str

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.api.context import Context
 from whichgpu.api.request.catalog import CpusRequest, GpusRequest, InstancesRequest, RegionsRequest, StatusRequest
@@ -39,8 +41,7 @@ T = TypeVar("T")
 Row = Gpu | Instance | Cpu | Region
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class GpusAnswer(Displayable):
+class GpusAnswer(Displayable, msgspec.Struct, frozen=True):
     """GPUs that match a request, their sources, and their relative speed if requested."""
 
     gpus: tuple[Gpu, ...]
@@ -48,8 +49,7 @@ class GpusAnswer(Displayable):
     relative: RelativeAnswer | None = None
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class InstancesAnswer(Displayable):
+class InstancesAnswer(Displayable, msgspec.Struct, frozen=True):
     """Machines that match a request; `name_parts` explains the name of a single machine."""
 
     instances: tuple[Instance, ...]
@@ -58,24 +58,21 @@ class InstancesAnswer(Displayable):
     sources: tuple[Source, ...]
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class CpusAnswer(Displayable):
+class CpusAnswer(Displayable, msgspec.Struct, frozen=True):
     """Processors that match a request."""
 
     cpus: tuple[Cpu, ...]
     sources: tuple[Source, ...]
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class RegionsAnswer(Displayable):
+class RegionsAnswer(Displayable, msgspec.Struct, frozen=True):
     """Regions that match a request."""
 
     regions: tuple[Region, ...]
     sources: tuple[Source, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class FactReport:
+class FactReport(msgspec.Struct, frozen=True):
     """Row of the catalog to include in a report of a wrong fact, with its sources and the catalog's digest."""
 
     kind: str

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from math import exp, hypot, isfinite, log
+
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.base.figure import Basis, Figure
 from whichgpu.catalog.find import find_gpu, find_gpus
@@ -22,8 +24,7 @@ DEFAULT_BASE = "V100 SXM 16GB"
 CALIBRATED_TIERS = ("gpu", "generation")  # Evidence tiers whose speeds count as calibrated, not extrapolated.
 
 
-@dataclass(frozen=True, slots=True)
-class RelativeRow:
+class RelativeRow(msgspec.Struct, frozen=True):
     """Speed of a GPU as a multiple of another's, by speed index; an index is left out if a peak rate it needs is unknown."""
 
     gpu: str
@@ -31,8 +32,7 @@ class RelativeRow:
     relative: Mapping[str, Figure]
 
 
-@dataclass(frozen=True, slots=True)
-class RelativeAnswer:
+class RelativeAnswer(msgspec.Struct, frozen=True):
     """Speeds of GPUs relative to one GPU; `mix` lists the standard workloads behind the speed indices."""
 
     against: str
@@ -41,8 +41,7 @@ class RelativeAnswer:
     mix: tuple[MixItem, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Timed:
+class Timed(msgspec.Struct, frozen=True):
     """Logarithm of a workload's seconds on a GPU, half the width of its 90% range, and whether the time is calibrated."""
 
     seconds: float

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 from typing import Any, Protocol
+
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.api.measure.machine import no_gpu
@@ -50,8 +52,7 @@ class OpenedBench(Bench, Protocol):
 Opener = Callable[[], OpenedBench]
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class MeasureAnswer(Displayable):
+class MeasureAnswer(Displayable, msgspec.Struct, frozen=True):
     """A measurement record, the path of its file, and the benchmarks that were skipped with the reasons."""
 
     record: Record
@@ -60,8 +61,7 @@ class MeasureAnswer(Displayable):
     left_out: tuple[LeftOut, ...]
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class VerifyAnswer(Displayable):
+class VerifyAnswer(Displayable, msgspec.Struct, frozen=True):
     """An estimate, the time measured on this machine's GPU, and whether that is within the predicted range."""
 
     claim: EstimateAnswer

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from shlex import join
 from typing import Any
+
+from msgspec.structs import replace
 
 from whichgpu.api.plan.plan_file import DECLARED, read_plan
 from whichgpu.base.errors import WhichGpuError

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import date
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.api.plan.check import check_question

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from whichgpu.api.context import Context
 from whichgpu.api.plan.plan_file import FILTERS, READERS, TRAFFIC, parse_quotas, read_plan, read_setting, requested_model

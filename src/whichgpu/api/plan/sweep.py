@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
 from datetime import date
 from functools import lru_cache
 from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.api.plan.plan_file import from_document
@@ -26,8 +28,7 @@ from whichgpu.estimate.lookup_cache import LookupCache
 POINT_GAP = 0.02  # Relative optimality gap at which the solver stops for one plan of a sweep (set by judgement).
 
 
-@dataclass(frozen=True, slots=True)
-class SweepPoint:
+class SweepPoint(msgspec.Struct, frozen=True):
     """One plan of a sweep: the question as JSON, the value to put for one of its settings, and the catalog and prices to use."""
 
     document: str
@@ -41,8 +42,7 @@ class SweepPoint:
     own: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class PricedPoint:
+class PricedPoint(msgspec.Struct, frozen=True):
     """Cost per hour, optimality gap and number of GPUs of one plan of a sweep; all None if no plan is feasible."""
 
     cost: float | None = None

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
+
+import msgspec
 
 from whichgpu.api.context import Context
 from whichgpu.api.prices.offers import list_offers
@@ -59,8 +60,7 @@ SPANS = {
 RENTED = ("on-demand",)
 
 
-@dataclass(frozen=True, slots=True)
-class BuyInputs:
+class BuyInputs(msgspec.Struct, frozen=True):
     """Inputs of the cost of ownership; None means the default. Money is text with a currency."""
 
     gpus: int | None = None
@@ -78,8 +78,7 @@ class BuyInputs:
     currency: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class BuyRow:
+class BuyRow(msgspec.Struct, frozen=True):
     """Cost of owning a GPU against its cheapest rent. Shares are of all hours; break-evens are None if owning never pays."""
 
     gpu: str
@@ -103,8 +102,7 @@ class BuyRow:
     price_basis: str  # `given` by the user or `list` price.
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class BuyAnswer(Displayable):
+class BuyAnswer(Displayable, msgspec.Struct, frozen=True):
     """Cost of owning against renting, with all inputs and the names of those left at their defaults."""
 
     as_of: str

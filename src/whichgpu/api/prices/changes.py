@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from hashlib import blake2b
 from pathlib import Path
+
+import msgspec
 
 from whichgpu.api.context import Context
 from whichgpu.api.prices.history import USUAL_TERMS, identity, matches_query
@@ -30,8 +31,7 @@ from whichgpu.catalog.store import Catalog
 from whichgpu.price.asof import prices_on_day
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeRow:
+class ChangeRow(msgspec.Struct, frozen=True):
     """Change of an offer: `new`, `gone`, `up` or `down`; prices per hour of the whole instance."""
 
     kind: str
@@ -49,8 +49,7 @@ class ChangeRow:
     source: str
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class DiffAnswer(Displayable):
+class DiffAnswer(Displayable, msgspec.Struct, frozen=True):
     """Price changes between two days or snapshots."""
 
     a: str
@@ -59,8 +58,7 @@ class DiffAnswer(Displayable):
     changes: tuple[ChangeRow, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class WatchRow:
+class WatchRow(msgspec.Struct, frozen=True):
     """An offer below the price limit; its availability is what the source states and not guaranteed."""
 
     provider: str
@@ -79,8 +77,7 @@ class WatchRow:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
-class WatchAnswer:
+class WatchAnswer(msgspec.Struct, frozen=True):
     """Offers below the price limit, or else price changes since the last call; `too_old` counts prices too old to be compared."""
 
     met: bool

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.api.context import Context
 from whichgpu.api.prices.store import offer_query
@@ -29,8 +31,7 @@ from whichgpu.price.trend import lowest_prices
 USUAL_TERMS = ("on-demand", "spot")
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryRow:
+class HistoryRow(msgspec.Struct, frozen=True):
     """A price and the days on which it was valid; in a summary, the lowest price of a GPU at a provider."""
 
     gpu: str
@@ -48,8 +49,7 @@ class HistoryRow:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
-class Trend:
+class Trend(msgspec.Struct, frozen=True):
     """The lowest price of a term when it was first seen and as last seen, and the change between them as a share."""
 
     term: str
@@ -58,8 +58,7 @@ class Trend:
     change: float
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class HistoryAnswer(Displayable):
+class HistoryAnswer(Displayable, msgspec.Struct, frozen=True):
     """Prices over time, oldest first."""
 
     history: tuple[HistoryRow, ...]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
 from operator import attrgetter
 from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.api.context import Context
 from whichgpu.api.request.offers import OffersRequest
@@ -33,8 +35,7 @@ from whichgpu.price.offers import GROUPS, Offer, OfferFilter, build_offer, cheap
 from whichgpu.price.terms import prices_from_rules
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class OffersAnswer(Displayable):
+class OffersAnswer(Displayable, msgspec.Struct, frozen=True):
     """Offers as of a day, and the documents that state them."""
 
     as_of: str

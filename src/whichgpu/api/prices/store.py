@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import TextIO
+
+import msgspec
 
 from whichgpu.api.context import Context
 from whichgpu.api.request.catalog import StatusRequest
@@ -37,8 +38,7 @@ from whichgpu.price.asof import prices_on_day
 from whichgpu.price.filters import provider_named
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotRow:
+class SnapshotRow(msgspec.Struct, frozen=True):
     """Counts of an import from one part of a source: prices = kept + quarantined + unknown; `aside` counts rows without a GPU."""
 
     source: str
@@ -57,8 +57,7 @@ class SnapshotRow:
     problem: Message | None
 
 
-@dataclass(frozen=True, slots=True)
-class PriceImportAnswer:
+class PriceImportAnswer(msgspec.Struct, frozen=True):
     """Result of a refresh or an import."""
 
     store: str
@@ -73,8 +72,7 @@ class PriceImportAnswer:
     failed: int
 
 
-@dataclass(frozen=True, slots=True)
-class LiveStatus:
+class LiveStatus(msgspec.Struct, frozen=True):
     """The user's own price store: its folder, and the age of the content of each part of each source."""
 
     store: str | None
@@ -82,8 +80,7 @@ class LiveStatus:
     series: tuple[SeriesStatus, ...]
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class StatusAnswer(Displayable):
+class StatusAnswer(Displayable, msgspec.Struct, frozen=True):
     """Size, age and digest of the catalog, and the state of the user's own price store."""
 
     folder: str

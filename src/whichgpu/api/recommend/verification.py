@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from shlex import join
+
+from msgspec.structs import replace
 
 from whichgpu.base.messages import Message, msg
 from whichgpu.measure.bench.runnable import why_not_runnable

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from functools import cache
+
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.base.kinds import Flag, ValueKind
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(msgspec.Struct, frozen=True):
     """A request field; without `name` or `help`, `fields_of` fills them in from the name under which it is declared."""
 
     kind: ValueKind
@@ -58,8 +59,7 @@ class Field:
         return tuple(words() if callable(words) else words)
 
 
-@dataclass(frozen=True, slots=True)
-class Alias:
+class Alias(msgspec.Struct, frozen=True):
     """Another name of the field `of`, declared so that Python callers can use it as a keyword too."""
 
     of: str

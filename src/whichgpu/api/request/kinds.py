@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
-from fractions import Fraction
-from numbers import Integral, Real
+from numbers import Integral, Rational, Real
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, ClassVar
+
+import msgspec
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.files import user_path
@@ -25,8 +25,7 @@ LONGEST_NAME = 200  # Maximum number of characters in a name.
 Choices = Sequence[str] | Callable[[], Sequence[str]]
 
 
-@dataclass(frozen=True, slots=True)
-class Words(SingleValue):
+class Words(SingleValue, msgspec.Struct, frozen=True):
     """Parser of one or several words of a fixed list, ignoring case and dashes; the error for an unknown word has suggestions."""
 
     what: str  # kind of word, which selects the error message `error.unknown-<what>`
@@ -50,8 +49,7 @@ class Words(SingleValue):
         raise unknown_word(self.what, word, words)
 
 
-@dataclass(frozen=True, slots=True)
-class Names(SingleValue):
+class Names(SingleValue, msgspec.Struct, frozen=True):
     """Parser of one name, or of several as a list or separated by commas."""
 
     complete: str = ""  # list used for shell completion: gpus, instances, providers, models or engines
@@ -70,8 +68,7 @@ class Names(SingleValue):
         return self.read(text)
 
 
-@dataclass(frozen=True, slots=True)
-class Parsed(SingleValue):
+class Parsed(SingleValue, msgspec.Struct, frozen=True):
     """Parser that applies the function `parse` to a text; a value without a unit is taken to be in `unit`."""
 
     parse: Callable[[str], Any]
@@ -87,8 +84,7 @@ class Parsed(SingleValue):
         return self.parse(text)
 
 
-@dataclass(frozen=True, slots=True)
-class Quantity(SingleValue):
+class Quantity(SingleValue, msgspec.Struct, frozen=True):
     """Parser that leaves an amount as text, to be checked later by the verb; a plain number gets `unit` appended."""
 
     unit: str
@@ -102,8 +98,7 @@ class Quantity(SingleValue):
         return text
 
 
-@dataclass(frozen=True, slots=True)
-class Span(SingleValue):
+class Span(SingleValue, msgspec.Struct, frozen=True):
     """Parser of a number or a range of numbers: 8, 1..8, or a pair."""
 
     takes_list: ClassVar[bool] = True
@@ -118,8 +113,7 @@ class Span(SingleValue):
         return self.parse(text)
 
 
-@dataclass(frozen=True, slots=True)
-class Pairs(SingleValue):
+class Pairs(SingleValue, msgspec.Struct, frozen=True):
     """Parser of names with values (`KRW=1190`, `512:0.3` or a mapping) into comma-separated text."""
 
     takes_mapping: ClassVar[bool] = True
@@ -136,8 +130,7 @@ class Pairs(SingleValue):
         return text
 
 
-@dataclass(frozen=True, slots=True)
-class Numbers(SingleValue):
+class Numbers(SingleValue, msgspec.Struct, frozen=True):
     """Parser of several numbers (a list, or text with commas) into comma-separated text."""
 
     many: bool = True
@@ -149,8 +142,7 @@ class Numbers(SingleValue):
         return text
 
 
-@dataclass(frozen=True, slots=True)
-class Share(SingleValue):
+class Share(SingleValue, msgspec.Struct, frozen=True):
     """Parser of a number without a unit, such as a share."""
 
     def read(self, value: Any) -> float:
@@ -222,7 +214,7 @@ def python_number(value: Any) -> Any:
     if isinstance(value, Integral):
         return int(value)
     if isinstance(value, Real):
-        return float(value) if isinstance(value, Fraction) else float(str(value))  # A float32 of 0.1 becomes 0.1.
+        return float(value) if isinstance(value, Rational) else float(str(value))  # A float32 of 0.1 becomes 0.1.
     if type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0:
         return python_number(value.item())
     return value

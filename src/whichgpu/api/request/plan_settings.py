@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from whichgpu.api.request.kinds import Quantity
 from whichgpu.base.units import parse_rate, parse_seconds
@@ -15,14 +16,13 @@ MAX_RATE, MIN_RATE = 1e6, 1e-9  # Largest and smallest request rate per second i
 MAX_AMOUNT = 1e12  # Largest accepted value of a time, a length in tokens or a weight in a histogram.
 
 
-@dataclass(frozen=True, slots=True)
-class Setting(Quantity):
+class Setting(Quantity, frozen=True):
     """Parser of a setting; if `parse` raises an error, the value is reported as invalid with the message `plan.wants-<wants>`."""
 
     unit: str = ""
     parse: Callable[[Any], Any] = str
     wants: str = "text"
-    limits: Mapping[str, Any] = field(default_factory=dict)  # bounds to insert into that message
+    limits: Mapping[str, Any] = msgspec.field(default_factory=dict)  # bounds to insert into that message
 
 
 def number(high: float) -> Setting:

@@ -10,17 +10,17 @@ from whichgpu.api.request.types import Count, Duration, NameList, Rate
 from whichgpu.base.kinds import Flag
 from whichgpu.workload.kinds import Layout
 from whichgpu.workload.spelling import ALIASES
-from whichgpu.workload.workload import Workload
+from whichgpu.workload.workload import DECLARED
 
 
 def work_field(name: str) -> Field:
     """Return the request field of a workload's field, as `Workload` declares it, with the help message of that name."""
-    declared = Workload.__dataclass_fields__[name].metadata
-    kind, help = declared["kind"], f"option.workload-{name.replace('_', '-')}"
+    kind, metavar, example = DECLARED[name]
+    help = f"option.workload-{name.replace('_', '-')}"
     if isinstance(kind, Flag):
         return Field(kind, "", help, has_negative=True)
     short = tuple(alias for alias, field in ALIASES.items() if field == name and iskeyword(alias))
-    return Field(kind, declared["metavar"], help, declared["example"], short)
+    return Field(kind, metavar, help, example, short)
 
 
 def degree(name: str) -> Field:

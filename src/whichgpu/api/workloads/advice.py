@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+
+import msgspec
 
 from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Message
@@ -19,8 +20,7 @@ from whichgpu.workload.shapes import Shape
 from whichgpu.workload.workload import Workload
 
 
-@dataclass(frozen=True, slots=True)
-class Advice:
+class Advice(msgspec.Struct, frozen=True):
     """Warnings to add to an answer, and the sources that they cite."""
 
     warnings: tuple[Message, ...] = ()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.api.context import Context
 from whichgpu.api.request.load import CompareRequest
@@ -23,8 +25,7 @@ if TYPE_CHECKING:
     from whichgpu.api.workloads.estimate import EstimateAnswer
 
 
-@dataclass(frozen=True, slots=True)
-class Compared:
+class Compared(msgspec.Struct, frozen=True):
     """One column of a comparison: a GPU, or a machine with the GPU it holds."""
 
     name: str
@@ -32,8 +33,7 @@ class Compared:
     instance: Instance | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ComparedSpeed:
+class ComparedSpeed(msgspec.Struct, frozen=True):
     """Estimate on one GPU or machine and its speed as a multiple of the first one's, or `problem` that says why there is none."""
 
     name: str
@@ -42,8 +42,7 @@ class ComparedSpeed:
     problem: Message | None = None
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Comparison(Displayable):
+class Comparison(Displayable, msgspec.Struct, frozen=True):
     """GPUs and machines side by side; `speed` has the estimates of one workload on them, None if no workload was given."""
 
     compared: tuple[Compared, ...]

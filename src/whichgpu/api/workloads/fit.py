@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.api.context import Context
 from whichgpu.api.lookup_cache import lookup_cache
@@ -40,8 +42,7 @@ FEW_GPUS = 8  # Up to this number of GPUs, the memory on each is computed exactl
 ANY_GPU = GpuFilter()
 
 
-@dataclass(frozen=True, slots=True)
-class FitRow:
+class FitRow(msgspec.Struct, frozen=True):
     """Whether a workload fits a GPU, in bytes; a negative `headroom` is a shortfall, a `largest_` field of 0 means none fits."""
 
     gpu: str
@@ -59,8 +60,7 @@ class FitRow:
     warnings: tuple[Message, ...]
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class FitAnswer(Displayable):
+class FitAnswer(Displayable, msgspec.Struct, frozen=True):
     """Memory a workload needs and which GPUs have enough; `smallest` is the catalog's smallest GPU that has.
 
     `needed` is the memory a GPU must have free: `memory_device`, or more for engines that reserve more than they need. If
@@ -80,8 +80,7 @@ class FitAnswer(Displayable):
     sources: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class GpuNeed:
+class GpuNeed(msgspec.Struct, frozen=True):
     """Memory of a workload on one GPU by part, and whether it fits. Bytes."""
 
     gpu: str
@@ -92,8 +91,7 @@ class GpuNeed:
     parts: Mapping[str, Figure]
 
 
-@dataclass(frozen=True, slots=True)
-class NeedsAnswer:
+class NeedsAnswer(msgspec.Struct, frozen=True):
     """Memory needs on each GPU named, without the largest sizes and remedies: fast enough to follow a slider on a web page."""
 
     request: dict[str, Any]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from math import ceil, floor
 from pathlib import Path
 from statistics import fmean
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.api.workloads.advice import machine_of
 from whichgpu.api.workloads.remarks import MAX_SIMULATED_REQUESTS
@@ -37,8 +39,7 @@ BATCH_FILLS = 20  # Requests simulated per running sequence (assumed).
 SimulationProgress = Callable[[float], None]
 
 
-@dataclass(frozen=True, slots=True)
-class LoadOptions:
+class LoadOptions(msgspec.Struct, frozen=True):
     """Options of a load besides its rate and mean lengths: trace, burstiness, spread of lengths, limits of the scheduler."""
 
     trace: Path | None = None
@@ -47,9 +48,9 @@ class LoadOptions:
     burstiness: float = 1.0
     in_spread: float = 0.0
     out_spread: float = 0.0
-    in_histogram: Mapping[float, float] = field(default_factory=dict)
-    out_histogram: Mapping[float, float] = field(default_factory=dict)
-    limits: LimitOverrides = field(default_factory=LimitOverrides)
+    in_histogram: Mapping[float, float] = msgspec.field(default_factory=dict)
+    out_histogram: Mapping[float, float] = msgspec.field(default_factory=dict)
+    limits: LimitOverrides = msgspec.field(default_factory=LimitOverrides)
     curve: bool = True
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from whichgpu.base.messages import Message, msg
 from whichgpu.workload.context_limit import beyond_context

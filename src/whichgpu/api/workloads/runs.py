@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import date
+
+import msgspec
 
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.figure import Figure
@@ -22,8 +23,7 @@ LENGTHS = ("epochs", "steps", "tokens", "samples")
 TERM = "on-demand"
 
 
-@dataclass(frozen=True, slots=True)
-class RunPrice:
+class RunPrice(msgspec.Struct, frozen=True):
     """Offer used for the cost of a run."""
 
     provider: str
@@ -35,8 +35,7 @@ class RunPrice:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(msgspec.Struct, frozen=True):
     """Duration of a whole run of `amount` tokens or samples without start-up, and its cost (None if no offer has such GPUs)."""
 
     amount: float

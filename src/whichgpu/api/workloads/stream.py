@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.api.workloads.estimate import EstimateAnswer, ResolvedWorkload, build_estimate, resolve_workload
@@ -23,8 +25,7 @@ Numbered = tuple[int, bytes]  # Line number, counted from 1, and the line.
 TOGETHER_BYTES = 4 * MAX_LINE_BYTES  # Maximum bytes of lines held in memory at a time.
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(msgspec.Struct, frozen=True):
     """The answer to the request on one line, or the error."""
 
     line: int
@@ -33,8 +34,7 @@ class Reply:
     error: WhichGpuError | None = None
 
 
-@dataclass(slots=True)
-class _Line:
+class _Line(msgspec.Struct):
     number: int
     id: Any = None
     resolved: ResolvedWorkload | None = None

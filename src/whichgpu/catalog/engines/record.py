@@ -54,6 +54,7 @@ class EngineMemory(RecordSection, frozen=True):
     collectives_beside_share: bool = False
     block_tokens: int = 1  # tokens per block of the KV cache
     windowed_cache: bool = False  # sliding-window layers cache no more than the window
+    window_steps: int = 0  # steps in flight whose tokens a sliding-window layer is granted besides its window at admission
     whole_prompts: bool = False  # a prompt is prefilled in one step, sized for at least `least_batched_tokens`
     least_batched_tokens: int = 0
     chunk: int = 0  # largest number of tokens per step; 0: no chunked prefill
@@ -110,6 +111,16 @@ class HostCosts(RecordSection, frozen=True):
     calls_workers: bool = True  # the host calls the worker processes of a group at every step and waits for them
 
 
+class EngineStart(RecordSection, frozen=True):
+    """Seconds from the start of an engine to its first request, besides reading the weights; 0 if not measured."""
+
+    fixed: float = 0.0  # imports, processes, the profiling step and the warm-up
+    compile_per_layer: float = 0.0  # compilation with a cold cache
+    capture: float = 0.0  # capture of one CUDA graph size
+    capture_moe: float = 0.0  # as `capture`, if the model is an MoE
+    graph_sizes: int = 0  # sizes for which CUDA graphs are captured
+
+
 class ServeCommand(RecordSection, frozen=True):
     """The command line that starts one replica; an option the engine lacks is empty."""
 
@@ -149,6 +160,7 @@ class EngineRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory: EngineMemory = EngineMemory()
     limits: EngineLimits = EngineLimits()
     host: HostCosts = HostCosts()
+    start: EngineStart = EngineStart()
     serve: ServeCommand = ServeCommand()
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from shlex import join
 from typing import Any
 from urllib.parse import urlencode
+
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.base.messages import Message, msg
 from whichgpu.catalog.host import Instance, Source
@@ -41,8 +43,7 @@ VERIFY_GPU = "whichgpu measure"  # Without a model there is no step to run, so t
 Verify = Callable[[Workload, Shape, int], tuple[str, Message]]
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerBuilder:
+class AnswerBuilder(msgspec.Struct, frozen=True):
     """Builds the answer to a question from its ranked candidates, of which at least one meets every limit."""
 
     question: Question

@@ -5,8 +5,9 @@ provider or request rate.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from whichgpu.base.lru import LruCache
 from whichgpu.decide.configurations.configuration import GroupResult, WorkloadRequest

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from whichgpu.base.figure import Figure
 from whichgpu.decide.configurations.capacity_bound import rate_bounds, safe_rates
@@ -28,8 +29,7 @@ PREFILL_TOKENS = 1024  # At best a step prefills this many tokens in the time of
 LINEARITY = 1e-3  # Memory between two batches is interpolated if its relative error is below this.
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaTimes:
+class ReplicaTimes(msgspec.Struct, frozen=True):
     """Step times in seconds and memory of one replica in a layout, for every GPU and batch, [devices, batches]."""
 
     parallel: Parallel

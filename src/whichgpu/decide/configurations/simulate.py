@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from math import ceil, inf
 from typing import Any
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.lru import LruCache
@@ -249,8 +250,7 @@ def _replica_key(group: Group, one: Configuration) -> Hashable:
     return group.kind, one.precision, one.parallel.tp, one.parallel.pp, group.machines > 1
 
 
-@dataclass(frozen=True, slots=True)
-class UntimedReplica:
+class UntimedReplica(msgspec.Struct, frozen=True):
     """One replica of the model on its GPUs, not yet timed."""
 
     workload: Workload

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from whichgpu.estimate.serving.curve import Objectives
 from whichgpu.estimate.serving.fleet.event_loop import simulate_fleet
@@ -22,8 +23,7 @@ FACTOR = 1.6  # Factor from one guessed rate to the next.
 MAX_GUESSES = 8  # Most guesses above or below the first (assumed).
 
 
-@dataclass(frozen=True, slots=True)
-class SearchEffort:
+class SearchEffort(msgspec.Struct, frozen=True):
     """Effort of the search for the highest rate: how long each simulation runs, and how often the rate is bisected."""
 
     latencies: float  # simulated time as a multiple of the mean latency of a request

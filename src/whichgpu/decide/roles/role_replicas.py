@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.figure import Figure
@@ -36,8 +38,7 @@ Sweep = Callable[[Callable[[Any, int], Any], Sequence[Any]], list[Any]]  # `run_
 Reasons = dict[tuple[str, str], Message]  # why there is no replica, by model name and GPU id
 
 
-@dataclass(frozen=True, slots=True)
-class RoleCase:
+class RoleCase(msgspec.Struct, frozen=True):
     """A replica to simulate: a model on `degree` GPUs of a kind in one role, in a pool of at most `max_pool` such replicas."""
 
     served: ModelLoad
@@ -47,8 +48,7 @@ class RoleCase:
     max_pool: int
 
 
-@dataclass(frozen=True, slots=True)
-class RoleReplica:
+class RoleReplica(msgspec.Struct, frozen=True):
     """A replica in a role with its capacity in requests per second, 0 if it never meets its objectives.
 
     `first_alone` and `token_alone` are the seconds to the first token and per output token of a mean request on an idle engine.

@@ -7,9 +7,9 @@ experts: FP8 with scales on the way there, 16 bits on the way back. Constants ar
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+import msgspec
 import numpy as np
 
 from whichgpu.estimate.group.collectives import (
@@ -31,8 +31,7 @@ MAX_BLOCKS = 128  # thread blocks of a dispatch: one per SM at most, of 132 to 1
 FP8_BYTES = 1.0 + 4.0 / 128.0  # bytes per element sent in FP8: an fp32 scale belongs to 128 elements
 
 
-@dataclass(frozen=True, slots=True)
-class ExpertExchange:
+class ExpertExchange(msgspec.Struct, frozen=True):
     """One dispatch or combine of `tokens` tokens per rank, each sent to `topk` experts of `experts`."""
 
     kind: ExchangeKind

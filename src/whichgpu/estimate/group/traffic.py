@@ -11,8 +11,10 @@ and values (arXiv 2310.01889).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
+
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.estimate.group.collectives import CollectiveKind, Communicator
@@ -35,8 +37,7 @@ FP8_DISPATCH = ("fp8", "nvfp4", "mxfp4")  # precisions whose tokens are quantise
 BUCKET_BYTES = 25e6  # bytes of gradients per all-reduce in DistributedDataParallel (PyTorch's default)
 
 
-@dataclass(frozen=True, slots=True)
-class Collective:
+class Collective(msgspec.Struct, frozen=True):
     """`count` calls of `size` bytes along an axis of the layout, exposed or overlapped with some work."""
 
     kind: CollectiveKind

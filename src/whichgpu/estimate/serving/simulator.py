@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import inf
 from random import Random
 from typing import Literal
 
+import msgspec
 import numpy as np
 
 from whichgpu.estimate.serving.scheduler import Hashes, RequestLog, Scheduler
@@ -24,8 +24,7 @@ RoutingPolicy = Literal["least", "round-robin", "random"]
 Arrival = tuple[float, int, int, Hashes]  # seconds, input tokens, output tokens, block hashes of the input
 
 
-@dataclass(frozen=True, slots=True)
-class SimulationOutcome:
+class SimulationOutcome(msgspec.Struct, frozen=True):
     """Times of every request in seconds on the arrivals' clock; rejected requests finished at -1."""
 
     arrived: Array

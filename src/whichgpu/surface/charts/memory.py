@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from whichgpu.api.workloads.fit import FitAnswer, FitRow
 from whichgpu.base.figure import Figure
@@ -21,8 +22,7 @@ PART_COLOURS = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryBar:
+class MemoryBar(msgspec.Struct, frozen=True):
     """Memory of a workload on one GPU by part, and the GPU's usable memory, in bytes."""
 
     gpu_name: str

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -58,6 +57,8 @@ def read_config(path: Path, options: Mapping[str, Sequence[str]]) -> tuple[dict[
 
 
 def _load(path: Path) -> dict[str, Any]:
+    import tomllib
+
     try:
         return tomllib.loads(read_regular_file(path, MAX_CONFIG_BYTES).decode("utf-8"))
     except OSError as problem:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date
 from functools import cache
 from typing import Any, TypeVar
+
+import msgspec
 
 from whichgpu.api.context import Context
 from whichgpu.api.request.catalog import DataRequest
@@ -34,8 +35,7 @@ MODULES = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Command:
+class Command(msgspec.Struct, frozen=True, eq=False):
     """Declaration of a command.
 
     `answer_source` is the function whose return annotation names the type of its answer. `undated` is the hint in the error for

@@ -5,8 +5,9 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from whichgpu.api.measure.measure import MeasureAnswer, VerifyAnswer, headline
 from whichgpu.api.request.field import flag_of
@@ -27,8 +28,7 @@ DEFAULT_MINUTES = 3.0  # Default duration of all benchmarks, in minutes.
 COLUMNS = ("case", "measured", "spread", "predicted", "verdict", "state")
 
 
-@dataclass(frozen=True, slots=True)
-class TransferredRecord:
+class TransferredRecord(msgspec.Struct, frozen=True):
     """A record written to a file or imported from one; `id` is the message that says so."""
 
     id: str

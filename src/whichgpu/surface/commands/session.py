@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
+
+import msgspec
 
 from whichgpu.base.codec import Cell, to_json
 from whichgpu.base.errors import UnknownName, WhichGpuError
@@ -30,8 +29,7 @@ MAX_CATALOGS = 4  # Catalogs cached by one process: today's and the last few of 
 Columns = Sequence[tuple[str, Callable[[Any], object]]]  # Id of the heading, and the function that returns the cell of a row.
 
 
-@dataclass(slots=True)
-class Session:
+class Session(msgspec.Struct):
     """State of one command run. `format` is json, csv, markdown, tsv or table; None means a table on a terminal, else TSV."""
 
     language: Language
@@ -42,10 +40,10 @@ class Session:
     command: tuple[str, ...] = ()
     as_of: date | None = None
     as_known: date | int | None = None
-    today: date = field(default_factory=date.today)
-    out: TextIO = field(default_factory=lambda: sys.stdout)
-    err: TextIO = field(default_factory=lambda: sys.stderr)
-    request: Mapping[str, Any] = field(default_factory=dict)  # empty if an answer is displayed without its request
+    today: date = msgspec.field(default_factory=date.today)
+    out: TextIO = msgspec.field(default_factory=lambda: sys.stdout)
+    err: TextIO = msgspec.field(default_factory=lambda: sys.stderr)
+    request: Mapping[str, Any] = msgspec.field(default_factory=dict)  # empty if an answer is displayed without its request
     catalogs: LruCache[Catalog] | None = None  # catalogs shared by the sessions of one process
     progress: Callable[[float], None] | None = None  # called with the share of the work that is done
     spell: Callable[[str], str] = str  # returns the name of a field for error messages, such as its flag
@@ -152,6 +150,8 @@ class Session:
         if not self.is_terminal_table:
             self.table(header, rows)
             return
+        import shutil
+
         room = max(1, (shutil.get_terminal_size().columns - FIRST_COLUMN) // OTHER_COLUMN)
         for start in range(1, len(header), room):
             stop = start + room
@@ -161,6 +161,8 @@ class Session:
         """Print an error and return its exit code."""
         reply = error_document(error, self.language)
         if self.format == "json":
+            import json
+
             self.out.write(json.dumps(reply, indent=2, ensure_ascii=False) + "\n")
         else:
             message, hint = reply["error"]["message"], reply["error"]["hint"]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from urllib.parse import urlencode
 
+import msgspec
 from starlette.requests import Request
 
 from whichgpu.base.errors import UsageError
@@ -19,8 +19,7 @@ OWN_NAMES = {"en": "English", "ko": "한국어", "vi": "Tiếng Việt", "zh": "
 MAX_HEADER_CHARACTERS = 400  # Characters of the Accept-Language header that are parsed; the rest is ignored (assumed).
 
 
-@dataclass(frozen=True, slots=True)
-class LanguageChoice:
+class LanguageChoice(msgspec.Struct, frozen=True):
     """A language to choose: its code, its own name, the URL that chooses it, and whether it is the present one."""
 
     code: str

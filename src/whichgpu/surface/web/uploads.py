@@ -5,9 +5,9 @@ from __future__ import annotations
 import secrets
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 from starlette.requests import Request
 
 from whichgpu.surface.web.request_body import body_parts
@@ -17,8 +17,7 @@ from whichgpu.surface.web.server.limits import Limits
 TYPES = {"text/csv": ".csv", "application/json": ".jsonl", "application/x-ndjson": ".jsonl", "text/plain": ".csv"}
 
 
-@dataclass(slots=True)
-class Upload:
+class Upload(msgspec.Struct):
     """One uploaded file; it is deleted at the time `until`."""
 
     path: Path

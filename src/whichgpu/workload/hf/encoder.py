@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.workload.hf.decoder import activation
 from whichgpu.workload.hf.fields import Fields
 from whichgpu.workload.shapes import Transformer
 
 
-@dataclass(frozen=True, slots=True)
-class EncoderFamily:
+class EncoderFamily(msgspec.Struct, frozen=True):
     """Architecture of an encoder family as far as its config.json does not state it; the defaults are BERT's."""
 
     token_types: int = 2

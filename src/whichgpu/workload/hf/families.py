@@ -6,12 +6,13 @@ Facts of the published architectures; every row is checked against the parameter
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import msgspec
+from msgspec.structs import replace
 
-@dataclass(frozen=True, slots=True)
-class Family:
+
+class Family(msgspec.Struct, frozen=True):
     """Architecture of a decoder family as far as its config.json does not state it; the defaults are Llama's."""
 
     norm: Literal["rms", "layer"] = "rms"

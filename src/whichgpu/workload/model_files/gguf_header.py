@@ -7,10 +7,11 @@ skipped, and tensor data is never read.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from struct import Struct
 from typing import BinaryIO
+
+import msgspec
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import Message, msg
@@ -44,8 +45,7 @@ _COUNT, _NUMBER = Struct("<Q"), Struct("<I")
 Value = str | int | float | bool | tuple[int | float | bool, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class GgufTensor:
+class GgufTensor(msgspec.Struct, frozen=True):
     """Name, type and dimensions of one tensor in a GGUF file."""
 
     name: str
@@ -54,12 +54,11 @@ class GgufTensor:
     bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(msgspec.Struct, frozen=True):
     """Metadata and tensor descriptions of a GGUF file; `lengths` has the number of items of arrays that were skipped."""
 
     metadata: Mapping[str, Value]
-    lengths: Mapping[str, int] = field(default_factory=dict)
+    lengths: Mapping[str, int] = msgspec.field(default_factory=dict)
     tensors: tuple[GgufTensor, ...] = ()
 
 

@@ -17,10 +17,10 @@ import os
 import stat
 from array import array
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
+import msgspec
 import numpy as np
 
 from whichgpu.base.errors import UsageError
@@ -67,15 +67,14 @@ COLUMN_ALIASES: dict[str, tuple[str, ...]] = {
 }
 
 
-@dataclass(slots=True)
-class Trace:
+class Trace(msgspec.Struct):
     """Requests in order of arrival; `times` are seconds since the first request, empty if the trace has only lengths."""
 
     name: str
-    times: array[float] = field(default_factory=lambda: array("d"))
-    prompts: array[int] = field(default_factory=lambda: array("q"))
-    outputs: array[int] = field(default_factory=lambda: array("q"))
-    hashes: list[array[int]] = field(default_factory=list)
+    times: array[float] = msgspec.field(default_factory=lambda: array("d"))
+    prompts: array[int] = msgspec.field(default_factory=lambda: array("q"))
+    outputs: array[int] = msgspec.field(default_factory=lambda: array("q"))
+    hashes: list[array[int]] = msgspec.field(default_factory=list)
     hash_tokens: int = 0
 
     def __len__(self) -> int:

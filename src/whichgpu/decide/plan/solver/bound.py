@@ -8,9 +8,9 @@ steps. Limits and quotas have prices too (`Fees`), from the relaxation; without 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from time import monotonic
 
+import msgspec
 import numpy as np
 
 from whichgpu.decide.plan.solver.problem import OWNED, Bools, Floats, Problem
@@ -22,13 +22,12 @@ MIN_STEP = 1e-3  # The ascent ends when the factor on the Polyak step falls belo
 NEAR = 0.15  # A round considers columns whose bound is within this share of the target.
 
 
-@dataclass(frozen=True, slots=True)
-class Fees:
+class Fees(msgspec.Struct, frozen=True):
     """Shadow prices of the limits: fee per machine of a price option, per GPU of a quota, and per GPU beyond the spot share."""
 
-    options: dict[tuple[int, int, int], float] = field(default_factory=dict)  # by level (-1: committed), pool, option
-    quotas: dict[tuple[int, int], float] = field(default_factory=dict)  # fee per GPU, by level and quota
-    spot: dict[int, float] = field(default_factory=dict)  # fee per GPU beyond the spot share, by level
+    options: dict[tuple[int, int, int], float] = msgspec.field(default_factory=dict)  # by level (-1: committed), pool, option
+    quotas: dict[tuple[int, int], float] = msgspec.field(default_factory=dict)  # fee per GPU, by level and quota
+    spot: dict[int, float] = msgspec.field(default_factory=dict)  # fee per GPU beyond the spot share, by level
 
     def rebate(self, problem: Problem) -> float:
         """Return the sum of fee times limit per average hour; the bound is reduced by it, since nobody pays the fees."""
@@ -36,8 +35,7 @@ class Fees:
         return float(options + sum(fee * problem.quotas[q].limit for (_, q), fee in self.quotas.items()))
 
 
-@dataclass(frozen=True, slots=True)
-class Costs:
+class Costs(msgspec.Struct, frozen=True):
     """Cost per average hour of one replica of each column: its share of the price of the cheapest machine, with fees."""
 
     hourly: Floats  # cost if rented for the hours of one level, [levels, columns]
@@ -45,8 +43,7 @@ class Costs:
     rebate: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(msgspec.Struct, frozen=True):
     """Lower bounds per average hour: `value` for the cost of every plan, `with_column[j]` for plans that use column j."""
 
     value: float

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from whichgpu.catalog.engines.engine import Engine, may_run_on
 from whichgpu.catalog.gpu import Gpu
@@ -18,8 +19,7 @@ from whichgpu.decide.plan.traffic import Traffic, load_levels
 from whichgpu.estimate.serving.curve import Objectives
 
 
-@dataclass(frozen=True, slots=True)
-class ServedModel:
+class ServedModel(msgspec.Struct, frozen=True):
     """A model under a unique name, its traffic and objectives, and its engine if the catalog knows it."""
 
     name: str
@@ -34,8 +34,7 @@ class ServedModel:
         return self.engine is None or may_run_on(self.engine, gpu)
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(msgspec.Struct, frozen=True):
     """A column of the problem: a model on a pool's GPUs. The solver chooses how many units of `replicas` replicas it gets."""
 
     model: int
@@ -44,8 +43,7 @@ class Column:
     replicas: int
 
 
-@dataclass(frozen=True, slots=True)
-class Formulation:
+class Formulation(msgspec.Struct, frozen=True):
     """The problem and what its columns, buckets and levels stand for."""
 
     problem: Problem

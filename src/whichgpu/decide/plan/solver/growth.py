@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from whichgpu.decide.plan.solver.linear_program import INFINITE, LinearProgram
 from whichgpu.decide.plan.solver.problem import Floats, Ints, Problem
 
 
-@dataclass(frozen=True, slots=True)
-class Growth:
+class Growth(msgspec.Struct, frozen=True):
     """The largest multiple (`factor`) of a level's traffic that can be served, and the columns that are fully busy then."""
 
     factor: float

@@ -9,9 +9,10 @@ subject   every bucket of requests is served at every level of load, split freel
 from __future__ import annotations
 
 from collections.abc import Container
-from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
@@ -20,8 +21,7 @@ Bools = NDArray[np.bool_]
 OWNED = "owned"  # The term of owned GPUs.
 
 
-@dataclass(frozen=True, slots=True)
-class PriceOption:
+class PriceOption(msgspec.Struct, frozen=True):
     """One price of a pool's machines per machine and hour; a committed one is paid in every hour of the horizon."""
 
     name: str
@@ -33,8 +33,7 @@ class PriceOption:
     row: int | None = None  # index of the offer in the market; None for owned GPUs
 
 
-@dataclass(frozen=True, slots=True)
-class Pool:
+class Pool(msgspec.Struct, frozen=True):
     """Machines that are alike: their GPU (as in quotas and current fleets), GPUs in each, and price options."""
 
     name: str
@@ -43,8 +42,7 @@ class Pool:
     options: tuple[PriceOption, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Quota:
+class Quota(msgspec.Struct, frozen=True):
     """The largest number of GPUs that some pools may have in total."""
 
     name: str
@@ -52,8 +50,7 @@ class Quota:
     limit: float  # most GPUs
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(msgspec.Struct, frozen=True):
     """A training or batch job with a deadline; `divisible` if it can be split over pools and hours."""
 
     name: str
@@ -63,16 +60,14 @@ class Job:
     divisible: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class CurrentFleet:
+class CurrentFleet(msgspec.Struct, frozen=True):
     """GPUs in use now, by kind, and the penalty per hour that the solver adds for each GPU added or removed."""
 
     gpus: dict[str, float]
     change_cost: float
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(msgspec.Struct, frozen=True):
     """Columns are replicas of a model on a pool's GPUs; buckets are classes of requests.
 
     `rates[j, b]` are requests per second of bucket b that one replica of column j serves when it does nothing else; 0 if it
@@ -146,8 +141,7 @@ class Problem:
             return np.where(self.rates > 0, each[:, None] / self.rates, np.inf)
 
 
-@dataclass(frozen=True, slots=True)
-class Solution:
+class Solution(msgspec.Struct, frozen=True):
     """A fleet plan: replicas of each column, the share of each bucket's requests they serve, and machines to own or rent.
 
     `cost` is per average hour; `bound` is a proven lower bound on the cost of every plan; `seconds` is the solver's time.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from whichgpu.decide.plan.solver.bound import Fees
@@ -18,8 +18,7 @@ MAX_STRONG = 4000  # With at most this many share variables, each gets a row "no
 KINDS_GAP = 0.2  # Relative gap at which the search for the fewest kinds of machines stops.
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramSolution:
+class ProgramSolution(msgspec.Struct, frozen=True):
     """A solution of the program, with the fields of `Solution`; `counts` and `shares` cover the chosen columns only."""
 
     cost: float
@@ -31,16 +30,14 @@ class ProgramSolution:
     change: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class StartingPlan:
+class StartingPlan(msgspec.Struct, frozen=True):
     """A plan to begin with: replicas of all columns [levels, columns], and machines by level, pool and price option."""
 
     counts: Ints
     machines: dict[tuple[int, int, int], int]
 
 
-@dataclass(frozen=True, slots=True)
-class LinearRelaxation:
+class LinearRelaxation(msgspec.Struct, frozen=True):
     """The linear relaxation: its cost, the shadow prices of buckets and of limits, and the replicas of each column."""
 
     cost: float

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from time import monotonic
 
 import numpy as np
+from msgspec.structs import replace
 
 from whichgpu.decide.plan.solver.bound import Bound, Costs, Fees, column_costs, initial_prices, raise_bound
 from whichgpu.decide.plan.solver.greedy import greedy_applies, greedy_start

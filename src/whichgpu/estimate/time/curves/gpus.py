@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
 from math import inf, nan
 from typing import Any
 
+import msgspec
 import numpy as np
+from msgspec.structs import asdict, replace
 from numpy.typing import NDArray
 
 from whichgpu.catalog.architecture import Architecture, architecture_named, architecture_of
@@ -28,8 +29,7 @@ MAX_CACHED_COLUMNS = 256  # entries, one per set of GPUs; beyond this the cache 
 PICO = 1e-12  # joules per picojoule
 
 
-@dataclass(frozen=True, slots=True)
-class GpuColumns:
+class GpuColumns(msgspec.Struct, frozen=True):
     """Arrays shaped [gpus, 1, 1], ready to broadcast over operators and batches. Rates per second, sizes in bytes."""
 
     ids: tuple[str, ...]
@@ -68,7 +68,8 @@ class GpuColumns:
             yield self._take(range(first, min(first + size, len(self))))
 
     def _take(self, places: Sequence[int]) -> GpuColumns:
-        whole: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "distinct"}
+        whole = asdict(self)
+        del whole["distinct"]
         return GpuColumns(**{name: _take_places(value, places) for name, value in whole.items()})
 
     def fitted_value(self, parameters: Mapping[str, float], name: str, stated: Array) -> Array:

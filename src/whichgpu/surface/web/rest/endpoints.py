@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
+
+import msgspec
 
 from whichgpu.api.request.field import Field
 from whichgpu.base.kinds import Whole
@@ -18,8 +19,7 @@ PAGING = {"limit": Whole(1, MAX_ROWS), "offset": Whole(0, 10**9)}
 MAX_NAMES, MAX_NUMBERS = 200, 10_000  # Largest number of items in a list of names and in one of numbers.
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Endpoint:
+class Endpoint(msgspec.Struct, frozen=True, eq=False):
     """A REST endpoint: path, command, example of a query, and the name of the list in its reply if that is sent in pages."""
 
     path: str

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import urlencode, urlsplit
 
+import msgspec
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import Response
@@ -39,11 +39,10 @@ HEADERS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class AccessRules:
+class AccessRules(msgspec.Struct, frozen=True):
     """Host names of the server, and its access token (None if requests need none)."""
 
-    hosts: frozenset[str] = field(default_factory=lambda: frozenset(LOOPBACK))
+    hosts: frozenset[str] = msgspec.field(default_factory=lambda: frozenset(LOOPBACK))
     token: str | None = None
 
 

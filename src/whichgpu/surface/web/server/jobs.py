@@ -7,8 +7,9 @@ import contextlib
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from whichgpu.surface.web.responses import HttpRefusal
 from whichgpu.surface.web.rest.endpoints import PREFIX
@@ -22,8 +23,7 @@ HEARTBEAT_SECONDS = 10.0  # Seconds between two events of a silent stream (assum
 FINISHED_STATES = ("done", "failed", "cancelled")
 
 
-@dataclass(slots=True, eq=False)
-class WebJob:
+class WebJob(msgspec.Struct, eq=False):
     """A long computation for a client: its question, state, progress and answer."""
 
     id: str
@@ -35,7 +35,7 @@ class WebJob:
     problem: str | None = None  # kind of error if there is no answer
     ended: float | None = None
     task: asyncio.Task[None] | None = None
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    changed: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
 
     def document(self) -> dict[str, Any]:
         """Return state, progress and URLs of the job for clients."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 KIB, MIB = 1 << 10, 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True):
     """Limits of the server: bytes or seconds if the name says so, else counts."""
 
     # Limits of one HTTP request.

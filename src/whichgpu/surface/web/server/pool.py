@@ -15,8 +15,10 @@ import signal
 import sys
 from collections import OrderedDict, deque
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
+
+import msgspec
+from msgspec.structs import asdict, replace
 
 from whichgpu.surface.web.server.frames import FrameTooLong, Question, pack_frame, receive_frame
 from whichgpu.surface.web.server.limits import Limits
@@ -47,8 +49,7 @@ class WorkerKilled(WorkerLost):
     """Raised if a worker was killed from outside (for lack of memory, say) and not because of its question."""
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerSettings:
+class WorkerSettings(msgspec.Struct, frozen=True):
     """Settings of worker processes: warm-up questions (`warm`), limits, catalog and permitted models."""
 
     warm: Sequence[Question] = ()

@@ -8,11 +8,11 @@ import os
 import time
 from collections import Counter
 from collections.abc import Hashable, Mapping
-from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
 from starlette.requests import Request
 
 from whichgpu.surface.web.responses import HttpRefusal

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
+
+import msgspec
 
 from whichgpu.api.request.field import Field
 from whichgpu.surface.web.page import Page
@@ -25,8 +26,7 @@ EXAMPLES = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class FormField:
+class FormField(msgspec.Struct, frozen=True):
     """One input of a form; `kind` names the template macro that renders it, `only` the tasks for which it is displayed."""
 
     name: str
@@ -40,8 +40,7 @@ class FormField:
     only: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
+class Form(msgspec.Struct, frozen=True):
     """Builder of a page's form inputs from its declared fields and its state."""
 
     page: Page

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from whichgpu.catalog.engines.registry import engine_ids
 from whichgpu.catalog.store import Catalog

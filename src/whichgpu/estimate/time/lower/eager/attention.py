@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from whichgpu.estimate.time.lower.eager.functional import PHASES, dropout, scale
 from whichgpu.estimate.time.lower.eager.kernels import STRIDED, KernelWriter, MatrixSizes
@@ -13,8 +13,7 @@ BACKWARD_FLOPS_RATIO = 2.5
 DEBERTA_DISTANCES = 512.0  # number of relative distances in DeBERTa: 256 buckets each way
 
 
-@dataclass(frozen=True, slots=True)
-class AttentionSizes:
+class AttentionSizes(msgspec.Struct, frozen=True):
     """Shape of an attention operator: `batch` sequences of `queries` rows over `keys` rows."""
 
     batch: Number

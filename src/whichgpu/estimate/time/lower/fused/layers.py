@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.estimate.time.lower.eager.attention import AttentionSizes
 from whichgpu.estimate.time.lower.fused.kernels import FusedKernels
@@ -10,8 +11,7 @@ from whichgpu.estimate.time.operators import Number, Op, gemm
 from whichgpu.workload.shapes import Experts, LatentAttention, Transformer
 
 
-@dataclass(frozen=True, slots=True)
-class InferencePass:
+class InferencePass(msgspec.Struct, frozen=True):
     """Size of an inference pass: `batch` sequences of `queries` new tokens that attend to `keys` tokens."""
 
     batch: Number
