@@ -84,6 +84,7 @@ class ResolvedWorkload(msgspec.Struct, frozen=True):
     user_fields: frozenset[str]
     shape: Shape
     gpu: Gpu | None
+    wanted_batch: int | None = None  # the user's batch, if it was reduced to the sequences that fit
 
     @property
     def timeless(self) -> tuple[Message, ...]:
@@ -140,7 +141,10 @@ def resolve_workload(spelled: ParsedWorkload, lookups: LookupCache) -> ResolvedW
         filled = fitting.with_training_defaults(
             filled, shape, gpu, spelled.user_fields, lambda one: estimate_memory(one, shape, gpu)
         )
-        filled = with_offline_batch(filled, shape, gpu, spelled.user_fields, lookups)
+        fitted = with_offline_batch(filled, shape, gpu, spelled.user_fields, lookups)
+        if "batch" in spelled.user_fields and fitted.batch != filled.batch:
+            return ResolvedWorkload(fitted, spelled.user_fields, shape, gpu, filled.batch)
+        filled = fitted
     return ResolvedWorkload(filled, spelled.user_fields, shape, gpu)
 
 
@@ -166,6 +170,8 @@ def build_estimate(
     of_time = timed.warnings if timed else ()
     warnings = (*memory.warnings, *_lacks(fits, timed), *resolved.timeless, *of_time, *serving_notes)
     chosen = concurrency_note(workload, shape, gpu, resolved.user_fields)
+    if resolved.wanted_batch:
+        chosen = (*chosen, msg("note.batch-capped", batch=resolved.wanted_batch, fits=workload.batch or 1))
     beside = advice(workload, shape, gpu, timed.throughput if timed else None, lookups.catalog, resolved.user_fields)
     copied: dict[str, Any] = {name: getattr(timed, name, None) for name in TIME_FIELDS}
     copied |= {name: getattr(fits, name, None) for name in ("fits", "usable", "headroom")}

@@ -70,8 +70,9 @@ def _other_parts(
     """Return the parts of memory, other than the KV cache, that count against the engine's share of the GPU."""
     single = replace(workload, batch=workload.parallel.dp, micro_batch=None)
     memory = engine_of(workload).memory
-    estimated = memory_parts or estimate_memory(single, shape, gpu).parts
-    parts = {name: part for name, part in estimated.items() if name != "kv_cache"}
+    if memory_parts is None or workload.local_batch > memory.sampled_rows:  # Logits of a large batch are not profiled.
+        memory_parts = estimate_memory(single, shape, gpu).parts
+    parts = {name: part for name, part in memory_parts.items() if name != "kv_cache"}
     if memory.reservation == "device-share" and not memory.graphs_inside_share:
         parts.pop("cuda_graphs", None)
     if settings.step_tokens and memory.managed and "activations" in parts:

@@ -74,7 +74,7 @@ class Op(msgspec.Struct, frozen=True):
     sizes: Mapping[str, Number] = msgspec.field(default_factory=dict)
     count: Number = 1.0
     phase: Phase = "forward"
-    calls: float = 1.0  # framework calls the host makes for it; 0 if fused into another or inside a CUDA graph
+    calls: Number = 1.0  # framework calls the host makes for it; 0 if fused into another or inside a CUDA graph
     role: str = ""  # the variant of its kind that the curve distinguishes: dgrad, wgrad, gelu, …
 
     def times(self, count: Number) -> Op:
@@ -86,7 +86,7 @@ class Op(msgspec.Struct, frozen=True):
         """Return the operator with a count of `count`."""
         return Op(self.kind, self.unit, self.flops, self.read, self.write, self.sizes, count, self.phase, self.calls, self.role)
 
-    def with_calls(self, calls: float) -> Op:
+    def with_calls(self, calls: Number) -> Op:
         """Return the operator with `calls` framework calls."""
         return Op(self.kind, self.unit, self.flops, self.read, self.write, self.sizes, self.count, self.phase, calls, self.role)
 
@@ -118,7 +118,7 @@ def gemm(
     batch: Number = 1.0,
     weight: Number | None = None,
     role: str = "forward",
-    calls: float = 1.0,
+    calls: Number = 1.0,
 ) -> Op:
     """Return batch x [m, k] @ [k, n] with elements of `width` bytes; `weight` overrides the bytes of the k x n operand."""
     stored = batch * k * n * width if weight is None else weight

@@ -55,7 +55,7 @@ def fused_layer(kernels: FusedKernels, shape: Transformer, step: InferencePass, 
 def _attention(kernels: FusedKernels, shape: Transformer, step: InferencePass, window: int) -> None:
     queries, keys = float(shape.heads * shape.head_dim), float(shape.kv_heads * shape.head_dim)
     kernels.linear(step.rows, shape.hidden, queries + 2 * keys, "attn_qkv", "attn_q", "attn_k", "attn_v", parts=3)
-    if shape.qk_norm:
+    if shape.qk_norm and not kernels.traits.fused_qk_norm:
         kernels.norm(step.rows * (shape.heads + shape.kv_heads), float(shape.head_dim), 2.0)
     _positions(kernels, shape, step, queries, 2 * keys)
     kernels.attention(_self_attention_shape(shape, step, window), step.decoding, step.cache_width)
@@ -110,6 +110,7 @@ def _mla(kernels: FusedKernels, shape: Transformer, mla: LatentAttention, step: 
         dim = float(mla.nope_dim + mla.rope_dim)
         over = AttentionSizes(step.batch, heads, heads, step.queries, step.keys, dim, float(mla.value_dim), step.causal)
         kernels.attention(over, step.decoding, step.cache_width)
+        kernels.add_calls(kernels.traits.mla_prefill_calls)
     kernels.linear(rows, heads * mla.value_dim, hidden, "attn_output", after_attention=True)
 
 
@@ -153,6 +154,8 @@ def _moe_block(kernels: FusedKernels, shape: Transformer, experts: Experts, rows
     _grouped_gemm(kernels, routed, hidden, ups * experts.ffn, touched, "ffn_gate_exps", "ffn_up_exps")
     kernels.elementwise(routed * ups * experts.ffn * kernels.width, routed * experts.ffn * kernels.width, role="gated")
     _grouped_gemm(kernels, routed, float(experts.ffn), hidden, touched, "ffn_down_exps")
+    if kernels.stored.weight_only:
+        kernels.add_calls(traits.dequantised_expert_calls)
     if traits.fused_experts:
         kernels.elementwise(moved, rows * hidden * kernels.width)  # weighted sum of each token's expert outputs
     else:
