@@ -1,9 +1,6 @@
-"""Errors of single kernels of serving engines, by fits that never saw the GPU and by the shipped parameters.
+"""Errors of estimated kernel times by family of kernels, with the GPU seen by the fit and with each GPU left out of it whole.
 
-    PYTHONPATH=src:tools:. python -m benchmarks.accuracy_kernels collectives
-
-One function per family of kernels, which reads its rows from the evidence table and prints a line per GPU. Leaving a GPU out fits
-the parameters anew without any of its rows, which takes minutes.
+PYTHONPATH=src:tools python -m benchmarks.accuracy_kernels moe collectives
 """
 
 from __future__ import annotations
@@ -12,56 +9,81 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-from calibration.fit_collectives import collective_measurements, errors, without_gpu
+from calibration import fit_collectives
+from calibration.curve_rows import UNTUNED_MOE, Sample, samples
+from calibration.fit_curves import Parameters, Problem, fit, gpu_columns
+from calibration.parameter_table import read_table
 
-from whichgpu.catalog.evidence import Measurement
+from whichgpu.catalog.evidence import measurements
 from whichgpu.estimate.group.collective_parameters import collective_parameters
+from whichgpu.estimate.time.curves.gpus import GpuColumns
+from whichgpu.estimate.time.curves.parameters import parameters
 
-NO_NVIDIA_GPU = ("arc-pro-b60-24gb",)
+OTHER_VENDORS = ("arc-pro-b60-24gb",)
+EFFORT = 10  # evaluations of the Jacobian for each fit without a GPU
 
 
-def error_line(name: str, left_out: np.ndarray, seen: np.ndarray) -> str:
-    """Return a line of a table of errors, given log(predicted / measured) of both fits."""
-    relative = [np.abs(np.expm1(one)) for one in (left_out, seen)]
-    cells = [f"{np.median(one):.1%} | {one.mean():.1%}" if len(one) else "- | -" for one in relative]
-    return f"| {name} | {len(seen)} | {cells[0]} | {cells[1]} |"
+def moe() -> None:
+    """Print the errors of fused MoE kernels; the untuned kernel is scored, but no fit sees it."""
+    chosen = [sample for sample in samples(measurements()) if sample.curve == "moe"]
+    fitted = [sample.kind != UNTUNED_MOE for sample in chosen]
+    print_errors(chosen, *seen_and_left_out(chosen, fitted, "moe"))
 
 
 def collectives() -> None:
-    """Print the errors of collectives and of DeepEP's dispatch and combine, by GPU and by kind."""
-    rows = collective_measurements()
-    shipped = errors(rows, dict(collective_parameters()))
-    gpus = sorted({row.gpu for row in rows} - set(NO_NVIDIA_GPU))
-    print("| | rows | left out: median | mean | seen: median | mean |\n|---|---|---|---|---|---|")
-    kept: list[tuple[Measurement, float, float]] = []
+    """Print the errors of collectives, custom all-reduce and DeepEP's dispatch and combine, each NVIDIA GPU left out in turn."""
+    rows = [row for row in fit_collectives.collective_measurements() if row.gpu not in OTHER_VENDORS]
+    chosen = [Sample(row.source, row.gpu, f"{row.request['engine']} {row.request['kind']}", "", (), row.seconds) for row in rows]
+    measured, left_out = np.array([row.seconds for row in rows]), np.empty(len(rows))
+    for gpu in sorted({row.gpu for row in rows}):
+        here = [row.gpu == gpu for row in rows]
+        left_out[here] = measured[here] * np.exp(fit_collectives.without_gpu(fit_collectives.collective_measurements(), gpu)[1])
+    seen = measured * np.exp(fit_collectives.errors(rows, dict(collective_parameters())))
+    print_errors(chosen, seen, left_out)
+
+
+def seen_and_left_out(chosen: Sequence[Sample], fitted: Sequence[bool], curve: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return seconds by the committed parameters, and by fits to the `fitted` samples of all other GPUs."""
+    gpus, known = gpu_columns(chosen), dict(parameters())
+    left_out = np.empty(len(chosen))
     for gpu in gpus:
-        own, found = without_gpu(rows, gpu)
-        seen = shipped[[row.gpu == gpu for row in rows]]
-        print(error_line(gpu, found, seen), flush=True)
-        kept += zip(own, found, seen, strict=True)
-    custom = ("vllm", "sglang", "tensorrt-llm")
-    groups = {
-        "all NVIDIA GPUs": (*custom, "nccl", "deepep"),
-        "NCCL": ("nccl",),
-        "custom all-reduce": custom,
-        "DeepEP": ("deepep",),
-    }
-    for name, engines in groups.items():
-        print(_line_of(name, [one for one in kept if one[0].request["engine"] in engines]))
+        places = [place for place, sample in enumerate(chosen) if sample.gpu == gpu]
+        others = [sample for sample, used in zip(chosen, fitted, strict=True) if used and sample.gpu != gpu]
+        refitted = fit_without(others, gpus, known, curve)
+        left_out[places] = Problem([chosen[place] for place in places], gpus).predict(refitted)
+    return Problem(chosen, gpus).predict(known), left_out
 
 
-def _line_of(name: str, kept: Sequence[tuple[Measurement, float, float]]) -> str:
-    return error_line(name, np.array([found for _, found, _ in kept]), np.array([seen for _, _, seen in kept]))
+def fit_without(others: Sequence[Sample], gpus: Mapping[str, GpuColumns], known: Parameters, curve: str) -> Parameters:
+    """Return the parameters of a curve fitted to these samples from neutral starts; unseen chips have no multipliers."""
+    declared = [row for row in read_table() if row.curve == curve]
+    return fit(Problem(others, gpus), known | {row.name: float(row.start) for row in declared}, declared, EFFORT)
 
 
-FAMILIES: Mapping[str, Callable[[], None]] = {"collectives": collectives}
+def print_errors(chosen: Sequence[Sample], seen: np.ndarray, left_out: np.ndarray) -> None:
+    """Print the median and mean absolute error by GPU, by format and over all rows."""
+    measured = np.array([sample.seconds for sample in chosen])
+    labels: tuple[Callable[[Sample], str], ...] = (lambda sample: sample.gpu, lambda sample: sample.kind, lambda _: "all")
+    print(f"{'':28}{'rows':>6}{'seen: median':>14}{'mean':>7}{'left out: median':>18}{'mean':>7}{'bias':>7}")
+    for label in labels:
+        names = np.array([label(sample) for sample in chosen])
+        for name in sorted(set(names)):
+            here = names == name
+            off = [(told / measured - 1.0)[here] for told in (seen, left_out)]
+            cells = [f"{np.median(np.abs(one)):>14.1%}{np.abs(one).mean():>7.1%}" for one in off]
+            print(f"{name:28}{here.sum():6d}{cells[0]}    {cells[1]}{np.median(off[1]):+7.1%}")
 
 
-def main(names: Sequence[str]) -> None:
-    """Print the errors of the families named, or of all."""
-    for name in names or FAMILIES:
+FAMILIES: Mapping[str, Callable[[], None]] = {"moe": moe, "collectives": collectives}
+
+
+def main() -> int:
+    """Print the tables of the families named, by default of all."""
+    for name in sys.argv[1:] or FAMILIES:
+        print(f"\n{name}")
         FAMILIES[name]()
+    return 0
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(main())
