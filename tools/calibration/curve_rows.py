@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any
 
+from calibration.attention_rows import attention_kernel, mla_kernel
 from whichgpu.catalog.evidence import Measurement, operators
 from whichgpu.estimate.time.operators import CLASS_BY_KIND, Op, gemm
 
@@ -118,6 +119,8 @@ _READERS: dict[str, Callable[[Mapping[str, Any]], Made]] = {
     "neusight": _published_gemm,
     "vidur": _published_gemm,
     "aiconfigurator": _vllm_linear,
+    "aiconfigurator-attention": attention_kernel,
+    "aiconfigurator-mla": mla_kernel,
     "stas00": _published_gemm,
 }
 

@@ -32,7 +32,7 @@ Parameters = dict[str, float]
 ROBUST = 0.12  # residuals beyond this count less than their square
 ROWS = 40.0  # rows of one source and GPU count as no more than so many
 MOVES = 0.01  # relative change of a time, per relative change of a parameter, from which a sample counts as one of its rows
-LEFT_OUT = ("arc-pro-b60-24gb",)  # its times are below what its bandwidth allows
+LEFT_OUT = (("aiconfigurator", "arc-pro-b60-24gb"),)  # GEMMs whose times are below what the bandwidth allows
 TURNS = 10  # in which shape families are left out
 
 
@@ -144,7 +144,7 @@ def fit_all(
 
 def usable(rows: Iterable[Measurement]) -> list[Sample]:
     """The samples to fit on."""
-    return [sample for sample in samples(rows) if sample.gpu not in LEFT_OUT]
+    return [sample for sample in samples(rows) if (sample.source, sample.gpu) not in LEFT_OUT]
 
 
 def gpu_columns(chosen: Iterable[Sample]) -> dict[str, GpuColumns]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from whichgpu.estimate.time.lower.eager.attention import AttentionSizes
+from whichgpu.estimate.time.lower.eager.attention import AttentionSizes, mla_decode_op
 from whichgpu.estimate.time.lower.fused.kernels import FusedKernels
 from whichgpu.estimate.time.operators import Number, Op, gemm
 from whichgpu.workload.shapes import Experts, LatentAttention, Transformer
@@ -58,7 +58,8 @@ def _attention(kernels: FusedKernels, shape: Transformer, step: InferencePass, w
     if shape.qk_norm:
         kernels.norm(step.rows * (shape.heads + shape.kv_heads), float(shape.head_dim), 2.0)
     _positions(kernels, shape, step, queries, 2 * keys)
-    kernels.attention(_self_attention_shape(shape, step, window), step.decoding, step.cache_width)
+    cache_width = step.cache_width if step.cached else kernels.width
+    kernels.attention(_self_attention_shape(shape, step, window), step.decoding, cache_width)
     kernels.linear(step.rows, queries, shape.hidden, "attn_output", after_attention=True)
 
 
@@ -100,16 +101,14 @@ def _mla(kernels: FusedKernels, shape: Transformer, mla: LatentAttention, step: 
     if step.decoding:
         rank, unit, width = float(mla.kv_rank), kernels.stored.unit, kernels.width
         kernels.put(gemm(rows, rank, mla.nope_dim, unit, width, batch=heads, calls=kernels.calls))
-        over = AttentionSizes(step.batch, heads, 1.0, step.queries, step.keys, latent, rank, step.causal)
-        op = over.op(unit, width, "decode_attention", step.cache_width, "split")
-        cache = step.batch * step.keys * latent * step.cache_width  # Values are part of the keys, so they are not read again.
-        kernels.put(replace(op, read=rows * heads * latent * width + cache, calls=kernels.calls))
+        op = mla_decode_op(step.batch, heads, step.keys, latent, rank, unit, width, step.cache_width)
+        kernels.put(op.with_calls(kernels.calls))
         kernels.put(gemm(rows, mla.value_dim, rank, unit, width, batch=heads, calls=kernels.calls))
     else:
         kernels.linear(step.batch * step.keys, float(mla.kv_rank), heads * (mla.nope_dim + mla.value_dim), "latent_up")
         dim = float(mla.nope_dim + mla.rope_dim)
         over = AttentionSizes(step.batch, heads, heads, step.queries, step.keys, dim, float(mla.value_dim), step.causal)
-        kernels.attention(over, step.decoding, step.cache_width)
+        kernels.put(over.op(kernels.stored.unit, kernels.width, role="mla" if kernels.paged else "").with_calls(kernels.calls))
     kernels.linear(rows, heads * mla.value_dim, hidden, "attn_output", after_attention=True)
 
 
