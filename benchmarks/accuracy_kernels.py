@@ -1,6 +1,6 @@
 """Errors of estimated kernel times by family of kernels, with the GPU seen by the fit and with each GPU left out of it whole.
 
-    PYTHONPATH=src:tools python -m benchmarks.accuracy_kernels attention mla
+PYTHONPATH=src:tools python -m benchmarks.accuracy_kernels attention mla
 """
 
 from __future__ import annotations

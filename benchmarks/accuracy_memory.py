@@ -86,7 +86,7 @@ def rows(folder: Path) -> Iterator[Row]:
 
 def with_method(workload: Workload) -> Workload:
     """The same request by the formula of 2015."""
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     return replace(workload, method="blog-2015")
 

@@ -24,6 +24,7 @@ from calibration.scores import score
 from calibration.serving_scores import HeldRun, load
 from evidence.serving_rows import served_rows
 
+from benchmarks import engine_load
 from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.api.workloads.estimate import estimate_workload
 from whichgpu.catalog.store import Catalog
@@ -75,6 +76,7 @@ def lines(truth: Path, held: Sequence[HeldRun], seen: Sequence[HeldRun]) -> Iter
     yield "no throughput, no first token under load, and no run at a rate."
     yield ""
     yield from table(held, seen)
+    yield from engine_load.lines(truth)
     yield BLIND
     yield from covered(truth, held)
     yield from by(held, "## By GPU, source left out", lambda run: f"{run.source} {run.gpu}")

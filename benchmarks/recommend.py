@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from datetime import date, timedelta
 from functools import partial
 from typing import Any
+
+from msgspec.structs import replace
 
 from benchmarks.start import Result, process, timed
 

@@ -6,10 +6,10 @@ overlaps in part.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from whichgpu.estimate.time.curves.gpus import GpuColumns
 from whichgpu.estimate.time.curves.stack import OperatorStack, stack_operators
@@ -66,7 +66,8 @@ def column(value: float) -> np.ndarray:
 def toy(**changed: Any) -> GpuColumns:
     """The GPU; `sustained_rates={"fp16": 2e13}` and the like change one unit."""
     each: dict[str, float] = {"matrix_convolutions": 1.0, "dot_product_share": 1.0, "winograd": 1.0, "bulk_copies": 1.0,
-                              "async_matrix": 1.0, "matrix_rows": 64.0, "fp32_pj": 0.0, "fp16_pj": 0.0, "wide_fp32": 0.0, "bandwidth": 1e12,
+                              "async_matrix": 1.0, "matrix_rows": 64.0, "fp32_pj": 0.0, "fp16_pj": 0.0, "wide_fp32": 0.0,
+                              "bandwidth": 1e12,
                               "sms": 10.0, "l2": 1e6, "clock": 1e9, "latency": 1.0, "tdp": np.inf}  # fmt: skip
     units: dict[str, float] = {
         "peaks": 1e13,

@@ -13,11 +13,11 @@ import csv
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from datetime import date, timedelta
 from decimal import Decimal
 from pathlib import Path
 
+from msgspec.structs import replace
 from prices.clouds import Clouds
 from prices.seen import Seen, finer, same, table
 

@@ -10,10 +10,10 @@ import json
 import sys
 import tempfile
 from collections import defaultdict
-from dataclasses import dataclass
 from pathlib import Path
 
 import coverage
+import msgspec
 
 ROOMS = ("base", "catalog", "workload", "estimate", "price", "decide")
 LEAST_PERCENT = 90
@@ -21,8 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = Path("src/whichgpu")
 
 
-@dataclass
-class Tally:
+class Tally(msgspec.Struct):
     """Counts of lines and branches, and of those that were run."""
 
     lines: int = 0

@@ -6,12 +6,12 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from tests.copies import copy_tables
 from whichgpu.base import bundled_data

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from whichgpu.base.errors import DataError
 from whichgpu.base.messages import msg
@@ -45,7 +45,7 @@ def test_a_table_with_findings_is_not_trusted_and_names_the_first(tmp_path: Path
     assert fine.trusted_rows() == [{"id": "t4"}]
     finding = SimpleNamespace(key="t4", column="sms", detail=msg("finding.required"))
     with pytest.raises(DataError, match=r"gpus\.csv") as told:
-        replace(fine, findings=[finding]).trusted_rows()  # type: ignore[list-item]
+        replace(fine, findings=[finding]).trusted_rows()
     assert "t4" in str(told.value)
     assert "sms" in str(told.value)
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from tests.live.source_harness import TODAY
 from whichgpu.base.errors import DataError
@@ -76,7 +76,7 @@ def keeper(folder: Path, resolver: Resolver) -> Keeper:
 
 def row(instance: str = "a", price: str = "0.5", **changes: object) -> OfferRow:
     usual = OfferRow("aws", instance, "north", "L4", 1.0, 24576, "on-demand", Decimal(price))
-    return replace(usual, **changes)  # type: ignore[arg-type]
+    return replace(usual, **changes)
 
 
 def test_an_unchanged_price_is_one_run_from_first_to_last_look(keeper: Keeper) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import gzip
 import json
 import sqlite3
-from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from tests.live.source_harness import TODAY
 from tests.live.test_overlay import LISTED

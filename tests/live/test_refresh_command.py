@@ -35,7 +35,7 @@ def test_refresh_where_nothing_answers_is_a_data_problem(served: Server) -> None
     served.on("/vast/bundles/", Answer(403))
     reply = call("catalog", "refresh", "vast")
     assert reply.code == 3
-    assert "answered 403" in reply.err
+    assert "responded with status 403" in reply.err
 
 
 def test_a_dead_network_is_told_once_a_source_and_leaves_no_store(monkeypatch: pytest.MonkeyPatch, never_waits: None) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from importlib.metadata import EntryPoint
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.live import answers
 from tests.live.server import Answer, ReceivedRequest, Server, busy_then, conditional

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests.serving_cases import PLAIN, linear
 from whichgpu.estimate.serving.fleet.event_loop import simulate_fleet

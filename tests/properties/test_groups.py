@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.group.collectives import CollectiveKind, Communicator, collective_cost

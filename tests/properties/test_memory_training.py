@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from whichgpu.estimate.memory.training.training_step import training_memory
 from whichgpu.workload.shapes import Mlp, Transformer

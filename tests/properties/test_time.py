@@ -5,13 +5,13 @@ The floors here are counted anew, from sizes alone, so that a fault in the lower
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import prod
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests.unit import shapes
 from whichgpu.catalog.gpu import Gpu

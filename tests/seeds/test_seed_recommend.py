@@ -27,7 +27,7 @@ STREET = "gtx-960-4gb=230usd,gtx-680-4gb=200usd"
 
 
 def asked(catalog: Catalog, day: date, task: str = "train", model: str | None = None, **fields: Any) -> RecommendAnswer:
-    wishes = {name: fields.pop(name) for name in list(fields) if name in Requirements.__dataclass_fields__}
+    wishes = {name: fields.pop(name) for name in list(fields) if name in Requirements.__struct_fields__}
     return recommend(task, model, Requirements(**wishes), day, catalog, own=False, **fields)
 
 

@@ -252,7 +252,7 @@ def test_spot_prices_not_seen_for_a_year_count_only_where_asked_for(fleet: Path)
 
 def test_the_text_says_when_prices_are_of_and_warns_of_old_ones(fleet: Path) -> None:
     reply = call("plan", str(fleet), "--no-curve", "--no-simulate", "--as-of", "2026-11-15")
-    assert "price of" in reply.out
+    assert "price date" in reply.out
     assert re.search(r"job: .*\(.*price of \d{4}-\d\d-\d\d\).* once, in the bill as", reply.err)
     assert "prices last seen more than 30 days ago" in reply.err
     assert "runs once in the 8,760 hours" in reply.err

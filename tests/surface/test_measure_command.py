@@ -126,7 +126,7 @@ def test_estimates_then_use_it_unless_told_not_to(seen: Machine) -> None:
     assert after["time"]["value"] / before["time"]["value"] == pytest.approx(1.3, rel=0.1)
     assert any(source.startswith("measured-h200-sxm-") for source in after["sources"])
     spoken = call(*asked[:-1])
-    assert "found on this machine's GPU" in spoken.err
+    assert "measured on this machine's GPU" in spoken.err
 
 
 def test_groups_of_the_measured_gpu_use_it_too(seen: Machine) -> None:
@@ -174,10 +174,10 @@ def test_verify_says_inside_or_outside(seen: Machine, factor: float, word: str) 
     ("claim", "words"),
     [
         ("estimate decode llama-3.1-8b --gpu A100-SXM-80GB", "this machine has H200 SXM"),
-        ("estimate decode llama-3.1-8b --gpu h200-sxm --engine vllm", "vllm is not run here"),
-        ("estimate serve llama-3.1-8b --gpu h200-sxm", "a single step is run here, not serve"),
+        ("estimate decode llama-3.1-8b --gpu h200-sxm --engine vllm", "measure does not run vllm"),
+        ("estimate serve llama-3.1-8b --gpu h200-sxm", "), not serve"),
         ("estimate train llama-3.1-70b --gpu h200-sxm --batch 1", "are free"),
-        ("estimate decode mixtral-8x7b --gpu h200-sxm", "not among those run here"),
+        ("estimate decode mixtral-8x7b --gpu h200-sxm", "measure does not run the layers of mixtral-8x7b"),
         ("estimate finetune llama-3.1-8b --gpu h200-sxm --lora-rank 8", "adapters"),
     ],
 )

@@ -126,7 +126,7 @@ def test_a_percentile_that_so_few_requests_cannot_tell_is_said() -> None:
 
 def test_an_objective_beyond_its_limit_is_not_below_it() -> None:
     said = call(*LATE).err
-    assert " above its limit in the simulation" in said
+    assert " exceeds its limit by " in said
     assert "% below its limit in the simulation" not in said
 
 

@@ -117,7 +117,7 @@ def test_verify_names_a_step_that_measure_runs(task: str, model: str, step: str)
 
 def test_verify_says_where_measure_cannot_run_it() -> None:
     answer = asked("recommend", "serve", "llama-3.1-70b", "--tp", "4", "--gpu", "A100 SXM 80GB", *DAY)
-    assert "only one GPU is run here, not 4" in answer["verify_note"]
+    assert "measure runs on one GPU only, not on 4" in answer["verify_note"]
 
 
 def test_short_prompts_are_read_together_and_take_no_gpu_each() -> None:

@@ -87,8 +87,8 @@ def test_compare_tells_speed_with_a_task_and_a_model() -> None:
     assert table[0][1:] == FOUR
     assert all(" ms (" in cell for cell in rows["time"])
     assert all("output tokens/s" in cell for cell in rows["throughput"])
-    assert rows["against the first"][0] == "1x"
-    numbers = [float(cell.rstrip("x")) for cell in rows["against the first"]]
+    assert rows["relative to the first"][0] == "1x"
+    numbers = [float(cell.rstrip("x")) for cell in rows["relative to the first"]]
     assert numbers == sorted(numbers)
     told = document("compare", *FOUR, *DECODE)
     assert [column["name"] for column in told["speed"]] == FOUR
@@ -123,8 +123,8 @@ def test_without_them_it_compares_facts_as_before() -> None:
 def test_machines_are_compared_by_their_gpu() -> None:
     flags = ["--task", "train", "--model", "resnet50", "--batch", "64", "--precision", "amp-fp16"]
     rows = {row[0]: row[1:] for row in call("compare", "p3.2xlarge", "g4dn.xlarge", *flags).tsv()}
-    assert rows["against the first"][0] == "1x"
-    assert float(rows["against the first"][1].rstrip("x")) < 1
+    assert rows["relative to the first"][0] == "1x"
+    assert float(rows["relative to the first"][1].rstrip("x")) < 1
 
 
 def test_a_comparison_of_speed_states_the_batch_it_assumed() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import fields
 from typing import Any
 
 from whichgpu.surface.web.server.gate import AccessRules, host_names
@@ -17,7 +16,7 @@ SMALL: dict[str, Any] = {
     "upload_bytes": 1 << 20, "uploads": 3,
 }  # fmt: skip
 if __name__ == "__main__":
-    kinds = {field.name: float if "seconds" in field.name else int for field in fields(Limits)}
+    kinds = {name: float if "seconds" in name else int for name in Limits.__struct_fields__}
     words = dict(word.split("=") for word in sys.argv[1:])
     token, count = words.pop("token", None), int(words.pop("workers", "2"))
     catalog = words.pop("catalog", None)

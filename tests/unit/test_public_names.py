@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 import whichgpu as wg
 from whichgpu.base.display import Displayable
@@ -53,7 +54,7 @@ def _returned(verb: Any) -> str:
 
 
 def _members(kind: type) -> list[str]:
-    own = [field.name for field in fields(kind)] if is_dataclass(kind) else []
+    own = list(kind.__struct_fields__) if issubclass(kind, msgspec.Struct) else []
     methods = [name for name in vars(kind) if not name.startswith("_") and name not in own]
     if issubclass(kind, wg.WhichGpuError):
         methods = ["kind", "message", "hint", "choices", "exit_code"]
@@ -81,8 +82,8 @@ def test_answers_show_themselves() -> None:
             continue
         if name.endswith(("Answer", "Report")) or name == "Comparison":
             assert issubclass(kind, Displayable), name
-            assert kind.__repr__ is Displayable.__repr__, f"{name}: repr=False is missing"
-            assert kind.__dataclass_params__.frozen  # type: ignore[attr-defined]
+            assert kind.__repr__ is Displayable.__repr__, f"{name}: Displayable is not the first base"
+            assert kind.__struct_config__.frozen  # type: ignore[attr-defined]
 
 
 if __name__ == "__main__":

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
-from whichgpu.estimate.time.lower.eager.attention import AttentionSizes, mla_decode_op
+from msgspec.structs import replace
+
+from whichgpu.estimate.time.lower.eager.attention import AttentionSizes, mla_decode_op, narrow_mla_prefill
 from whichgpu.estimate.time.operators import Op
 
 WIDTHS = {"bf16": 2.0, "fp8": 1.0}
@@ -14,6 +15,8 @@ WIDE = WIDTHS["bf16"]  # bytes of an element of queries and results
 # DeepSeek-V3's MLA: rank of the latents, and dimensions of a head with and without position.
 KV_RANK, ROPE_DIM, NOPE_DIM, VALUE_DIM = 512.0, 64.0, 128.0, 128.0
 KERNEL_ALONE = "sglang"  # its rows time the kernel alone; those of other engines include the write to the KV cache
+
+WITHOUT_FP8_MLA = "vllm"  # it expands the latents to 16 bits; other engines quantise the expanded operands
 
 Made = tuple[str, str, tuple[Op, ...]]
 
@@ -49,9 +52,11 @@ def mla_kernel(row: Mapping[str, Any]) -> Made:
     """One layer's MLA of DeepSeek's dimensions: expanded keys and values in prefill, latents in decode."""
     batch, length, heads = (float(row[name]) for name in ("batch", "seq_in", "heads"))
     kv_dtype = row["kv_dtype"]
+    name = f"mla.{row['op']}.kv_{kv_dtype}"
     if row["op"] == "decode_attention":
-        op = mla_decode_op(batch, heads, length, KV_RANK + ROPE_DIM, KV_RANK, "bf16", WIDE, WIDTHS[kv_dtype])
-    else:
-        over = AttentionSizes(batch, heads, heads, length, length, NOPE_DIM + ROPE_DIM, VALUE_DIM, causal=True)
-        op = over.op(row["dtype"], WIDE, role="mla")
-    return f"mla.{row['op']}.kv_{kv_dtype}", "", (op,)
+        return name, "", (mla_decode_op(batch, heads, length, KV_RANK + ROPE_DIM, KV_RANK, "bf16", WIDE, WIDTHS[kv_dtype]),)
+    over = AttentionSizes(batch, heads, heads, length, length, NOPE_DIM + ROPE_DIM, VALUE_DIM, causal=True)
+    op = over.op(row["dtype"], WIDE, role="mla")
+    if kv_dtype == "bf16" or row["engine"].startswith(WITHOUT_FP8_MLA):
+        return name, "", (op,)
+    return name, "", narrow_mla_prefill(op, WIDE)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from calibration.attention_rows import attention_kernel, mla_kernel
 from whichgpu.catalog.evidence import Measurement, operators
@@ -16,8 +18,7 @@ BYTES = {"fp64": 8.0, "fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8":
 OWN_CURVES = {"h200-planes": "planes", "h200-norms": "norms"}
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(msgspec.Struct, frozen=True):
     """A measured time of one operator, or of a few that ran one after another."""
 
     source: str

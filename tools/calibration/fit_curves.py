@@ -12,8 +12,8 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from scipy.optimize import least_squares  # type: ignore[import-untyped]
 
@@ -36,8 +36,7 @@ LEFT_OUT = (("aiconfigurator", "arc-pro-b60-24gb"),)  # GEMMs whose times are be
 TURNS = 10  # in which shape families are left out
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(msgspec.Struct, frozen=True):
     """Operators of one curve, unit and GPU, and the samples they belong to."""
 
     curve: str

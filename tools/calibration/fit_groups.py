@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 from scipy.optimize import minimize  # type: ignore[import-untyped]
 
 from calibration.correction_table import Correction, standard_errors, write_corrections

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from multiprocessing import get_context
 from typing import Any
 
+import msgspec
 import numpy as np
 from scipy.optimize import minimize  # type: ignore[import-untyped]
 from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
@@ -31,6 +31,7 @@ WIDTHS = {
     "engine": 0.3,
     "year": 0.3,
     "task": 0.25,
+    "platform": 0.6,
     "architecture": 0.2,
     "generation": 0.15,
     "generation-unit": 0.15,
@@ -57,7 +58,7 @@ SPECIAL = {
 ENOUGH_A_YEAR = 5  # rows: a year with fewer is no reason to believe that software changed
 ROW_SPREAD = 0.2  # of a measurement against the best model there could be
 FREEDOM = 4.0  # of Student's t
-DEVICE_LEVELS = ("architecture", "build", "generation", "generation-unit", "generation-task", "vendor-engine", "chip")
+DEVICE_LEVELS = ("platform", "architecture", "build", "generation", "generation-unit", "generation-task", "vendor-engine", "chip")
 # Fitting begins with wide tolerance, so that no source is given up as strange before its turn has come; and with floors that
 # round off, so that a term at its floor still feels its multiplier: it then ends in one place wherever it starts, while with
 # sharp floors alone it ends in one of many. Spread and sharpness of the floors of each stage.
@@ -74,8 +75,7 @@ MACHINE = "machine"
 REFERENCE = "h200-"  # its host is the one others are told against
 
 
-@dataclass(frozen=True, slots=True)
-class Example:
+class Example(msgspec.Struct, frozen=True):
     """A measured step with its terms, of one GPU and one batch."""
 
     seconds: float
@@ -111,6 +111,7 @@ class Design:
                 if all(terms[column] <= 0 for terms, _ in example.parts):
                     continue
                 levels = [level for level in LEVELS if level not in DEVICE_LEVELS or term in DEVICE_TERMS]
+                levels = [level for level in levels if example.setting.applies(level)]
                 named = [(level, years.get(key := example.setting.group(level), key)) for level in levels]
                 found: list[Parameter] = [(*name, whose) for name in named if (whose := whose_multiplier(name[0], term))]
                 if term in CALLS and not reference:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from calibration.examples import PAGEABLE_COPY
 from calibration.group_alone import copies_of, key
@@ -31,8 +32,7 @@ from whichgpu.workload.workload import Parallel, Workload
 NONE: Mapping[str, float] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class GroupExample:
+class GroupExample(msgspec.Struct, frozen=True):
     """A measured step on several GPUs: passes with how often each is made, and what one GPU alone would need."""
 
     seconds: float

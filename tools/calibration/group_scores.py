@@ -10,17 +10,17 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import msgspec
 import numpy as np
+from msgspec.structs import asdict
 
 from calibration.fit_groups import Leaving
 from calibration.group_alone import copies_of
 
 
-@dataclass(frozen=True, slots=True)
-class HeldRow:
+class HeldRow(msgspec.Struct, frozen=True):
     """One row and what was said of it by fits without its GPU; seconds."""
 
     source: str
@@ -49,8 +49,7 @@ class HeldRow:
         return self.efficiency[0], times * self.alone / self.predicted
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(msgspec.Struct, frozen=True):
     """Rows as arrays for the ranges."""
 
     rows: Sequence[HeldRow]

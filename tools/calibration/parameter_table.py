@@ -9,8 +9,10 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
+
+import msgspec
+from msgspec.structs import asdict, replace
 
 from whichgpu.base.bundled_data import data_rows
 from whichgpu.estimate.time.curves.parameters import PARAMETERS_FILE
@@ -21,8 +23,7 @@ ON_BOUND = 5e-3  # relative distance from a bound below which a parameter counts
 CONFOUNDED = 0.95  # correlation of two parameters from which they cannot be told apart
 
 
-@dataclass(frozen=True, slots=True)
-class ParameterRow:
+class ParameterRow(msgspec.Struct, frozen=True):
     """A line of the table; numbers are text as written, empty where there is none."""
 
     name: str
@@ -57,14 +58,13 @@ def read_table() -> list[ParameterRow]:
 def write_table(rows: Iterable[ParameterRow]) -> None:
     """Write the table anew."""
     text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, [field.name for field in fields(ParameterRow)], lineterminator="\n")
+    writer = csv.DictWriter(text, ParameterRow.__struct_fields__, lineterminator="\n")
     writer.writeheader()
     writer.writerows(asdict(row) for row in rows)
     PARAMETERS_FILE.write_text(text.getvalue(), encoding="utf-8")
 
 
-@dataclass(frozen=True, slots=True)
-class Fit:
+class Fit(msgspec.Struct, frozen=True):
     """What a fit found of one parameter."""
 
     value: float

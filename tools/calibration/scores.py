@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
 from itertools import combinations
 from pathlib import Path
 from zlib import crc32
 
+import msgspec
 import numpy as np
+from msgspec.structs import asdict
 
 from calibration.fit_steps import Design, Example, leave_each_out, leave_out
 
@@ -17,8 +18,7 @@ H200 = "h200-"
 RANKED = np.log(1.10)  # pairs that differ by less are left unranked
 
 
-@dataclass(frozen=True, slots=True)
-class Score:
+class Score(msgspec.Struct, frozen=True):
     """Errors of some rows: shares of the measured time."""
 
     rows: int
@@ -71,8 +71,7 @@ def _kind(example: Example) -> str:
     return f"{example.groups['source']}/{example.setting.unit}/{example.row.request.get('precision')}"
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(msgspec.Struct, frozen=True):
     """Log predictions of every example by fits without its GPU, its source, its generation or its model."""
 
     full: np.ndarray
@@ -99,13 +98,13 @@ def held_out(design: Design, theta: np.ndarray) -> Held:
 
 def save(held: Held, path: Path) -> None:
     """Keep them: fitting without each group takes minutes."""
-    np.savez(path, **{field.name: getattr(held, field.name) for field in fields(held)})
+    np.savez(path, **asdict(held))
 
 
 def load(path: Path) -> Held:
     """What was kept."""
     kept = np.load(path)
-    return Held(**{field.name: kept[field.name] for field in fields(Held)})
+    return Held(**{name: kept[name] for name in Held.__struct_fields__})
 
 
 def gpu_of(example: Example) -> str:

@@ -9,12 +9,13 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from evidence.serving_rows import FLOOD_ROUNDS, Served, served_rows
+from msgspec.structs import asdict
 
 from calibration.examples import examples as single_examples
 from calibration.fit_groups import SILENT, GroupDesign, calibration_of
@@ -35,8 +36,7 @@ from whichgpu.workload.shapes import Transformer
 from whichgpu.workload.spelling import fill_defaults, from_object
 
 
-@dataclass(frozen=True, slots=True)
-class HeldRun:
+class HeldRun(msgspec.Struct, frozen=True):
     """One run: what was seen, and what the simulator said without its source; seconds, output tokens a second."""
 
     source: str

@@ -89,9 +89,7 @@ def _engine(cells: dict[str, str]) -> dict[str, Any]:
     return {"year": YEARS.get(version, 2026), "engine": f"{version} {cells['kernel']}"}
 
 
-def _fastest(
-    source: str, rows: Iterable[tuple[int, str, dict[str, Any], float]], left_out: Counter[str]
-) -> list[Measurement]:
+def _fastest(source: str, rows: Iterable[tuple[int, str, dict[str, Any], float]], left_out: Counter[str]) -> list[Measurement]:
     """One row per GPU and setting: that of the fastest kernel."""
     best: dict[tuple[Any, ...], Measurement] = {}
     for line, name, op, seconds in rows:

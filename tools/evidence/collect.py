@@ -9,8 +9,9 @@ import csv
 import sys
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from evidence.group_rows import group_rows
 from evidence.rows import operator_rows, single_gpu_rows

@@ -13,7 +13,7 @@ from whichgpu.workload.parameters import count_parameters
 from whichgpu.workload.shapes import Transformer
 
 USABLE = 0.9  # of the memory, after context and activations
-_BYTES = {"fp16": 2.0, "bf16": 2.0, "fp8": 1.0, "int8": 1.0, "int4": 0.56}
+_BYTES = {"fp16": 2.0, "bf16": 2.0, "fp8": 1.0, "int8": 1.0, "int4": 0.56, "mxfp4": 0.56, "nvfp4": 0.58}
 
 
 @cache

@@ -10,9 +10,10 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from evidence.fits_in_memory import most_sequences
 from evidence.language import tensorrt_llm_at_most

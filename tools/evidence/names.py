@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 import json
 import re
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from evidence.published import Published
 from evidence.reasons import Reason
@@ -59,8 +60,7 @@ def as_model(name: str) -> str | dict[str, Any]:
     return config
 
 
-@dataclass(frozen=True, slots=True)
-class Software:
+class Software(msgspec.Struct, frozen=True):
     """The engine a row was run by."""
 
     engine: str

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import csv
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 
-@dataclass(frozen=True, slots=True)
-class Published:
+
+class Published(msgspec.Struct, frozen=True):
     """One row; text as published, numbers where the column holds numbers."""
 
     line: int

@@ -8,8 +8,9 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from evidence import language, mlperf, nvdle, vision
 from evidence.h200 import measured_on_h200
@@ -50,8 +51,7 @@ ADAPTERS: Mapping[str, Adapter] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Read:
+class Read(msgspec.Struct, frozen=True):
     """A published row and what became of it."""
 
     row: Published
@@ -88,8 +88,7 @@ def left_out(truth: Path) -> Counter[tuple[str, Reason]]:
     return Counter((read.row.source, read.result) for read in read_all(truth) if isinstance(read.result, Reason))
 
 
-@dataclass(frozen=True, slots=True)
-class Tally:
+class Tally(msgspec.Struct, frozen=True):
     """What became of one source's rows on one GPU."""
 
     rows: int

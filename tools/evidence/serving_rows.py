@@ -12,9 +12,11 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from evidence.names import doubt, table
 from evidence.published import Published, read_published
@@ -36,8 +38,7 @@ CAPPED = "results/pro6000_l40s_h100_h200/"  # cloudrift's folder of runs with --
 _REPLICAS = re.compile(r"(\d+) replica\(s\) x TP(\d+) PP(\d+)")
 
 
-@dataclass(slots=True)
-class Served:
+class Served(msgspec.Struct):
     """One run. `concurrency` clients ask for `requests` answers in all, or requests come at a `rate`; 0 means all at once."""
 
     source: str
@@ -48,10 +49,10 @@ class Served:
     concurrency: int | None
     rate: float | None
     mean: bool  # means were printed, not medians
-    limits: LimitOverrides = field(default_factory=LimitOverrides)
+    limits: LimitOverrides = msgspec.field(default_factory=LimitOverrides)
     routing: RoutingPolicy = "least"
-    lines: list[int] = field(default_factory=list)
-    seen: dict[str, float] = field(default_factory=dict)  # tpot and ttft in seconds, throughput in output tokens a second
+    lines: list[int] = msgspec.field(default_factory=list)
+    seen: dict[str, float] = msgspec.field(default_factory=dict)  # tpot and ttft in seconds, throughput in output tokens a second
 
 
 def served_rows(truth: Path, flood: bool = False) -> list[Served]:

@@ -8,16 +8,16 @@ import io
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
+
+import msgspec
 
 Row = dict[str, str]
 Key = tuple[str, str, str, str]  # instance, accelerator and count (where there is no instance), region
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(msgspec.Struct, frozen=True):
     """A price of an offer from the first to the last day it was seen; `ended` is the first day it was not."""
 
     provider: str

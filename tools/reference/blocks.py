@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 _FENCE = re.compile(r"^(?P<indent> *)(?P<fence>```+) *(?P<language>[\w.+-]*)(?P<more>[^`\n]*)$")
 _COMMENT = re.compile(r"^ *<!-- *(.*?) *-->$")
@@ -19,8 +20,7 @@ _TITLE = re.compile(r'title="([^"]+)"')
 TOOL = ("whichgpu", "./whichgpu")
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(msgspec.Struct, frozen=True):
     """A code block: its file and first line, language, text, title, and the comment above it."""
 
     path: Path

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import click
+import msgspec
 
 from reference.markdown import anchor, code, heading, table, text
 from reference.tongue import Tongue
@@ -18,8 +18,7 @@ from whichgpu.surface.cli.main import root
 MANY = 12  # choices beyond these are not all written out
 
 
-@dataclass(frozen=True, slots=True)
-class Flag:
+class Flag(msgspec.Struct, frozen=True):
     """A flag or argument of a command; one without a meaning is a gap."""
 
     command: str

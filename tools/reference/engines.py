@@ -19,7 +19,7 @@ ABOUT = (
 def page(tongue: Tongue) -> str:
     """The page."""
     say, catalog = tongue.say, Catalog()
-    facts = {field for engine in catalog.engines for field in engine.__dataclass_fields__}
+    facts = {field for engine in catalog.engines for field in engine.__struct_fields__}
     parts = [f"# {say('Engines')}\n\n", say(ABOUT, up=tongue.up), "\n"]
     head = [say(column) for column in HEAD]
     for id, lines in engine_entries().items():

@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
+
+import msgspec
 
 import whichgpu
 from reference.markdown import code, heading, table, text
@@ -32,8 +33,7 @@ MEANINGS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(msgspec.Struct, frozen=True):
     """A kind of error: what a program gets in `error.kind`, with the ids of its sentences."""
 
     name: str

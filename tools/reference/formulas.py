@@ -5,9 +5,10 @@ from __future__ import annotations
 import csv
 import importlib
 import inspect
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+import msgspec
 
 from reference.markdown import anchor, code, heading, text
 from reference.tongue import Tongue
@@ -15,8 +16,7 @@ from reference.tongue import Tongue
 TABLE = Path(__file__).parent / "formulas.csv"
 
 
-@dataclass(frozen=True, slots=True)
-class Formula:
+class Formula(msgspec.Struct, frozen=True):
     """A formula: its symbols, where it lives (`module:name`), and who found it."""
 
     part: str

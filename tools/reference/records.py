@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import csv
-import dataclasses
 import importlib
 import inspect
 import re
@@ -14,6 +13,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from whichgpu.api.facts.catalog import CpusAnswer, FactReport, GpusAnswer, InstancesAnswer, RegionsAnswer
 from whichgpu.api.facts.engines import EnginesAnswer
@@ -28,7 +29,9 @@ from whichgpu.api.prices.store import LiveStatus, PriceImportAnswer
 from whichgpu.api.workloads.compare import ComparedSpeed, Comparison
 from whichgpu.api.workloads.estimate import EstimateAnswer
 from whichgpu.api.workloads.fit import FitAnswer
+from whichgpu.base.codec import is_record
 from whichgpu.base.messages import Message
+from whichgpu.base.records import field_types
 from whichgpu.catalog.checks.run import CheckReport
 from whichgpu.catalog.status import CatalogStatus
 from whichgpu.decide.answer.recommend_answer import RecommendAnswer
@@ -81,8 +84,7 @@ TABLES = {
 }  # fmt: skip
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Field:
+class Field(msgspec.Struct, frozen=True):
     """A field of a record, what it holds as the code says it, and what that means; an empty meaning is a gap."""
 
     record: str
@@ -91,8 +93,7 @@ class Field:
     meaning: str
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Record:
+class Record(msgspec.Struct, frozen=True):
     """A record: its name, where it is made, what its docstring says, its fields."""
 
     name: str
@@ -118,18 +119,17 @@ def all_records() -> dict[str, Record]:
 def _walk(kind: Any, found: dict[type, None]) -> None:
     for inner in typing.get_args(kind):
         _walk(inner, found)
-    if isinstance(kind, type) and dataclasses.is_dataclass(kind) and kind not in found and kind is not Message:
+    if is_record(kind) and kind not in found and kind is not Message:
         found[kind] = None
         for hint in _hints(kind).values():
             _walk(hint, found)
 
 
-def _hints(kind: type) -> dict[str, Any]:
-    names = {field.name for field in dataclasses.fields(kind)}
+def _hints(kind: type[msgspec.Struct]) -> dict[str, Any]:
     return {
         name: hint
         for name, hint in typing.get_type_hints(kind, localns=_for_types_only(kind.__module__)).items()
-        if name in names
+        if name in kind.__struct_fields__
     }
 
 
@@ -149,9 +149,7 @@ def _for_types_only(name: str) -> dict[str, Any]:
 def _record(kind: Any) -> Record:
     name, remarks = kind.__name__, dict(_remarks(kind))
     about = " ".join((inspect.getdoc(kind) or "").partition("\n\n")[0].split())
-    fields = tuple(
-        Field(name, field.name, str(field.type), _meaning(name, field.name, remarks)) for field in dataclasses.fields(kind)
-    )
+    fields = tuple(Field(name, field, type_, _meaning(name, field, remarks)) for field, type_ in field_types(kind).items())
     return Record(name, kind.__module__.removeprefix("whichgpu."), about, fields)
 
 

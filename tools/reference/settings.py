@@ -6,9 +6,10 @@ import ast
 import csv
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+import msgspec
 
 from reference import commands
 from reference.errors import SOURCE
@@ -23,8 +24,7 @@ from whichgpu.workload.workload import KINDS
 HERE = Path(__file__).parent
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
+class Key(msgspec.Struct, frozen=True):
     """A key of a file: in which file and table, and what it means, as a sentence of ours or by its flag; neither is a gap."""
 
     file: str

@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 import subprocess
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+
+import msgspec
 
 from whichgpu.base.messages import FACTS_DIR, LOCALE_DIR, SOURCE_LANGUAGE
 from whichgpu.base.po import PoCatalog
@@ -44,16 +45,14 @@ _DIGEST = re.compile(r'^#\. en ([0-9a-f]{8})\n(?:#.*\n)*msgid "([^"\n]+)"$', re.
 Forms = tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """A translation with its plural forms and the digest of the English sentence."""
 
     forms: Forms
     digest: str
 
 
-@dataclass(frozen=True, slots=True)
-class Book:
+class Book(msgspec.Struct, frozen=True):
     """Sentences keyed by their English: subject, folder of the translations, and the source of the English."""
 
     of: str

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from translating.catalog import Entry, Forms, digest
 
@@ -21,8 +22,7 @@ WIDE = ("：", "，", "。", "；")
 KINDS = ("missing", "stale", "superfluous", "holes", "forms", "lines", "typed", "blanks")
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(msgspec.Struct, frozen=True):
     """A problem (one of KINDS) of a sentence, with details."""
 
     kind: str

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from datetime import date
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from whichgpu.catalog.store import Catalog
 
@@ -13,21 +14,20 @@ if TYPE_CHECKING:
     from whichgpu.estimate.lookup_cache import LookupCache
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
-    """Everything a call needs beside its request. `spell` names a field of the request in errors, as a flag or as it is."""
+class Context(msgspec.Struct, frozen=True):
+    """What a verb needs besides its request; `spell` returns the name of a request field for error texts, such as its flag."""
 
-    catalog: Catalog = field(default_factory=Catalog)
+    catalog: Catalog = msgspec.field(default_factory=Catalog)
     as_of: date | None = None
-    today: date = field(default_factory=date.today)
+    today: date = msgspec.field(default_factory=date.today)
     spell: Callable[[str], str] = str
-    progress: Callable[[str, float], None] | None = None  # called with the stage and the share of it done
-    lookups: LookupCache | None = None  # Lookups shared by several requests.
-    wants_remedies: bool = True  # Whether `fit` computes remedies for GPUs the request does not name.
+    progress: Callable[[str, float], None] | None = None  # Called with the stage and the share of it that is done.
+    lookups: LookupCache | None = None  # Models and GPUs already looked up, shared by several requests.
+    wants_remedies: bool = True  # Whether `fit` computes remedies even if the request names no GPU.
 
     def lookups_for(self, own_measurements: bool) -> LookupCache:
         """Return the cache of models and GPUs; `own_measurements` says whether the user's own measurements correct it."""
-        from whichgpu.api.lookup_cache import lookup_cache  # This import is deferred, since verbs about facts do without it.
+        from whichgpu.api.lookup_cache import lookup_cache  # Imported here: verbs about facts do not need it.
 
         if self.lookups is not None and self.lookups.own == own_measurements:
             return self.lookups

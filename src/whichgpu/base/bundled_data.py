@@ -6,15 +6,18 @@ A checkout accepts changed tables; `catalog check` lists what differs.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
+
+from whichgpu.base.records import field_types
+
 PACKAGE = Path(__file__).parent.parent
 SUMS = PACKAGE / "SHA256SUMS"
 CODE_SUFFIXES = (".py", ".pyc")
-T = TypeVar("T")
+T = TypeVar("T", bound=msgspec.Struct)
 
 
 def read_data(path: Path) -> bytes:
@@ -33,8 +36,8 @@ def data_rows(path: Path) -> tuple[dict[str, str], ...]:
 
 
 def parse_record(kind: type[T], row: Mapping[str, str], **computed: Any) -> T:
-    """Convert a CSV row to a dataclass, each cell by its field's type (an empty number is 0), and add the `computed` fields."""
-    cells = {one.name: PARSERS[one.type](row[one.name]) for one in fields(kind) if one.name not in computed}  # type: ignore[arg-type]
+    """Convert a CSV row to a record, each cell by its field's type (an empty number is 0), and add the `computed` fields."""
+    cells = {name: PARSERS[type_](row[name]) for name, type_ in field_types(kind).items() if name not in computed}
     return kind(**cells, **computed)
 
 

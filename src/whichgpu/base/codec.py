@@ -1,26 +1,23 @@
-"""Conversion of values to JSON and to flat rows of CSV cells; field names are those of the dataclasses."""
+"""Conversion of values to JSON and to flat rows of CSV cells; field names are those of the records."""
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass
 from decimal import Decimal
 from functools import cache
-from typing import Any, cast, get_args, get_type_hints
+from typing import Any, TypeGuard, cast, get_args, get_type_hints
+
+import msgspec
 
 Cell = str | int | float | bool | None
 
 
 def plain(value: object) -> Any:
     """Convert a value to nested dicts, lists and scalars for JSON; Decimals and dates become strings."""
-    import msgspec
-
     return msgspec.to_builtins(value, enc_hook=_text)
 
 
 def to_json(value: object) -> str:
     """Return one indented JSON document, ending in a newline."""
-    import msgspec  # Imported here: help and completion print no JSON and start a fifth faster without it.
-
     return msgspec.json.format(_encoded(value), indent=2).decode() + "\n"
 
 
@@ -30,8 +27,6 @@ def to_json_line(value: object) -> str:
 
 
 def _encoded(value: object) -> bytes:
-    import msgspec
-
     try:
         return msgspec.json.encode(value, enc_hook=_text)
     except UnicodeEncodeError:  # A file name inside is not UTF-8, or a text has half of a surrogate pair.
@@ -61,27 +56,30 @@ def flat(value: object, exact: bool = True) -> dict[str, Cell]:
     >>> flat({"link": {"kind": "nvlink"}, "supports": ["bf16", "fp8"]})
     {'link.kind': 'nvlink', 'supports': 'bf16;fp8'}
     """
-    import msgspec
-
     cells: dict[str, Cell] = {}
     _flatten("", plain(value) if exact else msgspec.to_builtins(value, builtin_types=(Decimal,)), cells)
-    return {name: cells.get(name) for name in columns(cast("type", type(value)))} if is_dataclass(value) else cells
+    return {name: cells.get(name) for name in columns(type(value))} if isinstance(value, msgspec.Struct) else cells
 
 
 @cache
-def columns(kind: type) -> tuple[str, ...]:
-    """Return the flat column names of a record type; a mapping's keys are listed in its field's metadata."""
+def columns(kind: type[msgspec.Struct]) -> tuple[str, ...]:
+    """Return the flat column names of a record type; a mapping's keys are listed in `_mapping_keys` of the type."""
     hints = get_type_hints(kind)
     names: list[str] = []
-    for field in fields(kind):
-        inner = next((part for part in (hints[field.name], *get_args(hints[field.name])) if is_dataclass(part)), None)
-        if "keys" in field.metadata:
-            names += [f"{field.name}.{key}" for key in field.metadata["keys"]]
+    for field in kind.__struct_fields__:
+        inner = next((part for part in (hints[field], *get_args(hints[field])) if is_record(part)), None)
+        if keys := getattr(kind, "_mapping_keys", {}).get(field):
+            names += [f"{field}.{key}" for key in keys]
         elif inner is not None:
-            names += [f"{field.name}.{name}" for name in columns(cast("type", inner))]
+            names += [f"{field}.{name}" for name in columns(inner)]
         else:
-            names.append(field.name)
+            names.append(field)
     return tuple(names)
+
+
+def is_record(kind: object) -> TypeGuard[type[msgspec.Struct]]:
+    """Whether a type is that of a record."""
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
 
 
 def _flatten(name: str, value: object, cells: dict[str, Cell]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import calendar
 import re
 from datetime import date
 
@@ -79,6 +78,8 @@ def _date_span(text: str) -> tuple[date, date] | None:
         if match[3]:
             return date(year, month, day), date(year, month, day)
         if match[2]:
+            import calendar
+
             return date(year, month, 1), date(year, month, calendar.monthrange(year, month)[1])
     except ValueError:  # The text names a month 13 or a 30 February.
         return None

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import contextlib
 from array import array
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from whichgpu.base.files import read_regular_file, user_folder, write_atomically
 from whichgpu.base.version import __version__
@@ -21,8 +22,7 @@ MAX_RESULT_BYTES = 64 << 20  # Larger files are not read (assumed; a result take
 DAMAGED_SUFFIX = ".damaged"
 
 
-@dataclass(frozen=True, slots=True)
-class ResultCache:
+class ResultCache(msgspec.Struct, frozen=True):
     """Folder of cached results of a sweep; `kind` is the type a result is read back as.
 
     `stamp` identifies what else decides a result, such as data files. Results of another version of this program are not used.

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 Basis = Literal["measured", "calibrated", "modelled", "published"]
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
+class Figure(msgspec.Struct, frozen=True):
     """A value with its 90% range, unit, basis and sources.
 
     >>> Figure(41.0, 38.0, 45.0, "token/s", "calibrated", ("truth-h200",)).relative_range

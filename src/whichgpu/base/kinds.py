@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
+
+import msgspec
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import Message, msg
@@ -58,8 +59,7 @@ class SingleValue:
         return str(value)
 
 
-@dataclass(frozen=True, slots=True)
-class Whole(SingleValue):
+class Whole(SingleValue, msgspec.Struct, frozen=True):
     """A whole number within bounds; with `scales`, texts may be 300B or 15T."""
 
     low: int = 1
@@ -82,8 +82,7 @@ class Whole(SingleValue):
         return self.read(int(digits) if _WHOLE_NUMBER.fullmatch(digits) else None)
 
 
-@dataclass(frozen=True, slots=True)
-class Number(SingleValue):
+class Number(SingleValue, msgspec.Struct, frozen=True):
     """A number above zero; if the kind has a unit, a text must state one."""
 
     wants: str = "wants.number"
@@ -134,8 +133,7 @@ class Flag(SingleValue):
         return "true" if value else "false"
 
 
-@dataclass(frozen=True, slots=True)
-class Text(SingleValue):
+class Text(SingleValue, msgspec.Struct, frozen=True):
     """A printable text of limited length."""
 
     max_length: int = 4096

@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache, cached_property
 from gettext import c2py
 from pathlib import Path
+
+import msgspec
 
 from whichgpu.base.numerals import Numeral, is_decimal, is_quantity, localize_numbers
 from whichgpu.base.po import PoCatalog
@@ -37,12 +38,11 @@ COUNTS = tuple(
 Value = object  # A value is a text, a number, a Message or a tuple of them.
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(msgspec.Struct, frozen=True):
     """A message not yet in any language: an id and the values inserted into its sentence."""
 
     id: str
-    values: Mapping[str, Value] = field(default_factory=dict)
+    values: Mapping[str, Value] = msgspec.field(default_factory=dict)
 
     def __hash__(self) -> int:
         return hash((self.id, tuple(sorted((k, repr(v)) for k, v in self.values.items()))))
@@ -68,7 +68,7 @@ class Language:
     def __init__(self, code: str, texts: Mapping[str, tuple[str, ...]], plural: str, fallback: Language | None = None):
         self.code = code
         self._texts = texts
-        self._plural_index = c2py(plural)
+        self._plural = plural
         self._fallback = fallback
 
     def __contains__(self, id: str) -> bool:
@@ -111,6 +111,11 @@ class Language:
     def fact(self, text: str) -> str:
         """Return a sentence from a catalog table in this language, or unchanged if it has no translation."""
         return self._facts.get(text, (text,))[0]
+
+    @cached_property
+    def _plural_index(self) -> Callable[[int], int]:
+        """Return the function that chooses the plural form of a number."""
+        return c2py(self._plural)
 
     @cached_property
     def _facts(self) -> Mapping[str, tuple[str, ...]]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from decimal import Decimal
+
+import msgspec
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
@@ -13,8 +14,7 @@ _MONEY = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([a-zA-Z]{3})(?:\s*/\s*([
 _PERIODS = {"h": "hour", "hr": "hour", "hour": "hour", "mo": "month", "month": "month"}
 
 
-@dataclass(frozen=True, slots=True)
-class Money:
+class Money(msgspec.Struct, frozen=True):
     """An amount in one currency.
 
     >>> str(Money(Decimal("4.234"), "USD"))

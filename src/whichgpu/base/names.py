@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
-from difflib import SequenceMatcher
 from functools import lru_cache
 
 from whichgpu.base.errors import UnknownName, UsageError
@@ -92,6 +91,8 @@ def nearest(name: str, names: Iterable[str], max_count: int = 5) -> tuple[str, .
     squashed = squash(name)[:80]
     if not squashed:
         return ()
+    from difflib import SequenceMatcher
+
     scored = []
     for candidate in dict.fromkeys(names):
         other = squash(candidate)

@@ -8,6 +8,7 @@ values stay as they are, although they look like numbers.
 from __future__ import annotations
 
 import re
+from functools import cache
 
 ENGLISH_MARKS = ".,"
 _MARK = re.compile(r"(?<=\d)[.,](?=\d)")
@@ -16,7 +17,6 @@ _UNIT = (
     r"(?:[KMGTP]i?B(?:/s)?|[TGP]?(?:FLOP|OP)/s|[MG]bit/s|[MG]Hz|k?Wh?|°C|[mµn]?s|min|[hdBM]|[A-Z]{3}(?:/(?:h|month))?|"
     r"(?:(?:input|output) )?(?:tokens?|samples?|requests?|images?)(?:/s)?|/(?:s|h|month)|%|x)(?![\w.])"
 )
-_QUANTITY = re.compile(rf" *(?:{_NUMBER}|\()(?:{_NUMBER}|(?<![A-Za-z]){_UNIT}|[ ()/–,]|\.\.)*")
 _GROUPED = re.compile(r"[-+]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 _DECIMAL = re.compile(r"-?\d+\.\d+")
 _HAS_UNIT = re.compile(r"[A-Za-z%°µ]")
@@ -46,9 +46,15 @@ def is_decimal(text: str) -> bool:
     return _DECIMAL.fullmatch(text) is not None
 
 
+@cache
+def _quantity_pattern() -> re.Pattern[str]:
+    """Return the pattern of numbers with units; compiled at first use, since English texts do not need it."""
+    return re.compile(rf" *(?:{_NUMBER}|\()(?:{_NUMBER}|(?<![A-Za-z]){_UNIT}|[ ()/–,]|\.\.)*")
+
+
 def is_quantity(text: str) -> bool:
     """Whether a text is only numbers and units."""
     if _GROUPED.fullmatch(text):
         return True
     separated = " " in text.strip() or text.endswith(("%", "x"))  # `1.5h`, without a space, is a flag's value.
-    return separated and bool(_HAS_UNIT.search(text) and _QUANTITY.fullmatch(text))
+    return separated and bool(_HAS_UNIT.search(text) and _quantity_pattern().fullmatch(text))

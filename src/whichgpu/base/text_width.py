@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from unicodedata import combining, east_asian_width
 
 # A line may break before or after these characters without a space, but never before a closing one.
 _LOOSE = r"[　-〿㐀-鿿豈-﫿＀-￯]"
 _CLOSING = "、。，．：；！？）】」』》〉…"
 _OPENING = "（【「『《〈"
-_PIECE = re.compile(rf"\s+|[{_OPENING}]*{_LOOSE}[{_CLOSING}]*|(?:(?!{_LOOSE})\S)+[{_CLOSING}]*")
+_FIRST_LOOSE = "\u3000"  # Texts whose characters all come before it break at spaces alone.
+_SPACED = re.compile(r"\s+|\S+")
 
 
 def cell_width(text: str) -> int:
@@ -67,9 +69,16 @@ def wrap(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
     return [*lines, line] if not empty else lines
 
 
+@cache
+def _loose_pattern() -> re.Pattern[str]:
+    """Return the pattern of words and spaces; it takes 8 ms to compile, so only texts with such characters need it."""
+    return re.compile(rf"\s+|[{_OPENING}]*{_LOOSE}[{_CLOSING}]*|(?:(?!{_LOOSE})\S)+[{_CLOSING}]*")
+
+
 def _pieces(text: str, max_width: int) -> Iterator[str]:
     """Yield the words and spaces of a text in order, with words wider than a line split."""
-    for piece in _PIECE.findall(text):
+    pattern = _SPACED if max(text, default="") < _FIRST_LOOSE else _loose_pattern()
+    for piece in pattern.findall(text):
         while cell_width(piece) > max_width:
             part = truncate(piece, max_width) or piece[0]
             yield part

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from whichgpu.base.messages import Message, msg
 from whichgpu.catalog.gpu import plain_number
@@ -11,8 +12,7 @@ from whichgpu.catalog.model import Model, model_key
 from whichgpu.catalog.tables import Row, record_of
 
 
-@dataclass(frozen=True, slots=True)
-class Accuracy:
+class Accuracy(msgspec.Struct, frozen=True):
     """A published accuracy comparison of a model in two precisions; `loss_percent` is relative, negative for a gain."""
 
     id: str
@@ -31,8 +31,7 @@ class Accuracy:
     checked: str
 
 
-@dataclass(frozen=True, slots=True)
-class AccuracyNote:
+class AccuracyNote(msgspec.Struct, frozen=True):
     """A message that states the published accuracy loss of a model in a precision, and the ids of its sources."""
 
     message: Message

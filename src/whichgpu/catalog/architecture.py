@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from whichgpu.base.bundled_data import data_rows, parse_record
 from whichgpu.catalog.schema import DATA_DIR
@@ -17,8 +18,7 @@ TYPICAL = "typical"  # Name of the row with the default values for all others.
 Cells = Mapping[str, str]  # The cells of a row as text; `catalog check` verifies their types.
 
 
-@dataclass(frozen=True, slots=True)
-class Architecture:
+class Architecture(msgspec.Struct, frozen=True):
     """Constants of an architecture, as its row states them; energies in picojoules for one FLOP."""
 
     fp32_flops_per_clock: float | None  # per SM

@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import date, timedelta
 from decimal import Context, Decimal
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+
+import msgspec
 
 from whichgpu.base.dates import first_day
 from whichgpu.base.errors import DataError, NoAnswer, UsageError
@@ -32,8 +33,7 @@ MAX_GAP_DAYS = 120  # Days without a new rate after which a currency counts as n
 _USER_RATE = re.compile(r"\s*([A-Za-z]{3})\s*=\s*([0-9]{1,12}(?:\.[0-9]{1,12})?)\s*")
 
 
-@dataclass(frozen=True, slots=True)
-class Rate:
+class Rate(msgspec.Struct, frozen=True):
     """Units of one currency per unit of another, with its day (None: the user's own rate) and source."""
 
     value: Decimal
@@ -41,23 +41,21 @@ class Rate:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
-class Quote:
+class Quote(msgspec.Struct, frozen=True):
     """Exchange rate of a currency on a day, in units per euro."""
 
     day: int
     rate: str
 
 
-@dataclass(slots=True)
-class Exchanger:
+class Exchanger(msgspec.Struct):
     """Currency converter as of a day."""
 
     day: date
     table: Sequence[DollarExchangeRate] = ()
-    user_rates: Mapping[str, Decimal] = field(default_factory=dict)  # units per US dollar
+    user_rates: Mapping[str, Decimal] = msgspec.field(default_factory=dict)  # units per US dollar
     max_gap_days: int = MAX_GAP_DAYS
-    _rates: dict[tuple[str, str], Rate] = field(default_factory=dict)
+    _rates: dict[tuple[str, str], Rate] = msgspec.field(default_factory=dict)
 
     def currencies(self) -> tuple[str, ...]:
         """Return the codes of all currencies with an exchange rate."""

@@ -10,24 +10,24 @@ import io
 import json
 import lzma
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
+
+import msgspec
 
 from whichgpu.base.bundled_data import data_rows, read_data
 
 TABLE = Path(__file__).parent / "data" / "evidence.csv.xz"
 SOURCES = Path(__file__).parent / "data" / "evidence_sources.csv"
-Kind = Literal["train", "forward", "prefill", "decode", "generate", "serve", "op"]
+Kind = Literal["train", "forward", "prefill", "decode", "generate", "serve", "max-load", "op"]
 # Stochastic depth in the measured library: "" as in torchvision; "kept": absent, no layer is dropped; "dropout": plain dropout.
 StochasticDepth = Literal["", "kept", "dropout"]
 TEXT_FIELDS = ("task", "engine", "precision")  # Text fields of a request that are columns of the table.
 WHOLE_FIELDS = ("gpus", "year", "batch", "seq_in", "seq_out")
 
 
-@dataclass(frozen=True, slots=True)
-class Measurement:
+class Measurement(msgspec.Struct, frozen=True):
     """A measured time, and the request whose estimate should equal it.
 
     `seconds` are those of the answer's `time` (one step, one forward pass, prefill of the whole batch, one decode step); for
@@ -50,8 +50,7 @@ class Measurement:
     date: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class EvidenceSource:
+class EvidenceSource(msgspec.Struct, frozen=True):
     """Publication or repository that measurements were taken from, with its licence."""
 
     id: str
@@ -60,7 +59,7 @@ class EvidenceSource:
     licence: str  # SPDX id or "none stated", as read in the repository; "not checked" if it was not
 
 
-PLAIN_COLUMNS = tuple(field.name for field in fields(Measurement) if field.name != "request")
+PLAIN_COLUMNS = tuple(name for name in Measurement.__struct_fields__ if name != "request")
 COLUMNS = (*PLAIN_COLUMNS, "model", *TEXT_FIELDS, *WHOLE_FIELDS, "fields")
 
 
@@ -79,7 +78,7 @@ def measurements(table: Path = TABLE) -> tuple[Measurement, ...]:
 
 def steps(rows: Iterable[Measurement], several_gpus: bool = False) -> list[Measurement]:
     """Return the rows of whole steps and passes measured on one GPU, or (`several_gpus`) those measured on several."""
-    return [row for row in rows if row.kind != "op" and (row.request.get("gpus", 1) != 1) == several_gpus]
+    return [row for row in rows if row.kind not in ("max-load", "op") and (row.request.get("gpus", 1) != 1) == several_gpus]
 
 
 def operators(rows: Iterable[Measurement]) -> list[Measurement]:

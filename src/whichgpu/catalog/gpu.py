@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Literal
+from typing import ClassVar, Literal
+
+import msgspec
 
 from whichgpu.base.money import Money
 from whichgpu.base.units import GB, MIB
@@ -36,8 +37,7 @@ FP64_SHARE = Decimal("0.25")
 PCIE_LANE_BYTES = {1: 250 * 10**6, 2: 500 * 10**6, 3: 984615385, 4: 1969230769, 5: 3938461538, 6: 7877000000}
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
+class Link(msgspec.Struct, frozen=True):
     """Direct link to other GPUs; `bandwidth` sums all links of one GPU in both directions, bytes/s."""
 
     kind: str
@@ -45,8 +45,7 @@ class Link:
     bandwidth: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Pcie:
+class Pcie(msgspec.Struct, frozen=True):
     """Host interface; `bandwidth` sums both directions, bytes/s."""
 
     generation: int | float
@@ -54,8 +53,7 @@ class Pcie:
     bandwidth: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Software:
+class Software(msgspec.Struct, frozen=True):
     """Last releases that support a GPU. `current`: still supported; `none`: never supported; None: unknown."""
 
     api: tuple[str, ...]
@@ -71,10 +69,10 @@ class Software:
     note: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Gpu:
+class Gpu(msgspec.Struct, frozen=True):
     """Facts about one variant; peaks are dense FLOP/s, sizes bytes, bandwidths bytes/s, clocks hertz."""
 
+    _mapping_keys: ClassVar[Mapping[str, tuple[str, ...]]] = {"peaks": PEAKS}
     id: str
     name: str
     family: str
@@ -91,7 +89,7 @@ class Gpu:
     memory_type: str
     memory_bus_bits: int | None
     memory_bandwidth: int
-    peaks: Mapping[str, int] = field(metadata={"keys": PEAKS})
+    peaks: Mapping[str, int]
     link: Link | None
     pcie: Pcie | None
     l2_bytes: int | None

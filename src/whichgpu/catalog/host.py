@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from whichgpu.base.units import GB, GIB, MIB
 from whichgpu.catalog.gpu import plain_number, to_base_units
 from whichgpu.catalog.tables import Row, record_of
 
 
-@dataclass(frozen=True, slots=True)
-class Provider:
+class Provider(msgspec.Struct, frozen=True):
     """A company that rents or sells machines."""
 
     id: str
@@ -22,16 +22,14 @@ class Provider:
     recorded: str
 
 
-@dataclass(frozen=True, slots=True)
-class Interconnect:
+class Interconnect(msgspec.Struct, frozen=True):
     """Link between the GPUs of a machine; `bandwidth` is one GPU's to its peers, both directions, bytes/s."""
 
     kind: str
     bandwidth: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Instance:
+class Instance(msgspec.Struct, frozen=True):
     """A machine that a provider rents or sells; `gpus` below 1 is a slice of one GPU."""
 
     provider: str
@@ -57,8 +55,7 @@ class Instance:
     checked: str
 
 
-@dataclass(frozen=True, slots=True)
-class Cpu:
+class Cpu(msgspec.Struct, frozen=True):
     """A host processor."""
 
     id: str
@@ -86,8 +83,7 @@ class Cpu:
     checked: str
 
 
-@dataclass(frozen=True, slots=True)
-class Region:
+class Region(msgspec.Struct, frozen=True):
     """A region of a provider."""
 
     provider: str
@@ -104,8 +100,7 @@ class Region:
     checked: str
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(msgspec.Struct, frozen=True):
     """A document that states facts; `read` is the day its own text was read for this catalog, if it was."""
 
     id: str

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 from whichgpu.catalog.host import Instance
 from whichgpu.catalog.store import Catalog
@@ -24,8 +25,7 @@ PATTERNS: dict[str, re.Pattern[str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class NamePart:
+class NamePart(msgspec.Struct, frozen=True):
     """A part of a name, its kind, and its meaning (None if unknown)."""
 
     part: str

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from whichgpu.base.messages import msg
 from whichgpu.catalog.tables import Row, bad_data_error, record_of
@@ -14,8 +15,7 @@ _PUNCTUATION = re.compile(r"[^a-z0-9.+]")
 _POINT = re.compile(r"(?<=\d)_(?=\d)")  # torchvision and timm write 1_6 for 1.6.
 
 
-@dataclass(frozen=True, slots=True)
-class Model:
+class Model(msgspec.Struct, frozen=True):
     """A built-in model; `config` is its Hugging Face config.json, reduced to the fields that set sizes."""
 
     id: str

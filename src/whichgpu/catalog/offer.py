@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal
+
+import msgspec
 
 TERMS = ("on-demand", "spot", "reserved-1y", "reserved-3y", "committed-1y", "committed-3y", "sustained", "owned")
 PAYMENTS = ("no-upfront", "partial-upfront", "all-upfront")
@@ -14,8 +15,7 @@ ANY_REGION = "any"  # Region of an offer that is the same in all regions or name
 Standing = Literal["list", "discounted", "contract", "owned"]
 
 
-@dataclass(frozen=True, slots=True)
-class Observation:
+class Observation(msgspec.Struct, frozen=True):
     """A price as observed; dates are ISO texts. Prices are per hour for the whole instance, in their native currency."""
 
     provider: str

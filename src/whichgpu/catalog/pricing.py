@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache
 
@@ -20,8 +19,7 @@ UNKNOWN_TDP_WATTS = 10.0  # Watts assumed if the maker states none: less than an
 HIGHEST_PRICE = 100.0  # US dollars per GPU hour; the highest price on offer in 2026 is near 25.
 
 
-@dataclass(frozen=True, slots=True)
-class PriceRow:
+class PriceRow(msgspec.Struct, frozen=True):
     """Hourly price of an instance in some regions, with the first and last day it was seen."""
 
     provider: str
@@ -63,8 +61,7 @@ class PriceRow:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class Discount:
+class Discount(msgspec.Struct, frozen=True):
     """Published rule that derives a term's price from the on-demand price: one share, or shares by part of the month."""
 
     id: str
@@ -86,8 +83,7 @@ ECB = (
 ).split()
 
 
-@dataclass(frozen=True, slots=True)
-class DollarExchangeRate:
+class DollarExchangeRate(msgspec.Struct, frozen=True):
     """Units of a currency per US dollar on a day, or averaged over a year."""
 
     currency: str
@@ -97,8 +93,7 @@ class DollarExchangeRate:
     recorded: str
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredLatency:
+class MeasuredLatency(msgspec.Struct, frozen=True):
     """Measured round-trip time from a city to a region, in milliseconds."""
 
     city: str
@@ -134,8 +129,7 @@ def fill_price(row: Row, machines: Mapping[tuple[str, str], Row]) -> Row:
     return row
 
 
-@dataclass(frozen=True, slots=True)
-class PackedPrices:
+class PackedPrices(msgspec.Struct, frozen=True):
     """All price rows of one GPU, encoded: a question about one GPU does not decode the prices of the others."""
 
     gpu: str

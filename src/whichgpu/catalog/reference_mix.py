@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from whichgpu.base.messages import msg
 from whichgpu.catalog.tables import Row, bad_data_error, record_of
 
 
-@dataclass(frozen=True, slots=True)
-class MixItem:
+class MixItem(msgspec.Struct, frozen=True):
     """One workload of an index; the first of `precisions` that the GPU has units for is used."""
 
     id: str

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+import msgspec
 
 from whichgpu.catalog.csvfile import read_cells
 
@@ -21,8 +22,7 @@ KEYS: dict[str, tuple[str, ...]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class SchemaField:
+class SchemaField(msgspec.Struct, frozen=True):
     """A column of a table."""
 
     table: str

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
 from datetime import date
 from typing import Any, TypeVar
+
+import msgspec
 
 from whichgpu.base.dates import first_day, last_day
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 from whichgpu.base.names import unknown_word
+from whichgpu.base.records import field_types
 from whichgpu.catalog.gpu import PEAKS, Gpu
 from whichgpu.catalog.host import Instance, Region
 
@@ -22,8 +24,7 @@ MAX_GPUS = 1_000_000  # Largest GPU count in a request (assumed).
 _CAPABILITY = re.compile(r"([0-9]{1,2})\.([0-9])(\+|(?:\.\.|-)([0-9]{1,2})\.([0-9]))?")
 
 
-@dataclass(frozen=True, slots=True)
-class GpuFilter:
+class GpuFilter(msgspec.Struct, frozen=True):
     """Constraints on a GPU; None and () are no constraint."""
 
     vendor: str | None = None
@@ -60,8 +61,7 @@ class GpuFilter:
         return self.compute_capability[0] <= (int(major), int(minor)) <= self.compute_capability[1]
 
 
-@dataclass(frozen=True, slots=True)
-class InstanceFilter:
+class InstanceFilter(msgspec.Struct, frozen=True):
     """Constraints on an instance; None is no constraint."""
 
     provider: str | None = None
@@ -161,11 +161,10 @@ def _sort_key(value: Any) -> Any:
     return value.lower() if isinstance(value, str) else value
 
 
-def sortable_fields(kind: type) -> tuple[str, ...]:
+def sortable_fields(kind: type[msgspec.Struct]) -> tuple[str, ...]:
     """Return the fields by which rows of that type can be sorted."""
-    names = [
-        field.name for field in fields(kind) if not any(word in str(field.type) for word in ("tuple", "Mapping", "Software"))
-    ]
+    types = field_types(kind).items()
+    names = [name for name, type_ in types if not any(word in type_ for word in ("tuple", "Mapping", "Software"))]
     return tuple(names + (list(PEAKS) if kind is Gpu else []))
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+
+import msgspec
 
 from whichgpu.catalog.schema import schema
 from whichgpu.catalog.store import Catalog
 from whichgpu.catalog.tables import read_table, table_files
 
 
-@dataclass(frozen=True, slots=True)
-class TableStatus:
+class TableStatus(msgspec.Struct, frozen=True):
     """Row count of a table, with the days its rows were last changed and checked."""
 
     table: str
@@ -21,8 +21,7 @@ class TableStatus:
     checked_newest: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class CatalogStatus:
+class CatalogStatus(msgspec.Struct, frozen=True):
     """All tables, their folder and the digest of their bytes."""
 
     folder: str

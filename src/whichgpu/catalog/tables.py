@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from decimal import Decimal
 from operator import getitem
 from pathlib import Path
 from typing import Any, TypeVar
+
+import msgspec
 
 from whichgpu.base.dates import is_date
 from whichgpu.base.errors import DataError
@@ -22,8 +23,7 @@ T = TypeVar("T")
 Row = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     """A fault that a check found: table, row key, check, column and a message."""
 
     table: str
@@ -36,14 +36,13 @@ class Finding:
 Fault = tuple[str, str, Message]  # What is wrong in a row: name of the check, column and message.
 
 
-@dataclass(slots=True)
-class Table:
+class Table(msgspec.Struct):
     """Typed rows of one file and the findings about its cells."""
 
     name: str
     path: Path
     rows: list[Row]
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[Finding] = msgspec.field(default_factory=list)
 
     def trusted_rows(self) -> list[Row]:
         """Return the rows; raise a DataError naming the first finding if there is any."""
@@ -67,8 +66,8 @@ def bad_data_error(path: str, key: str, column: str, detail: Message) -> DataErr
 
 
 def record_of(kind: type[T], row: Row, **computed: Any) -> T:
-    """Build a dataclass from the columns named like its fields, except for the `computed` ones."""
-    plain = {name: row[name] for name in kind.__dataclass_fields__ if name not in computed}  # type: ignore[attr-defined]
+    """Build a record from the columns named like its fields, except for the `computed` ones."""
+    plain = {name: row[name] for name in kind.__struct_fields__ if name not in computed}  # type: ignore[attr-defined]
     return kind(**plain, **computed)
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
 from typing import Any
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Message
@@ -29,8 +30,7 @@ from whichgpu.price.terms import MONTH_HOURS, YEAR_HOURS
 from whichgpu.workload.workload import Parallel, Workload
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
+class Cost(msgspec.Struct, frozen=True):
     """Money with the range that follows from the range of its time."""
 
     amount: Decimal
@@ -39,8 +39,7 @@ class Cost:
     currency: str
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(msgspec.Struct, frozen=True):
     """GPUs, machine, term and layout, with times, memory and money. `run_time` is the seconds of the whole run.
 
     At a request rate, `throughput`, `ttft` and `tpot` are those of that load, and `capacity` is the highest rate that keeps the
@@ -95,8 +94,7 @@ class Candidate:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
-class TermLine:
+class TermLine(msgspec.Struct, frozen=True):
     """The price of the answer's machine on one term, per hour, and the hours of the commitment."""
 
     term: str

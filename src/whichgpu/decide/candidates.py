@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,11 +22,10 @@ from whichgpu.price.terms import MONTH_HOURS
 from whichgpu.workload.workload import Workload
 
 Bools = NDArray[np.bool_]
-MAX_REPLICAS = 64.0  # A larger service needs a plan, not a recommendation.
+MAX_REPLICAS = 64.0  # A service that needs more replicas is a case for `plan`, not `recommend`.
 
 
-@dataclass(frozen=True, slots=True)
-class Candidates:
+class Candidates(msgspec.Struct, frozen=True):
     """One entry per offer and group that can do the work; `missed` says which limits each entry misses."""
 
     configurations: tuple[Configuration | None, ...]  # one per group of GPUs
@@ -47,7 +46,7 @@ class Candidates:
     spent: Floats  # amount compared with the budget: cost of the run, per hour or per month, or the price of all cards to buy
 
     def stretched(self, at: int, factors: Sequence[float]) -> RunCost:
-        """Return the billed cost of one candidate's run if its work took each of these factors times as long."""
+        """Return the cost of one candidate's run if its work took longer, with one entry for each factor on the work hours."""
         rows = np.full(len(factors), at)
         work = self.work_hours[rows] * np.array(factors)
         return run_cost(work, self.terms.at(rows, self.terms.machines[rows]), self.run_settings, interruptible=True)

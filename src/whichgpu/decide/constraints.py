@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import date
 from typing import Literal
+
+import msgspec
 
 from whichgpu.base.money import Money
 from whichgpu.price.run import RunSettings
@@ -16,8 +17,7 @@ MAX_GPUS = 8.0  # One replica has at most this many GPUs by default (assumed).
 TIME_WEIGHT = 0.5  # Weight of log time against log cost: halving the time justifies 1.41 times the cost (assumed).
 
 
-@dataclass(frozen=True, slots=True)
-class Owned:
+class Owned(msgspec.Struct, frozen=True):
     """A number of GPUs of one kind in a machine the user owns."""
 
     gpu: str
@@ -25,9 +25,8 @@ class Owned:
     cost_per_hour: float = 0.0  # US dollars of power and upkeep
 
 
-@dataclass(frozen=True, slots=True)
-class Constraints:
-    """Filters, limits and the order. None and () constrain nothing."""
+class Constraints(msgspec.Struct, frozen=True):
+    """Filters on offers, limits on candidates, and how to rank them. None and () constrain nothing."""
 
     day: date
     gpu_ids: frozenset[str] | None = None
@@ -46,11 +45,11 @@ class Constraints:
     rank: Rank | None = None
     currency: str = "USD"
     owned: tuple[Owned, ...] = ()
-    run_settings: RunSettings = field(default_factory=RunSettings)
+    run_settings: RunSettings = msgspec.field(default_factory=RunSettings)
     duration: float | None = None  # seconds that a service runs
     slices: bool = False  # whether slices of a GPU are considered
     max_age: float | None = None  # most seconds since a price was observed
-    cards: Mapping[str, float] = field(default_factory=dict)  # price of one card to buy, by GPU
+    cards: Mapping[str, float] = msgspec.field(default_factory=dict)  # price of one card to buy, by GPU
 
     @property
     def span(self) -> tuple[float, float]:

@@ -11,7 +11,7 @@ from whichgpu.catalog.gpu import Gpu
 
 TABLE = Path(__file__).parent / "data" / "frameworks.csv"
 CUDA = "cuda"
-ALWAYS = "nvidia"  # Every framework supported CUDA first.
+ALWAYS = "nvidia"  # This vendor is supported on every day, since all frameworks began with CUDA.
 
 
 def runs_frameworks(gpu: Gpu, day: date) -> bool:

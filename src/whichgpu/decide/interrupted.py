@@ -9,9 +9,11 @@ of interruption and start-up times are those of training runs (`price.run`) unle
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Literal, get_args
+
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import Message, msg
@@ -32,14 +34,13 @@ POLICIES: tuple[Policy, ...] = get_args(Policy)
 DEFAULT_INTERRUPTIONS = Interruptions(rate=INTERRUPTIONS, notice=run_default("notice"), warm_up=STARTUP)
 SIMULATED_INTERRUPTIONS = 10  # Interruptions that one simulation should contain (assumed).
 MAX_REQUESTS = 50_000  # Most inference requests in one simulation (assumed).
-MIN_STARTUP = 60.0  # Seconds to which `pace` may shorten a start at most, since answers take seconds.
+MIN_STARTUP = 60.0  # `pace` shortens no start below this many seconds, since answers take seconds.
 MAX_EXTRA_MACHINES = 6  # Most machines that a policy may add to the plan (assumed).
 HOUR = 3600.0  # seconds
 UNPRICED = Money(Decimal(0), "USD")
 
 
-@dataclass(frozen=True, slots=True)
-class Rates:
+class Rates(msgspec.Struct, frozen=True):
     """Price per hour of one replica's machine; `spot` is None if it is not offered."""
 
     on_demand: Decimal
@@ -47,8 +48,7 @@ class Rates:
     currency: str = "USD"
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyCase:
+class PolicyCase(msgspec.Struct, frozen=True):
     """One policy to simulate. Its contents determine the seed of its simulation, so prices are no part of it."""
 
     policy: Policy
@@ -58,8 +58,7 @@ class PolicyCase:
     interruptions: Interruptions
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyCost:
+class PolicyCost(msgspec.Struct, frozen=True):
     """A policy with its cost per hour, the share of requests within the objectives, and machines beyond the plan.
 
     `lost` and `retried` are shares of requests at the machines' own pace; `interruptions` are those simulated in `hours`.
@@ -81,8 +80,7 @@ class PolicyCost:
     pace: float
 
 
-@dataclass(frozen=True, slots=True)
-class PoliciesAnswer:
+class PoliciesAnswer(msgspec.Struct, frozen=True):
     """All policies: those that keep the objectives first, cheapest first."""
 
     sentence: Message
@@ -157,12 +155,12 @@ def simulate_policy(case: PolicyCase, seed: int) -> PolicyCost:
 
 
 def faster(one: Interruptions, pace: float) -> Interruptions:
-    """Return interruptions and starts sped up by `pace`; the notice keeps its length in seconds, as answers do."""
+    """Return interruptions and starts sped up by `pace`; the seconds of notice stay, since answers take as long as before."""
     return replace(one, rate=one.rate * pace, warm_up=one.warm_up / pace, outage=one.outage / pace)
 
 
 def _long_enough(load: Load, fleet: Fleet) -> tuple[Load, float]:
-    """Return a load long enough for `SIMULATED_INTERRUPTIONS`, or as long as allowed, and the pace that makes up for the rest."""
+    """Return a load with requests for `SIMULATED_INTERRUPTIONS`, at most `MAX_REQUESTS`, and the pace that makes up for fewer."""
     spot, interruptions = sum(pool.spot for pool in fleet.pools), fleet.interruptions
     hours = SIMULATED_INTERRUPTIONS / (interruptions.rate * spot) if spot and interruptions.rate > 0 else 0.0
     needed = hours * HOUR * load.rate

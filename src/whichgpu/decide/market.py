@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -24,7 +24,7 @@ from whichgpu.price.billing import billing_on, billing_prefixes, extras
 from whichgpu.price.run import OfferTerms, committed_years
 from whichgpu.price.table import WORDS, Floats, Ints, PriceTable, rows_on_day
 
-HOST_VCPUS, HOST_GIB = 8.0, 30.0  # A GPU priced alone gets a host of this size (n1-standard-8).
+HOST_VCPUS, HOST_GIB = 8.0, 30.0  # vCPUs and GiB of the host added to a GPU that is priced without one (n1-standard-8)
 DAY = 86400.0  # seconds
 # Oldest price accepted by default, in days (assumed). Older spot and marketplace prices, which change daily, count only if the
 # user names a term or provider; other older prices only if the user names their GPU, machine or provider.
@@ -37,8 +37,7 @@ PricesOfDay = tuple[PriceTable, tuple[tuple[float, ...], ...], Ints]
 _PRICES_OF_DAY = LruCache[tuple[PricesOfDay, PriceTable, Sequence[Discount]]](4)
 
 
-@dataclass(frozen=True, slots=True)
-class Market:
+class Market(msgspec.Struct, frozen=True):
     """Offers that meet the constraints; `rejected` counts the others by the first constraint each fails."""
 
     table: PriceTable  # prices valid on the day, derived discounts included

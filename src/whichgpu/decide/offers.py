@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.messages import Message, msg
@@ -32,15 +34,14 @@ from whichgpu.price.run import RunSettings
 from whichgpu.price.table import price_table
 
 
-@dataclass(frozen=True, slots=True)
-class OfferSelection:
+class OfferSelection(msgspec.Struct, frozen=True):
     """Constraints and the offers they leave. `purchase` is the US dollars of one card to buy, by GPU."""
 
     constraints: Constraints
     market: Market
     spelled: dict[str, str]
     assumptions: tuple[Message, ...] = ()
-    purchase: Mapping[str, Decimal] = field(default_factory=dict)
+    purchase: Mapping[str, Decimal] = msgspec.field(default_factory=dict)
     user_priced: frozenset[str] = frozenset()  # GPUs whose price to buy the user gave
 
 

@@ -19,7 +19,7 @@ from whichgpu.decide.constraints import Owned
 from whichgpu.price.filters import split_names
 from whichgpu.price.own import HOST_WATTS, LOAD, POWER_PRICE, OwnershipCosts, host_price
 
-BUY, OWNED = "buy", "owned"  # These stand for the provider of such offers.
+BUY, OWNED = "buy", "owned"  # provider ids of cards to buy and of the user's own machines
 CARDS_PER_BUILD = (1, 2, 4)
 OWNED_SIZES = (1, 2, 4, 8, 16)  # Numbers of GPUs of an owned machine that are used together, in addition to all of them.
 SOLD_IN_MACHINES = ("sxm", "oam", "superchip", "board", "soc")  # GPUs of these form factors cannot be bought as single cards.

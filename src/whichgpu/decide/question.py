@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from datetime import date
 from math import ceil
 from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
@@ -28,8 +30,7 @@ ANY_MODEL = Mlp("reference mix", (1, 1))  # This placeholder is used if the ques
 MACHINE_GPUS = 8.0  # More GPUs than this are searched over several machines.
 
 
-@dataclass(frozen=True, slots=True)
-class EvaluatedQuestion:
+class EvaluatedQuestion(msgspec.Struct, frozen=True):
     """A question with its offers, and the screened result of every group of GPUs."""
 
     request: WorkloadRequest
@@ -46,9 +47,8 @@ class EvaluatedQuestion:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
-    """A workload with requirements on a day; `modelled` if it names a model."""
+class Question(msgspec.Struct, frozen=True):
+    """A question to `recommend`: a workload, requirements, and the day of the prices; `modelled` if it names a model."""
 
     spelled: ParsedWorkload
     query: Requirements

@@ -15,7 +15,7 @@ Order = Callable[[Candidates], Ints]  # A function that returns indices of the c
 
 
 class RankedCandidates(NamedTuple):
-    """Candidates, the order of those that pass, and the result of each group they rest on."""
+    """All candidates, the indices of those that pass, best first, and the result of every group of GPUs."""
 
     candidates: Candidates
     order: Ints
@@ -30,7 +30,7 @@ def leader(_: Candidates, order: Ints) -> Iterable[int]:
 def rank_candidates(
     screened: EvaluatedQuestion, sort: Order, listed: Leaders = leader, displayed: Leaders = leader
 ) -> RankedCandidates:
-    """Return the ranked candidates of a screened question, after refining the leaders' groups until no leader is only screened.
+    """Return the ranked candidates of a question, after exact evaluation of the leaders' groups until the leaders stay the same.
 
     A screen is cheap and covers all groups: training times are interpolated, serving rates bounded by queueing formulas, offline
     batches taken from a grid. The workload's refiner evaluates the leaders exactly; a changed result may bring up others. Most

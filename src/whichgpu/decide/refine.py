@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from whichgpu.decide.candidates import Candidates
 from whichgpu.decide.configurations.configuration import Configuration, GroupResult, Infeasibility, WorkloadRequest
@@ -26,11 +26,11 @@ from whichgpu.price.table import Ints
 from whichgpu.workload.defaults import chooses_batch
 from whichgpu.workload.workload import Parallel, Workload
 
-MAX_TRAINING_GROUPS = 24  # At most this many are refined, so that all listed rows are evaluated alike (assumed).
-MAX_GROUPS = 40  # At most this many are refined for other workloads; further groups of a service are not shown.
-AHEAD = 32  # So many leading groups are bounded by formulas in advance, since they would be refined next.
+MAX_TRAINING_GROUPS = 24  # Groups refined in training at most: enough for all listed rows (assumed).
+MAX_GROUPS = 40  # Groups refined for other workloads at most; a service's other groups are not displayed.
+AHEAD = 32  # This many leading groups get bounds by formulas at once, since they would be refined next.
 
-Leaders = Callable[[Candidates, Ints], Iterable[int]]  # Functions that select which candidates of an order to refine.
+Leaders = Callable[[Candidates, Ints], Iterable[int]]  # Type of a function that selects which candidates of a ranking to refine.
 Passes = Iterator[tuple[list[GroupResult], Leaders]]
 
 
@@ -77,7 +77,7 @@ class Refiner:
 
 
 class TrainingRefiner(Refiner):
-    """Counts the memory and times the step of training, whose screen interpolates both."""
+    """Refiner for training: computes memory and step time exactly, which the screen only interpolates."""
 
     def nearest(self, candidates: Candidates) -> Iterable[int]:
         """Return the groups that determine the proposed changes of budget and deadline."""
@@ -93,11 +93,11 @@ class TrainingRefiner(Refiner):
 
 
 class OfflineRefiner(Refiner):
-    """Chooses the concurrency of offline inference exactly, as `estimate` does; the screen chooses from a grid."""
+    """Refiner for offline inference: finds the best concurrency exactly, as `estimate` does; the screen tries a grid."""
 
     def __init__(self, screened: EvaluatedQuestion) -> None:
         super().__init__(screened)
-        self._replicas: dict[tuple[tuple[str, float, Fabric], Parallel], GroupResult] = {}  # results with one replica
+        self._replicas: dict[tuple[tuple[str, float, Fabric], Parallel], GroupResult] = {}  # one replica's, by GPU and layout
 
     def refine(self, leading_groups: Iterable[int], order: Ints) -> dict[int, GroupResult]:
         """Return each leading group at the concurrency with the highest throughput that fits."""
@@ -118,15 +118,15 @@ class OfflineRefiner(Refiner):
 
 
 class ServingRefiner(Refiner):
-    """Simulates services, whose screen bounds the rate of a replica by queueing formulas.
+    """Refiner for services: simulates replicas, whose request rate the screen only bounds by queueing formulas.
 
     The first pass starts from upper bounds. Every refinement lowers a bound, first by formulas about the group's own steps and
-    then by simulation, so no group left out could have led. The second pass starts from what was simulated and from safe rates
-    for the rest, and simulates whatever would be shown besides (the fastest, the Pareto front): all rows are comparable.
+    then by simulation, so no group that was not refined could lead. The second pass starts from simulated rates, and from safe
+    rates of other groups, and simulates all other displayed rows (the fastest, the Pareto front), so that rows are comparable.
     """
 
     def __init__(self, screened: EvaluatedQuestion) -> None:
-        from whichgpu.decide.configurations.simulate import Simulator  # Only services are simulated.
+        from whichgpu.decide.configurations.simulate import Simulator  # Only services need this import.
 
         super().__init__(screened)
         self._simulator = Simulator(self.request)
@@ -134,13 +134,13 @@ class ServingRefiner(Refiner):
         self._ahead = AHEAD
 
     def passes(self, listed: Leaders, displayed: Leaders) -> Passes:
-        """Yield upper bounds for the rows listed, then simulated and safe rates for all rows displayed."""
+        """Yield results at upper bounds with `listed`, then results at simulated or else safe rates with `displayed`."""
         yield [_at_rate_bound(one) for one in self.screened.results], listed
         self._ahead = 0
         yield [self.done.get(at, one) for at, one in enumerate(self.screened.results)], displayed
 
     def refine(self, leading_groups: Iterable[int], order: Ints) -> dict[int, GroupResult]:
-        """Return tighter bounds for leading groups that have only the screen's; once all have them, simulate the groups."""
+        """Return tighter bounds by group for leading groups without any; once all have bounds, return simulated results."""
         left = self._screened(leading_groups)
         if any(at not in self._bounded for at in left):
             first = order[np.sort(np.unique(order, return_index=True)[1])[: self._ahead]].tolist()

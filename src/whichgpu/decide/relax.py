@@ -15,14 +15,14 @@ from whichgpu.decide.constraints import Constraints
 from whichgpu.price.table import Floats, Ints
 
 Order = Callable[[Candidates], Ints]
-Rank = Callable[[Order], tuple[Candidates, Ints]]  # A function that returns the candidates in an order whose leaders are refined.
+Rank = Callable[[Order], tuple[Candidates, Ints]]  # A function that sorts candidates and evaluates the first exactly.
 NUMERIC_LIMITS = ("budget", "deadline", "copies", "gpus-in-all")
 WAIVABLE_LIMITS = ("commitment", "spot-service")  # These limits can only be dropped, not moved.
 MONEY_AND_TIME = ("budget", "deadline")
 
 
 def groups_nearest(candidates: Candidates, constraints: Constraints) -> set[int]:
-    """Return the groups of GPUs that determine the smallest changes of budget and deadline."""
+    """Return indices of the groups of GPUs that need the smallest increase of budget, of deadline, or else of both."""
     orders = [nearest_first(name, constraints)(candidates) for name in MONEY_AND_TIME if name in candidates.missed]
     nearest = {int(candidates.group[order[0]]) for order in orders if len(order)}
     if nearest or not set(MONEY_AND_TIME) <= set(candidates.missed) or constraints.budget is None or constraints.deadline is None:
@@ -31,7 +31,7 @@ def groups_nearest(candidates: Candidates, constraints: Constraints) -> set[int]
 
 
 def nearest_first(name: str, constraints: Constraints) -> Order:
-    """Return an order of candidates by how little the named limit must move for each to pass."""
+    """Return a function that sorts candidates by how little the named limit must change for each to pass, least first."""
 
     def order(candidates: Candidates) -> Ints:
         return _smallest_first(_limited(name, candidates, constraints), _pass_all_but((name,), candidates))
@@ -40,7 +40,7 @@ def nearest_first(name: str, constraints: Constraints) -> Order:
 
 
 def nearest_both_first(constraints: Constraints) -> Order:
-    """Return an order of candidates by the product of the factors by which budget and deadline must be raised."""
+    """Return a function that sorts candidates by the product of the factors on budget and deadline that each needs."""
     assert constraints.budget is not None
     assert constraints.deadline is not None
     money, seconds = max(float(constraints.budget.amount), 1e-9), max(constraints.deadline, 1e-9)

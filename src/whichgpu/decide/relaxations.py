@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import fields, replace
 from functools import partial
 from typing import Any
 
+from msgspec.structs import replace
+
 from whichgpu.base.errors import NoAnswer, WhichGpuError
 from whichgpu.base.messages import Message, msg
+from whichgpu.base.records import field_defaults
 from whichgpu.base.units import format_seconds
 from whichgpu.decide.candidates import Candidates
 from whichgpu.decide.question import MACHINE_GPUS, EvaluatedQuestion, Question
@@ -32,9 +34,9 @@ GPU_COUNTS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 PRECISIONS = ("fp32", "bf16", "fp16", "fp8", "int8", "int4")  # The widest precision comes first.
 FILTERS = ("needs", "provider", "region", "max_latency", "term", "min_memory", "instance", "gpu", "max_age")
 OBJECTIVES = ("tpot_max", "ttft_max")
-LATENCY_REASONS = ("latency", "copies", "gpus-in-all", "budget")  # A looser objective may avoid these rejections.
-MAX_FACTOR, TOLERANCE = 1000.0, 1.03  # Largest factor on an objective that is tried, and the precision of the smallest.
-DEFAULTS = {field.name: field.default for field in fields(Requirements)}
+LATENCY_REASONS = ("latency", "copies", "gpus-in-all", "budget")  # Rejections that a looser latency objective may avoid.
+MAX_FACTOR, TOLERANCE = 1000.0, 1.03  # largest factor tried on an objective; the smallest is found to within 3%
+DEFAULTS = field_defaults(Requirements)
 Change = tuple[Question, Message]
 
 
@@ -74,7 +76,7 @@ def _rank(screened: EvaluatedQuestion, order: Order) -> tuple[Candidates, Ints]:
 
 
 class Relaxations:
-    """Changes of one question, each of them tried."""
+    """Finds changes with which a question without an answer would have one."""
 
     def __init__(self, question: Question, screened: EvaluatedQuestion, ranked: RankedCandidates) -> None:
         self.question, self.screened, self.candidates, self.results = question, screened, ranked.candidates, ranked.results

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, fields
 from decimal import Decimal
 from math import floor
 from typing import Any
+
+import msgspec
+from msgspec.structs import asdict
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import parse_seconds
 from whichgpu.decide.constraints import Rank
+from whichgpu.workload.parallel import LAYOUT_FIELDS
 from whichgpu.workload.workload import Parallel, Workload
 
 MAX_ROWS = 1000  # Most candidates one answer may list (assumed).
@@ -21,8 +24,7 @@ MAX_YEARS = 100  # Longest duration accepted.
 YEAR = 365.25 * 86400.0  # seconds
 
 
-@dataclass(frozen=True, slots=True)
-class Requirements:
+class Requirements(msgspec.Struct, frozen=True):
     """Filters, limits and order as people type them, several values with commas. None and () require nothing."""
 
     gpu: Sequence[str] | str = ()
@@ -58,7 +60,7 @@ class Requirements:
 
     def spelled(self) -> dict[str, str]:
         """Return the values the user gave, as texts of their flags."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values = asdict(self)
         return {name: _text(name, value) for name, value in values.items() if value is not None and value not in ((), False)}
 
 
@@ -106,8 +108,7 @@ def check_against_task(query: Requirements, workload: Workload, stated: Collecti
     if "parallel" not in stated or (workload.training and has_layouts):
         return
     allowed = Parallel(tp=workload.parallel.tp) if has_layouts else Parallel()
-    names = (field.name for field in fields(Parallel))
-    flags = tuple(f"--{name}" for name in names if getattr(workload.parallel, name) != getattr(allowed, name))
+    flags = tuple(f"--{name}" for name in LAYOUT_FIELDS if getattr(workload.parallel, name) != getattr(allowed, name))
     if flags:
         hint = "hint.layout-service" if has_layouts else "hint.layout-passes"
         raise UsageError("contradiction", msg("error.layout-recommend", flags=flags, task=workload.task), msg(hint), flags)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from whichgpu.decide.candidates import Candidates, pareto
 from whichgpu.decide.configurations.groups import Groups
@@ -13,8 +14,7 @@ from whichgpu.decide.market import Market
 from whichgpu.price.table import Ints
 
 
-@dataclass(frozen=True, slots=True)
-class Shortlist:
+class Shortlist(msgspec.Struct, frozen=True):
     """Indices of candidates. `without_spot` and `with_cuda` are the best such ones, unless the first already is."""
 
     listed: tuple[int, ...]

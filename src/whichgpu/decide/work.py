@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from whichgpu.price.terms import MONTH_HOURS
 from whichgpu.workload.denoisers import counts_steps
@@ -16,8 +16,7 @@ SERVICE_RATE = 1.0  # Default requests per second (assumed).
 SERVICE_TPOT = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(msgspec.Struct, frozen=True):
     """`amount` in `unit` (tokens, samples or denoising-steps); `hours` instead for a service. `assumed` if not given."""
 
     amount: float | None

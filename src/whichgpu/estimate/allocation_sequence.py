@@ -6,10 +6,10 @@ The allocator's two pools are independent, so each is replayed on its own; alloc
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from whichgpu.estimate.allocator import GRANULARITY, SMALL_SIZE, Event, Replay, replay_pool, segment_size
 

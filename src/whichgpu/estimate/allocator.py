@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 MIB = 1024 * 1024
 GRANULARITY = 512
@@ -23,13 +24,12 @@ SEGMENT_GRANULARITY = 2 * MIB
 Event = tuple[int, int]  # (id, bytes): positive allocates, negative frees that id
 
 
-@dataclass(frozen=True, slots=True)
-class Replay:
+class Replay(msgspec.Struct, frozen=True):
     """Peak bytes of a replay; `breakdown` is the rounded bytes by label when the allocated bytes peaked."""
 
     peak_allocated: int
     peak_reserved: int
-    breakdown: Mapping[str, int] = field(default_factory=dict)
+    breakdown: Mapping[str, int] = msgspec.field(default_factory=dict)
     peak_event: int = 0  # index of the event at the peak
 
 

@@ -6,9 +6,11 @@ The functions are pure; the caller provides `memory(workload)`, which estimates 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
 from math import sqrt
 from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Message, msg
@@ -31,8 +33,7 @@ ROUNDING_MARGIN = 0.02  # share of one step: interpolated sizes this close to a 
 SPAN_ERROR = 0.02  # share of the search interval by which a search without `exact` may be too small (chosen for speed)
 
 
-@dataclass(frozen=True, slots=True)
-class FitResult:
+class FitResult(msgspec.Struct, frozen=True):
     """Fit of a workload on a GPU, in bytes; a negative headroom is missing memory."""
 
     fits: Verdict

@@ -6,9 +6,10 @@ Tokenised text never bounds a step; video and audio are not covered, since no ge
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil, sqrt
 from typing import Literal
+
+import msgspec
 
 from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Message, msg
@@ -24,8 +25,7 @@ PILLOW_PLAIN, PILLOW_SIMD_LATER = 1923.0, 2500.0  # images/s on that A100 host; 
 FFCV_JPEG, FFCV_VCPUS = 31278.0, 96  # images/s from 512-pixel JPEG on a p3dn.24xlarge (ffcv-benchmarks)
 
 
-@dataclass(frozen=True, slots=True)
-class Loader:
+class Loader(msgspec.Struct, frozen=True):
     """Data loader with the samples per second that one hardware thread loads."""
 
     id: str
@@ -54,8 +54,7 @@ LOADERS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Loading:
+class Loading(msgspec.Struct, frozen=True):
     """Hardware threads and cores needed to load data as fast as a GPU trains, and whether a host has them."""
 
     loader: str

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from datetime import date
 from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.base.names import split_count
 from whichgpu.catalog.find import exact_instances, find_gpu, gpus_named
@@ -25,8 +27,7 @@ T = TypeVar("T")
 MAX_ENTRIES = 1024  # The cache is limited because a stream of requests may name any number of configs.
 
 
-@dataclass(frozen=True, slots=True)
-class Device:
+class Device(msgspec.Struct, frozen=True):
     """GPU that a name identifies, and the number of GPUs the name states (`8xA100-SXM-80GB`: 8)."""
 
     gpu: Gpu

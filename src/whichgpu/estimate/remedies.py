@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import asdict, replace
 
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.base.figure import Figure
@@ -23,8 +25,7 @@ GPU_MULTIPLES = (2, 4, 8, 16, 32, 64, 128)
 MIN_CONTEXT = 512  # tokens below which no context is suggested
 
 
-@dataclass(frozen=True, slots=True)
-class Remedy:
+class Remedy(msgspec.Struct, frozen=True):
     """One remedy: fields to change, bytes saved on the fullest GPU, its verdict, and that with all earlier remedies as well."""
 
     id: str
@@ -35,8 +36,7 @@ class Remedy:
     together: Verdict
 
 
-@dataclass(frozen=True, slots=True)
-class FitProblem:
+class FitProblem(msgspec.Struct, frozen=True):
     """A workload that does not fit `usable` bytes, with its memory curves."""
 
     workload: Workload
@@ -221,11 +221,7 @@ def _next_gpu(gpu: Gpu, able: Sequence[Gpu]) -> tuple[Remedy, ...]:
 
 
 def _difference(before: Workload, after: Workload) -> dict[str, Any]:
-    return {
-        field.name: getattr(after, field.name)
-        for field in fields(Workload)
-        if getattr(after, field.name) != getattr(before, field.name)
-    }
+    return {name: value for name, value in asdict(after).items() if value != getattr(before, name)}
 
 
 def _words(id: str, change: dict[str, Any], workload: Workload) -> Message:

@@ -7,10 +7,11 @@ Ranges come from predicting each case by a fit without it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.catalog.gpu import Gpu
@@ -47,8 +48,7 @@ MIN_CASES_PER_KIND = 4  # A kind of step with fewer cases gets the 90% range of 
 NINETY = 1.645  # Standard deviations from the mean to each end of a normal distribution's 90% range.
 
 
-@dataclass(frozen=True, slots=True)
-class Example:
+class Example(msgspec.Struct, frozen=True):
     """A measured step, and the parts (`terms`) of its estimated time in seconds before any correction."""
 
     seconds: float

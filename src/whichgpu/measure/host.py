@@ -7,8 +7,9 @@ import platform
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from whichgpu.measure.files import Run, named_numbers, read_number, read_text, run_tool
 
@@ -18,8 +19,7 @@ _CONTAINER = re.compile(r"docker|kubepods|containerd|libpod|lxc|/ecs/|garden|bui
 _KERNEL = re.compile(r"[0-9]+(?:\.[0-9]+)*")
 
 
-@dataclass(frozen=True, slots=True)
-class Host:
+class Host(msgspec.Struct, frozen=True):
     """Properties of the machine; None if unknown."""
 
     system: str

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from whichgpu.measure.files import read_text
 
@@ -17,8 +18,7 @@ READINGS_PER_SEARCH = 10  # Readings between two searches for processes on the G
 COMPUTE_DEVICES = ("/dev/nvidia-uvm", "/dev/kfd", "/dev/dxg")  # Device files that programs open to compute, but monitors do not.
 
 
-@dataclass(frozen=True, slots=True)
-class HostLoad:
+class HostLoad(msgspec.Struct, frozen=True):
     """Load between two readings, in cores; None if unknown."""
 
     cores: float
@@ -28,8 +28,7 @@ class HostLoad:
     worker_cores: float | None = None  # load of those programs' child processes, such as data loaders
 
 
-@dataclass(frozen=True, slots=True)
-class _Counts:
+class _Counts(msgspec.Struct, frozen=True):
     at: float
     busy: int
     waiting: int

@@ -6,14 +6,15 @@ and stops a countdown; a failed reading does neither, and never causes the comma
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
 
 IdleEvent = Literal["idle", "countdown", "cancelled-busy", "cancelled-user", "run"]
 
 
-@dataclass(frozen=True, slots=True)
-class IdleRule:
+class IdleRule(msgspec.Struct, frozen=True):
     """Warn after `limit` idle seconds and again after each further `limit`; with a command, then count down `countdown`."""
 
     limit: float | None
@@ -21,8 +22,7 @@ class IdleRule:
     command: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class IdleState:
+class IdleState(msgspec.Struct, frozen=True):
     """State of the rule: idle seconds of all GPUs, warnings given, seconds left of a countdown."""
 
     idle: float = 0.0

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_memory
@@ -20,8 +21,7 @@ _VIRTUAL = re.compile(r"^(?:NVIDIA\s+)?(?:GRID\s+)?(\S+)-\d+(?:-\d+)?[QCAB]$")
 _PACKAGE_MARK = re.compile(r"\b(?:VF|OAM)\b")
 
 
-@dataclass(frozen=True, slots=True)
-class VariantMatch:
+class VariantMatch(msgspec.Struct, frozen=True):
     """The matched variant, or the candidates; `why` explains a doubtful match."""
 
     gpu: str | None

@@ -7,8 +7,10 @@ idle time that leads to a warning counts only while all GPUs are idle, since onl
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from decimal import Decimal
+
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
@@ -34,8 +36,7 @@ def parse_price(text: str) -> Money:
     return money
 
 
-@dataclass(frozen=True, slots=True)
-class UsageTotals:
+class UsageTotals(msgspec.Struct, frozen=True):
     """Seconds, energy and memory counted since the start."""
 
     seconds: float = 0.0
@@ -46,8 +47,7 @@ class UsageTotals:
     peak_bytes: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Bill:
+class Bill(msgspec.Struct, frozen=True):
     """Cost, energy, running and idle time of the machine since the start."""
 
     seconds: float

@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
@@ -18,8 +20,7 @@ from whichgpu.measure.bench.runner import MeasuredCase
 FORMAT = 1  # Version of the record's layout.
 
 
-@dataclass(frozen=True, slots=True)
-class MicroResult:
+class MicroResult(msgspec.Struct, frozen=True):
     """Time of an operator, and its rate as a share of the chip's peak or bandwidth."""
 
     id: str
@@ -33,11 +34,10 @@ class MicroResult:
     rate: float
     unit: str
     share: float | None = None  # rate as a share of the chip's peak or bandwidth
-    conditions: Conditions = field(default_factory=Conditions)
+    conditions: Conditions = msgspec.field(default_factory=Conditions)
 
 
-@dataclass(frozen=True, slots=True)
-class PredictedTime:
+class PredictedTime(msgspec.Struct, frozen=True):
     """Estimated seconds of a step by the shipped calibration, without corrections from the user's measurements."""
 
     value: float
@@ -46,8 +46,7 @@ class PredictedTime:
     basis: str
 
 
-@dataclass(frozen=True, slots=True)
-class StepResult:
+class StepResult(msgspec.Struct, frozen=True):
     """Measured time of a step, and its prediction."""
 
     id: str
@@ -57,7 +56,7 @@ class StepResult:
     high: float
     runs: int
     predicted: PredictedTime | None = None
-    conditions: Conditions = field(default_factory=Conditions)
+    conditions: Conditions = msgspec.field(default_factory=Conditions)
 
     @property
     def inside(self) -> bool | None:
@@ -65,19 +64,17 @@ class StepResult:
         return None if self.predicted is None else self.predicted.low <= self.seconds <= self.predicted.high
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredMachine:
+class MeasuredMachine(msgspec.Struct, frozen=True):
     """The GPU and the software of a measurement."""
 
     gpu: str  # id of the variant in the catalog
     gpus: int = 1
     driver: str | None = None
     cpu: str | None = None
-    software: Mapping[str, str] = field(default_factory=dict)
+    software: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class FittedCorrections:
+class FittedCorrections(msgspec.Struct, frozen=True):
     """Multipliers fitted from the steps: see `estimate.time.own_corrections.OwnCorrections`."""
 
     against: str
@@ -86,8 +83,7 @@ class FittedCorrections:
     spreads: Mapping[str, float]
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(msgspec.Struct, frozen=True):
     """All measurements of one run, with machine and software; `digest` covers all but the fit, which may be repeated."""
 
     made: str  # day of the measurement, with UTC time in the user's own records

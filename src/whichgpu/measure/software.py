@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
+
+import msgspec
 
 from whichgpu.measure.files import read_text
 
@@ -26,8 +27,7 @@ _ASSIGNED = re.compile(r"^(cuda|hip)\s*(?::[^=\n]+)?=\s*['\"]([0-9][0-9.]*)[^'\"
 _VERSION = re.compile(r"[0-9]+\.[0-9]+(?:\.[0-9]+)?")
 
 
-@dataclass(frozen=True, slots=True)
-class InstalledSoftware:
+class InstalledSoftware(msgspec.Struct, frozen=True):
     """Versions of what is installed; `torch_cuda` and `torch_rocm` say what PyTorch was built for."""
 
     packages: Mapping[str, str]

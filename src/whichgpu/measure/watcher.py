@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
+
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.base.money import Money
 from whichgpu.measure.drivers.card import Card, Sample
@@ -34,28 +36,25 @@ class Clock(Protocol):
         """Wait; return whether the user cancelled meanwhile."""
 
 
-@dataclass(frozen=True, slots=True)
-class WatchSettings:
+class WatchSettings(msgspec.Struct, frozen=True):
     """Settings of a watch: interval and duration in seconds, price, idle rule, and whether to diagnose."""
 
     every: float = 2.0
     price: Money | None = None
-    rule: IdleRule = IdleRule(None)  # noqa: RUF009 - frozen
+    rule: IdleRule = IdleRule(None)
     lasting: float | None = None
     once: bool = False
     explain: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class WatchEvent:
+class WatchEvent(msgspec.Struct, frozen=True):
     """An event of a watch: idle, countdown, cancelled-busy, cancelled-user, run, lost, back, driver-gone, driver-back."""
 
     kind: str
     gpu: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class WatchReading:
+class WatchReading(msgspec.Struct, frozen=True):
     """One reading: samples (the last known of a lost GPU), bill so far, state of the idle rule, events."""
 
     time: str

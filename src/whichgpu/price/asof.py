@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from datetime import date
 from typing import Literal
+
+import msgspec
 
 from whichgpu.base.dates import first_day, last_day
 from whichgpu.catalog.offer import STALE_DAYS, Observation
@@ -19,8 +20,7 @@ Confidence = Literal["observed", "bracketed", "carried"]
 RECENT_DAYS = (90, 180, 365)  # If all prices are stale, the cheapest within these numbers of days is looked for.
 
 
-@dataclass(frozen=True, slots=True)
-class PriceOnDay:
+class PriceOnDay(msgspec.Struct, frozen=True):
     """A price valid on a day: when it was last seen by then, how long ago, and with what confidence."""
 
     observation: Observation
@@ -43,7 +43,7 @@ def price_on_day(runs: Iterable[Observation], day: date) -> PriceOnDay | None:
             best = last_known_day, run.observed, run
     if best is None or _gone(best[2], day):
         return None
-    return _standing(best[2], day)
+    return _price_on_day(best[2], day)
 
 
 def prices_on_day(observations: Iterable[Observation], day: date) -> Iterator[PriceOnDay]:
@@ -56,7 +56,7 @@ def prices_on_day(observations: Iterable[Observation], day: date) -> Iterator[Pr
             yield day_price
 
 
-def _standing(run: Observation, day: date) -> PriceOnDay:
+def _price_on_day(run: Observation, day: date) -> PriceOnDay:
     first, last = _date(run.observed), _last(run)
     observed = last if last <= day else first
     text = run.last_observed if last <= day else run.observed

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date
 from functools import cache
 from pathlib import Path
+
+import msgspec
 
 from whichgpu.base.bundled_data import data_rows
 
@@ -14,8 +15,7 @@ FOLDER = Path(__file__).parent / "data"
 ANY = "*"
 
 
-@dataclass(frozen=True, slots=True)
-class Billing:
+class Billing(msgspec.Struct, frozen=True):
     """Billing rule in seconds: time is rounded up to a multiple of `granularity`, and at least `minimum` is billed."""
 
     granularity: float

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
+
+import msgspec
 
 from whichgpu.base.errors import UnknownName
 from whichgpu.base.names import split_count, squash, unknown_word
@@ -20,8 +21,7 @@ from whichgpu.price.terms import MONTH_HOURS
 OWNED = "owned"  # The provider of the user's own machines.
 
 
-@dataclass(frozen=True, slots=True)
-class OffersQuery:
+class OffersQuery(msgspec.Struct, frozen=True):
     """Offers to list, in words as people type them: a list, or text with commas. None and () filter nothing."""
 
     gpu: Sequence[str] | str = ()  # names; `8xA100` asks for eight of them, a machine's name for that machine

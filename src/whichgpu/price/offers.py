@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.base.figure import Figure
 from whichgpu.base.money import Money
@@ -16,18 +18,16 @@ from whichgpu.price.asof import PriceOnDay
 from whichgpu.price.terms import MONTH_HOURS, YEARS, upfront
 
 
-@dataclass(frozen=True, slots=True)
-class ExchangeRate:
-    """The rate a price was converted at: of which day (None: the user's own), and whose."""
+class ExchangeRate(msgspec.Struct, frozen=True):
+    """Exchange rate with which a price was converted, its day (None for a rate set by the user) and its source."""
 
     value: float
     date: str | None
     source: str
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
-    """A machine in a region on a term at a price, as of a day."""
+class Offer(msgspec.Struct, frozen=True):
+    """One offer of a machine: provider, region, term, and its price on the requested day."""
 
     provider: str
     instance: str
@@ -50,15 +50,14 @@ class Offer:
     includes: str
     exchange_rate: ExchangeRate | None
     round_trip: Figure | None
-    cheapest_of: int | None  # grouped: how many offers there are in the group this is the cheapest of
-    standing: str  # list, discounted, contract or owned: a list price, or what the user's own file made of it
+    cheapest_of: int | None  # number of offers in the group whose cheapest this is; None without grouping
+    standing: str  # list price, or kind of entry in the user's price file: discounted, contract or owned
     discount: Decimal | None  # the share taken off the list price
     note: str | None
     source: str
 
 
-@dataclass(frozen=True, slots=True)
-class OfferFilter:
+class OfferFilter(msgspec.Struct, frozen=True):
     """Conditions of an offer. None and () filter nothing."""
 
     gpu_ids: frozenset[str] | None = None

@@ -5,7 +5,8 @@ Every input is the user's or a default marked as such; answers show how the resu
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.price.terms import MONTH_HOURS, YEAR_HOURS
 
@@ -19,8 +20,7 @@ HOST_WATTS = 150.0  # Power in watts of the machine without its GPUs (assumed).
 LOAD, IDLE = 0.9, 0.15  # Share of its rated power that a GPU draws at work and when idle (assumed).
 
 
-@dataclass(frozen=True, slots=True)
-class OwnershipCosts:
+class OwnershipCosts(msgspec.Struct, frozen=True):
     """Inputs of the ownership cost. Money in one currency; shares between 0 and 1; watts of all GPUs together."""
 
     gpu_price: float  # price of all GPUs
@@ -68,9 +68,8 @@ class OwnershipCosts:
         return self.standing_hour / self.use + self.worked_hour
 
 
-@dataclass(frozen=True, slots=True)
-class RentComparison:
-    """Owning against renting at a price an hour: the use from which owning is cheaper, and after how long. None: never."""
+class RentComparison(msgspec.Struct, frozen=True):
+    """Owning compared with renting at `rent` per hour: use, hours and months from which owning is cheaper; None if never."""
 
     rent: float
     break_even_use: float | None  # share of all hours in use

@@ -5,8 +5,7 @@ Inputs and results are arrays with one entry per candidate offer.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
+import msgspec
 import numpy as np
 
 from whichgpu.price.run_settings import run_default, run_default_sources
@@ -29,25 +28,23 @@ UNFINISHED_HOURS = 1e9  # Finite number of hours for a run that never ends, so t
 SPOT_SOURCES = ("bamboo-nsdi-2023", *run_default_sources("interruptions"))
 
 
-@dataclass(frozen=True, slots=True)
-class RunSettings:
-    """Settings of a run. Seconds; shares between 0 and 1; `interruptions` per hour of one spot machine."""
+class RunSettings(msgspec.Struct, frozen=True):
+    """Settings that determine the hours and cost of a run, beside its work: start, checkpoints, interruptions, disk, egress."""
 
-    startup: float = STARTUP
-    checkpoint_every: float = CHECKPOINT_EVERY
-    checkpoint_takes: float = CHECKPOINT_TAKES
-    interruptions: float = INTERRUPTIONS
-    idle: float = 0.0
+    startup: float = STARTUP  # seconds
+    checkpoint_every: float = CHECKPOINT_EVERY  # seconds
+    checkpoint_takes: float = CHECKPOINT_TAKES  # seconds
+    interruptions: float = INTERRUPTIONS  # per hour of one spot machine
+    idle: float = 0.0  # share of the paid time without work, 0 to 1
     disk_gb: float = 0.0
     egress_gb: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class RunCost:
-    """Hours and cost of a run on each offer. Wall-clock hours, billed hours of one machine; money in the offers' currency."""
+class RunCost(msgspec.Struct, frozen=True):
+    """Hours and cost of a run on each offer, with money in the offers' currency."""
 
     hours: Floats  # wall-clock hours from the first start to the end, reruns included
-    billed: Floats
+    billed: Floats  # billed hours of one machine
     reruns: Floats  # expected number of interruptions
     machine: Floats
     host: Floats
@@ -62,22 +59,21 @@ class RunCost:
         return total
 
 
-@dataclass(frozen=True, slots=True)
-class OfferTerms:
-    """Terms of each offer. Billing in seconds; `years` committed, 0 if none; extras in dollars."""
+class OfferTerms(msgspec.Struct, frozen=True):
+    """Price and billing terms of each offer, in arrays with one entry per offer; disk and egress in dollars."""
 
     price: Floats  # per hour of one machine
     machines: Floats
-    spot: np.ndarray
-    years: Floats
-    granularity: Floats
-    minimum: Floats
+    spot: np.ndarray  # whether the offer is a spot machine
+    years: Floats  # years of commitment, 0 without one
+    granularity: Floats  # seconds to which time is rounded up
+    minimum: Floats  # fewest seconds that are billed
     on_demand: Floats  # on-demand price per hour of the same machine; nan if not offered
     host: Floats  # price of the host per hour, if the GPU is priced alone
     disk: Floats  # per GB and month
     egress: Floats  # per GB
     steps: tuple[tuple[float, ...], ...] = ()  # price shares of sustained-use discounts, by part of the month
-    step_of: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # index into `steps`; -1 without
+    step_of: np.ndarray = msgspec.field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # index into `steps`; -1 without
 
     def at(self, rows: Ints, machines: Floats) -> OfferTerms:
         """Return the terms of selected offers, with the given number of machines each."""
@@ -105,7 +101,7 @@ def run_cost(work_hours: Floats, terms: OfferTerms, run_settings: RunSettings, i
     clock = np.where(done, hours, UNFINISHED_HOURS) / (1.0 - run_settings.idle)
     billed = np.maximum(np.ceil(clock * HOUR / terms.granularity) * terms.granularity, terms.minimum) / HOUR
     committed = terms.years * YEAR_HOURS
-    due = np.where(committed > 0, _bound(billed if interruptible else work_hours, committed, terms), billed)
+    due = np.where(committed > 0, _committed_hours(billed if interruptible else work_hours, committed, terms), billed)
     paid = due * sustained(terms, clock)
     months = clock / MONTH_HOURS
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -122,10 +118,10 @@ def run_cost(work_hours: Floats, terms: OfferTerms, run_settings: RunSettings, i
     )
 
 
-def _bound(hours: Floats, committed: Floats, terms: OfferTerms) -> Floats:
-    """Return the hours at the committed price that equal the cost of `hours` of use: whole terms, the rest on demand if cheaper.
+def _committed_hours(hours: Floats, committed: Floats, terms: OfferTerms) -> Floats:
+    """Return the hours to pay at the committed price for `hours` of use: full terms, then one more or on demand if cheaper.
 
-    The start-up of a service is part of its duration, so that a service of one year needs a commitment of one year.
+    On-demand hours are converted by price. A service's `hours` exclude its start, so that one year of service needs one term.
     """
     length = np.maximum(committed, 1.0)
     whole = np.floor(hours / length + 1e-9)

@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, fields
 from datetime import date
 from decimal import Decimal
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -27,8 +27,7 @@ WORDS = ("provider", "instance", "region", "gpu", "term", "payment", "price", "c
 KEY = ("provider", "instance", "region", "gpu", "term", "payment", "includes")
 
 
-@dataclass(frozen=True, slots=True)
-class Packed:
+class Packed(msgspec.Struct, frozen=True):
     """A price table as stored in the cache: texts as indices into one list `words`, days as day numbers."""
 
     words: tuple[str, ...]
@@ -38,8 +37,7 @@ class Packed:
     offers: bytes  # int32: a number per row that identifies its offer
 
 
-@dataclass(frozen=True, slots=True)
-class PriceTable:
+class PriceTable(msgspec.Struct, frozen=True, eq=False):
     """Observed prices as columns: one row per machine, region, term and price, with the days on which it was seen."""
 
     words: tuple[str, ...]
@@ -47,9 +45,7 @@ class PriceTable:
     days: Ints  # day numbers: first seen, last seen, ended, [3, rows]
     numbers: Floats  # number of GPUs and price per hour, [2, rows]
     offers: Ints | None = None  # a number per row that identifies its offer; None until computed
-    word_places: dict[str, int] = field(
-        default_factory=dict, compare=False, repr=False
-    )  # index of each word, filled at the first lookup
+    word_places: dict[str, int] = msgspec.field(default_factory=dict)  # index of each word, filled at the first lookup
 
     def __len__(self) -> int:
         return int(self.places.shape[1])
@@ -190,4 +186,4 @@ def exact(table: PriceTable, row: int) -> Decimal:
     return Decimal(table.word("price", row))
 
 
-assert {one.name for one in fields(Observation)} >= set(WORDS)
+assert set(Observation.__struct_fields__) >= set(WORDS)

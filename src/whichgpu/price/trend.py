@@ -5,15 +5,15 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from itertools import groupby
+
+import msgspec
 
 from whichgpu.catalog.offer import Observation
 
 
-@dataclass(frozen=True, slots=True)
-class LowestPrice:
+class LowestPrice(msgspec.Struct, frozen=True):
     """The lowest price from `day` on, the observation (`run`) that has it, and the day on which it changes again."""
 
     day: str

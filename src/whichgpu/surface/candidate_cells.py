@@ -14,7 +14,7 @@ from whichgpu.decide.answer.recommend_answer import RecommendAnswer
 from whichgpu.decide.candidate import Candidate, Cost
 
 MIN_UNIT_COST = Decimal("0.001")  # Smaller costs per unit, in the answer's currency, are not displayed.
-# Columns of the table by the kind of question; for purchases `price` replaces machine and term.
+# Columns of the table by the kind of request; for purchases `price` replaces machine and term.
 COLUMNS = {
     "run": ("gpus", "machine", "term", "time", "speed", "cost"),
     "service": ("gpus", "machine", "term", "wait", "stands", "month"),
@@ -57,7 +57,7 @@ def candidate_cell(name: str, one: Candidate, text: Callable[..., str], best: Ca
 
 
 def _shows_price_age(one: Candidate, best: Candidate) -> bool:
-    """Whether a row states the age of its price: it is stale, and either a spot price or older than that of the answer."""
+    """Return whether a row states the age of its price: if stale, and either a spot price or older than the recommended one's."""
     return one.price_stale and one.term != "owned" and (one.term == "spot" or one.price_age_days > best.price_age_days)
 
 
@@ -105,7 +105,7 @@ def unit_costs(one: Candidate) -> tuple[Message, ...]:
 
 
 def candidate_summary(one: Candidate, kind: str) -> Message:
-    """Describe a candidate in a few words: GPUs, cost and speed or time."""
+    """Return a message that describes a candidate in a few words: GPUs, cost, and speed or time."""
     values = {"gpus": gpu_count_label(one.gpus), "gpu": one.gpu_name, "currency": one.cost.currency}
     speed, hour = significant(one.throughput.value), format_amount(one.cost_per_hour.amount)
     if one.purchase is not None and kind == "mix":

@@ -67,7 +67,7 @@ def heading(name: str, language: Language) -> str:
 
 
 def field_by_heading(text: str | None, row_type: type, language: Language) -> str | None:
-    """Find a field by its name or heading (`power` is tdp_watts), keeping the minus of a sort order."""
+    """Return the name of a field given by name or heading (`power` is tdp_watts), with the minus of a descending order kept."""
     if text is None:
         return None
     minus = "-" if text.startswith("-") else ""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
 from typing import Any
+
+import msgspec
 
 from whichgpu.base.errors import NoAnswer, WhichGpuError
 from whichgpu.base.figure import Figure
@@ -19,8 +20,8 @@ def document(value: object, language: Language) -> Any:
         return language.render(value)
     if isinstance(value, Figure):
         return _figure(value)
-    if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: document(getattr(value, field.name), language) for field in fields(value)}
+    if isinstance(value, msgspec.Struct):
+        return {name: document(getattr(value, name), language) for name in value.__struct_fields__}
     if isinstance(value, Mapping):
         return {name: document(item, language) for name, item in value.items()}
     if isinstance(value, list | tuple):
@@ -29,7 +30,7 @@ def document(value: object, language: Language) -> Any:
 
 
 def without_blanks(reply: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    """Return the document without those of the named fields that have no value."""
+    """Return the document without those of the named fields that are None."""
     return {name: value for name, value in reply.items() if name not in names or value is not None}
 
 

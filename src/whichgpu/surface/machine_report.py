@@ -14,7 +14,7 @@ from whichgpu.measure.report.doctor import DetectedGpu, Report
 from whichgpu.measure.report.finding import DoctorFinding
 
 Fact = tuple[str, str]
-SHOWN_FEATURES = frozenset(  # Features that decide how a GPU is used.
+SHOWN_FEATURES = frozenset(  # GPU features that the report lists, since they affect how a GPU is used.
     "fp64 tf32 fp16 bf16 fp8 fp6 fp4 int8 int4 tensor-cores flash-attention flash-attention-3 flash-attention-4 sparsity "
     "nvlink mig ecc pytorch".split()
 )

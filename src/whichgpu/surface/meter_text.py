@@ -38,7 +38,7 @@ def money_text(money: Money) -> str:
 
 
 def status_line(reading: WatchReading, language: Language) -> str:
-    """Return all GPUs, the bill and the main verdicts on one line."""
+    """Return one line with the state of all GPUs, the money spent and the main verdicts."""
     alive = [sample for sample in reading.gpus if not sample.lost]
     head = f"GPU {reading.gpus[0].index}" if len(reading.gpus) == 1 else language.text("watch.gpus", n=len(reading.gpus))
     parts = [head, *_summed(alive)]
@@ -67,7 +67,7 @@ def idle_words(reading: WatchReading, language: Language) -> str:
 
 
 def block_lines(reading: WatchReading, names: Sequence[str], language: Language, limit: float | None, width: int) -> list[str]:
-    """Return lines no wider than the terminal, so that they can be redrawn."""
+    """Return the lines of a block about all GPUs, none wider than the terminal, so that they can be redrawn."""
     text = language.text
     header = [text(f"watch.column.{name}") for name in ("gpu", "load", "memory", "power", "temperature", "clock", "note")]
     rows = [header, *(_row(sample, names, language) for sample in reading.gpus)]

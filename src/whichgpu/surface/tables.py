@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -12,11 +11,13 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 Rows = Sequence[Sequence[object]]
-MIN_COLUMN_WIDTH = 11  # Fewest characters per column; a narrower table is printed as stacked rows.
+MIN_COLUMN_WIDTH = 11  # If columns would be narrower than this (characters), rows are printed as blocks.
 
 
 def write_csv(stream: TextIO, header: Sequence[str], rows: Rows) -> None:
     """Write CSV (RFC 4180) with plain newlines."""
+    import csv
+
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(header)
     writer.writerows(["" if cell is None else cell for cell in row] for row in rows)
@@ -29,7 +30,7 @@ def write_tsv(stream: TextIO, header: Sequence[str], rows: Rows) -> None:
 
 
 def write_markdown(stream: TextIO, header: Sequence[str], rows: Rows) -> None:
-    """Write a GitHub table."""
+    """Write a table in GitHub's Markdown."""
     for index, row in enumerate((header, *rows)):
         stream.write("| " + " | ".join(str(cell).replace("|", "\\|").replace("\n", " ") for cell in row) + " |\n")
         if index == 0:

@@ -9,7 +9,7 @@ from whichgpu.base.messages import msg
 from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.workload import Workload
 
-LENGTHS = ("epochs", "steps", "tokens")  # Each of these fields alone states how long a training run is.
+LENGTHS = ("epochs", "steps", "tokens")  # Fields that state the length of a training run; only one may be given.
 ADAPTERS = ("lora_rank", "qlora")
 
 
@@ -42,7 +42,7 @@ def check_output_tokens(workload: Workload, shape: Shape) -> None:
 def check_expert_parallel(workload: Workload, shape: Shape) -> None:
     """Raise for expert parallelism of a dense model, or of a degree that does not divide the ranks and the experts.
 
-    Experts spread over all ranks of a stage in inference, over the data-parallel ones in training.
+    In inference, experts are distributed over all ranks of a pipeline stage; in training, over the data-parallel ranks.
     """
     layout = workload.parallel
     if layout.ep == 1:

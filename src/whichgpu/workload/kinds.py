@@ -7,8 +7,9 @@ A kind reads either a typed value (JSON, TOML) or a text (flags, URL). It raises
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
+
+import msgspec
 
 from whichgpu.base.kinds import FALSE, TRUE, Flag, InvalidValue, SingleValue, Text, ValueKind, Whole
 from whichgpu.base.messages import msg
@@ -25,9 +26,8 @@ SYNONYMS = {
 LORA_TARGETS = ("all-linear", "attention", "mlp", "q", "k", "v", "o", "gate", "up", "down")
 
 
-@dataclass(frozen=True, slots=True)
-class Word(SingleValue):
-    """One word out of a fixed list, in any case and with or without dashes."""
+class Word(SingleValue, msgspec.Struct, frozen=True):
+    """Kind of a field whose value is one word of a fixed list, in any case and with or without dashes."""
 
     words: tuple[str, ...] = ()
 
@@ -49,8 +49,8 @@ class Word(SingleValue):
         return self.read(text)
 
 
-class EngineName(Word):
-    """An engine by its id or another name of its record; records are read when first needed."""
+class EngineName(Word, frozen=True):
+    """Kind of a field whose value is an engine, by its id or a synonym; the table of engines is read when first needed."""
 
     @property
     def choices(self) -> tuple[str, ...]:
@@ -64,9 +64,8 @@ class EngineName(Word):
         return Word.read(self, engine_synonyms().get(squash(value), value) if isinstance(value, str) else value)
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpointing(Word):
-    """none, full or selective; true means full."""
+class Checkpointing(Word, frozen=True):
+    """Kind of the field for activation checkpointing: none, full or selective; true means full."""
 
     def read(self, value: Any) -> str:
         if isinstance(value, bool):
@@ -78,9 +77,8 @@ class Checkpointing(Word):
         return "full" if word in TRUE else "none" if word in FALSE else self.read(text)
 
 
-@dataclass(frozen=True, slots=True)
-class LoraTargets(SingleValue):
-    """Targets of LoRA adapters: all-linear, or some of the projections."""
+class LoraTargets(SingleValue, msgspec.Struct, frozen=True):
+    """Kind of the field for targets of LoRA adapters: all-linear, or names of projections."""
 
     takes_list: ClassVar[bool] = True
 
@@ -97,7 +95,7 @@ class LoraTargets(SingleValue):
 
 
 class Layout(SingleValue):
-    """The split over GPUs: an object, or `tp=2,zero=3` as text."""
+    """Kind of the field for the parallel layout: an object, or text such as `tp=2,zero=3`."""
 
     takes_mapping: ClassVar[bool] = True
 
@@ -147,9 +145,9 @@ UNUSUAL = ("chunks", "threads")
 
 
 class ModelValue(SingleValue):
-    """A name, or the content of a config.json; as text the latter is JSON."""
+    """Kind of the field for the model: a name, or the content of a config.json as an object or as JSON text."""
 
-    complete = "models"  # which names of the catalog it is completed from
+    complete = "models"  # list of the catalog that shell completion uses
     takes_mapping: ClassVar[bool] = True
 
     def read(self, value: Any) -> str | Mapping[str, Any]:

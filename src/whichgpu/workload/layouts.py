@@ -7,8 +7,9 @@ data-parallel group (arXiv 1910.02054).
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import gcd
+
+from msgspec.structs import replace
 
 from whichgpu.workload.shapes import Transformer
 from whichgpu.workload.workload import Parallel

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+import msgspec
+
+from whichgpu.base.records import field_types
 
 
-@dataclass(frozen=True, slots=True)
-class Parallel:
+class Parallel(msgspec.Struct, frozen=True):
     """How work is split: data, tensor, pipeline, expert and context parallel degrees, sequence parallel, ZeRO stage.
 
-    `chunks` of a pipeline stage's layers are interleaved with other stages' (1: plain 1F1B); `threads`: one process drives all
-    replicas, as torch.nn.DataParallel does.
+    `chunks` is the number of parts of a pipeline stage in the interleaved schedule (1: plain 1F1B). With `threads`, one process
+    drives all replicas, as torch.nn.DataParallel does.
     """
 
     dp: int = 1
@@ -24,5 +25,5 @@ class Parallel:
     threads: bool = False
 
 
-LAYOUT_FIELDS = tuple(field.name for field in fields(Parallel))
-LAYOUT_FLAGS = tuple(field.name for field in fields(Parallel) if field.type == "bool")
+LAYOUT_FIELDS = Parallel.__struct_fields__
+LAYOUT_FLAGS = tuple(name for name, type_ in field_types(Parallel).items() if type_ == "bool")

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
+
+import msgspec
 
 from whichgpu.workload.shapes import Dlrm, Experts, Mlp, Shape, TracedShape, Transformer, WeightsOnly
 
 
-@dataclass(frozen=True, slots=True)
-class Parameters:
+class Parameters(msgspec.Struct, frozen=True):
     """Parameter counts of a model by part."""
 
     total: int
-    active: int  # used for one token: all but the experts it does not visit
-    embedding: int = 0  # tables looked up: tokens, learned positions, token types; an image's patch projection
-    head: int = 0  # output over the vocabulary where it is not the embedding's own table, and the layers before it
-    layer: int = 0  # one decoder layer (the encoder's where there is no other); a mixture's where layers differ
+    active: int  # parameters used for one token: all except those of inactive experts
+    embedding: int = 0  # embeddings of tokens, learned positions and token types; patch projection of images
+    head: int = 0  # output head (0 if tied to the embedding) and the dense layers before it
+    layer: int = 0  # one decoder layer (encoder layer if there is no decoder); an MoE layer if only some are MoE
     encoder_layer: int = 0  # one encoder layer of an encoder-decoder model
-    linear: int = 0  # in the layers' weight matrices, which quantisation and LoRA touch; routers are left alone
+    linear: int = 0  # weight matrices of all layers without routers, which quantisation and LoRA apply to
     norm: int = 0  # all normalisations
-    experts: int = 0  # in routed experts, visited or not
+    experts: int = 0  # all routed experts, active or not
 
 
 def count_parameters(shape: Shape) -> Parameters:
@@ -49,11 +49,11 @@ def mixture_layers(shape: Transformer) -> int:
 
 
 def attention_matrices(shape: Transformer) -> tuple[tuple[int, int], ...]:
-    """(inputs, outputs) of each projection of one self-attention, in the order they run."""
+    """Return (input width, output width) of each projection of one self-attention, in the order of execution."""
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     if shape.mla is None:
         return ((shape.hidden, queries), (shape.hidden, keys), (shape.hidden, keys), (queries, shape.hidden))
-    mla = shape.mla  # names and sizes as in arXiv 2405.04434, section 2.1
+    mla = shape.mla  # Names and sizes are those of arXiv 2405.04434, section 2.1.
     to_queries = ((shape.hidden, mla.q_rank), (mla.q_rank, queries)) if mla.q_rank else ((shape.hidden, queries),)
     return (
         *to_queries,
@@ -64,13 +64,13 @@ def attention_matrices(shape: Transformer) -> tuple[tuple[int, int], ...]:
 
 
 def mlp_matrices(shape: Transformer, ffn: int) -> tuple[tuple[int, int], ...]:
-    """(inputs, outputs) of each matrix of one MLP of that width."""
+    """Return (input width, output width) of each matrix of an MLP whose inner width is `ffn`."""
     up = (shape.hidden, ffn)
     return (*((up, up) if shape.gated else (up,)), (ffn, shape.hidden))
 
 
 def norm_parameters(shape: Transformer) -> int:
-    """Parameters of one normalisation over the hidden size."""
+    """Return the number of parameters of one normalisation over the hidden size."""
     if not shape.norm_affine:
         return 0
     return shape.hidden * (2 if shape.norm == "layer" and shape.norm_bias else 1)
@@ -132,7 +132,7 @@ def _inner_norms(shape: Transformer) -> int:
 
 
 def _mixture(shape: Transformer) -> tuple[int, int, int, int]:
-    """Parameters of one MoE layer's MLP: total, in a token's active experts, in all routed experts, in their matrices."""
+    """Return the parameters of an MoE layer: total, of a token's active experts, of all routed experts, and of their matrices."""
     experts = shape.experts or Experts(0, 0, 0)
     matrices = _matrices(mlp_matrices(shape, experts.ffn))
     one = matrices + ((1 + shape.gated) * experts.ffn + shape.hidden if experts.bias else 0)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+import msgspec
 
 from whichgpu.base.bundled_data import data_rows, parse_record
 
 FOLDER = Path(__file__).parent / "data"
 
 
-@dataclass(frozen=True, slots=True)
-class WeightBlock:
+class WeightBlock(msgspec.Struct, frozen=True):
     """A block of quantised weights and its size.
 
     >>> WeightBlock(256, 144).size(4096)
@@ -33,37 +33,36 @@ class WeightBlock:
         return 8 * self.bytes / self.weights
 
 
-@dataclass(frozen=True, slots=True)
-class Precision:
+class Precision(msgspec.Struct, frozen=True):
     """Storage and arithmetic of a precision; sizes in bytes per element unless stated otherwise."""
 
     name: str
-    unit: str  # arithmetic unit of dense products: fp32, tf32, bf16, fp16
-    parameter_bytes: int  # in training and in plain inference
-    stream_bytes: int  # residual stream
-    compute_bytes: int  # operands of products
-    block: WeightBlock | None  # of linear layers' weights; None: by GGUF's rule
-    row_bytes: int  # scales of one row of weights
-    matrix_bytes: int  # scales of one matrix
-    other_bytes: int  # embedding, head, norms and biases; 0: by GGUF's rule
-    experts_only: bool  # an MoE model stores the experts' matrices so and all others in `other_bytes`
-    traced_bytes: float  # a weight of a network known by its operator table
-    kv_block: WeightBlock | None  # of the KV cache; None: no cache has this precision
-    kv_default: str  # precision of the KV cache where none is given
-    trace: str  # traced precision that allocates alike; empty: none, so it is not trained in
-    operand_unit: str  # unit of products whose inputs are quantised as well as the weights; empty: weights only
-    bits: int  # width that measurements are grouped by: 32, 16, 8, or 4 for all below
-    tensor_type: str  # GGUF: type of most matrices
-    alias_of: str  # GGUF: llama-quantize's longer name
+    unit: str  # execution units of dense GEMMs: fp32, tf32, bf16, fp16
+    parameter_bytes: int  # a parameter in training, and in inference without quantisation
+    stream_bytes: int  # an element of the residual stream
+    compute_bytes: int  # an operand of a GEMM
+    block: WeightBlock | None  # storage of linear layers' weights; None if GGUF's rules decide
+    row_bytes: int  # bytes of the scales per row of weights
+    matrix_bytes: int  # bytes of the scales per matrix
+    other_bytes: int  # a parameter of embedding, head, norms and biases; 0 if GGUF's rules decide
+    experts_only: bool  # whether only experts' matrices of an MoE model are quantised, and others take `other_bytes`
+    traced_bytes: float  # a weight of a model known only by its operator table
+    kv_block: WeightBlock | None  # storage of the KV cache; None if a KV cache cannot have this precision
+    kv_default: str  # precision of the KV cache if the user gives none
+    trace: str  # traced precision with the same allocations; empty if models are not trained in this one
+    operand_unit: str  # execution units of GEMMs with quantised weights and inputs; empty if only weights are
+    bits: int  # bits by which measurements are grouped: 32, 16, 8, or 4 for all narrower ones
+    tensor_type: str  # GGUF tensor type of most matrices
+    alias_of: str  # precision for which llama-quantize has this as another name (GGUF)
 
     @property
     def is_gguf(self) -> bool:
-        """Whether it is a file type of llama.cpp."""
+        """Whether the precision is a GGUF file type of llama.cpp."""
         return bool(self.tensor_type or self.alias_of)
 
     @property
     def is_trained(self) -> bool:
-        """Whether models are trained in it."""
+        """Whether models are trained in this precision."""
         return bool(self.trace)
 
     @property
@@ -98,14 +97,13 @@ def trace_of(precision: str | None) -> str:
     return PRECISION_BY_NAME[precision or "fp32"].trace or "bf16"
 
 
-@dataclass(frozen=True, slots=True)
-class TensorType:
+class TensorType(msgspec.Struct, frozen=True):
     """A type of tensors in GGUF files."""
 
     number: int
     name: str
     block: WeightBlock
-    fallback: str  # type of matrices whose rows do not divide into its blocks; empty: f16
+    fallback: str  # type used instead if rows are not a multiple of the block; empty for f16
 
 
 @cache

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+import msgspec
 
-@dataclass(frozen=True, slots=True)
-class Experts:
-    """A mixture of experts in place of the MLP: `count` routed experts, `active` of them a token."""
+
+class Experts(msgspec.Struct, frozen=True):
+    """Sizes of an MoE layer, which replaces the MLP: `count` routed experts, of which each token uses `active`."""
 
     count: int
     active: int
     ffn: int
-    shared_ffn: int = 0  # width of the always-on expert(s) together
-    dense_layers: int = 0  # layers, counted from the first, that keep a plain MLP
-    every: int = 1  # every n-th layer is a mixture
-    bias: bool = False  # each expert's matrices have biases (gpt-oss)
-    other: int = 0  # parameters a mixture layer has beside router and experts: the router's bias, the shared expert's gate
-    ranks: int = 1  # expert-parallel ranks that hold `count` whole experts between them
-    token_groups: int = 1  # data-parallel groups that send their tokens to these ranks
+    shared_ffn: int = 0  # total width of the shared experts, which every token uses
+    dense_layers: int = 0  # number of first layers that have a plain MLP instead
+    every: int = 1  # every n-th layer is an MoE layer
+    bias: bool = False  # whether the experts' matrices have biases (gpt-oss)
+    other: int = 0  # parameters of an MoE layer besides router and experts: router bias, gate of the shared expert
+    ranks: int = 1  # number of expert-parallel ranks over which the experts are distributed
+    token_groups: int = 1  # number of data-parallel groups whose tokens these ranks process
 
     @property
     def per_rank(self) -> int:
@@ -27,20 +27,18 @@ class Experts:
         return -(-self.count // self.ranks)
 
 
-@dataclass(frozen=True, slots=True)
-class LatentAttention:
-    """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434): the cache holds one latent and one rotary part a token."""
+class LatentAttention(msgspec.Struct, frozen=True):
+    """Sizes of MLA (DeepSeek-V2, arXiv 2405.04434), which caches one latent vector and one rotary key per token and layer."""
 
     kv_rank: int
-    q_rank: int  # 0: queries are projected directly
+    q_rank: int  # 0 if queries are projected without compression
     nope_dim: int
     rope_dim: int
     value_dim: int
 
 
-@dataclass(frozen=True, slots=True)
-class Patches:
-    """Tokens of an image: squares of `size` pixels, and `extra` tokens such as a class token."""
+class Patches(msgspec.Struct, frozen=True):
+    """Division of an image into tokens: squares with sides of `size` pixels, and `extra` tokens such as a class token."""
 
     image: int
     size: int
@@ -55,7 +53,7 @@ class Patches:
 
 
 class ModelShape:
-    """Base class of model shapes: properties that all have; the defaults are those of models that are no transformers."""
+    """Base class of model shapes: properties that all have; the defaults apply to models other than transformers."""
 
     __slots__ = ()
     is_transformer: ClassVar[bool] = False
@@ -86,61 +84,59 @@ class ModelShape:
         return self.patches is not None
 
 
-@dataclass(frozen=True, slots=True)
-class Transformer(ModelShape):
+class Transformer(ModelShape, msgspec.Struct, frozen=True):
     """A transformer model (decoder, encoder or both) by its sizes."""
 
     is_transformer: ClassVar[bool] = True
     name: str
-    model_type: str  # as its config.json says: llama, gpt2, bert, …
+    model_type: str  # `model_type` of its config.json: llama, gpt2, bert, …
     hidden: int
-    layers: int  # of the decoder; of the encoder where there is only one
+    layers: int  # layers of the decoder, or of the encoder in encoder-only models
     heads: int
     kv_heads: int
     head_dim: int
     ffn: int
     vocab: int
-    gated: bool  # gate and up projections
+    gated: bool  # whether the MLP has a gate projection (SwiGLU, GeGLU)
     norm: Literal["rms", "layer"]
-    activation: str  # silu, gelu, gelu_tanh (written out in torch operators), relu
-    tied: bool  # output head shares the embedding
+    activation: str  # silu, relu, gelu, or gelu_tanh (several elementwise operators instead of one)
+    tied: bool  # whether the output head shares its weights with the embedding
     rope: bool
-    positions: int  # rows of a learned position table; 0: none
-    max_context: int  # tokens it was made for
+    positions: int  # rows of the table of learned positions; 0 if there is none
+    max_context: int  # longest context in tokens that it was trained for
     causal: bool = True
     qkv_bias: bool = False
     out_bias: bool = False
     mlp_bias: bool = False
     qk_norm: bool = False
-    norms: int = 2  # normalisations a layer
-    parallel_block: bool = False  # attention and MLP read the same normed input (GPT-J, NeoX, Falcon, Phi-2)
+    norms: int = 2  # normalisations per layer
+    parallel_block: bool = False  # attention and MLP have the same normalised input (GPT-J, NeoX, Falcon, Phi-2)
     token_types: int = 0
     pooler: bool = False
-    lm_transform: bool = False  # dense + norm before the output head (BERT)
+    lm_transform: bool = False  # whether a dense layer and a norm come before the output head (BERT)
     embedding_norm: bool = False
     dropout: float = 0.0
-    window: int = 0  # sliding-window attention, tokens; 0: none
-    global_every: int = 0  # with a window: every n-th layer sees everything; 0: none does
-    encoder_layers: int = 0  # encoder-decoder models
-    encoder_context: int = 0  # fixed encoder length (Whisper: 1500)
+    window: int = 0  # width of sliding-window attention in tokens; 0 for full attention
+    global_every: int = 0  # with a window: every n-th layer has full attention; 0 if none has
+    encoder_layers: int = 0  # layers of the encoder in encoder-decoder models
+    encoder_context: int = 0  # fixed input length of the encoder in tokens (Whisper: 1500)
     experts: Experts | None = None
     mla: LatentAttention | None = None
-    head: bool = True  # an output over the vocabulary
+    head: bool = True  # whether there is an output head over the vocabulary
     head_bias: bool = False
-    key_bias: bool = True  # with qkv_bias: keys have one too (not in Whisper)
+    key_bias: bool = True  # whether `qkv_bias` includes a bias of keys (not in Whisper)
     norm_affine: bool = True  # normalisations have learned weights (not in OLMo)
     norm_bias: bool = True  # layer normalisations have biases (not in Cohere, MPT, ModernBERT)
     final_norm: bool = True
-    embedding: int = 0  # width of the embedding, projected to and from `hidden`; 0: the same
-    patches: Patches | None = None  # images in, not tokens
-    layer_other: int = 0  # parameters of a layer beyond the above: attention sinks, wide query and key norms, layer scales
+    embedding: int = 0  # width of the embedding if it differs from `hidden`, to which it is projected; else 0
+    patches: Patches | None = None  # set if the input is an image instead of tokens
+    layer_other: int = 0  # parameters per layer not counted above: attention sinks, wide query and key norms, layer scales
     other: int = 0  # parameters outside the layers: a second tower and its projector, relative positions, classifier
-    native: str = ""  # precision its weights are published in, where that is not 16 bit: fp8, int4, mxfp4
-    stored_bytes: int = 0  # of the weights in the file it was read from; 0: not read from weights
+    native: str = ""  # precision of the published weights if not 16 bit: fp8, int4, mxfp4
+    stored_bytes: int = 0  # bytes of the weights in the file it was read from; 0 if read from a config only
 
 
-@dataclass(frozen=True, slots=True)
-class Mlp(ModelShape):
+class Mlp(ModelShape, msgspec.Struct, frozen=True):
     """A plain multi-layer perceptron by the units of its layers: mlp:9000x4000x4000x32."""
 
     name: str
@@ -150,14 +146,13 @@ class Mlp(ModelShape):
 DENOISERS = ("unet", "transformer")
 
 
-@dataclass(frozen=True, slots=True)
-class TracedShape(ModelShape):
+class TracedShape(ModelShape, msgspec.Struct, frozen=True):
     """A vision, diffusion or other model known only by the stored list of operators that a run of it in torch called."""
 
     name: str
     table: str
     image: int
-    denoiser: str = ""  # one of DENOISERS: the network that a diffusion pipeline runs once or twice a step
+    denoiser: str = ""  # kind of network (of DENOISERS) that a diffusion pipeline runs once or twice per step
 
     @property
     def reads_images(self) -> bool:
@@ -165,20 +160,18 @@ class TracedShape(ModelShape):
         return self.image > 0
 
 
-@dataclass(frozen=True, slots=True)
-class WeightsOnly(ModelShape):
-    """A file whose tensors are known but not how they are used: weights can be counted, nothing else."""
+class WeightsOnly(ModelShape, msgspec.Struct, frozen=True):
+    """A model of unknown architecture whose file lists its tensors: only the memory of its weights can be estimated."""
 
     name: str
     parameters: int
     weight_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Dlrm(ModelShape):
+class Dlrm(ModelShape, msgspec.Struct, frozen=True):
     """A recommendation model (DLRM, arXiv 1906.00091): embedding tables by their rows, and two perceptrons.
 
-    `bottom` begins with the dense features; `top` holds the units after the interaction, whose width follows.
+    `bottom` and `top` are the widths of the two: from the dense input features on, and after the interaction of features.
     """
 
     name: str
@@ -198,6 +191,6 @@ Shape = Transformer | Mlp | TracedShape | WeightsOnly | Dlrm
 
 
 def as_transformer(shape: Shape) -> Transformer:
-    """Narrow the type of a shape that the caller knows to be a transformer."""
+    """Return a shape that the caller knows to be a transformer, for type checkers."""
     assert isinstance(shape, Transformer)
     return shape

@@ -6,8 +6,9 @@ All invalid fields of a request are reported in one error, each with what would 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from whichgpu.base.errors import UnknownName, UsageError
 from whichgpu.base.kinds import Flag, InvalidValue, ValueKind
@@ -26,8 +27,7 @@ _BARE = Workload("serve", "")
 DEFAULTS = {name: getattr(_BARE, name) for name in FIELDS if name not in ("task", "model")}
 
 
-@dataclass(frozen=True, slots=True)
-class ParsedWorkload:
+class ParsedWorkload(msgspec.Struct, frozen=True):
     """A workload and the names of the fields the user gave."""
 
     workload: Workload

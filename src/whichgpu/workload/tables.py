@@ -30,10 +30,11 @@ from __future__ import annotations
 import json
 import lzma
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from whichgpu.base.bundled_data import check_data
 from whichgpu.base.errors import DataError
@@ -59,17 +60,15 @@ def at(size: Affine, batch: int) -> int:
     return size[0] + size[1] * batch
 
 
-@dataclass(frozen=True, slots=True)
-class Allocation:
-    """A kind of allocation: what for, how large, and the operands of the convolution that made it where it needs a workspace."""
+class Allocation(msgspec.Struct, frozen=True):
+    """A kind of allocation: its purpose, bytes, and bytes of operands if a convolution that needs a workspace made it, else 0."""
 
     label: str  # weights, input, activations, cast_weights, gradients, temporary
     size: Affine
     convolution: Affine = (0, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class TableOperator:
+class TableOperator(msgspec.Struct, frozen=True):
     """An operator of a pass and how many times it is called; the dimensions depend on the batch."""
 
     phase: str  # forward, backward
@@ -78,12 +77,11 @@ class TableOperator:
     count: int
     inputs: tuple[Dims, ...] = ()
     outputs: tuple[Dims, ...] = ()
-    attributes: Mapping[str, Any] = field(default_factory=dict)
+    attributes: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Pass:
-    """One traced run of the model: `moves` are allocations and frees in order, the first `before` of them from before the run."""
+class Pass(msgspec.Struct, frozen=True):
+    """One traced run of a model; `moves` encodes allocations and frees in order, of which the first `before` precede the run."""
 
     before: int
     moves: tuple[int, ...]
@@ -95,9 +93,8 @@ class Pass:
         return tuple(_operator(raw) for raw in json.loads(self.encoded_operators))
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorTable:
-    """A traced model at one image size."""
+class OperatorTable(msgspec.Struct, frozen=True):
+    """Traced allocations and operators of a model at one image size, by pass (such as "train/fp32")."""
 
     name: str
     image: int

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 Task = Literal["train", "finetune", "serve", "batch", "prefill", "decode", "forward", "embed"]
 Step = Literal["train", "prefill", "decode", "forward"]
 
 
-@dataclass(frozen=True, slots=True)
-class TaskTraits:
+class TaskTraits(msgspec.Struct, frozen=True):
     """Properties of a task."""
 
-    step: Step  # kind of step that is timed, unless responses are generated as a whole
-    finetuning: bool = False  # starts from trained weights
-    serving: bool = False  # requests arrive at a rate and have latency objectives
-    offline: bool = False  # a given amount of inference, divisible over GPUs
-    generating: bool = False  # whole responses of generative models: prefill and decode
-    logits: Literal["all", "last", "none"] = "last"  # positions for which a language model computes its output head
+    step: Step  # kind of step whose time is estimated, unless `generating`
+    finetuning: bool = False  # whether training starts from trained weights
+    serving: bool = False  # whether requests arrive at a rate and have latency objectives
+    offline: bool = False  # whether it is a fixed amount of inference, which can be divided over GPUs
+    generating: bool = False  # whether generative models produce whole responses (prefill and decode)
+    logits: Literal["all", "last", "none"] = "last"  # positions at which the output head is computed
 
     @property
     def training(self) -> bool:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from math import isqrt
+
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.workload.shapes import Shape, TracedShape
 from whichgpu.workload.workload import Workload
@@ -14,9 +16,8 @@ TEXT_BATCH, IMAGE_BATCH, ROW_BATCH = 8, 32, 128
 STAGE_PASSES = 4  # Micro-batches per pipeline stage (assumed), so that at most a fifth of a step is pipeline bubble.
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingBatch:
-    """Samples of a step over all GPUs, of one pass on one GPU, and passes in a step."""
+class TrainingBatch(msgspec.Struct, frozen=True):
+    """Samples per step on all GPUs, samples per forward-backward pass on one GPU, and passes per step."""
 
     batch: int
     micro_batch: int

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import fields
 
 from whichgpu.base.messages import Message, msg
+from whichgpu.base.records import field_defaults
 from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.workload.shapes import Shape, TracedShape
 from whichgpu.workload.workload import Workload
@@ -13,7 +13,7 @@ from whichgpu.workload.workload import Workload
 ADAPTERS = ("lora_rank", "lora_targets", "qlora")
 TRAINING = ("optimizer", "optimizer_fused", "include_optimizer_step", "checkpointing", "accumulation", *ADAPTERS)
 SERVING = ("rate", "ttft_max", "tpot_max", "percentile")
-DEFAULTS = {field.name: field.default for field in fields(Workload)}
+DEFAULTS = {"task": None, "model": None, **field_defaults(Workload)}
 
 
 def unused(workload: Workload, shape: Shape, user_fields: Collection[str]) -> tuple[Message, ...]:

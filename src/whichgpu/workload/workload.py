@@ -8,8 +8,10 @@ name for type checkers.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields, replace
-from typing import Any
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.base.kinds import Flag, Number, Text, ValueKind, Whole
 from whichgpu.base.units import parse_rate, parse_seconds
@@ -25,17 +27,28 @@ NETWORKS = ("infiniband", "roce", "efa", "gpudirect-tcpx", "ethernet")
 SECONDS = Number("wants.seconds", 1e6, "s", parse_seconds)
 
 
+class DeclaredField(NamedTuple):
+    """How a field is read and written, its placeholder in help texts and an example."""
+
+    kind: ValueKind
+    metavar: str
+    example: str
+
+
+_declared: list[DeclaredField] = []
+
+
 def _declare(kind: ValueKind, metavar: str = "N", example: str = "", default: Any = None) -> Any:
     """Declare one field; `metavar` is its placeholder in help texts."""
-    return field(default=default, metadata={"kind": kind, "metavar": metavar, "example": example})
+    _declared.append(DeclaredField(kind, metavar, example))
+    return msgspec.field(default=default)
 
 
-@dataclass(frozen=True, slots=True)
-class Workload:
-    """One request. `model` is a name or the content of a config.json; None means the default."""
+class Workload(msgspec.Struct, frozen=True):
+    """A task, a model and its settings; `model` is a name or the content of a config.json; None means the default."""
 
-    task: Task = _declare(Word(TASKS), "NAME", default=MISSING)  # noqa: RUF009 - makes a dataclass field
-    model: str | Mapping[str, Any] = _declare(ModelValue(), "MODEL", default=MISSING)
+    task: Task = _declare(Word(TASKS), "NAME", default=msgspec.NODEFAULT)
+    model: str | Mapping[str, Any] = _declare(ModelValue(), "MODEL", default=msgspec.NODEFAULT)
     gpu: str | None = _declare(Text(200), "NAME")
     gpus: int = _declare(Whole(1, 2**20), default=1)
     nodes: int = _declare(Whole(1, 2**20), default=1)
@@ -56,7 +69,7 @@ class Workload:
     lora_targets: str = _declare(LoraTargets(), "NAMES", default="all-linear")
     qlora: bool = _declare(Flag(), default=False)
     attention: str | None = _declare(Word(("flash", "sdpa", "eager")), "NAME")
-    parallel: Parallel = _declare(Layout(), "tp=N,…", default=Parallel())  # noqa: RUF009 - makes a dataclass field
+    parallel: Parallel = _declare(Layout(), "tp=N,…", default=Parallel())
     accumulation: int = _declare(Whole(), default=1)
     epochs: float | None = _declare(Number(), example="3")
     steps: int | None = _declare(Whole(1, 10**15, True))
@@ -67,14 +80,14 @@ class Workload:
     percentile: float = _declare(Number("wants.percentile", 99.9999), default=95)
     engine: str | None = _declare(EngineName(), "NAME")
     year: int | None = _declare(Whole(2006, 2100), "YEAR")
-    host_speed: float = _declare(Number(high=100), default=1.0)  # CPU that launches kernels, relative to the one measured with
-    interconnect: str | None = _declare(Word(INTERCONNECTS), "NAME")  # between the GPUs of a node
-    network: str | None = _declare(Word(NETWORKS), "NAME")  # between nodes
-    network_gbps: float | None = _declare(Number(high=1e6))  # share of one GPU
-    method: str | None = _declare(Word(("blog-2015",)), "NAME")  # another way to count memory
+    host_speed: float = _declare(Number(high=100), default=1.0)  # kernel launch speed; 1 is the calibration's CPU
+    interconnect: str | None = _declare(Word(INTERCONNECTS), "NAME")  # link between the GPUs of a node
+    network: str | None = _declare(Word(NETWORKS), "NAME")  # network between nodes
+    network_gbps: float | None = _declare(Number(high=1e6))  # network bandwidth per GPU, Gbit/s
+    method: str | None = _declare(Word(("blog-2015",)), "NAME")  # alternative formula for memory
 
     def with_defaults(self, **values: Any) -> Workload:
-        """Fill in values for fields that are None."""
+        """Return the workload with the given values for those fields that are None."""
         missing = {name: value for name, value in values.items() if getattr(self, name) is None}
         return replace(self, **missing) if missing else self
 
@@ -107,5 +120,6 @@ class Workload:
         return max(1, -(-(self.batch or 1) // split))
 
 
-FIELDS = tuple(field.name for field in fields(Workload))
-KINDS: Mapping[str, ValueKind] = {field.name: field.metadata["kind"] for field in fields(Workload)}
+FIELDS = Workload.__struct_fields__
+DECLARED: Mapping[str, DeclaredField] = dict(zip(FIELDS, _declared, strict=True))
+KINDS: Mapping[str, ValueKind] = {name: declared.kind for name, declared in DECLARED.items()}

@@ -204,7 +204,7 @@ def test_a_sentence_of_several_forms_has_what_chooses_among_them() -> None:
         ("rejected.memory", "n", "does not fit", "do not fit"),
         ("because.bound", "months", "1 month of", "2 months of"),
         ("error.nodes", "gpus", "1 GPU cannot", "2 GPUs cannot"),
-        ("warning.rate", "batch", "1 sequence;", "2 sequences at once;"),
+        ("warning.rate", "batch", "1 sequence;", "2 concurrent sequences;"),
         ("trace.cells", "found", "1 cell where", "2 cells where"),
     ],
 )

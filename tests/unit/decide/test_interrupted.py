@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from decimal import Decimal
 from importlib.util import find_spec
 
 import pytest
+from msgspec.structs import replace
 
 from tests.serving_cases import PLAIN, linear
 from whichgpu.base.errors import UsageError

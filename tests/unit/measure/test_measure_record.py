@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from datetime import date
 from math import exp, log
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from whichgpu.api.workloads.estimate import estimate
 from whichgpu.base.errors import DataError, NoAnswer, UsageError

@@ -106,7 +106,7 @@ def test_a_month_is_seen_from_its_first_to_its_last_day() -> None:
 
 
 def test_each_offer_stands_for_itself() -> None:
-    other = Observation(**{name: getattr(RUNS[0], name) for name in Observation.__dataclass_fields__} | {"region": "eu-west-1"})
+    other = Observation(**{name: getattr(RUNS[0], name) for name in Observation.__struct_fields__} | {"region": "eu-west-1"})
     found = list(prices_on_day([*RUNS, other], date(2018, 1, 1)))
     assert {one.observation.region for one in found} == {"us-east-1", "eu-west-1"}
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.unit.price.test_asof import seen
 from whichgpu.base.errors import NoAnswer, UnknownName

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import date
 from decimal import Decimal
+
+from msgspec.structs import replace
 
 from whichgpu.catalog.offer import Observation
 from whichgpu.catalog.pricing import Discount

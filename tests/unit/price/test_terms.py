@@ -51,7 +51,7 @@ def test_google_rules_give_the_prices_google_printed(catalog: Catalog) -> None:
 
 def test_only_what_is_all_paid_at_the_start_is_known_to_be_due_then() -> None:
     run = seen("1.676", "2019-09-08")
-    fields = {name: getattr(run, name) for name in type(run).__dataclass_fields__}
+    fields = {name: getattr(run, name) for name in type(run).__struct_fields__}
     all_upfront = type(run)(**fields | {"term": "reserved-3y", "payment": "all-upfront"})
     assert upfront(all_upfront) == Decimal("1.676") * 8760 * 3
     assert upfront(type(run)(**fields | {"term": "reserved-1y", "payment": "partial-upfront"})) is None

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from statistics import fmean, median, quantiles
+
+import msgspec
 
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.messages import msg
@@ -20,8 +21,7 @@ KEYS = ("gpu", "task", "source", "engine", "precision", "field")
 WORST_ROWS = 15  # Default number of rows listed as the worst (set by judgement).
 
 
-@dataclass(frozen=True, slots=True)
-class Score:
+class Score(msgspec.Struct, frozen=True):
     """Errors of a group's predictions as shares of the measured time; `inside` is the share within the predicted 90% range."""
 
     group: str
@@ -33,9 +33,8 @@ class Score:
     inside: float
 
 
-@dataclass(frozen=True, slots=True)
-class AccuracyAnswer:
-    """Matching pairs with error statistics in total and by group, and the worst pairs."""
+class AccuracyAnswer(msgspec.Struct, frozen=True):
+    """Pairs of measured and predicted time that match a request, their errors in total and by group, and the worst pairs."""
 
     by: str
     total: Score
@@ -43,7 +42,7 @@ class AccuracyAnswer:
     worst: tuple[AccuracyPair, ...]
     pairs: tuple[AccuracyPair, ...]
     sources: tuple[Source, ...]
-    fitted: str  # the day the predictions were made
+    fitted: str  # Day on which the predictions were made.
 
 
 def accuracy(
@@ -54,7 +53,7 @@ def accuracy(
     worst: int = WORST_ROWS,
     catalog: Catalog | None = None,
 ) -> AccuracyAnswer:
-    """Return measured and predicted times of the GPUs, tasks and sources named, or of all; grouped `by` one of KEYS."""
+    """Return measured and predicted times (all, unless GPUs, tasks or sources are named), errors grouped `by` one of KEYS."""
     catalog, all_pairs = catalog or Catalog(), accuracy_pairs()
     if by not in KEYS:
         raise unknown_word("group", by, KEYS)

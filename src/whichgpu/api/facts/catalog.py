@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.api.context import Context
 from whichgpu.api.request.catalog import CpusRequest, GpusRequest, InstancesRequest, RegionsRequest, StatusRequest
@@ -34,13 +36,12 @@ if TYPE_CHECKING:
     from whichgpu.catalog.checks import CheckReport
     from whichgpu.catalog.instance_names import NamePart
 
-RELATIVE = "relative."  # Prefix of the sort fields that compare speeds.
+RELATIVE = "relative."  # Prefix of the names of relative speeds by which GPUs can be sorted.
 T = TypeVar("T")
 Row = Gpu | Instance | Cpu | Region
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class GpusAnswer(Displayable):
+class GpusAnswer(Displayable, msgspec.Struct, frozen=True):
     """GPUs that match a request, their sources, and their relative speed if requested."""
 
     gpus: tuple[Gpu, ...]
@@ -48,35 +49,31 @@ class GpusAnswer(Displayable):
     relative: RelativeAnswer | None = None
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class InstancesAnswer(Displayable):
+class InstancesAnswer(Displayable, msgspec.Struct, frozen=True):
     """Machines that match a request; `name_parts` explains the name of a single machine."""
 
     instances: tuple[Instance, ...]
     name_parts: tuple[NamePart, ...]
-    undated: int  # with `as_of`: how many were considered whose first day is not known; they count from our check on
+    undated: int  # with `as_of`: machines whose first day is unknown; they count as offered from the day they were checked
     sources: tuple[Source, ...]
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class CpusAnswer(Displayable):
+class CpusAnswer(Displayable, msgspec.Struct, frozen=True):
     """Processors that match a request."""
 
     cpus: tuple[Cpu, ...]
     sources: tuple[Source, ...]
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class RegionsAnswer(Displayable):
+class RegionsAnswer(Displayable, msgspec.Struct, frozen=True):
     """Regions that match a request."""
 
     regions: tuple[Region, ...]
     sources: tuple[Source, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class FactReport:
-    """Row of the catalog for a report of a wrong fact, with its sources and the catalog's digest."""
+class FactReport(msgspec.Struct, frozen=True):
+    """Row of the catalog to include in a report of a wrong fact, with its sources and the catalog's digest."""
 
     kind: str
     id: str
@@ -94,7 +91,7 @@ def gpus(request: GpusRequest, context: Context) -> GpusAnswer:
     answer = select_gpus(names or (), GpuFilter(**values, as_of=context.as_of), None if by_speed else sort, context.catalog)
     if against is None:
         return answer
-    from whichgpu.api.facts.relative_speed import relative  # loads NumPy, which a list of facts does not need
+    from whichgpu.api.facts.relative_speed import relative  # Imported here: it loads NumPy, which a list of facts does not need.
 
     return replace(answer, relative=relative([gpu.id for gpu in answer.gpus], against, context.catalog))
 
@@ -148,7 +145,7 @@ def select_instances(
 
 
 def cpus(request: CpusRequest, context: Context) -> CpusAnswer:
-    """Return host processors whose name is, or has the words of, one of the request's names."""
+    """Return host processors whose name equals one of the request's names or contains its words."""
     catalog, values = context.catalog, read(CpusRequest, request, context.spell)
     names = values.get("names", ())
     rows = _rows_by_name(names, lambda name: find_cpus(catalog, name)) if names else catalog.cpus
@@ -221,7 +218,7 @@ def _rows_by_name(names: Sequence[str], find: Callable[[str], tuple[T, ...]]) ->
 
 
 def _not_empty(matches: tuple[T, ...], what: str, rows: Sequence[T], tests: Mapping[str, Callable[[T], bool]]) -> tuple[T, ...]:
-    """Return the rows found; if there are none, raise an error with the number of rows that each filter alone leaves."""
+    """Return the rows found; if there are none, raise an error with the number of rows that pass each filter by itself."""
     if not matches:
         alone = tuple(
             msg("error.leaves", flag=name.replace("_", "-"), n=left) for name, left in count_matching(rows, tests).items()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, ClassVar
+
+import msgspec
+from msgspec.structs import asdict
 
 from whichgpu.api.context import Context
 from whichgpu.api.request.catalog import EnginesRequest
@@ -22,26 +24,24 @@ from whichgpu.catalog.store import Catalog
 MEASURED_TASKS = ("train", "forward", "prefill", "decode", "generate")
 
 
-@dataclass(frozen=True, slots=True)
-class EngineEvidence:
+class EngineEvidence(msgspec.Struct, frozen=True):
     """Measured rows behind an engine's speeds: how many, on which GPUs, of which tasks, from which years."""
 
+    _mapping_keys: ClassVar[Mapping[str, tuple[str, ...]]] = {"tasks": MEASURED_TASKS}
     rows: int = 0
     gpus: tuple[str, ...] = ()
-    tasks: Mapping[str, int] = field(default_factory=dict, metadata={"keys": MEASURED_TASKS})
+    tasks: Mapping[str, int] = msgspec.field(default_factory=dict)
     years: tuple[int, ...] = ()
     sources: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class EngineRow(Engine):
-    """An engine with what it rests on."""
+class EngineRow(Engine, frozen=True):
+    """An engine, and the measurements behind its speeds."""
 
     evidence: EngineEvidence = EngineEvidence()
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class EnginesAnswer(Displayable):
+class EnginesAnswer(Displayable, msgspec.Struct, frozen=True):
     """Engines that match a request."""
 
     engines: tuple[EngineRow, ...]

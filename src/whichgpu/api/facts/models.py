@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from whichgpu.api.context import Context
 from whichgpu.api.request.catalog import ModelsRequest
@@ -22,9 +23,8 @@ from whichgpu.workload.models import find_model
 from whichgpu.workload.shapes import Transformer
 
 
-@dataclass(frozen=True, slots=True)
-class ModelRow:
-    """A built-in model; layers, widths and context where it is a transformer."""
+class ModelRow(msgspec.Struct, frozen=True):
+    """A built-in model; layers, widths and longest context are None unless it is a transformer."""
 
     id: str
     name: str
@@ -47,8 +47,7 @@ class ModelRow:
     checked: str
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class ModelsAnswer(Displayable):
+class ModelsAnswer(Displayable, msgspec.Struct, frozen=True):
     """Models that match a request."""
 
     models: tuple[ModelRow, ...]

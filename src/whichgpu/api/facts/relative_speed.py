@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from math import exp, hypot, isfinite, log
+
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.base.figure import Basis, Figure
 from whichgpu.catalog.find import find_gpu, find_gpus
@@ -19,21 +21,19 @@ from whichgpu.workload.models import find_model
 from whichgpu.workload.spelling import fill_defaults, from_object
 
 DEFAULT_BASE = "V100 SXM 16GB"
-CALIBRATED_TIERS = ("gpu", "generation")  # Evidence of these tiers makes a figure calibrated.
+CALIBRATED_TIERS = ("gpu", "generation")  # Evidence tiers whose speeds count as calibrated, not extrapolated.
 
 
-@dataclass(frozen=True, slots=True)
-class RelativeRow:
-    """One GPU's speed against another's, by index; an index is missing where a rate the GPU needs for it is not known."""
+class RelativeRow(msgspec.Struct, frozen=True):
+    """Speed of a GPU as a multiple of another's, by speed index; an index is left out if a peak rate it needs is unknown."""
 
     gpu: str
     gpu_name: str
     relative: Mapping[str, Figure]
 
 
-@dataclass(frozen=True, slots=True)
-class RelativeAnswer:
-    """GPUs against one; `mix` is what the indices are made of."""
+class RelativeAnswer(msgspec.Struct, frozen=True):
+    """Speeds of GPUs relative to one GPU; `mix` lists the standard workloads behind the speed indices."""
 
     against: str
     against_name: str
@@ -41,8 +41,7 @@ class RelativeAnswer:
     mix: tuple[MixItem, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Timed:
+class Timed(msgspec.Struct, frozen=True):
     """Logarithm of a workload's seconds on a GPU, half the width of its 90% range, and whether the time is calibrated."""
 
     seconds: float
@@ -51,7 +50,7 @@ class Timed:
 
 
 def relative(names: Sequence[str] | str = (), against: str = DEFAULT_BASE, catalog: Catalog | None = None) -> RelativeAnswer:
-    """Return the speed of GPUs (all if none is named) as a multiple of one's, for each index of the standard workloads."""
+    """Return the speed of GPUs (all if none is named) as a multiple of that of `against`, for each speed index."""
     catalog = catalog or Catalog()
     listed = (names,) if isinstance(names, str) else tuple(names)
     gpus = list({gpu.id: gpu for name in listed for gpu in find_gpus(catalog, name)}.values()) if listed else list(catalog.gpus)
@@ -59,7 +58,7 @@ def relative(names: Sequence[str] | str = (), against: str = DEFAULT_BASE, catal
 
 
 def relative_to(gpus: Sequence[Gpu], base: Gpu, catalog: Catalog) -> RelativeAnswer:
-    """Return the speed of GPUs as a multiple of that of `base`, for each index of the reference mix (the standard workloads)."""
+    """Return the speed of GPUs as a multiple of that of `base`, for each speed index (a set of standard workloads)."""
     mix = catalog.reference_mix
     everyone = list({gpu.id: gpu for gpu in (*gpus, base)}.values())
     timed = {item.id: times(item, everyone, catalog) for item in mix}

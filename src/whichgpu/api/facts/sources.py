@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+import msgspec
 
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.messages import msg
@@ -21,9 +22,8 @@ COLUMNS = ("source", "sources")
 MEASURED = "pairs"  # The table of measured steps, which is stored with the time model.
 
 
-@dataclass(frozen=True, slots=True)
-class SourceRow:
-    """A document: who published it and when, the day it was read here, and how many rows of which table rest on it."""
+class SourceRow(msgspec.Struct, frozen=True):
+    """A document: who published it and when, the day it was read here, and how many rows of each table cite it."""
 
     id: str
     title: str
@@ -34,17 +34,16 @@ class SourceRow:
     recorded: str
     rows: int
     tables: Mapping[str, int]
-    checked: str | None  # the day the newest of those rows was checked
+    checked: str | None  # newest day on which one of those rows was checked
 
 
-@dataclass(frozen=True, slots=True)
-class SourcesAnswer:
+class SourcesAnswer(msgspec.Struct, frozen=True):
     """Sources that match a request, and the status of every table."""
 
     sources: tuple[SourceRow, ...]
     tables: tuple[TableStatus, ...]
     digest: str
-    prices_seen: str | None  # the newest day a bundled price was seen
+    prices_seen: str | None  # newest day on which a price of the bundled catalog was seen
 
 
 def sources(
@@ -69,8 +68,8 @@ def sources(
     if not rows:
         raise NoAnswer("no-source", msg("error.no-source", n=len(catalog.sources)), msg("hint.loosen"))
     key = sort.lstrip("-")
-    if key not in SourceRow.__dataclass_fields__ or key == "tables":
-        raise unknown_word("field", key, [name for name in SourceRow.__dataclass_fields__ if name != "tables"])
+    if key not in SourceRow.__struct_fields__ or key == "tables":
+        raise unknown_word("field", key, [name for name in SourceRow.__struct_fields__ if name != "tables"])
     present = [row for row in rows if getattr(row, key) is not None]
     ordered = sorted(present, key=lambda row: getattr(row, key), reverse=sort.startswith("-"))
     status = _status(catalog.folder)

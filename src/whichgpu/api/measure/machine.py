@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.messages import msg
@@ -21,9 +23,8 @@ from whichgpu.measure.software import read_software
 from whichgpu.measure.watcher import Clock, WatchReading, WatchSettings, watch_gpus
 
 
-@dataclass(frozen=True, slots=True)
-class Watching:
-    """The GPUs that are watched, and their readings as they come."""
+class Watching(msgspec.Struct, frozen=True):
+    """The GPUs that are watched, and an iterator over their readings."""
 
     gpus: tuple[DetectedGpu, ...]
     readings: Iterator[WatchReading]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 from typing import Any, Protocol
+
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.api.measure.machine import no_gpu
@@ -40,7 +42,7 @@ MEMORY_SHARE = 0.95  # A step to verify may take at most this share of the free 
 
 
 class OpenedBench(Bench, Protocol):
-    """A benchmark runner that says which GPU it runs on."""
+    """A benchmark runner that knows the name of its GPU."""
 
     @property
     def name(self) -> str:
@@ -50,9 +52,8 @@ class OpenedBench(Bench, Protocol):
 Opener = Callable[[], OpenedBench]
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class MeasureAnswer(Displayable):
-    """The record, where it is kept, what was left out and why."""
+class MeasureAnswer(Displayable, msgspec.Struct, frozen=True):
+    """A measurement record, the path of its file, and the benchmarks that were skipped with the reasons."""
 
     record: Record
     gpu_name: str
@@ -60,14 +61,13 @@ class MeasureAnswer(Displayable):
     left_out: tuple[LeftOut, ...]
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class VerifyAnswer(Displayable):
-    """A claim and what came of it."""
+class VerifyAnswer(Displayable, msgspec.Struct, frozen=True):
+    """An estimate, the time measured on this machine's GPU, and whether that is within the predicted range."""
 
     claim: EstimateAnswer
     measured: Timing
     inside: bool
-    ratio: float  # measured over predicted
+    ratio: float  # measured time divided by predicted time
     conditions: Conditions
 
 
@@ -132,7 +132,7 @@ def import_record(path: Path, catalog: Catalog | None = None, today: date | None
 
 
 class _Machine:
-    """The GPU here: its driver's answers, its catalog variant, and what runs on it."""
+    """The GPU of this machine: its driver, its row of the catalog, and the runner of benchmarks on it."""
 
     def __init__(self, catalog: Catalog, opener: Opener | None) -> None:
         self._probe, absences = open_probes()

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from shlex import join
 from typing import Any
 
+from msgspec.structs import replace
+
 from whichgpu.api.plan.plan_file import DECLARED, read_plan
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.decide.plan.question import SETTINGS, PlanQuestion, RequestedModel
 
-APART = ("profiles", "rate", "workers", "ray")  # The first two are written separately; the others do not change the answer.
-UNITS = {"horizon": "h", "time_limit": "s"}  # Units of settings that are amounts.
+APART = ("profiles", "rate", "workers", "ray")  # `_flags` skips these; `workers` and `ray` do not change the answer.
+UNITS = {"horizon": "h", "time_limit": "s"}  # Units in which these settings are written as flags.
 
 
 def reproduce(question: PlanQuestion, day: date, overlay: Path | None = None, own_measurements: bool = True) -> str:
-    """Return the command line that asks a question again, with a plan file if flags cannot express it."""
+    """Return the command line that repeats a plan; it names a plan file if flags alone cannot express the question."""
     last = [f"--prices={overlay}"] if overlay else []
     last += [] if own_measurements else ["--no-own-measurements"]
     last.append(f"--as-of={day.isoformat()}")
@@ -28,24 +29,24 @@ def reproduce(question: PlanQuestion, day: date, overlay: Path | None = None, ow
         words += [model.spelling for model in question.models] + _model_flags(question.models[0])
     else:
         words.append(question.file or "FILE.toml")
-        usual = _file_alone(question)
+        usual = _question_in_file(question)
     return join([*words, *_flags(question, usual), *last])
 
 
 def relaxed_command(question: PlanQuestion, day: date, overlay: Path | None, own_measurements: bool) -> str | None:
-    """Return the command line of a relaxed question; None if flags cannot express it."""
+    """Return the command line of a plan with relaxed constraints; None if flags cannot express it."""
     expressible = _is_flat(question) if question.file is None else _extends_file(question)
     return reproduce(question, day, overlay, own_measurements) if expressible else None
 
 
 def _is_flat(question: PlanQuestion) -> bool:
-    """Return whether flags can express the question: all models share their traffic, and there are no jobs."""
+    """Return whether flags can express the question: all models have the same traffic and fields, and there are no jobs."""
     return len({repr(replace(one, model="")) for one in question.models}) == 1 and not question.jobs
 
 
 def _extends_file(question: PlanQuestion) -> bool:
-    """Return whether flags can turn the plan file's question into this one: they cannot remove settings or change models."""
-    usual = _file_alone(question)
+    """Return whether the plan file plus flags can express the question; flags cannot remove settings or change models."""
+    usual = _question_in_file(question)
     removed = any(
         getattr(usual, name) and (value is None or (value is False and not DECLARED[name].has_negative))
         for name in SETTINGS
@@ -70,8 +71,8 @@ def _flag(name: str, text: Any) -> str:
     return f"--{name.replace('_', '-')}={text}"
 
 
-def _file_alone(question: PlanQuestion) -> PlanQuestion:
-    """Return the question of the plan file without flags; `question` itself if the file can no longer be read."""
+def _question_in_file(question: PlanQuestion) -> PlanQuestion:
+    """Return the question as its plan file states it, before flags changed settings; `question` itself if that cannot be read."""
     try:
         return read_plan(Path(question.file)) if question.file else question
     except WhichGpuError:
@@ -79,7 +80,7 @@ def _file_alone(question: PlanQuestion) -> PlanQuestion:
 
 
 def _flags(question: PlanQuestion, usual: PlanQuestion) -> list[str]:
-    """Return the flags of the settings in which a question differs from `usual`."""
+    """Return the flags of the settings in which a question differs from `usual` (the defaults or the plan file)."""
     filter_texts = usual.filter_texts
     words = [_flag(name, text) for name, text in question.filter_texts.items() if filter_texts.get(name) != text]
     if question.owned != usual.owned:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import date
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.api.plan.check import check_question
@@ -33,7 +34,7 @@ def plan(
     own_measurements: bool = True,
     progress: StageProgress | None = None,
 ) -> PlanAnswer:
-    """Return the cheapest fleet; `progress` is called with the stage and the share of it done."""
+    """Return the cheapest fleet; `progress` is called with the stage and the share of it that is done."""
     # Code of a model's repository runs only if the user named the model, not if a file did.
     lookups = lookup_cache(catalog, own=own_measurements, trusting=question.file is None)
     check_question(question, lookups)

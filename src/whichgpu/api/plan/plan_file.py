@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from whichgpu.api.request.field import Field, names_of
 from whichgpu.api.request.plan import PlanRequest
@@ -35,12 +36,12 @@ from whichgpu.workload.workload import KINDS
 
 MAX_BYTES = 1 << 22  # Largest plan file accepted, in bytes.
 MAX_QUOTA = 10**9  # Largest quota of GPUs, more than exist.
-MAX_OWNED = 99_999  # Most owned GPUs of a kind.
+MAX_OWNED = 99_999  # Largest number of owned GPUs of one kind.
 DECLARED = names_of(PlanRequest)
-FILTERS = tuple(one.name for one in fields(Requirements) if one.name in DECLARED and one.name != "owned")
+FILTERS = tuple(name for name in Requirements.__struct_fields__ if name in DECLARED and name != "owned")
 TABLES = ("model", "job", "owned", "quota")
 TOP = (*SETTINGS, *TABLES)
-TRAFFIC = {  # Readers of the keys in a model's table that are not fields of its workload.
+TRAFFIC = {  # Parsers of the keys in a model's table that are not fields of its workload.
     "trace": TEXT,
     "hourly": HOURLY,
     "in_spread": SPREAD,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from whichgpu.api.context import Context
 from whichgpu.api.plan.plan_file import FILTERS, READERS, TRAFFIC, parse_quotas, read_plan, read_setting, requested_model
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from whichgpu.decide.plan.plan_answer import PlanAnswer
 
 MODEL_FIELDS = (*fields_of(ServingFields), *TRAFFIC)  # Fields of a plan request that apply to all its models.
-NOT_FLAGS = ("rate", "profiles", "workers")  # They are read separately: `rate` belongs to a model unless there are profiles.
+NOT_FLAGS = ("rate", "profiles", "workers")  # Settings read separately; `rate` belongs to a model unless there are profiles.
 PLAN_FILE = ".toml"
 
 
@@ -61,7 +62,7 @@ def _plan_file_text(name: str, value: Any) -> Any:
     try:
         return kind.write_text(kind.read(python_number(value)))
     except InvalidValue:
-        return value  # The reader of the model's fields reports what is wrong with it.
+        return value  # The parser of the model's fields reports the error.
 
 
 def _models(what: Any) -> tuple[Any, ...]:

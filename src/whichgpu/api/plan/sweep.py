@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
 from datetime import date
 from functools import lru_cache
 from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.api.plan.plan_file import from_document
@@ -23,27 +25,25 @@ from whichgpu.decide.plan.refusal import Refusal
 from whichgpu.decide.plan.search import SolvedPlan, search_plan
 from whichgpu.estimate.lookup_cache import LookupCache
 
-POINT_GAP = 0.02  # Relative gap at which the solver stops at one point (set by judgement).
+POINT_GAP = 0.02  # Relative optimality gap at which the solver stops for one plan of a sweep (set by judgement).
 
 
-@dataclass(frozen=True, slots=True)
-class SweepPoint:
-    """One plan of a sweep: the question as a document, the value changed in it, and the data it is answered from."""
+class SweepPoint(msgspec.Struct, frozen=True):
+    """One plan of a sweep: the question as JSON, the value to put for one of its settings, and the catalog and prices to use."""
 
     document: str
     day: str
-    name: str  # what is varied: rate, tpot, ttft or latency
+    name: str  # Setting that is varied: rate, tpot, ttft or latency.
     value: float
     headroom: float
-    catalog: str = ""  # folder of the catalog; empty for the bundled one
+    catalog: str = ""  # Folder of the catalog; empty for the bundled one.
     known: str = ""
     overlay: str = ""
     own: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class PricedPoint:
-    """Cost per hour, gap and GPUs of a point; None if there is no plan."""
+class PricedPoint(msgspec.Struct, frozen=True):
+    """Cost per hour, optimality gap and number of GPUs of one plan of a sweep; all None if no plan is feasible."""
 
     cost: float | None = None
     gap: float | None = None
@@ -51,7 +51,7 @@ class PricedPoint:
 
 
 def cost_curve(plan: SolvedPlan, sources: PlanSources, progress: StageProgress) -> tuple[CurvePoint, ...]:
-    """Return the cost at each point of the curve; points of a requested sweep are cached on disk."""
+    """Return the cost of the plan at each value; plans of a sweep that the user requested are cached on disk."""
     name, values = curve_points(plan)
     if not values:
         return ()
@@ -82,8 +82,8 @@ def _with_absolute_paths(question: PlanQuestion) -> PlanQuestion:
     return replace(question, models=models)
 
 
-def price_point(point: SweepPoint, seed: int) -> PricedPoint:  # noqa: ARG001 - All points draw alike, by the question's seed.
-    """Return the cost of the plan at one point, without simulation."""
+def price_point(point: SweepPoint, seed: int) -> PricedPoint:  # noqa: ARG001 - All plans use the question's seed.
+    """Return the hourly cost of one plan of a sweep, which is solved but not simulated."""
     question = question_at(from_document(json.loads(point.document)), point.name, point.value, point.headroom)
     lookups = _lookups(point.catalog, point.known, point.own)
     sources = PlanSources(lookups, date.fromisoformat(point.day), Path(point.overlay) if point.overlay else None)
@@ -99,13 +99,13 @@ def price_point(point: SweepPoint, seed: int) -> PricedPoint:  # noqa: ARG001 - 
 
 @lru_cache(maxsize=4)
 def _lookups(folder: str, known_by: str, own: bool) -> LookupCache:
-    """Return one cache of lookups for all points that a process computes."""
+    """Return the lookup cache that all plans of a sweep computed by this process share."""
     as_known = None if not known_by else int(known_by) if known_by.isdigit() else date.fromisoformat(known_by)
     return lookup_cache(Catalog(Path(folder) if folder else None, as_known), own=own)
 
 
 def _newest(catalog: Catalog) -> str:
-    """Return when any of the catalog's files was last written, as a key of the data's version."""
+    """Return the time of the last change to any file of the catalog, as the version of the data in cache keys."""
     try:
         return str(max(path.stat().st_mtime_ns for path in Path(catalog.folder).rglob("*.csv")))
     except (OSError, ValueError):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
+
+import msgspec
 
 from whichgpu.api.context import Context
 from whichgpu.api.prices.offers import list_offers
@@ -49,7 +50,7 @@ from whichgpu.price.own import (
 )
 from whichgpu.price.terms import YEAR_HOURS
 
-MAX_INPUT = 20.0  # Largest PUE and years of ownership (assumed).
+MAX_INPUT = 20.0  # Largest accepted PUE and number of years of ownership (assumed).
 MAX_GPUS = 100_000  # More GPUs than this are taken for a typing error (set by judgement).
 ABOVE_LOW = "wants.number"  # Message id for inputs that must exceed their lower bound.
 SPANS = {
@@ -59,12 +60,11 @@ SPANS = {
 RENTED = ("on-demand",)
 
 
-@dataclass(frozen=True, slots=True)
-class BuyInputs:
-    """Inputs of the ownership cost; None means the default. Money is text with a currency."""
+class BuyInputs(msgspec.Struct, frozen=True):
+    """Inputs of the cost of ownership; None means the default. Money is text with a currency."""
 
     gpus: int | None = None
-    price: str | None = None  # "RTX 3090=700usd": of one card
+    price: str | None = None  # Price of one GPU, such as "RTX 3090=700usd".
     host_price: str | None = None
     power_price: str | None = None
     pue: float | None = None
@@ -78,41 +78,39 @@ class BuyInputs:
     currency: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class BuyRow:
-    """One GPU owned against the cheapest that rents it. Shares are of all hours; None where owning never pays."""
+class BuyRow(msgspec.Struct, frozen=True):
+    """Cost of owning a GPU against its cheapest rent. Shares are of all hours; break-evens are None if owning never pays."""
 
     gpu: str
     gpu_name: str
     gpus: int
     purchase: Money
     host: Money
-    power_per_hour: Money  # while it works
-    own_per_hour: Money  # of work, all in all
-    hour_lines: Mapping[str, Money]  # its parts: loss of value of GPUs and host, power (waiting included), upkeep
+    power_per_hour: Money  # cost of power per hour under load
+    own_per_hour: Money  # total cost of ownership per hour of use
+    hour_lines: Mapping[str, Money]  # parts of that: loss of value of GPUs and host, power (idle hours included), upkeep
     own_per_month: Money
     residual_value: Money
     rent: Offer | None
-    rent_per_hour: Money | None  # its host included
-    rent_host: Money | None  # an hour, where the GPU is priced alone
+    rent_per_hour: Money | None  # rent per hour with its host
+    rent_host: Money | None  # rent of the host per hour, if the GPU is priced without one
     break_even_use: float | None
     break_even_hours: float | None
     break_even_months: float | None
     sensitivity: Mapping[str, tuple[float | None, float | None]]
     host_advice: tuple[Message, ...]
-    price_basis: str  # given or list
+    price_basis: str  # `given` by the user or `list` price.
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class BuyAnswer(Displayable):
-    """Ownership against renting, with all inputs and the names of the defaults."""
+class BuyAnswer(Displayable, msgspec.Struct, frozen=True):
+    """Cost of owning against renting, with all inputs and the names of those left at their defaults."""
 
     as_of: str
     inputs: Mapping[str, str | float]
     defaults: tuple[str, ...]
     rows: tuple[BuyRow, ...]
     sources: tuple[Source, ...]
-    assumptions: tuple[Message, ...]  # what no input changes
+    assumptions: tuple[Message, ...]  # assumptions that no input changes
 
 
 def buy(request: BuyRequest, context: Context) -> BuyAnswer:
@@ -230,7 +228,7 @@ def _rent(
     gpu: Gpu, count: int, inputs: BuyInputs, day: date, catalog: Catalog, exchanger: Exchanger, currency: str,
     overlay: Path | None,
 ) -> tuple[Offer, float] | None:  # fmt: skip
-    """Return the cheapest rent per hour of the same GPU with its host, in machines of at most `count` GPUs; and the host's part.
+    """Return the cheapest offer of a GPU with host, in machines of at most `count` GPUs, and the host's part of the hourly price.
 
     Prices too old for `recommend` count only if there are no others, or if their provider is named.
     """

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from hashlib import blake2b
 from pathlib import Path
+
+import msgspec
 
 from whichgpu.api.context import Context
 from whichgpu.api.prices.history import USUAL_TERMS, identity, matches_query
@@ -30,8 +31,7 @@ from whichgpu.catalog.store import Catalog
 from whichgpu.price.asof import prices_on_day
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeRow:
+class ChangeRow(msgspec.Struct, frozen=True):
     """Change of an offer: `new`, `gone`, `up` or `down`; prices per hour of the whole instance."""
 
     kind: str
@@ -49,9 +49,8 @@ class ChangeRow:
     source: str
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class DiffAnswer(Displayable):
-    """Changes from one moment to another."""
+class DiffAnswer(Displayable, msgspec.Struct, frozen=True):
+    """Price changes between two days or snapshots."""
 
     a: str
     b: str
@@ -59,9 +58,8 @@ class DiffAnswer(Displayable):
     changes: tuple[ChangeRow, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class WatchRow:
-    """An offer below the limit; availability as the source states it, without guarantee."""
+class WatchRow(msgspec.Struct, frozen=True):
+    """An offer below the price limit; its availability is what the source states and not guaranteed."""
 
     provider: str
     instance: str
@@ -75,13 +73,12 @@ class WatchRow:
     observed_at: str
     age_days: int
     availability: str | None
-    standing: str  # list, discounted, contract or owned
+    standing: str  # kind of price: list, discounted, contract or owned
     source: str
 
 
-@dataclass(frozen=True, slots=True)
-class WatchAnswer:
-    """Offers below the limit, or else what changed since the last look; `too_old` is how many prices are too old to count."""
+class WatchAnswer(msgspec.Struct, frozen=True):
+    """Offers below the price limit, or else price changes since the last call; `too_old` counts prices too old to be compared."""
 
     met: bool
     below: Money | None
@@ -89,8 +86,8 @@ class WatchAnswer:
     changes: tuple[ChangeRow, ...]
     compared: int
     too_old: int
-    without_rate: dict[str, int]  # fresh offers that cannot be compared with the limit, by their currency
-    first: bool  # There is no earlier snapshot to compare with.
+    without_rate: dict[str, int]  # recent offers that cannot be compared with the limit, by currency
+    first: bool  # True if there is no earlier snapshot to compare with.
 
 
 def diff(request: DiffRequest, context: Context) -> DiffAnswer:
@@ -123,7 +120,7 @@ def catalog_watch(
     names = {one.id: one.name for one in catalog.gpus}
     exchanger = Exchanger(day, catalog.exchange)
     if below is not None:
-        exchanger.rate(DOLLAR, exchanger.check(below.currency))  # This raises an error if there is no exchange rate.
+        exchanger.rate(DOLLAR, exchanger.check(below.currency))  # Raises an error if there is no exchange rate.
     name = blake2b(repr((gpu, below, provider, region, terms)).encode(), digest_size=12).hexdigest()
     with open_for_reading(folder) as connection:
         if connection is None:
@@ -191,7 +188,7 @@ def _changed(before: Observation | None, after: Observation | None, names: dict[
 
 
 def _change_rows(changes: Iterable[tuple[Observation, bool]], names: dict[str, str]) -> Iterator[ChangeRow]:
-    """Yield changes of each offer, from its observations that ended and those that began."""
+    """Yield the change of each offer, from observed prices paired with whether each began (True) or ended."""
     ended: dict[object, Observation] = {}
     began: dict[object, Observation] = {}
     for run, is_new in changes:
@@ -224,7 +221,7 @@ def _watched(run: Observation, names: dict[str, str], day: date) -> WatchRow:
 
 
 def _fits(run: Observation, query: OfferQuery) -> bool:
-    """Return whether an observation matches the query; only contracts and owned machines can fail to."""
+    """Return whether a price matches the query; list prices always do, since the store has already filtered them."""
     own = run.standing in ("contract", "owned")
     asked_for = (query.gpus is None or run.gpu in query.gpus) and query.provider in (None, run.provider)
     return not own or (asked_for and query.region in (None, run.region) and run.term in (query.terms or (run.term,)))
@@ -235,7 +232,7 @@ def _each_in(run: Observation, currency: str, exchanger: Exchanger) -> Decimal:
 
 
 def _remember(name: str, batch: int, folder: Path | None) -> None:
-    """Store which snapshot the next watch compares with; if the store is read-only, the same changes are reported again."""
+    """Store the snapshot that the next call compares with; with a read-only store, that call reports the same changes again."""
     try:
         with open_for_writing(folder) as connection, transaction(connection):
             connection.execute("INSERT OR REPLACE INTO look(name, batch) VALUES (?, ?)", (name, batch))

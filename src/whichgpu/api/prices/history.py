@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.api.context import Context
 from whichgpu.api.prices.store import offer_query
@@ -29,9 +31,8 @@ from whichgpu.price.trend import lowest_prices
 USUAL_TERMS = ("on-demand", "spot")
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryRow:
-    """A price and how long it held; of a summary, the lowest a GPU cost at a provider."""
+class HistoryRow(msgspec.Struct, frozen=True):
+    """A price and the days on which it was valid; in a summary, the lowest price of a GPU at a provider."""
 
     gpu: str
     gpu_name: str
@@ -41,15 +42,14 @@ class HistoryRow:
     term: str
     payment: str | None
     price_per_gpu_hour: Money
-    change: float | None  # against the price before, as a share
+    change: float | None  # change from the price before, as a share
     observed: str
     last_observed: str
     ended: str | None
     source: str
 
 
-@dataclass(frozen=True, slots=True)
-class Trend:
+class Trend(msgspec.Struct, frozen=True):
     """The lowest price of a term when it was first seen and as last seen, and the change between them as a share."""
 
     term: str
@@ -58,14 +58,13 @@ class Trend:
     change: float
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class HistoryAnswer(Displayable):
+class HistoryAnswer(Displayable, msgspec.Struct, frozen=True):
     """Prices over time, oldest first."""
 
     history: tuple[HistoryRow, ...]
-    summary: bool  # the lowest price of each provider and term, not every run
-    without_rate: dict[str, int]  # prices left out of a summary, by their currency: it has no exchange rate of their day
-    trends: tuple[Trend, ...]  # of a summary: each term from its first day until now
+    summary: bool  # true if `history` has only the lowest price of each provider and term
+    without_rate: dict[str, int]  # prices left out for lack of an exchange rate on their day, by currency
+    trends: tuple[Trend, ...]  # in a summary: each term from its first day until now
 
 
 def history(request: HistoryRequest, context: Context) -> HistoryAnswer:
@@ -125,7 +124,7 @@ def _until(run: Observation, day: date | None) -> Observation | None:
 
 
 def matches_query(provider: str, instance: str, term: str, query: OfferQuery) -> bool:
-    """Return whether a bundled price matches a query."""
+    """Return whether a price of the bundled catalog matches a query."""
     return (
         query.provider in (None, provider) and query.instance in (None, instance) and (query.terms is None or term in query.terms)
     )

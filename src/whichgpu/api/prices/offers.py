@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
 from operator import attrgetter
 from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.api.context import Context
 from whichgpu.api.request.offers import OffersRequest
@@ -33,23 +35,22 @@ from whichgpu.price.offers import GROUPS, Offer, OfferFilter, build_offer, cheap
 from whichgpu.price.terms import prices_from_rules
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class OffersAnswer(Displayable):
+class OffersAnswer(Displayable, msgspec.Struct, frozen=True):
     """Offers as of a day, and the documents that state them."""
 
     as_of: str
     hours_per_month: int | float
     near: str | None
     offers: tuple[Offer, ...]
-    snapshot: int | None  # the newest of the user's own that counts: --catalog-as-known @N answers the same again
-    matching: int  # how many there are, where a limit leaves some out
-    stale: int  # how many prices shown are carried from more than 30 days before
-    cheapest: Offer  # the cheapest GPU hour of all that match, whatever the order
-    recent: Offer  # the cheapest GPU hour seen in the last 30 days; where none was, in the last 90, 180 or 365, else of all
-    nearest: Offer | None  # with `near`: the one with the shortest round trip, the cheapest of several
-    without_rate: dict[str, int]  # offers left out, by their currency: it has no exchange rate on that day
-    unused_rates: tuple[str, ...]  # currencies of rates given that converted nothing
-    countries: dict[str, tuple[str, ...]]  # codes of the countries in a continent or union of the query
+    snapshot: int | None  # newest of the user's own price snapshots used here; --catalog-as-known @N repeats this answer
+    matching: int  # number of matching offers, including those beyond the row limit
+    stale: int  # number of prices shown that were last seen more than 30 days before `as_of`
+    cheapest: Offer  # matching offer with the lowest price per GPU and hour, whatever the order
+    recent: Offer  # cheapest offer seen in the last 30 days; if there is none, in the last 90, 180 or 365, else of all
+    nearest: Offer | None  # with `near`: the offer with the shortest round trip, and the cheapest of those
+    without_rate: dict[str, int]  # number of offers left out for lack of an exchange rate on the day, by currency
+    unused_rates: tuple[str, ...]  # currencies of exchange rates in the request that converted no price
+    countries: dict[str, tuple[str, ...]]  # country codes of each continent or union that the request names
     sources: tuple[Source, ...]
 
 
@@ -78,7 +79,7 @@ def list_offers(
     exchanger = Exchanger(day, catalog.exchange, query.exchange_rate or {})
     currency = exchanger.check(query.currency) if query.currency else None
     if currency is not None:
-        exchanger.rate(DOLLAR, currency)  # This raises an error if there is no exchange rate on that day.
+        exchanger.rate(DOLLAR, currency)  # Raises an error if there is no exchange rate on that day.
     filter = offer_filter(catalog, query)
     groups = split_names(query.group_by)
     for name in groups:
@@ -102,7 +103,7 @@ def list_offers(
     fitting = [offer for offer in matching if offer.listed_price.currency not in lacking]
     without_rate = Counter(offer.listed_price.currency for offer in matching if offer.listed_price.currency in lacking)
     if without_rate and not fitting:
-        exchanger.rate(DOLLAR, without_rate.most_common(1)[0][0])  # This raises an error that names the missing exchange rate.
+        exchanger.rate(DOLLAR, without_rate.most_common(1)[0][0])  # Raises an error that names the missing exchange rate.
     if not fitting:
         alone = tuple(
             msg("error.leaves", flag=name.replace("_", "-"), n=left) for name, left in count_matching(offers, tests).items()
@@ -144,7 +145,7 @@ def list_offers(
 
 
 def _standing(catalog: Catalog, day: date, filter: OfferFilter, hours: Decimal) -> list[PriceOnDay]:
-    """Return the prices on the day for the GPUs of a filter, with those derived from discount rules."""
+    """Return catalog and live prices on a day for the GPUs of a filter, and prices derived from them by discount rules."""
     gpus = filter.gpu_ids
     observations: list[Observation] = [run for row in catalog.prices(gpus) for run in row.observations()]
     if catalog.folder == DATA_DIR:
@@ -164,7 +165,7 @@ def _laid_over(prices: list[PriceOnDay], catalog: Catalog, day: date, overlay: P
 
 
 def _recent(by_price: list[Offer]) -> Offer:
-    """Return the cheapest offer in the shortest recent period that has any, since the newest offer may be an expensive one."""
+    """Return the cheapest offer that is not stale; if all are, the cheapest of the shortest period in RECENT_DAYS with any."""
     fresh = next((offer for offer in by_price if not offer.stale), None)
     lately = (offer for days in RECENT_DAYS for offer in by_price if offer.age_days <= days)
     return fresh or next(lately, by_price[0])

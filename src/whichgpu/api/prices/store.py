@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import TextIO
+
+import msgspec
 
 from whichgpu.api.context import Context
 from whichgpu.api.request.catalog import StatusRequest
@@ -37,9 +38,8 @@ from whichgpu.price.asof import prices_on_day
 from whichgpu.price.filters import provider_named
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotRow:
-    """One part of one source: prices = kept + quarantined + unknown; rows = aside + those the prices come from."""
+class SnapshotRow(msgspec.Struct, frozen=True):
+    """Counts of an import from one part of a source: prices = kept + quarantined + unknown; `aside` counts rows without a GPU."""
 
     source: str
     scope: str
@@ -57,8 +57,7 @@ class SnapshotRow:
     problem: Message | None
 
 
-@dataclass(frozen=True, slots=True)
-class PriceImportAnswer:
+class PriceImportAnswer(msgspec.Struct, frozen=True):
     """Result of a refresh or an import."""
 
     store: str
@@ -68,23 +67,21 @@ class PriceImportAnswer:
     quarantined: int
     unknown: int
     reasons: dict[str, int]  # quarantined prices by reason
-    unknown_gpus: dict[str, int]  # by the source's name for them
-    passed_over: tuple[str, ...]  # files that are no price lists
+    unknown_gpus: dict[str, int]  # number of prices by GPU name of the source that the catalog does not know
+    passed_over: tuple[str, ...]  # files of the folder that are not price lists
     failed: int
 
 
-@dataclass(frozen=True, slots=True)
-class LiveStatus:
-    """The user's store: where it is, and every part of every source by the age of its content."""
+class LiveStatus(msgspec.Struct, frozen=True):
+    """The user's own price store: its folder, and the age of the content of each part of each source."""
 
     store: str | None
     exists: bool
     series: tuple[SeriesStatus, ...]
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class StatusAnswer(Displayable):
-    """Size, age and digest of the catalog, and the user's own store beside it."""
+class StatusAnswer(Displayable, msgspec.Struct, frozen=True):
+    """Size, age and digest of the catalog, and the state of the user's own price store."""
 
     folder: str
     bundled: bool
@@ -239,7 +236,7 @@ def _to_file(offers: Iterable[Observation], path: Path, form: str) -> int:
 
 
 def live_status(today: date | None = None, folder: Path | None = None) -> LiveStatus:
-    """Return the age of every series in the user's price store."""
+    """Return the age of each series (one part of one source) in the user's price store."""
     path = store_path(folder)
     with open_for_reading(folder) as connection:
         rows = () if connection is None else tuple(series_status(connection, today or date.today()))
@@ -271,7 +268,7 @@ def offer_query(
     instance: str | None = None,
     terms: tuple[str, ...] = (),
 ) -> OfferQuery:
-    """Return a query of the store from names as typed; a family name selects all its GPUs."""
+    """Return a query of the price store from names as the user typed them; a GPU family selects all its GPUs."""
     return OfferQuery(
         frozenset(match.id for match in find_gpus(catalog, gpu)) if gpu else None,
         provider_named(catalog, provider) if provider else None,

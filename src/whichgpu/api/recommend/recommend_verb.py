@@ -29,7 +29,7 @@ def recommend(request: RecommendRequest, context: Context) -> RecommendAnswer:
         )
     if isinstance(model, str) and not model.strip():
         raise UsageError("bad-field", msg("error.bad-field", name="MODEL", value=repr(model)), msg("hint.empty-model"))
-    names = [name for name in request if name in Requirements.__dataclass_fields__]
+    names = [name for name in request if name in Requirements.__struct_fields__]
     query = Requirements(**read(RecommendRequest, request, context.spell, names))
     prices = read(RecommendRequest, request, context.spell, ("prices",)).get("prices")
     parsed = workload({"model": ANY_MODEL.name, **request}, context.spell, without=("gpu", "gpus"))

@@ -1,9 +1,10 @@
-"""The command that verifies a recommendation on its hardware by measuring one step, and a note on what that covers."""
+"""The command that measures one step of a recommended configuration, and a note on what the measurement covers."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from shlex import join
+
+from msgspec.structs import replace
 
 from whichgpu.base.messages import Message, msg
 from whichgpu.measure.bench.runnable import why_not_runnable
@@ -34,7 +35,7 @@ def _training_pass(workload: Workload) -> Workload:
 
 
 def _inference_step(workload: Workload, shape: Shape, batch: int) -> Workload:
-    """Return the step that one replica repeats: a decode step, or a forward pass if no tokens are generated."""
+    """Return one step of a replica as a workload: a decode step, or a forward pass if no tokens are generated."""
     replica = replace(workload.parallel, dp=1)
     alone = replica == Parallel(sp=replica.sp, zero=replica.zero)
     bare = replace(

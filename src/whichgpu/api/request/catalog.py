@@ -35,7 +35,7 @@ TERM_LIST = Words("term", TERMS, many=True)
 
 
 class DataRequest(TypedDict, total=False):
-    """Fields of every request that choose the data."""
+    """Fields, common to all requests, that choose the catalog and the day."""
 
     as_of: Annotated[Day | None, Field(Plain(), "DATE", example="2024-06-01")]
     catalog_as_known: Annotated[Day | None, Field(Plain(), "DATE")]
@@ -43,7 +43,7 @@ class DataRequest(TypedDict, total=False):
 
 
 class Sorted(DataRequest, total=False):
-    """The order of a list's rows."""
+    """Fields that set the order of the rows in a list."""
 
     sort: Annotated[str | None, Field(Plain(), "FIELD")]
 
@@ -99,7 +99,7 @@ class InstancesRequest(Sorted, total=False):
 
 
 class HistoryRequest(DataRequest, total=False):
-    """Prices of a GPU over time."""
+    """Request for the prices of a GPU over time."""
 
     gpu: Annotated[str, Field(Names("gpus", many=False), "NAME", required=True, example="A100 SXM 80GB")]
     provider: Annotated[str | None, Field(Names("providers", many=False), "NAME")]
@@ -111,7 +111,7 @@ class HistoryRequest(DataRequest, total=False):
 
 
 class DiffRequest(DataRequest, total=False):
-    """What changed between two days or snapshots of the user's own price store."""
+    """Request for the price changes between two days or two snapshots of the user's own price store."""
 
     a: Annotated[Day, Field(Plain(), "A", argument=True, required=True)]
     b: Annotated[Day, Field(Plain(), "B", argument=True, required=True)]
@@ -120,6 +120,6 @@ class DiffRequest(DataRequest, total=False):
 
 
 class StatusRequest(DataRequest, total=False):
-    """Rows, age and digest of every table."""
+    """Request for the rows, age and digest of each table of the catalog."""
 
     live: Annotated[bool | None, Field(Flag(), is_display=True)]

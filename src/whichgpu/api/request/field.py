@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from functools import cache
+
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.base.kinds import Flag, ValueKind
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
-    """A field as declared; `name` and `help` are filled in from the declaration where they are not given."""
+class Field(msgspec.Struct, frozen=True):
+    """A request field; without `name` or `help`, `fields_of` fills them in from the name under which it is declared."""
 
     kind: ValueKind
-    metavar: str = ""  # placeholder that says the unit or form: SIZE, TIME, MONEY, N, NAME
-    help: str = ""  # message id
+    metavar: str = ""  # placeholder of the value in help texts: SIZE, TIME, MONEY, N, NAME
+    help: str = ""  # id of the message with the help text
     example: str = ""
-    aliases: tuple[str, ...] = ()  # other names of the same field that are no names in Python; see `Alias` for those that are
-    argument: bool = False  # positional on the command line
+    aliases: tuple[str, ...] = ()  # other names for flags and URLs, but not for Python keywords; see `Alias` for those
+    argument: bool = False  # True if it is positional on the command line
     required: bool = False
     repeated: bool = False  # The flag may be given several times.
     has_negative: bool = False  # The command line also has a --no- flag for it.
     flag_text: str = ""  # the flag, if it differs from the field's name
-    is_local: bool = False  # True if it names a file, folder or process of the user's machine, which a web client may not.
+    is_local: bool = False  # True if it names a local file, folder or process, which a web client may not do.
     is_display: bool = False  # True if it only changes how the command line displays an answer.
     name: str = ""
 
@@ -53,14 +54,13 @@ class Field:
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """Return the words the field accepts, if they are a fixed list."""
+        """Return the words that the field accepts; empty unless they are a fixed list."""
         words = getattr(self.kind, "choices", ())
         return tuple(words() if callable(words) else words)
 
 
-@dataclass(frozen=True, slots=True)
-class Alias:
-    """Another name of a field, declared so that it is a keyword of its own in Python."""
+class Alias(msgspec.Struct, frozen=True):
+    """Another name of the field `of`, declared so that Python callers can use it as a keyword too."""
 
     of: str
 
@@ -72,7 +72,7 @@ def flag_of(name: str) -> str:
 
 @cache
 def fields_of(request: type) -> Mapping[str, Field]:
-    """Return the fields of a request by name, as declared; a function in place of a `Field` is called with the name."""
+    """Return the fields of a request type by name; a function in an annotation is called with the name to make the `Field`."""
     fields: dict[str, Field] = {}
     aliases: dict[str, list[str]] = {}
     for name, hint in request.__annotations__.items():
@@ -98,7 +98,7 @@ def fields_of(request: type) -> Mapping[str, Field]:
 
 @cache
 def names_of(request: type) -> Mapping[str, Field]:
-    """Return the fields of a request by each of their names."""
+    """Return the fields of a request type by each of their names, aliases included."""
     by_name = dict(fields_of(request))
     for field in fields_of(request).values():
         by_name |= dict.fromkeys(field.aliases, field)

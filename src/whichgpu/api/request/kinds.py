@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
-from fractions import Fraction
-from numbers import Integral, Real
+from numbers import Integral, Rational, Real
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, ClassVar
+
+import msgspec
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.files import user_path
@@ -21,15 +21,14 @@ from whichgpu.base.money import Money
 from whichgpu.base.names import squash, unknown_word
 
 COLLECTION_TYPES = (list, tuple, set, frozenset)
-LONGEST_NAME = 200  # Most characters of a name.
+LONGEST_NAME = 200  # Maximum number of characters in a name.
 Choices = Sequence[str] | Callable[[], Sequence[str]]
 
 
-@dataclass(frozen=True, slots=True)
-class Words(SingleValue):
-    """One or several words out of a list, whatever their case and dashes; the nearest are suggested for a wrong one."""
+class Words(SingleValue, msgspec.Struct, frozen=True):
+    """Parser of one or several words of a fixed list, ignoring case and dashes; the error for an unknown word has suggestions."""
 
-    what: str  # names the error: `error.unknown-<what>`
+    what: str  # kind of word, which selects the error message `error.unknown-<what>`
     choices: Choices
     many: bool = False
 
@@ -50,11 +49,10 @@ class Words(SingleValue):
         raise unknown_word(self.what, word, words)
 
 
-@dataclass(frozen=True, slots=True)
-class Names(SingleValue):
-    """A name, or several with commas between them or as a list; `complete` tells which list a shell completes it from."""
+class Names(SingleValue, msgspec.Struct, frozen=True):
+    """Parser of one name, or of several as a list or separated by commas."""
 
-    complete: str = ""  # what the shell completes: gpus, instances, providers, models or engines
+    complete: str = ""  # list used for shell completion: gpus, instances, providers, models or engines
     many: bool = True
 
     def read(self, value: Any) -> Any:
@@ -70,12 +68,11 @@ class Names(SingleValue):
         return self.read(text)
 
 
-@dataclass(frozen=True, slots=True)
-class Parsed(SingleValue):
-    """A text read by a parser whose errors say what would work; a number is in the base unit."""
+class Parsed(SingleValue, msgspec.Struct, frozen=True):
+    """Parser that applies the function `parse` to a text; a value without a unit is taken to be in `unit`."""
 
     parse: Callable[[str], Any]
-    unit: str = ""  # the base unit: B, B/s, s
+    unit: str = ""  # unit of plain numbers: B, B/s, s
     whole: bool = False  # whether only whole numbers are accepted
 
     def read(self, value: Any) -> Any:
@@ -87,9 +84,8 @@ class Parsed(SingleValue):
         return self.parse(text)
 
 
-@dataclass(frozen=True, slots=True)
-class Quantity(SingleValue):
-    """An amount with its unit as the user wrote it, checked by the verb; a number is in the base unit."""
+class Quantity(SingleValue, msgspec.Struct, frozen=True):
+    """Parser that leaves an amount as text, to be checked later by the verb; a plain number gets `unit` appended."""
 
     unit: str
 
@@ -102,9 +98,8 @@ class Quantity(SingleValue):
         return text
 
 
-@dataclass(frozen=True, slots=True)
-class Span(SingleValue):
-    """A number or a range of them: 8, 1..8, or a pair."""
+class Span(SingleValue, msgspec.Struct, frozen=True):
+    """Parser of a number or a range of numbers: 8, 1..8, or a pair."""
 
     takes_list: ClassVar[bool] = True
     parse: Callable[[str], tuple[float, float]]
@@ -118,9 +113,8 @@ class Span(SingleValue):
         return self.parse(text)
 
 
-@dataclass(frozen=True, slots=True)
-class Pairs(SingleValue):
-    """Names with values: `KRW=1190`, `512:0.3`, or a mapping."""
+class Pairs(SingleValue, msgspec.Struct, frozen=True):
+    """Parser of names with values (`KRW=1190`, `512:0.3` or a mapping) into comma-separated text."""
 
     takes_mapping: ClassVar[bool] = True
     sign: str = "="
@@ -136,9 +130,8 @@ class Pairs(SingleValue):
         return text
 
 
-@dataclass(frozen=True, slots=True)
-class Numbers(SingleValue):
-    """Several numbers: a list, or a text with commas between them."""
+class Numbers(SingleValue, msgspec.Struct, frozen=True):
+    """Parser of several numbers (a list, or text with commas) into comma-separated text."""
 
     many: bool = True
 
@@ -149,9 +142,8 @@ class Numbers(SingleValue):
         return text
 
 
-@dataclass(frozen=True, slots=True)
-class Share(SingleValue):
-    """A plain number."""
+class Share(SingleValue, msgspec.Struct, frozen=True):
+    """Parser of a number without a unit, such as a share."""
 
     def read(self, value: Any) -> float:
         try:
@@ -164,7 +156,7 @@ class Share(SingleValue):
 
 
 class Plain(SingleValue):
-    """Unchanged text; dates and money as they are written."""
+    """Parser that returns text unchanged; a date or an amount of money is written out as text."""
 
     def read(self, value: Any) -> str:
         return _text(value)
@@ -174,7 +166,7 @@ class Plain(SingleValue):
 
 
 class File(SingleValue):
-    """A path of a file on the user's machine."""
+    """Parser of the path of a file on the user's machine."""
 
     def read(self, value: Any) -> Path:
         return user_path(fspath(value) if isinstance(value, PathLike) else _text(value))
@@ -222,14 +214,14 @@ def python_number(value: Any) -> Any:
     if isinstance(value, Integral):
         return int(value)
     if isinstance(value, Real):
-        return float(value) if isinstance(value, Fraction) else float(str(value))  # A float32 keeps its own digits only.
+        return float(value) if isinstance(value, Rational) else float(str(value))  # A float32 of 0.1 becomes 0.1.
     if type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0:
         return python_number(value.item())
     return value
 
 
 def _in_json(value: Any) -> Any:
-    """Return a number that JSON does not support as one that it does; raise TypeError for anything else."""
+    """Return a NumPy, fraction or decimal number as a Python number for JSON; raise TypeError for any other value."""
     parsed = python_number(value)
     if parsed is value:
         raise TypeError(type(value).__name__)
@@ -237,7 +229,7 @@ def _in_json(value: Any) -> Any:
 
 
 def config_text(value: Mapping[Any, Any]) -> str:
-    """Return a config as JSON text; raise a usage error if it holds what JSON cannot."""
+    """Return a model's config as JSON text; raise a usage error if it contains a value that JSON does not support."""
     try:
         return json.dumps(value, default=_in_json)
     except (TypeError, ValueError, RecursionError) as problem:

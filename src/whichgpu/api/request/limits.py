@@ -9,8 +9,8 @@ from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 from whichgpu.price.terms import MONTH_HOURS
 
-MIN_MINUTES, MAX_MINUTES = 0.1, 60.0  # Bounds of the minutes of one benchmark.
-MAX_CANDIDATES = 1000  # Most candidates in one recommendation, more than anyone reads.
+MIN_MINUTES, MAX_MINUTES = 0.1, 60.0  # Shortest and longest duration of one benchmark run, in minutes.
+MAX_CANDIDATES = 1000  # Largest number of candidates that one recommendation may list.
 
 
 def parse_hours(text: str) -> Decimal:
@@ -56,7 +56,7 @@ def parse_candidates(text: str) -> int:
 
 
 def parse_minutes(text: str) -> float:
-    """Return the minutes of a benchmark, from text."""
+    """Return the duration of a benchmark in minutes, from text."""
     try:
         minutes = float(text)
     except ValueError:

@@ -15,7 +15,7 @@ OWN_MEASUREMENTS = Field(Flag())
 
 
 class LengthFields(TypedDict, total=False):
-    """How the lengths of requests vary, or a trace file of requests."""
+    """Fields for the distribution of input and output lengths, or for a trace file of inference requests."""
 
     trace: Annotated[FilePath | None, Field(File(), "FILE", "option.serving-trace", is_local=True)]
     seed: Annotated[int | str | None, Field(Whole(0, 2**31 - 1), "N", "option.serving-seed")]
@@ -26,7 +26,7 @@ class LengthFields(TypedDict, total=False):
 
 
 class FitRequest(WorkloadFields, total=False):
-    """Memory of a model, and the GPUs that have it."""
+    """Request for the memory a model needs, and the GPUs that have enough."""
 
     model: Annotated[ModelName, Field(ModelValue(), "MODEL", argument=True, required=True, example="llama-3.1-8b")]
     task: Annotated[str | None, work_field]
@@ -36,7 +36,7 @@ class FitRequest(WorkloadFields, total=False):
 
 
 class CompareRequest(WorkloadFields, total=False):
-    """GPUs or machines side by side."""
+    """Request for a comparison of GPUs or machines."""
 
     names: Annotated[NameList, Field(Names("gpus"), "NAME…", argument=True, required=True, example="H100 SXM,A100-SXM-80GB")]
     task: Annotated[str | None, work_field]
@@ -45,7 +45,7 @@ class CompareRequest(WorkloadFields, total=False):
 
 
 class EstimateRequest(WorkloadFields, LengthFields, total=False):
-    """Time, throughput and memory on one stated device group."""
+    """Request for time, throughput and memory of a workload on one group of GPUs."""
 
     task: Annotated[str, Field(KINDS["task"], "TASK", argument=True, required=True, example="decode")]
     model: Annotated[ModelName, Field(ModelValue(), "MODEL", argument=True, required=True, example="llama-3.1-8b")]

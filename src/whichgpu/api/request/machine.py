@@ -13,14 +13,14 @@ from whichgpu.base.units import parse_seconds
 
 
 class DoctorRequest(DataRequest, total=False):
-    """GPUs, driver and software of this machine, and what is wrong with them."""
+    """Request for the GPUs, driver and software of this machine, and problems with them."""
 
     running: Annotated[bool | None, Field(Flag())]
     lasting: Annotated[Duration | None, Field(Parsed(parse_seconds, "s"), "DURATION", "option.doctor-for", flag_text="--for")]
 
 
 class MeasureRequest(DataRequest, total=False):
-    """A benchmark of this machine's GPU, a check of an estimate on it, or an export or import of measurements."""
+    """Request to benchmark this machine's GPU, check an estimate on it, or export or import measurements."""
 
     minutes: Annotated[float | str | None, Field(Parsed(parse_minutes), "N", "option.measure-minutes")]
     verify: Annotated[str | None, Field(Plain(), "COMMAND", "option.measure-verify")]

@@ -21,7 +21,7 @@ def _groups() -> tuple[str, ...]:
 
 
 class SellerFields(TypedDict, total=False):
-    """Whose offers count."""
+    """Filters on the sellers of offers."""
 
     region: Annotated[NameList | None, Field(Names(), "NAMES", "option.region-names", "Seoul")]
     term: Annotated[NameList | None, Field(TERM_LIST, "TERMS", example="on-demand")]
@@ -31,7 +31,7 @@ class SellerFields(TypedDict, total=False):
 
 
 class MarketFields(SellerFields, total=False):
-    """Which offers count."""
+    """Filters on offers and their terms."""
 
     instance: Annotated[NameList | None, Field(Names("instances"), "NAMES", "option.instance-names")]
     provider: Annotated[NameList | None, Field(Names("providers"), "NAMES")]
@@ -40,7 +40,7 @@ class MarketFields(SellerFields, total=False):
 
 
 class OffersRequest(MarketFields, Sorted, total=False):
-    """Prices as of any day."""
+    """Request for the offers of GPUs on a day."""
 
     gpu: Annotated[NameList | None, Field(Names("gpus"), "NAMES", "option.gpu-names", "H100")]
     gpus: Annotated[CountSpan | None, Field(SPAN, "N[..M]")]
@@ -54,7 +54,7 @@ class OffersRequest(MarketFields, Sorted, total=False):
 
 
 class BuyRequest(SellerFields, DataRequest, total=False):
-    """Owning against renting."""
+    """Request to compare the cost of owning GPUs with that of renting them."""
 
     names: Annotated[NameList, Field(Names("gpus"), "GPU…", argument=True, example="RTX 4090")]
     provider: Annotated[NameList | None, Field(Names("providers"), "NAMES", "option.buy-against")]

@@ -25,7 +25,7 @@ def _tools() -> tuple[str, ...]:
 
 
 class PlanRequest(ConstraintFields, ServingFields, LengthFields, DataRequest, total=False):
-    """The cheapest fleet for traffic and objectives."""
+    """Request for the cheapest fleet that serves given traffic within latency objectives."""
 
     what: Annotated[
         ModelName | Sequence[ModelName],

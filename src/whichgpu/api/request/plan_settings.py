@@ -1,32 +1,32 @@
-"""Readers of a plan's settings, the same for a key of a plan file and for a flag."""
+"""Parsers of a plan's settings; a key of a plan file and the flag of that name use the same parser."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from whichgpu.api.request.kinds import Quantity
 from whichgpu.base.units import parse_rate, parse_seconds
 
-MONTH, YEAR = 730.0, 8760.0  # hours
+MONTH, YEAR = 730.0, 8760.0  # Hours in a month and in a year.
 HOURS = {"hour": 1.0, "hours": 1.0, "month": MONTH, "months": MONTH, "mo": MONTH, "year": YEAR, "years": YEAR, "y": YEAR}
-MAX_RATE, MIN_RATE = 1e6, 1e-9  # Bounds of requests per second in one hour of a curve.
-MAX_AMOUNT = 1e12  # Largest number of seconds, hours, tokens or weights of a histogram.
+MAX_RATE, MIN_RATE = 1e6, 1e-9  # Largest and smallest request rate per second in an hour of a traffic curve.
+MAX_AMOUNT = 1e12  # Largest accepted value of a time, a length in tokens or a weight in a histogram.
 
 
-@dataclass(frozen=True, slots=True)
-class Setting(Quantity):
-    """A setting read by `parse`, which raises on a bad value; the message `plan.wants-<wants>` says what it takes."""
+class Setting(Quantity, frozen=True):
+    """Parser of a setting; if `parse` raises an error, the value is reported as invalid with the message `plan.wants-<wants>`."""
 
     unit: str = ""
     parse: Callable[[Any], Any] = str
     wants: str = "text"
-    limits: Mapping[str, Any] = field(default_factory=dict)  # values to fill into the message
+    limits: Mapping[str, Any] = msgspec.field(default_factory=dict)  # bounds to insert into that message
 
 
 def number(high: float) -> Setting:
-    """Return the reader of a number from 0 to `high`."""
+    """Return a parser of numbers from 0 to `high`."""
 
     def parse(value: Any) -> float:
         return _checked(float(value), lambda amount: 0 <= amount <= high)
@@ -35,7 +35,7 @@ def number(high: float) -> Setting:
 
 
 def whole(low: int, high: int) -> Setting:
-    """Return the reader of a whole number from `low` to `high`."""
+    """Return a parser of whole numbers from `low` to `high`."""
 
     def parse(value: Any) -> int:
         count = int(value)

@@ -1,4 +1,4 @@
-"""Convert a request as given to values, each field by its kind; all errors are reported together."""
+"""Convert the raw fields of a request to typed values; all errors are reported together."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _switch(field: Field, name: str, value: Any) -> bool:
 
 
 def read(request: type, values: Mapping[str, Any], spell: Spell, names: Iterable[str] | None = None) -> dict[str, Any]:
-    """Return the values of the fields given, or only of those in `names`."""
+    """Return parsed values of the fields that were given, or only of those in `names`; one error reports all invalid values."""
     declared = fields_of(request)
     chosen = [name for name in values if names is None or name in names]
     result: dict[str, Any] = {}
@@ -60,7 +60,7 @@ def read(request: type, values: Mapping[str, Any], spell: Spell, names: Iterable
 
 
 def read_field(field: Field, value: Any) -> Any:
-    """Return one value: text is parsed as on the command line, anything else is taken as it is."""
+    """Return the value of one field: text is parsed as on the command line, other types as Python callers pass them."""
     value = python_number(value)
     if isinstance(value, str):
         return field.kind.read_text(value)
@@ -70,7 +70,7 @@ def read_field(field: Field, value: Any) -> Any:
 
 
 def _takes(field: Field, value: Any) -> bool:
-    """Return whether a field accepts this list or mapping."""
+    """Return whether a field accepts a value of this type (a list or a mapping)."""
     if isinstance(value, Mapping):
         return bool(getattr(field.kind, "takes_mapping", False))
     return field.is_list or bool(getattr(field.kind, "takes_list", False))

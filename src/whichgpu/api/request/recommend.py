@@ -43,7 +43,7 @@ class ConstraintFields(MarketFields, total=False):
 
 
 class RecommendRequest(ConstraintFields, WorkloadFields, total=False):
-    """Which GPU, which offer, which layout, at what cost, and why."""
+    """Request for a recommendation of GPU, offer and layout."""
 
     task: Annotated[str, Field(KINDS["task"], "TASK", argument=True, required=True, example="serve")]
     model: Annotated[ModelName | None, Field(ModelValue(), "MODEL", argument=True, example="llama-3.1-8b")]

@@ -10,17 +10,17 @@ from whichgpu.api.request.types import Count, Duration, NameList, Rate
 from whichgpu.base.kinds import Flag
 from whichgpu.workload.kinds import Layout
 from whichgpu.workload.spelling import ALIASES
-from whichgpu.workload.workload import Workload
+from whichgpu.workload.workload import DECLARED
 
 
 def work_field(name: str) -> Field:
     """Return the request field of a workload's field, as `Workload` declares it, with the help message of that name."""
-    declared = Workload.__dataclass_fields__[name].metadata
-    kind, help = declared["kind"], f"option.workload-{name.replace('_', '-')}"
+    kind, metavar, example = DECLARED[name]
+    help = f"option.workload-{name.replace('_', '-')}"
     if isinstance(kind, Flag):
         return Field(kind, "", help, has_negative=True)
     short = tuple(alias for alias, field in ALIASES.items() if field == name and iskeyword(alias))
-    return Field(kind, declared["metavar"], help, declared["example"], short)
+    return Field(kind, metavar, help, example, short)
 
 
 def degree(name: str) -> Field:
@@ -30,7 +30,7 @@ def degree(name: str) -> Field:
 
 
 class ServingFields(TypedDict, total=False):
-    """How a model is served."""
+    """Fields that describe how a model is served."""
 
     rate: Annotated[Rate | None, work_field]
     seq_in: Annotated[int | str | None, work_field]
@@ -48,7 +48,7 @@ class ServingFields(TypedDict, total=False):
 
 
 class LayoutFields(TypedDict, total=False):
-    """How work is split over GPUs."""
+    """Fields that describe how work is split over GPUs."""
 
     parallel: Annotated[str | Mapping[str, Any] | None, work_field]
     dp: Annotated[int | str | None, degree]
@@ -63,7 +63,7 @@ class LayoutFields(TypedDict, total=False):
 
 
 class WorkloadFields(ServingFields, LayoutFields, DataRequest, total=False):
-    """The workload: its task, its model, and the choices that affect memory and speed."""
+    """Fields of a workload: its task, its model, and the choices that affect memory and speed."""
 
     nodes: Annotated[int | str | None, work_field]
     batch: Annotated[int | str | None, work_field]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+
+import msgspec
 
 from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Message
@@ -19,9 +20,8 @@ from whichgpu.workload.shapes import Shape
 from whichgpu.workload.workload import Workload
 
 
-@dataclass(frozen=True, slots=True)
-class Advice:
-    """Lines to add to an answer, and the sources they cite."""
+class Advice(msgspec.Struct, frozen=True):
+    """Warnings to add to an answer, and the sources that they cite."""
 
     warnings: tuple[Message, ...] = ()
     sources: tuple[str, ...] = ()
@@ -48,13 +48,13 @@ def advice(
 
 
 def host_vcpus(workload: Workload, gpu: Gpu | None, catalog: Catalog) -> float | None:
-    """Return the hardware threads of the machine, if the GPU was named by a machine (p3.2xlarge); else None."""
+    """Return the hardware threads of the cloud machine if the request names one (p3.2xlarge) instead of a GPU; else None."""
     machine = machine_of(workload, gpu, catalog)
     return float(machine.vcpus) if machine and machine.vcpus else None
 
 
 def machine_of(workload: Workload, gpu: Gpu | None, catalog: Catalog) -> Instance | None:
-    """Return the machine, if the GPU was named by one (p3.2xlarge); else None."""
+    """Return the cloud machine if the request names one (p3.2xlarge) instead of a GPU; else None."""
     name = workload.gpu or ""
     if gpu is not None and squash(name) in map(squash, (gpu.id, gpu.name, *gpu.aliases)):
         return None

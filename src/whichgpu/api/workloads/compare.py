@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.api.context import Context
 from whichgpu.api.request.load import CompareRequest
@@ -23,8 +25,7 @@ if TYPE_CHECKING:
     from whichgpu.api.workloads.estimate import EstimateAnswer
 
 
-@dataclass(frozen=True, slots=True)
-class Compared:
+class Compared(msgspec.Struct, frozen=True):
     """One column of a comparison: a GPU, or a machine with the GPU it holds."""
 
     name: str
@@ -32,9 +33,8 @@ class Compared:
     instance: Instance | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ComparedSpeed:
-    """One column: the estimate and how many times as fast it is as the first column, or why there is none."""
+class ComparedSpeed(msgspec.Struct, frozen=True):
+    """Estimate on one GPU or machine and its speed as a multiple of the first one's, or `problem` that says why there is none."""
 
     name: str
     estimate: EstimateAnswer | None
@@ -42,9 +42,8 @@ class ComparedSpeed:
     problem: Message | None = None
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Comparison(Displayable):
-    """GPUs and machines side by side; with `speed`, one workload on each of them."""
+class Comparison(Displayable, msgspec.Struct, frozen=True):
+    """GPUs and machines side by side; `speed` has the estimates of one workload on them, None if no workload was given."""
 
     compared: tuple[Compared, ...]
     sources: tuple[Source, ...]
@@ -81,7 +80,7 @@ def _columns(catalog: Catalog, name: str) -> list[Compared]:
 
 def _speeds(columns: Sequence[Compared], request: ParsedWorkload, catalog: Catalog) -> tuple[ComparedSpeed, ...]:
     """Return the speed of a workload on each column; raise an error only if it fails on every one."""
-    from whichgpu.api.lookup_cache import lookup_cache  # This import is deferred, since hardware alone needs no estimates.
+    from whichgpu.api.lookup_cache import lookup_cache  # Imported here: a comparison without a workload needs no estimates.
     from whichgpu.api.workloads.estimate import estimate_workload
 
     lookups = lookup_cache(catalog)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from whichgpu.api.workloads.advice import machine_of
 from whichgpu.catalog.gpu import Gpu

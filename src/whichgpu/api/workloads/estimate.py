@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from datetime import date
 from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.api.workloads.advice import advice, machine_of
@@ -34,9 +36,8 @@ if TYPE_CHECKING:
     from whichgpu.estimate.time.time_estimate import TimeEstimate
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class EstimateAnswer(Displayable):
-    """Time, throughput and memory of a workload on one stated device group; without a GPU, memory alone.
+class EstimateAnswer(Displayable, msgspec.Struct, frozen=True):
+    """Time, throughput and memory of a workload on one group of GPUs; only memory if no GPU was given.
 
     `tier` says how near the measurements behind the time are: this GPU, its kin, or others only. `calibrated` is the day the
     time's corrections were fitted, `checked` the day the GPU's facts were last checked.
@@ -57,9 +58,9 @@ class EstimateAnswer(Displayable):
     usable: int | None
     headroom: int | None
     tier: str | None
-    group: GroupTime | None  # how the time of several GPUs comes about
-    run: Run | None  # of the whole run, where its length was given
-    serving: ServingAnswer | None  # many users at once, where a rate was given: `ttft` and `tpot` are then its medians
+    group: GroupTime | None  # breakdown of the time on several GPUs
+    run: Run | None  # duration and cost of the whole run; None if its length was not given
+    serving: ServingAnswer | None  # serving under load; None without a rate. `ttft` and `tpot` above are then its medians
     calibrated: str | None
     checked: str | None
     warnings: tuple[Message, ...]
@@ -67,14 +68,13 @@ class EstimateAnswer(Displayable):
     sources: tuple[str, ...]
 
 
-# Fields of a time estimate that the answer repeats; None without a time.
+# Fields of a time estimate that the answer copies; they are None if there is no time estimate.
 TIME_FIELDS = ("time", "time_device", "time_host", "throughput", "ttft", "tpot", "bound", "tier", "calibrated")
 NO_KV_CACHE = ("error.no-cache-room", "serving.refused")  # Errors that say that not even one request's KV cache fits.
 Loading = Callable[[Workload, Shape, Gpu, Catalog, Figure], "tuple[ServingAnswer | None, tuple[Message, ...]]"]
 
 
-@dataclass(frozen=True, slots=True)
-class ResolvedWorkload:
+class ResolvedWorkload(msgspec.Struct, frozen=True):
     """A request with its model and GPU looked up and every default filled in."""
 
     workload: Workload
@@ -84,7 +84,7 @@ class ResolvedWorkload:
 
     @property
     def timeless(self) -> tuple[Message, ...]:
-        """Return a warning that says why a named GPU has no time estimate."""
+        """Return a warning that says why there is no time estimate on the GPU; empty if there is one or no GPU was named."""
         gpu = self.gpu
         if gpu is None:
             return ()
@@ -181,7 +181,7 @@ def build_estimate(
 
 
 def _time(resolved: ResolvedWorkload, lookups: LookupCache) -> tuple[TimeEstimate | None, GroupTime | None]:
-    """Return the time estimate, and its breakdown for several GPUs."""
+    """Return the time estimate, and its breakdown if there are several GPUs."""
     workload, shape, gpu = resolved.workload, resolved.shape, resolved.gpu
     if gpu is None or not resolved.timed:
         return None, None
@@ -195,7 +195,7 @@ def _time(resolved: ResolvedWorkload, lookups: LookupCache) -> tuple[TimeEstimat
 
 
 def _run(resolved: ResolvedWorkload, lookups: LookupCache, timed: TimeEstimate | None) -> Run | None:
-    """Return duration and cost of the whole run, if its length was given."""
+    """Return duration and cost of the whole run; None if its length was not given or there is no time estimate."""
     if timed is None or resolved.gpu is None or not resolved.user_fields & {"epochs", "steps", "tokens", "samples"}:
         return None
     from whichgpu.api.workloads.runs import run_of
@@ -207,7 +207,7 @@ def _run(resolved: ResolvedWorkload, lookups: LookupCache, timed: TimeEstimate |
 def _serving(
     resolved: ResolvedWorkload, lookups: LookupCache, timed: TimeEstimate | None, loading: Loading | None
 ) -> tuple[ServingAnswer | None, tuple[Message, ...]]:
-    """Return the simulated serving and its warnings, if a request rate was given."""
+    """Return the result of the serving simulation and its warnings; None and no warnings if no request rate was given."""
     workload, gpu = resolved.workload, resolved.gpu
     if not workload.serving or workload.rate is None or gpu is None or timed is None:
         return None, ()
@@ -217,7 +217,7 @@ def _serving(
 
 
 def _lacks(fits: fitting.FitResult | None, timed: TimeEstimate | None) -> tuple[Message, ...]:
-    """Return warnings of the memory check; those about missing execution units only if no time estimate repeats them."""
+    """Return warnings of the memory check, without that about an unsupported precision if the time estimate has it as well."""
     messages = fits.warnings if fits else ()
     return tuple(one for one in messages if timed is None or one.id != "warning.no-dtype")
 

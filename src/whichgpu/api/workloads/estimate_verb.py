@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from whichgpu.api.workloads.estimate import EstimateAnswer
     from whichgpu.api.workloads.load import LoadOptions
 
-LIMITS = ("max_batched_tokens", "max_sequences", "block_tokens", "memory_share")  # These options limit an engine's scheduler.
+LIMITS = ("max_batched_tokens", "max_sequences", "block_tokens", "memory_share")  # Fields that limit an engine's scheduler.
 ENGINE_SWITCHES = ("chunked_prefill", "mixed_steps", "prefix_caching")
 TRAFFIC = ("trace", "count", "seed", "burstiness", "in_spread", "out_spread", "in_histogram", "out_histogram")
 HISTOGRAMS = ("in_histogram", "out_histogram")

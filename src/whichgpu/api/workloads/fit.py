@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.api.context import Context
 from whichgpu.api.lookup_cache import lookup_cache
@@ -36,13 +38,12 @@ from whichgpu.workload.spelling import ParsedWorkload, echo, fill_defaults, from
 from whichgpu.workload.training_defaults import training_options
 from whichgpu.workload.workload import FIELDS, Workload
 
-FEW_GPUS = 8  # Up to this many GPUs are each computed exactly.
+FEW_GPUS = 8  # Up to this number of GPUs, the memory on each is computed exactly.
 ANY_GPU = GpuFilter()
 
 
-@dataclass(frozen=True, slots=True)
-class FitRow:
-    """One GPU's answer. Bytes; `headroom` below zero is what is missing; a largest size of 0 means none fits."""
+class FitRow(msgspec.Struct, frozen=True):
+    """Whether a workload fits a GPU, in bytes; a negative `headroom` is a shortfall, a `largest_` field of 0 means none fits."""
 
     gpu: str
     gpu_name: str
@@ -53,18 +54,17 @@ class FitRow:
     checkpointing: str | None
     batch: int
     micro_batch: int | None
-    largest_batch: int | None  # None where the batch is the module's own
+    largest_batch: int | None  # None if the model's Python factory sets the batch
     largest_context: int | None
     remedies: tuple[Remedy, ...]
     warnings: tuple[Message, ...]
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class FitAnswer(Displayable):
-    """Memory a workload needs and which GPUs have it; `smallest` is the smallest such GPU of the catalog.
+class FitAnswer(Displayable, msgspec.Struct, frozen=True):
+    """Memory a workload needs and which GPUs have enough; `smallest` is the catalog's smallest GPU that has.
 
-    `needed` is what a device must have room for: `memory_device`, save for engines that take more than they need. Where defaults
-    are chosen for each GPU (training, offline batches), `request` and memory are those of the smallest GPU that holds it.
+    `needed` is the memory a GPU must have free: `memory_device`, or more for engines that reserve more than they need. If
+    defaults depend on the GPU (training, offline batches), `request` and memory are those on the smallest GPU that it fits.
     """
 
     request: dict[str, Any]
@@ -80,8 +80,7 @@ class FitAnswer(Displayable):
     sources: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class GpuNeed:
+class GpuNeed(msgspec.Struct, frozen=True):
     """Memory of a workload on one GPU by part, and whether it fits. Bytes."""
 
     gpu: str
@@ -92,8 +91,7 @@ class GpuNeed:
     parts: Mapping[str, Figure]
 
 
-@dataclass(frozen=True, slots=True)
-class NeedsAnswer:
+class NeedsAnswer(msgspec.Struct, frozen=True):
     """Memory needs on each GPU named, without the largest sizes and remedies: fast enough to follow a slider on a web page."""
 
     request: dict[str, Any]
@@ -180,7 +178,7 @@ def fit_workload(
         workload = replace(workload, batch=next(row.batch for row in fit_rows if row.gpu == shown_on.id))
     shown_memory = estimate_memory(workload, shape, shown_on)
     need = fitting.required_memory(shown_memory, workload)
-    noted = workload if only else filled  # With several GPUs, the notes name those whose settings differ.
+    noted = workload if only else filled  # With several GPUs, separate notes name those whose settings differ.
     return FitAnswer(
         request=echo(workload, spelled.user_fields | ({"gpu"} if names else set())),
         memory=shown_memory.allocated,
@@ -204,7 +202,7 @@ def fit_workload(
 def _batches(
     rows: Sequence[FitRow], workload: Workload, shape: Shape, only: Gpu | None, user_fields: Collection[str]
 ) -> tuple[Message, ...]:
-    """Return a note on the batch chosen for each GPU, if offline inference was requested without one."""
+    """Return a note on the batch chosen for each GPU, if offline inference was requested without a batch."""
     if only or not chooses_batch(workload, user_fields):
         return concurrency_note(workload, shape, only, user_fields)
     if len(rows) > FEW_GPUS:
@@ -213,14 +211,14 @@ def _batches(
 
 
 def _holding(rows: Sequence[FitRow], gpus: Sequence[Gpu], preferred: Sequence[Gpu]) -> tuple[Gpu, ...]:
-    """Return GPUs that hold the request: preferred ones first, then those without warnings, smallest memory first."""
+    """Return GPUs on which the request fits: preferred ones first, then those without warnings, smallest memory first."""
     sizes = {row.gpu: row.usable for row in rows if row.fits == "fits"}
     sound = smallest_first(gpus, {row.gpu: row.usable for row in rows if row.fits == "fits" and not row.warnings})
     return (*(gpu for gpu in preferred if gpu.id in sizes), *sound, *(gpu for gpu in gpus if gpu.id in sizes))
 
 
 def _reference(rows: Sequence[FitRow], gpus: Sequence[Gpu], smallest_gpu: Gpu | None) -> Gpu | None:
-    """Return the GPU whose memory need is the headline: the smallest that holds the request, else the one with the least need."""
+    """Return the GPU whose memory need the answer shows first: the smallest that the request fits, else that of least need."""
     if not rows:
         return None
     order = {"fits": 0, "tight": 1, "no": 2}
@@ -247,7 +245,7 @@ def _adapted_rows(rows: Sequence[FitRow], workload: Workload) -> tuple[Message, 
 
 
 def _remembered(shape: Shape, gpu: Gpu | None) -> MemoryOf:
-    """Return a function that estimates the memory of a workload, computing each workload once."""
+    """Return a function that estimates the memory of a workload on a GPU and caches the results."""
     estimates: dict[tuple[Any, ...], MemoryEstimate] = {}
     fields = attrgetter(*(name for name in FIELDS if name != "model"))
 
@@ -261,7 +259,7 @@ def _remembered(shape: Shape, gpu: Gpu | None) -> MemoryOf:
 
 
 def _able(filled: Workload, shape: Shape, gpus: Sequence[Gpu], user_fields: Collection[str]) -> tuple[Gpu, ...]:
-    """Return GPUs that the request fits, with checkpointing and the smallest micro-batch if these were not given."""
+    """Return GPUs on which the request fits, with checkpointing and the smallest micro-batch unless the user set these."""
     tried = [filled]
     if fitting.adapts_by_default(filled, user_fields):
         tried.append(training_options(filled, shape, "batch" in user_fields)[-1])
@@ -317,7 +315,7 @@ def _rows(
 
 
 class _Sizes:
-    """Memory estimates on one kind of GPU for other batches and lengths, each workload computed once."""
+    """Cached memory estimates of a workload on one GPU for other batch sizes and context lengths."""
 
     def __init__(self, workload: Workload, shape: Shape, gpu: Gpu | None, exact: bool = True) -> None:
         self.memory = _remembered(shape, gpu)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.api.workloads.advice import machine_of
@@ -18,8 +20,7 @@ from whichgpu.workload.spelling import ParsedWorkload, from_object
 from whichgpu.workload.workload import Parallel
 
 
-@dataclass(frozen=True, slots=True)
-class LayoutRow:
+class LayoutRow(msgspec.Struct, frozen=True):
     """One layout with the settings chosen for it; seconds of a step (of a token if generating) and bytes per GPU."""
 
     layout: str

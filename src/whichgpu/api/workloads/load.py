@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from math import ceil, floor
 from pathlib import Path
 from statistics import fmean
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.api.workloads.advice import machine_of
 from whichgpu.api.workloads.remarks import MAX_SIMULATED_REQUESTS
@@ -37,9 +39,8 @@ BATCH_FILLS = 20  # Requests simulated per running sequence (assumed).
 SimulationProgress = Callable[[float], None]
 
 
-@dataclass(frozen=True, slots=True)
-class LoadOptions:
-    """The load beyond the request's own fields: a trace, how unevenly requests come, spread lengths, engine limits."""
+class LoadOptions(msgspec.Struct, frozen=True):
+    """Options of a load besides its rate and mean lengths: trace, burstiness, spread of lengths, limits of the scheduler."""
 
     trace: Path | None = None
     requests: int | None = None
@@ -47,9 +48,9 @@ class LoadOptions:
     burstiness: float = 1.0
     in_spread: float = 0.0
     out_spread: float = 0.0
-    in_histogram: Mapping[float, float] = field(default_factory=dict)
-    out_histogram: Mapping[float, float] = field(default_factory=dict)
-    limits: LimitOverrides = field(default_factory=LimitOverrides)
+    in_histogram: Mapping[float, float] = msgspec.field(default_factory=dict)
+    out_histogram: Mapping[float, float] = msgspec.field(default_factory=dict)
+    limits: LimitOverrides = msgspec.field(default_factory=LimitOverrides)
     curve: bool = True
 
 
@@ -57,7 +58,7 @@ def under_load(
     workload: Workload, shape: Shape, gpu: Gpu, catalog: Catalog, like: Figure, options: LoadOptions | None = None,
     trace: Trace | None = None, progress: SimulationProgress | None = None,
 ) -> tuple[ServingAnswer | None, tuple[Message, ...]]:  # fmt: skip
-    """Return the simulated load on these GPUs, or why there is none; the range of the time `like` applies to all steps."""
+    """Return the result of the simulation, or None, and warnings; the relative range of the time `like` applies to all steps."""
     if not isinstance(shape, Transformer) or not shape.is_generative or not workload.rate:
         return None, (msg("serving.no-tokens", model=shape.name),)
     options = options or LoadOptions(curve=False)
@@ -71,7 +72,7 @@ def under_load(
             load = load.at(load.rate, _drawn(server, load, goals))
         _refuse_beyond(load, goals)
         simulation = simulated(server, load, goals, like, options.curve, progress)
-    except NoAnswer as none:  # The estimate is valid without a load.
+    except NoAnswer as none:  # The estimate without a load is still valid.
         return None, (none.message,)
     return simulation, simulation.warnings
 
@@ -102,7 +103,7 @@ def _drawn(server: Server, load: Load, goals: Objectives) -> int:
 
 
 def wanted_for(percentile: float) -> int:
-    """Return how many requests to draw so that enough lie beyond a percentile after the warm-up is left out.
+    """Return how many requests to simulate so that enough lie beyond a percentile, the warm-up not counted.
 
     >>> wanted_for(95.0), wanted_for(99.9)
     (223, 11112)
@@ -111,7 +112,7 @@ def wanted_for(percentile: float) -> int:
 
 
 def _refuse_beyond(load: Load, goals: Objectives) -> None:
-    """Raise an error if too few requests are drawn to reach the percentile; a short trace only gets a warning elsewhere."""
+    """Raise an error if too few requests are simulated for the objectives' percentile; a short trace does not raise one."""
     counted = int(load.requests * (1.0 - WARM_UP_SHARE))
     if load.trace is not None or not goals.any or counted * (100.0 - goals.percentile) / 100.0 >= 1.0:
         return

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from whichgpu.base.messages import Message, msg
 from whichgpu.workload.context_limit import beyond_context
@@ -13,8 +14,8 @@ from whichgpu.workload.spelling import ParsedWorkload
 from whichgpu.workload.unused import unused
 from whichgpu.workload.workload import Workload
 
-MAX_SIMULATED_REQUESTS = 5_000_000  # Most inference requests that may be simulated.
-MAX_LINE_BYTES = 1 << 20  # Most bytes of one request; a config.json has a few thousand.
+MAX_SIMULATED_REQUESTS = 5_000_000  # Maximum number of inference requests in a simulation.
+MAX_LINE_BYTES = 1 << 20  # Maximum size of one request; a config.json has a few thousand bytes.
 
 
 def counted(spelled: ParsedWorkload, count: int | None) -> ParsedWorkload:

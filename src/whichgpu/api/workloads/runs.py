@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import date
+
+import msgspec
 
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.figure import Figure
@@ -22,22 +23,20 @@ LENGTHS = ("epochs", "steps", "tokens", "samples")
 TERM = "on-demand"
 
 
-@dataclass(frozen=True, slots=True)
-class RunPrice:
+class RunPrice(msgspec.Struct, frozen=True):
     """Offer used for the cost of a run."""
 
     provider: str
     instance: str
     region: str
     machines: int
-    price: Money  # an hour of one machine, its host included
+    price: Money  # price per hour of one machine with its host
     observed_at: str
     source: str
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
-    """A whole run: `amount` in tokens or samples, its time, and its cost where such GPUs are for rent. Starts are left out."""
+class Run(msgspec.Struct, frozen=True):
+    """Duration of a whole run of `amount` tokens or samples without start-up, and its cost (None if no offer has such GPUs)."""
 
     amount: float
     unit: str
@@ -77,7 +76,7 @@ def cheapest(gpu: Gpu, gpus: int, day: date, catalog: Catalog, nodes: int = 1) -
     except NoAnswer:
         return None
     table, terms = market.table.select_rows(market.rows), terms_of(market)
-    price = terms.price + terms.host  # A GPU priced alone needs a host, which is paid too.
+    price = terms.price + terms.host  # If the GPU is priced without a host, the host's price is added.
     best: tuple[float, int] | None = None
     for row in range(len(table)):
         if table.gpus[row] == each:

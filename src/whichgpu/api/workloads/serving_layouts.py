@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from whichgpu.api.workloads.advice import machine_of
 from whichgpu.api.workloads.estimate import resolve_workload

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.api.workloads.estimate import EstimateAnswer, ResolvedWorkload, build_estimate, resolve_workload
@@ -19,13 +21,12 @@ from whichgpu.workload.spelling import from_object
 if TYPE_CHECKING:
     from whichgpu.estimate.time.time_estimate import TimeEstimate
 
-Numbered = tuple[int, bytes]  # A line with its number, from 1.
-TOGETHER_BYTES = 4 * MAX_LINE_BYTES  # Most bytes of lines held at a time.
+Numbered = tuple[int, bytes]  # Line number, counted from 1, and the line.
+TOGETHER_BYTES = 4 * MAX_LINE_BYTES  # Maximum bytes of lines held in memory at a time.
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """The answer to one line of requests, or why there is none."""
+class Reply(msgspec.Struct, frozen=True):
+    """The answer to the request on one line, or the error."""
 
     line: int
     id: Any
@@ -33,8 +34,7 @@ class Reply:
     error: WhichGpuError | None = None
 
 
-@dataclass(slots=True)
-class _Line:
+class _Line(msgspec.Struct):
     number: int
     id: Any = None
     resolved: ResolvedWorkload | None = None
@@ -94,7 +94,7 @@ def _understood(number: int, line: bytes, lookups: LookupCache) -> _Line:
 
 
 def _times(resolved: Sequence[ResolvedWorkload], lookups: LookupCache) -> dict[int, TimeEstimate]:
-    """Return times by the request's identity; requests that differ only in the GPU are evaluated in one call."""
+    """Return times by `id` of the request; requests that differ only in the GPU are evaluated in one call."""
     from whichgpu.estimate.time.time_estimate import estimate_times
 
     alike: dict[object, list[tuple[ResolvedWorkload, Gpu]]] = {}
@@ -109,7 +109,7 @@ def _times(resolved: Sequence[ResolvedWorkload], lookups: LookupCache) -> dict[i
                 if len(pairs) > 1
                 else ()
             )
-        except Exception:  # Each is estimated alone afterwards and reports its own error.
+        except Exception:  # Each request is estimated separately afterwards and reports its own error.
             continue
         time_by_id |= {id(one): time for (one, _), time in zip(pairs, times, strict=False)}
     return time_by_id

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from time import monotonic
 from typing import Any, TypeVar
+
+import msgspec
 
 from whichgpu.base.disk_cache import ResultCache, content_hash
 from whichgpu.base.errors import DataError, UsageError
@@ -23,8 +24,7 @@ Result = TypeVar("Result")
 Work = Callable[[Item, int], Result]
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(msgspec.Struct, frozen=True):
     """Progress of a sweep: items done, `cached` of them from the cache, and seconds left (None until one was timed)."""
 
     done: int

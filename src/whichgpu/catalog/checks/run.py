@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.base.bundled_data import altered_files, running_from_checkout
 from whichgpu.base.display import Displayable
@@ -46,8 +48,7 @@ CHECKS: tuple[Callable[[Tables], list[Finding]], ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class CheckReport(Displayable):
+class CheckReport(Displayable, msgspec.Struct, frozen=True):
     """Rows checked by table, open findings, and findings with their explanation."""
 
     rows: Mapping[str, int]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from whichgpu.catalog.gpu import Gpu
 
@@ -16,8 +17,7 @@ GRAPHICS_API = "opencl"  # A GPU with OpenCL is assumed to have a graphics drive
 PTX_CAPABILITY = (7, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Engine:
+class Engine(msgspec.Struct, frozen=True):
     """Facts about an engine; compute capabilities are NVIDIA's."""
 
     id: str

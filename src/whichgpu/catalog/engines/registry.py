@@ -17,7 +17,7 @@ from whichgpu.catalog.schema import DATA_DIR
 from whichgpu.catalog.tables import bad_data_error
 
 SCALES = {"MiB": MIB, "GiB": GIB}
-FACTS = Engine.__dataclass_fields__.keys() - EngineRecord.__struct_fields__  # Fields that only `Engine` has.
+FACTS = frozenset(Engine.__struct_fields__) - set(EngineRecord.__struct_fields__)  # Fields that only `Engine` has.
 
 
 @cache

@@ -13,10 +13,11 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import IO, TYPE_CHECKING, Any
+
+import msgspec
 
 from whichgpu.base.errors import DataError
 from whichgpu.base.messages import msg
@@ -39,8 +40,7 @@ REDIRECT_STATUS = frozenset({301, 302, 303, 307, 308})
 Headers = Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Validators:
+class Validators(msgspec.Struct, frozen=True):
     """ETag and Last-Modified of a response, with which the next request of its URL is conditional."""
 
     url: str
@@ -48,8 +48,7 @@ class Validators:
     modified: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Download:
+class Download(msgspec.Struct, frozen=True):
     """A response body (None if unchanged) with the validators for the next conditional request."""
 
     body: IO[bytes] | None
@@ -69,18 +68,17 @@ class Download:
             yield from text
 
 
-@dataclass(slots=True)
-class Client:
+class Client(msgspec.Struct):
     """HTTP client of one source; `validators` are those of earlier responses by URL."""
 
-    validators: Mapping[str, Validators] = field(default_factory=dict)
+    validators: Mapping[str, Validators] = msgspec.field(default_factory=dict)
     progress: Callable[[int, int | None], None] | None = None
     sleep: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic
     attempts: int = ATTEMPTS
     max_body_seconds: float = MAX_BODY_SECONDS
     timeout: float = 30.0
-    _unreachable: set[str] = field(default_factory=set)  # hosts that could not be connected to and are not tried again
+    _unreachable: set[str] = msgspec.field(default_factory=set)  # hosts that could not be connected to and are not tried again
     _client: httpx.Client | None = None
 
     def get(

@@ -25,11 +25,13 @@ The `standing` of such an offer is `discounted`, `contract` or `owned`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.base.dates import first_day, is_date, last_day
 from whichgpu.base.errors import UsageError, WhichGpuError
@@ -51,8 +53,7 @@ CONTRACT = ("provider", "instance", "gpu", "gpus", "region", "term", "price", "f
 OWNED = ("name", "gpu", "gpus", "cost", "region", "from", "until", "note")
 
 
-@dataclass(frozen=True, slots=True)
-class Overlay:
+class Overlay(msgspec.Struct, frozen=True):
     """Validated content of the user's `prices.toml`: discounts, contracts and owned machines."""
 
     path: Path

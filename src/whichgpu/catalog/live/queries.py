@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
+
+import msgspec
 
 from whichgpu.catalog.offer import STALE_DAYS, Observation
 
@@ -17,8 +18,7 @@ FOREVER = date.max.toordinal()
 NO_BATCH = (1 << 62) - 1  # A snapshot number above all others, for queries without a limit.
 
 
-@dataclass(frozen=True, slots=True)
-class OfferQuery:
+class OfferQuery(msgspec.Struct, frozen=True):
     """Constraints on offers; None is no constraint."""
 
     gpus: frozenset[str] | None = None
@@ -28,8 +28,7 @@ class OfferQuery:
     terms: frozenset[str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SeriesStatus:
+class SeriesStatus(msgspec.Struct, frozen=True):
     """Status of one part of a price source (such as one region): number of offers, and age of its content."""
 
     source: str

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from whichgpu.base.dates import first_day
 from whichgpu.catalog.currency import DollarRates
@@ -28,8 +29,7 @@ _ANY, _FIRM = "any", "firm"  # Dictionary keys for the prices of all terms, and 
 ENOUGH_PROVIDERS = 3  # A GPU's lowest known price is a reference only if this many providers sell it (assumed).
 
 
-@dataclass(frozen=True, slots=True)
-class PriceRange:
+class PriceRange(msgspec.Struct, frozen=True):
     """Range of the known prices of an offer or GPU, and of those that are plausible, in US dollars per GPU hour."""
 
     low: float  # lowest known price
@@ -38,8 +38,7 @@ class PriceRange:
     plausible_high: float  # highest plausible price
 
 
-@dataclass(slots=True)
-class _Extremes:
+class _Extremes(msgspec.Struct):
     low: float = float("inf")
     high: float = 0.0
 

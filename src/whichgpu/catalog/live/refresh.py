@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
 from datetime import date
 from hashlib import blake2b
 from itertools import chain, islice
 from pathlib import Path
 from threading import Event
+
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.base.errors import DataError, UsageError, WhichGpuError
 from whichgpu.base.messages import Message, msg
@@ -34,8 +36,7 @@ from whichgpu.catalog.store import Catalog
 MAX_PARALLEL = 8  # Sources requested at a time, one thread each (set by judgement).
 
 
-@dataclass(frozen=True, slots=True)
-class SourceProblem:
+class SourceProblem(msgspec.Struct, frozen=True):
     """Failure of a source, or of one part of it."""
 
     scope: str | None
@@ -43,8 +44,7 @@ class SourceProblem:
     message: Message
 
 
-@dataclass(frozen=True, slots=True)
-class RefreshOutcome:
+class RefreshOutcome(msgspec.Struct, frozen=True):
     """Saved batches and failures of one source."""
 
     source: str

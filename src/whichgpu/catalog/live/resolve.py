@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
+
+import msgspec
 
 from whichgpu.base.units import MIB
 from whichgpu.catalog.currency import DollarRates
@@ -26,16 +27,14 @@ MAX_CACHED = 200_000  # Resolved names kept in memory (set by judgement).
 MIN_GPUS, MAX_GPUS = 0.001, 100_000  # GPUs of one offer (assumed); the smallest slice sold is a sixteenth of a GPU.
 
 
-@dataclass(frozen=True, slots=True)
-class ResolvedGpu:
+class ResolvedGpu(msgspec.Struct, frozen=True):
     """GPU variant of a price row and the number of GPUs; below 1 it is a slice of one."""
 
     gpu: Gpu
     gpus: float
 
 
-@dataclass(frozen=True, slots=True)
-class Rejection:
+class Rejection(msgspec.Struct, frozen=True):
     """Reason why a row is not resolved to a variant: `unknown-gpu`, `gpus`, `count` or `memory`."""
 
     reason: str

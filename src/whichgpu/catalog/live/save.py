@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from dataclasses import dataclass, replace
 from datetime import date
+
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.base.errors import DataError
 from whichgpu.base.messages import msg
@@ -20,8 +22,7 @@ KEY = "gpu, provider, instance, region, gpus, term, payment, includes, currency"
 MIN_OFFERS, MIN_SHARE = 50, 0.2  # A list of 50 or more offers that shrinks below this share is rejected (assumed).
 
 
-@dataclass(frozen=True, slots=True)
-class _Series:
+class _Series(msgspec.Struct, frozen=True):
     id: int
     newest: int | None  # day of the series' last snapshot
     next_day: int | None  # for a snapshot older than one already saved: the day of the next one after it

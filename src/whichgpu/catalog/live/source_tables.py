@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache
 from pathlib import Path
+
+import msgspec
 
 from whichgpu.catalog.csvfile import read_cells
 from whichgpu.catalog.tables import record_of
@@ -14,8 +15,7 @@ from whichgpu.catalog.tables import record_of
 FOLDER = Path(__file__).parent / "data"
 
 
-@dataclass(frozen=True, slots=True)
-class NameRule:
+class NameRule(msgspec.Struct, frozen=True):
     """Rule that maps a provider's GPU name to a variant; empty conditions match all.
 
     `gpu` is a variant's id, or `=` for the group `name` of a pattern. `gpus` is the number of GPUs per counted unit: a number,
@@ -31,8 +31,7 @@ class NameRule:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class KnownFault:
+class KnownFault(msgspec.Struct, frozen=True):
     """A price that a source is known to state wrongly, with the reason."""
 
     source: str

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from dataclasses import dataclass, field
 from datetime import date
 from hashlib import blake2b
 from itertools import islice
+
+import msgspec
 
 from whichgpu.base.errors import DataError
 from whichgpu.base.messages import msg
@@ -19,8 +20,7 @@ CHUNK_ROWS = 5000  # rows inserted in one statement (set by judgement)
 MAX_OFFERS = 2_000_000  # Most offers in one batch, since all are in memory while it is read (set by judgement).
 
 
-@dataclass(frozen=True, slots=True)
-class BatchSummary:
+class BatchSummary(msgspec.Struct, frozen=True):
     """Row counts of a saved batch: prices = kept + quarantined + unknown."""
 
     source: str
@@ -32,8 +32,8 @@ class BatchSummary:
     kept: int
     offers: int  # distinct offers, after zones of a region and repeated lines are merged
     unknown: int
-    reasons: dict[str, int] = field(default_factory=dict)
-    unknown_names: dict[str, int] = field(default_factory=dict)
+    reasons: dict[str, int] = msgspec.field(default_factory=dict)
+    unknown_names: dict[str, int] = msgspec.field(default_factory=dict)
     content: date | None = None
     changed: int = 0  # offers that are new, ended or at another price
     unchanged: bool = False  # the server sent nothing because nothing changed

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from whichgpu.catalog.offer import Observation
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
+
+import msgspec
 
 from whichgpu.base.messages import SOURCE_LANGUAGE, language, languages
 from whichgpu.base.names import normalized_name, squash
@@ -12,8 +13,7 @@ from whichgpu.catalog.csvfile import read_cells
 from whichgpu.catalog.schema import DATA_DIR
 
 
-@dataclass(frozen=True, slots=True)
-class Country:
+class Country(msgspec.Struct, frozen=True):
     """A country with its ISO 3166 code, other names, continent and union."""
 
     code: str

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from shlex import join
 from typing import Any
 from urllib.parse import urlencode
+
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.base.messages import Message, msg
 from whichgpu.catalog.host import Instance, Source
@@ -41,9 +43,8 @@ VERIFY_GPU = "whichgpu measure"  # Without a model there is no step to run, so t
 Verify = Callable[[Workload, Shape, int], tuple[str, Message]]
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerBuilder:
-    """A question with its ranked candidates, of which at least one passes."""
+class AnswerBuilder(msgspec.Struct, frozen=True):
+    """Builds the answer to a question from its ranked candidates, of which at least one meets every limit."""
 
     question: Question
     screened: EvaluatedQuestion
@@ -92,7 +93,7 @@ class AnswerBuilder:
         return self.screened.work.hours is not None
 
     def _remarks(self, best: Candidate) -> tuple[Message, ...]:
-        """Return notes on flags without effect, limits that the slow end might miss, and a percentile few requests exceed."""
+        """Return notes on flags without effect, limits missed at the slow end of the 90% range, and few simulated requests."""
         request, workload = self.screened.request, self.screened.request.workload
         tokens = (workload.seq_in or 0) + (0 if workload.training else workload.seq_out or 0)
         remarks = (
@@ -206,7 +207,7 @@ class AnswerBuilder:
         model = [KINDS["model"].write_text(bare.model)] if self._modelled else []
         required = [_flag(name, value) for name, value in self.screened.selection.spelled.items()]
         day = [f"--as-of={self.question.day.isoformat()}"]
-        prices = [f"--prices={self.question.overlay}"] if self.question.overlay else []  # A page opens no local path.
+        prices = [f"--prices={self.question.overlay}"] if self.question.overlay else []  # Web pages cannot read local files.
         split = [word.removeprefix("--").partition("=") for word in (*words, *required, *day)]
         pairs = [(name.replace("-", "_"), value if equals else "true") for name, equals, value in split]
         query = urlencode([("task", bare.task), *(("model", name) for name in model), *pairs])

@@ -17,7 +17,7 @@ from whichgpu.price.run import HOUR
 from whichgpu.price.terms import MONTH_HOURS
 from whichgpu.workload.workload import Workload
 
-MAX_SLICES = 16  # A fraction of a GPU is displayed with a denominator up to this.
+MAX_SLICES = 16  # A fraction of a GPU is displayed with a denominator of at most this (1/16).
 NOTABLE = 1.02  # Billed hours are mentioned if they exceed the hours used by this factor (assumed).
 MIN_RERUNS = 0.01  # Fewer expected interruptions per run than this are not mentioned (assumed).
 
@@ -32,7 +32,7 @@ def gpu_count_label(gpus: int | float) -> str:
 
 
 def billed_reason(at: int, candidates: Candidates) -> Message | None:
-    """Return a message if notably more hours are billed than used (rounding up, minimum charge); None under a commitment."""
+    """Return a message if over 2% more hours are billed than used, by rounding or a minimum; None if not, or if committed."""
     paid, used = float(candidates.run_cost.billed[at]), float(candidates.run_cost.hours[at])
     if paid <= used * NOTABLE or candidates.terms.years[at] > 0:
         return None

@@ -36,7 +36,7 @@ def missing_support(gpu: Gpu, workload: Workload, language_model: bool) -> tuple
 
 
 def missing_support_sources(messages: Sequence[Message]) -> tuple[str, ...]:
-    """Return the ids of the documents behind these messages."""
+    """Return the ids of the source documents that state the missing features of these messages."""
     ids = {one.id.removeprefix("lacks.") for one in messages}
     return tuple(name for row in _table() if row["id"] in ids for name in row["sources"].split(";") if name)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.catalog.engines.engine import Engine, engine_support, supports_task
 from whichgpu.catalog.engines.registry import engine_ids, engine_record
@@ -14,8 +16,7 @@ from whichgpu.workload.spelling import fill_defaults
 from whichgpu.workload.workload import Workload
 
 
-@dataclass(frozen=True, slots=True)
-class EngineLine:
+class EngineLine(msgspec.Struct, frozen=True):
     """Speed of another engine as a multiple of the answer's."""
 
     engine: str

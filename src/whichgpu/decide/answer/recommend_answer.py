@@ -1,10 +1,11 @@
-"""The dataclasses of the answer of `recommend`, with the fields of its JSON."""
+"""The records of the answer of `recommend`, with the fields of its JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from whichgpu.base.display import Displayable
 from whichgpu.base.messages import Message
@@ -15,24 +16,21 @@ from whichgpu.decide.candidate import Candidate, TermLine
 from whichgpu.decide.constraints import Rank
 
 
-@dataclass(frozen=True, slots=True)
-class Rejected:
+class Rejected(msgspec.Struct, frozen=True):
     """How many candidates each reason removed, in the order of the tests, and changes that would let more pass."""
 
     reasons: Mapping[str, int]
     relaxations: tuple[Message, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Reproduce:
+class Reproduce(msgspec.Struct, frozen=True):
     """The question as a command line and as the path of a page, both with `as_of`."""
 
     command: str
     url: str
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class RecommendAnswer(Displayable):
+class RecommendAnswer(Displayable, msgspec.Struct, frozen=True):
     """The recommended candidate, the next best, the cheapest and fastest, and the Pareto front."""
 
     request: dict[str, Any]

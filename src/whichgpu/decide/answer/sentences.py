@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 from math import ceil
 from typing import Any
+
+from msgspec.structs import replace
 
 from whichgpu.base.messages import Fact, Message, msg
 from whichgpu.base.units import format_amount, format_duration, format_seconds, significant

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import isnan
+
+import msgspec
 
 from whichgpu.base.money import Money
 from whichgpu.decide.candidate import Candidate, money
@@ -13,8 +14,7 @@ from whichgpu.price.run import OfferTerms
 ON_DEMAND_SHARES = (0.25, 0.5, 1.0)
 
 
-@dataclass(frozen=True, slots=True)
-class SpotShare:
+class SpotShare(msgspec.Struct, frozen=True):
     """The cost with a share of the hours on demand, the rest as spot."""
 
     on_demand: float

@@ -15,7 +15,7 @@ from whichgpu.decide.configurations.configuration import Configuration
 from whichgpu.price.table import Floats
 from whichgpu.workload.workload import Workload
 
-BOUND_MARGIN = 1.3  # Upper bounds get this factor: simulated rates were up to 1.24 times the formula's.
+BOUND_MARGIN = 1.3  # Upper bounds are raised by this factor, since simulated rates were up to 1.24 times the formula's.
 BUSIEST = 0.9  # Prefill may take at most this share of time; above it, waits grow without bound (assumed).
 
 

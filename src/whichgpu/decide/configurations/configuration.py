@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.fit import Verdict
@@ -11,12 +11,11 @@ from whichgpu.estimate.time.fallbacks import computes_fast
 from whichgpu.workload.shapes import Shape
 from whichgpu.workload.workload import Parallel, Workload
 
-# For each default precision, those tried in turn on a GPU that may lack units for it.
+# For each default precision, the precisions to try in this order, since a GPU may lack units for the first.
 FALLBACKS = {"bf16": ("bf16", "fp16", "fp32"), "amp-bf16": ("amp-bf16", "amp-fp16", "fp32"), "fp16": ("fp16", "fp32")}
 
 
-@dataclass(frozen=True, slots=True)
-class WorkloadRequest:
+class WorkloadRequest(msgspec.Struct, frozen=True):
     """A workload with its defaults filled in, the fields the user gave, and its model."""
 
     workload: Workload
@@ -34,9 +33,8 @@ class WorkloadRequest:
         return next((name for name in choices if computes_fast(gpu, name)), choices[-1])
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaSimulation:
-    """Simulated latencies of one replica: seconds at the percentile asked for."""
+class ReplicaSimulation(msgspec.Struct, frozen=True):
+    """Simulated latencies of one replica, in seconds at the percentile of the objectives."""
 
     rate: float  # requests per second at which it was simulated
     ttft: float
@@ -46,8 +44,7 @@ class ReplicaSimulation:
     slow: tuple[float, float] = (0.0, 0.0)  # TTFT and TPOT at the long end of the step time's range
 
 
-@dataclass(frozen=True, slots=True)
-class Configuration:
+class Configuration(msgspec.Struct, frozen=True):
     """Layout, batch and precision on a group, with times and memory.
 
     `seconds` are of a training step, a forward pass, or between the tokens of one sequence; `rate` is work a second of the whole
@@ -81,8 +78,7 @@ class Configuration:
     curve: tuple[tuple[int, float, float], ...] = ()  # other batches, each with its seconds and rate
 
 
-@dataclass(frozen=True, slots=True)
-class Infeasibility:
+class Infeasibility(msgspec.Struct, frozen=True):
     """Why a group cannot do the work: `memory`, `layout` or `latency`; `short` is the share by which it misses."""
 
     reason: str

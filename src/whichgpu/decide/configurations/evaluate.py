@@ -5,8 +5,9 @@ provider or request rate.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from whichgpu.base.lru import LruCache
 from whichgpu.decide.configurations.configuration import GroupResult, WorkloadRequest
@@ -34,7 +35,7 @@ def _generation(request: WorkloadRequest, groups: Sequence[Group]) -> list[Group
     rate = None if request.workload.rate is None else 1.0
     work = _request_key(replace(request, workload=replace(request.workload, rate=rate)))
     keys = [(work, _group_key(group)) for group in groups]
-    cached = [_BY_GROUP.peek(key) for key in keys]  # Read all at once, since storing may evict some of them.
+    cached = [_BY_GROUP.peek(key) for key in keys]  # Cached results are all read first, since storing one may evict others.
     new = iter(generate(request, [group for group, one in zip(groups, cached, strict=True) if one is None]))
     results = [one or ((next(new),), (request, group)) for group, one in zip(groups, cached, strict=True)]
     for key, one in zip(keys, results, strict=True):

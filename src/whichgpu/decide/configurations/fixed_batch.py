@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from whichgpu.base.figure import Figure
 from whichgpu.catalog.gpu import Gpu
@@ -24,9 +24,9 @@ from whichgpu.workload.training_defaults import default_batch, micro_batches
 from whichgpu.workload.workload import Parallel, Workload
 
 SIZES_TIMED = 2  # In training only the two largest sizes that fit are timed, since no smaller one is faster.
-SERVED_SAMPLES = SAMPLES[SAMPLES <= 256]  # A server takes up to 256 samples a pass (assumed): each waits for the pass before.
-BUSIEST = 0.7  # A server of whole samples may be busy at most this share of time (assumed).
-Needs = dict[tuple[str, str, float, bool], Figure]  # Memory by precision, GPU, samples, gradient accumulation.
+SERVED_SAMPLES = SAMPLES[SAMPLES <= 256]  # A server batches at most 256 samples (assumed), since each waits for the pass before.
+BUSIEST = 0.7  # A server of vision models or encoders may be busy at most this share of time (assumed).
+Needs = dict[tuple[str, str, float, bool], Figure]  # bytes by precision, GPU, samples, gradient accumulation
 
 
 def evaluate_batches(request: WorkloadRequest, groups: Sequence[Group]) -> list[GroupResult]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from whichgpu.base.figure import Figure
 from whichgpu.decide.configurations.capacity_bound import rate_bounds, safe_rates
@@ -28,9 +29,8 @@ PREFILL_TOKENS = 1024  # At best a step prefills this many tokens in the time of
 LINEARITY = 1e-3  # Memory between two batches is interpolated if its relative error is below this.
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaTimes:
-    """One replica in a layout, at every batch: times and floors in seconds, [devices, batches]."""
+class ReplicaTimes(msgspec.Struct, frozen=True):
+    """Step times in seconds and memory of one replica in a layout, for every GPU and batch, [devices, batches]."""
 
     parallel: Parallel
     tpot: Floats
@@ -220,7 +220,7 @@ def _rate_bounds(workload: Workload, sizes: Floats, tpot: Floats, ttft: Floats, 
 
 
 def _reachable(low_need: Floats, usable: float, workload: Workload) -> np.ndarray:
-    """Return a mask of batches a server may reach: their low memory need fits with answers half generated; plus the next size.
+    """Return a mask of the batches a server may reach: those whose memory fits when answers are half done, and the next one.
 
     A server fills its KV cache block by block, so the high end of the estimated need never excludes a batch.
     """
@@ -234,7 +234,7 @@ def _reachable(low_need: Floats, usable: float, workload: Workload) -> np.ndarra
 
 
 def _shortfall(workload: Workload, tpot: Floats, ttft: Floats, allowed: np.ndarray) -> float:
-    """Return the relative excess over the limit, at the batch that comes nearest to its objectives."""
+    """Return by what share of its limit the worst objective is exceeded, at the allowed batch where that is least."""
     worst = np.zeros_like(tpot)
     if workload.tpot_max is not None:
         worst = np.maximum(worst, tpot / workload.tpot_max)

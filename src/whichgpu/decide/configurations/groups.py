@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
 from typing import TypeVar
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from whichgpu.base.lru import LruCache
 from whichgpu.catalog.gpu import Gpu
@@ -24,8 +25,7 @@ Key = TypeVar("Key", bound=Hashable)
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(msgspec.Struct, frozen=True):
     """GPUs that work as one: those of `machines` machines with `per_machine` each, or a `share` of one GPU."""
 
     gpu: Gpu
@@ -50,9 +50,8 @@ class Group:
         return self.gpu.id, self.share, self.fabric
 
 
-@dataclass(frozen=True, slots=True)
-class Groups:
-    """Every group, and the offers that hold each, as pairs of a group's index and an offer's."""
+class Groups(msgspec.Struct, frozen=True):
+    """Every group of GPUs, and (group index, offer index) pairs that say which offers can form it."""
 
     groups: tuple[Group, ...]
     group_of: Ints
@@ -61,7 +60,7 @@ class Groups:
 
 
 def groups_of(market: Market, catalog: Catalog, span: tuple[float, float], several: bool, beside: bool = False) -> Groups:
-    """Return the groups that offers can form; with `several`, also of more than one machine if the span needs more GPUs.
+    """Return the groups of GPUs that offers can form; with `several`, also over several machines, up to the span's GPUs.
 
     With `beside`, replicas may run on separate machines, so each machine may have fewer GPUs than required in total.
     """

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import exp
+
+import msgspec
 
 from whichgpu.base.figure import Basis, Figure
 from whichgpu.catalog.engines.registry import default_engine
@@ -14,8 +15,7 @@ from whichgpu.estimate.group.group_calibration import load_group_calibration
 from whichgpu.estimate.time.time_estimate import BASIS_BY_TIER, CALIBRATION_SOURCE
 
 
-@dataclass(frozen=True, slots=True)
-class TimeRange:
+class TimeRange(msgspec.Struct, frozen=True):
     """Factors of the low and high end of a time, and the evidence behind them."""
 
     low: float

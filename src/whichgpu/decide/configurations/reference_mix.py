@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import date
 from functools import cache
 from math import exp, log
 
 import numpy as np
+from msgspec.structs import replace
 
 from whichgpu.base.figure import Figure
 from whichgpu.catalog.gpu import Gpu

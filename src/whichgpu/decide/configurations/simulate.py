@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from math import ceil, inf
 from typing import Any
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.lru import LruCache
@@ -50,11 +51,11 @@ TABLE_ROWS = 64  # Rows of a step table; between rows GEMM times are nearly line
 # Largest load as a share of the saturation rate by formula: saturated servers answered 0.82 of it or more (measured), and beyond
 # it a queue that has built up never drains.
 BUSIEST = 0.82
-BOUND_LEEWAY = 1.03  # Upper bounds get this factor on rate and objective, since their step times are interpolated.
-FORMULA_LEEWAY = 0.95  # This factor replaces it if nothing is simulated; rates stated without it failed later.
-MAX_REPLICAS_FACTOR = 2.0  # If fewer replicas fail, up to this multiple of the number by formulas is tried.
-# Search for the highest rate: most simulations; precision (factor) to which the formulas' limit is located; share of that limit
-# that is tried second, since formulas are mostly off by less; largest factor on the rate known to hold.
+BOUND_LEEWAY = 1.03  # Factor on rate and objective in upper bounds, since their step times are interpolated.
+FORMULA_LEEWAY = 0.95  # Factor on rate and objective if nothing is simulated; without it, reported rates failed in simulation.
+MAX_REPLICAS_FACTOR = 2.0  # Up to this multiple of the replicas that formulas give is tried.
+# Search for the highest rate: most simulations; factor to which the highest rate by formulas is located; share of that rate to
+# simulate second, since formulas are mostly off by less; largest factor on the starting rate.
 RATE_SIMULATIONS, TOLERANCE, NEXT_SHARE, MAX_FACTOR = 3, 1.04, 0.9, 2.0**20
 # Workload fields on which no step time depends: workloads that differ only in these share simulated servers.
 UNTIMED: dict[str, Any] = {
@@ -209,7 +210,7 @@ def _lengths(workload: Workload) -> tuple[float, float]:
 
 
 def _fastest_times(replica: UntimedReplica, one: Configuration) -> ServiceTimes:
-    """Return the shortest possible service times from screened step times, with prefill overlapped by decode steps."""
+    """Return a lower bound on service times, from screened step times: prefill runs in parallel with decode steps."""
     inputs, outputs = _lengths(replica.workload)
     batches = np.array([batch / one.parallel.dp for batch, _, _ in one.curve])
     tpot = np.array([seconds for _, seconds, _ in one.curve])
@@ -249,8 +250,7 @@ def _replica_key(group: Group, one: Configuration) -> Hashable:
     return group.kind, one.precision, one.parallel.tp, one.parallel.pp, group.machines > 1
 
 
-@dataclass(frozen=True, slots=True)
-class UntimedReplica:
+class UntimedReplica(msgspec.Struct, frozen=True):
     """One replica of the model on its GPUs, not yet timed."""
 
     workload: Workload
@@ -287,7 +287,7 @@ def _servers(request: WorkloadRequest, replicas: Sequence[UntimedReplica]) -> It
     keys = [
         (workload, shape, id(one.group.gpu), one.group.fabric, id(request.calibration), max_tokens, context) for one in replicas
     ]
-    cached = [_STEP_TIMES.peek(key) for key in keys]  # Read all at once, since storing may evict some of them.
+    cached = [_STEP_TIMES.peek(key) for key in keys]  # Cached times are all read first, since storing one may evict others.
     new = [one.group for one, times in zip(replicas, cached, strict=True) if times is None]
     timed: Iterator[tuple[Floats, Floats]] = iter(())
     if new:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import product
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from whichgpu.base.figure import Figure
 from whichgpu.decide.configurations.configuration import Configuration, GroupResult, Infeasibility, WorkloadRequest
@@ -28,8 +29,7 @@ STAGES = (2, 4, 8, 16)  # These numbers of pipeline stages are tried.
 ZERO_STAGES = (0, 2, 3)  # Stage 1 is left out, since stage 2 sends no more and stores less.
 
 
-@dataclass(frozen=True, slots=True)
-class ScreenedStep:
+class ScreenedStep(msgspec.Struct, frozen=True):
     """A layout with micro-batch and checkpointing, and the seconds of its step on every device."""
 
     parallel: Parallel
@@ -41,7 +41,7 @@ class ScreenedStep:
 
     @property
     def batch(self) -> float:
-        """Return the sequences of a whole step."""
+        """Return the number of sequences that one optimizer step processes on all GPUs."""
         return self.micro * self.rounds * self.parallel.dp
 
 

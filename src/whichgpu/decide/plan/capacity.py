@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from whichgpu.base.errors import NoAnswer
 from whichgpu.catalog.gpu import Gpu
@@ -28,8 +29,7 @@ Kind = tuple[Gpu, Fabric]
 Tests = Mapping[str, tuple[Floats, float | None]]  # Seconds [batches, buckets] and the limit of each objective.
 
 
-@dataclass(frozen=True, slots=True)
-class Shortfall:
+class Shortfall(msgspec.Struct, frozen=True):
     """What a replica lacks for the buckets it cannot serve; arrays over all buckets, seconds by objective (ttft, tpot, latency).
 
     `fits` says whether the KV cache holds any one request of the bucket. `min_limits` is the smallest limit of one objective
@@ -42,12 +42,11 @@ class Shortfall:
     together: Mapping[str, Floats]
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaCapacity:
-    """One replica on `tp` GPUs of a kind: requests per second by bucket, the batch they are served in, and the engine's limits.
+class ReplicaCapacity(msgspec.Struct, frozen=True):
+    """Capacity of one replica on `tp` GPUs of a kind: requests per second and batch size by bucket, and the scheduler's limits.
 
-    `short` is the reason if some bucket is not served: memory, ttft, tpot or latency; `off` is the excess over that objective as
-    a share of it. `shortfall` has the same by bucket; None if all are served, or if the weights alone do not fit.
+    If some bucket cannot be served, `short` names the reason (memory, ttft, tpot or latency) and `off` is the excess over that
+    objective's limit as a share of the limit. `shortfall` is None if all are served, or if the weights alone do not fit.
     """
 
     tp: int

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
@@ -98,7 +98,7 @@ def question_at(question: PlanQuestion, name: str, value: float, headroom: float
     """Return the question at one point of a cost curve, with simulation turned off."""
     models = tuple(_model_at(one, name, value) for one in question.models)
     plain = {"simulate": False, "curve": False, "tolerance": 0.0, "time_limit": POINT_SECONDS}
-    return replace(question, models=models, headroom=headroom, **plain)  # type: ignore[arg-type]
+    return replace(question, models=models, headroom=headroom, **plain)
 
 
 def _model_at(model: RequestedModel, name: str, value: float) -> RequestedModel:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import Message, msg
@@ -52,8 +53,7 @@ def silent(stage: str, share: float) -> None:
     """Do nothing with a progress report; used if the caller wants none."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlanSources:
+class PlanSources(msgspec.Struct, frozen=True):
     """Sources a plan is looked up in: models and GPUs, offers of a day, and the user's own prices (`overlay`) if given."""
 
     lookups: LookupCache
@@ -61,8 +61,7 @@ class PlanSources:
     overlay: Path | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedJob:
+class PlannedJob(msgspec.Struct, frozen=True):
     """A job with its deadline in seconds."""
 
     name: str
@@ -70,8 +69,7 @@ class PlannedJob:
     deadline: float
 
 
-@dataclass(frozen=True, slots=True)
-class PlanInputs:
+class PlanInputs(msgspec.Struct, frozen=True):
     """A question's models, jobs and offers, looked up and with defaults filled in."""
 
     models: tuple[ServedModel, ...]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from whichgpu.catalog.engines.registry import default_engine, engine_ids, engine_record
 
@@ -13,8 +14,7 @@ CLOUDS = ("aws", "azure", "gcp", "lambda", "runpod", "oci", "ibm", "vast", "nebi
 PORT = 8000  # The engine listens on this port.
 
 
-@dataclass(frozen=True, slots=True)
-class Hint:
+class Hint(msgspec.Struct, frozen=True):
     """Options of one group of replicas, the same for every tool."""
 
     group: str  # a name for files and services
@@ -32,7 +32,9 @@ class Hint:
     instance: str
     region: str
     spot: bool
-    earlier: dict[str, str] = field(default_factory=dict)  # by engine: releases that run on a GPU the present one does not
+    earlier: dict[str, str] = msgspec.field(
+        default_factory=dict
+    )  # by engine: releases that run on a GPU the present one does not
 
     def command(self, engine: str) -> list[str]:
         """Return the command line that launches one replica with an engine."""

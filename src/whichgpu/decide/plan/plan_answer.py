@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
+
+import msgspec
 
 from whichgpu.base.display import Displayable
 from whichgpu.base.figure import Figure
@@ -15,8 +16,7 @@ from whichgpu.decide.candidate import Cost
 from whichgpu.workload.workload import Parallel
 
 
-@dataclass(frozen=True, slots=True)
-class Serves:
+class Serves(msgspec.Struct, frozen=True):
     """A bucket of requests a group serves: its lengths, the share of it, requests per second."""
 
     bucket: str
@@ -24,8 +24,7 @@ class Serves:
     rate: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupRow:
+class GroupRow(msgspec.Struct, frozen=True, kw_only=True):
     """Replicas of one model on one kind of machine at the busiest level. `batch` is the most sequences of one replica."""
 
     model: str = ""
@@ -54,8 +53,7 @@ class GroupRow:
     gpus_per_machine: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BillRow:
+class BillRow(msgspec.Struct, frozen=True, kw_only=True):
     """Machines of one offer: how many at each level of load, and their cost per average hour."""
 
     provider: str = ""
@@ -74,8 +72,7 @@ class BillRow:
     source: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class LevelRow:
+class LevelRow(msgspec.Struct, frozen=True):
     """A level of load: its share of the hours, requests per second by model, GPUs, cost per hour."""
 
     share: float
@@ -84,8 +81,7 @@ class LevelRow:
     cost_per_hour: Money
 
 
-@dataclass(frozen=True, slots=True)
-class AloneRow:
+class AloneRow(msgspec.Struct, frozen=True):
     """Cost and GPUs of the traffic on one kind of GPU only; None if that cannot serve it."""
 
     gpu: str
@@ -94,8 +90,7 @@ class AloneRow:
     gpus: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class OwnedRow:
+class OwnedRow(msgspec.Struct, frozen=True):
     """Owned GPUs: how many are used, in which roles, and why the others are idle."""
 
     gpu: str
@@ -106,8 +101,7 @@ class OwnedRow:
     reasons: tuple[Message, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class JobRow:
+class JobRow(msgspec.Struct, frozen=True):
     """A job: where it runs, how long, and its cost."""
 
     name: str
@@ -125,8 +119,7 @@ class JobRow:
     cost_per_hour: Money | None = None  # its part of the bill per average hour; it runs once in the horizon
 
 
-@dataclass(frozen=True, slots=True)
-class CurvePoint:
+class CurvePoint(msgspec.Struct, frozen=True):
     """The bill per hour at another objective or rate; None if no fleet meets it."""
 
     objective: str
@@ -136,8 +129,7 @@ class CurvePoint:
     gpus: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class HourPoint:
+class HourPoint(msgspec.Struct, frozen=True):
     """One hour of the load curve."""
 
     hour: int
@@ -147,8 +139,7 @@ class HourPoint:
     cost: Money
 
 
-@dataclass(frozen=True, slots=True)
-class OwnRow:
+class OwnRow(msgspec.Struct, frozen=True):
     """Buying instead of renting a kind of GPU: its use in the plan against the break-even use."""
 
     gpu: str
@@ -163,8 +154,7 @@ class OwnRow:
     buy: bool
 
 
-@dataclass(frozen=True, slots=True)
-class CheckRow:
+class CheckRow(msgspec.Struct, frozen=True):
     """Simulation of a model under the plan: seconds at the percentile, and whether its objectives hold."""
 
     model: str
@@ -179,8 +169,7 @@ class CheckRow:
     foresight: bool = False  # The objectives hold only if the router knows output lengths.
 
 
-@dataclass(frozen=True, slots=True, repr=False, kw_only=True)
-class PlanAnswer(Displayable):
+class PlanAnswer(Displayable, msgspec.Struct, frozen=True, kw_only=True):
     """The plan. `bound` is proven: no plan of these offers costs less; `gap` is the distance to it as a share of the cost."""
 
     request: dict[str, Any]
@@ -216,12 +205,12 @@ class PlanAnswer(Displayable):
     verify: str = ""
     verify_note: Message | None = None  # what that command does and does not measure
     reproduce: str = ""
-    changes: dict[str, int] = field(default_factory=dict)  # GPUs added to or removed from the current fleet
+    changes: dict[str, int] = msgspec.field(default_factory=dict)  # GPUs added to or removed from the current fleet
     roles: Any = None
     designs: tuple[Any, ...] = ()
     policies: tuple[Any, ...] = ()
     # If the simulation misses an objective: fleets by the objective they missed, and a changed request that has a plan.
-    rejected: dict[str, int] = field(default_factory=dict)
+    rejected: dict[str, int] = msgspec.field(default_factory=dict)
     relaxation: Any = None
 
 

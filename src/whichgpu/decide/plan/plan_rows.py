@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from whichgpu.base.messages import Message, msg
@@ -30,8 +30,7 @@ MIN_SHARE = 1e-4  # A row shows buckets of which it serves at least this share.
 PER_THOUSAND = 3.6  # Price per hour of one request per second over this is the price of 1000 requests.
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerRows:
+class AnswerRows(msgspec.Struct, frozen=True):
     """The rows of a plan's answer."""
 
     formulation: Formulation

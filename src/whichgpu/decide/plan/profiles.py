@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from whichgpu.base.errors import UsageError
@@ -22,8 +22,7 @@ from whichgpu.decide.plan.solver.problem import Floats, Pool, PriceOption, Probl
 MAX_BYTES = 1 << 26  # Largest file accepted, in bytes.
 
 
-@dataclass(frozen=True, slots=True)
-class Profiles:
+class Profiles(msgspec.Struct, frozen=True):
     """`mix` sums to one over the buckets; `rates` are requests per second of one GPU by name; `rate` is the file's, if any."""
 
     name: str

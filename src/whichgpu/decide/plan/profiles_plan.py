@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import date
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.figure import Figure

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
+
+import msgspec
+from msgspec.structs import asdict
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
@@ -16,8 +18,7 @@ from whichgpu.workload.workload import KINDS
 MONTH = 730.0  # hours
 
 
-@dataclass(frozen=True, slots=True)
-class RequestedModel:
+class RequestedModel(msgspec.Struct, frozen=True):
     """A model to serve, by name or by its config: the fields of its workload as texts, and its traffic."""
 
     model: str | Mapping[str, Any]
@@ -26,8 +27,8 @@ class RequestedModel:
     hourly: tuple[float, ...] = ()  # requests per second in each hour
     in_spread: float = 0.0
     out_spread: float = 0.0
-    in_histogram: Mapping[float, float] = field(default_factory=dict)  # weight by number of input tokens
-    out_histogram: Mapping[float, float] = field(default_factory=dict)
+    in_histogram: Mapping[float, float] = msgspec.field(default_factory=dict)  # weight by number of input tokens
+    out_histogram: Mapping[float, float] = msgspec.field(default_factory=dict)
     latency_max: float | None = None  # limit of the end-to-end latency in seconds
     label: str = ""  # Name in the answer if it is not the model's name.
 
@@ -42,8 +43,7 @@ class RequestedModel:
         return KINDS["model"].write_text(self.model)
 
 
-@dataclass(frozen=True, slots=True)
-class RequestedJob:
+class RequestedJob(msgspec.Struct, frozen=True):
     """A training or batch job and the seconds until its deadline."""
 
     name: str
@@ -51,8 +51,7 @@ class RequestedJob:
     deadline: float
 
 
-@dataclass(frozen=True, slots=True)
-class OwnedGpus:
+class OwnedGpus(msgspec.Struct, frozen=True):
     """GPUs of the user; `power_cost` is money per GPU and hour of work, estimated from the power draw if None."""
 
     gpu: str
@@ -60,15 +59,14 @@ class OwnedGpus:
     power_cost: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PlanQuestion:
+class PlanQuestion(msgspec.Struct, frozen=True):
     """The question of a plan, as values. Fields after `filters` are settings, declared in `api.request.plan`."""
 
     models: tuple[RequestedModel, ...] = ()
     jobs: tuple[RequestedJob, ...] = ()
     owned: tuple[OwnedGpus, ...] = ()
-    quotas: Mapping[str, float] = field(default_factory=dict)  # most rented GPUs, by name
-    filters: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict)  # constraints on offers, as typed
+    quotas: Mapping[str, float] = msgspec.field(default_factory=dict)  # most rented GPUs, by name
+    filters: Mapping[str, str | tuple[str, ...]] = msgspec.field(default_factory=dict)  # constraints on offers, as typed
     horizon: float = MONTH  # planning horizon in hours
     headroom: float | None = None
     slices: int | None = None
@@ -97,7 +95,7 @@ class PlanQuestion:
         return {name: value if isinstance(value, str) else ",".join(value) for name, value in self.filters.items()}
 
 
-SETTINGS = tuple(one.name for one in fields(PlanQuestion))[5:-1]
+SETTINGS = PlanQuestion.__struct_fields__[5:-1]
 # Settings of how an answer is computed, or of what else is reported; they are left out at each point of a sweep.
 NOT_OF_A_POINT = ("workers", "ray", "sweep", "roles", "policies")
 
@@ -134,7 +132,7 @@ def _model(one: RequestedModel) -> dict[str, Any]:
 
 
 def _stated_fields(record: RequestedModel | OwnedGpus) -> dict[str, Any]:
-    values = {one.name: _plain(getattr(record, one.name)) for one in fields(record)}
+    values = {name: _plain(value) for name, value in asdict(record).items()}
     return {name: value for name, value in values.items() if value not in (None, 0.0, [], {}, "")}
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import Any
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.messages import Message, msg
@@ -24,15 +25,14 @@ from whichgpu.estimate.serving.curve import Objectives
 
 TRIAL_SECONDS, TRIAL_GAP = 4.0, 0.05  # Solver seconds and relative gap in one trial.
 MAX_BUCKETS = 3  # At most this many unserved buckets are named.
-MAX_OWNED = 1e4  # GPUs of a kind; if even so many give no plan, their number is not the reason.
+MAX_OWNED = 1e4  # GPUs of a kind; if even this many give no plan, the number owned is not the reason.
 
 
-@dataclass(frozen=True, slots=True)
-class Relaxation:
-    """One change that may give a plan, in words and by its part of the question.
+class Relaxation(msgspec.Struct, frozen=True):
+    """A change of one part of the question after which there may be a plan: a sentence for the user, the part, and new values.
 
-    `part` is goals, headroom, budget, quota, owned, deadline or rate. `values` are by name: of goals, seconds by model and
-    objective; of quotas, owned GPUs and deadlines, the new number; of the budget its text, of the rate the servable share.
+    `part` is goals, headroom, budget, quota, owned, deadline or rate. `values` has for goals the seconds by model and objective;
+    for quota, owned and deadline the new number by name; for budget the new text; for rate the share that can be served.
     """
 
     message: Message | None
@@ -40,11 +40,10 @@ class Relaxation:
     values: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(msgspec.Struct, frozen=True):
     """Reasons why there is no plan, how many configurations each rejected, and changes each of which may be enough.
 
-    `advice` is for people, where no change of a number helps.
+    `advice` has sentences on what the user could do if no change of a number in the question would give a plan.
     """
 
     reasons: tuple[Message, ...]
@@ -111,14 +110,13 @@ def _needed(one: SimulatedModel, objectives: Objectives) -> dict[str, float]:
     return {name: rounded_up(value) for name, value in over.items()}
 
 
-@dataclass(slots=True)
-class _Findings:
-    """Reasons and changes collected model by model."""
+class _Findings(msgspec.Struct):
+    """Reasons why buckets cannot be served, advice, and the objectives that would be met, collected over all models."""
 
-    reasons: list[Message] = field(default_factory=list)
-    advice: list[Message] = field(default_factory=list)
-    rejected: Counter[str] = field(default_factory=Counter)
-    objectives: dict[str, dict[str, float]] = field(default_factory=dict)  # seconds each objective would need, by model
+    reasons: list[Message] = msgspec.field(default_factory=list)
+    advice: list[Message] = msgspec.field(default_factory=list)
+    rejected: Counter[str] = msgspec.field(default_factory=Counter)
+    objectives: dict[str, dict[str, float]] = msgspec.field(default_factory=dict)  # achievable seconds by model and objective
 
 
 def _unserved(formulation: Formulation, buckets: list[int]) -> Refusal:

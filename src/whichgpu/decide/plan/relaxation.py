@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import islice
 from time import monotonic
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.base.errors import NoAnswer, WhichGpuError
 from whichgpu.base.messages import Message, msg
@@ -28,8 +30,7 @@ ALL_SECONDS = 20.0  # No further trial starts after this many seconds.
 TOGETHER = "plan.relax-together"
 
 
-@dataclass(frozen=True, slots=True)
-class RelaxationTrials:
+class RelaxationTrials(msgspec.Struct, frozen=True):
     """A question without a plan, and the models, prices and time with which changed questions are planned."""
 
     question: PlanQuestion

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 
 from whichgpu.decide.plan.inputs import (
@@ -29,8 +29,7 @@ from whichgpu.decide.plan.supply import Supply
 GAP = 0.01  # The solver stops at this distance from the proven bound, as a share of the cost.
 
 
-@dataclass(frozen=True, slots=True)
-class PlanTrial:
+class PlanTrial(msgspec.Struct, frozen=True):
     """A fleet at one choice of headrooms."""
 
     formulation: Formulation
@@ -50,15 +49,14 @@ class PlanTrial:
         return max(self.headrooms.values(), default=0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class SolvedPlan:
+class SolvedPlan(msgspec.Struct, frozen=True):
     """The best trial, what it was computed from, and how many simulated fleets missed which objective."""
 
     question: PlanQuestion
     inputs: PlanInputs
     supply: Supply
     trial: PlanTrial
-    missed: Mapping[str, int] = field(default_factory=dict)
+    missed: Mapping[str, int] = msgspec.field(default_factory=dict)
 
 
 def search_plan(

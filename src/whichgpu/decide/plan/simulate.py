@@ -7,9 +7,10 @@ fleet is simulated again with a router that uses input tokens alone, and the ans
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from whichgpu.decide.configurations.generating import with_precision
 from whichgpu.decide.plan.capacity import stated_limits
@@ -33,8 +34,7 @@ MAX_REPLICAS = 64  # More replicas per group are not simulated: equal ones, each
 ROUNDING = 1e-9  # Tolerance of the share of requests, which is a sum over groups.
 
 
-@dataclass(frozen=True, slots=True)
-class Latencies:
+class Latencies(msgspec.Struct, frozen=True):
     """Seconds of every request of a group after the warm-up, infinite if refused; `weight` is its share of all requests."""
 
     ttft: Floats
@@ -44,8 +44,7 @@ class Latencies:
     weight: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class SimulatedModel:
+class SimulatedModel(msgspec.Struct, frozen=True):
     """A model's requests under the plan: seconds at the objectives' percentile, and the share that met all objectives.
 
     A refused request counts in `met` as a miss. `holds` if `met` is no less than the percentile and none was refused.

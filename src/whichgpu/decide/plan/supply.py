@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from whichgpu.catalog.gpu import Gpu
@@ -21,8 +21,7 @@ MAX_GPUS = 8  # Most GPUs of one replica or machine.
 MAX_LOST = 0.9  # Restarts take at most this share of a spot machine's hours.
 
 
-@dataclass(frozen=True, slots=True)
-class GpuPool:
+class GpuPool(msgspec.Struct, frozen=True):
     """A pool with its GPU, how its GPUs are linked, and the most GPUs of one replica."""
 
     pool: Pool
@@ -41,8 +40,7 @@ class GpuPool:
         return self.max_tp if self.owned else self.pool.size
 
 
-@dataclass(frozen=True, slots=True)
-class Supply:
+class Supply(msgspec.Struct, frozen=True):
     """All pools, how many offers were considered, and how many spot prices were too old."""
 
     pools: tuple[GpuPool, ...]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
+import msgspec
 import numpy as np
 
 from whichgpu.base.errors import UsageError
@@ -27,8 +27,7 @@ MIN_REQUESTS = 10  # A trace with fewer requests needs a stated rate.
 MAX_ENDS = 400  # At most this many boundaries between load levels are tried.
 
 
-@dataclass(frozen=True, slots=True)
-class Bucket:
+class Bucket(msgspec.Struct, frozen=True):
     """A class of requests: ranges and means of its input (prompt) and output tokens, and its share of all requests.
 
     `longest` is the most input and output tokens of one request; 0 if the requests themselves are not known.
@@ -54,8 +53,7 @@ class Bucket:
         return f"{_span(self.prompt_from, self.prompt_to)} in, {_span(self.output_from, self.output_to)} out"
 
 
-@dataclass(frozen=True, slots=True)
-class Traffic:
+class Traffic(msgspec.Struct, frozen=True):
     """Buckets, and requests per second in each hour (one value for a steady rate)."""
 
     buckets: tuple[Bucket, ...]

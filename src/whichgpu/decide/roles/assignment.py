@@ -7,10 +7,12 @@ program maximises the load served by given GPUs or within a budget, or finds the
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from importlib import import_module
 from math import ceil, floor
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.decide.roles.cluster import GpuKind
 from whichgpu.decide.roles.role_replicas import RoleReplica
@@ -23,16 +25,14 @@ GAP = 1e-6  # Relative gap at which the solver stops.
 MAX_COUNT = 10_000  # Most replicas or machines of a kind.
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaCount:
+class ReplicaCount(msgspec.Struct, frozen=True):
     """A number of equal replicas."""
 
     replica: RoleReplica
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment:
+class Assignment(msgspec.Struct, frozen=True):
     """Replicas by kind, their capacity as a multiple of the load, and their cost per hour."""
 
     chosen: tuple[ReplicaCount, ...]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import isfinite
+
+import msgspec
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
@@ -15,8 +16,7 @@ from whichgpu.workload.shapes import Transformer
 from whichgpu.workload.workload import Workload
 
 
-@dataclass(frozen=True, slots=True)
-class GpuKind:
+class GpuKind(msgspec.Struct, frozen=True):
     """GPUs of one kind: how many there are (None: no limit), their price per GPU and hour, and GPUs in a machine.
 
     With `machines` they are rented by the machine, otherwise by the GPU.
@@ -35,8 +35,7 @@ class GpuKind:
             raise UsageError("bad-kind", msg("roles.bad-kind", gpu=self.gpu.name, count=self.count, price=self.price))
 
 
-@dataclass(frozen=True, slots=True)
-class ModelLoad:
+class ModelLoad(msgspec.Struct, frozen=True):
     """A model with its load and objectives. `workload` has its defaults filled in; lengths are those of the load."""
 
     name: str

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Message, msg
@@ -16,8 +18,7 @@ from whichgpu.estimate.serving.fleet.pools import ROLES, Fleet, ReplicaPool
 from whichgpu.estimate.serving.serving_answer import StepRange
 
 
-@dataclass(frozen=True, slots=True)
-class SimulatedAssignment:
+class SimulatedAssignment(msgspec.Struct, frozen=True):
     """An assignment with the simulated capacity of each model's fleet, in requests per second."""
 
     assignment: Assignment

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from whichgpu.estimate.serving.curve import Objectives
 from whichgpu.estimate.serving.fleet.event_loop import simulate_fleet
@@ -22,15 +23,14 @@ FACTOR = 1.6  # Factor from one guessed rate to the next.
 MAX_GUESSES = 8  # Most guesses above or below the first (assumed).
 
 
-@dataclass(frozen=True, slots=True)
-class SearchEffort:
-    """Effort of a search for the highest rate: simulated time in latencies of one request, and the number of bisections."""
+class SearchEffort(msgspec.Struct, frozen=True):
+    """Effort of the search for the highest rate: how long each simulation runs, and how often the rate is bisected."""
 
-    latencies: float
+    latencies: float  # simulated time as a multiple of the mean latency of a request
     bisections: int
 
 
-ROUGH, FINE = SearchEffort(5.0, 3), SearchEffort(6.0, 4)  # They find the capacity to 6% and to 3%.
+ROUGH, FINE = SearchEffort(5.0, 3), SearchEffort(6.0, 4)  # These find the highest rate to within 6% and 3%.
 
 
 def at_even_rate(load: Load) -> Load:

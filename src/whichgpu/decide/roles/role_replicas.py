@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.figure import Figure
@@ -33,22 +35,20 @@ MAX_POOL: Mapping[Role, int] = {"both": 2, "prefill": 4, "decode": 1}
 FAST = 1e-6  # Factor on the step times of the other role's engine, so that it is never the bottleneck.
 PHASE_GAIN = 1.5  # First guess of one phase's capacity as a multiple of aggregated capacity (assumed).
 Sweep = Callable[[Callable[[Any, int], Any], Sequence[Any]], list[Any]]  # `run_sweep`, or with some arguments bound
-Reasons = dict[tuple[str, str], Message]  # They are keyed by model and GPU.
+Reasons = dict[tuple[str, str], Message]  # why there is no replica, by model name and GPU id
 
 
-@dataclass(frozen=True, slots=True)
-class RoleCase:
-    """A replica to simulate: a model on `degree` GPUs of a kind in a role, beside at most `beside` equal ones."""
+class RoleCase(msgspec.Struct, frozen=True):
+    """A replica to simulate: a model on `degree` GPUs of a kind in one role, in a pool of at most `max_pool` such replicas."""
 
     served: ModelLoad
     kind: GpuKind
     degree: int
     role: Role
-    beside: int
+    max_pool: int
 
 
-@dataclass(frozen=True, slots=True)
-class RoleReplica:
+class RoleReplica(msgspec.Struct, frozen=True):
     """A replica in a role with its capacity in requests per second, 0 if it never meets its objectives.
 
     `first_alone` and `token_alone` are the seconds to the first token and per output token of a mean request on an idle engine.
@@ -76,7 +76,7 @@ def role_replicas(
             if isinstance(sizes, Message):
                 reasons[one.name, kind.gpu.id] = sizes
                 continue
-            cases += [RoleCase(one, kind, size, role, _max_beside(kind, size, budget)) for size in sizes for role in ROLES]
+            cases += [RoleCase(one, kind, size, role, _max_pool(kind, size, budget)) for size in sizes for role in ROLES]
     replicas: list[RoleReplica] = sweep(simulate_replica, cases)
     for one in served:
         for kind in kinds:
@@ -88,8 +88,8 @@ def role_replicas(
     return [replica for replica in replicas if replica.capacity > 0], reasons
 
 
-def _max_beside(kind: GpuKind, degree: int, budget: float | None) -> int:
-    """Return the most replicas in one role to simulate side by side: half of those possible."""
+def _max_pool(kind: GpuKind, degree: int, budget: float | None) -> int:
+    """Return the largest pool of replicas to simulate: half of those that GPUs and budget allow, at most 4."""
     limits = [2 * max(MAX_POOL.values())]
     if kind.count is not None:
         limits.append(kind.count // degree)
@@ -124,7 +124,7 @@ def simulate_replica(case: RoleCase, _: int) -> RoleReplica:
     server, workload = server_for(served, kind, case.degree), workload_for(served, kind, case.degree)
     objectives, fast = served.objectives, server.scaled(FAST)
     guess = screen_load(server, served.load).saturation * (1.0 if role == "both" else PHASE_GAIN)
-    size = min(case.beside, MAX_POOL[role])
+    size = min(case.max_pool, MAX_POOL[role])
     if kind.count is None:
         size = min(size, round(served.load.rate / guess))
     size = max(1, size)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Message
@@ -10,8 +10,7 @@ from whichgpu.base.money import Money
 from whichgpu.estimate.serving.fleet.fleet_answer import FleetAnswer
 
 
-@dataclass(frozen=True, slots=True)
-class RoleGroup:
+class RoleGroup(msgspec.Struct, frozen=True):
     """Equal replicas of a model on GPUs of one kind. `bears` is the capacity of all of them in their role."""
 
     model: str
@@ -27,8 +26,7 @@ class RoleGroup:
     because: Message
 
 
-@dataclass(frozen=True, slots=True)
-class IdleGpus:
+class IdleGpus(msgspec.Struct, frozen=True):
     """GPUs without a role, and why."""
 
     gpu: str
@@ -36,8 +34,7 @@ class IdleGpus:
     reasons: tuple[Message, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ModelRoles:
+class ModelRoles(msgspec.Struct, frozen=True):
     """The capacity of a model's fleet, and its simulation at the requested rate."""
 
     model: str
@@ -47,8 +44,7 @@ class ModelRoles:
     fleet: FleetAnswer
 
 
-@dataclass(frozen=True, slots=True)
-class ComparedServing:
+class ComparedServing(msgspec.Struct, frozen=True):
     """One kind of serving considered, with its simulated capacity as a multiple of the load."""
 
     name: str
@@ -56,8 +52,7 @@ class ComparedServing:
     chosen: bool
 
 
-@dataclass(frozen=True, slots=True)
-class RolesAnswer:
+class RolesAnswer(msgspec.Struct, frozen=True):
     """Every GPU's role, or the reason it has none. `times` is the capacity as a multiple of the load."""
 
     sentence: Message
@@ -70,8 +65,7 @@ class RolesAnswer:
     warnings: tuple[Message, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Design:
+class Design(msgspec.Struct, frozen=True):
     """One way to serve a model with rented GPUs: its cost per hour and simulated capacity."""
 
     name: str
@@ -82,8 +76,7 @@ class Design:
     groups: tuple[RoleGroup, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class DesignsAnswer:
+class DesignsAnswer(msgspec.Struct, frozen=True):
     """Designs compared at equal cost, or at equal load, best first."""
 
     sentence: Message

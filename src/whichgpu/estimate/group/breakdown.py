@@ -6,10 +6,10 @@ All arrays of a step have the same shape; the fit and the estimates combine them
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 
 from whichgpu.estimate.time.combine import soft_maximum
@@ -32,8 +32,7 @@ FORWARD_CALLS_SERIAL, BACKWARD_CALLS_SERIAL = 1.0, 0.2
 OVERLAP_WINDOW = 0.9
 
 
-@dataclass(frozen=True, slots=True)
-class StepParts:
+class StepParts(msgspec.Struct, frozen=True):
     """Seconds (some fields: counts) of one rank's step; `device`, `calls` and `once` are corrected and without communication."""
 
     device: Array
@@ -59,8 +58,7 @@ class StepParts:
     threads: Array  # replicas driven by threads of one process: a count, 1 if each has its process
 
 
-@dataclass(frozen=True, slots=True)
-class StepBreakdown:
+class StepBreakdown(msgspec.Struct, frozen=True):
     """Seconds of a step by what they are spent on; all but `hidden` and `host` add up to `wall`."""
 
     wall: Array
@@ -123,4 +121,4 @@ def straggler_deviations(ranks: Array) -> Array:
 
 def stack_parts(parts: list[StepParts]) -> StepParts:
     """Stack the parts of single steps, each array of shape [1, 1], into arrays over steps."""
-    return StepParts(*(np.array([getattr(one, field.name).item() for one in parts]) for field in fields(StepParts)))
+    return StepParts(*(np.array([getattr(one, name).item() for one in parts]) for name in StepParts.__struct_fields__))

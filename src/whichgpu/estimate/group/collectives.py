@@ -8,10 +8,10 @@ all-to-all, the data one GPU holds; for a send, the data sent.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import ceil, log2
 from typing import TYPE_CHECKING, Literal
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -30,8 +30,7 @@ CUSTOM_LATENCY, CUSTOM_BARRIER = 4.0 * MICRO, 1.0 * MICRO
 MAX_CACHED_PATHS = 256  # entries before the cache is emptied (assumed)
 
 
-@dataclass(frozen=True, slots=True)
-class Communicator:
+class Communicator(msgspec.Struct, frozen=True):
     """Ranks of a collective: how many, and how many of them share a node."""
 
     size: int
@@ -43,8 +42,7 @@ class Communicator:
         return ceil(self.size / self.per_node)
 
 
-@dataclass(frozen=True, slots=True)
-class CollectiveCost:
+class CollectiveCost(msgspec.Struct, frozen=True):
     """Seconds of one collective, [gpus, batches]: a latency, and a transfer time proportional to its bytes."""
 
     latency: Array

@@ -12,10 +12,10 @@ pipeline-, context- and expert-parallel ranks together.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import ArrayLike
 
 from whichgpu.catalog.gpu import Gpu

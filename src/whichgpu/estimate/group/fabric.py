@@ -7,9 +7,10 @@ The achieved shares of nominal bandwidth and the latencies per hop are data with
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+import msgspec
 
 from whichgpu.base.bundled_data import data_rows
 from whichgpu.catalog.architecture import architecture_of
@@ -30,8 +31,7 @@ PCIE_KINDS = ("pcie", "pcie-host")
 TOPOLOGY_KINDS = {"cube-mesh": "cube-mesh", "ring": "cube-mesh", "pairs": "pairs"}
 
 
-@dataclass(frozen=True, slots=True)
-class Fabric:
+class Fabric(msgspec.Struct, frozen=True):
     """Links of one GPU to the others of its node, and its share of the network; bandwidths in bytes/s, one way."""
 
     kind: str  # nvswitch, cube-mesh, mesh, pairs, pcie, pcie-host

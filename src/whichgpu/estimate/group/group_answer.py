@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
 from math import exp
+
+import msgspec
+from msgspec.structs import asdict
 
 from whichgpu.base.figure import Basis, Figure
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_seconds
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.host import Instance
-from whichgpu.estimate.group.breakdown import StepBreakdown
 from whichgpu.estimate.group.fabric import Fabric, fabric_of
 from whichgpu.estimate.group.scaling import Scaling, scaling_of
 from whichgpu.estimate.group.step import Devices, GroupGrid, evaluate_group
@@ -27,8 +28,7 @@ OTHER_KINDS = ("other", "none")  # evidence tiers of single-GPU times without me
 MIN_COMMUNICATION_BOUND_SHARE = 0.4  # share of the step from which communication is named as its bound (assumed)
 
 
-@dataclass(frozen=True, slots=True)
-class GroupTime:
+class GroupTime(msgspec.Struct, frozen=True):
     """Parts of a group's time. Shares are of the step's time."""
 
     layout: str  # dp=2,tp=4
@@ -49,7 +49,7 @@ def group_time_of(
     fabric = fabric_of(gpu, instance, workload.interconnect, workload.network_gbps, workload.network)
     devices = Devices.of([gpu], [fabric], calibration)
     grid = evaluate_group(workload, shape, devices)
-    seconds = {one.name: float(getattr(grid.breakdown, one.name)[0, 0]) for one in fields(StepBreakdown)}
+    seconds = {name: float(values[0, 0]) for name, values in asdict(grid.breakdown).items()}
     tier = devices.groups.tier(grid.engine, gpu)
     low, high = _log_range(devices, grid, gpu, workload.precision or "")
     basis: Basis = "modelled" if tier == "group-other" else "calibrated"
@@ -94,7 +94,7 @@ def layout_words(parallel: Parallel) -> str:
     >>> layout_words(Parallel(dp=2, tp=4, sp=True)), layout_words(Parallel())
     ('dp=2,tp=4,sp', 'one copy')
     """
-    degrees = {one.name: getattr(parallel, one.name) for one in fields(Parallel)}
+    degrees = asdict(parallel)
     changed = {name: value for name, value in degrees.items() if value != getattr(Parallel(), name)}
     return ",".join(name if value is True else f"{name}={value}" for name, value in changed.items()) or "one copy"
 

@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from math import exp
 from pathlib import Path
 from typing import Literal
 
+import msgspec
 import numpy as np
 
 from whichgpu.catalog.engines.registry import engine_record
@@ -38,8 +38,7 @@ LEVELS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class GroupSetting:
+class GroupSetting(msgspec.Struct, frozen=True):
     """Properties of a group's step that select its corrections."""
 
     engine: str
@@ -58,11 +57,10 @@ class GroupSetting:
         return "/".join(str(getattr(self, name)) for name in LEVELS[level])
 
 
-@dataclass(frozen=True, slots=True)
-class GroupCalibration(CorrectionTables):
+class GroupCalibration(CorrectionTables, frozen=True, eq=False):
     """Fitted corrections of a group's step."""
 
-    cache: dict[GroupSetting, list[float]] = field(default_factory=dict, compare=False)  # multipliers in order of TERMS
+    cache: dict[GroupSetting, list[float]] = msgspec.field(default_factory=dict)  # multipliers in order of TERMS
 
     def log_multiplier(self, setting: GroupSetting, term: str) -> float:
         """Return a term's log multiplier, summed over levels; an engine's unmeasured year uses the nearest measured year."""

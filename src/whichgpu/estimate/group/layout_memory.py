@@ -7,9 +7,8 @@ holds weights, optimizer state and all gradients. The larger of the two is neede
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from whichgpu.estimate.fit import required_memory
 from whichgpu.estimate.group.collectives import Array

@@ -6,10 +6,11 @@ Approximate memory and times screen all candidates; `time_best_layouts` evaluate
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from itertools import product
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from whichgpu.estimate.fit import Verdict, fit, required_memory
 from whichgpu.estimate.group.collectives import Array
@@ -26,8 +27,7 @@ MAX_TIMED, MAX_COUNTED = 4, 16  # most candidates timed exactly, and most whose 
 MIN_CONTEXT_PARALLEL_TOKENS = 16384  # Shorter sequences are not sharded over GPUs (assumed).
 
 
-@dataclass(frozen=True, slots=True)
-class LayoutCandidate:
+class LayoutCandidate(msgspec.Struct, frozen=True):
     """Layout with its micro-batch, accumulation and checkpointing."""
 
     parallel: Parallel
@@ -41,8 +41,7 @@ class LayoutCandidate:
         return replace(one, batch=workload.batch)
 
 
-@dataclass(frozen=True, slots=True)
-class ScreenedLayouts:
+class ScreenedLayouts(msgspec.Struct, frozen=True):
     """Seconds [gpus, candidates] and bytes [candidates] of every candidate; seconds are infinite if it does not fit."""
 
     candidates: tuple[LayoutCandidate, ...]
@@ -55,8 +54,7 @@ class ScreenedLayouts:
         return [self.candidates[index] for index in order if np.isfinite(self.seconds[gpu, index])]
 
 
-@dataclass(frozen=True, slots=True)
-class TimedLayout:
+class TimedLayout(msgspec.Struct, frozen=True):
     """Candidate with its exact seconds and bytes."""
 
     candidate: LayoutCandidate

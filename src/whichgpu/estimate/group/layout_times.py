@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from whichgpu.catalog.engines.registry import engine_record
@@ -40,8 +40,7 @@ def micro_batch_sizes(share: int) -> Array:
     return np.array(micro_batches(share, MAX_MICRO_BATCH), dtype=np.float64)
 
 
-@dataclass(frozen=True, slots=True)
-class TimedStep:
+class TimedStep(msgspec.Struct, frozen=True):
     """Time terms by phase at one tensor-parallel degree: of the whole model on one stage, and of its layers only."""
 
     whole: dict[str, TimeTerms]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from whichgpu.estimate.group.collectives import Array
@@ -26,8 +26,7 @@ from whichgpu.estimate.time.terms import (
 PHASES = ("forward", "backward", "optimizer")
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorTimes:
+class OperatorTimes(msgspec.Struct, frozen=True):
     """Seconds of one call of each operator, its phase and its number of calls."""
 
     evaluated: OperatorSeconds

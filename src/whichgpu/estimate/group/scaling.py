@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import pairwise
+
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.base.messages import Message, msg
 from whichgpu.estimate.group.step import Devices, evaluate_group
@@ -15,8 +17,7 @@ MIN_DOUBLING_SPEEDUP = 1.4  # smallest speedup for which doubling the GPUs is wo
 NODE_GPUS, MAX_GPUS = 8, 64  # GPUs per node unless stated, and GPUs of the largest group evaluated
 
 
-@dataclass(frozen=True, slots=True)
-class ScalingPoint:
+class ScalingPoint(msgspec.Struct, frozen=True):
     """Throughput of a number of GPUs relative to one GPU."""
 
     gpus: int
@@ -25,8 +26,7 @@ class ScalingPoint:
     efficiency: float  # `speed` divided by the number of GPUs
 
 
-@dataclass(frozen=True, slots=True)
-class Scaling:
+class Scaling(msgspec.Struct, frozen=True):
     """Points by number of GPUs; `stops` is the number before the first doubling that is not worthwhile, or None."""
 
     axis: str  # tp: one replica over more GPUs; dp: more replicas

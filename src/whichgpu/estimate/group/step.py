@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
 from functools import reduce
 from operator import add
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from whichgpu.base.messages import Message
 from whichgpu.catalog.engines.registry import default_engine, engine_record
@@ -42,8 +43,7 @@ if TYPE_CHECKING:
 ATTENTION, FORWARD_CALLS = TERMS.index("attention"), TERMS.index("forward_calls")
 
 
-@dataclass(frozen=True, slots=True)
-class GroupGrid:
+class GroupGrid(msgspec.Struct, frozen=True):
     """Seconds, [gpus, batches]; `ttft` is the time to a sequence's first token in generation."""
 
     engine: str
@@ -56,8 +56,7 @@ class GroupGrid:
     notes: tuple[Message, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class RankPass:
+class RankPass(msgspec.Struct, frozen=True):
     """Times of one rank's pass before multi-GPU corrections; `terms` show whether compute, bandwidth or overhead limits it."""
 
     parts: StepParts
@@ -66,8 +65,7 @@ class RankPass:
     notes: tuple[Message, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Devices:
+class Devices(msgspec.Struct, frozen=True):
     """GPUs with the fabric of each, and the calibrations of single GPUs and of groups."""
 
     gpus: Sequence[Gpu]
@@ -131,7 +129,7 @@ def _generation_grid(workload: Workload, shape: Transformer, devices: Devices, b
     prefill = inference_pass(workload, shape, devices, prefill_batch, prompt, None)
     step, read = pass_breakdown(workload, token, devices), pass_breakdown(workload, prefill, devices)
     share = np.asarray(batch) / length if workload.serving else np.asarray(1.0 / length)
-    total = StepBreakdown(*(getattr(step, one.name) + getattr(read, one.name) * share for one in fields(StepBreakdown)))
+    total = StepBreakdown(*(getattr(step, name) + getattr(read, name) * share for name in StepBreakdown.__struct_fields__))
     grid = _grid(workload, replace(token, terms=token.terms + prefill.terms * share), total)
     return replace(grid, ttft=read.wall + step.wall)
 

@@ -9,8 +9,10 @@ parallelism is an all-to-all of tokens (arXiv 2006.16668), context parallelism a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
+
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.estimate.group.collectives import CollectiveKind, Communicator
@@ -31,8 +33,7 @@ Overlap = Literal["", "backward", "forward", "attention"]
 BUCKET_BYTES = 25e6  # bytes of gradients per all-reduce in DistributedDataParallel (PyTorch's default)
 
 
-@dataclass(frozen=True, slots=True)
-class Collective:
+class Collective(msgspec.Struct, frozen=True):
     """`count` calls of `size` bytes along an axis of the layout, exposed or overlapped with some work."""
 
     kind: CollectiveKind

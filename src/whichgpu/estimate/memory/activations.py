@@ -14,13 +14,12 @@ PyTorch 2.11: prefill of Llama-3.1-8B takes 102,657 bytes a token without the KV
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from whichgpu.workload.shapes import Dlrm, Mlp, Transformer
 
 
-@dataclass(frozen=True, slots=True)
-class ForwardPass:
+class ForwardPass(msgspec.Struct, frozen=True):
     """One forward pass on one GPU."""
 
     tokens: int

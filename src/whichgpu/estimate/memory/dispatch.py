@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.lru import LruCache

@@ -7,7 +7,8 @@ A matrix whose rows do not divide into blocks falls back to a type with smaller 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from whichgpu.workload.precisions import PRECISION_BY_NAME, WeightBlock, tensor_types
 
@@ -24,8 +25,7 @@ OUTPUT_MIXES_EIGHT_EXPERTS = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class GgufModelTraits:
+class GgufModelTraits(msgspec.Struct, frozen=True):
     """Properties of a model that decide its tensor types."""
 
     layers: int
@@ -39,8 +39,7 @@ class GgufModelTraits:
         return self.layers == 80 and self.groups > 1
 
 
-@dataclass(frozen=True, slots=True)
-class MatrixPosition:
+class MatrixPosition(msgspec.Struct, frozen=True):
     """A matrix in a model: the mix, its base type, the layer and the model."""
 
     mix: str

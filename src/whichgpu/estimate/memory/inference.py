@@ -7,8 +7,9 @@ engine's record with a wide range. The ranges of the totals are combined from th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import sqrt
+
+import msgspec
 
 from whichgpu.base.figure import Basis, Figure
 from whichgpu.base.messages import Message, msg
@@ -58,8 +59,7 @@ SERVING_ACTIVATION_RANGE = (0.6, 1.6)  # The range is wider because serving engi
 CONTEXT_RANGE_MULTI_GPU = (0.7, 2.0)  # The context of several GPUs includes communication buffers.
 
 
-@dataclass(frozen=True, slots=True)
-class InferenceCase:
+class InferenceCase(msgspec.Struct, frozen=True):
     """A request with its defaults filled in."""
 
     workload: Workload

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from whichgpu.base.figure import Basis, Figure
 from whichgpu.base.messages import Message
@@ -27,8 +28,7 @@ PARTS = (
 OUTSIDE_ALLOCATOR = ("context", "slack")
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryEstimate:
+class MemoryEstimate(msgspec.Struct, frozen=True):
     """Peak memory on the fullest GPU. `allocated` is inside the framework's allocator, `device` is what nvidia-smi shows."""
 
     allocated: Figure

@@ -18,8 +18,9 @@ compressed-tensors, `modules_to_not_convert` in GPTQ and AWQ, ModelOpt's default
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
+
+import msgspec
 
 from whichgpu.base.names import unknown_word
 from whichgpu.estimate.memory.gguf_mix import ALIASES, MIXES, TYPES, GgufModelTraits, tensor_type
@@ -34,8 +35,7 @@ DEFAULT_PRECISION = "bf16"
 STORED_TOLERANCE = 0.12
 
 
-@dataclass(frozen=True, slots=True)
-class WeightScheme:
+class WeightScheme(msgspec.Struct, frozen=True):
     """How a precision stores weights: linear layers in blocks plus bytes per row and matrix; all else at `other` bytes."""
 
     linear: WeightBlock
@@ -61,8 +61,7 @@ WEIGHT_RANGES = {"exact": (1.0, 1.0), "quantised": (0.98, 1.03)}
 FUSED_QKV = frozenset(("gpt2", "falcon", "bloom", "mpt", "gpt_neox", "phi", "phi3"))
 
 
-@dataclass(frozen=True, slots=True)
-class MatrixGroup:
+class MatrixGroup(msgspec.Struct, frozen=True):
     """Equal matrices: their role in llama.cpp's names, the number of weights in all, and of weights per row."""
 
     role: str
@@ -72,8 +71,7 @@ class MatrixGroup:
     count: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class WeightBytes:
+class WeightBytes(msgspec.Struct, frozen=True):
     """Bytes of a model's weights, grouped by how layouts shard them."""
 
     embedding: int

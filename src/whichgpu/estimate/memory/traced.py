@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
+
+import msgspec
 
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import MIB
@@ -31,8 +32,7 @@ QUANTISED_EXTRA_RANGE = 0.25  # added to both ends of the range if the precision
 MAX_CACHED_PEAKS = 4096  # entries of each cache
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryPeak:
+class MemoryPeak(msgspec.Struct, frozen=True):
     """Bytes at the peak by part, and bytes the allocator reserves."""
 
     parts: dict[str, float]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from whichgpu.estimate.allocation_sequence import ALLOCATE, AllocationSequence, Array, exact_sizes
 from whichgpu.estimate.allocator import Replay
@@ -15,8 +16,7 @@ from whichgpu.workload.tables import OperatorTable, load_table
 from whichgpu.workload.workload import Workload
 
 
-@dataclass(frozen=True, slots=True)
-class StepRecipe:
+class StepRecipe(msgspec.Struct, frozen=True):
     """Settings that determine the allocations of a step, except the batch; also the key of cached allocation sequences."""
 
     table: str
@@ -56,8 +56,7 @@ def replay_recipe(recipe: StepRecipe, batch: int) -> Replay:
     return steps.course.replay(sizes)
 
 
-@dataclass(frozen=True, slots=True)
-class _Steps:
+class _Steps(msgspec.Struct, frozen=True):
     """Allocations of two steps; `source` indexes their sizes in the list of sizes by kind, workspace sizes by kind, `fixed`."""
 
     course: AllocationSequence

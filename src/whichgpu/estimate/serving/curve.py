@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from whichgpu.estimate.serving.load import Load
 from whichgpu.estimate.serving.load_screen import screen_load
@@ -21,8 +22,7 @@ BISECTIONS = 6  # halvings of the interval between a rate that holds the objecti
 FLOOD_FACTOR = 100.0  # arrival rate that floods a server, as a multiple of the saturating rate by formula
 
 
-@dataclass(frozen=True, slots=True)
-class RatePoint:
+class RatePoint(msgspec.Struct, frozen=True):
     """One request rate with its latencies in seconds and output tokens per second."""
 
     rate: float
@@ -35,8 +35,7 @@ class RatePoint:
     saturated: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ThroughputCurve:
+class ThroughputCurve(msgspec.Struct, frozen=True):
     """Points by rate, the saturating rate, and the highest rate at which the objectives hold (None without objectives)."""
 
     points: tuple[RatePoint, ...]
@@ -44,8 +43,7 @@ class ThroughputCurve:
     allowed: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Objectives:
+class Objectives(msgspec.Struct, frozen=True):
     """Latency limits in seconds that `percentile` percent of the requests must meet; None is no limit."""
 
     ttft_max: float | None = None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import cycle, islice
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from whichgpu.estimate.serving.simulator import Arrival
 from whichgpu.workload.traces.reader import Trace
@@ -16,8 +17,7 @@ Array = np.ndarray
 MAX_LENGTH = 10_000_000  # tokens: lengths drawn from a heavy tail are cut here
 
 
-@dataclass(frozen=True, slots=True)
-class Lengths:
+class Lengths(msgspec.Struct, frozen=True):
     """Distribution of tokens per request: all equal to `mean`; lognormal (`spread`: deviation of the log); or a histogram."""
 
     mean: float
@@ -57,8 +57,7 @@ def _rounded(lengths: Array) -> Array:
     return np.clip(np.round(lengths), 1, MAX_LENGTH).astype(np.int64)
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
+class Load(msgspec.Struct, frozen=True):
     """Requests per second, their burstiness and lengths. A trace replaces the lengths and, if it has times, the arrival times.
 
     `burstiness` is the squared coefficient of variation of the time between arrivals: 1 is Poisson, 0 equal intervals.

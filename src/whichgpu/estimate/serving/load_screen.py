@@ -6,8 +6,9 @@ squared coefficients of variation (Allen and Cunneen; exact for M/G/1, where it 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import inf
+
+import msgspec
 
 from whichgpu.estimate.serving.load import Load, mean_lengths
 from whichgpu.estimate.serving.server import Server
@@ -16,8 +17,7 @@ from whichgpu.estimate.serving.service_times import ServiceTimes
 BISECTIONS = 60  # halvings of the interval from one running sequence to as many as fit
 
 
-@dataclass(frozen=True, slots=True)
-class LoadScreen:
+class LoadScreen(msgspec.Struct, frozen=True):
     """Results of queueing formulas for requests of mean lengths: saturating requests/s, share in use, sequences, seconds."""
 
     saturation: float

@@ -84,6 +84,7 @@ class Scheduler:
         self.in_transfer = 0  # sequences that hold KV blocks on their way to or from another engine
         self.count, self.start, self.end, self.step, self.slope = 0, 0.0, inf, 0.0, 0.0  # of the steps simulated together
         self.decoding = False
+        self.seen_until = 0.0  # With `schedules_ahead` the next step takes in requests that arrived by this time, in seconds.
         if self.prefix_cache:
             self.prefix_cache.clear()
 
@@ -113,13 +114,17 @@ class Scheduler:
         return turns * (self.step + self.slope * (turns - 1) / 2)
 
     def _shorten(self, now: float) -> bool:
-        """End the steps simulated together at the step during which a request arrives; return whether some were cut off."""
+        """End the steps simulated together so that the next one takes in a request; return whether some were cut off.
+
+        That is after the step during which it arrives, or one later if that next step is already scheduled.
+        """
         elapsed = now - self.start
         turns = min(self.count, max(1, int(elapsed / (self.step + self.slope * self.count / 2))))
         while self._seconds_of(turns) < elapsed and turns < self.count:
             turns += 1
         while turns > 1 and self._seconds_of(turns - 1) >= elapsed:
             turns -= 1
+        turns += self.limits.schedules_ahead
         if turns >= self.count:
             return False
         self.count = turns
@@ -132,6 +137,8 @@ class Scheduler:
         limits, steps = self.limits, self.steps
         while self._exceeds_blocks(1):
             self._preempt()
+        if not (self.running or self.prefilling):
+            self.seen_until = now  # Nothing could be scheduled ahead.
         self.chunks = chunks = self._schedule_chunks() if self.prefilling or self.waiting else []
         batch = self.running
         if chunks:
@@ -148,13 +155,19 @@ class Scheduler:
         if not batch:
             self.count, self.end, self.decoding = 0, inf, False
             return
-        turns = 1 if self.pipeline else self.ends[0][0] - self.turn
+        turns = 1 if self.pipeline or self._unseen() else self.ends[0][0] - self.turn
         if self._exceeds_blocks(turns):
             turns = self._affordable_turns(turns)
         first, last = steps.run(batch, self.context_total / batch, turns)
         self.step, self.slope = first, (last - first) / (turns - 1) if turns > 1 else 0.0
         self.count, self.decoding = turns, True
         self.end = self._through_pipeline(now) if self.pipeline else now + turns * (first + last) / 2
+
+    def _unseen(self) -> bool:
+        """Whether the first waiting request arrived after the next step was scheduled, while the step before it ran."""
+        if not self.limits.schedules_ahead or not self.waiting:
+            return False
+        return self.log.arrived[self.waiting[0]] > self.seen_until
 
     def _through_pipeline(self, now: float) -> float:
         """Return the time at which a step leaves the last pipeline stage; at each stage it waits for the batch before it."""
@@ -177,7 +190,7 @@ class Scheduler:
             chunks.append((prefill, size))
             budget -= size
         waiting = self.waiting
-        while waiting and budget > 0 and self.running + len(self.prefilling) < limits.max_sequences:
+        while waiting and budget > 0 and self.running + len(self.prefilling) < limits.max_sequences and not self._unseen():
             number = waiting[0]
             needs = self._admission_blocks(number)
             if (self.running or self.prefilling or self.in_transfer) and self._exceeds_blocks(1, needs):
@@ -204,6 +217,7 @@ class Scheduler:
         """Finish the current step, or all steps simulated together; return the requests that finished with them."""
         now, batch = self.end, self.running
         done: list[int] = []
+        self.seen_until = self.start + self._seconds_of(self.count - 1)
         self.busy += now - self.start
         self.batch_seconds[batch] += now - self.start
         if self.decoding:

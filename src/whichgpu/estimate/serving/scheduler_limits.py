@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.messages import msg
@@ -19,8 +21,7 @@ from whichgpu.workload.workload import Workload
 MAX_SEQUENCES, MAX_TOKENS = 8192, 1 << 18  # largest batch and largest tokens of a step in a table of step times
 
 
-@dataclass(frozen=True, slots=True)
-class SchedulerLimits:
+class SchedulerLimits(msgspec.Struct, frozen=True):
     """Limits of one replica, or of one of its batches in flight. `cache_tokens` is the size of the KV cache."""
 
     max_batched_tokens: int
@@ -32,10 +33,11 @@ class SchedulerLimits:
     reserve_answers: bool  # a request is admitted when its whole output has KV blocks, and never preempted
     prefix_caching: bool
     memory_share: float  # share of the GPU's memory that the engine may use
+    schedules_ahead: bool = False  # a step is scheduled while the one before it runs, so it lacks requests that arrive then
+    request_latency: float = 0.0  # seconds of a request outside the steps: to the engine, and of a token back to the client
 
 
-@dataclass(frozen=True, slots=True)
-class LimitOverrides:
+class LimitOverrides(msgspec.Struct, frozen=True):
     """Limits set by the user; None is the engine's default."""
 
     max_batched_tokens: int | None = None

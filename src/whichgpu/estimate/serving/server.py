@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.host import Instance
@@ -16,8 +18,7 @@ from whichgpu.workload.shapes import Transformer
 from whichgpu.workload.workload import Workload
 
 
-@dataclass(frozen=True, slots=True)
-class Server:
+class Server(msgspec.Struct, frozen=True):
     """Replicas of a served model; `limits` apply to one replica, `batch_limits` to each of its batches in flight."""
 
     steps: StepTables

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
+import msgspec
 import numpy as np
 
 from whichgpu.estimate.serving.scheduler_limits import SchedulerLimits
@@ -17,8 +17,7 @@ Array = np.ndarray
 RECOMPUTED_OUTPUT_SHARE = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class MeanLengths:
+class MeanLengths(msgspec.Struct, frozen=True):
     """Mean input and output tokens."""
 
     prompt: float

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from whichgpu.base.errors import NoAnswer
 from whichgpu.base.figure import Figure
@@ -21,8 +22,7 @@ SOURCE = "serving-simulation"
 Progress = Callable[[float], None]  # called with the share of the work that is done
 
 
-@dataclass(frozen=True, slots=True)
-class LoadOrigin:
+class LoadOrigin(msgspec.Struct, frozen=True):
     """Parameters of a load: drawn from a seed, or read from a trace."""
 
     rate: float
@@ -34,8 +34,7 @@ class LoadOrigin:
     mean_output: float
 
 
-@dataclass(frozen=True, slots=True)
-class ServingAnswer:
+class ServingAnswer(msgspec.Struct, frozen=True):
     """Times are seconds by percentile (`p50` …) and `mean`; rates are per second over all GPUs."""
 
     load: LoadOrigin
@@ -66,8 +65,7 @@ class ServingAnswer:
     warnings: tuple[Message, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class StepRange:
+class StepRange(msgspec.Struct, frozen=True):
     """90% range of step times, taken from a figure of such a time."""
 
     like: Figure

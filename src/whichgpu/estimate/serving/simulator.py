@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import inf
 from random import Random
 from typing import Literal
 
+import msgspec
 import numpy as np
 
 from whichgpu.estimate.serving.scheduler import Hashes, RequestLog, Scheduler
@@ -24,8 +24,7 @@ RoutingPolicy = Literal["least", "round-robin", "random"]
 Arrival = tuple[float, int, int, Hashes]  # seconds, input tokens, output tokens, block hashes of the input
 
 
-@dataclass(frozen=True, slots=True)
-class SimulationOutcome:
+class SimulationOutcome(msgspec.Struct, frozen=True):
     """Times of every request in seconds on the arrivals' clock; rejected requests finished at -1."""
 
     arrived: Array
@@ -157,9 +156,16 @@ class _ServerLoop:
 
 
 def simulation_outcome(log: RequestLog, schedulers: Sequence[Scheduler], refused: int, span: float) -> SimulationOutcome:
-    """Return the outcome of a request log that these schedulers filled over `span` seconds."""
+    """Return the outcome of a request log that these schedulers filled over `span` seconds.
+
+    A request's latency outside the steps delays all its tokens alike, so it is added afterwards.
+    """
+    first, finished = (
+        np.where(times >= 0.0, times + schedulers[0].limits.request_latency, times)
+        for times in (column_array(log.first), column_array(log.finished))
+    )
     return SimulationOutcome(
-        arrived=column_array(log.arrived), first=column_array(log.first), finished=column_array(log.finished),
+        arrived=column_array(log.arrived), first=first, finished=finished,
         prompts=column_array(log.prompts), outputs=column_array(log.outputs), refused=refused,
         preempted=sum(one.preempted for one in schedulers), recomputed=sum(one.recomputed for one in schedulers),
         read=sum(one.read for one in schedulers), cached=sum(one.hits for one in schedulers),

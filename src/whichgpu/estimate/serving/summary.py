@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 
+import msgspec
 import numpy as np
 
 from whichgpu.estimate.serving.load import Load
@@ -18,16 +18,14 @@ MAX_BATCH_BANDS = 12  # rows of the table of time by batch size (assumed)
 MIN_REQUESTS_FOR_TREND = 40  # finished requests needed to judge whether the queue grows (assumed)
 
 
-@dataclass(frozen=True, slots=True)
-class LatencyPercentiles:
+class LatencyPercentiles(msgspec.Struct, frozen=True):
     """Seconds by percentile, in the order of `Summary.percentiles`, and their mean."""
 
     at: tuple[float, ...]
     mean: float
 
 
-@dataclass(frozen=True, slots=True)
-class BatchSizeBand:
+class BatchSizeBand(msgspec.Struct, frozen=True):
     """TPOT in seconds at about `batch` running sequences, and the share of time with that many."""
 
     batch: int
@@ -35,8 +33,7 @@ class BatchSizeBand:
     share: float
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
+class Summary(msgspec.Struct, frozen=True):
     """Summary of one run. Rates are per second over the time in which requests arrived, or all of it if they arrived at once."""
 
     requests: int  # number of requests after the warm-up

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from math import log
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from whichgpu.base.bundled_data import data_rows
 
 PAIRS_FILE = Path(__file__).parent / "data" / "pairs.csv"
 
 
-@dataclass(frozen=True, slots=True)
-class AccuracyPair:
+class AccuracyPair(msgspec.Struct, frozen=True):
     """Measured seconds of a step, and the prediction of a fit without data of its GPU (on our H200: of its model)."""
 
     source: str
@@ -50,7 +50,7 @@ class AccuracyPair:
         return self.low <= self.measured <= self.high
 
 
-PAIR_COLUMNS = tuple(AccuracyPair.__dataclass_fields__)
+PAIR_COLUMNS = AccuracyPair.__struct_fields__
 _INTEGER_COLUMNS = ("year", "batch", "seq_in", "seq_out", "image")
 _SECONDS_COLUMNS = ("measured", "predicted", "low", "high")
 

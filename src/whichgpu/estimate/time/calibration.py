@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from math import exp
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
+
+import msgspec
 
 from whichgpu.catalog.architecture import architecture_of
 from whichgpu.catalog.engines.registry import engine_record
@@ -31,6 +32,8 @@ UNMEASURED_LOG_RANGE = (-0.7, 1.0)  # log factors assumed if no GPU of a vendor 
 MEASURED_VENDORS = ("nvidia", "amd")
 GENERATION_STEPS = ("prefill", "decode", "generate")
 MIN_GENERATIONS, MIN_GPUS = 3, 5  # generations and GPUs that an engine must be measured on to predict others
+# Year in which serving engines got kernels for AMD: skinny GEMMs, custom all-reduce (vllm issue 14755), AITER (ROCm/vllm 629).
+ROCM_TUNED_YEAR = 2025
 LOW_POWER_WATTS = 80  # watts; a card with this power limit or less cannot sustain its clocks
 
 # Fields of `CorrectionKey` that select the multipliers at each level, most general level first; those of all levels apply (their
@@ -42,6 +45,7 @@ LEVELS: Mapping[str, tuple[str, ...]] = {
     "engine": ("engine",),
     "year": ("engine", "year"),
     "task": ("engine", "task"),
+    "platform": ("platform",),
     "architecture": ("architecture",),
     "generation": ("generation",),
     "generation-unit": ("generation", "unit"),
@@ -53,8 +57,7 @@ LEVELS: Mapping[str, tuple[str, ...]] = {
 YEARLY_LEVELS = ("era", "year")  # levels at which an unmeasured year is interpolated between measured ones
 
 
-@dataclass(frozen=True, slots=True)
-class CorrectionKey:
+class CorrectionKey(msgspec.Struct, frozen=True):
     """Facts that select the corrections of a step on a GPU."""
 
     engine: str
@@ -73,16 +76,25 @@ class CorrectionKey:
         """How the engine launches and fuses kernels: framework, compiled or serving."""
         return engine_record(self.engine).style
 
+    @property
+    def platform(self) -> str:
+        """Name of the kernel libraries below a serving engine if they lag behind those on NVIDIA GPUs, else empty."""
+        untuned = self.vendor == "amd" and self.year < ROCM_TUNED_YEAR and self.style == "serving"
+        return f"rocm-before-{ROCM_TUNED_YEAR}" if untuned else ""
+
+    def applies(self, level: str) -> bool:
+        """Whether a level has corrections for this key."""
+        return level != "platform" or bool(self.platform)
+
     def group(self, level: str) -> str:
         """Return the key of the corrections at a level: the facts that define the level, joined by `/`."""
         return "/".join(str(getattr(self, word)) for word in LEVELS[level])
 
 
-@dataclass(frozen=True, slots=True)
-class Calibration(CorrectionTables):
+class Calibration(CorrectionTables, frozen=True, eq=False):
     """Corrections of a step on one GPU."""
 
-    multiplier_cache: dict[CorrectionKey, list[float]] = field(default_factory=dict, compare=False)
+    multiplier_cache: dict[CorrectionKey, list[float]] = msgspec.field(default_factory=dict)
 
     def log_multiplier(self, key: CorrectionKey, term: str) -> float:
         """Return the log multiplier of a time term, summed over levels; years between measured ones are interpolated."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from whichgpu.estimate.time.terms import DEVICE_TERMS, TERMS, TimeTerms
@@ -18,8 +17,7 @@ _CALLS = slice(TERMS.index("forward_calls"), TERMS.index("backward_calls") + 1)
 _FIXED = slice(TERMS.index("step"), TERMS.index("sequences") + 1)
 
 
-@dataclass(frozen=True, slots=True)
-class StepSeconds:
+class StepSeconds(msgspec.Struct, frozen=True):
     """Seconds of a step, [gpus, batches]."""
 
     wall: Array

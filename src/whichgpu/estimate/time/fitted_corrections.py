@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import msgspec
 
 from whichgpu.base.bundled_data import read_data
 from whichgpu.base.errors import DataError
@@ -18,8 +19,7 @@ if TYPE_CHECKING:
 Nearness = Literal["same", "kin", "far"]
 
 
-@dataclass(frozen=True, slots=True)
-class CorrectionTables:
+class CorrectionTables(msgspec.Struct, frozen=True):
     """Log multipliers: level -> group -> term -> number; and log factors of ranges: tier -> task -> (low, high)."""
 
     multipliers: Mapping[str, Mapping[str, Mapping[str, float]]]

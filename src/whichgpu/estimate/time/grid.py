@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from whichgpu.base.messages import Message
 from whichgpu.catalog.engines.registry import default_engine, engine_record
@@ -35,8 +36,7 @@ THROTTLING_SHARE, THROTTLING_SECONDS = 0.15, 0.3
 OVERHEAD_SHARE = 0.1  # a step is overhead-bound if less than this share of its time is spent at either roofline limit
 
 
-@dataclass(frozen=True, slots=True)
-class TimeGrid:
+class TimeGrid(msgspec.Struct, frozen=True):
     """Seconds, [gpus, batches]. `ttft` is the time to a sequence's first token, if tokens are generated."""
 
     engine: str

@@ -6,8 +6,9 @@ Numbers may be floats or arrays over batch sizes, so that one lowering serves a 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import msgspec
 
 from whichgpu.base.messages import Message
 
@@ -60,11 +61,10 @@ CLASS_BY_KIND: dict[str, OperatorClass] = {
 }
 
 
-@dataclass(slots=True)
-class Op:
+class Op(msgspec.Struct, frozen=True):
     """One operator. FLOPs and bytes are of one call; `count` calls are made.
 
-    Operators are shared between requests and must not be changed; they are not frozen because that triples the creation time.
+    Operators are shared between requests, so they are frozen.
     """
 
     kind: str
@@ -72,7 +72,7 @@ class Op:
     flops: Number = 0.0
     read: Number = 0.0
     write: Number = 0.0
-    sizes: Mapping[str, Number] = field(default_factory=dict)
+    sizes: Mapping[str, Number] = msgspec.field(default_factory=dict)
     count: Number = 1.0
     phase: Phase = "forward"
     calls: float = 1.0  # framework calls the host makes for it; 0 if fused into another or inside a CUDA graph
@@ -92,8 +92,7 @@ class Op:
         return Op(self.kind, self.unit, self.flops, self.read, self.write, self.sizes, self.count, self.phase, calls, self.role)
 
 
-@dataclass(frozen=True, slots=True)
-class LoweredStep:
+class LoweredStep(msgspec.Struct, frozen=True):
     """Operators in the order of their first call, with notes for the user."""
 
     ops: tuple[Op, ...]

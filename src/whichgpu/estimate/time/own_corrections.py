@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
 from math import exp, log
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from whichgpu.base.figure import Basis
 from whichgpu.base.version import __version__
@@ -27,8 +28,7 @@ FIT_VERSION = 2  # version of `measure.fit`; fits of earlier versions are repeat
 OWN_TIERS = ("measured", "imported")
 
 
-@dataclass(frozen=True, slots=True)
-class OwnCorrections:
+class OwnCorrections(msgspec.Struct, frozen=True):
     """Log multipliers by group (`all`, an engine, `engine/task`) and term; log half-widths of 90% ranges by kind of step."""
 
     gpu: str
@@ -49,11 +49,10 @@ class OwnCorrections:
         return -width, width
 
 
-@dataclass(frozen=True, slots=True)
-class OwnCalibration(Calibration):
+class OwnCalibration(Calibration, frozen=True):
     """Shipped calibration, corrected on each GPU by the user's own measurements (`own`, by GPU id)."""
 
-    own: Mapping[str, OwnCorrections] = field(default_factory=dict)
+    own: Mapping[str, OwnCorrections] = msgspec.field(default_factory=dict)
 
     def tier(self, engine: str, gpu: Gpu, kind: str = "", precision: str = "") -> Tier:
         """Return "measured" or "imported" if the user measured this kind of step on this GPU, else the calibration's tier."""
@@ -88,7 +87,7 @@ def with_own_corrections(calibration: Calibration, own: Mapping[str, OwnCorrecti
     """Return the calibration with own corrections of each GPU on top; unchanged if there are none."""
     if not own:
         return calibration
-    return OwnCalibration(**{one.name: getattr(calibration, one.name) for one in fields(Calibration)}, own=own)
+    return OwnCalibration(**{name: getattr(calibration, name) for name in Calibration.__struct_fields__}, own=own)
 
 
 def calibration_version(calibration: Calibration) -> str:

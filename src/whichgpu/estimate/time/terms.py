@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from whichgpu.estimate.time.operators import Op
 from whichgpu.estimate.time.units import UNITS
@@ -27,8 +28,7 @@ FIXED_STEP_SECONDS = 1.0e-4  # host seconds per step
 SEQUENCE_SECONDS = 5.0e-6  # host seconds per sequence of a serving step
 
 
-@dataclass(frozen=True, slots=True)
-class TimeTerms:
+class TimeTerms(msgspec.Struct, frozen=True):
     """Uncorrected seconds, [terms, gpus, batches] in the order of TERMS, with the physical floor of each device term.
 
     `flop_seconds` and `byte_seconds` are FLOPs divided by peak and bytes divided by bandwidth, [gpus, batches].

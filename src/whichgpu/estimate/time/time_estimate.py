@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import exp
+
+import msgspec
 
 from whichgpu.base.figure import Basis, Figure
 from whichgpu.base.messages import Message
@@ -26,8 +27,7 @@ BASIS_BY_TIER: dict[str, Basis] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class TimeEstimate:
+class TimeEstimate(msgspec.Struct, frozen=True):
     """Seconds of a step. `tier` says how close the nearest measurements are, `calibrated` the date of the fit."""
 
     time: Figure

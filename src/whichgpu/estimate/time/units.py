@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from whichgpu.base.bundled_data import data_rows, parse_record
 
 TABLE = Path(__file__).parent / "data" / "units.csv"
 
 
-@dataclass(frozen=True, slots=True)
-class ArithmeticUnit:
+class ArithmeticUnit(msgspec.Struct, frozen=True):
     """Arithmetic unit of a GPU; rate and energy relative to fp16 are None if it is not a matrix unit."""
 
     name: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal
+
+import msgspec
 
 from whichgpu.estimate.allocation_sequence import replay_events
 from whichgpu.estimate.allocator import Event, Replay
@@ -12,8 +13,7 @@ from whichgpu.estimate.allocator import Event, Replay
 TracePhase = Literal["setup", "forward", "backward", "optimizer"]
 
 
-@dataclass(frozen=True, slots=True)
-class TracedOperator:
+class TracedOperator(msgspec.Struct, frozen=True):
     """One operator call: its name (aten.mm.default), input and output shapes, and attributes that decide its cost."""
 
     name: str
@@ -21,13 +21,12 @@ class TracedOperator:
     outputs: tuple[tuple[int, ...], ...]
     dtype: str  # data type of the first output: float32, bfloat16, …
     phase: TracePhase
-    attributes: Mapping[str, Any] = field(default_factory=dict)
+    attributes: Mapping[str, Any] = msgspec.field(default_factory=dict)
     step: int = 0
     event: int = 0  # number of allocations and frees logged before this operator's own
 
 
-@dataclass(frozen=True, slots=True)
-class ModuleTrace:
+class ModuleTrace(msgspec.Struct, frozen=True):
     """A run without a GPU: allocations and frees of storages in order, their labels, and the operators of the last step."""
 
     events: tuple[Event, ...]
@@ -36,7 +35,7 @@ class ModuleTrace:
     operators: tuple[TracedOperator, ...]
     parameters: int
     trainable: int
-    marks: Mapping[str, int] = field(default_factory=dict)  # number of allocations and frees before each phase and step
+    marks: Mapping[str, int] = msgspec.field(default_factory=dict)  # number of allocations and frees before each phase and step
 
     def replay(self) -> Replay:
         """Replay the trace through the caching allocator and return its peaks, with bytes by label at the peak."""

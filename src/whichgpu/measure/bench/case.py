@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from statistics import median, quantiles
 from typing import Any, Protocol
+
+import msgspec
 
 from whichgpu.base.messages import Message
 from whichgpu.workload.shapes import Shape
@@ -23,14 +24,13 @@ class CannotRun(Exception):
         self.why = why
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorCase:
+class OperatorCase(msgspec.Struct, frozen=True):
     """One operator to measure, with its sizes and the GPU memory it needs in bytes."""
 
     id: str
     kind: str  # gemm, copy, read, attention, attention_backward, launch, upload, download, all_reduce
     dtype: str
-    sizes: Mapping[str, int] = field(default_factory=dict)
+    sizes: Mapping[str, int] = msgspec.field(default_factory=dict)
     memory: int = 0
 
     @property
@@ -57,24 +57,21 @@ def operator_work(kind: str, sizes: Mapping[str, int]) -> float:
     return 1.0 if kind == "launch" else sizes["bytes"] * (2.0 if kind == "copy" else 1.0)
 
 
-@dataclass(frozen=True, slots=True)
-class StepCase:
+class StepCase(msgspec.Struct, frozen=True):
     """A training or inference step to measure, given as a request to `estimate`."""
 
     id: str
     request: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedStep:
+class PreparedStep(msgspec.Struct, frozen=True):
     """A step with its defaults filled in and its model's shape."""
 
     workload: Workload
     shape: Shape
 
 
-@dataclass(frozen=True, slots=True)
-class Timing:
+class Timing(msgspec.Struct, frozen=True):
     """Median seconds of several runs, and the range that covers 80% of them."""
 
     seconds: float
@@ -83,8 +80,7 @@ class Timing:
     runs: int
 
 
-@dataclass(frozen=True, slots=True)
-class Conditions:
+class Conditions(msgspec.Struct, frozen=True):
     """Clocks, temperature and power of the GPU while a case was measured."""
 
     sm_clock_hz: int | None = None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import partial
+
+import msgspec
 
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_memory
@@ -20,8 +21,7 @@ Progress = Callable[[str], None]
 Claim = tuple[PreparedStep, int]  # A prepared step, and the bytes of memory it is estimated to need.
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredCase:
+class MeasuredCase(msgspec.Struct, frozen=True):
     """A measured case with its timing and the GPU's state meanwhile."""
 
     case: OperatorCase | StepCase
@@ -29,8 +29,7 @@ class MeasuredCase:
     conditions: Conditions
 
 
-@dataclass(frozen=True, slots=True)
-class LeftOut:
+class LeftOut(msgspec.Struct, frozen=True):
     """A case that was skipped, and why."""
 
     id: str

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from whichgpu.base.messages import msg
 from whichgpu.measure.drivers.card import Card, PcieLink, Sample
@@ -33,8 +34,7 @@ def open_amd(root: Path = Path("/"), run: Run = run_tool) -> AmdProbe:
     return AmdProbe([_Device(folder, min(folder.glob("hwmon/hwmon*"), default=None)) for folder in amd_folders], root, run)
 
 
-@dataclass(frozen=True, slots=True)
-class _Device:
+class _Device(msgspec.Struct, frozen=True):
     folder: Path
     monitor: Path | None
 

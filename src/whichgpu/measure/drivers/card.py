@@ -6,11 +6,10 @@ None means that the driver does not say.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(msgspec.Struct, frozen=True):
     """One reading of a GPU's utilisation, memory, clocks and power; `lost` if the GPU no longer answers its driver."""
 
     index: int
@@ -31,8 +30,7 @@ class Sample:
     odd: tuple[str, ...] = ()  # fields dropped because their values were implausible
 
 
-@dataclass(frozen=True, slots=True)
-class PcieLink:
+class PcieLink(msgspec.Struct, frozen=True):
     """PCIe link to the host: now, at best in this slot, and at best for this GPU."""
 
     generation: int | None
@@ -42,16 +40,14 @@ class PcieLink:
     generation_gpu: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Peer:
+class Peer(msgspec.Struct, frozen=True):
     """Path to another GPU of this machine, fastest first: nvlink, board, switch, switches, bridge, node, system."""
 
     index: int
     path: str
 
 
-@dataclass(frozen=True, slots=True)
-class MigSlice:
+class MigSlice(msgspec.Struct, frozen=True):
     """One MIG instance (slice) of an NVIDIA GPU."""
 
     profile: str
@@ -60,8 +56,7 @@ class MigSlice:
     sms: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Card:
+class Card(msgspec.Struct, frozen=True):
     """A GPU with everything its driver reports."""
 
     index: int

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
+
+import msgspec
 
 from whichgpu.base.messages import msg
 from whichgpu.base.units import MIB
@@ -39,8 +40,7 @@ def open_nvidia(nvml: Nvml | None = None) -> NvidiaProbe:
     return probe
 
 
-@dataclass(frozen=True, slots=True)
-class _Fixed:
+class _Fixed(msgspec.Struct, frozen=True):
     """Properties of a GPU that do not change between readings."""
 
     handle: Any

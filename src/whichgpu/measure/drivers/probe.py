@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Protocol
+
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.base.messages import Message
 from whichgpu.measure.drivers.card import Card, Sample
 
 
-@dataclass(frozen=True, slots=True)
-class MissingVendor:
+class MissingVendor(msgspec.Struct, frozen=True):
     """The reason why a vendor's GPUs are not in the report: `kind` for programs, `message` for people."""
 
     vendor: str

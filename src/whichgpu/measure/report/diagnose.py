@@ -7,8 +7,9 @@ reasons for slow clocks, PCIe traffic and the processors' side. The first verdic
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from statistics import fmean
+
+import msgspec
 
 from whichgpu.base.messages import Message, msg
 from whichgpu.catalog.gpu import PCIE_LANE_BYTES
@@ -31,8 +32,7 @@ OFTEN, MOSTLY = 0.2, 0.5  # Shares of the readings from which a sign counts as f
 PERCENT_SCALES = {"load": 1, "memory": 1, "clock": 100, "power": 100, "link": 100, "thread": 100, "host": 100, "disk": 100}
 
 
-@dataclass(frozen=True, slots=True)
-class Bottleneck:
+class Bottleneck(msgspec.Struct, frozen=True):
     """One bottleneck of a running job, with its evidence and advice; `sure` if the readings leave little doubt."""
 
     id: str
@@ -43,8 +43,7 @@ class Bottleneck:
     advice: Message
 
 
-@dataclass(frozen=True, slots=True)
-class _Signs:
+class _Signs(msgspec.Struct, frozen=True):
     """Averages of the readings of one GPU and its host; None for a quantity without readings."""
 
     load: float | None

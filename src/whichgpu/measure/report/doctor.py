@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from whichgpu.base.display import Displayable
 from whichgpu.base.version import __version__
@@ -19,16 +19,14 @@ from whichgpu.measure.report.host_rules import host_findings
 from whichgpu.measure.software import InstalledSoftware
 
 
-@dataclass(frozen=True, slots=True)
-class DetectedGpu:
+class DetectedGpu(msgspec.Struct, frozen=True):
     """A GPU of this machine and the catalog's variant of it."""
 
     card: Card
     match: VariantMatch
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Report(Displayable):
+class Report(Displayable, msgspec.Struct, frozen=True):
     """Machine, software, GPUs and findings, without private data."""
 
     whichgpu: str

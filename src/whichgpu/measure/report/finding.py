@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from whichgpu.base.messages import Message, msg
 
@@ -14,8 +15,7 @@ LEVELS: tuple[Level, ...] = ("problem", "warning", "note")
 _NUMBERS = re.compile(r"\d+(?:\.\d+)*")
 
 
-@dataclass(frozen=True, slots=True)
-class DoctorFinding:
+class DoctorFinding(msgspec.Struct, frozen=True):
     """`problem`: something does not work; `warning`: it is slower or less safe than it could be; `note`: good to know."""
 
     id: str

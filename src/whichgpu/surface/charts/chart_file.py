@@ -15,7 +15,7 @@ ENDINGS = (".svg", ".png", ".html")
 
 
 def check_chart_file(path: str) -> None:
-    """Raise if a file cannot be written as a picture.
+    """Raise an error if a chart cannot be written to a file.
 
     A symbolic link is followed: the picture is written where it points, and the link stays.
     """
@@ -28,7 +28,7 @@ def check_chart_file(path: str) -> None:
 
 
 def _target(path: str) -> Path:
-    """Return the file that a path names, with links followed."""
+    """Return the file that a path names, with symbolic links followed."""
     target = Path(path).expanduser()
     return Path(os.path.realpath(target)) if target.is_symlink() else target
 

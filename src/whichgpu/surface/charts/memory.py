@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from whichgpu.api.workloads.fit import FitAnswer, FitRow
 from whichgpu.base.figure import Figure
@@ -13,17 +14,16 @@ from whichgpu.surface.charts.palette import CARD, COLOURS, GREYS, INK
 from whichgpu.surface.charts.parts import Spec, file_chart, picture, quantity, row_names, tips
 from whichgpu.surface.commands.render.workload import model_label, part_name
 
-MAX_BARS = 12  # Bars in a chart file.
-# Index of the colour of common parts, so that a part looks the same in every chart.
+MAX_BARS = 12  # Largest number of bars in a chart file.
+# Index of the colour of each common part of memory, so that a part has the same colour in every chart.
 PART_COLOURS = {
     "weights": 0, "kv_cache": 4, "activations": 2, "optimizer": 5, "gradients": 6, "temporary": 1, "workspace": 3,
     "cuda_graphs": 8, "master_weights": 9, "cast_weights": 7, "adapters": 8,
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryBar:
-    """Memory on one GPU, in bytes."""
+class MemoryBar(msgspec.Struct, frozen=True):
+    """Memory of a workload on one GPU by part, and the GPU's usable memory, in bytes."""
 
     gpu_name: str
     fits: str
@@ -45,7 +45,7 @@ def memory_chart(answer: FitAnswer, language: Language) -> Spec:
 
 
 def _bar_rows(answer: FitAnswer) -> Sequence[FitRow]:
-    """Return the GPUs in the request; of very many, those with memory nearest to the need, one of each size."""
+    """Return the rows to draw: all, or of more than MAX_BARS those with memory nearest to the need, one per memory size."""
     if len(answer.gpus) <= MAX_BARS:
         return answer.gpus
     sizes = {round(row.usable / GIB): row for row in answer.gpus}

@@ -10,7 +10,7 @@ from whichgpu.surface.charts.palette import COLOURS, DASHES, FONT, GRID, INK, SH
 
 Spec = dict[str, Any]
 WIDTH = 680  # Width of a chart in pixels.
-MAX_LINES = 8  # Lines of one chart that a reader can still tell apart.
+MAX_LINES = 8  # Largest number of lines in a chart, which a reader can still tell apart.
 PAGE_SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 FILE_SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"
 FILE_CONFIG = {"font": "sans-serif", "view": {"stroke": None}}

@@ -9,13 +9,13 @@ from typing import Any
 from whichgpu.surface.charts.parts import WIDTH
 
 LABEL_SIZE = 11.5  # Font size in pixels.
-LETTER_WIDTH, LINE_HEIGHT, PADDING = 0.56 * LABEL_SIZE, 14.0, 28.0  # pixels of a letter, a line and the chart's padding
+LETTER_WIDTH, LINE_HEIGHT, PADDING = 0.56 * LABEL_SIZE, 14.0, 28.0  # Width of a letter, height of a line, chart padding: pixels.
 LABEL_PLACE = ("align", "dx", "dy")
 SPOTS = (("left", 11.0, -8.0), ("right", -11.0, -8.0), ("right", 8.0, -18.0), ("left", -8.0, -18.0), ("right", 8.0, 20.0))
 NARROW_CHART_TEST = "width < 480 && !datum.first"  # A narrow chart has room for the first label only.
 
 Point = dict[str, Any]
-Box = tuple[float, float, float, float]  # left, top, right, bottom
+Box = tuple[float, float, float, float]  # Left, top, right, bottom, in pixels.
 
 
 def place_labels(points: Sequence[Point], kinds: Sequence[str], height: float, width: float = WIDTH - 60) -> None:

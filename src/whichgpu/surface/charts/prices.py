@@ -16,7 +16,7 @@ def history_chart(answer: HistoryAnswer, language: Language) -> Spec:
 
 
 def history_picture(answer: HistoryAnswer, gpu: str, language: Language) -> Spec:
-    """Return a chart of the lowest price per GPU hour by provider and term; of very many lines, those with the most changes."""
+    """Return a chart of the lowest price per GPU hour by provider and term; at most MAX_LINES, those with the most changes."""
     text = language.text
     lines: dict[str, list[Spec]] = {}
     for row in answer.history:

@@ -15,7 +15,7 @@ from whichgpu.surface.charts.palette import CHOSEN, SOFT, THREE_DIGITS
 from whichgpu.surface.charts.parts import Spec, coloured, file_chart, picture, quantity, shaped, tips
 from whichgpu.surface.commands.render.workload import model_label
 
-BAR_WIDTH = 30  # Characters of the longest bar.
+BAR_WIDTH = 30  # Length of the longest bar in characters.
 METRICS = ("ttft", "tpot", "latency")
 
 

@@ -30,7 +30,7 @@ NOT_SETTINGS = (*FLAGS, "config", "help")  # Options that a config file cannot s
 
 
 def session_of(ctx: click.Context) -> Session:
-    """Return the session of this run."""
+    """Return the session (language, format, catalog) of this run of the command line."""
     session = ctx.find_root().obj
     assert isinstance(session, Session)
     return session
@@ -57,7 +57,7 @@ HELP_NAMES = ("-h", "--help")
 class HelpCommand(click.Command):
     """A command whose help and epilog are message ids."""
 
-    undated: str | None = None  # hint for a command to which --as-of means nothing
+    undated: str | None = None  # hint in the error for --as-of, if the command has no dates
 
     context_class = WideContext
 
@@ -146,7 +146,7 @@ def command(
 ) -> Callable[[Callable[..., Any]], HelpCommand]:
     """Declare a command that only the command line has; its function takes the session first.
 
-    `id` replaces the name in message ids. `undated` is the hint given when --as-of means nothing to it.
+    `id` replaces the name in message ids. `undated` is the hint in the error for --as-of, if the command has no dates.
     """
 
     def wrap(function: Callable[..., Any]) -> HelpCommand:
@@ -248,16 +248,16 @@ def _refuse_day(ctx: click.Context) -> None:
 
 
 class ValueType(click.ParamType[Any]):
-    """The value of a field, completed from its words or from names of the catalog.
+    """Click type of a field, whose shell completion offers the field's choices or names of the catalog.
 
-    The text of a declared request is read later, by its verb; other commands have it read here.
+    With `is_read` the text is parsed here; without it the command's verb parses it later.
     """
 
     envvar_list_splitter = ","
 
     def __init__(self, field: Field, is_read: bool = False) -> None:
         self.name = field.name or "value"
-        self.choices = field.choices  # Allowed words, if the field has a list of them.
+        self.choices = field.choices  # Words that the field accepts; empty if it accepts any.
         self._field, self._is_read = field, is_read
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -278,7 +278,7 @@ class ValueType(click.ParamType[Any]):
 
 
 def value_type(kind: ValueKind) -> ValueType:
-    """Return a click parameter type that parses its text by a request kind; its errors say what is valid."""
+    """Return a click parameter type that parses text as a request field of that kind does."""
     from whichgpu.api.request.field import Field
 
     return ValueType(Field(kind), is_read=True)

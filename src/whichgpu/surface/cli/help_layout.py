@@ -10,7 +10,7 @@ from whichgpu.base.text_width import cell_width, pad, wrap
 
 
 class HelpFormatter(click.HelpFormatter):
-    """Click's layout, identical where every character takes one cell."""
+    """Click's help formatter with widths in terminal cells; the result is the same as click's for one-cell characters."""
 
     def write_text(self, text: str) -> None:
         if cell_width(text) == len(text):
@@ -40,6 +40,6 @@ class HelpFormatter(click.HelpFormatter):
 
 
 class WideContext(click.Context):
-    """A context that uses this formatter."""
+    """A click context that formats help with `HelpFormatter`."""
 
     formatter_class = HelpFormatter

@@ -33,7 +33,7 @@ COMPLETION_VARIABLE = "_WHICHGPU_COMPLETE"
 
 
 class Root(HelpGroup):
-    """Group of all commands, each loaded when called."""
+    """Top-level click group of all commands; a command's module is imported when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -145,7 +145,7 @@ def _stream(stream: TextIO | None) -> TextIO:
 
 
 def _run_reporting_errors(args: list[str], session: Session) -> int:
-    """Run a command, and print its error: ours, click's or the system's."""
+    """Run a command and return its exit code; errors of this package, of click and of the system are printed."""
     try:
         if "--json" in args or (early_option(args, os.environ, "format") or "").lower() == "json":
             session.format = "json"

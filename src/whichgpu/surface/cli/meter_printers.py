@@ -21,7 +21,7 @@ from whichgpu.surface.meter_text import block_lines, duration_text, money_text, 
 
 COLUMNS = "time index name utilisation_percent memory_used_bytes power_watts temperature_celsius throttle idle_seconds".split()
 PRICE_COLUMNS = ["money.amount", "idle_money.amount", "money.currency"]
-LAST_SECONDS, REPORT_SECONDS = 5, 10  # Seconds of a countdown: each of the last 5 is printed, and every tenth before.
+LAST_SECONDS, REPORT_SECONDS = 5, 10  # A countdown is printed every second in its last 5, and every 10 before.
 
 
 class Printer:
@@ -55,7 +55,7 @@ def printer_of(
 
 
 class JsonPrinter(Printer):
-    """One JSON object a reading, and one for the summary."""
+    """Prints one JSON object per reading, and one for the summary."""
 
     def __init__(self, session: Session, reporter: EventReporter, names: Sequence[str], ids: Sequence[str | None]) -> None:
         super().__init__(session, reporter)
@@ -130,7 +130,7 @@ class EventReporter:
 
 
 class RowPrinter(Printer):
-    """A growing table as TSV, CSV or Markdown, one row per GPU and reading."""
+    """Prints a table as TSV, CSV or Markdown that grows by one row per GPU and reading."""
 
     def __init__(self, session: Session, reporter: EventReporter, names: Sequence[str], settings: WatchSettings) -> None:
         super().__init__(session, reporter)
@@ -167,7 +167,7 @@ class RowPrinter(Printer):
 
 
 class StatusLinePrinter(Printer):
-    """One line a reading; on a terminal it overwrites the last."""
+    """Prints one line per reading; on a terminal it overwrites the line before."""
 
     def __init__(self, session: Session, reporter: EventReporter, overwriting: bool) -> None:
         super().__init__(session, reporter)
@@ -196,7 +196,7 @@ class StatusLinePrinter(Printer):
 
 
 class BlockPrinter(Printer):
-    """Lines redrawn at each reading; events are printed above them and stay."""
+    """Redraws a block of lines at each reading; events are printed above the block and are not overwritten."""
 
     def __init__(self, session: Session, reporter: EventReporter, names: Sequence[str], settings: WatchSettings) -> None:
         super().__init__(session, reporter)

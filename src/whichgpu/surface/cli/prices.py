@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 COLUMNS = ("source", "scope", "rows", "prices", "kept", "quarantined", "unknown", "offers", "changed", "content")
 UNTRIED_MESSAGE = "error.http-still-unreachable"
-MAX_NAMED_COUNT = 12  # Unknown GPUs and files that a summary lists.
+MAX_NAMED_COUNT = 12  # Largest number of unknown GPUs or files that a summary lists.
 
 
 @command("refresh", epilog=True, undated="hint.no-as-of-now")

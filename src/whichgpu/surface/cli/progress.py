@@ -22,7 +22,7 @@ def progress_for(session: Session) -> RefreshProgress:
 
 
 class ProgressLines(RefreshProgress):
-    """A line when a source is asked and one when it has answered, for logs."""
+    """Prints a line when a request to a price source starts and one when it has answered, for logs."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -38,7 +38,7 @@ class ProgressLines(RefreshProgress):
 
 
 class ProgressBars(RefreshProgress):
-    """Rich's bars, updated from any thread and removed when the last source is done."""
+    """Progress bars of price sources (by Rich), updated from any thread and removed when the last source is done."""
 
     def __init__(self, session: Session) -> None:
         self._session = session

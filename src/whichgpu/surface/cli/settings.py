@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from whichgpu.base.files import read_regular_file, user_path
 from whichgpu.base.messages import msg
 from whichgpu.base.names import unknown_word
 
-MAX_CONFIG_BYTES = 1 << 20  # Larger files are rejected (assumed).
+MAX_CONFIG_BYTES = 1 << 20  # Larger config files are rejected (assumed).
 # Options of every command are at the top of the config file, a command's own under [command].
 SHARED = ("lang", "format", "catalog", "as_of", "catalog_as_known", "columns")
 
@@ -58,6 +57,8 @@ def read_config(path: Path, options: Mapping[str, Sequence[str]]) -> tuple[dict[
 
 
 def _load(path: Path) -> dict[str, Any]:
+    import tomllib
+
     try:
         return tomllib.loads(read_regular_file(path, MAX_CONFIG_BYTES).decode("utf-8"))
     except OSError as problem:

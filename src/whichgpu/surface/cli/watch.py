@@ -25,7 +25,7 @@ from whichgpu.surface.cli.meter_printers import Printer, printer_of
 from whichgpu.surface.commands.session import Session
 from whichgpu.surface.meter_text import duration_text
 
-MIN_INTERVAL, MIN_IDLE, MIN_COUNTDOWN = 0.2, 1.0, 5.0  # seconds
+MIN_INTERVAL, MIN_IDLE, MIN_COUNTDOWN = 0.2, 1.0, 5.0  # Smallest accepted values, in seconds.
 DURATION = value_type(Parsed(parse_seconds))
 
 
@@ -62,7 +62,7 @@ def watch(
     clock = SystemClock(listening=then is not None)
     try:
         watching = verbs.watch(settings, session.catalog, clock)
-    except NoAnswer as none:  # People get one line, programs also the hint.
+    except NoAnswer as none:  # Text output has only the message; JSON also has the hint.
         raise none if session.format == "json" else NoAnswer(none.kind, none.message) from none
     names = [detected.match.name or detected.card.name for detected in watching.gpus]
     ids = [detected.match.gpu for detected in watching.gpus]

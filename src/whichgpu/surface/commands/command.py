@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date
 from functools import cache
 from typing import Any, TypeVar
+
+import msgspec
 
 from whichgpu.api.context import Context
 from whichgpu.api.request.catalog import DataRequest
@@ -26,7 +27,7 @@ Verb = Callable[[Any, Context], Any]
 Ask = Callable[[Session, Request], Any]
 Show = Callable[[Session, Any], "int | None"]
 ShowFunction = TypeVar("ShowFunction", bound=Show)
-DATA = tuple(DataRequest.__annotations__)  # Fields that every request has.
+DATA = tuple(DataRequest.__annotations__)  # Fields that every request has: the catalog and the day.
 # Modules of this package that declare a command of another name.
 MODULES = {
     "cpus": "hosts", "regions": "hosts", "catalog status": "catalog", "catalog check": "catalog", "catalog sources": "catalog",
@@ -34,13 +35,12 @@ MODULES = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Command:
-    """A command as declared.
+class Command(msgspec.Struct, frozen=True, eq=False):
+    """Declaration of a command.
 
-    `answer_source` is the function whose return annotation names the type of its answer. `undated` is the hint given when `as_of`
-    means nothing to the command. `chart` is the `module.function` of `surface.charts` that draws its `--plot`. `row_type` is the
-    type of its rows, whose fields `sort` may name by their headings.
+    `answer_source` is the function whose return annotation names the type of its answer. `undated` is the hint in the error for
+    `as_of`, if the command has no dates. `chart` is the `module.function` of `surface.charts` that draws its `--plot`.
+    `row_type` is the type of its rows, whose fields `sort` may name by their headings.
     """
 
     name: str
@@ -106,7 +106,7 @@ def command(
 ) -> Callable[[ShowFunction], ShowFunction]:
     """Declare a command: a decorator for the function that displays its answers.
 
-    The answer comes from a `verb`, or from `ask` where the session matters beyond its context.
+    The answer comes from a `verb`, or from `ask` if it needs the whole session and not only its context.
     """
 
     def run(session: Session, request: Request) -> Any:
@@ -130,7 +130,7 @@ def command_named(name: str) -> Command:
 
 
 def _take_data_fields(command: Command, session: Session, request: Mapping[str, Any]) -> Request:
-    """Move the fields about data into the session and return the rest of the request."""
+    """Set the catalog and the day of a request on the session, and return the other fields."""
     rest = {name: value for name, value in request.items() if name not in DATA}
     if (as_of := request.get("as_of")) is not None:
         if command.undated is not None:

@@ -19,8 +19,8 @@ from whichgpu.surface.documents import document, error_body
 
 COLUMNS = ("gpu_name", "needed", "usable", "fits", "headroom", "largest_batch", "largest_context")
 VERDICTS = ("fits", "tight", "no")
-MAX_TERMINAL_ROWS = 40  # Rows of a table of all GPUs on a terminal.
-MAX_REMEDY_GPUS = 3  # GPUs whose remedies are printed; JSON has all.
+MAX_TERMINAL_ROWS = 40  # Largest number of rows in a table of all GPUs on a terminal.
+MAX_REMEDY_GPUS = 3  # Number of GPUs whose remedies are printed; JSON has those of all.
 
 
 @command("fit", FitRequest, verbs.fit, chart="memory.memory_chart")
@@ -99,7 +99,7 @@ def _refusal(answer: FitAnswer) -> NoAnswer:
 
 
 def _cure(remedies: Sequence[Remedy]) -> tuple[Message, ...]:
-    """Return the first remedy that suffices alone, or the first ones that suffice together."""
+    """Return a message with the first remedy that suffices by itself, or with the first ones that suffice together."""
     for index, remedy in enumerate(remedies):
         if remedy.fits == "fits":
             return (remedy.what,)
@@ -159,7 +159,7 @@ def _remedies(session: Session, row: FitRow) -> None:
 
 
 def _aside(session: Session, header: Sequence[str], rows: Sequence[tuple[str, ...]]) -> None:
-    """Print a second table on stdout for people; if a program reads the first, print lines on stderr instead."""
+    """Print a second table on stdout; in formats for programs (CSV, TSV), print it as lines on stderr instead."""
     if session.format == "markdown" or session.format == "table" or (session.format is None and session.out.isatty()):
         session.out.write("\n")
         session.table(header, rows)

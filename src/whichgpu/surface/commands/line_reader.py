@@ -13,9 +13,9 @@ from whichgpu.api.workloads.remarks import MAX_LINE_BYTES
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 
-MAX_SKIPPED_BYTES = 64 * MAX_LINE_BYTES  # Bytes of a too long line that are skipped; a longer one counts as endless.
+MAX_SKIPPED_BYTES = 64 * MAX_LINE_BYTES  # A line that is too long is skipped up to this size; a longer one is an error.
 BATCH_LINES = 1000  # Lines of a file that are answered at a time.
-MAX_INVALID_LINES = 10_000  # Invalid lines of a pipe before its first valid request.
+MAX_INVALID_LINES = 10_000  # Reading a pipe stops after this many lines without a valid request.
 
 
 def open_source(source: str) -> BinaryIO:
@@ -48,9 +48,9 @@ def _has_descriptor() -> bool:
 
 
 class Lines:
-    """Iterator over the lines of a stream; only the beginning of a line that is too long.
+    """Iterator over the lines of a stream; a line that is too long is cut off.
 
-    Raises for a line without end, and for a pipe of many lines with none counted as `answered`.
+    Raises for a line that never ends, and for a pipe with MAX_INVALID_LINES lines while `answered` (set by the caller) is 0.
     """
 
     def __init__(self, stream: BinaryIO, source: str) -> None:

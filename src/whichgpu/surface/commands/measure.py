@@ -5,8 +5,9 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from whichgpu.api.measure.measure import MeasureAnswer, VerifyAnswer, headline
 from whichgpu.api.request.field import flag_of
@@ -23,12 +24,11 @@ from whichgpu.surface.commands.session import Session
 from whichgpu.surface.documents import document
 from whichgpu.workload.spelling import ParsedWorkload
 
-DEFAULT_MINUTES = 3.0  # Minutes of benchmarks.
+DEFAULT_MINUTES = 3.0  # Default duration of all benchmarks, in minutes.
 COLUMNS = ("case", "measured", "spread", "predicted", "verdict", "state")
 
 
-@dataclass(frozen=True, slots=True)
-class TransferredRecord:
+class TransferredRecord(msgspec.Struct, frozen=True):
     """A record written to a file or imported from one; `id` is the message that says so."""
 
     id: str
@@ -52,7 +52,7 @@ def measure(session: Session, request: Request) -> MeasureAnswer | VerifyAnswer 
         if (claim := values.get("verify")) is not None:
             return verify(read_claim(claim), session.catalog, not values.get("no_own_measurements"))
         return _measure(session, values.get("minutes", DEFAULT_MINUTES), keep=not values.get("no_keep"))
-    except NoAnswer as none:  # If there is no GPU, people get one line, programs also the hint.
+    except NoAnswer as none:  # Without a GPU, text output has only the message; JSON also has the hint.
         if session.format == "json" or none.kind not in ("no-gpu-here", "no-torch"):
             raise
         raise NoAnswer(none.kind, none.message) from none

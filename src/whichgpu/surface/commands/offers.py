@@ -19,8 +19,8 @@ from whichgpu.surface.commands.command import Request, command
 from whichgpu.surface.commands.render.listing import say_sources
 from whichgpu.surface.commands.session import Session
 
-MAX_TERMINAL_ROWS = 40  # Rows on a terminal if no limit is given.
-MAX_NOTES = 10  # Offers whose own notes are printed.
+MAX_TERMINAL_ROWS = 40  # Largest number of rows on a terminal if no limit is given.
+MAX_NOTES = 10  # Largest number of offers whose notes are printed.
 MAX_SOURCES = 8  # Sources listed under an answer.
 Column = tuple[str, Callable[[Offer], str]]
 

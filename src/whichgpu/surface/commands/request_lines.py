@@ -30,7 +30,7 @@ MODEL = re.compile(rb'"model"\s*:\s*("[^"]*"|.{0,64})')
 
 
 class AnswerSettings(NamedTuple):
-    """Inputs of every answer besides its line, as plain values for another process."""
+    """Inputs common to the answers of all lines, as plain values that can be sent to another process."""
 
     folder: Path | None
     as_known: date | int | None
@@ -39,7 +39,7 @@ class AnswerSettings(NamedTuple):
 
 
 class ReplyLine(NamedTuple):
-    """A reply as a line of JSON, and the exit code it would have alone."""
+    """A reply as a line of JSON, and the exit code of a run with only this line."""
 
     line: int
     text: str

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
+
+import msgspec
 
 from whichgpu.base.codec import Cell, to_json
 from whichgpu.base.errors import UnknownName, WhichGpuError
@@ -30,9 +29,8 @@ MAX_CATALOGS = 4  # Catalogs cached by one process: today's and the last few of 
 Columns = Sequence[tuple[str, Callable[[Any], object]]]  # Id of the heading, and the function that returns the cell of a row.
 
 
-@dataclass(slots=True)
-class Session:
-    """One run. `format` is json, csv, markdown, tsv or table; None means a table on a terminal, else TSV."""
+class Session(msgspec.Struct):
+    """State of one command run. `format` is json, csv, markdown, tsv or table; None means a table on a terminal, else TSV."""
 
     language: Language
     format: str | None = None
@@ -42,13 +40,13 @@ class Session:
     command: tuple[str, ...] = ()
     as_of: date | None = None
     as_known: date | int | None = None
-    today: date = field(default_factory=date.today)
-    out: TextIO = field(default_factory=lambda: sys.stdout)
-    err: TextIO = field(default_factory=lambda: sys.stderr)
-    request: Mapping[str, Any] = field(default_factory=dict)  # empty where an answer is shown without its question
-    catalogs: LruCache[Catalog] | None = None  # shared between answers of one process
-    progress: Callable[[float], None] | None = None  # called with the share done
-    spell: Callable[[str], str] = str  # spelling of a field's name in errors
+    today: date = msgspec.field(default_factory=date.today)
+    out: TextIO = msgspec.field(default_factory=lambda: sys.stdout)
+    err: TextIO = msgspec.field(default_factory=lambda: sys.stderr)
+    request: Mapping[str, Any] = msgspec.field(default_factory=dict)  # empty if an answer is displayed without its request
+    catalogs: LruCache[Catalog] | None = None  # catalogs shared by the sessions of one process
+    progress: Callable[[float], None] | None = None  # called with the share of the work that is done
+    spell: Callable[[str], str] = str  # returns the name of a field for error messages, such as its flag
 
     def context(self, progress: Callable[[str, float], None] | None = None) -> Context:
         """Return the catalog, day and progress callback that verbs take."""
@@ -75,7 +73,7 @@ class Session:
         return self.format in (None, "table") and self.out.isatty()
 
     def say(self, message: Message) -> None:
-        """Print a message on stderr, unless the format is JSON."""
+        """Print a message in the reader's language on stderr, unless the format is JSON."""
         self.note(self.language.render(message))
 
     def note(self, text: str) -> None:
@@ -152,6 +150,8 @@ class Session:
         if not self.is_terminal_table:
             self.table(header, rows)
             return
+        import shutil
+
         room = max(1, (shutil.get_terminal_size().columns - FIRST_COLUMN) // OTHER_COLUMN)
         for start in range(1, len(header), room):
             stop = start + room
@@ -161,6 +161,8 @@ class Session:
         """Print an error and return its exit code."""
         reply = error_document(error, self.language)
         if self.format == "json":
+            import json
+
             self.out.write(json.dumps(reply, indent=2, ensure_ascii=False) + "\n")
         else:
             message, hint = reply["error"]["message"], reply["error"]["hint"]

@@ -1,4 +1,4 @@
-"""Answers as JSON, rows, text, HTML and charts, recorded from what their command would print."""
+"""Conversion of answers to JSON, rows, text, HTML and charts, by recording the output of their command."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def text(answer: object) -> str:
 
 
 def html(answer: object) -> str:
-    """Return the first sentence, the tables, and the other sentences folded away, as HTML; all text is escaped."""
+    """Return the first sentence, the tables, and the other sentences collapsed, as HTML; all text is escaped."""
     recorded = _record(answer, "table", None)
     sentences = [part for part in recorded.parts if isinstance(part, str)]
     parts = [f"<p><strong>{escape(sentences[0])}</strong></p>"] if sentences else []

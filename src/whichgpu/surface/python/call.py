@@ -41,7 +41,7 @@ def with_hint(error: WhichGpuError) -> WhichGpuError:
 
 
 def _config(value: Any) -> Any:
-    """Convert numbers of any type in a model's config to JSON's; raise `UsageError` if JSON cannot hold a value."""
+    """Convert numbers of any type in a model's config to JSON's; raise `UsageError` for a value that JSON does not support."""
     if isinstance(value, list):
         return [_config(one) for one in value]
     return json.loads(config_text(value)) if isinstance(value, Mapping) and all(isinstance(key, str) for key in value) else value

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from whichgpu.base.codec import Cell
 from whichgpu.base.errors import WhichGpuError
@@ -13,20 +14,18 @@ from whichgpu.surface.cells import chosen_columns, flat_rows, heading
 from whichgpu.surface.commands.session import Session
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedTable:
-    """A table of text."""
+class RecordedTable(msgspec.Struct, frozen=True):
+    """Heading and rows of a printed table, as text."""
 
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
 
 
-@dataclass(slots=True)
 class RecordingSession(Session):
-    """Prints only JSON; `parts` are the sentences and tables in order, `rows` the cells of the first table."""
+    """Session that records output: `parts` has sentences and tables in order, `rows` the cells of the first table."""
 
-    parts: list[str | RecordedTable] = field(default_factory=list)
-    rows: list[dict[str, Any]] = field(default_factory=list)
+    parts: list[str | RecordedTable] = msgspec.field(default_factory=list)
+    rows: list[dict[str, Any]] = msgspec.field(default_factory=list)
 
     def note(self, text: str) -> None:
         self.parts.append(text)

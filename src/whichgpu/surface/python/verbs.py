@@ -47,7 +47,7 @@ NameList = str | Sequence[str]
 
 
 def gpus(*arguments: NameList, **options: Unpack[catalog.GpusRequest]) -> GpusAnswer:
-    """GPUs by name (a family's name means all its variants), filtered and sorted; all GPUs if none is named.
+    """Return GPUs by name (a family's name means all its variants), filtered and sorted; all GPUs if none is named.
 
     >>> import whichgpu as wg
     >>> wg.gpus("T4").gpus[0].memory_label
@@ -59,7 +59,7 @@ def gpus(*arguments: NameList, **options: Unpack[catalog.GpusRequest]) -> GpusAn
 
 
 def instances(*arguments: NameList, **options: Unpack[catalog.InstancesRequest]) -> InstancesAnswer:
-    """Cloud machines and servers, by name or by the beginning of one.
+    """Return cloud machines and servers by name or by its beginning.
 
     >>> import whichgpu as wg
     >>> wg.instances("p3.2xlarge").headline()
@@ -69,7 +69,7 @@ def instances(*arguments: NameList, **options: Unpack[catalog.InstancesRequest])
 
 
 def cpus(*arguments: NameList, **options: Unpack[catalog.CpusRequest]) -> CpusAnswer:
-    """Host processors, by name or by words of it.
+    """Return host processors by name or by words of the name.
 
     >>> import whichgpu as wg
     >>> len(wg.cpus().cpus) > 10
@@ -79,7 +79,7 @@ def cpus(*arguments: NameList, **options: Unpack[catalog.CpusRequest]) -> CpusAn
 
 
 def regions(*arguments: NameList, **options: Unpack[catalog.RegionsRequest]) -> RegionsAnswer:
-    """Cloud regions by name, city or country.
+    """Return cloud regions by name, city or country.
 
     >>> import whichgpu as wg
     >>> {region.city for region in wg.regions("us-east-1", provider="aws").regions}
@@ -89,7 +89,7 @@ def regions(*arguments: NameList, **options: Unpack[catalog.RegionsRequest]) -> 
 
 
 def models(*arguments: NameList, **options: Unpack[catalog.ModelsRequest]) -> ModelsAnswer:
-    """Built-in models and their sizes.
+    """Return built-in models and their sizes.
 
     >>> import whichgpu as wg
     >>> wg.models("llama-3.1-8b").models[0].parameters
@@ -99,7 +99,7 @@ def models(*arguments: NameList, **options: Unpack[catalog.ModelsRequest]) -> Mo
 
 
 def engines(*arguments: NameList, **options: Unpack[catalog.EnginesRequest]) -> EnginesAnswer:
-    """Engines (inference and training software), and the evidence for each.
+    """Return engines (inference and training software), and the evidence for each.
 
     >>> import whichgpu as wg
     >>> wg.engines("vllm").engines[0].name
@@ -109,7 +109,7 @@ def engines(*arguments: NameList, **options: Unpack[catalog.EnginesRequest]) -> 
 
 
 def offers(**options: Unpack[prices.OffersRequest]) -> OffersAnswer:
-    """Prices valid on a day.
+    """Return the offers of GPUs on a day, with prices.
 
     >>> import whichgpu as wg
     >>> found = wg.offers(gpu="H100 SXM", term="on-demand", as_of="2025-06-01", limit=3)
@@ -120,7 +120,7 @@ def offers(**options: Unpack[prices.OffersRequest]) -> OffersAnswer:
 
 
 def compare(*arguments: NameList, **options: Unpack[load.CompareRequest]) -> Comparison:
-    """GPUs and machines side by side; with a task and a model their speed too.
+    """Compare GPUs and machines; with a task and a model, their speeds too.
 
     >>> import whichgpu as wg
     >>> found = wg.compare("T4", "L4", task="decode", model="llama-3.1-8b", precision="int8", batch=1)
@@ -133,7 +133,7 @@ def compare(*arguments: NameList, **options: Unpack[load.CompareRequest]) -> Com
 
 
 def fit(model: of.ModelName | None = None, /, **options: Unpack[load.FitRequest]) -> FitAnswer:
-    """Whether a model fits each GPU named, or every GPU there is, and what takes the space. Where nothing fits, the rows say so.
+    """Return whether a model fits each GPU named (all GPUs if none is), and its memory by part; no error if it fits none.
 
     >>> import whichgpu as wg
     >>> [(row.gpu_name, row.fits) for row in wg.fit("llama-3.1-8b", gpu=["T4", "L40S"], seq_in=4096).gpus]
@@ -145,7 +145,7 @@ def fit(model: of.ModelName | None = None, /, **options: Unpack[load.FitRequest]
 def estimate(
     task: str | None = None, model: of.ModelName | None = None, /, **options: Unpack[load.EstimateRequest]
 ) -> EstimateAnswer:
-    """Time, throughput and memory of a task on a stated device group; with a `rate` (or a `trace`), under that load.
+    """Estimate time, throughput and memory of a task on a group of GPUs; with a `rate` or `trace`, under that load.
 
     >>> import whichgpu as wg
     >>> found = wg.estimate("decode", "llama-3.1-8b", gpu="H100 SXM", batch=8, seq_in=1000, no_own_measurements=True)
@@ -156,9 +156,9 @@ def estimate(
 
 
 def estimate_requests(requests: Iterable[Mapping[str, Any] | str | bytes], together: int = 1) -> Iterator[Reply]:
-    """Many estimates, one reply a request in order; an invalid request gets a reply with its error.
+    """Yield one reply with an estimate per request, in order; an invalid request gets a reply with its error.
 
-    Requests are dicts or lines of JSON, as `whichgpu estimate --requests` reads them. Answering several `together` is quicker.
+    Requests are dicts or lines of JSON, as `whichgpu estimate --requests` reads them. Several `together` are faster.
 
     >>> import whichgpu as wg
     >>> requests = [{"task": "decode", "model": "llama-3.1-8b", "gpu": gpu} for gpu in ("L4", "no such GPU")]
@@ -173,7 +173,7 @@ def estimate_requests(requests: Iterable[Mapping[str, Any] | str | bytes], toget
 def recommend(
     task: str | None = None, model: of.ModelName | None = None, /, **options: Unpack[RecommendRequest]
 ) -> RecommendAnswer:
-    """Which GPUs, on which offer, in which layout, at what cost, and why; without a model, for a standard set of workloads.
+    """Recommend GPUs, offer and layout, with cost and reasons; without a model, for a standard set of workloads.
 
     >>> import whichgpu as wg
     >>> found = wg.recommend("batch", "llama-3.1-8b", samples="100k", seq_in=500, seq_out=100, provider="aws", as_of="2025-06-01")
@@ -184,7 +184,7 @@ def recommend(
 
 
 def plan(*models: of.ModelName | Sequence[of.ModelName], **options: Unpack[PlanRequest]) -> PlanAnswer:
-    """The cheapest fleet for models and their traffic, or for a plan file. `simulation` says whether it keeps its objectives.
+    """Return the cheapest fleet for models and their traffic, or for a plan file; `simulation` says whether it meets objectives.
 
     >>> import whichgpu as wg
     >>> found = wg.plan(
@@ -198,7 +198,7 @@ def plan(*models: of.ModelName | Sequence[of.ModelName], **options: Unpack[PlanR
 
 
 def buy(*arguments: NameList, **options: Unpack[prices.BuyRequest]) -> BuyAnswer:
-    """Cost of owning GPUs, against renting the same.
+    """Compare the cost of owning GPUs with that of renting them.
 
     >>> import whichgpu as wg
     >>> row = wg.buy("RTX 4090", price={"RTX 4090": "1800usd"}, as_of="2025-06-01").rows[0]
@@ -209,7 +209,7 @@ def buy(*arguments: NameList, **options: Unpack[prices.BuyRequest]) -> BuyAnswer
 
 
 def doctor(lasting: of.Duration | None = None, catalog: of.FilePath | None = None) -> Report:
-    """This machine's GPUs, driver and frameworks, and what is wrong with them; `lasting` is how long a running job is watched.
+    """Report this machine's GPUs, driver and frameworks, and problems; `lasting` is how long a running job is watched.
 
     >>> import whichgpu as wg
     >>> wg.doctor().whichgpu == wg.__version__
@@ -232,7 +232,7 @@ def measure(minutes: float = 3, no_keep: bool = False, catalog: of.FilePath | No
 
 
 def verify(claim: str, no_own_measurements: bool = False, catalog: of.FilePath | None = None) -> VerifyAnswer:
-    """Run what a command line of `estimate` claims on this machine's GPU: an answer's own `verify` is such a line.
+    """Measure the step of an `estimate` command line on this machine's GPU; the `verify` field of an answer is such a line.
 
     >>> import whichgpu as wg
     >>> try:
@@ -246,7 +246,7 @@ def verify(claim: str, no_own_measurements: bool = False, catalog: of.FilePath |
 
 
 def catalog_status(**options: Unpack[catalog.DataRequest]) -> StatusAnswer:
-    """Size, age and digest of the catalog, and the age of what your own price store holds.
+    """Return size, age and digest of the catalog, and the age of the content of your own price store.
 
     >>> import whichgpu as wg
     >>> wg.catalog_status().bundled
@@ -256,7 +256,7 @@ def catalog_status(**options: Unpack[catalog.DataRequest]) -> StatusAnswer:
 
 
 def catalog_check(**options: Unpack[catalog.DataRequest]) -> CheckReport:
-    """Every integrity check on the catalog.
+    """Run all integrity checks on the catalog and return the findings.
 
     >>> import whichgpu as wg
     >>> wg.catalog_check().ok
@@ -266,7 +266,7 @@ def catalog_check(**options: Unpack[catalog.DataRequest]) -> CheckReport:
 
 
 def catalog_history(gpu: str | None = None, /, **options: Unpack[catalog.HistoryRequest]) -> HistoryAnswer:
-    """Price history of a GPU.
+    """Return the price history of a GPU.
 
     >>> import whichgpu as wg
     >>> found = wg.catalog_history("A100 SXM 80GB", provider="aws")
@@ -277,7 +277,7 @@ def catalog_history(gpu: str | None = None, /, **options: Unpack[catalog.History
 
 
 def catalog_diff(a: of.Day | None = None, b: of.Day | None = None, /, **options: Unpack[catalog.DiffRequest]) -> DiffAnswer:
-    """Changes in your own price store between two days or snapshots.
+    """Return the price changes in your own price store between two days or snapshots.
 
     >>> import whichgpu as wg
     >>> try:
@@ -290,7 +290,7 @@ def catalog_diff(a: of.Day | None = None, b: of.Day | None = None, /, **options:
 
 
 def _spelled_out(verb: Any, request: type) -> inspect.Signature:
-    """Return the signature of a verb with every keyword by name, for completion and help."""
+    """Return the signature of a verb with every field of its request as a keyword, for completion and help."""
     signature = inspect.signature(verb)
     *places, _ = signature.parameters.values()
     positional = [place.name for place in places]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 from typing import Any, TypeVar
+
+import msgspec
 
 from whichgpu.base.codec import to_json_line
 from whichgpu.base.errors import DataError, NoAnswer, UsageError, WhichGpuError
@@ -28,17 +29,15 @@ catalogs = LruCache[Catalog](MAX_CATALOGS)
 _folder: list[str] = []
 
 
-@dataclass(frozen=True, slots=True)
-class HttpReply:
+class HttpReply(msgspec.Struct, frozen=True):
     """Status, content type, body and headers of a reply."""
 
     status: int
     content_type: str
     body: bytes
-    headers: dict[str, str] = field(default_factory=dict)
+    headers: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-@dataclass(slots=True)
 class DocumentSession(Session):
     """A session that keeps its JSON document as a value instead of printing it."""
 
@@ -108,7 +107,7 @@ def client_error(error: WhichGpuError, language: Language) -> dict[str, Any]:
 
 
 def internal_error(problem: Exception, language: Language) -> HttpReply:
-    """Return the reply for a defect of ours, without a traceback."""
+    """Return the reply for an unexpected exception, without its traceback."""
     message = msg("error.internal", what=f"{type(problem).__name__}")
     return error_reply(DataError("internal", message, msg("hint.internal")), language)
 

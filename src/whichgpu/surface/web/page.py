@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 from urllib.parse import urlencode
+
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.api.request.field import Field, fields_of
 from whichgpu.api.request.read import read_field
@@ -37,9 +39,8 @@ State = dict[str, Any]
 NO_PAGE_FIELDS = ("catalog_as_known",)  # Fields of requests that pages do not offer.
 
 
-@dataclass(frozen=True, slots=True)
-class View:
-    """A page as declared."""
+class View(msgspec.Struct, frozen=True):
+    """Declaration of a page: its requests, the fields of its form, their defaults, and the function that returns its content."""
 
     name: str
     requests: tuple[type, ...]
@@ -48,9 +49,8 @@ class View:
     show: Callable[[Page], PageContent]
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
-    """One request of a page: its state, the reader's language, and the query of its URL."""
+class Page(msgspec.Struct, frozen=True):
+    """One HTTP request for a page: its state, the reader's language, and the query of its URL."""
 
     view: View
     state: State
@@ -91,8 +91,7 @@ class Page:
         return texts
 
 
-@dataclass(frozen=True, slots=True)
-class PageContent:
+class PageContent(msgspec.Struct, frozen=True):
     """Content of a page.
 
     `command` is the command with the same answer, and its request: it is shown as a line to copy, and answers the .json, .csv and
@@ -103,7 +102,7 @@ class PageContent:
     template: str
     context: Mapping[str, Any]
     command: tuple[str, Mapping[str, Any]] | None = None
-    charts: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    charts: Mapping[str, dict[str, Any]] = msgspec.field(default_factory=dict)
     document: Any = None
     table: tuple[Sequence[str], Rows] | None = None
     status: int = 200

@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
 
-MAX_PARAMETERS = 200  # Parameters of one URL (assumed).
+MAX_PARAMETERS = 200  # Largest number of parameters in a URL (assumed).
 
 
 def query_pairs(query: str) -> list[tuple[str, str]]:

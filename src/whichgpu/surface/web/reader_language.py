@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from urllib.parse import urlencode
 
+import msgspec
 from starlette.requests import Request
 
 from whichgpu.base.errors import UsageError
@@ -16,11 +16,10 @@ from whichgpu.surface.web.query import query_pairs
 PARAMETER = "lang"  # Name of the URL parameter that every page has.
 # Each language's own name; a language without one here is displayed by its code.
 OWN_NAMES = {"en": "English", "ko": "한국어", "vi": "Tiếng Việt", "zh": "中文"}
-MAX_HEADER_CHARACTERS = 400  # Characters of Accept-Language that are parsed (assumed).
+MAX_HEADER_CHARACTERS = 400  # Characters of the Accept-Language header that are parsed; the rest is ignored (assumed).
 
 
-@dataclass(frozen=True, slots=True)
-class LanguageChoice:
+class LanguageChoice(msgspec.Struct, frozen=True):
     """A language to choose: its code, its own name, the URL that chooses it, and whether it is the present one."""
 
     code: str

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
 from markupsafe import Markup, escape
+from msgspec.structs import replace
 
 from whichgpu.base.codec import to_json
 from whichgpu.base.errors import UnknownName, WhichGpuError
@@ -77,7 +77,7 @@ def _ways_on(name: str | None, query: str, choices: Sequence[str]) -> dict[str, 
 
 
 def render_framed(inside: Markup, title: str, language: Language, query: str) -> str:
-    """Return HTML of our own inside the frame (header and navigation) of all pages."""
+    """Return a page that has the given trusted HTML within the header and navigation of all pages."""
     template = environment().from_string(FRAME)
     return template.render(_common("", language, query) | {"inside": inside, "title": title})
 

@@ -22,14 +22,14 @@ FOREVER = "private, max-age=31536000, immutable"
 
 
 class HttpRefusal(Exception):
-    """A refusal by the server itself: status, kind of error, values of its messages, and headers."""
+    """Raised to refuse an HTTP request: status, kind of error, values of its messages, and headers."""
 
     def __init__(self, status: int, kind: str, headers: Mapping[str, str] | None = None, **values: object) -> None:
         super().__init__(status, kind)
         self.status, self.kind, self.headers, self.values = status, kind, dict(headers or {}), values
 
     def error(self) -> WhichGpuError:
-        """Convert the refusal to an error of ours."""
+        """Return the refusal as an error of this package."""
         return WhichGpuError(self.kind, msg(f"error.web-{self.kind}", **self.values), msg(f"hint.web-{self.kind}", **self.values))
 
 

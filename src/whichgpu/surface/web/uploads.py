@@ -5,9 +5,9 @@ from __future__ import annotations
 import secrets
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 from starlette.requests import Request
 
 from whichgpu.surface.web.request_body import body_parts
@@ -17,9 +17,8 @@ from whichgpu.surface.web.server.limits import Limits
 TYPES = {"text/csv": ".csv", "application/json": ".jsonl", "application/x-ndjson": ".jsonl", "text/plain": ".csv"}
 
 
-@dataclass(slots=True)
-class Upload:
-    """One uploaded file."""
+class Upload(msgspec.Struct):
+    """One uploaded file; it is deleted at the time `until`."""
 
     path: Path
     client: str
@@ -29,7 +28,7 @@ class Upload:
 
 
 class Uploads:
-    """All uploaded files."""
+    """Uploaded files of all clients, in a temporary folder."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits

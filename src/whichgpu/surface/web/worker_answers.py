@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
 from typing import Any
 from urllib.parse import urlencode
+
+from msgspec.structs import asdict, replace
 
 from whichgpu.base.codec import to_json, to_json_line
 from whichgpu.base.errors import WhichGpuError
@@ -73,9 +74,7 @@ def _paged(
 
 def _fields(document: Any) -> dict[str, Any]:
     """Return the fields of an answer by name."""
-    if isinstance(document, Mapping):
-        return dict(document)
-    return {field.name: getattr(document, field.name) for field in fields(document)}
+    return dict(document) if isinstance(document, Mapping) else asdict(document)
 
 
 def check(question: Question, language: Language, progress: Progress | None) -> HttpReply:  # noqa: ARG001

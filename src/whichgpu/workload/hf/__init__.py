@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
@@ -23,9 +24,9 @@ READERS: Mapping[str, Reader] = {
     **dict.fromkeys(vision.TEXT_TOWERS, vision.text_tower),
 }
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {**families.DEFAULTS, **vision.DEFAULTS}
-# Keys under which multimodal configs keep the config of their language model.
+# Keys of multimodal configs that contain the config of the language model.
 LANGUAGE_MODEL = ("text_config", "llm_config", "language_config", "thinker_config")
-MAX_NESTING = 3  # Levels of configs within configs that are read (assumed).
+MAX_NESTING = 3  # Largest number of nested config levels that are read (assumed).
 
 
 def shape_from_config(config: Mapping[str, Any], name: str) -> Transformer | TracedShape | Dlrm:

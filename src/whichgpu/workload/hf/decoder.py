@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from whichgpu.base.messages import msg
 from whichgpu.workload.hf.families import FAMILIES, Family, family_name

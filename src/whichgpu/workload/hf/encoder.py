@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.workload.hf.decoder import activation
 from whichgpu.workload.hf.fields import Fields
 from whichgpu.workload.shapes import Transformer
 
 
-@dataclass(frozen=True, slots=True)
-class EncoderFamily:
-    """Differences of an encoder from BERT."""
+class EncoderFamily(msgspec.Struct, frozen=True):
+    """Architecture of an encoder family as far as its config.json does not state it; the defaults are BERT's."""
 
     token_types: int = 2
     position_offset: int = 0
-    pooled: bool = True  # the bare model ends in a pooler
-    relative: bool = False  # one table of relative positions a head, for all layers (MPNet)
+    pooled: bool = True  # whether the model without its output head ends in a pooler
+    relative: bool = False  # whether all layers share a table of relative positions per head (MPNet)
 
 
 ENCODERS: Mapping[str, EncoderFamily] = {
@@ -39,7 +40,7 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {"distilbert": {"activation": "gelu"
 
 
 def encoder(fields: Fields, model_type: str) -> Transformer:
-    """Return an encoder's shape with the head it was trained with, the prediction of masked tokens."""
+    """Return an encoder's shape including its pre-training head, which predicts masked tokens."""
     if model_type == "modernbert":
         return _modern(fields)
     family = ENCODERS[model_type]

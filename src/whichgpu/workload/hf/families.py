@@ -6,37 +6,38 @@ Facts of the published architectures; every row is checked against the parameter
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import msgspec
+from msgspec.structs import replace
 
-@dataclass(frozen=True, slots=True)
-class Family:
-    """Architecture of a decoder where its config is silent. The defaults are Llama's."""
+
+class Family(msgspec.Struct, frozen=True):
+    """Architecture of a decoder family as far as its config.json does not state it; the defaults are Llama's."""
 
     norm: Literal["rms", "layer"] = "rms"
     gated: bool = True
     activation: str = "silu"
     qkv_bias: bool = False
     out_bias: bool = False
-    out_follows: bool = True  # `attention_bias` is meant for the output projection too
-    bias_key: str = ""  # one key for all biases
+    out_follows: bool = True  # whether the config's `attention_bias` applies to the output projection too
+    bias_key: str = ""  # config key that switches all biases; empty if there is none
     mlp_bias: bool = False
     head_bias: bool = False
     tied: bool = False
     rope: bool = True
     qk_norm: bool = False
-    wide_qk_norm: bool = False  # over all heads at once
+    wide_qk_norm: bool = False  # whether queries and keys are normalised over all heads together
     norms: int = 2
     norm_bias: bool = True
     norm_affine: bool = True
     parallel: bool = False
     embedding_norm: bool = False
-    position_offset: int | None = None  # rows a learned position table has beyond the context; None: there is no table
+    position_offset: int | None = None  # extra rows of the table of learned positions; None if there is no table
     dropout: float = 0.0
-    window: int = 0  # where the config names none
+    window: int = 0  # sliding window in tokens if the config states none
     global_every: int = 0
-    windowed: bool = True  # `sliding_window` counts though `use_sliding_window` is not there
+    windowed: bool = True  # whether `sliding_window` applies if the config has no `use_sliding_window`
 
 
 _LLAMA = Family()

@@ -9,7 +9,7 @@ from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import Message, msg
 
 MAX_SIZE = 10**7  # Largest width or count accepted; no published model has a width near it.
-MAX_LAYERS = 10_000  # layers or other counts of a config; a larger one is an error (set by judgement)
+MAX_LAYERS = 10_000  # Largest number of layers or items accepted (set by judgement).
 MAX_VALUE_CHARACTERS = 40  # Characters of an invalid value that are quoted to the user.
 
 
@@ -19,7 +19,7 @@ def printable(text: str) -> str:
 
 
 class Fields:
-    """The keys of one (perhaps nested) config, with the model type's own defaults behind them."""
+    """Reader of the keys of one (perhaps nested) config; missing keys have the defaults of the model type."""
 
     def __init__(self, config: Mapping[str, Any], name: str, prefix: str = "", defaults: Mapping[str, Any] | None = None) -> None:
         self.config = config

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from whichgpu.workload.hf.decoder import activation
 from whichgpu.workload.hf.fields import Fields

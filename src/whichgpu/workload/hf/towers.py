@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from whichgpu.workload.hf.fields import Fields
 from whichgpu.workload.hf.vision import DEFAULTS, square, vision_encoder

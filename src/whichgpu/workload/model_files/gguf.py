@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
@@ -18,7 +19,7 @@ from whichgpu.workload.shapes import Dlrm, TracedShape, Transformer
 
 Size = Callable[..., int]  # Function that returns a number of the metadata by its key, within bounds.
 
-MAX_PARTS = 1000  # files of one model (set by judgement)
+MAX_PARTS = 1000  # Largest number of files of a split model (set by judgement).
 _PART = re.compile(r"(.*-)(\d{5})-of-(\d{5})\.gguf", re.DOTALL)
 
 # Model types of config.json by GGUF's name of the architecture, for those that differ.

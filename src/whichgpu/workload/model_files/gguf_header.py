@@ -7,10 +7,11 @@ skipped, and tensor data is never read.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from struct import Struct
 from typing import BinaryIO
+
+import msgspec
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import Message, msg
@@ -20,14 +21,14 @@ from whichgpu.workload.precisions import TensorType, tensor_types
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
-MAX_KEYS = 100_000  # metadata entries (set by judgement)
-MAX_TENSORS = 1_000_000  # Tensors in one file (set by judgement).
-MAX_ITEMS = 10_000_000  # Items of one array; the largest vocabularies have some 300,000.
+MAX_KEYS = 100_000  # Largest number of metadata entries (set by judgement).
+MAX_TENSORS = 1_000_000  # Largest number of tensors in one file (set by judgement).
+MAX_ITEMS = 10_000_000  # Largest number of items in an array; vocabularies have up to 300,000.
 MAX_NAME_BYTES = 65_535  # Limit of a name in bytes, set by the format.
 MAX_TEXT_BYTES = 4096  # Limit of a text in bytes; longer ones (chat templates) are skipped.
 MAX_ARRAY_ITEMS = 10_000  # Longer numeric arrays are skipped: those with an item per layer are needed, those per token are not.
-MAX_NESTING = 4  # Levels of arrays within arrays (set by judgement).
-CHUNK = 1 << 20  # bytes read from the file at a time (set by judgement)
+MAX_NESTING = 4  # Largest number of nested array levels (set by judgement).
+CHUNK = 1 << 20  # Bytes of the file that are read at a time (set by judgement).
 
 # Size in bytes and struct format of each value type by its number; type 8 is a text, 9 an array.
 SCALARS: Mapping[int, Struct] = {number: Struct("<" + code) for number, code in enumerate("BbHhIif?")} | {
@@ -44,22 +45,20 @@ _COUNT, _NUMBER = Struct("<Q"), Struct("<I")
 Value = str | int | float | bool | tuple[int | float | bool, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class GgufTensor:
-    """One tensor's description."""
+class GgufTensor(msgspec.Struct, frozen=True):
+    """Name, type and dimensions of one tensor in a GGUF file."""
 
     name: str
     type: str
-    sizes: tuple[int, ...]  # fastest-varying first
+    sizes: tuple[int, ...]  # dimensions, the one that is contiguous in memory first
     bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
-    """Metadata and tensor descriptions of a GGUF file; `lengths` of the arrays whose items were skipped."""
+class Header(msgspec.Struct, frozen=True):
+    """Metadata and tensor descriptions of a GGUF file; `lengths` has the number of items of arrays that were skipped."""
 
     metadata: Mapping[str, Value]
-    lengths: Mapping[str, int] = field(default_factory=dict)
+    lengths: Mapping[str, int] = msgspec.field(default_factory=dict)
     tensors: tuple[GgufTensor, ...] = ()
 
 
@@ -73,7 +72,7 @@ def read_header(path: Path) -> Header:
 
 
 class _HeaderReader:
-    """Walks a file front to back through one buffer."""
+    """Parser that reads a GGUF file sequentially through one buffer."""
 
     def __init__(self, file: BinaryIO, path: Path, size: int) -> None:
         self._file = file

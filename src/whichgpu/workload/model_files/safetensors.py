@@ -14,8 +14,8 @@ from whichgpu.workload.model_files.bounded_read import unreadable
 from whichgpu.workload.shapes import WeightsOnly
 
 MAX_HEADER_BYTES = 100_000_000  # Largest header in bytes, set by the format.
-MAX_TENSORS = 10_000_000  # Tensors in one file (set by judgement).
-MAX_SHARDS = 10_000  # files of one model (set by judgement)
+MAX_TENSORS = 10_000_000  # Largest number of tensors in one file (set by judgement).
+MAX_SHARDS = 10_000  # Largest number of files of one model (set by judgement).
 
 # Bits of one element by dtype.
 DTYPES: Mapping[str, int] = {

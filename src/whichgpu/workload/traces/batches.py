@@ -8,10 +8,10 @@ from __future__ import annotations
 import warnings
 from array import array
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,9 +20,8 @@ DATE_CHARACTERS = 40  # Longest timestamp parsed here; ISO 8601 with nanoseconds
 UTC = (b"+00:00", b"Z")
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Columns of as many requests as there were lines; `times` in the trace's own unit, None where it has none."""
+class Batch(msgspec.Struct, frozen=True):
+    """Columns with one item per line of the trace; `times` are in the trace's own unit, None if it has no arrival times."""
 
     times: Floats | None
     prompts: Floats

@@ -6,22 +6,22 @@ import csv
 import json
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import isfinite
 from typing import Any, Literal
+
+import msgspec
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import Message, msg
 
 MAX_TOKENS = 10_000_000  # Largest number of input or output tokens of one request (assumed).
-MAX_SECONDS = 100 * 365.25 * 86400.0  # a hundred years (set by judgement)
+MAX_SECONDS = 100 * 365.25 * 86400.0  # Latest arrival time accepted, a hundred years (set by judgement).
 
 Clock = Literal["date", "milliseconds", "seconds", "any", "none"]  # How times are stated; `any`: dates or numbers of seconds.
 
 
-@dataclass(frozen=True, slots=True)
-class Columns:
+class Columns(msgspec.Struct, frozen=True):
     """Column names of one trace format; `hash_tokens` is how many tokens each block hash in `hashes` covers."""
 
     time: str

@@ -17,10 +17,10 @@ import os
 import stat
 from array import array
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
+import msgspec
 import numpy as np
 
 from whichgpu.base.errors import UsageError
@@ -40,13 +40,13 @@ from whichgpu.workload.traces.lines import (
     wrong,
 )
 
-MAX_REQUESTS = 5_000_000  # Requests of one trace, which take about 150 MB.
+MAX_REQUESTS = 5_000_000  # Largest number of requests in a trace; they take about 150 MB.
 MAX_LINE_CHARACTERS = 1 << 20  # Longest line accepted (set by judgement).
-CHUNK = 1 << 21  # characters read at a time
-# A chunk that cannot be parsed at once is retried in pieces of so many lines; after so many failures, line by line.
+CHUNK = 1 << 21  # Characters of a file that are read at a time.
+# A chunk that cannot be parsed at once is retried in pieces of RETRY_LINES lines, and after MAX_RETRIES failures line by line.
 RETRY_LINES, MAX_RETRIES = 512, 8
 CHECKED_CHARACTERS = 1 << 16  # Characters that `check_trace` reads to reject a wrong file early.
-MAX_CACHED_TRACES = 16  # Cached traces; together they have no more requests than one trace may have.
+MAX_CACHED_TRACES = 16  # Largest number of cached traces; all together have at most MAX_REQUESTS requests.
 TraceProgress = Callable[[float], None]
 
 SHAPES: tuple[Columns, ...] = (
@@ -56,7 +56,7 @@ SHAPES: tuple[Columns, ...] = (
     Columns("time", "prompt", "output", "seconds"),
     Columns("arrived_at", "num_prefill_tokens", "num_decode_tokens", "seconds"),
 )
-# Accepted names of the plain format's columns; a `timestamp` may hold dates or seconds, which its values tell.
+# Accepted names of the plain format's columns; a `timestamp` may hold dates or seconds, depending on its values.
 COLUMN_ALIASES: dict[str, tuple[str, ...]] = {
     "time": ("time", "arrival_time", "arrived_at", "time_s", "seconds", "timestamp"),
     "prompt": ("prompt", "prompt_tokens", "input_tokens", "prompt_length", "input_length", "prompt_len", "input_len"),
@@ -67,15 +67,14 @@ COLUMN_ALIASES: dict[str, tuple[str, ...]] = {
 }
 
 
-@dataclass(slots=True)
-class Trace:
-    """Requests in order. `times` are seconds from the first, and empty where only lengths are known."""
+class Trace(msgspec.Struct):
+    """Requests in order of arrival; `times` are seconds since the first request, empty if the trace has only lengths."""
 
     name: str
-    times: array[float] = field(default_factory=lambda: array("d"))
-    prompts: array[int] = field(default_factory=lambda: array("q"))
-    outputs: array[int] = field(default_factory=lambda: array("q"))
-    hashes: list[array[int]] = field(default_factory=list)
+    times: array[float] = msgspec.field(default_factory=lambda: array("d"))
+    prompts: array[int] = msgspec.field(default_factory=lambda: array("q"))
+    outputs: array[int] = msgspec.field(default_factory=lambda: array("q"))
+    hashes: list[array[int]] = msgspec.field(default_factory=list)
     hash_tokens: int = 0
 
     def __len__(self) -> int:
@@ -194,7 +193,7 @@ def _read(name: str, chunks: Iterator[tuple[int, list[str]]], whole: bool = True
 
 
 class _TraceReader:
-    """Collects a trace from its lines: many at once if all have the usual form, one by one if any has not."""
+    """Collects a trace from its lines: many at once if all are regular, else line by line."""
 
     def __init__(self, name: str, number: int, line: str) -> None:
         self.name, self.trace = name, Trace(name)

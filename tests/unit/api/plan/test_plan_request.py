@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from whichgpu.api.plan.command import relaxed_command
 from whichgpu.api.plan.plan_file import from_document, parse_quotas, read_plan, requested_model
@@ -134,7 +134,7 @@ def test_no_command_undoes_a_setting_of_the_plan_file(tmp_path: Path) -> None:
     question = read_plan(path)
 
     def command(**changes: object) -> str | None:
-        return relaxed_command(replace(question, **changes), date(2026, 11, 15), None, True)  # type: ignore[arg-type]
+        return relaxed_command(replace(question, **changes), date(2026, 11, 15), None, True)
 
     assert command() == f"whichgpu plan {path} --as-of=2026-11-15"
     assert "--headroom=0.3" in (command(headroom=0.3) or "")

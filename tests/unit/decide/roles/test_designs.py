@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.unit.decide.roles.test_roles import NEW, OLD, copy, kind, served
 from whichgpu.base.errors import NoAnswer, UsageError

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import product
 from math import inf
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from tests.serving_cases import CATALOG, asked, linear
 from whichgpu.base.errors import NoAnswer, UsageError

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.group.collectives import CollectiveCost, CollectiveKind, Communicator, collective_cost

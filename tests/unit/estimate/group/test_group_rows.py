@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from calibration.group_scores import HeldRow
 from evidence.group_rows import foundry, with_layout
 from evidence.published import Published
 from evidence.reasons import Reason
+from msgspec.structs import replace
 
 from whichgpu.catalog.evidence import Measurement
 from whichgpu.catalog.store import Catalog

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from whichgpu.estimate.group.breakdown import StepBreakdown, StepParts, combine_parts, stack_parts, straggler_deviations
 from whichgpu.estimate.group.collectives import Communicator
@@ -275,7 +275,7 @@ def test_only_data_parallel_groups_exchange_tokens_with_experts(layout: Parallel
     assert [(one.ranks, float(one.size) / routed) for one in found] == exchanges
 
 
-NAMES = [field.name for field in fields(StepParts)]
+NAMES = list(StepParts.__struct_fields__)
 ONE = dict.fromkeys(("latency", "volume", "beside", "straggle", "threads", "launch", "step", "copies"), 1.0)
 
 

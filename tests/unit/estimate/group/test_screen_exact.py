@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.group.fabric import fabric_of

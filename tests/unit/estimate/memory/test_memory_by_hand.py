@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import sqrt
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from whichgpu.base.figure import Figure
 from whichgpu.base.units import GIB, MIB

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import exp, log
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.serving_cases import linear, small
 from whichgpu.base.errors import NoAnswer

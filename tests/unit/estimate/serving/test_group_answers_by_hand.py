@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from tests.serving_cases import linear, small
 from whichgpu.base.figure import Figure
@@ -38,7 +38,7 @@ def work(task: Any = "train", **changed: Any) -> Workload:
 
 def bound(**seconds: float) -> str:
     """Of a step of ten seconds, nine of them work."""
-    plain = dict.fromkeys([field.name for field in fields(StepBreakdown)], 0.0) | {"wall": 10.0, "work": 9.0}
+    plain = dict.fromkeys(StepBreakdown.__struct_fields__, 0.0) | {"wall": 10.0, "work": 9.0}
     flops, moved = (np.array([[seconds.get(name, 0.0)]]) for name in ("flops", "moved"))
     grid = GroupGrid("pytorch", "train", None, np.zeros((1, 1)), flops, moved)  # type: ignore[arg-type]
     return _bound(grid, plain | seconds)

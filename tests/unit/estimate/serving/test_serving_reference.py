@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from numpy.typing import ArrayLike
 
 from tests.serving_cases import PLAIN
@@ -146,10 +147,11 @@ class Reference:
 
 
 def one_by_one(arrivals: list[tuple[float, int, int]], limits: SchedulerLimits) -> tuple[Reference, np.ndarray, np.ndarray]:
-    engine, now, place = Reference(limits), 0.0, 0
+    engine, now, started, place = Reference(limits), 0.0, 0.0, 0
     first, finished = np.full(len(arrivals), -1.0), np.full(len(arrivals), -1.0)
     while True:
-        while place < len(arrivals) and arrivals[place][0] < now:
+        ahead = limits.schedules_ahead and (engine.reading or engine.running)  # the next step was scheduled as the last began
+        while place < len(arrivals) and arrivals[place][0] < (started if ahead else now):
             engine.waiting.append(Sequence(place, *arrivals[place][1:]))
             place += 1
         if not (engine.waiting or engine.reading or engine.running):
@@ -159,6 +161,7 @@ def one_by_one(arrivals: list[tuple[float, int, int]], limits: SchedulerLimits) 
             engine.waiting.append(Sequence(place, *arrivals[place][1:]))
             place += 1
         seconds, chunks, stepping = engine.step()
+        started = now
         now += seconds
         begun, ended = engine.done(chunks, stepping)
         for one in begun:
@@ -184,6 +187,9 @@ CASES = {
     "apart": {"mixed_steps": False},
     "apart and tight": {"mixed_steps": False, "cache_tokens": 16 * 24, "max_batched_tokens": 64},
     "whole prompts": {"chunked_prefill": False, "max_batched_tokens": 160},
+    "ahead": {"schedules_ahead": True},
+    "ahead and few": {"schedules_ahead": True, "max_sequences": 3, "max_batched_tokens": 64},
+    "ahead and tight": {"schedules_ahead": True, "cache_tokens": 16 * 24},
 }
 
 
@@ -201,6 +207,22 @@ def test_runs_of_steps_taken_together_are_steps_taken_one_by_one(case: str, seed
     assert np.allclose(told.first, first, rtol=1e-9)
     assert np.allclose(told.finished, finished, rtol=1e-9)
     assert ("tight" not in case) or engine.preempted > 0  # else it tests less than it says
+
+
+def test_a_request_waits_for_the_step_scheduled_before_it_came_unless_the_engine_is_idle() -> None:
+    arrivals = [(0.0, 10, 50), (0.0055, 10, 5), (9.0, 10, 5)]
+    told = {ahead: simulated(arrivals, replace(PLAIN, schedules_ahead=ahead)) for ahead in (False, True)}
+    step = float(STEPS.decode(1, 12.0))
+    later = told[True].first - told[False].first
+    assert later[0] == later[2] == 0.0
+    assert later[1] == pytest.approx(step, rel=0.01)
+
+
+def test_the_latency_outside_the_steps_delays_every_token_alike() -> None:
+    arrivals = [(0.1 * number, 10, 50) for number in range(5)]
+    without, with_latency = (simulated(arrivals, replace(PLAIN, request_latency=seconds)) for seconds in (0.0, 0.003))
+    assert np.allclose(with_latency.first - without.first, 0.003)
+    assert np.allclose(with_latency.finished - without.finished, 0.003)
 
 
 def test_requests_go_to_who_has_the_least_to_do_of_equals_in_turn() -> None:

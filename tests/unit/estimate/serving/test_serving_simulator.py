@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from heapq import heappop, heappush
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from tests.serving_cases import PLAIN, linear, real, small
 from whichgpu.estimate.serving.load import Lengths, Load

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import inf
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from tests.serving_cases import linear, small
 from whichgpu.estimate.serving.load import Lengths, Load, longest_request, mean_lengths
@@ -24,7 +24,7 @@ def outcome(
         np.array(arrived), np.array(first), np.array(finished), np.full(count, 10), np.array(outputs), 0, 0, 0, 0, 0, 1.0, 0.5,
         np.array([0.0, 6.0, 2.0]), np.array([0, 3, 4]),
     )  # fmt: skip
-    return replace(plain, **more)  # type: ignore[arg-type]
+    return replace(plain, **more)
 
 
 # Four requests a second apart: first tokens after 1, 1, 2, 4 s; answers of 5, 3, 1 and 5 tokens take 2, 2, 0 and 1 s more.

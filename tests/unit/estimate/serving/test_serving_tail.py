@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import inf
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from tests.serving_cases import linear, real, small
 from whichgpu.decide.configurations.simulate import REQUESTS, TYPICAL

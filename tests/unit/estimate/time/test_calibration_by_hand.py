@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import exp
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.loading import loading, loading_remark
@@ -36,7 +36,7 @@ def calibrated(**multipliers: dict[str, dict[str, float]]) -> Calibration:
 def test_the_groups_of_a_setting() -> None:
     assert {level: SETTING.group(level) for level in LEVELS} == {
         "all": "", "style": "serving", "era": "serving/2024", "engine": "vllm", "year": "vllm/2024", "task": "vllm/decode",
-        "architecture": "Hopper", "generation": "Hopper 9.0", "generation-unit": "Hopper 9.0/half",
+        "platform": "", "architecture": "Hopper", "generation": "Hopper 9.0", "generation-unit": "Hopper 9.0/half",
         "generation-task": "Hopper 9.0/decode", "build": "datacenter", "vendor-engine": "nvidia/vllm", "chip": "GH100",
     }  # fmt: skip
     assert [replace(SETTING, engine=name).style for name in ("pytorch", "tensorrt", "llama.cpp")] == [
@@ -46,6 +46,15 @@ def test_the_groups_of_a_setting() -> None:
     ]
     with pytest.raises(KeyError):
         _ = replace(SETTING, engine="unheard-of").style
+
+
+def test_kernels_for_amd_before_they_were_tuned_have_corrections_of_their_own() -> None:
+    amd = replace(SETTING, gpu="mi300x", architecture="CDNA3", vendor="amd")
+    assert amd.applies("platform")
+    assert amd.group("platform") == "rocm-before-2025"
+    assert not any(key.applies("platform") for key in (SETTING, replace(amd, year=2025), replace(amd, engine="pytorch")))
+    found = calibrated(platform={"rocm-before-2025": {"gemm": 0.5}})
+    assert [found.log_multiplier(key, "gemm") for key in (amd, replace(amd, year=2026), SETTING)] == [0.5, 0.0, 0.0]
 
 
 def test_logarithms_of_all_groups_add_up() -> None:

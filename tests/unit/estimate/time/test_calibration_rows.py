@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from evidence.operators import published_operator
 from evidence.published import Published, read_published
 from evidence.reasons import Reason
 from evidence.rows import ADAPTERS, Read, left_out, operator_rows, read_all, single_gpu_rows, tally
+from msgspec.structs import replace
 
 from whichgpu.catalog.evidence import Measurement
 from whichgpu.catalog.store import Catalog

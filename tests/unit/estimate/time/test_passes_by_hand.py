@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import exp
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from tests.toy_gpu import PLAIN, elementwise, toy
 from whichgpu.catalog.store import Catalog

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from whichgpu.catalog.store import Catalog
 from whichgpu.measure.bench.case import OperatorCase, PreparedStep, Timing

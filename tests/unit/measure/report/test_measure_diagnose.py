@@ -32,7 +32,7 @@ QUIET = HostLoad(cores=16, busy_cores=1.0, waiting_share=0.0, busiest_thread=0.5
 
 
 def load(**changes: Any) -> HostLoad:
-    return HostLoad(**{name: changes.get(name, getattr(QUIET, name)) for name in QUIET.__dataclass_fields__})
+    return HostLoad(**{name: changes.get(name, getattr(QUIET, name)) for name in QUIET.__struct_fields__})
 
 
 def verdicts(card: Card = CARD, host: HostLoad | None = QUIET, count: int = 5, **changes: Any) -> list[Bottleneck]:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from decimal import Decimal
+
+import msgspec
 
 from whichgpu.catalog.live.rows import InstanceLookup, OfferRow, RejectedRow, parse_price, row_at_price
 from whichgpu.catalog.live.source_tables import rows
@@ -17,8 +18,7 @@ from whichgpu.catalog.live.source_tables import rows
 Prices = dict[str, Decimal]
 
 
-@dataclass(frozen=True, slots=True)
-class HostRule:
+class HostRule(msgspec.Struct, frozen=True):
     """Which host lines belong to an accelerator: all of an instance type with the same GPU count, or one type for a count."""
 
     accelerator: str
@@ -38,15 +38,14 @@ def host_rules(provider: str) -> tuple[HostRule, ...]:
     )
 
 
-@dataclass(slots=True)
-class Joiner:
+class Joiner(msgspec.Struct):
     """Collects the separate host and GPU prices of one provider, and adds them up to prices of whole instances."""
 
     provider: str
     machine_of: InstanceLookup
     _rules: tuple[HostRule, ...] = ()
-    _hosts: dict[str, list[tuple[str, Prices]]] = field(default_factory=dict)
-    _gpus: list[tuple[OfferRow, Prices]] = field(default_factory=list)
+    _hosts: dict[str, list[tuple[str, Prices]]] = msgspec.field(default_factory=dict)
+    _gpus: list[tuple[OfferRow, Prices]] = msgspec.field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._rules = host_rules(self.provider)

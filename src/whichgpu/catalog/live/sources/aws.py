@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from itertools import islice
@@ -61,8 +60,7 @@ class _Index(msgspec.Struct):
     regions: dict[str, RegionEntry]
 
 
-@dataclass(slots=True)
-class _Lease:
+class _Lease(msgspec.Struct):
     """A reservation of an instance, whose hourly and upfront prices are on separate lines of the file."""
 
     instance: str

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from decimal import Decimal
 from urllib.parse import quote
 
@@ -70,20 +69,18 @@ class _SkuPage(msgspec.Struct):
     nextPageToken: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+class _Part(msgspec.Struct, frozen=True):
     pattern: re.Pattern[str]
     part: str
     family: str
     machines: re.Pattern[str] | None
 
 
-@dataclass(slots=True)
-class _Parts:
+class _Parts(msgspec.Struct):
     """Prices of cores, memory and GPUs by part and machine family, then by region and term."""
 
     currency: str = "USD"
-    prices: dict[tuple[str, str], dict[tuple[str, str], Decimal]] = field(default_factory=lambda: defaultdict(dict))
+    prices: dict[tuple[str, str], dict[tuple[str, str], Decimal]] = msgspec.field(default_factory=lambda: defaultdict(dict))
 
 
 class Gcp:

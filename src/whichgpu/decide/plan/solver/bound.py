@@ -8,9 +8,9 @@ steps. Limits and quotas have prices too (`Fees`), from the relaxation; without 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from time import monotonic
 
+import msgspec
 import numpy as np
 
 from whichgpu.decide.plan.solver.problem import OWNED, Bools, Floats, Problem
@@ -22,32 +22,29 @@ MIN_STEP = 1e-3  # The ascent ends when the factor on the Polyak step falls belo
 NEAR = 0.15  # A round considers columns whose bound is within this share of the target.
 
 
-@dataclass(frozen=True, slots=True)
-class Fees:
-    """Shadow prices of limits: of a machine by level, pool and price option (level -1 if committed), and of a quota's GPU."""
+class Fees(msgspec.Struct, frozen=True):
+    """Shadow prices of the limits: fee per machine of a price option, per GPU of a quota, and per GPU beyond the spot share."""
 
-    options: dict[tuple[int, int, int], float] = field(default_factory=dict)
-    quotas: dict[tuple[int, int], float] = field(default_factory=dict)  # fee per GPU, by level and quota
-    spot: dict[int, float] = field(default_factory=dict)  # fee per GPU beyond the spot share, by level
+    options: dict[tuple[int, int, int], float] = msgspec.field(default_factory=dict)  # by level (-1: committed), pool, option
+    quotas: dict[tuple[int, int], float] = msgspec.field(default_factory=dict)  # fee per GPU, by level and quota
+    spot: dict[int, float] = msgspec.field(default_factory=dict)  # fee per GPU beyond the spot share, by level
 
     def rebate(self, problem: Problem) -> float:
-        """Return the value of all that the limits allow per average hour; the bound is reduced by it, since fees are not paid."""
+        """Return the sum of fee times limit per average hour; the bound is reduced by it, since nobody pays the fees."""
         options = sum(fee * problem.pools[p].options[w].limit for (_, p, w), fee in self.options.items())
         return float(options + sum(fee * problem.quotas[q].limit for (_, q), fee in self.quotas.items()))
 
 
-@dataclass(frozen=True, slots=True)
-class Costs:
-    """Cost of a replica per average hour, its share of the cheapest machine: rented by level, or committed for all hours."""
+class Costs(msgspec.Struct, frozen=True):
+    """Cost per average hour of one replica of each column: its share of the price of the cheapest machine, with fees."""
 
-    hourly: Floats  # [levels, columns]
-    committed: Floats  # [columns]; inf without a commitment on offer
+    hourly: Floats  # cost if rented for the hours of one level, [levels, columns]
+    committed: Floats  # cost if committed for all hours, [columns]; inf if no commitment is offered
     rebate: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
-    """`value` bounds the cost of all plans; `with_column[j]` that of all plans that use column j."""
+class Bound(msgspec.Struct, frozen=True):
+    """Lower bounds per average hour: `value` for the cost of every plan, `with_column[j]` for plans that use column j."""
 
     value: float
     prices: Floats
@@ -79,8 +76,8 @@ def column_costs(problem: Problem, fees: Fees | None = None) -> Costs:
 
 
 def initial_prices(problem: Problem, loads: Floats, cost: Costs) -> Floats:
-    """Return the cost of each bucket on its cheapest column if replicas could be split: the relaxation without limits."""
-    # With several levels, a commitment costs at least its share of the hours.
+    """Return the cost of serving each bucket on its cheapest column if fractions of replicas could be used, [levels, buckets]."""
+    # With several levels, the part of a commitment's cost that falls on a level is at least the level's share of the hours.
     hours = np.ones(1) if problem.levels == 1 else problem.hours
     each = np.minimum(cost.hourly, cost.committed[None, :] * hours[:, None])
     with np.errstate(invalid="ignore"):
@@ -92,7 +89,7 @@ def initial_prices(problem: Problem, loads: Floats, cost: Costs) -> Floats:
 def raise_bound(
     problem: Problem, cost: Costs, loads: Floats, target: float, seconds: float, prices: Floats | None = None
 ) -> Bound:
-    """Return a raised bound, after at most `seconds` or at `target`; steps use promising columns, each round ends with all."""
+    """Return a higher lower bound by subgradient ascent from `prices`; stop after `seconds` or once it reaches `target`."""
     end = monotonic() + seconds
     now = initial_prices(problem, loads, cost) if prices is None else prices
     best, step = _bound_at(problem, cost, loads, now), 1.0
@@ -151,7 +148,7 @@ def _evaluate(
 ) -> tuple[float, Floats, Floats]:
     """Return the bound at these bucket prices, the shares of buckets served, and the bound's rise if a column must be used."""
     demanded = problem.demand > 0
-    density = np.divide(prices[:, None, :], loads, out=np.zeros_like(loads), where=loads > 0)  # An infinite load earns nothing.
+    density = np.divide(prices[:, None, :], loads, out=np.zeros_like(loads), where=loads > 0)  # 0 if a column cannot serve it
     best_earnings = density.max(axis=2) * problem.room  # The most one replica can earn at each level.
     may_pay = (best_earnings > cost.hourly).any(axis=0) | (best_earnings.sum(axis=0) > cost.committed)
     value, served = float(prices[demanded].sum()) - cost.rebate, np.zeros_like(prices)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from whichgpu.catalog.engines.engine import Engine, may_run_on
 from whichgpu.catalog.gpu import Gpu
@@ -18,8 +19,7 @@ from whichgpu.decide.plan.traffic import Traffic, load_levels
 from whichgpu.estimate.serving.curve import Objectives
 
 
-@dataclass(frozen=True, slots=True)
-class ServedModel:
+class ServedModel(msgspec.Struct, frozen=True):
     """A model under a unique name, its traffic and objectives, and its engine if the catalog knows it."""
 
     name: str
@@ -34,9 +34,8 @@ class ServedModel:
         return self.engine is None or may_run_on(self.engine, gpu)
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column of the problem: a model on a pool; one unit of it is `replicas` replicas."""
+class Column(msgspec.Struct, frozen=True):
+    """A column of the problem: a model on a pool's GPUs. The solver chooses how many units of `replicas` replicas it gets."""
 
     model: int
     pool_index: int
@@ -44,8 +43,7 @@ class Column:
     replicas: int
 
 
-@dataclass(frozen=True, slots=True)
-class Formulation:
+class Formulation(msgspec.Struct, frozen=True):
     """The problem and what its columns, buckets and levels stand for."""
 
     problem: Problem
@@ -53,9 +51,9 @@ class Formulation:
     gpu_pools: tuple[GpuPool, ...]
     models: tuple[ServedModel, ...]
     first_buckets: tuple[int, ...]  # index of each model's first bucket in the problem
-    replicas: tuple[tuple[tuple[ReplicaCapacity, ...], ...], ...]  # [models][pools]: all degrees, with those that serve nothing
+    replicas: tuple[tuple[tuple[ReplicaCapacity, ...], ...], ...]  # [models][pools][tensor-parallel degrees], also with rate 0
     hour_level: np.ndarray  # the load level of every hour of the curve
-    late_buckets: tuple[tuple[int, ...], ...]  # by model: buckets served without meeting their objectives
+    late_buckets: tuple[tuple[int, ...], ...]  # by model: indices of buckets that are served later than their objectives
     rate_factors: tuple[float, ...] = ()  # by model: factor on its rates, for a headroom above the common one
 
     def buckets_of(self, model: int) -> slice:
@@ -170,7 +168,7 @@ def _put(values: Floats, places: np.ndarray, others: Floats) -> Floats:
 
 
 def _columns(model: int, place: int, gpu_pool: GpuPool, replicas: Sequence[ReplicaCapacity], alone: bool) -> list[Column]:
-    """Return columns for degrees no smaller one beats per GPU: filled machines if there is one model, else single replicas."""
+    """Return a column per tensor-parallel degree that no smaller one beats per GPU; one unit fills a machine if `alone`."""
     limit = gpu_pool.pool.size * (MAX_GPUS if gpu_pool.owned else 1)
     able = [one for one in replicas if one.rates.any() and one.tp <= limit]
     per_gpu = [one.rates / one.tp for one in able]

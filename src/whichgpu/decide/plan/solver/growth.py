@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from whichgpu.decide.plan.solver.linear_program import INFINITE, LinearProgram
 from whichgpu.decide.plan.solver.problem import Floats, Ints, Problem
 
 
-@dataclass(frozen=True, slots=True)
-class Growth:
+class Growth(msgspec.Struct, frozen=True):
     """The largest multiple (`factor`) of a level's traffic that can be served, and the columns that are fully busy then."""
 
     factor: float
@@ -40,7 +38,7 @@ def max_growth(problem: Problem, counts: Ints, level: int, room: float | None = 
 
 
 def utilisation(problem: Problem, counts: Floats, shares: Floats, level: int) -> Floats:
-    """Return the share of time that each column's replicas are busy at a level; 0 without replicas."""
+    """Return the share of time that each column's replicas are busy at a load level; 0 for a column without replicas."""
     loads = problem.loads()[level]
     work = (np.where(np.isfinite(loads), loads, 0.0) * shares).sum(axis=1)
     busy: Floats = np.divide(work, counts, out=np.zeros_like(work), where=counts > 0)

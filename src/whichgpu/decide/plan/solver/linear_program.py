@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from whichgpu.decide.plan.solver.problem import Floats
@@ -13,8 +13,7 @@ INFINITE = 1e30  # HiGHS treats this as no bound.
 FEASIBLE = 2  # HiGHS's status code of a feasible primal solution.
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramResult:
+class ProgramResult(msgspec.Struct, frozen=True):
     """Values of the variables, duals of the rows and of the variables, the objective, and its proven bound."""
 
     values: Floats
@@ -25,7 +24,7 @@ class ProgramResult:
 
 
 class LinearProgram:
-    """A program to minimise, built variable by variable and row by row."""
+    """A linear or mixed-integer program whose cost is minimised, built variable by variable and row by row."""
 
     def __init__(self) -> None:
         self.cost: list[float] = []

@@ -9,9 +9,10 @@ subject   every bucket of requests is served at every level of load, split freel
 from __future__ import annotations
 
 from collections.abc import Container
-from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
@@ -20,8 +21,7 @@ Bools = NDArray[np.bool_]
 OWNED = "owned"  # The term of owned GPUs.
 
 
-@dataclass(frozen=True, slots=True)
-class PriceOption:
+class PriceOption(msgspec.Struct, frozen=True):
     """One price of a pool's machines per machine and hour; a committed one is paid in every hour of the horizon."""
 
     name: str
@@ -33,8 +33,7 @@ class PriceOption:
     row: int | None = None  # index of the offer in the market; None for owned GPUs
 
 
-@dataclass(frozen=True, slots=True)
-class Pool:
+class Pool(msgspec.Struct, frozen=True):
     """Machines that are alike: their GPU (as in quotas and current fleets), GPUs in each, and price options."""
 
     name: str
@@ -43,18 +42,16 @@ class Pool:
     options: tuple[PriceOption, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Quota:
-    """Most GPUs in some pools together."""
+class Quota(msgspec.Struct, frozen=True):
+    """The largest number of GPUs that some pools may have in total."""
 
     name: str
     pools: frozenset[int]
     limit: float  # most GPUs
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
-    """Work with a deadline beside serving; `divisible` if it can be split over pools and hours."""
+class Job(msgspec.Struct, frozen=True):
+    """A training or batch job with a deadline; `divisible` if it can be split over pools and hours."""
 
     name: str
     hours: Floats  # machine hours on each pool, [pools]; inf if the job cannot run there
@@ -63,16 +60,14 @@ class Job:
     divisible: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class CurrentFleet:
-    """GPUs in use now by kind, and what adding or removing one is counted at per hour."""
+class CurrentFleet(msgspec.Struct, frozen=True):
+    """GPUs in use now, by kind, and the penalty per hour that the solver adds for each GPU added or removed."""
 
     gpus: dict[str, float]
     change_cost: float
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(msgspec.Struct, frozen=True):
     """Columns are replicas of a model on a pool's GPUs; buckets are classes of requests.
 
     `rates[j, b]` are requests per second of bucket b that one replica of column j serves when it does nothing else; 0 if it
@@ -124,7 +119,7 @@ class Problem:
         )
 
     def loads_at(self, level: int, columns: Bools) -> Floats:
-        """Return `loads` at one level for some columns; inf for the others."""
+        """Return `loads` at one level, [columns, buckets]; inf in the rows of columns that are not in `columns`."""
         loads = np.full(self.rates.shape, np.inf)
         with np.errstate(divide="ignore", invalid="ignore"):
             replicas = self.demand[level][None, :] / self.rates[columns]
@@ -132,31 +127,30 @@ class Problem:
         return loads
 
     def loads(self) -> Floats:
-        """Return the replicas of each column that each bucket would keep busy, [levels, columns, buckets]; inf if unable."""
+        """Return how many replicas of a column each bucket keeps busy, [levels, columns, buckets]; inf if it cannot be served."""
         with np.errstate(divide="ignore", invalid="ignore"):
             loads = self.demand[:, None, :] / self.rates[None, :, :]
         loads[np.isnan(loads)] = np.inf
         return np.where(self.demand[:, None, :] > 0, loads, 0.0)
 
     def cost_per_request(self) -> Floats:
-        """Return the price per hour of one request per second at the pool's cheapest option, [columns, buckets], or inf."""
+        """Return the cost per hour to serve one request per second, [columns, buckets]; inf if a column cannot serve a bucket."""
         prices = np.array([min(option.price for option in pool.options) / pool.size for pool in self.pools])
         each = prices[self.pool_of] * self.uses
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(self.rates > 0, each[:, None] / self.rates, np.inf)
 
 
-@dataclass(frozen=True, slots=True)
-class Solution:
-    """Replicas (`counts`) and shares of buckets over all columns of the problem, and machines by price option.
+class Solution(msgspec.Struct, frozen=True):
+    """A fleet plan: replicas of each column, the share of each bucket's requests they serve, and machines to own or rent.
 
-    `cost` is of an average hour; `bound` is proven: no plan of any columns costs less.
+    `cost` is per average hour; `bound` is a proven lower bound on the cost of every plan; `seconds` is the solver's time.
     """
 
     cost: float
     bound: float
-    counts: Ints  # [levels, columns]
-    shares: Floats  # [levels, columns, buckets]
+    counts: Ints  # number of replicas, [levels, columns]
+    shares: Floats  # share of each bucket's requests that a column serves, [levels, columns, buckets]
     machines: dict[tuple[int, int, int], int]  # number of machines by level, pool and price option
     jobs: tuple[tuple[tuple[int, float], ...], ...]  # for each job: pools and the share of it done on each
     program_columns: int  # columns in the mixed-integer program
@@ -174,12 +168,12 @@ class Solution:
         return max(0.0, (self.cost - self.bound) / self.cost) if self.cost > 0 else 0.0
 
     def gpus_at(self, problem: Problem, level: int, pools: Container[int] | None = None) -> int:
-        """Return the number of GPUs at a load level, in all pools or some."""
+        """Return the number of GPUs in use at a load level, in the given `pools` or in all."""
         machines = self.machines.items()
         return sum(n * problem.pools[p].size for (at, p, _), n in machines if at == level and (pools is None or p in pools))
 
     def max_gpus(self, problem: Problem, pools: Container[int] | None = None) -> int:
-        """Return the largest number of GPUs at any load level."""
+        """Return the number of GPUs in use at the load level that uses most, in the given `pools` or in all."""
         return max((self.gpus_at(problem, level, pools) for level in range(problem.levels)), default=0)
 
     def gpus_by_kind(self, problem: Problem, level: int) -> dict[str, int]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from whichgpu.decide.plan.solver.bound import Fees
@@ -18,9 +18,8 @@ MAX_STRONG = 4000  # With at most this many share variables, each gets a row "no
 KINDS_GAP = 0.2  # Relative gap at which the search for the fewest kinds of machines stops.
 
 
-@dataclass(frozen=True, slots=True)
-class ProgramSolution:
-    """A solution of the program; `counts` and `shares` are of the chosen columns."""
+class ProgramSolution(msgspec.Struct, frozen=True):
+    """A solution of the program, with the fields of `Solution`; `counts` and `shares` cover the chosen columns only."""
 
     cost: float
     bound: float
@@ -31,17 +30,15 @@ class ProgramSolution:
     change: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class StartingPlan:
+class StartingPlan(msgspec.Struct, frozen=True):
     """A plan to begin with: replicas of all columns [levels, columns], and machines by level, pool and price option."""
 
     counts: Ints
     machines: dict[tuple[int, int, int], int]
 
 
-@dataclass(frozen=True, slots=True)
-class LinearRelaxation:
-    """The relaxation: its cost, the prices of buckets, the fees of limits, and the replicas of each column it uses."""
+class LinearRelaxation(msgspec.Struct, frozen=True):
+    """The linear relaxation: its cost, the shadow prices of buckets and of limits, and the replicas of each column."""
 
     cost: float
     prices: Floats
@@ -50,7 +47,7 @@ class LinearRelaxation:
 
 
 class Program:
-    """The program of chosen columns, and the index of each of its variables and rows."""
+    """The mixed-integer program over the chosen columns of a problem, and the index of each of its variables and rows."""
 
     def __init__(self, problem: Problem, chosen: Ints) -> None:
         self.problem, self.chosen = problem, chosen
@@ -70,7 +67,7 @@ class Program:
                         self.machines[level, p, w] = rows.variable(option.price * hours[level], limit, whole=True)
         self.counts = {(level, at): rows.variable(0.0, whole=True) for level in levels for at in range(len(chosen))}
         self.shares: dict[tuple[int, int, int], int] = {}
-        self.scale = float(problem.slices or 1)  # A share variable with this value is a whole bucket.
+        self.scale = float(problem.slices or 1)  # A share variable has this value if one column serves the bucket alone.
         for level in levels:
             able = np.isfinite(self.loads[level]) & (problem.demand[level] > 0)[None, :]
             for at, b in np.argwhere(able).tolist():
@@ -120,7 +117,7 @@ class Program:
                 yield self.counts[level, at], int(self.problem.uses[j])
 
     def _gpus(self, level: int, pools: list[int]) -> list[tuple[int, float]]:
-        """Return the number of GPUs in some pools as terms of a row."""
+        """Return the terms (variable, factor) whose sum is the number of GPUs in the given pools at a level."""
         of = self.problem.pools
         return [(self.machines[level, p, w], float(of[p].size)) for p in pools for w in range(len(of[p].options))]
 
@@ -160,7 +157,7 @@ class Program:
             rows.row([*terms, (more, -1.0), (fewer, 1.0)], current.gpus.get(gpu, 0.0), current.gpus.get(gpu, 0.0))
 
     def solve(self, seconds: float, gap: float, initial: StartingPlan | None = None) -> ProgramSolution | None:
-        """Return the cheapest mix found, starting from `initial`; None if there is none."""
+        """Return the cheapest plan found in `seconds`, starting from `initial` if given; None if no plan is found."""
         start = self._values_of(initial) if initial is not None else self._rounded(seconds / 2)
         solved = self.rows.solve(seconds, gap, start)
         return None if solved is None else self._read(solved.values, solved.objective, solved.bound)
@@ -206,7 +203,7 @@ class Program:
                 gpus = sum(start[place] * float(uses) for place, uses in self._counts_on(level, p))
                 missing = np.ceil(gpus / pool.size - 1e-7)
                 places = [self.machines[level, p, w] for w in range(len(pool.options))]
-                for place in sorted(places, key=lambda one: -float(values[one])):  # The relaxation's favourites come first.
+                for place in sorted(places, key=lambda one: -float(values[one])):  # Options the relaxation uses most come first.
                     machines.setdefault(place, min(float(np.ceil(values[place] - 1e-7)), max(missing, 0.0)))
                     missing -= machines[place]
                 if missing > 0:

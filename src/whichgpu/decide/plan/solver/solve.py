@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from time import monotonic
 
 import numpy as np
+from msgspec.structs import replace
 
 from whichgpu.decide.plan.solver.bound import Bound, Costs, Fees, column_costs, initial_prices, raise_bound
 from whichgpu.decide.plan.solver.greedy import greedy_applies, greedy_start
@@ -69,7 +69,7 @@ def _by_level(problem: Problem, seconds: float, gap: float, progress: Progress) 
 
 
 class _Search:
-    """The search for the best columns of one large problem."""
+    """The search for a cheap plan of one problem: programs over a few columns at a time, and a bound over all columns."""
 
     def __init__(self, problem: Problem, free: Bools, seconds: float, gap: float, progress: Progress, start: float) -> None:
         self.problem, self.seconds, self.gap, self.progress, self.start = problem, seconds, gap, progress, start
@@ -90,7 +90,7 @@ class _Search:
         return _of_all_columns(self.problem, *self.best, min(self.bound, self.best[1].cost), monotonic() - self.start)
 
     def _relax_all(self) -> None:
-        """Search if all columns fit one linear program: solve first with the columns it uses, in the end with all of them."""
+        """Search by solving the relaxation of all columns, then programs of the columns it uses and, if needed, of all."""
         everything = np.flatnonzero(self.free)
         whole = Program(self.problem, everything)
         relaxed = whole.relaxed(self._left(0.3))
@@ -116,7 +116,7 @@ class _Search:
             self.bound = max(self.bound, solved.bound if solved else -np.inf)
 
     def _by_bucket(self) -> None:
-        """Search if columns are too many for one linear program: the cheapest per bucket, then those the bound cannot exclude."""
+        """Search with the cheapest columns of each bucket, then with those that the bound cannot exclude from a better plan."""
         problem = self.problem
         plain = column_costs(problem)
         prices = initial_prices(problem, self.loads, plain)
@@ -186,7 +186,7 @@ class _Search:
         chosen = order[: min(FIRST_COLUMNS, int((weight > 0).sum()))].tolist()
         chosen += [j for j in self._limited() if j not in set(chosen)][:FIRST_COLUMNS]
         missing = (problem.demand > 0).any(axis=0) & ~(problem.rates[chosen] > 0).any(axis=0)
-        for b in np.flatnonzero(missing).tolist():  # Every bucket gets a column.
+        for b in np.flatnonzero(missing).tolist():  # Every bucket gets at least one column that can serve it.
             chosen.append(int(np.argmax(np.where(self.free, problem.rates[:, b] / np.maximum(each[0], 1e-12), 0.0))))
         return np.unique(np.array(chosen, dtype=np.int64))
 
@@ -206,7 +206,7 @@ class _Search:
         return solved
 
     def _best_as_start(self, chosen: Ints) -> StartingPlan | None:
-        """Return the best plan so far as a starting plan, if these columns can express it; else None."""
+        """Return the best plan so far as a starting plan; None if there is none or it uses a column outside `chosen`."""
         if self.best is None:
             return None
         mine, solved = self.best
@@ -216,7 +216,7 @@ class _Search:
         return StartingPlan(counts, solved.machines) if expressible else None
 
     def _target(self, prices: Floats, cost: Costs) -> float:
-        """Return the value that the bound is to reach, per average hour: the best plan's cost, if there is one, without jobs."""
+        """Return the cost per average hour, without jobs, that the bound should reach: the best plan's, else an estimate."""
         if self.best is not None:
             return self.best[1].cost - self.job_cost
         return 1.1 * (float(prices.sum()) - cost.rebate)
@@ -234,7 +234,7 @@ class _Search:
         return np.unique(np.array([*promising, *used, *self._limited()[:FIRST_COLUMNS]] or before.tolist(), dtype=np.int64))
 
     def _prove(self, bound: Bound, chosen: Ints, solved: ProgramSolution | None) -> None:
-        """Raise the bound to the program's, unless some column outside the program allows a lower one."""
+        """Raise the proven bound to the program's bound, or to that of plans with columns outside the program if lower."""
         if solved is None:
             return
         left = self.free.copy()
@@ -243,7 +243,7 @@ class _Search:
         self.bound = max(self.bound, min(solved.bound, others))
 
     def _last(self) -> Solution | None:
-        """Return the plan of a program with all columns, solved in the time left, because the columns tried gave none."""
+        """Solve the program of all columns in the time left, if smaller programs gave no plan; None if it gives none either."""
         everything = np.flatnonzero(self.free)
         solved = Program(self.problem, everything).solve(self._left(1.0), self.gap)
         if solved is None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from whichgpu.estimate.allocation_sequence import ALLOCATE, AllocationSequence, exact_sizes
 from whichgpu.estimate.allocator import Replay
 
 
-@dataclass(frozen=True, slots=True)
-class LogSegment:
+class LogSegment(msgspec.Struct, frozen=True):
     """A reusable part of a log; tensors numbered below `outside` are allocated before it, all others inside it."""
 
     outside: int

@@ -7,15 +7,15 @@ is at the loss for a large vocabulary and long batch, at the end of backward for
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from whichgpu.estimate.allocator import Replay
 from whichgpu.estimate.memory.training.allocation_log import AllocationLog
 from whichgpu.estimate.memory.training.tape import SavedTensors, TapeBlock
 
 
-@dataclass(frozen=True, slots=True)
-class BlockRun:
+class BlockRun(msgspec.Struct, frozen=True):
     """A block of the model with autocast's 16-bit copies of its weights, and whether it is checkpointed.
 
     `gathered` are the bytes that ZeRO 3 gathers from other GPUs before the block runs and frees after it.
@@ -27,8 +27,7 @@ class BlockRun:
     gathered: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingRun:
+class TrainingRun(msgspec.Struct, frozen=True):
     """A training step: bytes of each tensor on this GPU, and the model's blocks in order."""
 
     stretches: Sequence[BlockRun]
@@ -39,7 +38,7 @@ class TrainingRun:
     tied: int = 0  # bytes of the head's gradient of a tied embedding, which is added to the embedding's
     accumulated: Sequence[int] = ()  # gradients of earlier micro-batches
     step_temporary: int = 0
-    fixed: dict[str, int] = field(default_factory=dict)  # bytes by label allocated throughout, such as workspaces
+    fixed: dict[str, int] = msgspec.field(default_factory=dict)  # bytes by label allocated throughout, such as workspaces
     scattered: int = 1  # GPUs over which a block's weight gradients are reduce-scattered (ZeRO 2 and 3)
 
 
@@ -65,8 +64,7 @@ def replay_training(training: TrainingRun, pools: bool = True) -> Replay:
     return log.replay(pools)
 
 
-@dataclass(slots=True)
-class _ForwardResult:
+class _ForwardResult(msgspec.Struct):
     run: BlockRun
     entry: int | None
     saved: SavedTensors | None

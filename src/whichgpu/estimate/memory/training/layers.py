@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from whichgpu.estimate.memory.training.operators import ElementWidths, OperatorWriter
 from whichgpu.estimate.memory.training.tape import Tape, TapeBlock, TapeTensor
@@ -14,8 +14,7 @@ POST_NORM = ("bert", "roberta", "deberta-v2", "deberta", "distilbert", "electra"
 INNER_DROPOUT = ("t5", "mt5", "umt5", "bart", "mbart")
 
 
-@dataclass(frozen=True, slots=True)
-class LayerRun:
+class LayerRun(msgspec.Struct, frozen=True):
     """How a layer is run: tokens of the batch and of one sequence, attention kind, adapters, cross attention."""
 
     tokens: int

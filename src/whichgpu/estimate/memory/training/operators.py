@@ -7,14 +7,13 @@ Precision): under autocast a GEMM casts its inputs to 16 bit at each call and it
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from whichgpu.estimate.memory.training.tape import Tape, TapeTensor
 from whichgpu.workload.precisions import PRECISION_BY_NAME
 
 
-@dataclass(frozen=True, slots=True)
-class ElementWidths:
+class ElementWidths(msgspec.Struct, frozen=True):
     """Bytes of an element of parameters, of the residual stream and of GEMMs."""
 
     parameter: int
@@ -34,8 +33,7 @@ WIDTHS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorWriter:
+class OperatorWriter(msgspec.Struct, frozen=True):
     """Writes operators for `tokens` rows onto a tape."""
 
     tape: Tape

@@ -7,14 +7,14 @@ operator saved it, until that operator's backward; a gradient lives from the ope
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from whichgpu.estimate.memory.training.allocation_log import AllocationLog, LogSegment
 
 
-@dataclass(frozen=True, slots=True)
-class TapeTensor:
+class TapeTensor(msgspec.Struct, frozen=True):
     """A tensor on the tape: `count` elements of `width` bytes."""
 
     id: int
@@ -27,8 +27,7 @@ class TapeTensor:
         return self.count * self.width
 
 
-@dataclass(frozen=True, slots=True)
-class TapeOperator:
+class TapeOperator(msgspec.Struct, frozen=True):
     """One operator on the tape; `saved` are the tensors it saves for backward."""
 
     inputs: tuple[TapeTensor, ...]
@@ -40,11 +39,10 @@ class TapeOperator:
     passes: bool = False  # the output's gradient is passed to the inputs without a copy
 
 
-@dataclass(slots=True)
-class Tape:
+class Tape(msgspec.Struct):
     """Operators of a block, appended one by one."""
 
-    nodes: list[TapeOperator] = field(default_factory=list)
+    nodes: list[TapeOperator] = msgspec.field(default_factory=list)
     next_id: int = 0
 
     def value(self, count: int, width: int) -> TapeTensor:
@@ -72,23 +70,21 @@ class Tape:
         return output
 
 
-@dataclass(slots=True)
-class SavedTensors:
+class SavedTensors(msgspec.Struct):
     """Log numbers of what a block saved for its backward: tensors by id on the tape; masks and statistics by operator."""
 
     live: dict[int, int]
     extras: dict[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class TapeBlock:
+class TapeBlock(msgspec.Struct, frozen=True, eq=False):
     """A finished tape with its input and output; `hold` are tensors the caller keeps until the end, such as the logits."""
 
     nodes: tuple[TapeOperator, ...]
     entry: TapeTensor
     exit: TapeTensor
     hold: tuple[TapeTensor, ...] = ()
-    segments: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)  # recorded log segments
+    segments: dict[Any, Any] = msgspec.field(default_factory=dict)  # recorded log segments
 
     @property
     def weights(self) -> tuple[int, ...]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from functools import lru_cache
+
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.estimate.memory.parts import PARTS
 from whichgpu.estimate.memory.quantisation import is_moe_layer
@@ -28,8 +30,7 @@ NF4_BYTES = 0.5 + 1 / 64 + 4 / (64 * 256)
 _layer, _embedding, _head = (lru_cache(maxsize=256)(block) for block in (layer_block, embedding_block, head_block))
 
 
-@dataclass(frozen=True, slots=True)
-class TransformerStep:
+class TransformerStep(msgspec.Struct, frozen=True):
     """Parameters common to all pipeline stages: the whole model, one rank's shard (`shape`), element widths, tokens."""
 
     workload: Workload
@@ -38,10 +39,11 @@ class TransformerStep:
     widths: ElementWidths
     tokens: int
     sequence: int
-    any_depth: Transformer = field(init=False)  # the shape with one layer: blocks do not depend on the depth
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "any_depth", replace(self.shape, layers=1))
+    @property
+    def any_depth(self) -> Transformer:
+        """Return the shape with one layer: blocks do not depend on the depth."""
+        return replace(self.shape, layers=1)
 
     def layer(self, mixture: bool = False) -> TapeBlock:
         """Return a decoder layer, or a layer of an encoder-only model."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from whichgpu.base.errors import NoAnswer
@@ -20,8 +20,7 @@ from whichgpu.estimate.serving.serving_answer import Progress, StepRange, few_re
 from whichgpu.estimate.serving.summary import WARM_UP_SHARE, Summary, summarise
 
 
-@dataclass(frozen=True, slots=True)
-class PoolAnswer:
+class PoolAnswer(msgspec.Struct, frozen=True):
     """Use of one pool; hours are summed over its machines and the time simulated."""
 
     name: str
@@ -36,8 +35,7 @@ class PoolAnswer:
     spot_hours: float
 
 
-@dataclass(frozen=True, slots=True)
-class FleetAnswer:
+class FleetAnswer(msgspec.Struct, frozen=True):
     """Times are seconds by percentile and on average; rates are per second over the whole fleet; `hours` is the time simulated.
 
     `met` is the share of all requests, rejected and lost ones too, that met every objective.

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from whichgpu.estimate.serving.simulator import SimulationOutcome
 
 
-@dataclass(frozen=True, slots=True)
-class PoolUse:
+class PoolUse(msgspec.Struct, frozen=True):
     """Use of one pool; seconds are summed over its replicas."""
 
     name: str
@@ -29,8 +28,7 @@ class PoolUse:
         return self.busy_seconds / paid if paid > 0 else 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Transfers:
+class Transfers(msgspec.Struct, frozen=True):
     """KV caches sent between machines: number, bytes, mean seconds, and mean seconds of them spent queueing."""
 
     count: int
@@ -39,8 +37,7 @@ class Transfers:
     mean_wait: float
 
 
-@dataclass(frozen=True, slots=True)
-class FleetOutcome:
+class FleetOutcome(msgspec.Struct, frozen=True):
     """Results of a fleet simulation: `served` per request, use of each pool, and requests `lost` after too many retries."""
 
     served: SimulationOutcome

@@ -6,7 +6,7 @@ sender's and at the receiver's port, and arrives when both have passed it on.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.host import Instance
@@ -17,8 +17,7 @@ from whichgpu.workload.shapes import Transformer
 from whichgpu.workload.workload import Workload
 
 
-@dataclass(frozen=True, slots=True)
-class Port:
+class Port(msgspec.Struct, frozen=True):
     """Port of one replica: bytes per second out and in, seconds of latency, KV bytes per token over all its GPUs."""
 
     out: float

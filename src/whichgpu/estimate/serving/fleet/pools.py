@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import Message, msg
@@ -21,8 +23,7 @@ MAX_INTERRUPTION_RATE = 1e5  # interruptions per machine and hour; at one every 
 UNLIMITED = Port(float("inf"), float("inf"), 0.0, 0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaPool:
+class ReplicaPool(msgspec.Struct, frozen=True):
     """Equal replicas of one model on equal GPUs. `server` is one replica; `gpus` is the number of GPUs per replica.
 
     `weight` is a replica's capacity in requests per second, by which load is shared; `spot` replicas run on spot machines.
@@ -40,8 +41,7 @@ class ReplicaPool:
     cache: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class FleetRouting:
+class FleetRouting(msgspec.Struct, frozen=True):
     """Routing of requests to pools.
 
     `least`: lowest load by weight. `shares`: each bucket of lengths goes to pools in planned shares, `shares[bucket][pool]`,
@@ -69,8 +69,7 @@ class FleetRouting:
         return bisect_right(self.prompt_edges, prompt) * (len(self.output_edges) + 1) + column
 
 
-@dataclass(frozen=True, slots=True)
-class Interruptions:
+class Interruptions(msgspec.Struct, frozen=True):
     """Interruptions of spot machines.
 
     `rate` per machine and hour; times in seconds: `notice` before the loss, `warm_up` from requesting a machine until it serves,
@@ -86,8 +85,7 @@ class Interruptions:
     retries: int = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Fleet:
+class Fleet(msgspec.Struct, frozen=True):
     """Pools that share one stream of requests. `seed` decides when machines are interrupted; nothing else is random."""
 
     pools: tuple[ReplicaPool, ...]

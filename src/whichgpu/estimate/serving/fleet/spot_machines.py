@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import IntEnum
 from heapq import heappush
 from typing import Protocol
 
+import msgspec
 import numpy as np
 
 from whichgpu.estimate.serving.fleet.pools import Interruptions
@@ -15,8 +15,7 @@ HOUR = 3600.0  # seconds
 LIFECYCLE_EVENT = 2  # kind of event in the fleet's queue
 
 
-@dataclass(slots=True)
-class ReplicaMachine:
+class ReplicaMachine(msgspec.Struct):
     """GPUs of one replica: `open` if they accept requests, paid for between `start` and `stop`."""
 
     pool: int
@@ -24,7 +23,7 @@ class ReplicaMachine:
     spot: bool
     open: bool
     since: float | None = None
-    rented_spans: list[tuple[float, float]] = field(default_factory=list)
+    rented_spans: list[tuple[float, float]] = msgspec.field(default_factory=list)
 
     def start(self, now: float) -> None:
         """Start renting the machine at time `now`, in seconds."""
@@ -53,8 +52,7 @@ class SpotEvent(IntEnum):
     READY = 4
 
 
-@dataclass(slots=True)
-class SpotSlot:
+class SpotSlot(msgspec.Struct):
     """A spot machine and the on-demand machine that replaces it during an outage, if any."""
 
     machine: int

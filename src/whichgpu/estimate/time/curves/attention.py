@@ -39,9 +39,7 @@ def _query_blocks(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Arra
     share = share * gpus.architecture_factor(p, "attention.architecture_multiplier.peak")
     dropout = np.where(stack.has_role("dropout"), stack.parameter(p, "attention.dropout_slowdown"), 1.0)
     slowdown = dropout * _narrow_slowdown(stack, gpus, p) / share
-    exponential = np.where(
-        asynchronous, p["attention.clocks_per_exponential"], p["attention.clocks_per_exponential.synchronous"]
-    )
+    exponential = np.where(asynchronous, p["attention.clocks_per_exponential"], p["attention.clocks_per_exponential.synchronous"])
     start = stack.parameter(p, "attention.clocks_per_query_block")
     start = start * np.where(asynchronous, 1.0, p["attention.query_block_ratio.synchronous"])
     blocks, pairs, flops_per_pair = _tiles(stack)

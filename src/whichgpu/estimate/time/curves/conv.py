@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from whichgpu.estimate.time.curves.gemm import resident_share
 from whichgpu.estimate.time.curves.gpus import GpuColumns, power_bound

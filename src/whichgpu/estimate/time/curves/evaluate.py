@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, fields, replace
 
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from whichgpu.estimate.time.curves import attention, conv, gemm, memory
 from whichgpu.estimate.time.curves.gpus import GpuColumns
@@ -24,8 +25,7 @@ CURVES: dict[str, Callable[[OperatorStack, GpuColumns, Parameters], Array]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorSeconds:
+class OperatorSeconds(msgspec.Struct, frozen=True):
     """Seconds of one call of each operator and the physical minimum, [gpus, operators, batches]."""
 
     seconds: Array
@@ -33,8 +33,7 @@ class OperatorSeconds:
     streamed: Array  # share of a GEMM's seconds spent reading; 0 for other operators
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorTotals:
+class OperatorTotals(msgspec.Struct, frozen=True):
     """Seconds of all calls, [classes, gpus, batches] in the order of TIME_CLASSES; roofline seconds, [gpus, batches]."""
 
     seconds: Array
@@ -43,7 +42,7 @@ class OperatorTotals:
     byte_seconds: Array
 
     def __add__(self, other: OperatorTotals) -> OperatorTotals:
-        return OperatorTotals(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
+        return OperatorTotals(*(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__))
 
 
 def operator_seconds(ops: Sequence[Op], gpus: GpuColumns, parameters: Parameters | None = None) -> OperatorSeconds:

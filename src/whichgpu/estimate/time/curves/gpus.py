@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
 from math import inf, nan
 from typing import Any
 
+import msgspec
 import numpy as np
+from msgspec.structs import asdict, replace
 from numpy.typing import NDArray
 
 from whichgpu.catalog.architecture import Architecture, architecture_named, architecture_of
@@ -30,8 +31,7 @@ MAX_CACHED_COLUMNS = 256  # entries, one per set of GPUs; beyond this the cache 
 PICO = 1e-12  # joules per picojoule
 
 
-@dataclass(frozen=True, slots=True)
-class GpuColumns:
+class GpuColumns(msgspec.Struct, frozen=True):
     """Arrays shaped [gpus, 1, 1], ready to broadcast over operators and batches. Rates per second, sizes in bytes."""
 
     ids: tuple[str, ...]
@@ -71,7 +71,8 @@ class GpuColumns:
             yield self._take(range(first, min(first + size, len(self))))
 
     def _take(self, places: Sequence[int]) -> GpuColumns:
-        whole: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "distinct"}
+        whole = asdict(self)
+        del whole["distinct"]
         return GpuColumns(**{name: _take_places(value, places) for name, value in whole.items()})
 
     def fitted_value(self, parameters: Mapping[str, float], name: str, stated: Array) -> Array:
@@ -144,7 +145,9 @@ def _columns(gpus: Sequence[Gpu]) -> GpuColumns:
         winograd=_column([float(bool(kind.winograd)) for kind in kinds]),
         bulk_copies=_column([float("tma" in kind.instructions) for kind in kinds]),
         async_matrix=_column([float(not ASYNC_MATRIX_INSTRUCTIONS.isdisjoint(kind.instructions)) for kind in kinds]),
-        matrix_rows=_column([max(MATRIX_ROWS.get(one, MATRIX_ROWS_OTHERS) for one in ("", *kind.instructions)) for kind in kinds]),
+        matrix_rows=_column(
+            [max(MATRIX_ROWS.get(one, MATRIX_ROWS_OTHERS) for one in ("", *kind.instructions)) for kind in kinds]
+        ),
         wide_fp32=_column([float((kind.fp32_flops_per_clock or 0.0) > FLOPS_PER_CLOCK_64_LANES) for kind in kinds]),
         bandwidth=_column([float(gpu.memory_bandwidth) for gpu in gpus]),
         sms=_column([_sms(*row) for row in rows]),

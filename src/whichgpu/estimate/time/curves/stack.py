@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,8 +16,7 @@ Parameters = Mapping[str, float]
 MIN_SECONDS = 1e-30  # seconds; avoids 0/0 for an operator without work, such as half a token of a small image
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorStack:
+class OperatorStack(msgspec.Struct, frozen=True, eq=False):
     """Operators that share a curve and a unit; arrays are [operators, batches] and read-only."""
 
     unit: str
@@ -27,7 +26,7 @@ class OperatorStack:
     write: Array
     kind_roles: tuple[tuple[str, str], ...]  # the distinct (kind, role) pairs of the operators
     pair_index: NDArray[np.intp]  # index of each operator's pair in `kind_roles`
-    size_cache: dict[tuple[str, float], Array] = field(default_factory=dict, compare=False)
+    size_cache: dict[tuple[str, float], Array] = msgspec.field(default_factory=dict)
 
     def size(self, name: str, default: float = 1.0) -> Array:
         """Return one size of each operator by name, such as its rows, or the default if it has none, [operators, batches]."""

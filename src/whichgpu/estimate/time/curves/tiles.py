@@ -8,8 +8,7 @@ fastest choice counts. Each choice is monotone in every size, and so is their mi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from whichgpu.estimate.time.curves.gpus import GpuColumns
@@ -21,8 +20,7 @@ CONV_TILES = (*TENSOR_TILES, (256, 32), (64, 32))  # the last two serve convolut
 LARGEST_TILE_INTENSITY = 256.0 * 128.0 / (256.0 + 128.0)  # h of the largest tile, at which shares of peak are stated
 
 
-@dataclass(frozen=True, slots=True)
-class GemmShapes:
+class GemmShapes(msgspec.Struct, frozen=True):
     """Sizes of `batch` GEMMs [m, k] @ [k, n]; arrays are [operators, batches]."""
 
     batch: Array
@@ -31,8 +29,7 @@ class GemmShapes:
     k: Array
 
 
-@dataclass(frozen=True, slots=True)
-class TileModel:
+class TileModel(msgspec.Struct, frozen=True):
     """Tile choices of a class of kernels and their costs; numbers or arrays [operators, 1]."""
 
     tiles: tuple[tuple[int, int], ...]

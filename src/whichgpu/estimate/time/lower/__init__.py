@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import msg
+from whichgpu.base.records import field_defaults
 from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.estimate.time.lower.eager.mlp import perceptron_step, recommendation_pass
 from whichgpu.estimate.time.lower.eager.training import eager_pass, training_step
@@ -22,7 +22,7 @@ from whichgpu.workload.workload import Parallel, Workload
 IRRELEVANT_FIELDS = (
     "gpu gpus nodes batch micro_batch rate epochs steps tokens samples ttft_max tpot_max percentile host_speed method".split()
 )
-FIELD_DEFAULTS: dict[str, Any] = {field.name: field.default for field in fields(Workload) if field.name in IRRELEVANT_FIELDS}
+FIELD_DEFAULTS = {name: value for name, value in field_defaults(Workload).items() if name in IRRELEVANT_FIELDS}
 
 
 def lower(workload: Workload, shape: Shape, batch: Number | None = None) -> LoweredStep:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from functools import lru_cache
+
+import msgspec
 
 from whichgpu.estimate.memory.quantisation import is_moe_layer
 from whichgpu.workload.layouts import stage_layers
@@ -12,8 +13,7 @@ from whichgpu.workload.shapes import Transformer
 from whichgpu.workload.workload import Parallel
 
 
-@dataclass(frozen=True, slots=True)
-class LayerKind:
+class LayerKind(msgspec.Struct, frozen=True):
     """A kind of layer: its sliding window in tokens (0: full attention), and whether it is an MoE layer."""
 
     window: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from whichgpu.estimate.memory.training.operators import ElementWidths
 from whichgpu.workload.precisions import PRECISION_BY_NAME
@@ -11,8 +11,7 @@ from whichgpu.workload.precisions import PRECISION_BY_NAME
 TF32_MATMUL_YEARS = range(2020, 2022)
 
 
-@dataclass(frozen=True, slots=True)
-class Numerics:
+class Numerics(msgspec.Struct, frozen=True):
     """Number formats of a pass: `unit` of its GEMMs, `widths` of its tensors, `half` the 16-bit type beside fp32."""
 
     unit: str

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
+
+import msgspec
 
 from whichgpu.estimate.time.lower.eager.call import Call
 from whichgpu.estimate.time.lower.eager.torch_fast_path import as_run_on_gpu, short_name
@@ -16,8 +17,7 @@ from whichgpu.workload.tables import Dims, TableOperator, load_table
 from whichgpu.workload.workload import Workload
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedOperator:
+class PreparedOperator(msgspec.Struct, frozen=True):
     """An operator of the table with everything that does not depend on the batch precomputed."""
 
     name: str
@@ -44,8 +44,7 @@ class PreparedOperator:
         return Call(self.name, self.phase, self.dtype, self.count, inputs, outputs, self.attributes, *batch_facts)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class TracedModel:
+class TracedModel(msgspec.Struct, frozen=True, eq=False):
     """One pass of a model and its trained parameters; compared by identity, since each is built once."""
 
     operators: tuple[PreparedOperator, ...]

@@ -8,11 +8,11 @@ from typing import Any, TextIO
 
 
 class ReaderGone(Exception):
-    """The reader closed the pipe."""
+    """Raised if the process that reads standard output has closed the pipe."""
 
 
 class CannotWrite(Exception):
-    """Writing failed, for example on a full disk."""
+    """Raised if writing to standard output fails, for example on a full disk."""
 
 
 class Output:

@@ -34,7 +34,7 @@ def has_single_token_answers(serving: ServingAnswer | None) -> bool:
 
 
 def overload(answer: EstimateAnswer, serving: ServingAnswer) -> Message:
-    """Return a message that the request rate exceeds the capacity."""
+    """Return a message which says that the request rate exceeds the capacity."""
     capacity = significant(serving.sustainable_rate.value)
     values = {"gpus": answer.request["gpus"], "gpu": answer.request["gpu"], "rate": significant(serving.load.rate)}
     return msg("web.saturated", most=capacity, **values)

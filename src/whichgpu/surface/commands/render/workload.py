@@ -7,7 +7,7 @@ from typing import Any
 
 from whichgpu.base.messages import Language, Message, msg
 
-# Default values that are too common to be stated.
+# Default values that are too common to be listed as assumptions.
 UNSTATED = "gpus nodes optimizer_fused include_optimizer_step lora_targets qlora percentile task".split()
 
 

@@ -6,7 +6,6 @@ import ast
 import inspect
 import types
 from collections.abc import Collection, Mapping
-from dataclasses import fields, is_dataclass
 from datetime import date
 from decimal import Decimal
 from functools import cache
@@ -14,6 +13,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+import msgspec
+
+from whichgpu.base.codec import is_record
 from whichgpu.base.messages import Message
 from whichgpu.surface.commands.command import Command
 
@@ -40,7 +42,7 @@ def names_for_types(module: str) -> dict[str, Any]:
 
 
 class AnswerSchemas:
-    """Schemas of answers, and of their records by name."""
+    """JSON schemas of answers; `components` collects those of the records in them, by name."""
 
     def __init__(self) -> None:
         self.components: dict[str, Schema] = {}
@@ -64,16 +66,16 @@ class AnswerSchemas:
             items = [one for one in get_args(hint) if one is not Ellipsis]
             alike = len(items) == 1 or Ellipsis in get_args(hint)
             return {"type": "array", "items": self._schema(items[0])} if items and alike else {"type": "array"}
-        if is_dataclass(hint) and isinstance(hint, type):
+        if is_record(hint):
             return self._record(hint)
         return {}
 
-    def _record(self, kind: type) -> Schema:
+    def _record(self, kind: type[msgspec.Struct]) -> Schema:
         name = kind.__name__
         if name not in self.components:
             self.components[name] = {}  # The entry is set first, since a record may contain others of its type.
             hints = get_type_hints(kind, localns=names_for_types(kind.__module__))
-            properties = {one.name: self._schema(hints[one.name]) for one in fields(kind)}
+            properties = {name: self._schema(hints[name]) for name in kind.__struct_fields__}
             about = (kind.__doc__ or "").partition("\n")[0]
             self.components[name] = {"type": "object", "description": about, "properties": properties}
         return {"$ref": f"#/components/schemas/{name}"}

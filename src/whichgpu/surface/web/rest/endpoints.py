@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
+
+import msgspec
 
 from whichgpu.api.request.field import Field
 from whichgpu.base.kinds import Whole
@@ -13,20 +14,19 @@ from whichgpu.surface.commands.command import Command, command_named
 
 PREFIX = "/api/v1"
 MODEL_FIELDS = ("model", "what")  # Fields that may name only models that `model_guard` permits.
-MAX_ROWS = 5000  # Rows of one reply.
+MAX_ROWS = 5000  # Largest number of rows in one reply.
 PAGING = {"limit": Whole(1, MAX_ROWS), "offset": Whole(0, 10**9)}
-MAX_NAMES, MAX_NUMBERS = 200, 10_000  # Items of one list.
+MAX_NAMES, MAX_NUMBERS = 200, 10_000  # Largest number of items in a list of names and in one of numbers.
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Endpoint:
-    """A path below the prefix, its command, an example of its query, and the list of its reply where that has pages."""
+class Endpoint(msgspec.Struct, frozen=True, eq=False):
+    """A REST endpoint: path, command, example of a query, and the name of the list in its reply if that is sent in pages."""
 
     path: str
     command: str
     example: dict[str, Any]
     rows: str | None = None
-    page: int | None = None  # rows of a reply without a limit
+    page: int | None = None  # rows per reply if the request sets no limit
 
 
 ENDPOINTS = (

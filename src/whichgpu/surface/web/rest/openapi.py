@@ -108,7 +108,7 @@ def _schema(field: Field, body: bool = False) -> dict[str, Any]:
 
 
 def _one(field: Field) -> dict[str, Any]:
-    """Return the schema of one value: bounds of a number, valid examples of a text."""
+    """Return the JSON schema of a single value of a field, with the bounds of a number or example values of a text."""
     kind = field.kind
     if field.is_switch:
         return {"type": "boolean"}

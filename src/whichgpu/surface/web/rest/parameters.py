@@ -21,7 +21,7 @@ from whichgpu.surface.web.query import query_pairs
 from whichgpu.surface.web.rest.endpoints import MODEL_FIELDS, PAGING, Endpoint, by_any_name, fields, max_items, parameter_name
 from whichgpu.workload.field_errors import invalid_field
 
-MAX_CHARACTERS = 100_000  # Characters of one value.
+MAX_CHARACTERS = 100_000  # Largest number of characters in one value.
 AS_KNOWN = "catalog_as_known"
 
 Values = dict[str, list[Any]]

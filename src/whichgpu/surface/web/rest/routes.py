@@ -21,7 +21,7 @@ from whichgpu.surface.web.server.service import Service, client_of
 
 METHODS = ["GET", "POST"]
 EVENTS = "text/event-stream"
-MAX_REQUESTS = 20_000  # Requests of one job (assumed).
+MAX_REQUESTS = 20_000  # Largest number of requests in one job (assumed).
 FAILURE_STATUSES = {"too-long": 422, "job-cancelled": 409}  # HTTP status of jobs without an answer.
 
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 Answer = dict[str, Any]
 ENTRY_BYTES = 1024  # Bytes of an entry in addition to its body (assumed).
 CACHED_STATUSES = (200, 400, 404, 422)  # Internal and temporary errors are not cached.
 
 
-@dataclass(slots=True)
-class _Pending:
-    """A question being computed, and how many wait for it."""
+class _Pending(msgspec.Struct):
+    """The task that computes an answer, and the number of requests that wait for it."""
 
     task: asyncio.Task[Answer]
     waiting: int = 0

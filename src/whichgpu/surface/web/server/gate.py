@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import urlencode, urlsplit
 
+import msgspec
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import Response
@@ -39,11 +39,10 @@ HEADERS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class AccessRules:
-    """Host names of the server, and its token where other machines can reach it."""
+class AccessRules(msgspec.Struct, frozen=True):
+    """Host names of the server, and its access token (None if requests need none)."""
 
-    hosts: frozenset[str] = field(default_factory=lambda: frozenset(LOOPBACK))
+    hosts: frozenset[str] = msgspec.field(default_factory=lambda: frozenset(LOOPBACK))
     token: str | None = None
 
 
@@ -54,7 +53,7 @@ def host_names(address: str, more: Iterable[str] = ()) -> frozenset[str]:
 
 
 class Gate:
-    """The middleware."""
+    """ASGI middleware that checks host, token and origin of each request, and adds security headers to each response."""
 
     def __init__(self, app: ASGIApp, rules: AccessRules) -> None:
         self._app, self._rules = app, rules

@@ -7,8 +7,9 @@ import contextlib
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from whichgpu.surface.web.responses import HttpRefusal
 from whichgpu.surface.web.rest.endpoints import PREFIX
@@ -22,9 +23,8 @@ HEARTBEAT_SECONDS = 10.0  # Seconds between two events of a silent stream (assum
 FINISHED_STATES = ("done", "failed", "cancelled")
 
 
-@dataclass(slots=True, eq=False)
-class WebJob:
-    """A question being computed or finished."""
+class WebJob(msgspec.Struct, eq=False):
+    """A long computation for a client: its question, state, progress and answer."""
 
     id: str
     client: str
@@ -32,10 +32,10 @@ class WebJob:
     state: str = "queued"
     done: float = 0.0
     answer: dict[str, Any] | None = None
-    problem: str | None = None  # kind of error where there is no answer
+    problem: str | None = None  # kind of error if there is no answer
     ended: float | None = None
     task: asyncio.Task[None] | None = None
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    changed: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
 
     def document(self) -> dict[str, Any]:
         """Return state, progress and URLs of the job for clients."""
@@ -44,7 +44,7 @@ class WebJob:
         return document | ({"result": f"{url}/result"} if self.state in FINISHED_STATES else {})
 
     def update(self, state: str | None = None, done: float | None = None) -> None:
-        """Change state or progress, and wake followers."""
+        """Change state or progress, and wake the clients that follow the job."""
         self.state = state or self.state
         self.done = self.done if done is None else min(max(done, self.done), 1.0)
         if self.state in FINISHED_STATES and self.ended is None:
@@ -54,7 +54,7 @@ class WebJob:
 
 
 class Jobs:
-    """All jobs."""
+    """All jobs of a server, queued, running and finished."""
 
     def __init__(self, limits: Limits, settings: WorkerSettings, start: Callable[..., Any] = Worker.start) -> None:
         self._limits, self._settings, self._start = limits, settings, start

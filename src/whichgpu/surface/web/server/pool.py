@@ -15,15 +15,17 @@ import signal
 import sys
 from collections import OrderedDict, deque
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
+
+import msgspec
+from msgspec.structs import asdict, replace
 
 from whichgpu.surface.web.server.frames import FrameTooLong, Question, pack_frame, receive_frame
 from whichgpu.surface.web.server.limits import Limits
 
 T = TypeVar("T")
-KEPT_VARIABLES = ("WHICHGPU_DATA", "WHICHGPU_DEBUG")  # Variables of this package that set no option of a command.
-MAX_EXTENSIONS = 4  # Extensions of the time limit for a worker that waits for a processor.
+KEPT_VARIABLES = ("WHICHGPU_DATA", "WHICHGPU_DEBUG")  # Variables that workers inherit: they set no option of a command.
+MAX_EXTENSIONS = 4  # Largest number of extensions of the time limit of a worker that waits for a CPU.
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 WORKER = "whichgpu.surface.web.server.worker"
 CRASH_SIGNALS = (signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE, signal.SIGILL, getattr(signal, "SIGBUS", signal.SIGSEGV))
@@ -32,36 +34,35 @@ ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_
 
 
 class PoolBusy(Exception):
-    """The queue is full, or no worker was free in time."""
+    """Raised if the queue is full or no worker became free in time."""
 
 
 class TimeLimitExceeded(Exception):
-    """The computation passed its time limit and was stopped."""
+    """Raised if a computation exceeded its time limit and was stopped."""
 
 
 class WorkerLost(Exception):
-    """The worker died while answering."""
+    """Raised if a worker process died while answering."""
 
 
 class WorkerKilled(WorkerLost):
-    """The worker was killed from outside, whatever the question."""
+    """Raised if a worker was killed from outside (for lack of memory, say) and not because of its question."""
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerSettings:
-    """Settings of workers: questions asked before they are ready, and their limits."""
+class WorkerSettings(msgspec.Struct, frozen=True):
+    """Settings of worker processes: warm-up questions (`warm`), limits, catalog and permitted models."""
 
     warm: Sequence[Question] = ()
     address_bytes: int | None = None
     nice: int = 0
     module: str = WORKER
-    catalog: str | None = None  # folder of the catalog, where it is not the bundled one
-    allowed: Sequence[str] = ()  # permissions of `model_guard`
-    stamp: str | None = None  # of the data at the start
+    catalog: str | None = None  # folder of the catalog; None for the bundled one
+    allowed: Sequence[str] = ()  # models that clients may name in addition to built-in ones
+    stamp: str | None = None  # version stamp of the data when the worker starts
 
 
 class Worker:
-    """One worker process and its pipes."""
+    """One worker process, and the pipes to and from it."""
 
     def __init__(self, process: asyncio.subprocess.Process, max_bytes: int) -> None:
         self.process = process

@@ -8,11 +8,11 @@ import os
 import time
 from collections import Counter
 from collections.abc import Hashable, Mapping
-from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
 from starlette.requests import Request
 
 from whichgpu.surface.web.responses import HttpRefusal
@@ -40,7 +40,7 @@ STAMP_SECONDS = 1.0  # Seconds between checks whether the data changed.
 
 
 class Service:
-    """State of one server."""
+    """Workers, cached answers, jobs and uploads of one server, and the limits of its clients."""
 
     def __init__(
         self,

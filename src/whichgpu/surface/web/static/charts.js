@@ -1,4 +1,4 @@
-// Draws the page's Vega-Lite specs with the bundle this server carries; loads it only where there is something to draw.
+// Draws the page's Vega-Lite specs with the Vega bundle of this server, which is loaded only if the page has a chart.
 import { say, word } from "./say.js";
 
 let bundle = null;
@@ -15,7 +15,7 @@ function vega() {
   return bundle;
 }
 
-// The stock tooltip brings a style element along, which the page's policy forbids: this one is plain.
+// Vega's own tooltip adds a style element, which the page's content security policy forbids, so this one replaces it.
 function tip(handler, event, item, value) {
   let box = document.querySelector("#tip");
   if (!box) {
@@ -51,7 +51,7 @@ function sized(spec, place) {
   const width = Math.max(240, place.clientWidth);
   const narrow = width < 480;
   const names = [spec, ...(spec.layer ?? [])].flatMap((part) => part.encoding?.color?.scale?.domain ?? []);
-  const most = names.some((name) => String(name).length > 14) ? 1 : 2; // columns of a legend that leave the plot its width
+  const most = names.some((name) => String(name).length > 14) ? 1 : 2; // columns of the legend on a narrow screen
   const legend = { ...spec.config.legend, columns: narrow ? most : undefined, labelLimit: narrow ? 220 : 260 };
   const axis = { ...spec.config.axis, labelLimit: narrow ? 110 : 200 };
   const fitting = narrow ? JSON.parse(JSON.stringify(spec), (key, value) => (key === "columns" ? most : value)) : spec;
@@ -77,7 +77,7 @@ export async function draw(name, spec) {
   }
 }
 
-// New numbers into a chart already there: far quicker than drawing it anew.
+// Replaces the data of a chart that is already drawn, which is much faster than drawing it again.
 export async function renew(name, spec) {
   const made = views.get(name);
   const layers = spec.layer ?? [];

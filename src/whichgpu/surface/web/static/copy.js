@@ -1,4 +1,4 @@
-// Buttons that copy a command or the address, and the one that prints.
+// Buttons that copy a command or the page's URL, and the button that prints the page.
 import { say, word } from "./say.js";
 
 async function copied(button, text) {

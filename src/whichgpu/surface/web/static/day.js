@@ -1,4 +1,4 @@
-// A day of traffic drawn with 24 sliders: they spell the field beside them, and follow it.
+// 24 sliders for the traffic of each hour of a day, kept in step with a text field of comma-separated numbers.
 const SHAPES = {
   office: [1, 1, 1, 1, 1, 2, 4, 8, 14, 18, 20, 20, 17, 19, 20, 18, 15, 11, 7, 5, 4, 3, 2, 1],
   evening: [6, 4, 2, 1, 1, 1, 2, 3, 4, 5, 6, 7, 8, 8, 8, 9, 10, 12, 15, 18, 20, 20, 16, 10],

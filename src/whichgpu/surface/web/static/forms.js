@@ -1,11 +1,11 @@
-// Questions without a page load: the address is the whole state, so the answer of any address can be put in its place.
+// Submits forms without a page load: the URL has the whole state, so the answer is fetched from the new URL and inserted.
 import { drawCharts } from "./charts.js";
 import { say, word } from "./say.js";
 import { startSorting } from "./sorting.js";
 
 let asked = 0;
 
-// The address a form spells, without what is empty or as it stands by itself.
+// Returns the URL of a form's values, without empty fields, fields of other tasks and the default columns.
 export function addressOf(form) {
   const pairs = [...new FormData(form)].filter(([, value]) => typeof value === "string" && value.trim() !== "");
   const task = form.querySelector('input[name="task"]:checked')?.value;
@@ -34,7 +34,7 @@ function settle(part) {
   document.dispatchEvent(new CustomEvent("answered"));
 }
 
-// Shows the answer of an address; `whole` also takes over the form, as after back and forward.
+// Displays the answer of a URL; `whole` also replaces the form, as the back and forward buttons need.
 export async function show(address, { whole = false, push = true } = {}) {
   const turn = ++asked;
   const answer = document.querySelector("#answer");
@@ -46,7 +46,7 @@ export async function show(address, { whole = false, push = true } = {}) {
     if (push) history.pushState({}, "", address);
     document.title = found.title;
     const [choice, other] = [document, found].map((page) => page.querySelector("#languages"));
-    if (choice && other) choice.replaceWith(other); // they lead to this very answer in another language
+    if (choice && other) choice.replaceWith(other); // The new links lead to the new answer in other languages.
     const place = whole ? document.querySelector("#main") : answer;
     place.replaceChildren(...fresh.childNodes);
     settle(place);
@@ -58,7 +58,7 @@ export async function show(address, { whole = false, push = true } = {}) {
   }
 }
 
-// On a narrow screen the form makes room for the answer it asked for.
+// Hides the form on a narrow screen after its answer has come.
 function fold(form) {
   const box = document.querySelector("#fold");
   if (!box?.checked || !form.isConnected || !document.querySelector("label.fold").offsetParent) return;

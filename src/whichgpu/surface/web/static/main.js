@@ -1,4 +1,4 @@
-// Wires the page up. Everything here is a convenience: without it forms go by GET and charts are pictures.
+// Adds event handlers to the page. Without scripts the page works too: forms are sent by GET and charts are SVG images.
 import { drawCharts } from "./charts.js";
 import { startCopying } from "./copy.js";
 import { startDays } from "./day.js";

@@ -1,4 +1,4 @@
-// Words of the page in its own language, and the line screen readers hear.
+// Returns texts in the page's language, and announces a text to screen readers.
 export function word(name, values = {}) {
   const found = [...document.querySelectorAll("template.words")]
     .map((words) => words.content.querySelector(`[data-word="${name}"]`)).find(Boolean);

@@ -1,8 +1,8 @@
-// Sliders of the Fit page: each moves the number beside it, and the bars follow at once.
+// Sliders of the fit page: each sets the number field next to it, and the bar chart is redrawn at once.
 import { renew } from "./charts.js";
 import { addressOf, show } from "./forms.js";
 
-const STEPS = 4; // to an octave
+const STEPS = 4; // slider steps per doubling of the number
 
 const toNumber = (range) => {
   const exact = Number(range.dataset.low) * 2 ** (Number(range.value) / STEPS);

@@ -1,4 +1,4 @@
-// Orders the rows of small tables in place; their states are told by aria-sort.
+// Sorts the rows of small tables in place; aria-sort states the current order.
 const value = (row, place) => {
   const cell = row.cells[place];
   return cell.dataset.value !== undefined ? Number(cell.dataset.value) : cell.textContent.trim().toLowerCase();

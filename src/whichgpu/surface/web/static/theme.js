@@ -1,4 +1,4 @@
-// Before the first paint: say that scripts run, and take the theme chosen last time.
+// Runs before the first paint: marks that scripts run, and sets the theme that was chosen last time.
 (() => {
   const root = document.documentElement;
   root.classList.add("js");

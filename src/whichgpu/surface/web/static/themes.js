@@ -1,4 +1,4 @@
-// The switch between light and dark: the system's choice until the reader makes one.
+// The switch between light and dark; the system's setting applies until the reader chooses.
 export function startTheme() {
   const button = document.querySelector("#theme");
   const dark = () => {
@@ -9,7 +9,7 @@ export function startTheme() {
   button.addEventListener("click", () => {
     const theme = dark() ? "light" : "dark";
     document.documentElement.dataset.theme = theme;
-    try { localStorage.setItem("theme", theme); } catch { /* kept for this page only */ }
+    try { localStorage.setItem("theme", theme); } catch { /* Without storage, the choice applies to this page only. */ }
     tell();
   });
   tell();

@@ -1,4 +1,4 @@
-// A trace of requests: sent to the server, worked through as a job that tells how far it is, and shown when it is done.
+// Uploads a trace of requests, follows the job that simulates it, and displays the result.
 import { say, word } from "./say.js";
 
 const OWN = { "X-Whichgpu": "1" };

@@ -19,9 +19,9 @@ from whichgpu.surface.web.page import Page, PageContent, error_content, view
 from whichgpu.surface.web.views.forms import Form
 from whichgpu.surface.web.views.shared import page_words
 
-MAX_POINTS = 1500  # Points of a chart; the other formats have all.
-MAX_WORST = 500  # Rows of the table of the largest errors.
-BAND = 1.25  # Ratio of predicted to measured time at the lines beside equality.
+MAX_POINTS = 1500  # Largest number of points in a chart; JSON and CSV have all.
+MAX_WORST = 500  # Largest number of rows in the table of the largest errors.
+BAND = 1.25  # Lines are drawn where predicted time is this multiple, or fraction, of the measured one.
 TASKS = ("train", "forward", "prefill", "decode", "generate")
 
 

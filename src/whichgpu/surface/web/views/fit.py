@@ -28,7 +28,7 @@ DEFAULT_GPUS = (
     "rtx-4060-ti-16gb", "l4", "rtx-4090", "rtx-5090", "a100-sxm-40gb", "l40s", "a100-sxm-80gb", "h100-sxm", "h200-sxm", "b200",
     "mi300x",
 )  # fmt: skip
-MAX_BARS = 16  # GPUs in the chart of a page.
+MAX_BARS = 16  # Largest number of GPUs in the chart of a page.
 TRAINING = "train finetune"
 MARKS = {"fits": "✓", "tight": "≈", "no": "✕"}
 

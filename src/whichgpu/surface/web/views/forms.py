@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
+
+import msgspec
 
 from whichgpu.api.request.field import Field
 from whichgpu.surface.web.page import Page
@@ -25,9 +26,8 @@ EXAMPLES = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class FormField:
-    """One input. `kind` names the macro that draws it; `only` are the tasks it is for."""
+class FormField(msgspec.Struct, frozen=True):
+    """One input of a form; `kind` names the template macro that renders it, `only` the tasks for which it is displayed."""
 
     name: str
     label: str
@@ -36,13 +36,12 @@ class FormField:
     choices: tuple[Choice, ...] = ()
     example: str = ""
     hint: str = ""
-    completions: str = ""  # id of the list of names that completes it
+    completions: str = ""  # id of the list of names for its completion
     only: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
-    """Makes inputs from the declared fields of a page and its state."""
+class Form(msgspec.Struct, frozen=True):
+    """Builder of a page's form inputs from its declared fields and its state."""
 
     page: Page
 

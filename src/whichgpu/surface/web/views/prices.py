@@ -25,7 +25,7 @@ from whichgpu.surface.web.page import Page, PageContent, error_content, view
 from whichgpu.surface.web.views.forms import Form
 from whichgpu.surface.web.views.shared import context_of, page_words, sort_order
 
-MAX_ROWS = 2000  # Rows of a page.
+MAX_ROWS = 2000  # Largest number of rows on a page.
 CURRENCIES = ("USD", "EUR", "GBP", "JPY", "KRW", "INR", "CNY", "CAD", "AUD", "CHF", "SGD")
 # Field of an offer by which each column sorts.
 SORT_FIELDS = {

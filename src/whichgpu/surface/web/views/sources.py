@@ -18,7 +18,7 @@ from whichgpu.surface.web.views.shared import sort_order
 
 COLUMNS = ("id", "title", "publisher", "url", "published", "read", "recorded", "rows", "checked")
 SHOWN_COLUMNS = ("title", "publisher", "published", "read", "rows", "checked")
-MAX_ROWS = 5000  # Rows of a page.
+MAX_ROWS = 5000  # Largest number of rows on a page.
 
 
 def _tables() -> tuple[str, ...]:
@@ -63,7 +63,7 @@ def _table_name(table: str, language: Language) -> str:
 
 
 def _safe_url(url: str) -> str:
-    """Return an address that is safe in a link; empty for any scheme but the web's."""
+    """Return a URL that is safe in a link; empty if its scheme is not http or https."""
     return url if url.startswith(("https://", "http://")) else ""
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from tests.plan_cases import TWO_TYPES, brute, market
 from whichgpu.decide.plan.profiles import parse_profiles

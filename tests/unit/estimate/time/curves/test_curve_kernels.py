@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from tests.toy_gpu import PLAIN, of, told, toy
 from whichgpu.estimate.time.curves import attention, conv, memory
@@ -365,7 +365,7 @@ def test_prefill_in_fp8_or_over_a_narrow_cache_is_faster_where_the_chip_can() ->
     assert attended(narrow, **faster) == pytest.approx(attended(plain) / 1.25, rel=NEAR)
     assert attended(replace(plain, unit="fp8"), **faster) == pytest.approx(attended(plain) / 1.25, rel=NEAR)
     assert attended(narrow, toy(async_matrix=0.0), **faster) == pytest.approx(attended(plain), rel=NEAR)
-    assert attended(narrow, **{"attention__dequantise_slowdown__sm_90": 3.0}) == pytest.approx(3 * attended(plain), rel=NEAR)
+    assert attended(narrow, attention__dequantise_slowdown__sm_90=3.0) == pytest.approx(3 * attended(plain), rel=NEAR)
 
 
 def moving(

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from tests.toy_gpu import NEVER, PLAIN, of, told, toy
 from whichgpu.estimate.time.curves import gemm as curve
@@ -120,7 +121,7 @@ def test_what_was_just_touched_comes_from_the_cache_where_all_fits() -> None:
     ]
     assert shares == pytest.approx([0.8, 0.8, 0.4, 0.0, 0.0])
     op = product(1.0, 400.0, 400.0)  # 321 kB
-    op.sizes = {**op.sizes, "resident": 0.5}
+    op = replace(op, sizes={**op.sizes, "resident": 0.5})
     moved = 2 * (400 + 400 * 400 + 400)
     assert seconds(op, gemm__l2_speedup=4.0) == pytest.approx(moved * (1 - 0.5 * 0.75) / 1e12, rel=1e-3)
 

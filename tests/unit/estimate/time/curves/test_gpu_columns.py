@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import csv
-from dataclasses import replace
 from math import inf, isinf
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.toy_gpu import told
 from whichgpu.catalog.architecture import architecture_named

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from whichgpu.estimate.time.lower.eager import reductions
 from whichgpu.estimate.time.lower.eager.call import Call, LoweringOptions

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.estimate.time.lower.eager.functional import PHASES, dropout, scale
 from whichgpu.estimate.time.lower.eager.kernels import STRIDED, KernelWriter, MatrixSizes
@@ -14,8 +15,7 @@ MIN_16_BIT_WIDTH = 2.0  # bytes
 DEBERTA_DISTANCES = 512.0  # number of relative distances in DeBERTa: 256 buckets each way
 
 
-@dataclass(frozen=True, slots=True)
-class AttentionSizes:
+class AttentionSizes(msgspec.Struct, frozen=True):
     """Shape of an attention operator: `batch` sequences of `queries` rows over `keys` rows."""
 
     batch: Number
@@ -85,6 +85,13 @@ def mla_decode_op(
     over = AttentionSizes(batch, heads, 1.0, 1.0, keys, latent, rank, causal=True)
     op = over.op("fp8" if cache_width < MIN_16_BIT_WIDTH else unit, width, "decode_attention", cache_width, "mla")
     return replace(op, read=batch * heads * latent * width + batch * keys * latent * cache_width)
+
+
+def narrow_mla_prefill(op: Op, width: float) -> tuple[Op, Op]:
+    """Return MLA's prefill if the KV cache is below 16 bits: a kernel that quantises queries, keys and values, and attention."""
+    elements = op.read / width
+    quantise = Op("elementwise", op.unit, 0.0, op.read, elements, {"elements": elements}, calls=op.calls)
+    return replace(op, read=elements, sizes={**op.sizes, "narrow_kv": 1.0}), quantise
 
 
 def flash_attention(

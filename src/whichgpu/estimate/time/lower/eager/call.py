@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.estimate.time.operators import Number, Op, Phase
 
@@ -13,8 +15,7 @@ DTYPE_BYTES = {"float64": 8, "int64": 8, "float32": 4, "int32": 4, "bfloat16": 2
 IMAGE_AXES = 4  # batch, channels, height, width
 
 
-@dataclass(frozen=True, slots=True)
-class LoweringOptions:
+class LoweringOptions(msgspec.Struct, frozen=True):
     """Units, memory format and autocast of a run."""
 
     half: str = "bf16"  # unit of 16-bit GEMMs: bf16 or fp16
@@ -27,8 +28,7 @@ class LoweringOptions:
     quantised_width: float = 1.0  # bytes per operand element of quantised GEMMs
 
 
-@dataclass(slots=True)  # The class is not frozen because that makes construction faster, as in Op.
-class Call:
+class Call(msgspec.Struct):
     """One operator of a pass: its name without namespace and overload, and shapes; numbers may be arrays over batches."""
 
     name: str
@@ -37,7 +37,7 @@ class Call:
     count: float
     inputs: tuple[Sizes, ...] = ()
     outputs: tuple[Sizes, ...] = ()
-    attributes: Mapping[str, Any] = field(default_factory=dict)
+    attributes: Mapping[str, Any] = msgspec.field(default_factory=dict)
     growing: tuple[tuple[bool, ...], ...] = ()  # by input: which sizes grow with the batch; () if unknown
     grown: tuple[bool, ...] = ()  # by output: whether it grows with the batch
     alike: bool = False  # whether all inputs have the same shape

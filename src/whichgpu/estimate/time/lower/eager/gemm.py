@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from whichgpu.estimate.time.lower.eager.call import Call, LoweringOptions, Sizes, elements
 from whichgpu.estimate.time.lower.eager.elementwise import cast, clone, memory_op

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
 from whichgpu.estimate.time.lower.numerics import Numerics
 from whichgpu.estimate.time.operators import Number, Op, Phase
@@ -12,8 +12,7 @@ STRIDED = "strided"
 OpSizes = dict[str, Number]
 
 
-@dataclass(frozen=True, slots=True)
-class MatrixSizes:
+class MatrixSizes(msgspec.Struct, frozen=True):
     """`rows` x `columns` elements of `width` bytes."""
 
     rows: Number
@@ -44,8 +43,7 @@ class MatrixSizes:
         return MatrixSizes(self.elements / dim, dim, self.width)
 
 
-@dataclass(slots=True)
-class KernelWriter:
+class KernelWriter(msgspec.Struct):
     """Collects the kernels of a pass; if `training`, those of its backward pass too."""
 
     numerics: Numerics
@@ -55,7 +53,7 @@ class KernelWriter:
     targets: frozenset[str] = frozenset()  # projections with an adapter; empty: all
     quantised: bool = False  # frozen weights are 4-bit and dequantised for every GEMM (QLoRA)
     count: float = 1.0  # how often each kernel runs: the number of equal layers
-    ops: list[Op] = field(default_factory=list)
+    ops: list[Op] = msgspec.field(default_factory=list)
 
     @property
     def compute(self) -> float:

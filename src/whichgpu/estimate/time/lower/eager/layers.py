@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.estimate.memory.training.layers import INNER_DROPOUT, POST_NORM
 from whichgpu.estimate.time.lower.eager.attention import (
@@ -38,8 +39,7 @@ NO_FUSED_SDPA = ("t5", "mt5", "umt5", "falcon")
 ROTARY_SHARE = {"gpt_neox": 0.25, "phi": 0.4, "gptj": 0.25, "stablelm": 0.25, "glm": 0.5, "glm4": 0.5}
 
 
-@dataclass(frozen=True, slots=True)
-class LayerPass:
+class LayerPass(msgspec.Struct, frozen=True):
     """Size and options of a layer's pass: `batch` sequences of `sequence` new tokens, `context` more in the KV cache."""
 
     batch: Number

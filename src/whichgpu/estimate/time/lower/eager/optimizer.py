@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from whichgpu.estimate.time.operators import Op
 from whichgpu.workload.workload import Workload
 
 
-@dataclass(frozen=True, slots=True)
-class OptimizerTraffic:
+class OptimizerTraffic(msgspec.Struct, frozen=True):
     """Numbers of parameter-sized tensors that an optimizer step reads and writes, and of its kernels."""
 
     reads: float

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
 from functools import partial
+
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.estimate.memory.training.transformer import lora_projections
@@ -22,8 +24,7 @@ from whichgpu.workload.shapes import Transformer
 from whichgpu.workload.workload import Workload
 
 
-@dataclass(frozen=True, slots=True)
-class StepSection:
+class StepSection(msgspec.Struct, frozen=True):
     """Operators of all layers of one kind, or of the embedding or head."""
 
     ops: list[Op]
@@ -36,8 +37,7 @@ class StepSection:
             yield replace(self.ops[place], phase="backward")
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingStep:
+class TrainingStep(msgspec.Struct, frozen=True):
     """Sections of one micro-batch, gradient accumulation (once per further micro-batch), and the optimizer."""
 
     sections: list[StepSection]
@@ -77,8 +77,7 @@ def eager_pass(workload: Workload, shape: Transformer, batch: Number, length: Nu
     return [op for section in sections for op in section]
 
 
-@dataclass(frozen=True, slots=True)
-class _ModelPass:
+class _ModelPass(msgspec.Struct, frozen=True):
     """Lowers a model's sections, each kind of layer once."""
 
     workload: Workload

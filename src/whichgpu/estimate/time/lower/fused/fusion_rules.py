@@ -8,7 +8,9 @@ and size: its kernel is removed, and of its bytes only the operands that no host
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.catalog.engines.record import Fusion
 from whichgpu.estimate.time.lower.eager.call import Call, LoweringOptions, elements
@@ -26,8 +28,7 @@ ELEMENTWISE = ACTIVATIONS | frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class FusionRule:
+class FusionRule(msgspec.Struct, frozen=True):
     """Names of the operators that an engine fuses (guests) and of those they are fused into (hosts)."""
 
     hosts: frozenset[str]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+import msgspec
+from msgspec.structs import replace
 
 from whichgpu.catalog.engines.record import KernelTraits
 from whichgpu.estimate.time.lower.eager.attention import AttentionSizes
@@ -11,14 +12,13 @@ from whichgpu.estimate.time.operators import Number, Op, gemm
 from whichgpu.workload.precisions import PRECISION_BY_NAME
 
 
-@dataclass(slots=True)
-class FusedKernels:
+class FusedKernels(msgspec.Struct):
     """Collects the kernels of an inference pass; `calls` is the number of framework calls per kernel."""
 
     stored: WeightStorage
     traits: KernelTraits
     calls: float = 0.0
-    ops: list[Op] = field(default_factory=list)
+    ops: list[Op] = msgspec.field(default_factory=list)
 
     @property
     def width(self) -> float:

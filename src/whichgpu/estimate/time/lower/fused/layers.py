@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import msgspec
+from msgspec.structs import replace
 
-from whichgpu.estimate.time.lower.eager.attention import AttentionSizes, mla_decode_op
+from whichgpu.estimate.time.lower.eager.attention import AttentionSizes, mla_decode_op, narrow_mla_prefill
 from whichgpu.estimate.time.lower.fused.kernels import FusedKernels
 from whichgpu.estimate.time.operators import Number, Op, gemm
 from whichgpu.workload.shapes import Experts, LatentAttention, Transformer
 
 
-@dataclass(frozen=True, slots=True)
-class InferencePass:
+class InferencePass(msgspec.Struct, frozen=True):
     """Size of an inference pass: `batch` sequences of `queries` new tokens that attend to `keys` tokens."""
 
     batch: Number
@@ -108,7 +108,9 @@ def _mla(kernels: FusedKernels, shape: Transformer, mla: LatentAttention, step: 
         kernels.linear(step.batch * step.keys, float(mla.kv_rank), heads * (mla.nope_dim + mla.value_dim), "latent_up")
         dim = float(mla.nope_dim + mla.rope_dim)
         over = AttentionSizes(step.batch, heads, heads, step.queries, step.keys, dim, float(mla.value_dim), step.causal)
-        kernels.put(over.op(kernels.stored.unit, kernels.width, role="mla" if kernels.paged else "").with_calls(kernels.calls))
+        op = over.op(kernels.stored.unit, kernels.width, role="mla" if kernels.paged else "").with_calls(kernels.calls)
+        narrow = kernels.paged and step.cached and step.cache_width < kernels.width
+        kernels.put(*(narrow_mla_prefill(op, kernels.width) if narrow else (op,)))
     kernels.linear(rows, heads * mla.value_dim, hidden, "attn_output", after_attention=True)
 
 

@@ -7,8 +7,6 @@ micro-batch, inputs are cast to fp16 and results back, and before 2025 quantised
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from whichgpu.estimate.time.lower.eager.attention import AttentionSizes
@@ -22,7 +20,6 @@ HALF_BYTES, SINGLE_BYTES = 2.0, 4.0  # bytes of an element
 VECTOR_KERNEL, MMQ_KERNEL = "gguf", "mmq"  # roles of llama.cpp's own GEMM kernels
 
 
-@dataclass(slots=True)
 class LlamaCppKernels(FusedKernels):
     """Collects llama.cpp's kernels."""
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
+
+import msgspec
 
 from whichgpu.estimate.memory.gguf_mix import ALIASES
 from whichgpu.estimate.memory.quantisation import SCHEMES, is_gguf, layer_matrices, matrix_bytes, table_bytes
@@ -12,8 +13,7 @@ from whichgpu.workload.precisions import PRECISION_BY_NAME
 from whichgpu.workload.shapes import Transformer
 
 
-@dataclass(frozen=True, slots=True)
-class WeightStorage:
+class WeightStorage(msgspec.Struct, frozen=True):
     """Bytes of a model's weights by role of matrix."""
 
     precision: str

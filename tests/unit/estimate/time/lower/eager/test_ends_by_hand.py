@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from array import array
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from tests.serving_cases import linear
 from whichgpu.base.figure import Figure

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from whichgpu.estimate.time.lower.eager import attention, convolution, elementwise, functional, gemm
 from whichgpu.estimate.time.lower.eager.aten import aten_kernels

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from whichgpu.estimate.time.lower.eager import attention, elementwise, functional, reductions
 from whichgpu.estimate.time.lower.eager.attention import AttentionSizes

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.estimate.time.lower import host_calls

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from tests.unit.shapes import LLAMA_3_8B
 from whichgpu.estimate.time.lower import lower

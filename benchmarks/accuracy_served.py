@@ -1,0 +1,132 @@
+"""Published serving runs against what the tool answers today: time between output tokens, or output rate at maximum load.
+
+    PYTHONPATH=src python -m benchmarks.accuracy_served [--rows] [PATTERN]
+
+Each row is asked as a user would ask it: the closed form of a decode step and the share of other requests' prefills. Estimates
+are those of the product's own fit, which may have seen the rows; errors without a source, model or GPU are printed by
+`benchmarks.accuracy_serving` and the calibration's own scores. `--rows` prints every row, PATTERN keeps groups that match it.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from whichgpu.api.lookup_cache import lookup_cache
+from whichgpu.api.workloads.estimate import estimate_workload
+from whichgpu.base.errors import WhichGpuError
+from whichgpu.catalog.evidence import Measurement, measurements
+from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.lookup_cache import LookupCache
+from whichgpu.workload.shapes import Transformer
+from whichgpu.workload.spelling import from_object
+
+SOURCES = (
+    "aic-silicon", "cloudrift", "dstack", "gpustack-lab", "lambda-vllm", "ree2raz", "rocm-vllm", "sgl-cookbook", "trtllm-2026",
+    "vllm-recipes",
+)  # fmt: skip
+AMD_SOURCES = ("argonne",)  # Their rows on other GPUs are scored elsewhere.
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """One row: measured and estimated seconds (a token's, or a whole batch's), the 90% range, and where it belongs."""
+
+    row: Measurement
+    line: str
+    model: str
+    seconds: float
+    low: float
+    high: float
+
+    @property
+    def ratio(self) -> float:
+        """Estimated over measured seconds."""
+        return self.seconds / self.row.seconds
+
+    @property
+    def covered(self) -> bool:
+        """Whether the 90% range holds the measured value."""
+        return self.low <= self.row.seconds <= self.high
+
+    @property
+    def group(self) -> str:
+        """Source, model, GPU and engine."""
+        request = self.row.request
+        return f"{self.row.source} {self.model} {request['precision']} {self.row.gpu} {request['engine']} {request['year']}"
+
+
+def served_rows(rows: Iterable[Measurement]) -> list[Measurement]:
+    """Return the rows of serving engines that are scored here."""
+    return [row for row in rows if row.source in SOURCES or (row.source in AMD_SOURCES and row.gpu.startswith("mi"))]
+
+
+def scored(row: Measurement, lookups: LookupCache) -> Scored | None:
+    """Return a row with today's estimate, or None if the tool refuses the request."""
+    try:
+        answer = estimate_workload(from_object(dict(row.request)), lookups)
+    except WhichGpuError as error:
+        print(f"not answered: {row.source} line {row.row}: {error}", file=sys.stderr)
+        return None
+    if answer.time is None or answer.throughput is None:
+        return None
+    shape = lookups.shape(row.request["model"])
+    seconds = answer.time.value * (int(row.request["seq_out"]) if row.kind == "generate" else 1)
+    if row.kind == "max-load":
+        seconds = 1.0 / answer.throughput.value
+    low, high = answer.time.relative_range
+    experts = isinstance(shape, Transformer) and shape.experts is not None
+    name = row.request["model"] if isinstance(row.request["model"], str) else row.request["model"]["model_type"]
+    return Scored(row, _line(row, experts), str(name), seconds, seconds * low, seconds * high)
+
+
+def _line(row: Measurement, experts: bool) -> str:
+    if row.gpu.startswith("mi"):
+        return "MI300X and kin"
+    if row.kind == "max-load":
+        return "TensorRT-LLM at maximum load"
+    several = row.request.get("gpus", 1) > 1
+    return ("MoE, several GPUs" if several else "MoE, one GPU") if experts else "dense"
+
+
+def table(found: Sequence[Scored], key: str) -> Iterator[str]:
+    """Yield rows, median and mean absolute error, bias and coverage of the groups that share `key`."""
+    groups: dict[str, list[Scored]] = defaultdict(list)
+    for one in found:
+        groups[getattr(one, key)].append(one)
+    yield f"| {key} | rows | median error | mean error | bias | in 90% range |"
+    yield "|---|---|---|---|---|---|"
+    for name, rows in sorted(groups.items()):
+        ratios = np.array([one.ratio for one in rows])
+        errors = np.abs(ratios - 1.0)
+        bias = float(np.exp(np.mean(np.log(ratios)))) - 1.0
+        inside = np.mean([one.covered for one in rows])
+        yield f"| {name} | {len(rows)} | {np.median(errors):.1%} | {errors.mean():.1%} | {bias:+.1%} | {inside:.0%} |"
+    yield ""
+
+
+def each(found: Sequence[Scored]) -> Iterator[str]:
+    """Yield one line a row."""
+    for one in sorted(found, key=lambda one: (one.group, one.row.request["gpus"], one.row.request.get("batch", 0))):
+        request = one.row.request
+        sizes = " ".join(f"{name}={request[name]}" for name in ("gpus", "batch", "seq_in", "seq_out") if name in request)
+        yield f"{one.group} {sizes} {request.get('parallel', '')} measured {one.row.seconds:.4g} s, {one.ratio:.2f} times"
+
+
+def main() -> None:
+    """Print the tables."""
+    pattern = next((word for word in sys.argv[1:] if not word.startswith("--")), "")
+    lookups = lookup_cache(Catalog(), own=False)
+    found = [one for row in served_rows(measurements()) if (one := scored(row, lookups))]
+    found = [one for one in found if re.search(pattern, f"{one.line} {one.group}")]
+    lines = [*table(found, "line"), *table(found, "group")]
+    print("\n".join([*each(found), *lines] if "--rows" in sys.argv else lines))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,157 @@
+"""Arrivals of measured served and offline runs of vLLM on one H200, replayed through the simulator.
+
+    PYTHONPATH=src:tools python -m benchmarks.engine_load ../shared/truth
+
+`benchmarks.accuracy_serving` prints the same section. KV tokens and seconds of a start are compared beside the loads.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.lookup_cache import LookupCache
+from whichgpu.estimate.serving.scheduler_limits import LimitOverrides
+from whichgpu.estimate.serving.server import Server, server_of
+from whichgpu.estimate.serving.simulator import Arrival, SimulationOutcome
+from whichgpu.workload.shapes import Transformer
+from whichgpu.workload.spelling import fill_defaults, from_object
+
+MODELS = {
+    "llama31-8b": "llama-3.1-8b",
+    "llama31-8b-fp8": "llama-3.1-8b",
+    "qwen3-30b-a3b": "qwen3-30b-a3b",
+    "gpt-oss-20b": "gpt-oss-20b",
+    "deepseek-v2-lite": "deepseek-v2-lite",
+}
+GPU, YEAR = "h200-sxm", 2026
+GOALS = {"TPOT p50": 0.10, "TTFT p50": 0.20, "wall": 0.10}
+COMPILED = "jit"  # flag of runs in which kernels were compiled: all their times are left out
+COMPILED_TAIL = "jit-tail"  # flag of runs whose TTFT above the median is compilation
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """One run: measured and simulated seconds (tokens per second for throughput) by metric."""
+
+    model: str
+    load: str
+    measured: Mapping[str, float]
+    simulated: Mapping[str, float]
+
+
+def rows(truth: Path) -> list[dict[str, Any]]:
+    """Return the lines of the measurements, in order."""
+    return [json.loads(line) for line in (truth / "h200" / "vllm.jsonl").read_text().splitlines()]
+
+
+def server(model: Mapping[str, Any], lookups: LookupCache, prompt: int, output: int, longest: int) -> Server:
+    """Return the simulated server with the settings of a measured engine."""
+    shape = lookups.shape(MODELS[model["model"]])
+    assert isinstance(shape, Transformer)
+    fields = {
+        "task": "serve", "model": MODELS[model["model"]], "precision": model["precision"], "kv_precision": model["kv_precision"],
+        "engine": "vllm", "year": YEAR, "seq_in": prompt, "seq_out": output,
+    }  # fmt: skip
+    workload = fill_defaults(from_object(fields).workload, shape)
+    settings = model["settings"]
+    limits = LimitOverrides(
+        max_batched_tokens=settings["max_num_batched_tokens"],
+        max_sequences=settings["max_num_seqs"],
+        memory_share=settings["gpu_memory_utilization"],
+        prefix_caching=settings["enable_prefix_caching"],
+    )
+    return server_of(workload, shape, lookups.catalog.gpu_by_id[GPU], overrides=limits, longest=longest)
+
+
+def replay(model: Mapping[str, Any], run: Mapping[str, Any], lookups: LookupCache) -> SimulationOutcome:
+    """Simulate one run from its own arrivals and lengths."""
+    online = run["task"] == "serve"
+    arrivals: list[Arrival] = [(row[0], row[1], row[2], ()) if online else (0.0, row[0], row[1], ()) for row in run["requests"]]
+    prompt, output = (max(1, round(float(np.mean([one[place] for one in arrivals])))) for place in (1, 2))
+    longest = max(one[1] + one[2] for one in arrivals)
+    return server(model, lookups, prompt, output, longest).run(arrivals)
+
+
+def metrics(arrived: Any, first: Any, finished: Any, outputs: Any) -> dict[str, float]:
+    """Return medians and 95th percentiles of TTFT and TPOT in seconds, and output tokens per second."""
+    more = outputs > 1
+    ttft, tpot = first - arrived, ((finished - first) / np.maximum(1, outputs - 1))[more]
+    found = {
+        f"{name} p{percentile}": float(np.percentile(values, percentile))
+        for name, values in (("TTFT", ttft), ("TPOT", tpot))
+        for percentile in (50, 95)
+    }
+    return found | {"throughput": float(outputs.sum() / finished.max())}
+
+
+def compared(model: Mapping[str, Any], run: Mapping[str, Any], lookups: LookupCache) -> Replayed:
+    """Return a run's metrics as measured and as simulated; metrics distorted by compilation are left out of the measured ones."""
+    outcome = replay(model, run, lookups)
+    if run["task"] == "batch":
+        wall = {"wall": float(outcome.finished.max())}
+        return Replayed(run["model"], f"{run['n']} at once, {run['shape']}", {"wall": run["wall_s"]}, wall)
+    seen = np.array(run["requests"])
+    measured = metrics(seen[:, 0], seen[:, 0] + seen[:, 3], seen[:, 0] + seen[:, 4], seen[:, 2])
+    if COMPILED_TAIL in run["flags"]:
+        measured = {name: value for name, value in measured.items() if name != "TTFT p95"}
+    simulated = metrics(outcome.arrived, outcome.first, outcome.finished, outcome.outputs)
+    return Replayed(run["model"], f"{run['rate']:g}/s", measured, simulated)
+
+
+def replayed(truth: Path, lookups: LookupCache) -> tuple[list[Replayed], int]:
+    """Return all runs that count, and the number of those left out because kernels were compiled in them."""
+    found: list[Replayed] = []
+    model: Mapping[str, Any] = {}
+    left_out = 0
+    for row in rows(truth):
+        if row["task"] == "model":
+            model = row
+        elif row["task"] in ("serve", "batch"):
+            if COMPILED in row["flags"]:
+                left_out += 1
+            else:
+                found.append(compared(model, row, lookups))
+    return found, left_out
+
+
+def lines(truth: Path, lookups: LookupCache | None = None) -> Iterator[str]:
+    """The section on loads replayed."""
+    runs, left_out = replayed(truth, lookups or LookupCache(Catalog()))
+    yield "## vLLM 0.26 on one H200: measured arrivals replayed"
+    yield ""
+    yield "Every request's arrival and lengths as measured, at most 256 sequences and 8,192 tokens a step, no prefix caching."
+    yield f"Times in ms, wall in s, throughput in output tokens/s. {left_out} runs are left out: kernels were compiled in them."
+    yield ""
+    yield "| model | load | metric | measured | simulated | error |"
+    yield "|---|---|---|---|---|---|"
+    for run in runs:
+        for name, value in run.measured.items():
+            scale = 1e3 if name[:4] in ("TTFT", "TPOT") else 1.0
+            error = run.simulated[name] / value - 1.0
+            cells = f"{scale * value:.4g} | {scale * run.simulated[name]:.4g} | {error:+.1%}"
+            yield f"| {run.model} | {run.load} | {name} | {cells} |"
+    yield ""
+    yield from _summary(runs)
+
+
+def _summary(runs: Sequence[Replayed]) -> Iterator[str]:
+    yield "| metric | runs | mean error | largest | goal | met |"
+    yield "|---|---|---|---|---|---|"
+    for name in ("TPOT p50", "TPOT p95", "TTFT p50", "TTFT p95", "throughput", "wall"):
+        errors = [abs(run.simulated[name] / run.measured[name] - 1.0) for run in runs if name in run.measured]
+        goal = GOALS.get(name)
+        met = "" if goal is None else "yes" if np.mean(errors) <= goal else "no"
+        yield f"| {name} | {len(errors)} | {np.mean(errors):.1%} | {max(errors):.1%} | {f'{goal:.0%}' if goal else ''} | {met} |"
+    yield ""
+
+
+if __name__ == "__main__":
+    print("\n".join(lines(Path(sys.argv[1]))))
