@@ -100,7 +100,7 @@ class LoweredStep(msgspec.Struct, frozen=True):
 
     @property
     def gaps(self) -> Number:
-        """Number of gaps between kernels that the host launches; kernels replayed from a CUDA graph were timed with their gaps."""
+        """Number of gaps between kernels that the host launches; times of kernels in a CUDA graph include the gap."""
         launched = any(op.calls for op in self.ops)
         return sum(op.count for op in self.ops) if launched else 0.0
 

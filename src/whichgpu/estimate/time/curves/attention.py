@@ -92,8 +92,8 @@ def _wide(unit: str) -> str:
 def _decode(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
     """Return the seconds of one query per sequence, which reads the KV cache once.
 
-    Keys are split over all SMs, whose results are then combined part by part; the query heads of a KV head share one tile. In PyTorch (role `whole`) one SM reads the keys
-    of one query head instead.
+    Keys are split over all SMs, whose results are then combined part by part; the query heads of a KV head share one tile. In
+    PyTorch (role `whole`) one SM reads the keys of one query head instead.
     """
     batch, keys, heads = stack.size("batch"), stack.size("keys"), stack.size("heads")
     mla, whole = stack.has_role(MLA), stack.has_role("whole")
@@ -116,11 +116,13 @@ def _decode(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
 def _mla_compute(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
     """Return the arithmetic seconds of MLA decode, whose query heads fill the rows of a matrix instruction.
 
-    Chips without asynchronous instructions have no kernel that splits a cache below 16 bits: one SM reads a sequence's keys.
+    NVIDIA's chips without asynchronous instructions have no kernel that splits a cache below 16 bits: one SM reads a sequence's
+    keys.
     """
     batch, keys, heads = stack.size("batch"), stack.size("keys"), stack.size("heads")
     narrow, asynchronous = UNITS[stack.unit].below_16_bits, gpus.async_matrix > 0
-    unsplit = narrow & ~asynchronous
+    nvidia = np.array([target.startswith("sm_") for target in gpus.targets])[:, None, None]
+    unsplit = narrow & nvidia & ~asynchronous
     rows = np.where(unsplit, MLA_ROWS, gpus.matrix_rows)
     padding = np.ceil(heads / rows) * rows / heads
     share = np.where(asynchronous, p["attention.mla_peak_share"], p["attention.mla_peak_share.synchronous"])
