@@ -1,6 +1,6 @@
 """Errors of estimated kernel times by family of kernels, with the GPU seen by the fit and with each GPU left out of it whole.
 
-PYTHONPATH=src:tools python -m benchmarks.accuracy_kernels attention mla
+PYTHONPATH=src:tools python -m benchmarks.accuracy_kernels attention mla moe
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-from calibration.curve_rows import Sample
+from calibration.curve_rows import UNTUNED_MOE, Sample, samples
 from calibration.fit_curves import Parameters, Problem, fit, gpu_columns, usable
 from calibration.parameter_table import read_table
 
@@ -36,6 +36,13 @@ def _attention_errors(source: str) -> None:
     seen, left_out = seen_and_left_out(chosen, [True] * len(chosen), "attention")
     own = np.array([sample.source == source for sample in chosen])
     print_errors([sample for sample in chosen if sample.source == source], seen[own], left_out[own])
+
+
+def moe() -> None:
+    """Print the errors of fused MoE kernels; the untuned kernel is scored, but no fit sees it."""
+    chosen = [sample for sample in samples(measurements()) if sample.curve == "moe"]
+    fitted = [sample.kind != UNTUNED_MOE for sample in chosen]
+    print_errors(chosen, *seen_and_left_out(chosen, fitted, "moe"))
 
 
 def seen_and_left_out(chosen: Sequence[Sample], fitted: Sequence[bool], curve: str) -> tuple[np.ndarray, np.ndarray]:
@@ -76,7 +83,7 @@ def print_errors(chosen: Sequence[Sample], seen: np.ndarray, left_out: np.ndarra
             print(f"{name:42}{here.sum():6d}{cells[0]}    {cells[1]}{np.median(off[1]):+7.1%}")
 
 
-FAMILIES: Mapping[str, Callable[[], None]] = {"attention": attention, "mla": mla}
+FAMILIES: Mapping[str, Callable[[], None]] = {"attention": attention, "mla": mla, "moe": moe}
 
 
 def main() -> int:

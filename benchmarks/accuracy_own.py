@@ -69,7 +69,7 @@ def predicted(found: Sequence[Example], calibration: Calibration) -> np.ndarray:
     told = []
     for one in found:
         terms = TimeTerms(one.terms[:, None, None], one.floors[:, None, None], blank, blank, one.setting.unit)
-        told.append(step_seconds(terms, calibration.factors([one.setting]), one.eager).wall[0, 0])
+        told.append(step_seconds(terms, calibration.factors([one.setting]), one.host).wall[0, 0])
     return np.asarray(np.log(told))
 
 
@@ -162,7 +162,7 @@ def never_seen(record: Record, bare: Calibration, curves: Path | None) -> list[f
         found = [example(step, gpu, catalog) for step in record.steps]
     finally:
         use_curves(None)
-    rows = [Example(one.seconds, one.terms, one.floors, one.setting, one.eager, {}) for one in found]
+    rows = [Example(one.seconds, one.terms, one.floors, one.setting, one.host, {}) for one in found]
     return [float(seconds) for seconds in np.exp(predicted(rows, bare))]
 
 

@@ -76,6 +76,7 @@ def lines(truth: Path, held: Sequence[HeldRun], seen: Sequence[HeldRun]) -> Iter
     yield "no throughput, no first token under load, and no run at a rate."
     yield ""
     yield from table(held, seen)
+    yield from engine_load.start_lines(truth)
     yield from engine_load.lines(truth)
     yield BLIND
     yield from covered(truth, held)

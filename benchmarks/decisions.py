@@ -26,11 +26,10 @@ from calibration.scores import gpu_of
 
 from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.base.errors import WhichGpuError
-from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.catalog.evidence import Measurement, measurements, steps
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.lookup_cache import LookupCache
-from whichgpu.estimate.time.combine import step_seconds
+from whichgpu.estimate.time.combine import host_mode, step_seconds
 from whichgpu.estimate.time.grid import correction_keys
 from whichgpu.price.table import price_table, rows_on_day
 from whichgpu.workload.spelling import fill_defaults, from_object
@@ -120,7 +119,7 @@ def _seconds(row: Measurement, lookups: LookupCache) -> float:
     workload = fill_defaults(from_object({name: value for name, value in row.request.items() if name != "id"}).workload, shape)
     terms, kind = step_terms(workload, shape, gpu, row.kind)
     factors = lookups.calibration.factors(correction_keys(workload, kind, terms.unit, [gpu]))
-    return float(step_seconds(terms, factors, not engine_record(workload.engine).captures_graphs, workload.host_speed).wall[0, 0])
+    return float(step_seconds(terms, factors, host_mode(workload.engine, workload.year), workload.host_speed).wall[0, 0])
 
 
 def report(found: Sequence[Decision]) -> str:

@@ -10,19 +10,23 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
+from whichgpu.catalog.engines.record import EngineStart
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.lookup_cache import LookupCache
+from whichgpu.estimate.serving.kv_capacity import kv_tokens
 from whichgpu.estimate.serving.scheduler_limits import LimitOverrides
 from whichgpu.estimate.serving.server import Server, server_of
 from whichgpu.estimate.serving.simulator import Arrival, SimulationOutcome
+from whichgpu.estimate.startup import start_seconds
 from whichgpu.workload.shapes import Transformer
 from whichgpu.workload.spelling import fill_defaults, from_object
+from whichgpu.workload.workload import Workload
 
 MODELS = {
     "llama31-8b": "llama-3.1-8b",
@@ -32,13 +36,13 @@ MODELS = {
     "deepseek-v2-lite": "deepseek-v2-lite",
 }
 GPU, YEAR = "h200-sxm", 2026
+GRAPH_SIZES = 51  # sizes of CUDA graphs up to 512 tokens
 GOALS = {"TPOT p50": 0.10, "TTFT p50": 0.20, "wall": 0.10}
 COMPILED = "jit"  # flag of runs in which kernels were compiled: all their times are left out
 COMPILED_TAIL = "jit-tail"  # flag of runs whose TTFT above the median is compilation
 
 
-@dataclass(frozen=True, slots=True)
-class Replayed:
+class Replayed(msgspec.Struct, frozen=True):
     """One run: measured and simulated seconds (tokens per second for throughput) by metric."""
 
     model: str
@@ -52,15 +56,16 @@ def rows(truth: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (truth / "h200" / "vllm.jsonl").read_text().splitlines()]
 
 
-def server(model: Mapping[str, Any], lookups: LookupCache, prompt: int, output: int, longest: int) -> Server:
-    """Return the simulated server with the settings of a measured engine."""
+def workload_of(
+    model: Mapping[str, Any], lookups: LookupCache, prompt: int, output: int
+) -> tuple[Workload, Transformer, LimitOverrides]:
+    """Return the request, the model and the settings of a measured engine."""
     shape = lookups.shape(MODELS[model["model"]])
     assert isinstance(shape, Transformer)
     fields = {
         "task": "serve", "model": MODELS[model["model"]], "precision": model["precision"], "kv_precision": model["kv_precision"],
         "engine": "vllm", "year": YEAR, "seq_in": prompt, "seq_out": output,
     }  # fmt: skip
-    workload = fill_defaults(from_object(fields).workload, shape)
     settings = model["settings"]
     limits = LimitOverrides(
         max_batched_tokens=settings["max_num_batched_tokens"],
@@ -68,6 +73,12 @@ def server(model: Mapping[str, Any], lookups: LookupCache, prompt: int, output: 
         memory_share=settings["gpu_memory_utilization"],
         prefix_caching=settings["enable_prefix_caching"],
     )
+    return fill_defaults(from_object(fields).workload, shape), shape, limits
+
+
+def server(model: Mapping[str, Any], lookups: LookupCache, prompt: int, output: int, longest: int) -> Server:
+    """Return the simulated server with the settings of a measured engine."""
+    workload, shape, limits = workload_of(model, lookups, prompt, output)
     return server_of(workload, shape, lookups.catalog.gpu_by_id[GPU], overrides=limits, longest=longest)
 
 
@@ -153,5 +164,52 @@ def _summary(runs: Sequence[Replayed]) -> Iterator[str]:
     yield ""
 
 
+def start_lines(truth: Path, lookups: LookupCache | None = None) -> Iterator[str]:
+    """The section on KV tokens and seconds of a start."""
+    lookups, found = lookups or LookupCache(Catalog()), rows(truth)
+    starts = [row for row in found if row["task"] == "memory" and "kv_tokens" in row]
+    yield "## vLLM 0.26 on one H200: KV tokens and start"
+    yield ""
+    yield "KV tokens: no constant was fitted on these rows. Start: seconds from launch to ready, with a cold cache, without"
+    yield "reading weights; by the rule of the engine's record with constants from the other models (medians)."
+    yield ""
+    yield "| model | KV tokens | estimated | error | start, s | estimated | error |"
+    yield "|---|---|---|---|---|---|---|"
+    for row in starts:
+        model = next(one for one in found if one["task"] == "model" and one["model"] == row["model"])
+        longest = model["settings"]["max_model_len"]
+        workload, shape, limits = workload_of(model, lookups, longest - 256, 256)
+        tokens = kv_tokens(workload, shape, lookups.catalog.gpu_by_id[GPU], limits.memory)
+        assert tokens is not None
+        others = [one for one in starts if one["model"] != row["model"]]
+        rule = start_constants([(one, _layers(one, lookups)) for one in others])
+        seen = row["import_s"] + row["engine_start_s"]
+        told = start_seconds(rule, *_layers(row, lookups))
+        yield (
+            f"| {row['model']} | {row['kv_tokens']:,} | {tokens.value:,.0f} | {tokens.value / row['kv_tokens'] - 1:+.1%} | "
+            f"{seen:.0f} | {told:.0f} | {told / seen - 1:+.1%} |"
+        )
+    yield ""
+
+
+def start_constants(starts: Sequence[tuple[Mapping[str, Any], tuple[int, bool]]]) -> EngineStart:
+    """Return the constants of a start as medians over measured starts with their layers and whether they are MoE."""
+    beside = [row["import_s"] + row["engine_start_s"] - row["compile_s"] - row["graph_s"] for row, _ in starts]
+    capture = {moe: [row["graph_s"] / row["graph_sizes"] for row, one in starts if one[1] is moe] for moe in (False, True)}
+    return EngineStart(
+        fixed=float(np.median(beside)),
+        compile_per_layer=float(np.median([row["compile_s"] / layers for row, (layers, _) in starts])),
+        capture=float(np.median(capture[False])),
+        capture_moe=float(np.median(capture[True])),
+        graph_sizes=GRAPH_SIZES,
+    )
+
+
+def _layers(row: Mapping[str, Any], lookups: LookupCache) -> tuple[int, bool]:
+    shape = lookups.shape(MODELS[row["model"]])
+    assert isinstance(shape, Transformer)
+    return shape.layers, shape.experts is not None
+
+
 if __name__ == "__main__":
-    print("\n".join(lines(Path(sys.argv[1]))))
+    print("\n".join((*start_lines(Path(sys.argv[1])), *lines(Path(sys.argv[1])))))

@@ -11,14 +11,14 @@ from msgspec.structs import replace
 
 from calibration.fit_steps import Example
 from whichgpu.base.errors import WhichGpuError
-from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.catalog.evidence import Measurement, StochasticDepth
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.lookup_cache import LookupCache
+from whichgpu.estimate.time.combine import HostMode, host_mode
 from whichgpu.estimate.time.curves.gpus import build_gpu_columns
 from whichgpu.estimate.time.fitted_corrections import generation
-from whichgpu.estimate.time.grid import correction_keys, generation_terms, scheduled_sequences, uncorrected_terms
+from whichgpu.estimate.time.grid import correction_keys, generation_terms, request_latency, scheduled_sequences, uncorrected_terms
 from whichgpu.estimate.time.lower import lower
 from whichgpu.estimate.time.lower.traced import lower_model
 from whichgpu.estimate.time.lower.traced_model import TracedModel, traced_model
@@ -73,13 +73,13 @@ def example(row: Measurement, lookups: LookupCache, gpu: Gpu) -> Example:
             else (uncorrected_terms(lowered, build_gpu_columns([gpu])), None)
         )
     setting = correction_keys(workload, kind, unit, [gpu])[0]
-    copied = row.pageable_copy_bytes / PAGEABLE_COPY
+    added = row.pageable_copy_bytes / PAGEABLE_COPY + (request_latency(workload) if kind == "prefill" else 0.0)
     return Example(
-        seconds=max(row.seconds - copied, row.seconds * 0.2),
+        seconds=max(row.seconds - added, row.seconds * 0.2),
         terms=terms.seconds[:, 0, 0],
         floors=terms.floors[:, 0, 0],
         setting=setting,
-        eager=not engine_record(workload.engine).captures_graphs and not row.throughput_only,
+        host=HostMode(False) if row.throughput_only else host_mode(workload.engine, workload.year),
         groups=groups(row, gpu, shape, kind),
         row=row,
         later=None if later is None else (later.seconds[:, 0, 0], later.floors[:, 0, 0]),

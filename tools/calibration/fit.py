@@ -83,7 +83,13 @@ def all_ranges(design: Design, held: Held) -> dict[str, Any]:
 
 def kinds_of(design: Design) -> list[str]:
     """Engine and task of each example, by which ranges are told."""
-    return [f"{example.setting.engine}/{example.setting.task}" for example in design.examples]
+    return [f"{example.setting.engine}/{measured_task(example)}" for example in design.examples]
+
+
+def measured_task(example: Example) -> str:
+    """The kind of step a row measured; serving counts as generation."""
+    kind = example.groups["kind"]
+    return "generate" if kind == "serve" else kind
 
 
 def evidence(found: list[Example] | Any) -> dict[str, Any]:
@@ -104,7 +110,7 @@ def evidence(found: list[Example] | Any) -> dict[str, Any]:
         one["gpus"].add(setting.gpu)
         one["generations"].add(setting.generation)
         one["bits"].setdefault(setting.gpu, set()).add(PRECISION_BY_NAME[example.row.request["precision"]].bits)
-        one["tasks"][setting.task] += 1
+        one["tasks"][measured_task(example)] += 1
         one["years"].add(setting.year)
         source = (
             example.groups["source"].partition("-")[0]

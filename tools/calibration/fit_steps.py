@@ -20,7 +20,7 @@ from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
 
 from calibration.correction_table import Correction, standard_errors
 from whichgpu.estimate.time.calibration import LEVELS, YEARLY_LEVELS, Calibration, CorrectionKey
-from whichgpu.estimate.time.combine import OVERLAP_SHARPNESS, StepSeconds, soft_maximum, step_seconds
+from whichgpu.estimate.time.combine import OVERLAP_SHARPNESS, HostMode, StepSeconds, soft_maximum, step_seconds
 from whichgpu.estimate.time.terms import DEVICE_TERMS, TERMS, TimeTerms
 
 # Widths of the priors, in log: how far groups of a level may stray from their parent.
@@ -82,7 +82,7 @@ class Example(msgspec.Struct, frozen=True):
     terms: np.ndarray  # [terms]
     floors: np.ndarray
     setting: CorrectionKey
-    eager: bool
+    host: HostMode
     groups: Mapping[str, str]  # source, gpu, architecture, model, kind: what may be left out
     row: Any = None
     later: tuple[np.ndarray, np.ndarray] | None = None  # terms and floors of a second part that waits for the end of the first
@@ -124,7 +124,8 @@ class Design:
             tuple(np.array([[*example.parts, none][part][side] for example in examples]) for side in (0, 1)) for part in (0, 1)
         ]
         self.actual = np.log([example.seconds for example in examples])
-        self.eager = np.array([example.eager for example in examples])
+        self.launches = np.array([example.host.launches for example in examples])
+        self.overlaps = np.array([example.host.overlaps for example in examples])
         self.widths = np.array([_width(parameter) for parameter in self.parameters])
 
     def weights(self, kept: np.ndarray, trusted: float = TRUSTED) -> np.ndarray:
@@ -191,12 +192,14 @@ class Design:
         corrected = terms * factors
         held, free = _above(corrected[:, :count], floors[:, :count], soft)
         device = held.sum(1)
-        host = np.where(self.eager[rows], corrected[:, count : count + 2].sum(1), 0.0)
+        concurrent = np.column_stack([self.launches[rows]] * 2 + [self.overlaps[rows]] * 2)  # host terms beside the device
+        host = (corrected[:, count:] * concurrent).sum(1)
         wall = soft_maximum(device, host)
         slopes = corrected.copy()
         slopes[:, :count] = held * free * ((device / wall) ** (OVERLAP_SHARPNESS - 1))[:, None]
-        slopes[:, count : count + 2] *= ((host / wall) ** (OVERLAP_SHARPNESS - 1))[:, None]
-        return wall + corrected[:, count + 2 :].sum(1), slopes
+        slopes[:, count:] *= np.where(concurrent, ((host / wall) ** (OVERLAP_SHARPNESS - 1))[:, None], 1.0)
+        slopes[:, count : count + 2] *= self.launches[rows][:, None]
+        return wall + (corrected[:, count + 2 :] * ~concurrent[:, 2:]).sum(1), slopes
 
     def calibration(self, theta: np.ndarray, min_log_factor: float = MIN_LOG_FACTOR) -> Calibration:
         """The fitted corrections as the product reads them, without those that make no difference."""
@@ -237,7 +240,7 @@ class Design:
     def host_bound(self, theta: np.ndarray) -> np.ndarray:
         """Rows whose time is decided by launching operators: they tell of the host, not of the GPU."""
         told = self._told(theta, range(len(self.examples)))
-        return np.asarray(np.array([bool(one.host[0, 0] > one.device[0, 0]) for one in told]) & self.eager)
+        return np.asarray(np.array([bool(one.host[0, 0] > one.device[0, 0]) for one in told]) & self.launches)
 
     def _told(self, theta: np.ndarray, rows: Iterable[int]) -> list[StepSeconds]:
         calibration = self.calibration(theta)
@@ -247,7 +250,7 @@ class Design:
             example = self.examples[row]
             factors = calibration.factors([example.setting])
             parts = [
-                step_seconds(TimeTerms(terms.reshape(shape), floors.reshape(shape), blank, blank, ""), factors, example.eager)
+                step_seconds(TimeTerms(terms.reshape(shape), floors.reshape(shape), blank, blank, ""), factors, example.host)
                 for terms, floors in example.parts
             ]
             found.append(StepSeconds(*(sum(getattr(part, name) for part in parts) for name in ("wall", "device", "host"))))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from evidence.names import family
+from evidence.names import family, table
 from whichgpu.catalog.evidence import Kind, Measurement
 
 _OPTIMIZERS = {"sgdm": "sgd-momentum"}
@@ -78,6 +78,63 @@ def _inference(source: str, number: int, row: Mapping[str, Any]) -> Measurement:
     )
 
 
+# Models of the served engine as the catalog names them, and flags of rows that measure something else than a step: kernels being
+# compiled, or routing that random weights skew.
+_ENGINE_MODELS = {
+    "llama31-8b": "llama-3.1-8b",
+    "llama31-8b-fp8": "llama-3.1-8b",
+    "qwen3-30b-a3b": "qwen3-30b-a3b",
+    "gpt-oss-20b": "gpt-oss-20b",
+    "deepseek-v2-lite": "deepseek-v2-lite",
+}
+_ENGINE_FLAGS = {"uneven-runs", "jit", "jit-tail", "routing-skewed", "routing-doubtful"}
+
+
+def engine_steps(folder: Path) -> Iterator[Measurement]:
+    """Decode steps and prefills of vLLM 0.26; host-bound prefills repeat, so they stay although a flag says uneven."""
+    precisions: dict[str, str] = {}
+    for number, row in lines(folder / "vllm.jsonl"):
+        model, kind = row["model"], row["task"]
+        if kind == "model":
+            precisions[model] = row["precision"]
+        if kind not in ("decode", "prefill") or (_ENGINE_FLAGS & set(row["flags"]) and "host-bound" not in row["flags"]):
+            continue
+        yield _measured(
+            "h200-vllm",
+            number,
+            kind,
+            row["ms"],
+            _ENGINE_MODELS[model],
+            precision=precisions[model],
+            kv_precision="bf16",
+            batch=row["batch"],
+            seq_in=row["context"] if kind == "decode" else row["seq"],
+            engine="vllm",
+        )
+
+
+def more_engine_steps() -> Iterator[Measurement]:
+    """Steps of vLLM 0.26 on further models, measured as those of `engine_steps` in a second session (h200_vllm.csv).
+
+    `left_out` names why a row measures something else: kernels being compiled, or routing by random weights.
+    """
+    for number, row in enumerate(table("h200_vllm"), start=2):
+        if not row["left_out"]:
+            kind: Kind = "decode" if row["task"] == "decode" else "prefill"
+            yield _measured(
+                "h200-vllm-2",
+                number,
+                kind,
+                float(row["ms"]),
+                row["model"],
+                precision=row["precision"],
+                kv_precision=row["kv_precision"],
+                batch=int(row["batch"]),
+                seq_in=int(row["tokens"]),
+                engine="vllm",
+            )
+
+
 def measured_on_h200(folder: Path) -> tuple[list[Measurement], int]:
     """Every step measured on the H200, and how many rows are errors."""
     found: list[Measurement] = []
@@ -97,4 +154,5 @@ def measured_on_h200(folder: Path) -> tuple[list[Measurement], int]:
             found.append(training("h200-compiled", number, row, row["ms"], row["engine"]))
         else:
             found.append(_inference("h200-quant" if row["moe"] is None else "h200-moe", number, row))
+    found.extend((*engine_steps(folder), *more_engine_steps()))
     return found, errors

@@ -12,10 +12,12 @@ from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.fit import MemoryCurve, MemoryOf, required_memory
 from whichgpu.estimate.group.fabric import Fabric
 from whichgpu.estimate.memory.engine_memory import engine_of
+from whichgpu.estimate.memory.kv import kv_bytes
+from whichgpu.estimate.serving.kv_capacity import cache_room
 from whichgpu.estimate.serving.scheduler_limits import default_max_sequences
 from whichgpu.estimate.time.calibration import Calibration
 from whichgpu.estimate.usable import usable_bytes
-from whichgpu.workload.shapes import Shape
+from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.workload import Workload
 
 Floats = np.ndarray
@@ -24,6 +26,7 @@ SecondsOf = Callable[[Floats], Floats]  # maps concurrencies of one replica to s
 CONCURRENCY = np.array(
     [1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192], dtype=float
 )
+MIN_CACHE_SHARE = 0.02  # A KV cache below this share of the GPU fits if the weights do, to within their own uncertainty.
 MAX_CONCURRENCY = int(CONCURRENCY[-1])
 # Batches tried on one GPU for models that do not generate text.
 SAMPLES = np.array([1 << power for power in range(MAX_CONCURRENCY.bit_length())], dtype=float)
@@ -45,6 +48,23 @@ def offline_batch(workload: Workload, shape: Shape, gpu: Gpu, memory: MemoryOf, 
     sizes = _fitting(workload, shape, gpu, memory)
     at = len(sizes) - 1 if seconds_of is None else int(np.argmax(sizes / seconds_of(sizes)))
     return int(sizes[at]) * workload.parallel.dp
+
+
+def fitting_batch(workload: Workload, shape: Shape, gpu: Gpu) -> int:
+    """Return the batch of an offline request, reduced to the sequences whose complete KV cache fits; the others wait for them.
+
+    A batch of which not one sequence fits is unchanged, as is one for an engine without a memory pool of its own.
+    """
+    batch, memory = workload.batch or 1, engine_of(workload).memory
+    if not (workload.generating and isinstance(shape, Transformer) and shape.is_generative and memory.managed):
+        return batch
+    context, precision = (workload.seq_in or 1) + (workload.seq_out or 0), workload.kv_precision or "bf16"
+    layout, block = workload.parallel, memory.block_tokens
+    sequence = kv_bytes(shape, 1, context, precision, block, parallel=layout, windowed=memory.windowed_cache)
+    if not sequence or sequence * workload.local_batch < gpu.memory_bytes * MIN_CACHE_SHARE:
+        return batch
+    fitting = cache_room(workload, shape, gpu) // sequence * layout.dp
+    return min(batch, fitting) if fitting > 0 else batch
 
 
 def _fitting(workload: Workload, shape: Shape, gpu: Gpu, memory: MemoryOf) -> Floats:

@@ -13,11 +13,10 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.time.calibration import Calibration, CorrectionKey
-from whichgpu.estimate.time.combine import OVERLAP_SHARPNESS
+from whichgpu.estimate.time.combine import OVERLAP_SHARPNESS, HostMode, host_mode
 from whichgpu.estimate.time.curves.gpus import build_gpu_columns
 from whichgpu.estimate.time.grid import correction_keys, scheduled_sequences, uncorrected_terms
 from whichgpu.estimate.time.lower import lower
@@ -55,7 +54,7 @@ class Example(msgspec.Struct, frozen=True):
     terms: Array
     floors: Array
     setting: CorrectionKey
-    eager: bool
+    host: HostMode
 
 
 def example(step: StepResult, gpu: Gpu, catalog: Catalog) -> Example:
@@ -68,8 +67,8 @@ def example(step: StepResult, gpu: Gpu, catalog: Catalog) -> Example:
     sequences = scheduled_sequences(workload, batch) if kind == "decode" else 0.0
     terms = uncorrected_terms(lower(workload, shape, batch), build_gpu_columns([gpu]), sequences, workload.accumulation)
     setting = correction_keys(workload, kind, terms.unit, [gpu])[0]
-    eager = not engine_record(workload.engine).captures_graphs
-    return Example(step.seconds, terms.seconds[:, 0, 0], terms.floors[:, 0, 0], setting, eager)
+    host = host_mode(workload.engine, workload.year)
+    return Example(step.seconds, terms.seconds[:, 0, 0], terms.floors[:, 0, 0], setting, host)
 
 
 def _known_shape(model: str | Mapping[str, Any], catalog: Catalog) -> Shape:
@@ -114,7 +113,8 @@ class _Design:
         self.floors = np.array([one.floors for one in examples])
         self.terms = np.array([one.terms for one in examples]) * shipped
         self.actual = np.log([one.seconds for one in examples])
-        self.eager = np.array([one.eager for one in examples])
+        # Host terms that run beside the device, [steps, host terms]; framework calls that no step makes are zero.
+        self.concurrent = np.array([[one.host.launches] * 2 + [one.host.overlaps] * 2 for one in examples])
         self.kinds = [one.setting.task for one in examples]
         self.places: dict[tuple[str, str], int] = {}
         entries: list[tuple[int, int, int]] = []
@@ -139,15 +139,17 @@ class _Design:
         free = np.ones_like(corrected)
         free[:, :count] = corrected[:, :count] >= self.floors[:, :count]
         corrected[:, :count] = np.maximum(corrected[:, :count], self.floors[:, :count])
-        device, once = corrected[:, :count].sum(1), corrected[:, count + 2 :].sum(1)
-        host = np.where(self.eager, corrected[:, count : count + 2].sum(1), 0.0)
+        device = corrected[:, :count].sum(1)
+        host = (corrected[:, count:] * self.concurrent).sum(1)
+        once = (corrected[:, count + 2 :] * ~self.concurrent[:, 2:]).sum(1)
         largest = np.maximum(np.maximum(device, host), 1e-30)
         wall = largest * ((device / largest) ** OVERLAP_SHARPNESS + (host / largest) ** OVERLAP_SHARPNESS) ** (
             1 / OVERLAP_SHARPNESS
         )
         slopes = corrected * free
         slopes[:, :count] *= ((device / wall) ** (OVERLAP_SHARPNESS - 1))[:, None]
-        slopes[:, count : count + 2] *= np.where(self.eager, (host / wall) ** (OVERLAP_SHARPNESS - 1), 0.0)[:, None]
+        slopes[:, count:] *= np.where(self.concurrent, ((host / wall) ** (OVERLAP_SHARPNESS - 1))[:, None], 1.0)
+        slopes[:, count : count + 2] *= self.concurrent[:, :2]
         total = wall + once
         return np.log(total), np.einsum("rt,rtp->rp", slopes / total[:, None], self.acts)
 

@@ -49,7 +49,8 @@ def fill_defaults(workload: Workload, shape: Shape, user_fields: Collection[str]
     if filled.training:
         filled = filled.with_defaults(optimizer=_optimizer(shape), lora_rank=LORA_RANK if workload.qlora else None)
     elif shape.is_generative:
-        filled = filled.with_defaults(kv_precision=PRECISION_BY_NAME[precision].kv_default)
+        shipped = engine_record(engine, workload.year).kv_precisions.get(precision)
+        filled = filled.with_defaults(kv_precision=shipped or PRECISION_BY_NAME[precision].kv_default)
     return filled
 
 

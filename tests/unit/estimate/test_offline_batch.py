@@ -10,6 +10,7 @@ import pytest
 
 import whichgpu
 from tests.unit import shapes
+from whichgpu.api.workloads.estimate import estimate
 from whichgpu.api.workloads.stream import estimate_requests
 from whichgpu.base.figure import Figure
 from whichgpu.catalog.store import Catalog
@@ -177,3 +178,30 @@ def test_each_engine_has_its_own_default() -> None:
     assert default_sequences(workload(), shapes.LLAMA_3_8B, GPUS["l4"]) == 256
     assert default_sequences(workload(engine="llama.cpp"), shapes.LLAMA_3_8B, GPUS["h100-sxm"]) == 4
     assert default_sequences(workload(engine="pytorch"), shapes.LLAMA_3_8B, GPUS["h100-sxm"]) is None
+
+
+@pytest.mark.parametrize(("gpu", "batch"), [("l4", 4096), ("h100-sxm", 100_000)])
+def test_a_batch_whose_cache_does_not_fit_is_reduced_and_the_answer_says_so(gpu: str, batch: int) -> None:
+    answer = estimate("batch", "llama-3.1-8b", gpu=gpu, batch=batch, own=False)
+    assert answer.kv_tokens is not None
+    assert answer.request["batch"] == answer.kv_tokens.value // (2048 + 256)
+    assert answer.fits != "no"
+    assert any(warning.id == "note.batch-capped" for warning in answer.warnings)
+
+
+def test_a_batch_that_fits_or_weights_that_do_not_leave_the_batch_as_it_is() -> None:
+    for model, batch in (("llama-3.1-8b", 4), ("llama-3.1-70b", 64)):
+        answer = estimate("batch", model, gpu="l4", batch=batch, own=False)
+        assert answer.request["batch"] == batch
+        assert not any(warning.id == "note.batch-capped" for warning in answer.warnings)
+
+
+def test_the_cache_of_a_checkpoint_is_stored_as_it_ships() -> None:
+    stored = {
+        (engine, precision): estimate("batch", "llama-3.1-8b", gpu="b200", engine=engine, precision=precision, own=False)
+        for engine in ("vllm", "tensorrt-llm")
+        for precision in ("bf16", "fp8", "nvfp4")
+    }
+    found = {key: answer.request["kv_precision"] for key, answer in stored.items()}
+    assert found["tensorrt-llm", "fp8"] == found["tensorrt-llm", "nvfp4"] == "fp8"
+    assert {found["vllm", name] for name in ("bf16", "fp8", "nvfp4")} == {found["tensorrt-llm", "bf16"]} == {"bf16"}

@@ -135,7 +135,7 @@ def rows_of(catalog: Catalog, record: Record) -> list[Example]:
         assert said is not None
         one = example(StepResult(model, asked, said.value * SLOWER, 1.0, 1.0, 1), catalog.gpu_by_id[GPU], catalog)
         groups = {"source": "h200-decode" if task == "decode" else "h200-train", "task": "train-vision"}
-        found.append(Example(one.seconds, one.terms, one.floors, one.setting, one.eager, groups))
+        found.append(Example(one.seconds, one.terms, one.floors, one.setting, one.host, groups))
     return found
 
 

@@ -27,11 +27,18 @@ def can_be_timed(shape: Shape, gpu: Gpu) -> bool:
 def with_offline_batch(
     workload: Workload, shape: Shape, gpu: Gpu, user_fields: Collection[str], lookups: LookupCache
 ) -> Workload:
-    """Return an offline workload with the batch of highest throughput that fits; other workloads unchanged."""
-    if not chooses_batch(workload, user_fields):
+    """Return an offline workload with the batch of highest throughput that fits, or with the part of its own batch that fits.
+
+    Other workloads are returned unchanged.
+    """
+    if not workload.traits.offline:
         return workload
+    from whichgpu.estimate.offline import fitting_batch, offline_batch, replica_seconds
+
+    if not chooses_batch(workload, user_fields):
+        fitting = fitting_batch(workload, shape, gpu)
+        return replace(workload, batch=fitting, micro_batch=None) if fitting < (workload.batch or 1) else workload
     from whichgpu.estimate.group.fabric import fabric_of
-    from whichgpu.estimate.offline import offline_batch, replica_seconds
 
     def fabric() -> Fabric:
         machine = machine_of(workload, gpu, lookups.catalog)

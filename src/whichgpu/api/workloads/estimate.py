@@ -25,13 +25,14 @@ from whichgpu.estimate.memory.dispatch import estimate_memory
 from whichgpu.estimate.offline_note import concurrency_note
 from whichgpu.estimate.time.fallbacks import usual_precision
 from whichgpu.workload.defaults import validate_workload
-from whichgpu.workload.shapes import Shape, WeightsOnly
+from whichgpu.workload.shapes import Shape, Transformer, WeightsOnly
 from whichgpu.workload.spelling import ParsedWorkload, echo, fill_defaults, from_object
 from whichgpu.workload.workload import Workload
 
 if TYPE_CHECKING:
     from whichgpu.api.workloads.runs import Run
     from whichgpu.estimate.group.group_answer import GroupTime
+    from whichgpu.estimate.serving.kv_capacity import MemorySettings
     from whichgpu.estimate.serving.serving_answer import ServingAnswer
     from whichgpu.estimate.time.time_estimate import TimeEstimate
 
@@ -57,6 +58,8 @@ class EstimateAnswer(Displayable, msgspec.Struct, frozen=True):
     fits: Verdict | None
     usable: int | None
     headroom: int | None
+    kv_tokens: Figure | None  # tokens in the KV cache of one replica, of an engine that sizes it at start
+    startup: Figure | None  # seconds until such an engine serves
     tier: str | None
     group: GroupTime | None  # breakdown of the time on several GPUs
     run: Run | None  # duration and cost of the whole run; None if its length was not given
@@ -81,6 +84,7 @@ class ResolvedWorkload(msgspec.Struct, frozen=True):
     user_fields: frozenset[str]
     shape: Shape
     gpu: Gpu | None
+    wanted_batch: int | None = None  # the user's batch, if it was reduced to the sequences that fit
 
     @property
     def timeless(self) -> tuple[Message, ...]:
@@ -108,14 +112,17 @@ def estimate(
 
 
 def estimate_workload(
-    spelled: ParsedWorkload, lookups: LookupCache | None = None, loading: Loading | None = None, allowed: float | None = None
+    spelled: ParsedWorkload,
+    lookups: LookupCache | None = None,
+    loading: Loading | None = None,
+    settings: MemorySettings | None = None,
 ) -> EstimateAnswer:
     """Return the estimate of a parsed request; `loading` describes a server's load, if more than the rate is given.
 
-    `allowed` is the share of a GPU's memory that the engine may use, if not its default.
+    `settings` are those of the engine that size its KV cache, if not its defaults.
     """
     lookups = lookups or lookup_cache()
-    return build_estimate(resolve_workload(spelled, lookups), lookups, loading=loading, allowed=allowed)
+    return build_estimate(resolve_workload(spelled, lookups), lookups, loading=loading, settings=settings)
 
 
 def resolve_workload(spelled: ParsedWorkload, lookups: LookupCache) -> ResolvedWorkload:
@@ -134,7 +141,10 @@ def resolve_workload(spelled: ParsedWorkload, lookups: LookupCache) -> ResolvedW
         filled = fitting.with_training_defaults(
             filled, shape, gpu, spelled.user_fields, lambda one: estimate_memory(one, shape, gpu)
         )
-        filled = with_offline_batch(filled, shape, gpu, spelled.user_fields, lookups)
+        fitted = with_offline_batch(filled, shape, gpu, spelled.user_fields, lookups)
+        if "batch" in spelled.user_fields and fitted.batch != filled.batch:
+            return ResolvedWorkload(fitted, spelled.user_fields, shape, gpu, filled.batch)
+        filled = fitted
     return ResolvedWorkload(filled, spelled.user_fields, shape, gpu)
 
 
@@ -143,9 +153,10 @@ def build_estimate(
     lookups: LookupCache,
     time_estimate: TimeEstimate | None = None,
     loading: Loading | None = None,
-    allowed: float | None = None,
+    settings: MemorySettings | None = None,
 ) -> EstimateAnswer:
     """Return the answer for a resolved request; `time_estimate` is its time if already computed."""
+    allowed = settings.share if settings else None
     workload, shape, gpu = resolved.workload, resolved.shape, resolved.gpu
     memory = estimate_memory(workload, shape, gpu)
     need = fitting.required_memory(memory, workload)
@@ -159,9 +170,12 @@ def build_estimate(
     of_time = timed.warnings if timed else ()
     warnings = (*memory.warnings, *_lacks(fits, timed), *resolved.timeless, *of_time, *serving_notes)
     chosen = concurrency_note(workload, shape, gpu, resolved.user_fields)
+    if resolved.wanted_batch:
+        chosen = (*chosen, msg("note.batch-capped", batch=resolved.wanted_batch, fits=workload.batch or 1))
     beside = advice(workload, shape, gpu, timed.throughput if timed else None, lookups.catalog, resolved.user_fields)
     copied: dict[str, Any] = {name: getattr(timed, name, None) for name in TIME_FIELDS}
     copied |= {name: getattr(fits, name, None) for name in ("fits", "usable", "headroom")}
+    copied |= _engine_start(resolved, memory.parts, settings)
     return EstimateAnswer(
         request=echo(workload, resolved.user_fields),
         **copied,
@@ -178,6 +192,20 @@ def build_estimate(
         basis=timed.time.basis if timed else memory.device.basis,
         sources=tuple(dict.fromkeys((*(timed.time.sources if timed else ()), *memory.device.sources, *beside.sources))),
     )
+
+
+def _engine_start(
+    resolved: ResolvedWorkload, parts: Mapping[str, Figure], settings: MemorySettings | None
+) -> dict[str, Figure | None]:
+    """Return the fields on an engine's start: tokens of its KV cache, and seconds until it serves."""
+    workload, shape, gpu = resolved.workload, resolved.shape, resolved.gpu
+    if gpu is None or not isinstance(shape, Transformer) or not workload.traits.caching or "weights" not in parts:
+        return {"kv_tokens": None, "startup": None}
+    from whichgpu.estimate.serving.kv_capacity import DEFAULTS, kv_tokens
+    from whichgpu.estimate.startup import engine_startup
+
+    tokens = kv_tokens(workload, shape, gpu, settings or DEFAULTS, parts)
+    return {"kv_tokens": tokens, "startup": engine_startup(workload, shape, parts["weights"].value)}
 
 
 def _time(resolved: ResolvedWorkload, lookups: LookupCache) -> tuple[TimeEstimate | None, GroupTime | None]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from whichgpu.api.workloads.load import LoadOptions
 
 LIMITS = ("max_batched_tokens", "max_sequences", "block_tokens", "memory_share")  # Fields that limit an engine's scheduler.
+MEMORY_LIMITS = ("max_batched_tokens", "max_sequences", "memory_share")  # These also size the KV cache, without a load.
 ENGINE_SWITCHES = ("chunked_prefill", "mixed_steps", "prefix_caching")
 TRAFFIC = ("trace", "count", "seed", "burstiness", "in_spread", "out_spread", "in_histogram", "out_histogram")
 HISTOGRAMS = ("in_histogram", "out_histogram")
@@ -35,6 +36,8 @@ def estimate(request: EstimateRequest, context: Context) -> EstimateAnswer:
     parsed = workload(request, context.spell)
     load = {name: value for name, value in request.items() if name in (*TRAFFIC, *LIMITS, *ENGINE_SWITCHES, "plot")}
     chosen = _with_best_layout(parsed, lookups, load, context) if request.get("best_layout") else parsed
+    if not _has_rate(chosen) and chosen.workload.traits.caching and load.keys() <= set(MEMORY_LIMITS):
+        return estimate_workload(chosen, lookups, settings=load_options(load, context).limits.memory if load else None)
     return _under_load(chosen, lookups, load, context) if load or _has_rate(chosen) else estimate_workload(chosen, lookups)
 
 

@@ -43,4 +43,4 @@ def serve_workload(
     ) -> tuple[ServingAnswer | None, tuple[Message, ...]]:
         return under_load(workload, shape, gpu, catalog, like, options, trace, progress)
 
-    return estimate_workload(spelled, lookups, loading, options.limits.memory_share)
+    return estimate_workload(spelled, lookups, loading, options.limits.memory)

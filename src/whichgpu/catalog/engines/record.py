@@ -32,10 +32,16 @@ class KernelTraits(RecordSection, frozen=True):
     weight_only_gemm: Literal["tinygemm", "marlin", "gguf"] = "tinygemm"  # kernel for GEMMs with weight-only quantisation
     routing_kernels: int = 18  # kernels that route tokens to experts and sort them, without the experts' GEMMs
     fused_experts: bool = False  # experts run in a fused MoE kernel, not in the framework's grouped GEMM
+    moe_kernels: Literal["vllm", "sglang", "tensorrt-llm"] = "vllm"  # engine whose choice of fused MoE kernels is timed
+    fused_qk_norm: bool = False  # the norms of queries and keys run in the kernel that applies rotary embeddings
     separate_residual: bool = False  # the residual add is a kernel of its own
     fused_activation: bool = False  # the activation function runs in the epilogue of its GEMM
     sampling_kernels: int = 3  # kernels that sample a token from the logits
     calls_per_kernel: float = 1.0  # framework calls per kernel, if the engine uses no CUDA graphs
+    # Further framework calls outside CUDA graphs, per layer: prefill of MLA, and experts whose weights are dequantised.
+    mla_prefill_calls: float = 0.0
+    dequantised_expert_calls: float = 0.0
+    graph_tokens: int = 0  # tokens of the largest step that is replayed from a CUDA graph; 0: every step is
     unfused_graph: bool = False  # no kernels are fused, and prefill writes attention scores to memory (llama.cpp until 2025)
 
 
@@ -54,6 +60,7 @@ class EngineMemory(RecordSection, frozen=True):
     collectives_beside_share: bool = False
     block_tokens: int = 1  # tokens per block of the KV cache
     windowed_cache: bool = False  # sliding-window layers cache no more than the window
+    window_steps: int = 0  # steps in flight whose tokens a sliding-window layer is granted besides its window at admission
     whole_prompts: bool = False  # a prompt is prefilled in one step, sized for at least `least_batched_tokens`
     least_batched_tokens: int = 0
     chunk: int = 0  # largest number of tokens per step; 0: no chunked prefill
@@ -99,14 +106,26 @@ class EngineLimits(RecordSection, frozen=True):
 
 
 class HostCosts(RecordSection, frozen=True):
-    """Host work of a serving engine without CUDA graphs; zero for one that replays graphs."""
+    """Host work of a serving engine; from `residual_adds` on, of one without CUDA graphs."""
 
+    overlaps_device: bool = False  # the host schedules the next step while the device runs this one
+    request_latency: float = 0.0  # seconds from a request's arrival to its first step and from the first token to the client
     launches_each_kernel: bool = False
     residual_adds: float = 0.0  # calls per layer for residual adds that newer releases fuse into norms
     views: float = 0.0  # calls per layer for views and slices, which are cheap
     prompt_copies: float = 0.0  # copy calls per attention of a prefill
     shared_head_copies: float = 0.0  # further copy calls if the model has GQA or MQA
     worker_call: float = 0.0  # seconds to send one worker process its step
+
+
+class EngineStart(RecordSection, frozen=True):
+    """Seconds from the start of an engine to its first request, besides reading the weights; 0 if not measured."""
+
+    fixed: float = 0.0  # imports, processes, the profiling step and the warm-up
+    compile_per_layer: float = 0.0  # compilation with a cold cache
+    capture: float = 0.0  # capture of one CUDA graph size
+    capture_moe: float = 0.0  # as `capture`, if the model is an MoE
+    graph_sizes: int = 0  # sizes for which CUDA graphs are captured
 
 
 class ServeCommand(RecordSection, frozen=True):
@@ -142,11 +161,13 @@ class EngineRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     half_gradients: bool = False  # gradients are 16-bit in mixed precision
     fusion: Fusion = "none"  # what fuses the operators of models that are known by operator tables
     image_layout: ImageLayout = "as-given"
+    kv_precisions: dict[str, str] = {}  # KV cache precision that checkpoints for the engine state, by weight precision
     half: str = ""  # 16-bit dtype in which such models always run; empty: that of the request
     kernels: KernelTraits = KernelTraits()
     memory: EngineMemory = EngineMemory()
     limits: EngineLimits = EngineLimits()
     host: HostCosts = HostCosts()
+    start: EngineStart = EngineStart()
     serve: ServeCommand = ServeCommand()
 
 

@@ -28,10 +28,16 @@ from whichgpu.estimate.group.traffic import (
     step_collectives,
 )
 from whichgpu.estimate.time.calibration import Calibration, load_calibration
-from whichgpu.estimate.time.combine import device_host_and_fixed_seconds
+from whichgpu.estimate.time.combine import device_host_and_fixed_seconds, host_mode
 from whichgpu.estimate.time.curves.evaluate import OperatorTotals, operator_totals
 from whichgpu.estimate.time.curves.gpus import GpuColumns, cached_gpu_columns
-from whichgpu.estimate.time.grid import NEWEST_SOFTWARE_YEAR, correction_keys, scheduled_sequences, terms_from_totals
+from whichgpu.estimate.time.grid import (
+    NEWEST_SOFTWARE_YEAR,
+    correction_keys,
+    request_latency,
+    scheduled_sequences,
+    terms_from_totals,
+)
 from whichgpu.estimate.time.operators import LoweredStep, Op
 from whichgpu.estimate.time.terms import DEVICE_TERMS, TERMS, TimeTerms
 from whichgpu.workload.shapes import Shape, Transformer
@@ -131,7 +137,7 @@ def _generation_grid(workload: Workload, shape: Transformer, devices: Devices, b
     share = np.asarray(batch) / length if workload.serving else np.asarray(1.0 / length)
     total = StepBreakdown(*(getattr(step, name) + getattr(read, name) * share for name in StepBreakdown.__struct_fields__))
     grid = _grid(workload, replace(token, terms=token.terms + prefill.terms * share), total)
-    return replace(grid, ttft=read.wall + step.wall)
+    return replace(grid, ttft=read.wall + step.wall + request_latency(workload))
 
 
 def lowered_pass(
@@ -163,14 +169,19 @@ def lowered_pass(
     communication = collective_seconds(workload, collectives, devices)
     if parallel.threads:  # `DataParallel` broadcasts are few and large, so their start-up latency is part of the calibrated step.
         communication["exposed_latency"] = 0.0 * communication["exposed_latency"]
-    if engine_record(workload.engine).captures_graphs:
-        calls = zeros
-    else:
+    mode = host_mode(workload.engine, workload.year)
+    if mode.launches:
         forward_calls = terms.seconds[FORWARD_CALLS] * factors[FORWARD_CALLS][:, None] / workload.host_speed
+    else:
+        calls = zeros
     if lacks_cuda_graphs(workload):
         launches = framework_calls(workload, shape, lowered, collectives)
         launches = launches * call_cost_factor(devices.calibration, devices.gpus, terms.unit) / workload.host_speed * ones
         once = once + worker_dispatch_seconds(workload) / workload.host_speed
+    if mode.overlaps:
+        calls, once = calls + once, zeros
+    if kind == "prefill":
+        once = once + request_latency(workload)
     parts = StepParts(
         device=device,
         calls=calls,

@@ -183,6 +183,13 @@ def _steps(case: InferenceCase) -> list[ForwardPass]:
     return steps
 
 
+def profile_step_bytes(workload: Workload, shape: Transformer, gpu: Gpu | None, tokens: int, sequences: int) -> int:
+    """Return the activation bytes of an engine's profiling step over `tokens` tokens that samples for `sequences` sequences."""
+    case = _case(workload, shape, gpu, canonical_precision(workload.precision or DEFAULT_PRECISION))
+    rows = min(sequences, tokens) if not case.memory.logits_of_all_tokens else tokens
+    return activation_peak_bytes(shape, _step(case, tokens, max(case.prompt, case.source), rows))
+
+
 def _prompt_step(case: InferenceCase) -> ForwardPass:
     length = max(case.prompt, case.source)
     chunk = chunk_tokens(case.memory, case.gpu, case.workload.task, case.context)

@@ -75,6 +75,33 @@ def cached_tokens(context: int, window: int, block: int) -> int:
     return -(-context // block) * block
 
 
+def admission_bytes(
+    shape: Transformer, context: int, precision: str, block: int, in_flight: int, parallel: Parallel | None = None
+) -> int:
+    """Return the bytes that vLLM grants one sequence of `context` tokens when it admits it, from which its log states KV tokens.
+
+    Layers are managed in groups of equal size, the last of a kind padded. A sliding-window layer is granted its window, the
+    tokens in flight and a block, since blocks that leave the window are freed only when a step has ended.
+    """
+    layout = parallel or Parallel()
+    full, local = _layers(shape, layout.pp, windowed=True)
+    size = _group_layers(full, local)
+    blocks = -(-full // size) * -(-context // block)
+    if local:
+        blocks += -(-local // size) * (-(-min(context, shape.window - 1 + in_flight) // block) + 1)
+    return blocks * size * block * _layer_token_bytes(shape, precision, layout.tp)
+
+
+def _group_layers(full: int, local: int) -> int:
+    """Return the layers of a group of vLLM's hybrid KV cache manager (`_get_kv_cache_groups_uniform_page_size`).
+
+    >>> _group_layers(32, 0), _group_layers(12, 12), _group_layers(10, 52), _group_layers(13, 12)
+    (32, 12, 10, 13)
+    """
+    fewer, more = sorted((full, local))
+    return more if more < 1.5 * fewer or not fewer else fewer
+
+
 def full_layers(shape: Transformer) -> int:
     """Return how many layers have full attention: all without a window, else every n-th (Gemma-2: 2, Gemma-3: 6, gpt-oss: 2)."""
     if not shape.window:

@@ -12,9 +12,9 @@ from whichgpu.base.messages import msg
 from whichgpu.base.units import format_memory
 from whichgpu.catalog.engines.record import EngineRecord
 from whichgpu.catalog.gpu import Gpu
-from whichgpu.estimate.memory.dispatch import estimate_memory
-from whichgpu.estimate.memory.engine_memory import budget_bytes, chunk_tokens, device_share_budget, engine_of, is_large_gpu
+from whichgpu.estimate.memory.engine_memory import budget_bytes, chunk_tokens, engine_of, is_large_gpu
 from whichgpu.estimate.memory.kv import kv_bytes
+from whichgpu.estimate.serving.kv_capacity import MemorySettings, cache_room
 from whichgpu.workload.shapes import Transformer
 from whichgpu.workload.workload import Workload
 
@@ -48,6 +48,12 @@ class LimitOverrides(msgspec.Struct, frozen=True):
     mixed_steps: bool | None = None
     prefix_caching: bool | None = None
 
+    @property
+    def memory(self) -> MemorySettings:
+        """Return the settings that size the KV cache."""
+        tokens = min(MAX_TOKENS, self.max_batched_tokens) if self.max_batched_tokens else None
+        return MemorySettings(self.memory_share, tokens, self.max_sequences)
+
 
 def scheduler_limits(
     workload: Workload, shape: Transformer, gpu: Gpu, overrides: LimitOverrides | None = None, typical: int = 0
@@ -68,7 +74,7 @@ def scheduler_limits(
         name: getattr(engine.limits, name) for name in ("chunked_prefill", "mixed_steps", "reserve_answers", "prefix_caching")
     }
     flags |= {name: value for name in flags if (value := getattr(overrides, name, None)) is not None}
-    room = cache_room(workload, shape, gpu, overrides.memory_share)
+    room = cache_room(workload, shape, gpu, overrides.memory)
     length = max(block, typical or context)
     sequence_bytes = kv_bytes(shape, 1, length, workload.kv_precision or "bf16", block, parallel=workload.parallel)
     cache_tokens = MAX_SEQUENCES * context
@@ -79,22 +85,6 @@ def scheduler_limits(
             "no-room", msg("error.no-cache-room", gpu=gpu.name, missing=format_memory(-min(0, room))), msg("hint.no-cache-room")
         )
     return SchedulerLimits(tokens, sequences, block, cache_tokens // block * block, memory_share=share, **flags)
-
-
-def cache_room(workload: Workload, shape: Transformer, gpu: Gpu, share: float | None = None) -> int:
-    """Return one GPU's bytes left for the KV cache after everything else the engine needs; negative if that does not fit."""
-    need = estimate_memory(replace(workload, batch=workload.parallel.dp, micro_batch=None), shape, gpu)
-    engine = engine_of(workload).memory
-    parts = {name: int(part.value) for name, part in need.parts.items() if name != "kv_cache"}
-    if engine.reservation == "device-share" and not engine.graphs_inside_share:
-        parts.pop("cuda_graphs", None)
-    used = sum(parts.values())
-    if engine.reservation == "free-share":
-        return int((gpu.memory_bytes - used) * (share or engine.share))
-    if share and engine.reservation == "device-share":
-        gpus = workload.parallel.tp * workload.parallel.pp
-        return min(gpu.memory_bytes, device_share_budget(engine, gpu, gpus, share)) - used
-    return int(gpu.memory_bytes * share if share else budget_bytes(workload, gpu)) - used
 
 
 def batch_limits(limits: SchedulerLimits, stages: int) -> SchedulerLimits:

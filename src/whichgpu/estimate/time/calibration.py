@@ -187,7 +187,12 @@ def _interpolate_year(groups: Mapping[str, Mapping[str, float]], name: str, year
 
 
 def correction_key(gpu: Gpu, engine: str, year: int, task: str, unit: str) -> CorrectionKey:
-    """Return the key of a step on a GPU; an architecture without measurements uses that of a related one."""
+    """Return the key of a step on a GPU; an architecture without measurements uses that of a related one.
+
+    The steps of a serving engine share one key, so that a decode step takes as long alone as inside a served request.
+    """
+    if task in GENERATION_STEPS and engine_record(engine).style == "serving":
+        task = "generate"
     row = architecture_of(gpu)
     kin = row.kin if gpu.segment in (row.kin_for or (gpu.segment,)) else None
     architecture, kind = kin or (gpu.architecture, generation(gpu))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import msgspec
 import numpy as np
 
+from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.estimate.time.terms import DEVICE_TERMS, TERMS, TimeTerms
 
 Array = np.ndarray
@@ -17,6 +20,19 @@ _CALLS = slice(TERMS.index("forward_calls"), TERMS.index("backward_calls") + 1)
 _FIXED = slice(TERMS.index("step"), TERMS.index("sequences") + 1)
 
 
+class HostMode(NamedTuple):
+    """Parts of the host's time that run while the device works, of which the longer one counts."""
+
+    launches: bool  # kernels are launched one by one: framework calls take host time
+    overlaps: bool = False  # the work once per step is done during the step before
+
+
+def host_mode(engine: str | None, year: int | None) -> HostMode:
+    """Return how an engine's host time runs beside the device; a serving engine launches steps too large for its CUDA graphs."""
+    record = engine_record(engine, year)
+    return HostMode(not record.captures_graphs or record.style == "serving", record.host.overlaps_device)
+
+
 class StepSeconds(msgspec.Struct, frozen=True):
     """Seconds of a step, [gpus, batches]."""
 
@@ -25,12 +41,12 @@ class StepSeconds(msgspec.Struct, frozen=True):
     host: Array
 
 
-def step_seconds(terms: TimeTerms, factors: Array, eager: bool, host_speed: float = 1.0) -> StepSeconds:
+def step_seconds(terms: TimeTerms, factors: Array, host: HostMode, host_speed: float = 1.0) -> StepSeconds:
     """Return the seconds of a step. `factors` is [terms, gpus]; `host_speed` is relative to the host of the measurements."""
-    device, host, fixed = device_host_and_fixed_seconds(terms, factors, host_speed)
-    if not eager:
-        return StepSeconds(device + fixed, device, fixed)
-    return StepSeconds(soft_maximum(device, host) + fixed, device, host + fixed)
+    device, calls, fixed = device_host_and_fixed_seconds(terms, factors, host_speed)
+    concurrent = (calls if host.launches else 0.0 * calls) + (fixed if host.overlaps else 0.0 * fixed)
+    serial = 0.0 * fixed if host.overlaps else fixed
+    return StepSeconds(soft_maximum(device, concurrent) + serial, device, concurrent + serial)
 
 
 def device_host_and_fixed_seconds(terms: TimeTerms, factors: Array, host_speed: float = 1.0) -> tuple[Array, Array, Array]:

@@ -12,7 +12,7 @@ from whichgpu.base.messages import Message
 from whichgpu.catalog.engines.registry import default_engine, engine_record
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.time.calibration import Calibration, CorrectionKey, correction_key, load_calibration
-from whichgpu.estimate.time.combine import StepSeconds, step_seconds
+from whichgpu.estimate.time.combine import StepSeconds, host_mode, step_seconds
 from whichgpu.estimate.time.curves.evaluate import OperatorTotals, operator_totals
 from whichgpu.estimate.time.curves.gpus import GpuColumns, cached_gpu_columns
 from whichgpu.estimate.time.lower import lower
@@ -132,7 +132,8 @@ def _generation_grid(workload: Workload, shape: Shape, gpus: Sequence[Gpu], batc
     prefill, decode = generation_terms(workload, shape, cached_gpu_columns(gpus), batch)
     prefills = np.asarray(batch) if workload.serving else 1.0
     grid = _grid(workload, "generate", decode + prefill * (prefills / max(1, workload.seq_out or 1)), gpus, fitted)
-    return replace(grid, ttft=corrected_seconds(workload, "generate", prefill + decode, gpus, fitted).wall)
+    first = corrected_seconds(workload, "generate", prefill + decode, gpus, fitted).wall
+    return replace(grid, ttft=first + request_latency(workload))
 
 
 def _grid(workload: Workload, kind: str, terms: TimeTerms, gpus: Sequence[Gpu], fitted: Calibration) -> TimeGrid:
@@ -145,4 +146,11 @@ def _grid(workload: Workload, kind: str, terms: TimeTerms, gpus: Sequence[Gpu], 
 def corrected_seconds(workload: Workload, kind: str, terms: TimeTerms, gpus: Sequence[Gpu], fitted: Calibration) -> StepSeconds:
     """Apply the calibration's corrections to the terms of a step."""
     factors = fitted.factors(correction_keys(workload, kind, terms.unit, gpus))
-    return step_seconds(terms, factors, not engine_record(workload.engine).captures_graphs, workload.host_speed)
+    seconds = step_seconds(terms, factors, host_mode(workload.engine, workload.year), workload.host_speed)
+    latency = request_latency(workload) if kind == "prefill" else 0.0
+    return replace(seconds, wall=seconds.wall + latency, host=seconds.host + latency) if latency else seconds
+
+
+def request_latency(workload: Workload) -> float:
+    """Return the host seconds that a request adds to the prefill of its prompt, before the first step and after it."""
+    return engine_record(workload.engine, workload.year).host.request_latency / workload.host_speed

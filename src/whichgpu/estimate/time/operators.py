@@ -25,8 +25,12 @@ Phase = Literal["forward", "backward", "optimizer"]
 CLASS_BY_KIND: dict[str, OperatorClass] = {
     # batch x [m, k] @ [k, n]; `weight`: bytes of the k x n operand; role: forward, dgrad, wgrad
     "gemm": "gemm",
-    # grouped GEMM of an MoE layer: `batch` experts touched, m rows in all; role: fused (an engine's), eager
+    # grouped GEMM of an MoE layer: `batch` experts touched, m rows in all; role: fused (llama.cpp's), eager
     "grouped_gemm": "gemm",
+    # routed experts of one MoE layer in an engine's fused kernels: tokens, rows (routed), touched (experts), hidden, ffn, ups (2
+    # if gated); `weight`: stored bytes of the experts touched; role: the weights' format (16bit, fp8, fp8_block, nvfp4,
+    # mxfp4, dequantised) and the engine, as in `fp8_block.vllm`
+    "moe": "gemm",
     # weight-only quantised GEMM, dequantised in the kernel: m, n, k; `weight`: stored bytes; role: marlin, tinygemm, gguf, mmq
     "weight_only_gemm": "gemm",
     # flash attention: batch (sequences), heads, kv_heads, queries, keys (read), dim, value_dim, causal (1 or 0), narrow_kv (1 if
@@ -59,6 +63,8 @@ CLASS_BY_KIND: dict[str, OperatorClass] = {
     "dropout": "memory",
     "optimizer": "memory",
 }
+# Curve that times each kind: that of its class, or its own.
+CURVE_BY_KIND: dict[str, str] = CLASS_BY_KIND | {"moe": "moe"}
 
 
 class Op(msgspec.Struct, frozen=True):
@@ -75,7 +81,7 @@ class Op(msgspec.Struct, frozen=True):
     sizes: Mapping[str, Number] = msgspec.field(default_factory=dict)
     count: Number = 1.0
     phase: Phase = "forward"
-    calls: float = 1.0  # framework calls the host makes for it; 0 if fused into another or inside a CUDA graph
+    calls: Number = 1.0  # framework calls the host makes for it; 0 if fused into another or inside a CUDA graph
     role: str = ""  # the variant of its kind that the curve distinguishes: dgrad, wgrad, gelu, …
 
     def times(self, count: Number) -> Op:
@@ -87,7 +93,7 @@ class Op(msgspec.Struct, frozen=True):
         """Return the operator with a count of `count`."""
         return Op(self.kind, self.unit, self.flops, self.read, self.write, self.sizes, count, self.phase, self.calls, self.role)
 
-    def with_calls(self, calls: float) -> Op:
+    def with_calls(self, calls: Number) -> Op:
         """Return the operator with `calls` framework calls."""
         return Op(self.kind, self.unit, self.flops, self.read, self.write, self.sizes, self.count, self.phase, calls, self.role)
 
@@ -101,8 +107,8 @@ class LoweredStep(msgspec.Struct, frozen=True):
     @property
     def gaps(self) -> Number:
         """Number of gaps between kernels that the host launches; times of kernels in a CUDA graph include the gap."""
-        launched = any(op.calls for op in self.ops)
-        return sum(op.count for op in self.ops) if launched else 0.0
+        launched = self.calls_forward + self.calls_backward > 0
+        return sum(op.count for op in self.ops) * launched
 
     @property
     def calls_forward(self) -> Number:
@@ -125,7 +131,7 @@ def gemm(
     batch: Number = 1.0,
     weight: Number | None = None,
     role: str = "forward",
-    calls: float = 1.0,
+    calls: Number = 1.0,
 ) -> Op:
     """Return batch x [m, k] @ [k, n] with elements of `width` bytes; `weight` overrides the bytes of the k x n operand."""
     stored = batch * k * n * width if weight is None else weight

@@ -23,6 +23,7 @@ from whichgpu.workload.tasks import TASK_TRAITS
 if TYPE_CHECKING:
     from whichgpu.api.workloads.runs import Run
 
+START_FIGURES = ("kv_tokens", "startup")  # figures of an engine that sizes its KV cache at start
 TIME_FIGURES = ("time", "time_device", "time_host", "throughput", "ttft")
 
 
@@ -88,6 +89,7 @@ def _figures(answer: EstimateAnswer) -> list[tuple[str, Figure]]:
     return [
         *figures,
         *serving.figures(answer),
+        *((name, figure) for name in START_FIGURES if (figure := getattr(answer, name)) is not None),
         *answer.memory_parts.items(),
         ("allocated", answer.memory),
         ("device", answer.memory_device),

@@ -57,6 +57,7 @@ STATED: dict[tuple[str, str], dict[int, float]] = {
     ("vllm", "chunk_large"): {2025: 8192},
     ("vllm", "chunk_large_offline"): {2025: 16384},
     ("vllm", "sampled_rows"): {2023: 256},
+    ("vllm", "window_steps"): {2025: 1, 2026: 2},  # two with asynchronous scheduling
     ("vllm", "logit_bytes"): {2023: 39},  # 1.26 GiB for 256 rows of 128,256 logits
     ("vllm", "graph_per_layer"): {2023: 8 * MIB},
     ("vllm", "slack"): {2023: 150 * MIB},

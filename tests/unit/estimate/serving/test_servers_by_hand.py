@@ -14,7 +14,8 @@ from whichgpu.base.units import MIB
 from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.estimate.memory.dispatch import estimate_memory
 from whichgpu.estimate.memory.engine_memory import static_share
-from whichgpu.estimate.serving.scheduler_limits import LimitOverrides, SchedulerLimits, cache_room, scheduler_limits
+from whichgpu.estimate.serving.kv_capacity import MemorySettings, cache_room
+from whichgpu.estimate.serving.scheduler_limits import LimitOverrides, SchedulerLimits, scheduler_limits
 from whichgpu.estimate.serving.server import server_of
 from whichgpu.estimate.serving.simulator import Arrival, simulate
 
@@ -29,7 +30,7 @@ def room(share: float | None = None, **fields: Any) -> tuple[int, dict[str, int]
     workload, shape = asked("llama-3.1-8b", **fields)
     parts = estimate_memory(replace(workload, batch=1, micro_batch=None), shape, H100).parts
     others = {name: int(part.value) for name, part in parts.items() if name != "kv_cache"}
-    return cache_room(workload, shape, H100, share), others
+    return cache_room(workload, shape, H100, MemorySettings(share)), others
 
 
 def test_vllm_fills_its_share_and_what_it_does_not_count() -> None:

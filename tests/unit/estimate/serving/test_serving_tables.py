@@ -9,7 +9,8 @@ import pytest
 
 from tests.serving_cases import CATALOG, Linear, asked
 from whichgpu.estimate.group.engine_steps import EngineSteps
-from whichgpu.estimate.serving.scheduler_limits import LimitOverrides, batch_limits, cache_room, scheduler_limits
+from whichgpu.estimate.serving.kv_capacity import cache_room
+from whichgpu.estimate.serving.scheduler_limits import LimitOverrides, batch_limits, scheduler_limits
 from whichgpu.estimate.serving.step_tables import StepTables, TableSizes
 
 

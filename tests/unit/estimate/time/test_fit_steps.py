@@ -8,6 +8,7 @@ from calibration.examples import redrawn
 from calibration.fit_steps import ARITHMETIC, Design, Example
 
 from whichgpu.estimate.time.calibration import LEVELS, CorrectionKey
+from whichgpu.estimate.time.combine import HostMode
 from whichgpu.estimate.time.lower.traced_model import traced_model
 from whichgpu.estimate.time.terms import TERMS
 from whichgpu.workload.shapes import TracedShape
@@ -27,8 +28,8 @@ FORWARD, REST = terms(conv=1.0, forward_calls=4.0, step=0.5), terms(conv=6.0, ba
 
 def example(apart: bool) -> Example:
     if apart:
-        return Example(9.0, FORWARD, NONE, SETTING, True, GROUPS, later=(REST, NONE))
-    return Example(9.0, FORWARD + REST, NONE, SETTING, True, GROUPS)
+        return Example(9.0, FORWARD, NONE, SETTING, HostMode(True), GROUPS, later=(REST, NONE))
+    return Example(9.0, FORWARD + REST, NONE, SETTING, HostMode(True), GROUPS)
 
 
 def test_passes_that_wait_for_one_another_take_the_longer_of_host_and_device_each() -> None:
@@ -40,10 +41,11 @@ def test_passes_that_wait_for_one_another_take_the_longer_of_host_and_device_eac
 
 @pytest.mark.parametrize("soft", [None, 8.0])
 def test_the_slope_of_the_cost_is_its_own(soft: float | None) -> None:
-    held = Example(9.0, FORWARD, 0.9 * FORWARD, SETTING, True, GROUPS)
-    both = Example(9.0, terms(gemm=3.0, stream=5.0, memory=1.0), terms(gemm=6.0, stream=1.0), SETTING, True, GROUPS)
-    design = Design([example(apart=True), example(apart=False), held, both])
-    rows, weights = np.arange(4), np.ones(4)
+    held = Example(9.0, FORWARD, 0.9 * FORWARD, SETTING, HostMode(True), GROUPS)
+    both = Example(9.0, terms(gemm=3.0, stream=5.0, memory=1.0), terms(gemm=6.0, stream=1.0), SETTING, HostMode(True), GROUPS)
+    overlapped = Example(9.0, terms(gemm=3.0, step=2.5, sequences=1.0), NONE, SETTING, HostMode(True, overlaps=True), GROUPS)
+    design = Design([example(apart=True), example(apart=False), held, both, overlapped])
+    rows, weights = np.arange(5), np.ones(5)
     point = np.linspace(-0.5, 0.5, len(design.parameters))
     _, slope = design._cost(point, rows, weights, 0.2, soft)
     for place in range(len(point)):
@@ -54,7 +56,7 @@ def test_the_slope_of_the_cost_is_its_own(soft: float | None) -> None:
 
 
 def test_a_step_decided_by_its_host_is_known_by_both_passes() -> None:
-    hosts = Example(9.0, FORWARD, NONE, SETTING, True, GROUPS, later=(terms(conv=1.0, backward_calls=2.0), NONE))
+    hosts = Example(9.0, FORWARD, NONE, SETTING, HostMode(True), GROUPS, later=(terms(conv=1.0, backward_calls=2.0), NONE))
     design = Design([example(apart=True), hosts])
     assert design.host_bound(np.zeros(len(design.parameters))).tolist() == [False, True]
 
@@ -70,8 +72,8 @@ def test_networks_of_other_libraries_leave_out_no_layers(model: str, layers: int
 
 
 def test_products_that_read_weights_take_the_corrections_of_all_but_arithmetic() -> None:
-    reading = Example(1.0, terms(stream=1.0), NONE, SETTING, False, GROUPS)
-    computing = Example(1.0, terms(gemm=1.0), NONE, SETTING, False, GROUPS)
+    reading = Example(1.0, terms(stream=1.0), NONE, SETTING, HostMode(False), GROUPS)
+    computing = Example(1.0, terms(gemm=1.0), NONE, SETTING, HostMode(False), GROUPS)
     design = Design([reading, computing])
     theta = np.full(len(design.parameters), 0.1)
     read, computed = design.predict(theta, range(2))

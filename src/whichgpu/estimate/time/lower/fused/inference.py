@@ -5,9 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+import numpy as np
 from msgspec.structs import replace
 
-from whichgpu.catalog.engines.record import KernelTraits
+from whichgpu.catalog.engines.record import EngineRecord, KernelTraits
 from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.estimate.memory.kv import kv_type
 from whichgpu.estimate.time.lower.fused.kernels import FusedKernels
@@ -41,15 +42,26 @@ def fused_pass(workload: Workload, shape: Transformer, batch: Number, length: Nu
         cached=shape.has_kv_cache and workload.traits.caching,
         cache_width=cache.bytes / cache.weights,
     )
-    return _ModelKernels(workload, shape, engine.kernels, 0.0 if engine.captures_graphs else engine.kernels.calls_per_kernel).run(
-        step
-    )
+    return _ModelKernels(workload, shape, engine.kernels, _calls_per_kernel(engine, step.rows)).run(step)
+
+
+def _calls_per_kernel(engine: EngineRecord, tokens: Number) -> Number:
+    """Return the framework calls per kernel of a pass over `tokens` tokens: none in steps that a CUDA graph replays."""
+    calls = engine.kernels.calls_per_kernel
+    if not engine.captures_graphs:
+        return calls
+    largest = engine.kernels.graph_tokens
+    if not largest:
+        return 0.0
+    chunk = engine.memory.chunk_large or engine.memory.chunk or np.inf
+    launched: Number = calls * np.where(tokens > largest, np.ceil(tokens / chunk), 0.0)
+    return launched
 
 
 class _ModelKernels:
     """Collects the kernels of an inference pass: embedding, encoder and decoder layers, head."""
 
-    def __init__(self, workload: Workload, shape: Transformer, traits: KernelTraits, calls: float) -> None:
+    def __init__(self, workload: Workload, shape: Transformer, traits: KernelTraits, calls: Number) -> None:
         precision = workload.precision or "bf16"
         self._workload, self._shape, self._traits, self._calls = workload, shape, traits, calls
         self._stored = weight_storage(shape, precision, numerics(precision).half)

@@ -17,7 +17,7 @@ class FusedKernels(msgspec.Struct):
 
     stored: WeightStorage
     traits: KernelTraits
-    calls: float = 0.0
+    calls: Number = 0.0
     ops: list[Op] = msgspec.field(default_factory=list)
 
     @property
@@ -43,6 +43,10 @@ class FusedKernels(msgspec.Struct):
     def put(self, *ops: Op) -> None:
         """Append operators."""
         self.ops.extend(ops)
+
+    def add_calls(self, calls: float) -> None:
+        """Count `calls` further framework calls with the last operator, if kernels are launched from the host."""
+        self.ops[-1] = self.ops[-1].with_calls(self.calls * (1.0 + calls))
 
     def move(self, kind: str, read: Number, write: Number, sizes: dict[str, Number], count: float = 1.0, role: str = "") -> None:
         """Append a kernel that moves these bytes, or `count` kernels that share them equally."""
