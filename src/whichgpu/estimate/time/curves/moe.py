@@ -44,8 +44,8 @@ def weight_only(stack: OperatorStack) -> Mask:
 def chip_factor(gpus: GpuColumns, p: Parameters, name: str) -> Array:
     """Return the multiplier of each chip: that of its matrix instructions times that of its compute target, [gpus, 1, 1]."""
     prefix = f"moe.architecture_multiplier.{name}"
-    instructions = np.array([p.get(f"{prefix}.{one}", 1.0) for one in gpus.matrix_instructions])[:, None, None]
-    return instructions * gpus.architecture_factor(p, prefix)
+    factors = {one: p.get(f"{prefix}.{one}", 1.0) for one in set(gpus.matrix_instructions)}
+    return np.array([factors[one] for one in gpus.matrix_instructions])[:, None, None] * gpus.architecture_factor(p, prefix)
 
 
 def weight_seconds(stack: OperatorStack, dequantised: Mask, gpus: GpuColumns, p: Parameters) -> Array:
@@ -85,7 +85,8 @@ def flop_rate(stack: OperatorStack, dequantised: Mask, gpus: GpuColumns, p: Para
 
 def _peak_shares(stack: OperatorStack, pairs: list[tuple[str, str]], gpus: GpuColumns, p: Parameters) -> Array:
     """Return the share of peak by format, engine and each chip's matrix instructions, [gpus, operators, 1]."""
-    by_role = np.array([[_peak_share(p, *pair, instruction) for pair in pairs] for instruction in gpus.matrix_instructions])
+    shares = {one: [_peak_share(p, *pair, one) for pair in pairs] for one in set(gpus.matrix_instructions)}
+    by_role = np.array([shares[one] for one in gpus.matrix_instructions])
     return by_role[:, stack.pair_index][:, :, None] * chip_factor(gpus, p, "peak")
 
 
