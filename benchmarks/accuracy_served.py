@@ -1,21 +1,25 @@
 """Published serving runs against what the tool answers today: time between output tokens, or output rate at maximum load.
 
-    PYTHONPATH=src python -m benchmarks.accuracy_served [--rows] [PATTERN]
+    PYTHONPATH=src:tools python -m calibration.served_scores > served.json
+    PYTHONPATH=src:tools python -m benchmarks.accuracy_served [--rows] [--held served.json] [PATTERN]
 
 Each row is asked as a user would ask it: the closed form of a decode step and the share of other requests' prefills. Estimates
-are those of the product's own fit, which may have seen the rows; errors without a source, model or GPU are printed by
-`benchmarks.accuracy_serving` and the calibration's own scores. `--rows` prints every row, PATTERN keeps groups that match it.
+are those of the product's own fit, which may have seen the rows. With `--held`, errors of fits that never saw a row's source,
+model or GPU follow, in the ranges the product gives. `--rows` prints every row, PATTERN keeps groups that match it.
 """
 
 from __future__ import annotations
 
+import argparse
 import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
+from calibration.served_scores import LEFT_OUT, HeldServed, load
 
 from whichgpu.api.lookup_cache import lookup_cache
 from whichgpu.api.workloads.estimate import estimate_workload
@@ -118,14 +122,35 @@ def each(found: Sequence[Scored]) -> Iterator[str]:
         yield f"{one.group} {sizes} {request.get('parallel', '')} measured {one.row.seconds:.4g} s, {one.ratio:.2f} times"
 
 
+def without(found: Sequence[Scored], held: Sequence[HeldServed], name: str) -> list[Scored]:
+    """Return the rows with the predictions of fits without their source, model or GPU, and the product's range around them."""
+    told = {(one.source, one.row, one.gpu, one.kind): one.predicted for one in held}
+    result = []
+    for one in found:
+        seconds = told.get((one.row.source, one.row.row, one.row.gpu, one.row.kind), {}).get(name)
+        if seconds is not None:
+            change = seconds / one.seconds
+            result.append(replace(one, seconds=seconds, low=one.low * change, high=one.high * change))
+    return result
+
+
 def main() -> None:
     """Print the tables."""
-    pattern = next((word for word in sys.argv[1:] if not word.startswith("--")), "")
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
+    parser.add_argument("pattern", nargs="?", default="")
+    parser.add_argument("--rows", action="store_true")
+    parser.add_argument("--held", type=Path)
+    asked = parser.parse_args()
     lookups = lookup_cache(Catalog(), own=False)
     found = [one for row in served_rows(measurements()) if (one := scored(row, lookups))]
-    found = [one for one in found if re.search(pattern, f"{one.line} {one.group}")]
-    lines = [*table(found, "line"), *table(found, "group")]
-    print("\n".join([*each(found), *lines] if "--rows" in sys.argv else lines))
+    found = [one for one in found if re.search(asked.pattern, f"{one.line} {one.group}")]
+    if asked.rows:
+        print("\n".join(each(found)))
+    print("\n".join([*table(found, "line"), *table(found, "group")]))
+    for name in LEFT_OUT if asked.held else ():
+        left = without(found, load(asked.held.read_bytes()), name)
+        print(f"Without the row's {name}:\n")
+        print("\n".join([*table(left, "line"), *table(left, "group")]))
 
 
 if __name__ == "__main__":

@@ -73,7 +73,7 @@ def toy(**changed: Any) -> GpuColumns:
     made: dict[str, Any] = {name: column(value) for name, value in each.items()}
     made |= {name: {unit: column(value) for unit in UNITS} for name, value in units.items()}
     found = GpuColumns(
-        ids=("toy",), architectures=("Hopper",), targets=("sm_90",),
+        ids=("toy",), architectures=("Hopper",), targets=("sm_90",), matrix_instructions=("wgmma",),
         **made,
     )  # fmt: skip
     new: dict[str, Any] = {}

@@ -55,7 +55,9 @@ def test_experts_spread_over_tensor_ranks_cost_what_sharded_ones_do(
     fields = {"gpus": tp, "batch": batch, "seq_in": 1024, "engine": engine}
     sharded = seconds(*asked(task, model, **fields, parallel={"tp": tp}), gpu)
     spread = seconds(*asked(task, model, **fields, parallel={"tp": tp, "ep": tp}), gpu)
-    assert spread == pytest.approx(sharded, rel=0.15 if task == "decode" else 0.25)
+    # Shards of narrow experts are slower in prefill: measured, 8,192 tokens of Qwen3-30B-A3B take 0.71 ms on one of 8 tensor
+    # ranks and 0.37 ms on the busiest of 8 expert ranks (H100, fp8).
+    assert (0.85 if task == "decode" else 0.5) * sharded <= spread <= 1.15 * sharded
 
 
 @few
@@ -67,17 +69,17 @@ def test_work_of_experts_does_not_depend_on_how_they_are_spread(model: str, spre
     flops, weights = expert_work(model, float(tokens), Parallel(dp=dp, tp=tp, ep=ep))
     one_flops, one_weights = expert_work(model, tokens * dp / copies, Parallel())
     assert flops == pytest.approx(one_flops * copies, rel=1e-9)
-    assert weights == pytest.approx(one_weights * copies, rel=1e-9)
+    assert weights == pytest.approx(one_weights * copies, rel=1e-5)  # Each shard of a matrix has scales of its own.
 
 
 def expert_work(model: str, tokens: float, parallel: Parallel) -> tuple[float, float]:
-    """FLOPs of the expert GEMMs and expert weights they read, summed over all ranks, with `tokens` decoding in each group."""
+    """FLOPs of the experts and bytes of expert weights they read, summed over all ranks, with `tokens` decoding in each group."""
     workload, shape = asked("decode", model, seq_in=64, engine="vllm")
     assert isinstance(shape, Transformer)
     ops = rank_pass(replace(workload, parallel=parallel), shape, tokens, 1.0, 64.0)
-    products = [op for op in ops if op.kind == "grouped_gemm"]
-    flops = sum(float(op.flops * op.count) for op in products)
-    weights = sum(float(op.sizes["batch"] * op.sizes["n"] * op.sizes["k"] * op.count) for op in products)
+    layers = [op for op in ops if op.kind == "moe"]
+    flops = sum(float(op.flops * op.count) for op in layers)
+    weights = sum(float(op.sizes["weight"] * op.count) for op in layers)
     ranks = parallel.dp * parallel.tp
     return flops * ranks, weights * ranks
 

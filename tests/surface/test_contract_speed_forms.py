@@ -84,7 +84,7 @@ def test_the_sentence_says_when_its_numbers_were_made() -> None:
     time, memory = _form("").err.splitlines()[:2]
     gpu = next(gpu for gpu in Catalog().gpus if gpu.name == "H200 SXM")
     fitted = load_calibration().provenance["date"]
-    assert re.search(rf"Calibrated {fitted}\.$", time)
+    assert re.search(rf"Time model calibrated {fitted}\.$", time)
     assert f"(checked {gpu.checked})" in memory
     assert (of("decode")["calibrated"], of("decode")["checked"]) == (fitted, gpu.checked)
 

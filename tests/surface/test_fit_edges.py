@@ -68,7 +68,7 @@ def test_what_fits_comes_first_among_all() -> None:
 
 def test_remedies_name_their_columns() -> None:
     said = call("fit", "llama-3.1-70b", "--gpu", "RTX 4090").err
-    assert "fits with it alone" in said
+    assert "fits with this change alone" in said
     assert "CUDA context" not in call("fit", "llama-3.1-8b", "--gpu", "MI300X").err
 
 

@@ -10,9 +10,12 @@ import msgspec
 from msgspec.structs import replace
 
 from whichgpu.catalog.evidence import Measurement, operators
-from whichgpu.estimate.time.operators import CLASS_BY_KIND, Op, gemm
+from whichgpu.estimate.time.operators import CURVE_BY_KIND, Op, gemm
 
 BYTES = {"fp64": 8.0, "fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5625}
+# FlashInfer's fp8 MoE kernel in vLLM on Hopper takes 4 to 6 times the seconds of TensorRT-LLM's, so it was presumably not tuned.
+UNTUNED_MOE = "moe.fp8.untuned"
+_UNTUNED = {(gpu, "vllm_modeloptfp8moe_flashinfer_cutlass_flashinferexperts") for gpu in ("h100-sxm", "h200-sxm")}
 # Curves fitted after the others, on rows of their own: NCHW convolutions and batch normalisation measured on an H200.
 OWN_CURVES = {"h200-planes": "planes", "h200-norms": "norms"}
 
@@ -32,7 +35,7 @@ class Sample(msgspec.Struct, frozen=True):
         """The curve these seconds say most about: that of the operator with the most FLOPs."""
         if self.source in OWN_CURVES:
             return OWN_CURVES[self.source]
-        return CLASS_BY_KIND[max(self.ops, key=lambda op: (float(op.flops), float(op.read + op.write))).kind]
+        return CURVE_BY_KIND[max(self.ops, key=lambda op: (float(op.flops), float(op.read + op.write))).kind]
 
 
 def samples(rows: Iterable[Measurement]) -> list[Sample]:
@@ -41,7 +44,7 @@ def samples(rows: Iterable[Measurement]) -> list[Sample]:
 
 
 def _sample(row: Measurement) -> Sample | None:
-    sizes = {**row.request, "op": row.request["kind"]}
+    sizes = {**row.request, "op": row.request["kind"], "gpu": row.gpu}
     made = _READERS[row.source](sizes)
     if made is None:
         return None
@@ -106,6 +109,37 @@ def _vllm_linear(row: Mapping[str, Any]) -> Made:
     return f"gemm.{row['dtype']}", "", (quantise, product)
 
 
+# Arithmetic unit and role of MoE kernels by the source's name of the weights' format.
+_MOE_FORMATS = {
+    "bfloat16": ("bf16", "16bit"),
+    "fp8": ("fp8", "fp8"),
+    "fp8_block": ("fp8", "fp8_block"),
+    "nvfp4": ("fp4", "nvfp4"),
+    "w4a8_mxfp4_mxfp8": ("fp4", "mxfp4"),
+    "w4a16_mxfp4": ("bf16", "dequantised"),
+    "int4_wo": ("bf16", "dequantised"),
+}
+
+
+def _moe(row: Mapping[str, Any]) -> Made:
+    """The routed experts of one MoE layer."""
+    unit, role = _MOE_FORMATS[row["dtype"]]
+    names = ("tokens", "rows", "touched", "hidden", "ffn", "ups", "weight")
+    sizes = {name: float(row[name]) for name in names}
+    rows, hidden, ffn, ups = (sizes[name] for name in ("rows", "hidden", "ffn", "ups"))
+    moved = 2.0 * sizes["tokens"] * hidden / row["ep"]
+    op = Op(
+        "moe",
+        unit,
+        2.0 * rows * hidden * ffn * (ups + 1.0),
+        sizes["weight"] + moved,
+        moved,
+        sizes,
+        role=f"{role}.{row['engine'].split()[0]}",
+    )
+    return UNTUNED_MOE if (row["gpu"], row["kernel"]) in _UNTUNED else f"moe.{row['dtype']}", "", (op,)
+
+
 def _gemm(row: Mapping[str, Any], unit: str) -> Op:
     m, n, k = (float(row[name]) for name in ("m", "n", "k"))
     return gemm(m, n, k, unit, BYTES[unit], batch=float(row.get("batch", 1)))
@@ -120,6 +154,7 @@ _READERS: dict[str, Callable[[Mapping[str, Any]], Made]] = {
     "vidur": _published_gemm,
     "aiconfigurator": _vllm_linear,
     "stas00": _published_gemm,
+    "aiconfigurator-moe": _moe,
 }
 
 

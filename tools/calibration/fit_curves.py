@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 from scipy.optimize import least_squares  # type: ignore[import-untyped]
 
-from calibration.curve_rows import Sample, samples
+from calibration.curve_rows import UNTUNED_MOE, Sample, samples
 from calibration.parameter_table import CONFOUNDED, FIXED, Fit, ParameterRow, read_table, with_fits, write_table
 from whichgpu.catalog.evidence import Measurement, measurements
 from whichgpu.catalog.store import Catalog
@@ -25,14 +25,14 @@ from whichgpu.estimate.time.curves.evaluate import CURVES, roofline_seconds, sta
 from whichgpu.estimate.time.curves.gpus import GpuColumns, build_gpu_columns
 from whichgpu.estimate.time.curves.parameters import parameters
 from whichgpu.estimate.time.curves.stack import OperatorStack
-from whichgpu.estimate.time.operators import CLASS_BY_KIND
+from whichgpu.estimate.time.operators import CURVE_BY_KIND
 
 Parameters = dict[str, float]
 
 ROBUST = 0.12  # residuals beyond this count less than their square
 ROWS = 40.0  # rows of one source and GPU count as no more than so many
 MOVES = 0.01  # relative change of a time, per relative change of a parameter, from which a sample counts as one of its rows
-LEFT_OUT = ("arc-pro-b60-24gb",)  # its times are below what its bandwidth allows
+LEFT_OUT = {("aiconfigurator", "arc-pro-b60-24gb")}  # times of its GEMMs are below what its bandwidth allows
 TURNS = 10  # in which shape families are left out
 
 
@@ -57,7 +57,7 @@ class Problem:
             found = [(place, op) for place, sample in enumerate(chosen) if sample.gpu == gpu for op in sample.ops]
             for places, group in stacks_by_curve([op for _, op in found]):
                 owners = np.array([found[place][0] for place in places])
-                self.pieces.append(Piece(CLASS_BY_KIND[group.ops[0].kind], group, gpus[gpu], owners))
+                self.pieces.append(Piece(CURVE_BY_KIND[group.ops[0].kind], group, gpus[gpu], owners))
         counts = Counter((sample.source, sample.gpu) for sample in chosen)
         capped = [
             min(1.0, ROWS / counts[sample.source, sample.gpu]) if not sample.source.startswith("h200") else 1.0
@@ -143,7 +143,7 @@ def fit_all(
 
 def usable(rows: Iterable[Measurement]) -> list[Sample]:
     """The samples to fit on."""
-    return [sample for sample in samples(rows) if sample.gpu not in LEFT_OUT]
+    return [sample for sample in samples(rows) if (sample.source, sample.gpu) not in LEFT_OUT and sample.kind != UNTUNED_MOE]
 
 
 def gpu_columns(chosen: Iterable[Sample]) -> dict[str, GpuColumns]:

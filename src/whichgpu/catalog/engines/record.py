@@ -32,6 +32,7 @@ class KernelTraits(RecordSection, frozen=True):
     weight_only_gemm: Literal["tinygemm", "marlin", "gguf"] = "tinygemm"  # kernel for GEMMs with weight-only quantisation
     routing_kernels: int = 18  # kernels that route tokens to experts and sort them, without the experts' GEMMs
     fused_experts: bool = False  # experts run in a fused MoE kernel, not in the framework's grouped GEMM
+    moe_kernels: Literal["vllm", "sglang", "tensorrt-llm"] = "vllm"  # engine whose choice of fused MoE kernels is timed
     fused_qk_norm: bool = False  # the norms of queries and keys run in the kernel that applies rotary embeddings
     separate_residual: bool = False  # the residual add is a kernel of its own
     fused_activation: bool = False  # the activation function runs in the epilogue of its GEMM

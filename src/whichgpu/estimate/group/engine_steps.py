@@ -77,12 +77,15 @@ class EngineSteps:
         task, token = replace(self.workload, task="prefill"), replace(self.workload, task="decode")
         micro_batch, pipeline = pipeline_schedule(token, sequences)
         rows = new + micro_batch
-        ops = [op for op in rank_pass(task, self.shape, 1.0, rows, None) if op.kind != "attention"]
-        chunk = rank_pass(task, self.shape, 1.0, new, None)
-        ops += [_with_cached_context(op, new, cached) for op in chunk if op.kind == "attention"]
+        whole = rank_pass(task, self.shape, 1.0, rows, None)
+        # Whether a CUDA graph replays the step depends on all its rows, so attention has the host calls of the whole step.
+        calls = [op.calls for op in whole if op.kind == "attention"]
+        chunk = [op for op in rank_pass(task, self.shape, 1.0, new, None) if op.kind == "attention"]
+        ops = [op for op in whole if op.kind != "attention"]
+        ops += [_with_cached_context(op.with_calls(one), new, cached) for op, one in zip(chunk, calls, strict=True)]
         decoding = (sequences > 0).astype(float)
         tokens_ops = rank_pass(token, self.shape, np.maximum(micro_batch, 1.0), 1.0, decode_length)
-        ops += [op.times(decoding) for op in tokens_ops if op.kind == "decode_attention"]
+        ops += [op.times(decoding).with_calls(whole[0].calls) for op in tokens_ops if op.kind == "decode_attention"]
         return self._seconds(task, ops, 1.0, rows, scheduled_sequences(self.workload, sequences), pipeline, shape)
 
     def _seconds(

@@ -19,6 +19,7 @@ from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.group.breakdown import TERMS
 from whichgpu.estimate.group.collectives import Array
 from whichgpu.estimate.group.fabric import Fabric
+from whichgpu.estimate.time.calibration import GENERATION_STEPS
 from whichgpu.estimate.time.fitted_corrections import CorrectionTables, Nearness, read_corrections
 
 DATA_FOLDER = Path(__file__).parent / "data"
@@ -32,7 +33,7 @@ LEVELS: Mapping[str, tuple[str, ...]] = {
     "style": ("style",),
     "engine": ("engine",),
     "year": ("engine", "year"),
-    "task": ("engine", "task"),
+    "task": ("engine", "step"),
     "link": ("link",),
     "fabric": ("fabric",),
 }
@@ -46,6 +47,12 @@ class GroupSetting(msgspec.Struct, frozen=True):
     task: str
     link: str  # nvswitch, cube-mesh, mesh, pairs, pcie, pcie-host
     fabric: str  # link kind with its generation
+
+    @property
+    def step(self) -> str:
+        """Kind of step; those of a serving engine are one, so that a decode step takes as long alone as in a served request."""
+        compiled = self.style in ("framework", "compiled", "threads")
+        return "generate" if self.task in GENERATION_STEPS and not compiled else self.task
 
     @property
     def style(self) -> str:

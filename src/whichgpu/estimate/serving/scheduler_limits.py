@@ -84,7 +84,11 @@ def scheduler_limits(
         raise NoAnswer(
             "no-room", msg("error.no-cache-room", gpu=gpu.name, missing=format_memory(-min(0, room))), msg("hint.no-cache-room")
         )
-    return SchedulerLimits(tokens, sequences, block, cache_tokens // block * block, memory_share=share, **flags)
+    return SchedulerLimits(
+        tokens, sequences, block, cache_tokens // block * block, memory_share=share,
+        schedules_ahead=engine.host.overlaps_device and workload.parallel.pp == 1,  # Stages of a pipeline run other batches.
+        request_latency=engine.host.request_latency / workload.host_speed, **flags,
+    )  # fmt: skip
 
 
 def batch_limits(limits: SchedulerLimits, stages: int) -> SchedulerLimits:

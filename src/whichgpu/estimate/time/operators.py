@@ -25,8 +25,12 @@ Phase = Literal["forward", "backward", "optimizer"]
 CLASS_BY_KIND: dict[str, OperatorClass] = {
     # batch x [m, k] @ [k, n]; `weight`: bytes of the k x n operand; role: forward, dgrad, wgrad
     "gemm": "gemm",
-    # grouped GEMM of an MoE layer: `batch` experts touched, m rows in all; role: fused (an engine's), eager
+    # grouped GEMM of an MoE layer: `batch` experts touched, m rows in all; role: fused (llama.cpp's), eager
     "grouped_gemm": "gemm",
+    # routed experts of one MoE layer in an engine's fused kernels: tokens, rows (routed), touched (experts), hidden, ffn, ups (2
+    # if gated); `weight`: stored bytes of the experts touched; role: the weights' format (16bit, fp8, fp8_block, nvfp4,
+    # mxfp4, dequantised) and the engine, as in `fp8_block.vllm`
+    "moe": "gemm",
     # weight-only quantised GEMM, dequantised in the kernel: m, n, k; `weight`: stored bytes; role: marlin, tinygemm, gguf, mmq
     "weight_only_gemm": "gemm",
     # flash attention: batch (sequences), heads, kv_heads, queries, keys, dim, causal (1 or 0)
@@ -58,6 +62,8 @@ CLASS_BY_KIND: dict[str, OperatorClass] = {
     "dropout": "memory",
     "optimizer": "memory",
 }
+# Curve that times each kind: that of its class, or its own.
+CURVE_BY_KIND: dict[str, str] = CLASS_BY_KIND | {"moe": "moe"}
 
 
 class Op(msgspec.Struct, frozen=True):

@@ -35,6 +35,7 @@ class GpuColumns(msgspec.Struct, frozen=True):
     ids: tuple[str, ...]
     architectures: tuple[str, ...]
     targets: tuple[str, ...]  # compute capability or its equivalent, since chips of one architecture may differ
+    matrix_instructions: tuple[str, ...]  # asynchronous matrix instructions that the full rate needs: wgmma, tcgen05, or ""
     peaks: dict[str, Array]  # by unit: peak FLOP/s of GEMMs, or of the unit that emulates a missing one
     sustained_rates: dict[str, Array]  # by unit: FLOP/s at the sustained clock
     sm_rate_vs_reference: dict[str, Array]  # by unit: ratio of an SM's FLOPs per clock to the H200's, at most 1
@@ -132,6 +133,7 @@ def _columns(gpus: Sequence[Gpu]) -> GpuColumns:
         ids=tuple(gpu.id for gpu in gpus),
         architectures=tuple(gpu.architecture for gpu in gpus),
         targets=tuple(gpu.target or "" for gpu in gpus),
+        matrix_instructions=tuple(next(iter(sorted(ASYNC_MATRIX_INSTRUCTIONS & kind.instructions)), "") for kind in kinds),
         peaks={unit: _column([peak[unit] for peak in peaks]) for unit in UNITS},
         sustained_rates={unit: _column([_sustained_rate(*row, unit) for row in by_rate]) for unit in UNITS},
         sm_rate_vs_reference={unit: _column([_sm_rate_vs(reference, *row, unit) for row in rows]) for unit in UNITS},

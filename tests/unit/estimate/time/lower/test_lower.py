@@ -13,8 +13,8 @@ from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.time.lower import lower
 from whichgpu.estimate.time.lower.eager.kernels import KernelWriter
 from whichgpu.estimate.time.lower.eager.layers import LayerPass, eager_layer
-from whichgpu.estimate.time.lower.fused.layers import distinct_experts
 from whichgpu.estimate.time.lower.numerics import numerics
+from whichgpu.estimate.time.lower.routing import distinct_experts, touched_experts
 from whichgpu.estimate.time.operators import CLASS_BY_KIND, Op
 from whichgpu.workload.defaults import fill_defaults
 from whichgpu.workload.models import find_model
@@ -159,13 +159,23 @@ def test_stored_weights_decide_what_a_token_reads(precision: str, share: float) 
 
 
 def test_a_batch_touches_the_experts_it_is_sent_to() -> None:
-    assert distinct_experts(Experts(8, 2, 1), 1.0) == pytest.approx(2)
-    assert distinct_experts(Experts(64, 8, 1), 16.0) == pytest.approx(64 * (1 - (7 / 8) ** 16))
+    assert touched_experts(Experts(8, 2, 1), 1.0) == pytest.approx(2)
+    assert touched_experts(Experts(64, 8, 1), 16.0) == pytest.approx(64 * (1 - (7 / 8) ** 16))
     shape = shape_of("mixtral-8x7b")
     one, many = (ops_of("mixtral-8x7b", "decode", precision="bf16", batch=batch, seq_in=16, engine="vllm") for batch in (1, 256))
     expert = 2 * 3 * shape.layers * shape.hidden * 14336
-    assert total(one, "read", "grouped_gemm") == pytest.approx(2 * expert, rel=0.01)
-    assert total(many, "read", "grouped_gemm") == pytest.approx(8 * expert, rel=0.05)
+    assert total(one, "read", "moe") == pytest.approx(2 * expert, rel=0.01)
+    assert total(many, "read", "moe") == pytest.approx(8 * expert, rel=0.05)
+
+
+@pytest.mark.parametrize("skew", [1.0, 4.0, 50.0, 1000.0])
+def test_skewed_routing_touches_fewer_experts(skew: float) -> None:
+    tokens = np.array([1.0, 2.0, 8.0, 64.0, 4096.0])
+    touched = np.asarray(distinct_experts(tokens, 8, 128, skew))
+    assert touched[0] == pytest.approx(8.0)
+    assert (np.diff(touched) > 0).all()
+    assert (touched <= np.asarray(distinct_experts(tokens, 8, 128)) + 1e-9).all()
+    assert distinct_experts(3.0, 8, 8, skew) == pytest.approx(8.0)
 
 
 def test_prompts_make_logits_of_their_last_token_only() -> None:

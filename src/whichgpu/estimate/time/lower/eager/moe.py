@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from whichgpu.estimate.time.lower.eager.attention import softmax
 from whichgpu.estimate.time.lower.eager.functional import PHASES, activation, add, linear
 from whichgpu.estimate.time.lower.eager.kernels import STRIDED, KernelWriter, MatrixSizes
-from whichgpu.estimate.time.lower.fused.layers import distinct_experts, routed_rows
+from whichgpu.estimate.time.lower.routing import routed_rows, touched_experts
 from whichgpu.estimate.time.operators import Number, Op
 from whichgpu.workload.shapes import Transformer
 
@@ -30,7 +30,7 @@ def moe_block(write: KernelWriter, shape: Transformer, x: MatrixSizes, mlp: MlpW
     write.tiny_kernels(ROUTING_KERNELS)
     write.tiny_kernels(ROUTING_KERNELS, "backward")
     routed = MatrixSizes(routed_rows(experts, x.rows), x.columns, write.compute)
-    touched = distinct_experts(experts, x.rows)
+    touched = touched_experts(experts, x.rows)
     _gather_rows(write, x, routed)
     _mask_foreign_rows(write, routed)
     ups = 2 if shape.gated else 1

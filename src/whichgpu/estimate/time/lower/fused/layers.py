@@ -7,8 +7,11 @@ from msgspec.structs import replace
 
 from whichgpu.estimate.time.lower.eager.attention import AttentionSizes
 from whichgpu.estimate.time.lower.fused.kernels import FusedKernels
+from whichgpu.estimate.time.lower.routing import routed_rows, touched_experts
 from whichgpu.estimate.time.operators import Number, Op, gemm
 from whichgpu.workload.shapes import Experts, LatentAttention, Transformer
+
+FUSED_MOE_KERNELS = 4  # kernels of a fused MoE layer beside routing: two grouped GEMMs, activation, weighted sum
 
 
 class InferencePass(msgspec.Struct, frozen=True):
@@ -122,30 +125,38 @@ def _mlp(kernels: FusedKernels, shape: Transformer, rows: Number, ffn: float, ki
     kernels.linear(rows, ffn, shape.hidden, f"ffn_down{kind}")
 
 
-def distinct_experts(experts: Experts, rows: Number) -> Number:
-    """Return the expected distinct experts of a rank touched by `rows` tokens per group; a token misses one with chance 1 - k/E.
-
-    >>> round(distinct_experts(Experts(8, 2, 1), 4.0), 2), round(distinct_experts(Experts(8, 2, 1, ranks=4), 4.0), 2)
-    (5.47, 1.37)
-    """
-    missed: Number = (1.0 - min(1.0, experts.active / experts.count)) ** (rows * experts.token_groups)
-    return experts.per_rank * (1.0 - missed)
-
-
-def routed_rows(experts: Experts, rows: Number) -> Number:
-    """Return the rows that a rank's experts process if each group has `rows` tokens and routing is even.
-
-    >>> routed_rows(Experts(8, 2, 1), 4.0), routed_rows(Experts(8, 2, 1, ranks=4), 4.0)
-    (8.0, 2.0)
-    """
-    return rows * float(experts.active) * (experts.token_groups * experts.per_rank / experts.count)
-
-
 def _moe_block(kernels: FusedKernels, shape: Transformer, experts: Experts, rows: Number) -> None:
+    kernels.put(kernels.plain_gemm(rows, float(shape.hidden), float(experts.count)))
+    routed, touched = routed_rows(experts, rows), touched_experts(experts, rows)
+    if kernels.traits.fused_experts and kernels.traits.weight_only_gemm != "gguf":
+        kernels.put(_fused_moe(kernels, shape, experts, rows, routed, touched))
+    else:
+        _separate_moe(kernels, shape, experts, rows, routed, touched)
+    if experts.shared_ffn:
+        _mlp(kernels, shape, rows, experts.shared_ffn, "_shexp")
+
+
+def _fused_moe(kernels: FusedKernels, shape: Transformer, experts: Experts, rows: Number, routed: Number, touched: Number) -> Op:
+    """Return the routed experts as an engine's chain of fused kernels: routing, two grouped GEMMs, activation, weighted sum."""
+    stored, hidden, ffn, ups = kernels.stored, float(shape.hidden), float(experts.ffn), 2.0 if shape.gated else 1.0
+    roles = ("ffn_gate_exps", "ffn_up_exps")
+    weight = touched * (stored.size(hidden, ups * ffn, *roles) + stored.size(ffn, hidden, "ffn_down_exps"))
+    sizes = {"tokens": rows, "rows": routed, "touched": touched, "hidden": hidden, "ffn": ffn, "ups": ups, "weight": weight}
+    unit, weights = stored.expert_format(*roles)
+    moved = rows * hidden * kernels.width
+    flops = 2.0 * routed * hidden * ffn * (ups + 1.0)
+    launches = kernels.traits.routing_kernels + FUSED_MOE_KERNELS + 2.0 * stored.quantises_inputs
+    if stored.weight_only:
+        launches += kernels.traits.dequantised_expert_calls
+    role = f"{weights}.{kernels.traits.moe_kernels}"
+    return Op("moe", unit, flops, weight + moved, moved, sizes, calls=kernels.calls * launches, role=role)
+
+
+def _separate_moe(
+    kernels: FusedKernels, shape: Transformer, experts: Experts, rows: Number, routed: Number, touched: Number
+) -> None:
+    """Append the routed experts as separate kernels: a framework's grouped GEMMs with gathers around them, or llama.cpp's."""
     hidden, traits = float(shape.hidden), kernels.traits
-    kernels.put(kernels.plain_gemm(rows, hidden, float(experts.count)))
-    routed = routed_rows(experts, rows)
-    touched = distinct_experts(experts, rows)
     moved = routed * hidden * kernels.width
     ups = 2.0 if shape.gated else 1.0
     kernels.elementwise(16.0 * rows * experts.count, 16.0 * rows * experts.count, count=float(traits.routing_kernels))
@@ -154,15 +165,11 @@ def _moe_block(kernels: FusedKernels, shape: Transformer, experts: Experts, rows
     _grouped_gemm(kernels, routed, hidden, ups * experts.ffn, touched, "ffn_gate_exps", "ffn_up_exps")
     kernels.elementwise(routed * ups * experts.ffn * kernels.width, routed * experts.ffn * kernels.width, role="gated")
     _grouped_gemm(kernels, routed, float(experts.ffn), hidden, touched, "ffn_down_exps")
-    if kernels.stored.weight_only:
-        kernels.add_calls(traits.dequantised_expert_calls)
     if traits.fused_experts:
         kernels.elementwise(moved, rows * hidden * kernels.width)  # weighted sum of each token's expert outputs
     else:
         kernels.elementwise(moved, moved)  # product with router weights
         kernels.move("elementwise", moved, moved, {"elements": routed * hidden}, role="scatter")  # atomic sum per token
-    if experts.shared_ffn:
-        _mlp(kernels, shape, rows, experts.shared_ffn, "_shexp")
 
 
 def _grouped_gemm(kernels: FusedKernels, rows: Number, k: float, n: float, touched: Number, *roles: str) -> None:

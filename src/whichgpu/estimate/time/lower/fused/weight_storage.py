@@ -52,6 +52,16 @@ class WeightStorage(msgspec.Struct, frozen=True):
         """Whether matrices with these roles stay unquantised in a quantised model."""
         return self.mean < self.width <= self.weight(*roles)
 
+    def expert_format(self, *roles: str) -> tuple[str, str]:
+        """Return the arithmetic unit of experts with these roles and the format of their weights, by which MoE kernels differ.
+
+        Experts in fp8 are taken to have a scale per 128 x 128 block, as DeepSeek, Qwen and GLM publish them.
+        """
+        if self.quantises_inputs and not self.unquantised(*roles):
+            unit = PRECISION_BY_NAME[self.precision].operand_unit
+            return unit, {"fp8": "fp8_block", "int8": "fp8"}.get(unit, self.precision)
+        return self.unit, "dequantised" if self.weight_only and not self.unquantised(*roles) else "16bit"
+
     def size(self, k: Number, n: Number, *roles: str) -> Number:
         """Return the bytes of a k x n matrix with these roles."""
         return k * n * self.weight(*roles)

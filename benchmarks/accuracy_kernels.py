@@ -1,0 +1,74 @@
+"""Errors of estimated kernel times by family of kernels, with the GPU seen by the fit and with each GPU left out of it whole.
+
+PYTHONPATH=src:tools python -m benchmarks.accuracy_kernels moe
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from calibration.curve_rows import UNTUNED_MOE, Sample, samples
+from calibration.fit_curves import Parameters, Problem, fit, gpu_columns
+from calibration.parameter_table import read_table
+
+from whichgpu.catalog.evidence import measurements
+from whichgpu.estimate.time.curves.gpus import GpuColumns
+from whichgpu.estimate.time.curves.parameters import parameters
+
+EFFORT = 10  # evaluations of the Jacobian for each fit without a GPU
+
+
+def moe() -> None:
+    """Print the errors of fused MoE kernels; the untuned kernel is scored, but no fit sees it."""
+    chosen = [sample for sample in samples(measurements()) if sample.curve == "moe"]
+    fitted = [sample.kind != UNTUNED_MOE for sample in chosen]
+    print_errors(chosen, *seen_and_left_out(chosen, fitted, "moe"))
+
+
+def seen_and_left_out(chosen: Sequence[Sample], fitted: Sequence[bool], curve: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return seconds by the committed parameters, and by fits to the `fitted` samples of all other GPUs."""
+    gpus, known = gpu_columns(chosen), dict(parameters())
+    left_out = np.empty(len(chosen))
+    for gpu in gpus:
+        places = [place for place, sample in enumerate(chosen) if sample.gpu == gpu]
+        others = [sample for sample, used in zip(chosen, fitted, strict=True) if used and sample.gpu != gpu]
+        refitted = fit_without(others, gpus, known, curve)
+        left_out[places] = Problem([chosen[place] for place in places], gpus).predict(refitted)
+    return Problem(chosen, gpus).predict(known), left_out
+
+
+def fit_without(others: Sequence[Sample], gpus: Mapping[str, GpuColumns], known: Parameters, curve: str) -> Parameters:
+    """Return the parameters of a curve fitted to these samples from neutral starts; unseen chips have no multipliers."""
+    declared = [row for row in read_table() if row.curve == curve]
+    return fit(Problem(others, gpus), known | {row.name: float(row.start) for row in declared}, declared, EFFORT)
+
+
+def print_errors(chosen: Sequence[Sample], seen: np.ndarray, left_out: np.ndarray) -> None:
+    """Print the median and mean absolute error by GPU, by format and over all rows."""
+    measured = np.array([sample.seconds for sample in chosen])
+    labels: tuple[Callable[[Sample], str], ...] = (lambda sample: sample.gpu, lambda sample: sample.kind, lambda _: "all")
+    print(f"{'':28}{'rows':>6}{'seen: median':>14}{'mean':>7}{'left out: median':>18}{'mean':>7}{'bias':>7}")
+    for label in labels:
+        names = np.array([label(sample) for sample in chosen])
+        for name in sorted(set(names)):
+            here = names == name
+            off = [(told / measured - 1.0)[here] for told in (seen, left_out)]
+            cells = [f"{np.median(np.abs(one)):>14.1%}{np.abs(one).mean():>7.1%}" for one in off]
+            print(f"{name:28}{here.sum():6d}{cells[0]}    {cells[1]}{np.median(off[1]):+7.1%}")
+
+
+FAMILIES: Mapping[str, Callable[[], None]] = {"moe": moe}
+
+
+def main() -> int:
+    """Print the tables of the families named, by default of all."""
+    for name in sys.argv[1:] or FAMILIES:
+        print(f"\n{name}")
+        FAMILIES[name]()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
