@@ -151,7 +151,7 @@ def test_two_gpus_on_nvlink_are_not_slower_than_one_while_weights_dominate(
 @given(st.sampled_from(DENSE), st.sampled_from(SWITCHED), st.sampled_from(["vllm", "sglang", "tensorrt-llm"]), st.integers(1, 64))
 def test_graphs_of_today_lose_a_few_percent_to_the_slowest_of_eight(model: str, gpu: str, engine: str, batch: int) -> None:
     """Waiting for other GPUs and for the host to call them; a host fast enough to launch any step in time."""
-    fields = {"batch": batch, "seq_in": 512, "engine": engine, "host_speed": 1000.0}
+    fields = {"batch": batch, "seq_in": 512, "engine": engine, "host_speed": 10.0}
     one, eight = (
         evaluate_group(*asked("decode", model, gpus=tp, parallel={"tp": tp}, **fields), Devices.of([GPUS[gpu]], [fabric]))
         for tp in (1, 8)
