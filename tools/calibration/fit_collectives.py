@@ -167,16 +167,15 @@ def write(parameters: Mapping[str, float]) -> None:
     PARAMETERS_FILE.write_text(text.getvalue(), encoding="utf-8")
 
 
-def main() -> None:
-    """Fit on all rows, write the parameters and print the errors by GPU."""
+def refit() -> str:
+    """Fit on all rows, write the parameters and return the errors by GPU."""
     rows = collective_measurements()
     fitted = Problem(rows).fit()
     write(fitted)
     found = np.abs(np.expm1(errors(rows, fitted)))
-    for gpu in sorted({row.gpu for row in rows}):
-        own = found[[row.gpu == gpu for row in rows]]
-        print(f"{gpu}\t{len(own)}\tmedian {np.median(own):.1%}\tmean {own.mean():.1%}")
+    medians = {gpu: float(np.median(found[[row.gpu == gpu for row in rows]])) for gpu in sorted({row.gpu for row in rows})}
+    return ", ".join(f"{gpu} {median:.1%}" for gpu, median in medians.items())
 
 
 if __name__ == "__main__":
-    main()
+    print(refit())
