@@ -42,13 +42,13 @@ FLAG_REASONS = (
     ("speculative", Reason.SPECULATIVE), ("two-values", Reason.TWO_VALUES), ("layout-doubtful", Reason.NO_LAYOUT),
     ("gpu-count-not-printed", Reason.NO_LAYOUT), ("burst", Reason.BURST),
 )  # fmt: skip
-# KV cache formats set by InferenceX's launch scripts (benchmarks/70b_*, gptoss_* of SemiAnalysisAI/InferenceX).
+# KV cache formats set by launch scripts: InferenceX's (benchmarks/70b_*, gptoss_* of SemiAnalysisAI/InferenceX) and others.
 KV_FORMATS = (
     ("aic-silicon", r"Llama-3.1-70B", r".", r".", "fp8"),
     ("aic-silicon", r"gpt-oss", r"trtllm", r"B200", "fp8"),
     ("aic-silicon", r"gpt-oss", r"vllm 0.15", r"B200", "fp8"),
     ("rocm-vllm", r".", r".", r".", "fp8"),
-    ("trtllm-2026", r".", r".", r".", "fp8"),
+    ("trtllm-2026", r".", r".", r"B200", "fp8"),  # the page's options: fp8, on Hopper auto (the checkpoint's 16 bits)
 )
 
 

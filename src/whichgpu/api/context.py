@@ -1,4 +1,4 @@
-"""What each function of the API takes beside its request: the catalog, the day and a progress callback."""
+"""What every verb (public function) takes besides its request: the catalog, the day and a progress callback."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Context(msgspec.Struct, frozen=True):
-    """What a verb needs besides its request; `spell` returns the name of a request field for error texts, such as its flag."""
+    """Second argument of every verb (public function): catalog, day and callbacks; `spell` names a field in errors, as a flag."""
 
     catalog: Catalog = msgspec.field(default_factory=Catalog)
     as_of: date | None = None
@@ -26,7 +26,7 @@ class Context(msgspec.Struct, frozen=True):
     wants_remedies: bool = True  # Whether `fit` computes remedies even if the request names no GPU.
 
     def lookups_for(self, own_measurements: bool) -> LookupCache:
-        """Return the cache of models and GPUs; `own_measurements` says whether the user's own measurements correct it."""
+        """Return the cache of looked-up models and GPUs; with `own_measurements`, estimates are corrected by the user's own."""
         from whichgpu.api.lookup_cache import lookup_cache  # Imported here: verbs about facts do not need it.
 
         if self.lookups is not None and self.lookups.own == own_measurements:

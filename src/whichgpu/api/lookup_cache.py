@@ -12,5 +12,5 @@ from whichgpu.estimate.lookup_cache import LookupCache
 def lookup_cache(
     catalog: Catalog | None = None, trusting: bool = True, own: bool = True, as_of: date | None = None
 ) -> LookupCache:
-    """Return an empty cache; with `own`, its calibration is corrected by the user's own measurements."""
+    """Return an empty cache; `own` corrects estimates by the user's measurements, `trusting` allows models' code to run."""
     return LookupCache(catalog, trusting, own_measurements if own else None, as_of)

@@ -19,7 +19,7 @@ Cells = Mapping[str, str]  # The cells of a row as text; `catalog check` verifie
 
 
 class Architecture(msgspec.Struct, frozen=True):
-    """Constants of an architecture, as its row states them; energies in picojoules for one FLOP."""
+    """Constants of a GPU architecture, as its table row states them; energies in picojoules for one FLOP."""
 
     fp32_flops_per_clock: float | None  # per SM
     fp16_flops_per_clock: float | None  # per SM, on matrix units
@@ -74,7 +74,7 @@ def _flops_per_clock(cells: Cells) -> tuple[float | None, float | None]:
 
 
 def _kin(cells: Cells) -> tuple[str, str] | None:
-    """Return the similar architecture and generation whose measurements are used for this one; None if the row names none."""
+    """Return the similar (architecture, generation) whose measurements are used for this one; None if the row names none."""
     if not cells["kin"]:
         return None
     name = _table("architectures")[cells["kin"]]["parent"] or cells["kin"]

@@ -60,7 +60,7 @@ def _checksum(content: bytes | memoryview) -> bytes:
 
 
 def _digest(files: Sequence[Path]) -> str:
-    """Return a digest of the tables and of the code that reads them."""
+    """Return a digest of the table files and of the code that reads them, which changes if either does."""
     digest = blake2b(_code_digest(), digest_size=16)
     for path in (*files, SCHEMA):
         digest.update(_length_and_content(path))

@@ -49,7 +49,7 @@ class Quote(msgspec.Struct, frozen=True):
 
 
 class Exchanger(msgspec.Struct):
-    """Currency converter as of a day."""
+    """Currency converter with the exchange rates known on one day."""
 
     day: date
     table: Sequence[DollarExchangeRate] = ()
@@ -85,7 +85,7 @@ class Exchanger(msgspec.Struct):
         return True
 
     def convert(self, money: Money, target: str) -> tuple[Money, Rate | None]:
-        """Convert to another currency, rounded to six significant digits; the rate is None for the same currency."""
+        """Convert money to another currency, rounded to six significant digits; the rate is None for the same currency."""
         if money.currency == target:
             return money, None
         rate = self.rate(money.currency, target)
@@ -102,7 +102,7 @@ class Exchanger(msgspec.Struct):
         return Rate(through[1].value / through[0].value, min(dates, default=None), source_id)
 
     def _dollar(self, currency: str) -> Rate:
-        """Return the rate of a currency in units per US dollar."""
+        """Return a currency's exchange rate in units per US dollar: the user's own, else the euro's or the table's."""
         if currency in self.user_rates:
             return Rate(self.user_rates[currency], None, "given")
         if currency == DOLLAR:
@@ -116,7 +116,7 @@ class Exchanger(msgspec.Struct):
         return Rate(latest.rate, latest.date, latest.sources[0])
 
     def _euro_cross(self, source: str, target: str) -> Rate:
-        """Return the rate computed through the euro on the last day for which both currencies have one."""
+        """Return units of `target` per `source`, computed through the euro on the last day for which both have a rate."""
         quotes = [_quotes(code) for code in (source, target)]
         common = _common_days(source, target)
         index = bisect_right(common, self.day.toordinal())
@@ -143,7 +143,7 @@ class DollarRates:
         self._rates: dict[tuple[str, date], float | None] = {}
 
     def dollars(self, amount: Decimal, currency: str, day: date) -> float | None:
-        """Convert an amount to US dollars; None if no rate of the currency is known by that day."""
+        """Convert an amount to US dollars; None if no exchange rate of the currency is known by that day."""
         if currency == DOLLAR:
             return float(amount)
         key = (currency, day)
@@ -197,7 +197,7 @@ def _rate_on(series: Sequence[Quote], day: int) -> Decimal:
 
 @cache
 def _common_days(source: str, target: str) -> tuple[int, ...]:
-    """Return the days for which both currencies have a rate, in order."""
+    """Return the days for which both currencies have an exchange rate, as sorted day numbers."""
     days = [{quote.day for quote in series} for series in map(_quotes, (source, target)) if series]
     return tuple(sorted(set.intersection(*days))) if days else ()
 

@@ -77,17 +77,17 @@ def measurements(table: Path = TABLE) -> tuple[Measurement, ...]:
 
 
 def steps(rows: Iterable[Measurement], several_gpus: bool = False) -> list[Measurement]:
-    """Return the rows of whole steps and passes measured on one GPU, or (`several_gpus`) those measured on several."""
+    """Return the measurements of whole steps and passes on one GPU, or (`several_gpus`) those on several GPUs."""
     return [row for row in rows if row.kind not in ("max-load", "op") and (row.request.get("gpus", 1) != 1) == several_gpus]
 
 
 def operators(rows: Iterable[Measurement]) -> list[Measurement]:
-    """Return the rows of single operators."""
+    """Return the measurements of single operators, such as one GEMM, rather than of whole steps."""
     return [row for row in rows if row.kind == "op"]
 
 
 def table_bytes(rows: Iterable[Measurement]) -> bytes:
-    """Encode rows as the table's file, from which `measurements` reads the same values."""
+    """Encode measurements as the bytes of the evidence table, from which `measurements` reads the same values."""
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     writer.writeheader()

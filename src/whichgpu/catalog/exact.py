@@ -27,7 +27,7 @@ def exact_matches(rows: Iterable[T], name: str, names: Names[T]) -> tuple[T, ...
 
 
 def _index(rows: Iterable[T], names: Names[T], normalize: Callable[[str], str]) -> Index:
-    """Return the rows by each of their non-empty names, normalised."""
+    """Return the table rows by each of their non-empty names, normalised by `normalize`."""
     index: dict[str, dict[int, T]] = {}
     for place, row in enumerate(rows):
         for text in names(row):

@@ -30,7 +30,7 @@ _GIGABYTES = re.compile(r"(\d+)g(?:i?b)?")
 
 
 def find_gpus(catalog: Catalog, name: str) -> tuple[Gpu, ...]:
-    """Return all variants that match a name: of the GPU, its family, or an instance that has it.
+    """Return all GPU variants that match a name: of the GPU, its family, or a cloud instance that has it.
 
     A leading or trailing count (`8xA100`) is ignored. An unknown name raises with the nearest known ones.
     """
@@ -76,7 +76,7 @@ def join_names(words: Sequence[str], is_name: Callable[[str], object]) -> tuple[
 
 
 def find_gpu(catalog: Catalog, name: str) -> Gpu:
-    """Return the variant that a name means; several matches raise an error that lists them."""
+    """Return the one GPU variant that a name means; several matches raise an error that lists them."""
     matches = find_gpus(catalog, name)
     if len(matches) > 1:
         choices = tuple(gpu.name for gpu in matches)
@@ -147,7 +147,7 @@ def _exact_gpus(gpus: Iterable[Gpu], name: str) -> tuple[Gpu, ...]:
 
 
 def _family_gpus(gpus: Sequence[Gpu], name: str) -> tuple[Gpu, ...]:
-    """Return variants of the family in a name, filtered by its other words: `A100 80GB`, `H100 SXM5`, `titan x pascal`."""
+    """Return GPU variants of the family in a name, filtered by its other words: `A100 80GB`, `H100 SXM5`, `titan x pascal`."""
     name_words = _gpu_words(name)
     best: dict[int, list[Gpu]] = {}
     for gpu in gpus:
@@ -183,7 +183,7 @@ def _series_gpus(gpus: Iterable[Gpu], name: str) -> tuple[Gpu, ...]:
 
 
 def _group_gpus(gpus: Iterable[Gpu], name: str) -> tuple[Gpu, ...]:
-    """Return GPUs of an architecture or a vendor."""
+    """Return the GPUs of the architecture or vendor that a name means; () if it means neither."""
     joined = squash(name)
     return tuple(gpu for gpu in gpus if joined in (squash(gpu.architecture), gpu.vendor))
 
@@ -202,7 +202,7 @@ def _gpu_words(name: str) -> frozenset[str]:
 
 
 def exact_instances(rows: Iterable[Instance], name: str) -> tuple[Instance, ...]:
-    """Return instances of exactly that name."""
+    """Return the cloud instances of exactly that name."""
     return exact_matches(rows, name, lambda row: (row.instance, *row.aliases))
 
 
@@ -213,7 +213,7 @@ def _begins(rows: Iterable[T], name: str, names: Callable[[T], tuple[str, ...]])
 
 
 def _with_words(rows: Iterable[T], name: str, names: Callable[[T], tuple[str, ...]]) -> tuple[T, ...]:
-    """Return rows whose names together contain all words of a name."""
+    """Return rows whose names (by `names`) together contain all words of a typed name."""
     name_words = set(words(name))
     return tuple(row for row in rows if name_words and name_words <= set(words(" ".join(names(row)))))
 

@@ -38,7 +38,7 @@ PCIE_LANE_BYTES = {1: 250 * 10**6, 2: 500 * 10**6, 3: 984615385, 4: 1969230769, 
 
 
 class Link(msgspec.Struct, frozen=True):
-    """Direct link to other GPUs; `bandwidth` sums all links of one GPU in both directions, bytes/s."""
+    """Direct link of a GPU to other GPUs, such as NVLink; `bandwidth` sums all its links in both directions, bytes/s."""
 
     kind: str
     generation: str | None
@@ -46,7 +46,7 @@ class Link(msgspec.Struct, frozen=True):
 
 
 class Pcie(msgspec.Struct, frozen=True):
-    """Host interface; `bandwidth` sums both directions, bytes/s."""
+    """PCIe interface of a GPU to its host; `bandwidth` sums both directions, bytes/s."""
 
     generation: int | float
     lanes: int
@@ -70,7 +70,7 @@ class Software(msgspec.Struct, frozen=True):
 
 
 class Gpu(msgspec.Struct, frozen=True):
-    """Facts about one variant; peaks are dense FLOP/s, sizes bytes, bandwidths bytes/s, clocks hertz."""
+    """Facts about one GPU variant; peaks are dense FLOP/s, sizes bytes, bandwidths bytes/s, clocks hertz."""
 
     _mapping_keys: ClassVar[Mapping[str, tuple[str, ...]]] = {"peaks": PEAKS}
     id: str
@@ -119,7 +119,7 @@ class Gpu(msgspec.Struct, frozen=True):
 
 
 def build_gpu(row: Row, targets: Mapping[str, Row], rates: Mapping[str, Row], quirks: Mapping[str, Row]) -> Gpu:
-    """Build a GPU from its table row and the rows of its target, rates and quirks."""
+    """Build a GPU from its table row and the rows of its compilation target, its rates per clock, and its known deviations."""
     target = targets.get(row["target"])
     peaks = {dtype: int(row[f"{dtype}_tflops"] * 10**12) for dtype in PEAKS if row[f"{dtype}_tflops"] is not None}
     kind, bandwidth = row["link_kind"], to_base_units(row["link_bandwidth_gbs"], GB)
@@ -171,7 +171,7 @@ def _pcie(generation: Decimal | None, lanes: int | None) -> Pcie | None:
 
 
 def _supports(row: Row, target: Row | None, unit: Row | None, peaks: Mapping[str, int], link: Link | None) -> tuple[str, ...]:
-    """Return the features for `--supports`: the target's, without those whose execution units the chip is known to lack."""
+    """Return the features of a GPU for `--supports`: its target's, without those whose execution units it is known to lack."""
     features = set(target["features"]) if target else set()
     if unit:
         features -= {

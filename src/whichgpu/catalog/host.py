@@ -56,7 +56,7 @@ class Instance(msgspec.Struct, frozen=True):
 
 
 class Cpu(msgspec.Struct, frozen=True):
-    """A host processor."""
+    """A host processor of the catalog: cores, clocks, memory and PCIe lanes."""
 
     id: str
     name: str
@@ -84,7 +84,7 @@ class Cpu(msgspec.Struct, frozen=True):
 
 
 class Region(msgspec.Struct, frozen=True):
-    """A region of a provider."""
+    """A data-centre region of a cloud provider: its place and when it opened."""
 
     provider: str
     region: str

@@ -26,7 +26,7 @@ PATTERNS: dict[str, re.Pattern[str]] = {
 
 
 class NamePart(msgspec.Struct, frozen=True):
-    """A part of a name, its kind, and its meaning (None if unknown)."""
+    """A part of a cloud instance's name, its kind, and its meaning (None if unknown)."""
 
     part: str
     kind: str

@@ -31,7 +31,7 @@ from whichgpu.workload.workload import Parallel, Workload
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """Money with the range that follows from the range of its time."""
+    """An amount of money with the 90% range that follows from the range of the estimated time."""
 
     amount: Decimal
     low: Decimal
@@ -95,7 +95,7 @@ class Candidate(msgspec.Struct, frozen=True):
 
 
 class TermLine(msgspec.Struct, frozen=True):
-    """The price of the answer's machine on one term, per hour, and the hours of the commitment."""
+    """One line of the answer's price comparison: its machine on one term (spot, reserved, ...), per hour, and hours committed."""
 
     term: str
     payment: str | None
@@ -158,7 +158,7 @@ def build_candidate(at: int, candidates: Candidates, question: EvaluatedQuestion
 
 
 def group_at(at: int, candidates: Candidates, question: EvaluatedQuestion) -> tuple[Group, Configuration]:
-    """Return the group and the configuration of the candidate at an index."""
+    """Return the group of GPUs and the configuration (layout, batch, precision) of the candidate at an index of the arrays."""
     return question.groups.groups[int(candidates.group[at])], candidates.configuration_at(at)
 
 

@@ -26,7 +26,7 @@ MAX_REPLICAS = 64.0  # A service that needs more replicas is a case for `plan`, 
 
 
 class Candidates(msgspec.Struct, frozen=True):
-    """One entry per offer and group that can do the work; `missed` says which limits each entry misses."""
+    """Arrays with one entry per offer and group of GPUs that can do the work; `missed` says which limits each entry misses."""
 
     configurations: tuple[Configuration | None, ...]  # one per group of GPUs
     group: Ints
@@ -46,7 +46,7 @@ class Candidates(msgspec.Struct, frozen=True):
     spent: Floats  # amount compared with the budget: cost of the run, per hour or per month, or the price of all cards to buy
 
     def stretched(self, at: int, factors: Sequence[float]) -> RunCost:
-        """Return the cost of one candidate's run if its work took longer, with one entry for each factor on the work hours."""
+        """Return what one candidate's run costs if its work took longer, one entry for each factor on the hours of work."""
         rows = np.full(len(factors), at)
         work = self.work_hours[rows] * np.array(factors)
         return run_cost(work, self.terms.at(rows, self.terms.machines[rows]), self.run_settings, interruptible=True)
@@ -57,7 +57,7 @@ class Candidates(msgspec.Struct, frozen=True):
         return ~np.any(list(self.missed.values()), axis=0) if self.missed else np.ones(len(self.group), dtype=bool)
 
     def score(self, rank: Rank) -> Floats:
-        """Return a score per candidate, smaller is better, infinite if a limit is missed; it increases with cost and time."""
+        """Return a score per candidate by `rank`: less is better, infinite if a limit is missed; it rises with cost and time."""
         with np.errstate(divide="ignore"):
             cost, hours = np.log(np.maximum(self.run_cost.cost, 1e-12)), np.log(np.maximum(self.pace, 1e-12))
         scores = {
@@ -80,7 +80,7 @@ class Candidates(msgspec.Struct, frozen=True):
         return order[np.isfinite(score[order])]
 
     def configuration_at(self, at: int) -> Configuration:
-        """Return the configuration of the candidate at an index."""
+        """Return the layout, batch and precision (configuration) of the candidate at an index of the arrays."""
         one = self.configurations[int(self.group[at])]
         assert one is not None
         return one
@@ -90,7 +90,7 @@ def join_candidates(
     workload: Workload, work: Work, constraints: Constraints, market: Market, groups: Groups, results: Sequence[GroupResult],
     offer_terms: OfferTerms,
 ) -> Candidates:  # fmt: skip
-    """Return all candidates: each offer with its group's configuration, and the cost of the run on it."""
+    """Return all candidates: each offer with the best configuration of the GPUs it offers, and the cost of the run on it."""
     rejected = market.rejected.copy()
     if groups.left:
         rejected["gpus-in-all"] += groups.left
@@ -133,7 +133,7 @@ def join_candidates(
 
 
 def _by_group(configurations: Sequence[Configuration | None], group: Ints, value_of: Callable[[Configuration], float]) -> Floats:
-    """Return, for each candidate, a value computed from its group's configuration; 1 if the group has none."""
+    """Return, for each candidate, a value computed from the configuration of its group of GPUs; 1 if that group has none."""
     values: Floats = np.array([value_of(one) if one else 1.0 for one in configurations] or [1.0], dtype=float)[group]
     return values
 

@@ -57,7 +57,7 @@ class Constraints(msgspec.Struct, frozen=True):
         return self.gpus or (0.0, MAX_GPUS)
 
     def order(self, serving: bool) -> Rank:
-        """Return the ranking to use; by cost if a request rate or a deadline already states the speed needed."""
+        """Return the ranking to use; by default by cost if a request rate or a deadline already states the speed needed."""
         if self.rank:
             return self.rank
         return "cost" if serving or self.deadline is not None else "balanced"

@@ -41,7 +41,7 @@ UNPRICED = Money(Decimal(0), "USD")
 
 
 class Rates(msgspec.Struct, frozen=True):
-    """Price per hour of one replica's machine; `spot` is None if it is not offered."""
+    """Prices per hour of the machine of one replica; `spot` is None if the machine is not offered as spot."""
 
     on_demand: Decimal
     spot: Decimal | None = None
@@ -49,7 +49,7 @@ class Rates(msgspec.Struct, frozen=True):
 
 
 class PolicyCase(msgspec.Struct, frozen=True):
-    """One policy to simulate. Its contents determine the seed of its simulation, so prices are no part of it."""
+    """One way to hold spot machines (all, none, half, with fallback), to simulate; its contents, without prices, fix the seed."""
 
     policy: Policy
     fleet: Fleet
@@ -59,7 +59,7 @@ class PolicyCase(msgspec.Struct, frozen=True):
 
 
 class PolicyCost(msgspec.Struct, frozen=True):
-    """A policy with its cost per hour, the share of requests within the objectives, and machines beyond the plan.
+    """How many machines to hold as spot (`policy`): cost per hour, share of requests within objectives, machines added.
 
     `lost` and `retried` are shares of requests at the machines' own pace; `interruptions` are those simulated in `hours`.
     """
@@ -81,7 +81,7 @@ class PolicyCost(msgspec.Struct, frozen=True):
 
 
 class PoliciesAnswer(msgspec.Struct, frozen=True):
-    """All policies: those that keep the objectives first, cheapest first."""
+    """Every way to hold spot machines, with its cost: those that keep the objectives first, cheapest first."""
 
     sentence: Message
     policies: tuple[PolicyCost, ...]
@@ -93,7 +93,7 @@ def cost_of_policies(
     fleet: Fleet, load: Load, goals: Objectives, rates: Mapping[str, Rates], interruptions: Interruptions = DEFAULT_INTERRUPTIONS,
     policies: Sequence[Policy] = POLICIES, sweep: Callable[..., list[PolicyCost]] = run_sweep,
 ) -> PoliciesAnswer:  # fmt: skip
-    """Return the cost of each policy; `rates` are prices of machines by the name of their pool."""
+    """Return the cost of each way to hold spot machines; `rates` are machine prices by the name of the pool of equal replicas."""
     _check(fleet, rates, policies)
     on_spot = all(rates[pool.name].spot is not None for pool in fleet.pools)
     offered = [policy for policy in policies if policy == "on-demand" or on_spot]
@@ -127,14 +127,14 @@ def _check(fleet: Fleet, rates: Mapping[str, Rates], policies: Sequence[Policy])
 
 
 def fleet_under(policy: Policy, fleet: Fleet, interruptions: Interruptions) -> Fleet:
-    """Return the fleet with all, none or half of each pool's replicas on spot, by policy."""
+    """Return the fleet with all, half or none of each pool's equal replicas on spot machines, as `policy` says."""
     share = {"on-demand": 0.0, "mixed": 0.5}.get(policy, 1.0)
     pools = tuple(replace(pool, spot=int(share * pool.replicas)) for pool in fleet.pools)
     return replace(fleet, pools=pools, interruptions=replace(interruptions, fallback=policy != "spot"))
 
 
 def simulate_policy(case: PolicyCase, seed: int) -> PolicyCost:
-    """Simulate a policy, adding replicas to the busiest pool until the objectives hold; return the outcome, not yet priced."""
+    """Simulate a way to hold spot machines, adding replicas where busiest until the objectives hold; the cost is not yet set."""
     fleet, extra = replace(case.fleet, seed=seed), 0
     while True:
         own = fleet_under(case.policy, fleet, case.interruptions)
@@ -155,12 +155,12 @@ def simulate_policy(case: PolicyCase, seed: int) -> PolicyCost:
 
 
 def faster(one: Interruptions, pace: float) -> Interruptions:
-    """Return interruptions and starts sped up by `pace`; the seconds of notice stay, since answers take as long as before."""
+    """Return interruptions and machine starts sped up by the factor `pace`; the seconds of notice before one stay the same."""
     return replace(one, rate=one.rate * pace, warm_up=one.warm_up / pace, outage=one.outage / pace)
 
 
 def _long_enough(load: Load, fleet: Fleet) -> tuple[Load, float]:
-    """Return a load with requests for `SIMULATED_INTERRUPTIONS`, at most `MAX_REQUESTS`, and the pace that makes up for fewer."""
+    """Return a load of enough requests for `SIMULATED_INTERRUPTIONS`, up to `MAX_REQUESTS`, and the speed-up if that is fewer."""
     spot, interruptions = sum(pool.spot for pool in fleet.pools), fleet.interruptions
     hours = SIMULATED_INTERRUPTIONS / (interruptions.rate * spot) if spot and interruptions.rate > 0 else 0.0
     needed = hours * HOUR * load.rate
@@ -170,7 +170,7 @@ def _long_enough(load: Load, fleet: Fleet) -> tuple[Load, float]:
 
 
 def _with_one_more(fleet: Fleet, outcome: FleetOutcome) -> Fleet:
-    """Return the fleet with one more replica in its busiest pool."""
+    """Return the fleet with one more replica in the busiest of its pools of equal replicas."""
     busiest = max(range(len(fleet.pools)), key=lambda at: outcome.pools[at].utilisation)
     pools = tuple(replace(pool, replicas=pool.replicas + (at == busiest)) for at, pool in enumerate(fleet.pools))
     return replace(fleet, pools=pools)
@@ -193,7 +193,7 @@ def machines_per_spot_replica(interruptions: Interruptions) -> tuple[float, floa
 
 
 def _with_cost(one: PolicyCost, rates: Mapping[str, Rates], interruptions: Interruptions) -> PolicyCost:
-    """Return the policy with its mean cost per hour and the share of machine hours on spot."""
+    """Return the simulated policy (how many spot machines to hold) with its mean cost per hour and its spot share of hours."""
     spot, on_demand = machines_per_spot_replica(replace(interruptions, fallback=one.policy != "spot"))
     total = Decimal(0)
     for name, copies in one.copies.items():

@@ -38,7 +38,7 @@ _PRICES_OF_DAY = LruCache[tuple[PricesOfDay, PriceTable, Sequence[Discount]]](4)
 
 
 class Market(msgspec.Struct, frozen=True):
-    """Offers that meet the constraints; `rejected` counts the others by the first constraint each fails."""
+    """The offers of a day that meet the constraints, as arrays; `rejected` counts the others by the first one each fails."""
 
     table: PriceTable  # prices valid on the day, derived discounts included
     rows: Ints  # rows of the table with the remaining offers
@@ -86,7 +86,7 @@ def market(
 
 
 def _round_trips(table: PriceTable, trips: RoundTrips | None) -> Floats:
-    """Return the round-trip seconds to the region of each row; nan if unknown."""
+    """Return the round-trip seconds from the user's city to the region of each row of prices; nan if unknown."""
     if trips is None:
         return np.full(len(table), np.nan)
     size = len(table.words)
@@ -164,7 +164,7 @@ def _tests(
 
 
 def _fresh(table: PriceTable, catalog: Catalog, constraints: Constraints) -> Bools:
-    """Return a mask of the prices that were observed recently enough."""
+    """Return a mask of the prices that were observed recently enough, by the age the constraints allow."""
     today = constraints.day.toordinal()
     age = today - np.minimum(table.days[1], today)
     if constraints.max_age is not None:
@@ -185,7 +185,7 @@ def _prices_of_day(table: PriceTable, rules: Sequence[Discount], day: date) -> P
 
 
 def _with_rules(table: PriceTable, rules: Sequence[Discount], day: date) -> PricesOfDay:
-    """Return the prices plus those derived from on-demand prices by published discounts, unless that offer has a stated price."""
+    """Return the prices plus those that published discounts derive from on-demand ones, unless one is stated for that term."""
     derived: list[tuple[Ints, Ints, Floats]] = []  # These are the words, days and numbers of the derived rows.
     steps: list[tuple[float, ...]] = []
     step_of = [np.full(len(table), -1, dtype=np.int64)]

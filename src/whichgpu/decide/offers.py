@@ -35,7 +35,7 @@ from whichgpu.price.table import price_table
 
 
 class OfferSelection(msgspec.Struct, frozen=True):
-    """Constraints and the offers they leave. `purchase` is the US dollars of one card to buy, by GPU."""
+    """Constraints and the offers that meet them; `purchase` is the US dollars of one card to buy, by GPU."""
 
     constraints: Constraints
     market: Market
@@ -48,7 +48,7 @@ class OfferSelection(msgspec.Struct, frozen=True):
 def select_offers(
     query: Requirements, day: date, catalog: Catalog, overlay: Path | None, slices: bool = False, engine: Engine | None = None
 ) -> OfferSelection:
-    """Return a day's offers that meet the requirements, with slices of GPUs if `slices`, on GPUs that `engine` supports."""
+    """Return a day's offers that meet the requirements, on GPUs that `engine` supports; also fractions of a GPU if `slices`."""
     rates = query.exchange_rate
     exchanger = Exchanger(day, catalog.exchange, parse_rates(rates) if isinstance(rates, str) else rates or {})
     check_requirements(query)

@@ -34,7 +34,7 @@ def dollars_per_kwh(text: str | None, exchanger: Exchanger) -> float:
 
 
 def owned_offers(owned: Sequence[Owned], catalog: Catalog, day: date, power_price: float) -> list[Observation]:
-    """Return offers of the user's GPUs in every usual number, priced per hour at the power they draw under load."""
+    """Return the user's GPUs as offers of several sizes up to all of them, priced per hour at their power under load."""
     offers = []
     for one in owned:
         gpu = catalog.gpu_by_id[one.gpu]

@@ -31,7 +31,7 @@ MACHINE_GPUS = 8.0  # More GPUs than this are searched over several machines.
 
 
 class EvaluatedQuestion(msgspec.Struct, frozen=True):
-    """A question with its offers, and the screened result of every group of GPUs."""
+    """A question with its offers, and a first, approximate (screened) result of every group of GPUs."""
 
     request: WorkloadRequest
     selection: OfferSelection
@@ -41,7 +41,7 @@ class EvaluatedQuestion(msgspec.Struct, frozen=True):
     terms: OfferTerms
 
     def join(self, results: Sequence[GroupResult]) -> Candidates:
-        """Return every offer joined with the result of its group of GPUs."""
+        """Return the candidates: every offer joined with the result of its group of GPUs."""
         return join_candidates(
             self.request.workload, self.work, self.selection.constraints, self.selection.market, self.groups, results, self.terms
         )
@@ -58,7 +58,7 @@ class Question(msgspec.Struct, frozen=True):
     modelled: bool
 
     def evaluated(self) -> EvaluatedQuestion:
-        """Select offers, group their GPUs and screen every group; return the evaluated question."""
+        """Select offers, group their GPUs, and find an approximate configuration for every group; return all of these."""
         request = self._request()
         selection = self._offers(request)
         low, high = selection.constraints.span
@@ -109,6 +109,6 @@ class Question(msgspec.Struct, frozen=True):
 
 
 def _with_min_replicas(result: GroupResult, group: Group, min_gpus: float) -> GroupResult:
-    """Return the result with at least as many replicas as the required minimum of GPUs needs."""
+    """Return the group's result with at least as many replicas as fill the required minimum of GPUs."""
     replicas = ceil(min_gpus / group.size - 1e-9)
     return replace(result, min_replicas=replicas) if isinstance(result, Configuration) and replicas > 1 else result

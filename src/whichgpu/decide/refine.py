@@ -35,7 +35,7 @@ Passes = Iterator[tuple[list[GroupResult], Leaders]]
 
 
 def refiner_for(screened: EvaluatedQuestion) -> Refiner:
-    """Return the refiner for a question's kind of workload."""
+    """Return the refiner (exact evaluation of leading candidates) for a question's kind of workload."""
     request, workload = screened.request, screened.request.workload
     bounded = any(isinstance(one, Configuration) and one.rate_bound is not None for one in screened.results)
     if workload.rate is not None and bounded:
@@ -55,7 +55,7 @@ class Refiner:
         self.done: dict[int, GroupResult] = {}
 
     def passes(self, listed: Leaders, displayed: Leaders) -> Passes:
-        """Yield, for each pass, the results of all groups to start from, and the function that picks the rows to refine."""
+        """Yield, for each pass, the results of all groups of GPUs to start from, and the function that picks rows to refine."""
         yield list(self.screened.results), listed
 
     def nearest(self, candidates: Candidates) -> Iterable[int]:
@@ -63,7 +63,7 @@ class Refiner:
         return ()
 
     def refine(self, leading_groups: Iterable[int], order: Ints) -> dict[int, GroupResult]:
-        """Return refined results by group, none once all `leading_groups` are refined; `order` has the groups of all rows."""
+        """Return exact results by index of the group of GPUs, none once all are refined; `order` has the groups of all rows."""
         return {}
 
     def comparable(self, candidates: Candidates, order: Ints) -> Ints:
@@ -71,7 +71,7 @@ class Refiner:
         return order
 
     def _screened(self, groups: Iterable[int]) -> dict[int, Configuration]:
-        """Return the screened configurations of those groups that are not refined yet."""
+        """Return the approximate (screened) configurations of those groups of GPUs that are not evaluated exactly yet."""
         results = self.screened.results
         return {at: one for at in groups if at not in self.done and isinstance(one := results[at], Configuration)}
 
@@ -80,11 +80,11 @@ class TrainingRefiner(Refiner):
     """Refiner for training: computes memory and step time exactly, which the screen only interpolates."""
 
     def nearest(self, candidates: Candidates) -> Iterable[int]:
-        """Return the groups that determine the proposed changes of budget and deadline."""
+        """Return the groups of GPUs that need the smallest increase of budget or deadline, which the error proposes."""
         return groups_nearest(candidates, self.screened.selection.constraints)
 
     def refine(self, leading_groups: Iterable[int], order: Ints) -> dict[int, GroupResult]:
-        """Return the exactly evaluated training step of each leading group."""
+        """Return the exactly evaluated training step of each leading group of GPUs, by group index."""
         if len(self.done) >= MAX_TRAINING_GROUPS:
             return {}
         refined = {at: exact_training(self.request, self.groups[at], one) for at, one in self._screened(leading_groups).items()}
@@ -100,7 +100,7 @@ class OfflineRefiner(Refiner):
         self._replicas: dict[tuple[tuple[str, float, Fabric], Parallel], GroupResult] = {}  # one replica's, by GPU and layout
 
     def refine(self, leading_groups: Iterable[int], order: Ints) -> dict[int, GroupResult]:
-        """Return each leading group at the concurrency with the highest throughput that fits."""
+        """Return each leading group of GPUs at the concurrency with the highest throughput that fits, by group index."""
         left = list(self._screened(leading_groups).items())[: MAX_GROUPS - len(self.done)]
         refined = {at: self._offline(self.groups[at], one) for at, one in left}
         self.done |= refined
@@ -140,7 +140,7 @@ class ServingRefiner(Refiner):
         yield [self.done.get(at, one) for at, one in enumerate(self.screened.results)], displayed
 
     def refine(self, leading_groups: Iterable[int], order: Ints) -> dict[int, GroupResult]:
-        """Return tighter bounds by group for leading groups without any; once all have bounds, return simulated results."""
+        """Return tighter rate bounds for leading groups of GPUs without any; once all have them, return simulated results."""
         left = self._screened(leading_groups)
         if any(at not in self._bounded for at in left):
             first = order[np.sort(np.unique(order, return_index=True)[1])[: self._ahead]].tolist()
@@ -154,7 +154,7 @@ class ServingRefiner(Refiner):
         return simulated
 
     def comparable(self, candidates: Candidates, order: Ints) -> Ints:
-        """Return the candidates whose groups were simulated."""
+        """Return the candidates of a ranking whose groups of GPUs were simulated, so that their rates are comparable."""
         done = np.array([at in self.done for at in range(len(self.groups))], dtype=bool)
         simulated: Ints = order[done[candidates.group[order]]]
         return simulated
@@ -165,7 +165,7 @@ def _at_rate_bound(one: GroupResult) -> GroupResult:
 
 
 def _offline_replica(request: WorkloadRequest, group: Group, one: Configuration) -> GroupResult:
-    """Return the configuration with batch, time and memory of one replica at its best concurrency."""
+    """Return the group's configuration with batch, time and memory of one replica at its best concurrency."""
     gpu, shape = group.gpu, request.shape
     workload = single_replica(workload_of(with_precision(request.workload, one.precision), group, one))
 

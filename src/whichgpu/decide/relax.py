@@ -40,7 +40,7 @@ def nearest_first(name: str, constraints: Constraints) -> Order:
 
 
 def nearest_both_first(constraints: Constraints) -> Order:
-    """Return a function that sorts candidates by the product of the factors on budget and deadline that each needs."""
+    """Return a function that sorts candidates by how far budget and deadline must rise for each: the product of both factors."""
     assert constraints.budget is not None
     assert constraints.deadline is not None
     money, seconds = max(float(constraints.budget.amount), 1e-9), max(constraints.deadline, 1e-9)
@@ -62,7 +62,7 @@ def _limited(name: str, candidates: Candidates, constraints: Constraints) -> Flo
 
 
 def _pass_all_but(names: Collection[str], candidates: Candidates) -> Bools:
-    """Return a mask of the candidates that meet every limit other than these."""
+    """Return a mask of the candidates that meet every limit other than the named ones."""
     others = [lost for name, lost in candidates.missed.items() if name not in names]
     return ~np.any(others, axis=0) if others else np.ones(len(candidates.group), dtype=bool)
 
@@ -74,7 +74,7 @@ def _smallest_first(values: Floats, allowed: Bools) -> Ints:
 
 
 def smallest_change(name: str, constraints: Constraints, rate: float | None, rank: Rank) -> Message | None:
-    """Return a message with the smallest change of a limit, from refined candidates; None if no candidate would pass."""
+    """Return a message with the least change of the limit `name` that lets a candidate pass; None if no change does."""
     candidates, order = rank(nearest_first(name, constraints))
     if not len(order):
         return None
@@ -91,7 +91,7 @@ def smallest_change(name: str, constraints: Constraints, rate: float | None, ran
 
 
 def smallest_change_of_both(constraints: Constraints, rank: Rank) -> Message | None:
-    """Return a message with the smallest change of budget and deadline together; None without both or if none would pass."""
+    """Return a message with the least rise of budget and deadline together; None if either is not set or no rise suffices."""
     if constraints.budget is None or constraints.deadline is None:
         return None
     candidates, order = rank(nearest_both_first(constraints))
@@ -104,7 +104,7 @@ def smallest_change_of_both(constraints: Constraints, rank: Rank) -> Message | N
 
 
 def budget_change(money: float, constraints: Constraints) -> Message:
-    """Return a message with a sufficient budget, per the unit of time of the original one."""
+    """Return a message that proposes the budget `money`, rounded up, per hour or month if the user's budget was."""
     unit = {"hour": "/h", "month": "/month"}.get(constraints.budget_per or "", "")
     return msg("relax.budget", value=f"{round_up(money)}{constraints.currency.lower()}{unit}")
 
@@ -114,7 +114,7 @@ def _deadline_change(candidates: Candidates, at: int) -> Message:
 
 
 def smallest_shortfall(results: Sequence[GroupResult], reason: str) -> float | None:
-    """Return the relative amount by which the nearest group rejected for `reason` falls short; None if none was rejected."""
+    """Return by what share the nearest group of GPUs rejected for `reason` falls short; None if none was rejected."""
     shortfalls = [one.short for one in results if isinstance(one, Infeasibility) and one.reason == reason]
     finite = [share for share in shortfalls if np.isfinite(share)]
     return max(min(finite), 0.0) if finite else None

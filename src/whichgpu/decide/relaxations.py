@@ -76,7 +76,7 @@ def _rank(screened: EvaluatedQuestion, order: Order) -> tuple[Candidates, Ints]:
 
 
 class Relaxations:
-    """Finds changes with which a question without an answer would have one."""
+    """Finds changes of limits and filters with which a question without an answer would have one."""
 
     def __init__(self, question: Question, screened: EvaluatedQuestion, ranked: RankedCandidates) -> None:
         self.question, self.screened, self.candidates, self.results = question, screened, ranked.candidates, ranked.results
@@ -147,7 +147,7 @@ class Relaxations:
             yield replace(self.question, spelled=free), msg("relax.without-layout")
 
     def _others(self) -> Iterator[Change]:
-        """Yield more GPUs or a narrower precision if memory is short, and other numbers of GPUs if one is required."""
+        """Yield questions with more GPUs or a narrower precision if memory is short, or other GPU counts if one is required."""
         if smallest_shortfall(self.results, "memory") is not None:
             yield from self._more_gpus()
             yield from self._narrower_precision()
@@ -192,18 +192,18 @@ class Relaxations:
                 return
 
     def _missing_memory(self) -> list[Message]:
-        """Return a message with the share of memory the nearest group lacks, used if nothing else can be proposed."""
+        """Return a message with the share of memory the nearest group of GPUs lacks, used if nothing else can be proposed."""
         short = smallest_shortfall(self.results, "memory")
         return [] if short is None else [msg("relax.memory", share=f"{short:.0%}")]
 
 
 def _tried(changes: Sequence[Change]) -> list[Message]:
-    """Return messages of those changes that give an answer."""
+    """Return the messages of those changes of the question that give an answer when tried."""
     return [message for changed, message in changes if has_answer(changed)]
 
 
 def _pairs(changes: Sequence[Change]) -> Iterator[Message]:
-    """Yield changes that do not suffice alone, each with the budget or deadline it needs in addition."""
+    """Yield messages of changes that do not suffice alone, each with the budget or deadline it needs in addition."""
     for changed, message in changes:
         try:
             screened = changed.evaluated()

@@ -25,7 +25,7 @@ YEAR = 365.25 * 86400.0  # seconds
 
 
 class Requirements(msgspec.Struct, frozen=True):
-    """Filters, limits and order as people type them, several values with commas. None and () require nothing."""
+    """A user's filters, limits and ranking as typed texts, several values with commas; None and () require nothing."""
 
     gpu: Sequence[str] | str = ()
     instance: Sequence[str] | str = ()
@@ -115,7 +115,7 @@ def check_against_task(query: Requirements, workload: Workload, stated: Collecti
 
 
 def check_percentile(percentile: float) -> None:
-    """Raise an error if no simulated request would exceed the percentile."""
+    """Raise an error if the percentile is so high that no request of a simulation would lie beyond it."""
     from whichgpu.decide.configurations.simulate import REQUESTS
     from whichgpu.estimate.serving.summary import WARM_UP_SHARE
 

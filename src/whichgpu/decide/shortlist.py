@@ -15,7 +15,7 @@ from whichgpu.price.table import Ints
 
 
 class Shortlist(msgspec.Struct, frozen=True):
-    """Indices of candidates. `without_spot` and `with_cuda` are the best such ones, unless the first already is."""
+    """Indices of displayed candidates; `without_spot` and `with_cuda` are the best such ones, unless the first already is."""
 
     listed: tuple[int, ...]
     cheapest: int
@@ -35,7 +35,7 @@ class Shortlist(msgspec.Struct, frozen=True):
 def shortlist(
     candidates: Candidates, order: Ints, groups: Groups, market: Market, limit: int, compared_gpus: Iterable[str] = ()
 ) -> Shortlist:
-    """Return the rows to display from a non-empty order; `compared_gpus` are ids of GPUs the user wants explained."""
+    """Return the candidates to display from a non-empty ranking; `compared_gpus` are ids of GPUs the user wants explained."""
     passing = set(order.tolist())
     cheapest, fastest = (next(at for at in candidates.order(rank, market).tolist() if at in passing) for rank in RANKS[:2])
     terms = market.terms[candidates.offer[order]]
@@ -53,7 +53,7 @@ def shortlist(
 
 
 def distinct(candidates: Candidates, order: Ints, groups: Groups, limit: int) -> list[int]:
-    """Return up to `limit` candidates, the best of each GPU and number of GPUs."""
+    """Return indices of up to `limit` candidates: the best one for each GPU and number of GPUs."""
     best: dict[tuple[str, float], int] = {}
     for at in order.tolist():
         best.setdefault((groups.groups[int(candidates.group[at])].gpu.id, float(candidates.gpus[at])), at)
@@ -63,12 +63,12 @@ def distinct(candidates: Candidates, order: Ints, groups: Groups, limit: int) ->
 
 
 def best_of(gpu: str, candidates: Candidates, groups: Groups, order: Ints) -> int | None:
-    """Return the best candidate with a GPU; None if it has none."""
+    """Return the index of the best candidate on a GPU; None if no candidate uses that GPU."""
     return next((at for at in order.tolist() if groups.groups[int(candidates.group[at])].gpu.id == gpu), None)
 
 
 def _with_cuda(candidates: Candidates, order: Ints, groups: Groups) -> int | None:
-    """Return the best candidate that supports CUDA, if the first does not; else None."""
+    """Return the index of the best candidate whose GPU supports CUDA; None if the first does or none does."""
     cuda = [CUDA in group.gpu.supports for group in groups.groups]
     if cuda[int(candidates.group[order[0]])]:
         return None

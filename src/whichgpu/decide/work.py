@@ -27,7 +27,7 @@ class Work(msgspec.Struct, frozen=True):
 
 
 def work_of(workload: Workload, shape: Shape, duration: float | None) -> Work:
-    """Return the amount of work with its defaults filled in; `duration` is the seconds a service runs."""
+    """Return the amount of work of a run with defaults filled in; `duration` is the seconds a service runs."""
     generates, language = workload.generating and shape.is_generative, shape.is_language_model
     unit = "tokens" if generates or (workload.training and language) else "samples"
     if counts_steps(workload, shape):

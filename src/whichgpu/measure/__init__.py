@@ -1,1 +1,1 @@
-"""This machine's GPUs: what they are, their utilisation, the cost of idle time, and what slows a job down."""
+"""GPUs of this machine: their properties, benchmarks and utilisation, the cost of idle time, and what slows a job down."""

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 
 class SystemClock:
-    """System time. With `listening`, Enter ends a pause."""
+    """Clock of the watch loop that uses system time; with `listening`, the Enter key ends a pause."""
 
     def __init__(self, listening: bool = False) -> None:
         self._keyboard = _keyboard() if listening else None

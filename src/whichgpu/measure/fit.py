@@ -58,7 +58,7 @@ class Example(msgspec.Struct, frozen=True):
 
 
 def example(step: StepResult, gpu: Gpu, catalog: Catalog) -> Example:
-    """Build an example from a record's step; raise if it is not a valid request."""
+    """Return a measured step of a record with the parts of its estimated time; raise if the step is not a valid request."""
     spelled = from_object({**step.request, "gpu": gpu.id})
     shape = _known_shape(spelled.workload.model, catalog)
     workload = fill_defaults(spelled.workload, shape)
@@ -72,7 +72,7 @@ def example(step: StepResult, gpu: Gpu, catalog: Catalog) -> Example:
 
 
 def _known_shape(model: str | Mapping[str, Any], catalog: Catalog) -> Shape:
-    """Return the shape of a model in a record, which may name a built-in model or contain a config, but no file or repository."""
+    """Return layers and sizes of a record's model, given as a built-in name or a config; files and repositories are refused."""
     if isinstance(model, str) and not model.startswith("mlp:") and built_in(model, catalog) is None:
         raise unknown_model(model, catalog)
     return find_model(model, catalog, None)
@@ -133,7 +133,7 @@ class _Design:
         self.widths = np.array(widths) * [EVERYTHING_SHARE if group == ALL_STEPS else 1.0 for group, _ in self.places]
 
     def predict(self, theta: Array) -> tuple[Array, Array]:
-        """Return the logarithm of each step's predicted seconds, and its derivative by each multiplier."""
+        """Return the logarithm of each step's predicted seconds for log multipliers `theta`, and its derivatives by `theta`."""
         count = len(DEVICE_TERMS)
         corrected = self.terms * np.exp(self.acts @ theta)
         free = np.ones_like(corrected)
@@ -173,7 +173,7 @@ class _Design:
         return np.asarray(move * min(1.0, LONGEST_STEP / max(float(np.abs(move).max()), 1e-12)))
 
     def spreads(self) -> dict[str, float]:
-        """Return the half-widths of 90% ranges in log, by kind and for all cases, from leave-one-out errors."""
+        """Return half-widths of 90% ranges of log time, by task and for all steps, from errors of leave-one-out fits."""
         weights = 1.0 - np.eye(len(self.actual))  # Each row of weights leaves out one case.
         off = np.array([self.actual[row] - self.predict(self.fit(weights[row]))[0][row] for row in range(len(self.actual))])
         half_widths = {ANY_STEP: _spread(off)}
@@ -185,6 +185,6 @@ class _Design:
 
 
 def _spread(off: Array) -> float:
-    """Return the half-width of the 90% range of errors in log, widened for fewer than ten of them."""
+    """Return the half-width of the 90% range of log errors `off` (measured over predicted), wider the fewer there are."""
     few = 1.0 + 2.0 / max(1, len(off))
     return round(max(MIN_LOG_HALF_WIDTH, NINETY * few * float(np.sqrt(np.mean(off**2)))), 4)

@@ -19,7 +19,7 @@ COMPUTE_DEVICES = ("/dev/nvidia-uvm", "/dev/kfd", "/dev/dxg")  # Device files th
 
 
 class HostLoad(msgspec.Struct, frozen=True):
-    """Load between two readings, in cores; None if unknown."""
+    """Processor load of the host between two readings, in cores; None if unknown."""
 
     cores: float
     busy_cores: float
@@ -37,7 +37,7 @@ class _Counts(msgspec.Struct, frozen=True):
 
 
 class LoadReader:
-    """Reads the counters and computes the load since the last reading."""
+    """Computes the processor load of the host and of programs on its GPUs, from counters in /proc since the last reading."""
 
     def __init__(
         self, cores: float, driver_processes: Callable[[], Iterable[int]], now: Callable[[], float], root: Path = Path("/")
@@ -49,7 +49,7 @@ class LoadReader:
         self._tick = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 
     def read(self) -> HostLoad | None:
-        """Return the load since the last call; None at the first call and without /proc."""
+        """Return the host's processor load since the last call; None at the first call and without /proc."""
         last, self._last = self._last, self._counts()
         if last is None or self._last is None or self._last.at <= last.at:
             return None

@@ -23,7 +23,7 @@ class IdleRule(msgspec.Struct, frozen=True):
 
 
 class IdleState(msgspec.Struct, frozen=True):
-    """State of the rule: idle seconds of all GPUs, warnings given, seconds left of a countdown."""
+    """State of the idle rule: seconds for which all GPUs were idle, warnings given, seconds left of a countdown."""
 
     idle: float = 0.0
     warnings: int = 0
@@ -34,7 +34,7 @@ class IdleState(msgspec.Struct, frozen=True):
 def advance_idle_rule(
     watch: IdleState, rule: IdleRule, seconds: float, idle: bool | None, cancelled: bool = False
 ) -> tuple[IdleState, tuple[IdleEvent, ...]]:
-    """Return the rule's new state after `seconds` and a reading (`idle`: None if unknown), and the events to report."""
+    """Return the idle rule's state after `seconds` and a reading (`idle`: None if unknown), and the events to report."""
     if watch.done:
         return watch, ()
     if cancelled and watch.left is not None:

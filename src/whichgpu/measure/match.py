@@ -22,7 +22,7 @@ _PACKAGE_MARK = re.compile(r"\b(?:VF|OAM)\b")
 
 
 class VariantMatch(msgspec.Struct, frozen=True):
-    """The matched variant, or the candidates; `why` explains a doubtful match."""
+    """The catalog's variant of a detected GPU, or candidates if it is ambiguous; `why` explains a doubtful match."""
 
     gpu: str | None
     name: str | None
@@ -33,7 +33,7 @@ class VariantMatch(msgspec.Struct, frozen=True):
 
 
 def match_card(card: Card, catalog: Catalog) -> VariantMatch:
-    """Match a detected GPU to its catalog variant."""
+    """Return the catalog's variant of a detected GPU, found by name, instruction set and memory size."""
     same_name = _by_name(card, catalog)
     if not same_name:
         return _by_target(card, catalog)
@@ -57,12 +57,12 @@ def _ambiguous(card: Card, variants: tuple[Gpu, ...]) -> VariantMatch:
 
 
 def matched_gpu(match: VariantMatch, catalog: Catalog) -> Gpu | None:
-    """Return the catalog row of a match, or None."""
+    """Return the GPU of the catalog that a detected GPU was matched to; None if it was matched to none."""
     return catalog.gpu_by_id.get(match.gpu) if match.gpu else None
 
 
 def _by_name(card: Card, catalog: Catalog) -> tuple[Gpu, ...]:
-    """Return variants with the driver's name; if the only one has another memory size, those of its family with this size."""
+    """Return variants with the name the driver reports; if the only one differs in memory size, its family's with that size."""
     name = _PACKAGE_MARK.sub("", _SLICE.sub("", card.name)).strip()
     virtual = _VIRTUAL.match(name)
     variants = gpus_named(catalog, virtual[1] if virtual else name, loosely=False)

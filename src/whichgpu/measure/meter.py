@@ -37,7 +37,7 @@ def parse_price(text: str) -> Money:
 
 
 class UsageTotals(msgspec.Struct, frozen=True):
-    """Seconds, energy and memory counted since the start."""
+    """Totals since the start of a watch: seconds, idle seconds, energy and the most memory in use."""
 
     seconds: float = 0.0
     idle_shares: float = 0.0  # idle seconds summed over GPUs, each weighted by 1 / number of GPUs
@@ -48,7 +48,7 @@ class UsageTotals(msgspec.Struct, frozen=True):
 
 
 class Bill(msgspec.Struct, frozen=True):
-    """Cost, energy, running and idle time of the machine since the start."""
+    """Cost, energy, running and idle time of the machine since the start of a watch."""
 
     seconds: float
     money: Money | None
@@ -77,7 +77,7 @@ def all_idle(samples: Sequence[Sample]) -> bool | None:
 
 
 def add_usage(tally: UsageTotals, seconds: float, samples: Sequence[Sample], trusted: bool = True) -> UsageTotals:
-    """Return the totals after `seconds` more of GPUs in the state of these samples.
+    """Return the usage totals after `seconds` more in which the GPUs were as in these samples.
 
     Cost grows with time alone. Idle time, load and energy are added only if the reading is `trusted` to represent those seconds.
     """

@@ -35,12 +35,12 @@ Ask = Callable[[StepResult, Gpu, Catalog], Example]
 def find_problems(
     record: Record, catalog: Catalog, today: date, ask: Ask = example, calibration: Calibration | None = None
 ) -> tuple[Message, ...]:
-    """Return messages about implausible entries of a record; empty if there are none."""
+    """Return messages about implausible entries of a measurement record; `ask` estimates a step (replaced in tests)."""
     return tuple(_problems(record, catalog, today, ask, calibration or load_calibration()))
 
 
 def peak_share(result_kind: str, dtype: str, rate: float, gpu: Gpu) -> float | None:
-    """Return a rate as a share of the chip's peak or bandwidth; None if that is unknown."""
+    """Return an operator's rate (FLOP/s or B/s) over the chip's peak or memory bandwidth; None if that is unknown."""
     nominal = gpu.memory_bandwidth if result_kind in MEMORY_KINDS else None
     if result_kind in PEAK_KINDS:
         nominal = gpu.peaks.get(dtype)

@@ -21,7 +21,7 @@ FORMAT = 1  # Version of the record's layout.
 
 
 class MicroResult(msgspec.Struct, frozen=True):
-    """Time of an operator, and its rate as a share of the chip's peak or bandwidth."""
+    """Measured time of a single operator, and its rate as a share of the chip's peak or bandwidth."""
 
     id: str
     kind: str
@@ -75,7 +75,7 @@ class MeasuredMachine(msgspec.Struct, frozen=True):
 
 
 class FittedCorrections(msgspec.Struct, frozen=True):
-    """Multipliers fitted from the steps: see `estimate.time.own_corrections.OwnCorrections`."""
+    """Multipliers of estimated times, by engine or task and by part of the time, fitted to a record's measured steps."""
 
     against: str
     kinds: tuple[str, ...]
@@ -102,23 +102,23 @@ class Record(msgspec.Struct, frozen=True):
 
 
 def with_digest(record: Record) -> Record:
-    """Return a record with its digest filled in."""
+    """Return a measurement record with its SHA-256 digest filled in."""
     return replace(record, digest=digest_of(_plain(replace(record, digest=""))))
 
 
 def digest_of(document: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of a document without its digest and fit."""
+    """Return the SHA-256 of a measurement record as JSON, computed without its fields `digest` and `fitted`."""
     content = {name: value for name, value in document.items() if name not in ("digest", "fitted")}
     return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def to_json(record: Record) -> str:
-    """Return the JSON document of a record."""
+    """Return a measurement record as JSON text."""
     return json.dumps(_plain(record), indent=1, ensure_ascii=False) + "\n"
 
 
 def from_json(text: bytes, name: str) -> Record:
-    """Parse a record and verify its digest; `physics` checks whether its numbers are plausible."""
+    """Return the measurement record in a JSON text, its digest verified; `name` is the file's name for errors."""
     import msgspec
 
     try:
@@ -134,12 +134,12 @@ def from_json(text: bytes, name: str) -> Record:
 
 
 def redacted(record: Record) -> Record:
-    """Return a record for sharing: date without time of day, no fit."""
+    """Return a measurement record for sharing: its date without the time of day, and without fitted corrections."""
     return with_digest(replace(record, made=record.made[:10], fitted=None))
 
 
 def micro_result(measured: MeasuredCase, case: OperatorCase, share: float | None) -> MicroResult:
-    """Return the result of an operator case."""
+    """Return a measured operator as an entry of a record; `share` is its rate over the chip's peak or bandwidth."""
     time = measured.timing
     rate = case.rate(time.seconds)
     return MicroResult(
@@ -149,7 +149,7 @@ def micro_result(measured: MeasuredCase, case: OperatorCase, share: float | None
 
 
 def step_result(measured: MeasuredCase, case: StepCase, predicted: PredictedTime | None) -> StepResult:
-    """Return the result of a step case."""
+    """Return a measured training or inference step as an entry of a record, with its predicted time."""
     time = measured.timing
     return StepResult(
         case.id, dict(case.request), time.seconds, time.low, time.high, time.runs, predicted, measured.conditions
@@ -157,7 +157,7 @@ def step_result(measured: MeasuredCase, case: StepCase, predicted: PredictedTime
 
 
 def stamp(moment: datetime) -> str:
-    """Format a UTC time to the second."""
+    """Return a UTC time as ISO 8601 text to the second."""
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

@@ -25,13 +25,13 @@ _ODD = re.compile(r"[^0-9A-Za-z.-]+")
 
 
 def records_folder() -> Path | None:
-    """Return the folder of records; None if there is no home directory."""
+    """Return the folder of the user's measurement records; None if there is no home directory."""
     folder = user_folder("XDG_DATA_HOME", ".local/share")
     return folder / "whichgpu" / "records" if folder else None
 
 
 def save_record(record: Record, kind: str = OWN, folder: Path | None = None) -> Path:
-    """Write a record to the user's folder, atomically."""
+    """Write a measurement record of a kind (own or imported) to the user's folder; return the file's path."""
     folder = folder or records_folder()
     if folder is None:
         raise DataError("cannot-write", msg("error.record-no-folder"), msg("hint.data-folder"))
@@ -40,7 +40,7 @@ def save_record(record: Record, kind: str = OWN, folder: Path | None = None) -> 
 
 
 def write_record(record: Record, path: Path) -> Path:
-    """Write a record to a file."""
+    """Write a measurement record to a file as JSON, atomically; return the path."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, to_json(record).encode())
@@ -51,7 +51,7 @@ def write_record(record: Record, path: Path) -> Path:
 
 
 def read_record(path: Path) -> Record:
-    """Read a record from a file."""
+    """Return the measurement record in a JSON file; raise if it is unreadable or was altered."""
     try:
         return from_json(read_regular_file(path, MAX_RECORD_BYTES), path.name)
     except OSError as problem:
@@ -60,7 +60,7 @@ def read_record(path: Path) -> Record:
 
 
 def newest_record(gpu: str | None = None, folder: Path | None = None) -> Record:
-    """Return the user's newest own record, of one GPU or of any."""
+    """Return the newest record measured on this machine, of one GPU or of any; raise if there is none."""
     records = [record for record in _stored_records(OWN, folder or records_folder()) if gpu in (None, record.where.gpu)]
     if not records:
         raise NoAnswer("no-record", msg("error.no-record"), msg("hint.measure-first"))
@@ -68,14 +68,14 @@ def newest_record(gpu: str | None = None, folder: Path | None = None) -> Record:
 
 
 def export_record(path: Path, gpu: str | None = None, folder: Path | None = None) -> Record:
-    """Write the newest own record, redacted, to a file for sharing."""
+    """Write the newest own measurement record, without private data, to a file for sharing; return it."""
     record = redacted(newest_record(gpu, folder))
     write_record(record, path)
     return record
 
 
 def import_record(path: Path, catalog: Catalog, calibration: Calibration, today: date, folder: Path | None = None) -> Record:
-    """Import another user's record if it is plausible, and fit its corrections."""
+    """Store another user's measurement record if it is plausible, with corrections of estimated times fitted to it."""
     from whichgpu.measure.physics import find_problems
 
     record = read_record(path)
@@ -90,7 +90,7 @@ def import_record(path: Path, catalog: Catalog, calibration: Calibration, today:
 
 
 def own_calibrations(catalog: Catalog, calibration: Calibration, folder: Path | None = None) -> dict[str, OwnCorrections]:
-    """Return corrections by GPU, from the newest own record or else the newest imported one; unreadable files are skipped."""
+    """Return corrections of estimated times by GPU, from its newest own record that is usable, else its newest imported one."""
     folder = folder or records_folder()
     corrections: dict[str, OwnCorrections] = {}
     for kind in (OWN, IMPORTED):
@@ -109,14 +109,14 @@ def own_calibrations(catalog: Catalog, calibration: Calibration, folder: Path | 
 
 
 def with_current_fit(record: Record, catalog: Catalog, calibration: Calibration) -> Record:
-    """Return the record, fitted again if the shipped calibration has changed since."""
+    """Return the record with its corrections fitted again if the shipped calibration has changed since they were fitted."""
     if record.fitted is not None and record.fitted.against == calibration_version(calibration):
         return record
     return replace(record, fitted=fit_record(record, catalog, calibration))
 
 
 def own_calibration(record: Record, kind: str) -> OwnCorrections:
-    """Return the corrections of a fitted record."""
+    """Return the corrections of estimated times in a fitted record; `kind` is own or imported, which sets their basis."""
     fit = record.fitted
     assert fit is not None
     basis: Basis = "measured" if kind == OWN else "calibrated"
@@ -124,7 +124,7 @@ def own_calibration(record: Record, kind: str) -> OwnCorrections:
 
 
 def fit_record(record: Record, catalog: Catalog, calibration: Calibration) -> FittedCorrections:
-    """Fit corrections from a record's steps."""
+    """Return multipliers of estimated times, fitted to the measured steps of a record."""
     from whichgpu.measure.fit import example, fit_steps
 
     gpu = catalog.gpu_by_id[record.where.gpu]

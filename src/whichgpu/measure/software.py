@@ -44,7 +44,7 @@ def read_software(
     version: Callable[[str], str] = metadata.version,
     torch_file: Path | None = None,
 ) -> InstalledSoftware:
-    """Read versions of installed packages and of the CUDA toolkit."""
+    """Return the versions of installed frameworks and of the CUDA toolkit; the parameters replace the system in tests."""
     environ = os.environ if environ is None else environ
     built_for = dict(_ASSIGNED.findall(read_text(torch_file or _torch_file()) or ""))
     limits = {name: environ[name] for name in VISIBILITY if name in environ and environ[name] != "all"}

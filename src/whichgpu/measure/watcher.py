@@ -24,7 +24,7 @@ COUNTDOWN_TICK = 1.0  # Seconds between readings during a countdown.
 
 
 class Clock(Protocol):
-    """Clock of the watch loop."""
+    """Interface of the clock that the watch loop reads and waits on."""
 
     def now(self) -> float:
         """Return monotonic seconds."""
@@ -110,7 +110,7 @@ def _pause(settings: WatchSettings, idle: IdleState, failures: int, started: flo
 def _read(
     probe: Probe, last_samples: tuple[Sample, ...], traffic: bool, answering: bool
 ) -> tuple[tuple[Sample, ...] | None, list[WatchEvent]]:
-    """Return a reading (None if the driver does not answer) and the events since the last one."""
+    """Return a sample of each GPU (None if the driver does not answer) and the events since the last reading."""
     try:
         samples = probe.samples(traffic)
     except DriverUnavailable:

@@ -47,7 +47,7 @@ def price_on_day(runs: Iterable[Observation], day: date) -> PriceOnDay | None:
 
 
 def prices_on_day(observations: Iterable[Observation], day: date) -> Iterator[PriceOnDay]:
-    """Yield the price on a day of each offer among these observations."""
+    """Yield the price on a day of each offer (machine, region, term) among these observations."""
     offers: dict[object, list[Observation]] = defaultdict(list)
     for run in observations:
         offers[run.key].append(run)
@@ -65,7 +65,7 @@ def _price_on_day(run: Observation, day: date) -> PriceOnDay:
 
 
 def _known_until(run: Observation, day: date) -> date | None:
-    """Return the latest day, not after `day`, for which the observation is evidence; None if it begins later."""
+    """Return the latest day, not after `day`, for which the observation is evidence of its price; None if it begins later."""
     if _date(run.observed) > day:
         return None
     return _date(run.ended) if run.ended and _gone(run, day) else min(_last(run), day)

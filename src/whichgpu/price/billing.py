@@ -62,7 +62,7 @@ def extras_sources(provider: str, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def assumed_extras(provider: str, names: Sequence[str]) -> bool:
-    """Return whether any of the named extra charges of a provider is assumed."""
+    """Return whether any of the named extra charges (disk, egress) of a provider is assumed rather than published."""
     values = {row["what"]: row["basis"] for name in (ANY, provider) for row in _table("extras") if row["provider"] == name}
     return any(values.get(what) == "assumed" for what in names)
 

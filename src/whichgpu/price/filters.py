@@ -92,7 +92,7 @@ def provider_named(catalog: Catalog, name: str) -> str:
 
 
 def _machines(catalog: Catalog, name: str) -> list[tuple[str, str, str]]:
-    """Return provider, name and GPU id of the machines that a name stands for."""
+    """Return (provider, instance name, GPU id) of the cloud machines that a name stands for."""
     try:
         return [(row.provider, row.instance, row.gpu) for row in find_instances(catalog, name)]
     except UnknownName:
@@ -102,7 +102,7 @@ def _machines(catalog: Catalog, name: str) -> list[tuple[str, str, str]]:
 
 
 def _places(catalog: Catalog, name: str) -> set[tuple[str, str]]:
-    """Return provider and region of the places a name stands for; the user's own list may name a place by its city."""
+    """Return (provider, region) of the places a name stands for; the user's own price list may name a place by its city."""
     called = dict.fromkeys((name, *countries_named(name)))
     own = {(row.provider, row.region) for text in called for row in _own(catalog, "region", text)}
     try:
@@ -114,7 +114,7 @@ def _places(catalog: Catalog, name: str) -> set[tuple[str, str]]:
 
 
 def countries_meant(query: OffersQuery) -> dict[str, tuple[str, ...]]:
-    """Return the country codes of the continents and unions in a query, by the name as typed."""
+    """Return the country codes that each continent or union in a query stands for, by its name as typed."""
     return {name: countries_named(name) for name in split_names(query.region) if is_group(name)}
 
 

@@ -19,7 +19,7 @@ from whichgpu.price.terms import MONTH_HOURS, YEARS, upfront
 
 
 class ExchangeRate(msgspec.Struct, frozen=True):
-    """Exchange rate with which a price was converted, its day (None for a rate set by the user) and its source."""
+    """The exchange rate with which a price was converted, its day (None for a rate set by the user) and its source."""
 
     value: float
     date: str | None
@@ -58,7 +58,7 @@ class Offer(msgspec.Struct, frozen=True):
 
 
 class OfferFilter(msgspec.Struct, frozen=True):
-    """Conditions of an offer. None and () filter nothing."""
+    """Conditions that offers must meet (GPU, count, provider, region, term, latency); None and () filter nothing."""
 
     gpu_ids: frozenset[str] | None = None
     instances: frozenset[tuple[str, str]] | None = None
@@ -71,7 +71,7 @@ class OfferFilter(msgspec.Struct, frozen=True):
     max_latency: float | None = None  # longest round trip in seconds
 
     def tests(self, gpus: Mapping[str, Gpu]) -> dict[str, Callable[[Offer], bool]]:
-        """Return a predicate for each condition, by the name of its flag."""
+        """Return a predicate on an offer for each condition that is set, by the name of its command-line flag."""
         low, high = self.gpus or (0.0, 0.0)
 
         def has_gpus(offer: Offer) -> bool:
@@ -98,7 +98,7 @@ class OfferFilter(msgspec.Struct, frozen=True):
 def build_offer(
     one: PriceOnDay, name: str, exchanger: Exchanger, currency: str | None, hours: Decimal, trip: Figure | None = None
 ) -> Offer:
-    """Return an offer for a price on a day, converted to `currency`, or in its own currency if that is None."""
+    """Return an offer for a price on a day, in `currency` or its own; `hours` are of a month, `trip` is the round trip in s."""
     run = one.observation
     price, rate = exchanger.convert(Money(run.price, run.currency), currency or run.currency)
     listed = Money(round_significant(run.price / (1 - run.discount)) if run.discount else run.price, run.currency)
@@ -198,5 +198,5 @@ def ordered(offers: Iterable[Offer], field: str | None, exchanger: Exchanger) ->
 
 
 def dollars(money: Money, exchanger: Exchanger) -> Decimal:
-    """Return an amount in US dollars, for comparison only."""
+    """Return an amount of money in US dollars, used to compare prices in different currencies only."""
     return money.amount / exchanger.rate(DOLLAR, money.currency).value

@@ -21,7 +21,7 @@ LOAD, IDLE = 0.9, 0.15  # Share of its rated power that a GPU draws at work and 
 
 
 class OwnershipCosts(msgspec.Struct, frozen=True):
-    """Inputs of the ownership cost. Money in one currency; shares between 0 and 1; watts of all GPUs together."""
+    """Inputs of the cost of owning a machine: money in one currency, shares from 0 to 1, watts of all GPUs together."""
 
     gpu_price: float  # price of all GPUs
     watts: float
@@ -44,23 +44,23 @@ class OwnershipCosts(msgspec.Struct, frozen=True):
         return self.years * YEAR_HOURS * self.use
 
     def power(self, share: float) -> float:
-        """Return the power in kilowatts with GPUs at a share of their rated power, including the facility's (PUE)."""
+        """Return the machine's power in kilowatts, cooling included (PUE), with GPUs at a share of their rated power."""
         return (self.watts * share + HOST_WATTS) * self.pue / 1000.0
 
     @property
     def worked_hour(self) -> float:
-        """Return the cost of power of an hour of work beyond that of an idle hour."""
+        """Return the cost of the power that an hour of work draws beyond an idle hour."""
         return (self.power(LOAD) - self.power(IDLE)) * self.power_price
 
     @property
     def standing_hour(self) -> float:
-        """Return the cost of any hour, busy or idle: depreciation, upkeep and idle power."""
+        """Return the cost of any hour of ownership, busy or idle: depreciation, upkeep and idle power."""
         lost = self.price * (1.0 - self.residual) / (self.years * YEAR_HOURS)
         return lost + self.upkeep / YEAR_HOURS + self.power(IDLE) * self.power_price
 
     @property
     def hour(self) -> float:
-        """Return the total cost per hour of work, idle hours included.
+        """Return the total cost of ownership per hour of work, idle hours included.
 
         >>> round(OwnershipCosts(2000.0, 350.0, 800.0).hour, 3)
         0.234
@@ -95,7 +95,7 @@ def compare_with_rent(own: OwnershipCosts, rent: float) -> RentComparison:
 
 
 def sensitivity(own: OwnershipCosts, rent: float) -> dict[str, tuple[float | None, float | None]]:
-    """Return, by input, the break-even utilisation with that input a third lower and a third higher."""
+    """Return, by input of the ownership cost, the break-even utilisation with that input a third lower and a third higher."""
     changes = {}
     for name in ("gpu_price", "power_price", "residual", "years"):
         value = getattr(own, name)

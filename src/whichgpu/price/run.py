@@ -41,7 +41,7 @@ class RunSettings(msgspec.Struct, frozen=True):
 
 
 class RunCost(msgspec.Struct, frozen=True):
-    """Hours and cost of a run on each offer, with money in the offers' currency."""
+    """Hours and cost of a run on each offer, in arrays with one entry per offer; money in the offers' currency."""
 
     hours: Floats  # wall-clock hours from the first start to the end, reruns included
     billed: Floats  # billed hours of one machine
@@ -54,13 +54,13 @@ class RunCost(msgspec.Struct, frozen=True):
 
     @property
     def cost(self) -> Floats:
-        """Return the total cost of each run."""
+        """Return the total cost of the run on each offer."""
         total: Floats = self.machine + self.host + self.disk + self.egress
         return total
 
 
 class OfferTerms(msgspec.Struct, frozen=True):
-    """Price and billing terms of each offer, in arrays with one entry per offer; disk and egress in dollars."""
+    """Price and billing terms of offers, in arrays with one entry per offer; disk and egress charges in US dollars."""
 
     price: Floats  # per hour of one machine
     machines: Floats
@@ -76,7 +76,7 @@ class OfferTerms(msgspec.Struct, frozen=True):
     step_of: np.ndarray = msgspec.field(default_factory=lambda: np.zeros(0, dtype=np.int64))  # index into `steps`; -1 without
 
     def at(self, rows: Ints, machines: Floats) -> OfferTerms:
-        """Return the terms of selected offers, with the given number of machines each."""
+        """Return the billing terms of the offers in `rows`, with the given number of machines for each."""
         columns = {name: getattr(self, name)[rows] for name in COLUMNS}
         return OfferTerms(**columns, machines=machines, steps=self.steps)
 

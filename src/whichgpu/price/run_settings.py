@@ -12,7 +12,7 @@ ANY = "*"
 
 
 def run_default(what: str, provider: str = ANY) -> float:
-    """Return the default of a setting, the provider's own if it publishes one; in seconds, or interruptions per hour.
+    """Return the default of a run setting, the provider's own if it publishes one; in seconds, or interruptions per hour.
 
     >>> run_default("notice"), run_default("notice", "aws")
     (30.0, 120.0)
@@ -21,7 +21,7 @@ def run_default(what: str, provider: str = ANY) -> float:
 
 
 def run_default_sources(what: str, provider: str = ANY) -> tuple[str, ...]:
-    """Return the ids of the documents behind a default."""
+    """Return the ids of the documents behind the default of a run setting, such as `notice` or `startup`."""
     return tuple(one for one in _row(what, provider)["sources"].split(";") if one)
 
 

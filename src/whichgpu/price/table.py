@@ -51,22 +51,22 @@ class PriceTable(msgspec.Struct, frozen=True, eq=False):
         return int(self.places.shape[1])
 
     def column(self, name: str) -> Ints:
-        """Return, for each row, the index into `words` of its text in a column."""
+        """Return, for each row, the index into `words` (all texts of the table) of its text in a column."""
         places: Ints = self.places[WORDS.index(name)]
         return places
 
     def word(self, name: str, row: int) -> str:
-        """Return the text of one cell."""
+        """Return the text of one cell of the price table."""
         return self.words[int(self.column(name)[row])]
 
     def matches(self, name: str, values: Iterable[str]) -> NDArray[np.bool_]:
-        """Return a mask of the rows whose text in a column is one of these."""
+        """Return a mask of the rows whose text in the column `name` is one of these values."""
         places = [at for word in values if (at := self.place(word)) is not None]
         column = self.column(name)
         return column == places[0] if len(places) == 1 else np.isin(column, places)
 
     def place(self, word: str) -> int | None:
-        """Return the index of a text in `words`; None if absent."""
+        """Return the index of a text in `words`, the list of all texts of the table; None if absent."""
         if not self.word_places:
             self.word_places.update((each, at) for at, each in enumerate(self.words))
         return self.word_places.get(word)
@@ -84,14 +84,14 @@ class PriceTable(msgspec.Struct, frozen=True, eq=False):
         return prices
 
     def select_rows(self, rows: Ints) -> PriceTable:
-        """Return a table of the selected rows."""
+        """Return a price table of the rows with these indices."""
         return PriceTable(
             self.words, self.places[:, rows], self.days[:, rows], self.numbers[:, rows], word_places=self.word_places
         )
 
 
 def rows_on_day(table: PriceTable, day: date) -> Ints:
-    """Return the rows valid on a day: for each offer still listed, its latest observation not after the day."""
+    """Return the rows of prices valid on a day: for each offer still listed, its latest observation not after the day."""
     today = day.toordinal()
     first, last, ended = table.days
     known_until = np.where(ended <= today, ended, np.minimum(last, today))
@@ -108,7 +108,7 @@ _TABLES = LruCache[tuple[PriceTable, Catalog]](4)  # The catalog is kept too, si
 
 
 def price_table(catalog: Catalog | None, more: Sequence[Observation] = ()) -> PriceTable:
-    """Return the bundled prices of the catalog, if given, and those in `more`, without any recorded after its known day."""
+    """Return the catalog's bundled prices, if it is given, without those recorded after its day, and the prices in `more`."""
     if catalog is None:
         return _unpacked(_packed(more))
     table = _TABLES.get(id(catalog), lambda: (_unpacked(_stored(catalog)), catalog))[0]
@@ -159,7 +159,7 @@ def _unpacked(packed: Packed) -> PriceTable:
 
 
 def _joined(one: PriceTable, other: PriceTable) -> PriceTable:
-    """Return one table with the rows of both; indices into `words` refer to the merged list of texts."""
+    """Return one price table with the rows of both; indices into `words` refer to the merged list of texts."""
     places = {word: place for place, word in enumerate(dict.fromkeys((*one.words, *other.words)))}
     moved = np.array([places[word] for word in other.words] or [0], dtype=np.int64)
     return PriceTable(
@@ -172,7 +172,7 @@ def _joined(one: PriceTable, other: PriceTable) -> PriceTable:
 
 
 def _keys(table: PriceTable) -> Ints:
-    """Return a number per row that identifies its offer."""
+    """Return a number per row that is equal for rows of the same offer (machine, region, term)."""
     size = max(1, len(table.words))
     key = np.zeros(len(table), dtype=np.int64)
     for name in KEY:
@@ -182,7 +182,7 @@ def _keys(table: PriceTable) -> Ints:
 
 
 def exact(table: PriceTable, row: int) -> Decimal:
-    """Return the price of a row exactly as its source states it."""
+    """Return the price per hour in a row as the exact decimal its source states."""
     return Decimal(table.word("price", row))
 
 

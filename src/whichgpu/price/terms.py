@@ -52,7 +52,7 @@ def sustained_share(steps: Sequence[Decimal], hours: Decimal) -> Decimal:
 
 
 def upfront(run: Observation) -> Decimal | None:
-    """Return the payment due at the start of a term; None if there is none or it is unknown (partial upfront)."""
+    """Return the payment due at the start of a committed term; None if there is none or it is unknown (partial upfront)."""
     if run.upfront is not None:
         return run.upfront
     if run.payment == "all-upfront" and run.term in YEARS:

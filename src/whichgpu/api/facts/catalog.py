@@ -73,7 +73,7 @@ class RegionsAnswer(Displayable, msgspec.Struct, frozen=True):
 
 
 class FactReport(msgspec.Struct, frozen=True):
-    """Row of the catalog to include in a report of a wrong fact, with its sources and the catalog's digest."""
+    """What a report of a wrong fact should contain: the row of the catalog, its sources and the catalog's digest."""
 
     kind: str
     id: str
@@ -169,7 +169,7 @@ def regions(request: RegionsRequest, context: Context) -> RegionsAnswer:
 
 
 def check(request: StatusRequest, context: Context) -> CheckReport:  # noqa: ARG001
-    """Return the result of every integrity check on the catalog."""
+    """Return the result of every integrity check on the catalog's tables, such as missing sources or implausible values."""
     from whichgpu.catalog.checks import check_catalog
 
     return check_catalog(context.catalog.folder, context.today)

@@ -48,7 +48,7 @@ class ModelRow(msgspec.Struct, frozen=True):
 
 
 class ModelsAnswer(Displayable, msgspec.Struct, frozen=True):
-    """Models that match a request."""
+    """Built-in models that match a request."""
 
     models: tuple[ModelRow, ...]
     sources: tuple[Source, ...]

@@ -97,7 +97,7 @@ def precision_for(gpu: Gpu, precisions: Sequence[str]) -> str:
 
 
 def _index(items: Sequence[MixItem], timed: Mapping[str, Mapping[str, Timed]], gpu: str, base: str) -> Figure | None:
-    """Return a GPU's speed divided by that of `base`: a weighted geometric mean over workloads, errors taken as correlated."""
+    """Return a GPU's speed over that of `base`: weighted geometric mean over `items`; None if one has no time on either GPU."""
     if gpu == base:
         return Figure.exact(1.0, "x", "calibrated", (CALIBRATION_SOURCE,))
     gain = spread = 0.0

@@ -45,7 +45,7 @@ def doctor(catalog: Catalog | None = None, running: float | None = None, clock: 
 
 
 def watch(settings: WatchSettings = WatchSettings(), catalog: Catalog | None = None, clock: Clock | None = None) -> Watching:  # noqa: B008 - frozen
-    """Return a meter that samples the GPUs of this machine."""
+    """Return the GPUs of this machine and an iterator that samples their utilisation, cost and idle time."""
     catalog, clock = catalog or Catalog(), clock or SystemClock()
     probe, absences = open_probes()
     cards: tuple[Card, ...] = ()

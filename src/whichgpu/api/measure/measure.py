@@ -242,7 +242,7 @@ def _on_this_gpu(spelled: ParsedWorkload, here: Gpu, lookups: LookupCache) -> Pa
 
 
 def headline(answer: MeasureAnswer) -> Message:
-    """Return a sentence that compares measured steps with their predictions."""
+    """Return a sentence on how far the measured steps of a record are from their predicted times."""
     judged = [step for step in answer.record.steps if step.inside is not None]
     inside = sum(bool(step.inside) for step in judged)
     count = len(answer.record.micro) + len(answer.record.steps)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def own_measurements(catalog: Catalog) -> Mapping[str, OwnCorrections]:
-    """Return the corrections by GPU id; empty if nothing was measured or imported."""
+    """Return the corrections of estimated times by GPU id; empty if the user has no measurement records."""
     folder = user_folder("XDG_DATA_HOME", ".local/share")
     try:
         if folder is None or not (folder / "whichgpu" / "records").is_dir():

@@ -22,7 +22,7 @@ JOB_TASKS = tuple(task for task, traits in TASK_TRAITS.items() if traits.ends)
 
 
 def check_question(question: PlanQuestion, lookups: LookupCache) -> None:
-    """Raise an error that names the part of the question that is invalid; return nothing if all is valid."""
+    """Raise an error that names the invalid part of a plan request (models, traffic, jobs, sweep); return None if it is valid."""
     if question.ray is not None:
         check_ray(question.ray)
     if question.sweep is not None:

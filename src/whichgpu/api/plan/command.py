@@ -18,7 +18,7 @@ UNITS = {"horizon": "h", "time_limit": "s"}  # Units in which these settings are
 
 
 def reproduce(question: PlanQuestion, day: date, overlay: Path | None = None, own_measurements: bool = True) -> str:
-    """Return the command line that repeats a plan; it names a plan file if flags alone cannot express the question."""
+    """Return the command line that repeats a plan as of `day`; it names a plan file if flags alone cannot express the plan."""
     last = [f"--prices={overlay}"] if overlay else []
     last += [] if own_measurements else ["--no-own-measurements"]
     last.append(f"--as-of={day.isoformat()}")
@@ -57,7 +57,7 @@ def _extends_file(question: PlanQuestion) -> bool:
 
 
 def _model_flags(model: RequestedModel) -> list[str]:
-    """Return the flags of the workload and traffic that all models share."""
+    """Return the command-line flags of a model's workload and traffic, which all models of the plan share."""
     texts: dict[str, Any] = dict(model.fields)
     texts |= {"trace": model.trace, "hourly": ",".join(f"{rate:g}" for rate in model.hourly)}
     texts |= {name: f"{spread:g}" for name in ("in_spread", "out_spread") if (spread := getattr(model, name))}

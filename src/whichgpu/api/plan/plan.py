@@ -34,7 +34,7 @@ def plan(
     own_measurements: bool = True,
     progress: StageProgress | None = None,
 ) -> PlanAnswer:
-    """Return the cheapest fleet; `progress` is called with the stage and the share of it that is done."""
+    """Return the cheapest fleet for traffic and jobs; `overlay` is the user's price file, `progress` gets stage and part done."""
     # Code of a model's repository runs only if the user named the model, not if a file did.
     lookups = lookup_cache(catalog, own=own_measurements, trusting=question.file is None)
     check_question(question, lookups)

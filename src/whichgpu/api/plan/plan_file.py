@@ -53,7 +53,7 @@ TRAFFIC = {  # Parsers of the keys in a model's table that are not fields of its
 
 
 def _reader(field: Field) -> Setting:
-    """Return the function that parses a declared setting."""
+    """Return the parser of one setting of a plan, from the request field that declares the setting."""
     kind = field.kind
     if isinstance(kind, Whole):
         return whole(kind.low, kind.high)
@@ -136,7 +136,7 @@ def _job(table: Mapping[str, Any], where: str, place: int) -> RequestedJob:
 
 
 def parse_quotas(text: str) -> dict[str, float]:
-    """Return the most GPUs of each kind that may be rented, parsed from text.
+    """Return the largest number of GPUs of each kind that may be rented, parsed from text.
 
     >>> parse_quotas("H100 SXM=16,A100=32")
     {'H100 SXM': 16.0, 'A100': 32.0}

@@ -29,7 +29,7 @@ POINT_GAP = 0.02  # Relative optimality gap at which the solver stops for one pl
 
 
 class SweepPoint(msgspec.Struct, frozen=True):
-    """One plan of a sweep: the question as JSON, the value to put for one of its settings, and the catalog and prices to use."""
+    """One plan of a sweep over values of a setting: the plan request as JSON, the value, and the catalog and prices to use."""
 
     document: str
     day: str
@@ -43,7 +43,7 @@ class SweepPoint(msgspec.Struct, frozen=True):
 
 
 class PricedPoint(msgspec.Struct, frozen=True):
-    """Cost per hour, optimality gap and number of GPUs of one plan of a sweep; all None if no plan is feasible."""
+    """Hourly cost, optimality gap and GPUs of the plan for one value of the varied setting; all None if none is feasible."""
 
     cost: float | None = None
     gap: float | None = None
@@ -51,7 +51,7 @@ class PricedPoint(msgspec.Struct, frozen=True):
 
 
 def cost_curve(plan: SolvedPlan, sources: PlanSources, progress: StageProgress) -> tuple[CurvePoint, ...]:
-    """Return the cost of the plan at each value; plans of a sweep that the user requested are cached on disk."""
+    """Return the cheapest fleet's cost for each value of the varied setting; plans that the user requested are cached on disk."""
     name, values = curve_points(plan)
     if not values:
         return ()
@@ -83,7 +83,7 @@ def _with_absolute_paths(question: PlanQuestion) -> PlanQuestion:
 
 
 def price_point(point: SweepPoint, seed: int) -> PricedPoint:  # noqa: ARG001 - All plans use the question's seed.
-    """Return the hourly cost of one plan of a sweep, which is solved but not simulated."""
+    """Return the hourly cost of the cheapest fleet for one value of the varied setting, solved but not simulated."""
     question = question_at(from_document(json.loads(point.document)), point.name, point.value, point.headroom)
     lookups = _lookups(point.catalog, point.known, point.own)
     sources = PlanSources(lookups, date.fromisoformat(point.day), Path(point.overlay) if point.overlay else None)
@@ -99,7 +99,7 @@ def price_point(point: SweepPoint, seed: int) -> PricedPoint:  # noqa: ARG001 - 
 
 @lru_cache(maxsize=4)
 def _lookups(folder: str, known_by: str, own: bool) -> LookupCache:
-    """Return the lookup cache that all plans of a sweep computed by this process share."""
+    """Return the cache of models and GPUs that all plans of a sweep in this process share; `own` uses own measurements."""
     as_known = None if not known_by else int(known_by) if known_by.isdigit() else date.fromisoformat(known_by)
     return lookup_cache(Catalog(Path(folder) if folder else None, as_known), own=own)
 

@@ -173,7 +173,7 @@ def _row(
 
 
 def _parts(own: OwnershipCosts) -> dict[str, float]:
-    """Return the cost per hour of work by part; the cost of idle hours is spread over the hours of work."""
+    """Return the cost of ownership per hour of use, by part (loss of value, power, upkeep); idle hours are spread over it."""
     worn = (1.0 - own.residual) / (own.years * YEAR_HOURS) / own.use
     lost, host, upkeep = own.gpu_price * worn, own.host_price * worn, own.upkeep / YEAR_HOURS / own.use
     return {"gpu-value": lost, "host-value": host, "power": own.hour - lost - host - upkeep, "upkeep": upkeep}

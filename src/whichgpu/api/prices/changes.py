@@ -32,7 +32,7 @@ from whichgpu.price.asof import prices_on_day
 
 
 class ChangeRow(msgspec.Struct, frozen=True):
-    """Change of an offer: `new`, `gone`, `up` or `down`; prices per hour of the whole instance."""
+    """Change of one offer between two days or snapshots: `new`, `gone`, `up` or `down`; prices per hour of the whole instance."""
 
     kind: str
     provider: str
@@ -146,7 +146,7 @@ def catalog_watch(
 
 
 def _moment(text: str, catalog: Catalog, query: OfferQuery, today: date) -> dict[object, Observation]:
-    """Return the offers at a day or snapshot, by the key that identifies an offer."""
+    """Return the price of each offer on a day (2026-08-01) or in a snapshot (@12), by the key that identifies the offer."""
     if not text.startswith("@"):
         day = parse_as_of(text, today)
         observations = [

@@ -86,7 +86,7 @@ def history(request: HistoryRequest, context: Context) -> HistoryAnswer:
 
 
 def _trends(rows: tuple[HistoryRow, ...]) -> Iterator[Trend]:
-    """Yield the price trend per term; a price last seen a month before the term's newest observation is not current."""
+    """Yield the price trend per term (on-demand, spot, …); prices last seen a month before the term's newest are not current."""
     for term in dict.fromkeys(row.term for row in rows):
         own = [row for row in rows if row.term == term]
         newest = last_day(max(row.last_observed for row in own))
@@ -114,7 +114,7 @@ def _all_runs(catalog: Catalog, query: OfferQuery) -> Iterator[Observation]:
 
 
 def _until(run: Observation, day: date | None) -> Observation | None:
-    """Return an observation as known at the end of a day; None if it began later."""
+    """Return a price observation as known at the end of a day; None if it began later."""
     if day is None or (last_day(run.last_observed) <= day and (run.ended is None or first_day(run.ended) <= day)):
         return run
     if first_day(run.observed) > day:
@@ -142,7 +142,7 @@ def _every(observations: Iterable[Observation], names: dict[str, str]) -> Iterat
 def _lowest(
     observations: Iterable[Observation], names: dict[str, str], catalog: Catalog, without_rate: Counter[str]
 ) -> Iterator[HistoryRow]:
-    """Yield the lowest price per GPU and hour of each provider and term whenever it changes; count those without a rate."""
+    """Yield each provider's and term's lowest price per GPU hour when it changes; count prices that cannot be in dollars."""
     groups: dict[tuple[str, str, str], list[Observation]] = defaultdict(list)
     dollars = _Dollars(catalog)
     for run in observations:
@@ -185,20 +185,20 @@ def _history(
 
 
 def identity(run: Observation, names: dict[str, str]) -> dict[str, Any]:
-    """Return the fields that identify the offer of a row."""
+    """Return the fields that identify an observed offer, for a row of an answer; `names` are GPU names by id."""
     copied = ("gpu", "provider", "instance", "region", "term", "payment", "source")
     return {name: getattr(run, name) for name in copied} | {"gpu_name": names.get(run.gpu, run.gpu)}
 
 
 class _Dollars:
-    """Prices per GPU hour in US dollars, each converted at the exchange rate of the day it was seen."""
+    """Converts observed prices per GPU hour to US dollars, each at the exchange rate of the day it was seen."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._table = catalog.exchange
         self._days: dict[date, Exchanger] = {}
 
     def has(self, run: Observation) -> bool:
-        """Return whether there is an exchange rate for the day of an observation."""
+        """Return whether there is an exchange rate for the currency and day of an observed price."""
         return run.currency == DOLLAR or self._on(run).can_convert(run.currency, DOLLAR)
 
     def of(self, run: Observation) -> Decimal:

@@ -155,7 +155,7 @@ def _standing(catalog: Catalog, day: date, filter: OfferFilter, hours: Decimal) 
 
 
 def _laid_over(prices: list[PriceOnDay], catalog: Catalog, day: date, overlay: Path | None) -> list[PriceOnDay]:
-    """Return the prices after applying the user's own file of discounts, contracts and owned machines."""
+    """Return the prices after applying `overlay`, the user's file of discounts, contracts and owned machines."""
     terms = read_overlay(overlay, catalog, day) if overlay_path(overlay) else None
     if terms is None:
         return prices
@@ -165,14 +165,14 @@ def _laid_over(prices: list[PriceOnDay], catalog: Catalog, day: date, overlay: P
 
 
 def _recent(by_price: list[Offer]) -> Offer:
-    """Return the cheapest offer that is not stale; if all are, the cheapest of the shortest period in RECENT_DAYS with any."""
+    """Return the cheapest offer that is not stale; if all are, the cheapest seen in the shortest of RECENT_DAYS with any."""
     fresh = next((offer for offer in by_price if not offer.stale), None)
     lately = (offer for days in RECENT_DAYS for offer in by_price if offer.age_days <= days)
     return fresh or next(lately, by_price[0])
 
 
 class _Trips:
-    """Network round-trip times from one city to every region of the offers, in seconds, each computed once."""
+    """Cache of network round-trip times in seconds, from one city to the regions of offers."""
 
     def __init__(self, catalog: Catalog, city: str | None) -> None:
         self.city: str | None = None

@@ -58,7 +58,7 @@ class SnapshotRow(msgspec.Struct, frozen=True):
 
 
 class PriceImportAnswer(msgspec.Struct, frozen=True):
-    """Result of a refresh or an import."""
+    """Result of fetching or importing prices: what was stored in the user's price store, and what was rejected and why."""
 
     store: str
     snapshots: tuple[SnapshotRow, ...]
@@ -108,7 +108,7 @@ def catalog_refresh(
     trusting: bool = False,
     folder: Path | None = None,
 ) -> PriceImportAnswer:
-    """Fetch prices from sources and store those that pass the plausibility checks; return what was stored and rejected."""
+    """Fetch prices from sources and store plausible ones; return what was stored and rejected. `trusting` accepts price jumps."""
     import os
 
     environ = dict(os.environ) if keys is None else keys
@@ -138,7 +138,7 @@ def catalog_import(
     trusting: bool = False,
     folder: Path | None = None,
 ) -> PriceImportAnswer:
-    """Store the prices of a file or a folder of files; return what was stored and rejected."""
+    """Store the prices of a file or a folder of files; return what was stored and rejected. `trusting` accepts price jumps."""
     day = today or date.today()
     outcomes, passed = import_prices(path, catalog or Catalog(), day, seen=seen, folder=folder, trusting=trusting)
     return _taking(outcomes, day, folder, passed)
@@ -236,7 +236,7 @@ def _to_file(offers: Iterable[Observation], path: Path, form: str) -> int:
 
 
 def live_status(today: date | None = None, folder: Path | None = None) -> LiveStatus:
-    """Return the age of each series (one part of one source) in the user's price store."""
+    """Return the folder of the user's price store, and the age of the prices from each part of each source in it."""
     path = store_path(folder)
     with open_for_reading(folder) as connection:
         rows = () if connection is None else tuple(series_status(connection, today or date.today()))

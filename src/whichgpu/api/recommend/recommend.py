@@ -45,7 +45,7 @@ def recommend_spelled(
     spelled: ParsedWorkload, query: Requirements, as_of: date | None, lookups: LookupCache, overlay: Path | None = None,
     modelled: bool = True,
 ) -> RecommendAnswer:  # fmt: skip
-    """Return the answer to a parsed request; `modelled` is False if it names no model."""
+    """Return the recommended GPUs and offer for a parsed request; `modelled` is False if the request names no model."""
     day = as_of or lookups.catalog.as_known or date.today()
     question = Question(spelled, query, day, lookups, overlay, modelled)
     screened = question.evaluated()

@@ -30,7 +30,7 @@ class Field(msgspec.Struct, frozen=True):
 
     @property
     def is_switch(self) -> bool:
-        """Return whether the field takes no value on the command line."""
+        """Return whether the field is a yes-or-no switch, which takes no value on the command line."""
         return isinstance(self.kind, Flag)
 
     @property
@@ -40,7 +40,7 @@ class Field(msgspec.Struct, frozen=True):
 
     @property
     def flag(self) -> str:
-        """Return the field's flag, by its first name.
+        """Return the field's command-line flag, made from its main name.
 
         >>> Field(Flag(), name="only_owned").flag
         '--only-owned'
@@ -66,7 +66,7 @@ class Alias(msgspec.Struct, frozen=True):
 
 
 def flag_of(name: str) -> str:
-    """Return the flag for a field's name."""
+    """Return the command-line flag for a field's name: `--` and the name with dashes."""
     return "--" + name.replace("_", "-")
 
 

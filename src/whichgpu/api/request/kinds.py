@@ -143,7 +143,7 @@ class Numbers(SingleValue, msgspec.Struct, frozen=True):
 
 
 class Share(SingleValue, msgspec.Struct, frozen=True):
-    """Parser of a number without a unit, such as a share."""
+    """Parser of a number without a unit, such as a fraction."""
 
     def read(self, value: Any) -> float:
         try:

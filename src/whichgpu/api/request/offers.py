@@ -21,7 +21,7 @@ def _groups() -> tuple[str, ...]:
 
 
 class SellerFields(TypedDict, total=False):
-    """Filters on the sellers of offers."""
+    """Request fields that filter offers by region and term (on-demand, spot, …), and set the currency and own prices."""
 
     region: Annotated[NameList | None, Field(Names(), "NAMES", "option.region-names", "Seoul")]
     term: Annotated[NameList | None, Field(TERM_LIST, "TERMS", example="on-demand")]
@@ -31,7 +31,7 @@ class SellerFields(TypedDict, total=False):
 
 
 class MarketFields(SellerFields, total=False):
-    """Filters on offers and their terms."""
+    """Request fields that filter offers by machine, provider, region, term and nearness to a city."""
 
     instance: Annotated[NameList | None, Field(Names("instances"), "NAMES", "option.instance-names")]
     provider: Annotated[NameList | None, Field(Names("providers"), "NAMES")]

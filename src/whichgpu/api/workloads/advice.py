@@ -21,7 +21,7 @@ from whichgpu.workload.workload import Workload
 
 
 class Advice(msgspec.Struct, frozen=True):
-    """Warnings to add to an answer, and the sources that they cite."""
+    """Warnings to add to an answer about a workload, and the sources that they cite."""
 
     warnings: tuple[Message, ...] = ()
     sources: tuple[str, ...] = ()

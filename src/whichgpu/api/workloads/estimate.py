@@ -197,7 +197,7 @@ def build_estimate(
 def _engine_start(
     resolved: ResolvedWorkload, parts: Mapping[str, Figure], settings: MemorySettings | None
 ) -> dict[str, Figure | None]:
-    """Return the fields on an engine's start: tokens of its KV cache, and seconds until it serves."""
+    """Return the answer's `kv_tokens` (KV cache of one replica) and `startup` (seconds until the engine serves), or None."""
     workload, shape, gpu = resolved.workload, resolved.shape, resolved.gpu
     if gpu is None or not isinstance(shape, Transformer) or not workload.traits.caching or "weights" not in parts:
         return {"kv_tokens": None, "startup": None}
@@ -245,7 +245,7 @@ def _serving(
 
 
 def _lacks(fits: fitting.FitResult | None, timed: TimeEstimate | None) -> tuple[Message, ...]:
-    """Return warnings of the memory check, without that about an unsupported precision if the time estimate has it as well."""
+    """Return the memory check's warnings; one on an unsupported precision is dropped if the time estimate also has it."""
     messages = fits.warnings if fits else ()
     return tuple(one for one in messages if timed is None or one.id != "warning.no-dtype")
 

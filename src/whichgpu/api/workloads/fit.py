@@ -276,7 +276,7 @@ def _rows(
     lookups: LookupCache,
     helpful: bool,
 ) -> Iterator[FitRow]:
-    """Yield a row per GPU; many GPUs share one memory curve, shifted by each GPU's own context and allocator overhead."""
+    """Yield a row per GPU; many GPUs share a curve of memory by batch size, shifted by each GPU's CUDA context and allocator."""
     common: dict[tuple[str, int], _Sizes] = {}
     many = len(gpus) > FEW_GPUS
     # If micro-batch and checkpointing are chosen per GPU, several curves are needed, and exact ones would be slow.
@@ -315,7 +315,7 @@ def _rows(
 
 
 class _Sizes:
-    """Cached memory estimates of a workload on one GPU for other batch sizes and context lengths."""
+    """Memory of a workload on one GPU as a function of batch size and of context length, with cached estimates."""
 
     def __init__(self, workload: Workload, shape: Shape, gpu: Gpu | None, exact: bool = True) -> None:
         self.memory = _remembered(shape, gpu)

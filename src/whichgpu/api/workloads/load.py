@@ -58,7 +58,7 @@ def under_load(
     workload: Workload, shape: Shape, gpu: Gpu, catalog: Catalog, like: Figure, options: LoadOptions | None = None,
     trace: Trace | None = None, progress: SimulationProgress | None = None,
 ) -> tuple[ServingAnswer | None, tuple[Message, ...]]:  # fmt: skip
-    """Return the result of the simulation, or None, and warnings; the relative range of the time `like` applies to all steps."""
+    """Return the simulated serving under load, or None, and warnings; all step times get the relative 90% range of `like`."""
     if not isinstance(shape, Transformer) or not shape.is_generative or not workload.rate:
         return None, (msg("serving.no-tokens", model=shape.name),)
     options = options or LoadOptions(curve=False)
@@ -78,7 +78,7 @@ def under_load(
 
 
 def load_of(workload: Workload, options: LoadOptions, trace: Trace | None) -> Load:
-    """Return the load that a request describes."""
+    """Return the load to simulate (arrival rate, lengths or trace) that a workload and its options describe."""
     assert workload.rate is not None
     return Load(
         rate=workload.rate,
@@ -103,7 +103,7 @@ def _drawn(server: Server, load: Load, goals: Objectives) -> int:
 
 
 def wanted_for(percentile: float) -> int:
-    """Return how many requests to simulate so that enough lie beyond a percentile, the warm-up not counted.
+    """Return how many inference requests to simulate so that enough lie beyond a latency percentile, warm-up not counted.
 
     >>> wanted_for(95.0), wanted_for(99.9)
     (223, 11112)

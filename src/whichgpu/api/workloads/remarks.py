@@ -41,7 +41,7 @@ def made_to_fit(workload: Workload, shape: Shape, user_fields: Collection[str]) 
 
 
 def remarks(workload: Workload, shape: Shape, user_fields: Collection[str]) -> tuple[Message, ...]:
-    """Return notes and warnings about the request itself."""
+    """Return notes and warnings about a request's fields: unused ones, settings changed to fit memory, context exceeded."""
     messages = [*denoiser_note(workload, shape), *unused(workload, shape, user_fields)]
     messages += made_to_fit(workload, shape, user_fields)
     if workload.training:  # For inference, the memory estimate already warns if the context is exceeded.

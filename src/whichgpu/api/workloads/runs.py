@@ -24,7 +24,7 @@ TERM = "on-demand"
 
 
 class RunPrice(msgspec.Struct, frozen=True):
-    """Offer used for the cost of a run."""
+    """The cheapest on-demand offer, whose price is used for the cost of a whole training or inference run."""
 
     provider: str
     instance: str

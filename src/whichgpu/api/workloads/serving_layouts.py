@@ -50,7 +50,7 @@ def with_best_serving_layout(spelled: ParsedWorkload, lookups: LookupCache, opti
 def screened_layouts(
     workload: Workload, shape: Transformer, gpu: Gpu, catalog: Catalog, load: Load, options: LoadOptions
 ) -> list[tuple[LoadScreen, Parallel]]:
-    """Return closed-form estimates for every layout that fits in memory."""
+    """Return closed-form estimates of serving the load in every layout (parallel degrees) that fits in memory."""
     prompt, output = mean_lengths(load)
     sized = replace(workload, seq_in=max(1, round(prompt)), seq_out=max(1, round(output)))
     machine, layouts = machine_of(workload, gpu, catalog), []

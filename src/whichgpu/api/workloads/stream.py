@@ -26,7 +26,7 @@ TOGETHER_BYTES = 4 * MAX_LINE_BYTES  # Maximum bytes of lines held in memory at 
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """The answer to the request on one line, or the error."""
+    """The answer to the request on one line of input, or the error."""
 
     line: int
     id: Any
@@ -55,12 +55,12 @@ def estimate_requests(
 
 
 def untrusted_cache(catalog: Catalog | None = None, own: bool = True) -> LookupCache:
-    """Return a lookup cache for untrusted lines, which never runs model code."""
+    """Return a cache of models and GPUs for requests from untrusted sources: it never runs a model's own code."""
     return lookup_cache(catalog, trusting=False, own=own)
 
 
 def replies(group: Sequence[Numbered], lookups: LookupCache) -> Iterator[Reply]:
-    """Yield one reply for each of these lines, evaluated together where possible."""
+    """Yield one reply per numbered request line; requests that differ only in the GPU are evaluated together."""
     read = [_understood(number, line, lookups) for number, line in group]
     times = _times([line.resolved for line in read if line.resolved], lookups) if len(read) > 1 else {}
     for line in read:
@@ -94,7 +94,7 @@ def _understood(number: int, line: bytes, lookups: LookupCache) -> _Line:
 
 
 def _times(resolved: Sequence[ResolvedWorkload], lookups: LookupCache) -> dict[int, TimeEstimate]:
-    """Return times by `id` of the request; requests that differ only in the GPU are evaluated in one call."""
+    """Return time estimates by Python's `id()` of the request; those that differ only in the GPU are evaluated in one call."""
     from whichgpu.estimate.time.time_estimate import estimate_times
 
     alike: dict[object, list[tuple[ResolvedWorkload, Gpu]]] = {}

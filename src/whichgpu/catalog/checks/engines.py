@@ -22,13 +22,13 @@ LOSS_RANGE = (-10, 100)  # Plausible losses in percent (assumed).
 
 
 def engines(tables: Tables) -> list[Finding]:
-    """Return findings for unknown tasks, interfaces and AMD targets, and for minimum capabilities in the wrong order."""
+    """Return findings for engines with unknown tasks, interfaces or AMD targets, or minimum capabilities in the wrong order."""
     targets = {row["id"] for row in tables["targets"].rows}
     return table_findings(tables, "engines", lambda row: _engine(row, targets))
 
 
 def records(tables: Tables) -> list[Finding]:
-    """Return findings for lines of engine files that are invalid in some year, and for memory, limit or host values unsourced."""
+    """Return findings for engine-file lines that are invalid in some year, and for memory, limit or host values unsourced."""
     entries = read_records(tables["engines"].path.parent)
     sources = {row["id"] for row in tables["sources"].rows}
     return [Finding("engines", id, *fault) for id in entries for fault in _record(id, entries, sources)]
@@ -75,7 +75,7 @@ def _accuracy(row: Row) -> Iterator[Fault]:
 
 
 def mix(tables: Tables) -> list[Finding]:
-    """Return findings for invalid workloads of the reference mix, and for speed indexes whose weights do not add up to 1."""
+    """Return findings for invalid workloads of the reference mix (by which GPUs are ranked), and indexes whose weights miss 1."""
     weights: Counter[str] = Counter()
     for row in tables["reference_mix"].rows:
         weights[row["index"] or ""] += row["weight"] or 0

@@ -117,7 +117,7 @@ def _without_unit(row: Row) -> Iterator[Fault]:
 
 
 def order_of_precisions(tables: Tables) -> list[Finding]:
-    """Return findings for GPUs on which a wider dtype is faster than a narrower one on the same units."""
+    """Return findings for GPUs on which a wider dtype is faster than a narrower one on the same arithmetic units."""
     return table_findings(tables, "gpus", _precisions)
 
 
@@ -130,7 +130,7 @@ def _precisions(row: Row) -> Iterator[Fault]:
 
 
 def plausible(tables: Tables) -> list[Finding]:
-    """Return findings for values outside the range of any accelerator, and for launch prices without a currency."""
+    """Return findings for GPU values outside the range of any accelerator, and for launch prices without a currency."""
     return table_findings(tables, "gpus", _plausible)
 
 
@@ -141,7 +141,7 @@ def _plausible(row: Row) -> Iterator[Fault]:
 
 
 def names(tables: Tables) -> list[Finding]:
-    """Return findings for names and aliases that two variants share, or that are the family name of another product."""
+    """Return findings for GPU names and aliases that two variants share, or that are the family name of another product."""
     owners: dict[str, str] = {}
     findings = []
     families = {squash(row["family"] or ""): row["family"] for row in tables["gpus"].rows}

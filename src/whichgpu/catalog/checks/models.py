@@ -71,7 +71,7 @@ def _size(count: int, name: str) -> Iterator[Fault]:
 
 
 def _embedding(config: Mapping[str, Any]) -> int:
-    """Return the parameters of the embedding alone, a lower bound of any count; 0 if the config has no embedding."""
+    """Return the parameters of a model's token embedding, a lower bound of its total; 0 if the config has no embedding."""
     width = next((config[key] for key in ("hidden_size", "n_embd", "d_model") if key in config), 0)
     vocabulary = config.get("vocab_size", 0)
     return width * vocabulary if isinstance(width, int) and isinstance(vocabulary, int) else 0

@@ -122,7 +122,7 @@ def spots(tables: Tables) -> list[Finding]:
 
 
 def shares(tables: Tables) -> list[Finding]:
-    """Return findings for prices per GPU far from those elsewhere: the whole machine's price taken per GPU, or the reverse."""
+    """Return findings for prices per GPU far from other providers': a whole machine's price taken per GPU, or the reverse."""
     machines = _machines(tables)
     prices_of: dict[tuple[str, str], list[tuple[Row, Decimal, Decimal]]] = defaultdict(list)
     for row in tables["prices"].rows:
@@ -148,7 +148,7 @@ def shares(tables: Tables) -> list[Finding]:
 
 
 def rules(tables: Tables) -> list[Finding]:
-    """Return findings for discounts outside 0 to 1, and for exchange rates and latencies that are not positive."""
+    """Return findings for discount rules outside 0 to 1, and for exchange rates and latencies that are not positive."""
     return [
         *table_findings(tables, "discounts", _discount),
         *table_findings(tables, "exchange", partial(_not_positive, column="rate")),
@@ -179,7 +179,7 @@ def _holder(row: Row, machines: dict[tuple[str, str], Row]) -> Row | None:
 
 
 def _offers(tables: Tables) -> dict[tuple[str | None, ...], list[Row]]:
-    """Return the price rows of each offer, oldest first."""
+    """Return the price rows of each offer (machine, region, term), oldest first."""
     offers: dict[tuple[str | None, ...], list[Row]] = defaultdict(list)
     for row in tables["prices"].rows:
         for region in row["regions"]:

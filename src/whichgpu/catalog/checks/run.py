@@ -49,7 +49,7 @@ CHECKS: tuple[Callable[[Tables], list[Finding]], ...] = (
 
 
 class CheckReport(Displayable, msgspec.Struct, frozen=True):
-    """Rows checked by table, open findings, and findings with their explanation."""
+    """Result of all data checks: rows checked by table, open findings, and findings with their explanation."""
 
     rows: Mapping[str, int]
     findings: tuple[Finding, ...]
@@ -58,7 +58,7 @@ class CheckReport(Displayable, msgspec.Struct, frozen=True):
 
     @property
     def ok(self) -> bool:
-        """Whether there are no unexplained findings."""
+        """Whether all findings of the data checks are explained."""
         return not self.findings
 
 

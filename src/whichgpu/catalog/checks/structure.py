@@ -15,7 +15,7 @@ Ranges = Mapping[str, tuple[int, int]]  # Type: lowest and highest plausible val
 
 
 def keys(tables: Tables) -> list[Finding]:
-    """Return findings for rows of a table that have the same key."""
+    """Return findings for rows of a catalog table that have the same key."""
     findings = []
     for table in tables.values():
         earlier: set[str] = set()
@@ -28,7 +28,7 @@ def keys(tables: Tables) -> list[Finding]:
 
 
 def references(tables: Tables) -> list[Finding]:
-    """Return findings for references to rows that do not exist."""
+    """Return findings for cells of catalog tables that refer to rows that do not exist."""
     ids = {name: {row.get("id") for row in table.rows} for name, table in tables.items()}
 
     def faults(row: Row, fields: list[SchemaField]) -> Iterator[Fault]:
@@ -44,7 +44,7 @@ def references(tables: Tables) -> list[Finding]:
 
 
 def dates(tables: Tables, today: date) -> list[Finding]:
-    """Return findings for dates in the future, and for rows checked before they were recorded."""
+    """Return findings for catalog rows with dates in the future, and for rows checked before they were recorded."""
 
     def faults(row: Row, columns: list[str]) -> Iterator[Fault]:
         for column in columns:
@@ -59,13 +59,13 @@ def dates(tables: Tables, today: date) -> list[Finding]:
 
 
 def filled(tables: Tables) -> list[Finding]:
-    """Return findings for empty tables; the table of explanations may be empty."""
+    """Return findings for empty catalog tables; the table of explanations may be empty."""
     empty = [name for name, table in tables.items() if not table.rows and name != "explained"]
     return [Finding(name, "", "empty-table", "", msg("finding.empty-table")) for name in empty]
 
 
 def addresses(tables: Tables) -> list[Finding]:
-    """Return findings for URLs that are neither web addresses nor pages of this project under docs/."""
+    """Return findings for URLs in catalog tables that are neither web addresses nor pages of this project under docs/."""
     return table_findings(tables, "sources", _address) + table_findings(tables, "providers", _address)
 
 
@@ -75,7 +75,7 @@ def _address(row: Row) -> Iterator[Fault]:
 
 
 def out_of_range(row: Row, ranges: Ranges) -> Iterator[Fault]:
-    """Yield a fault for each cell outside the plausible range of its column."""
+    """Yield a fault for each cell of a table row outside the plausible range of its column."""
     for column, (low, high) in ranges.items():
         if row[column] is not None and not low <= row[column] <= high:
             yield "implausible", column, msg("finding.implausible", value=row[column], low=low, high=high)

@@ -18,7 +18,7 @@ PTX_CAPABILITY = (7, 0)
 
 
 class Engine(msgspec.Struct, frozen=True):
-    """Facts about an engine; compute capabilities are NVIDIA's."""
+    """Facts about one serving engine or framework: its tasks and the GPUs it supports; compute capabilities are NVIDIA's."""
 
     id: str
     name: str
@@ -52,7 +52,7 @@ def may_run_on(engine: Engine, gpu: Gpu) -> bool:
 
 
 def engine_support(engine: Engine, gpu: Gpu) -> Support:
-    """Return the support level of an engine on a GPU, from their shared interfaces and the engine's framework."""
+    """Return the support level of an engine on a GPU, from their common interfaces (CUDA, ROCm, ...) and its framework."""
     if gpu.software is None:
         return "unsure"
     shared = [interface for interface in engine.interfaces if interface in gpu.software.api]
@@ -95,7 +95,7 @@ def _framework_support(engine: Engine, gpu: Gpu) -> Support:
 
 
 def _number(capability: str | None) -> tuple[int, int] | None:
-    """Parse a compute capability to a comparable pair.
+    """Parse an NVIDIA compute capability to a pair of numbers that compares in order; None if there is none.
 
     >>> _number("7.5") < _number("12.0")
     True

@@ -23,12 +23,12 @@ class RecordLine(NamedTuple):
 
 
 def record_files(folder: Path) -> list[Path]:
-    """Return the paths of a data folder's engine records."""
+    """Return the paths of the engine records, `engines/<id>.csv`, in a data folder."""
     return sorted((folder / FOLDER).glob("*.csv"))
 
 
 def read_record(path: Path) -> tuple[RecordLine, ...]:
-    """Return the lines of an engine record."""
+    """Return the lines of one engine's CSV file, each with one value, its unit, source and first year."""
     _, lines = read_cells(path, RecordLine._fields)
     return tuple(RecordLine(*cells) for _, cells in lines)
 
@@ -42,7 +42,7 @@ def read_records(folder: Path) -> dict[str, tuple[RecordLine, ...]]:
 
 
 def engine_cells(folder: Path, columns: Collection[str]) -> tuple[list[str], list[Line]]:
-    """Return the facts of all engines as a table: a header, and one row per engine with these columns."""
+    """Return the facts of all engines as a table: its header, and one row of cells per engine with these columns."""
     records = read_records(folder).items()
     return [*columns], [
         (place, [id if column == "id" else value_of(lines, column) for column in columns])
@@ -51,5 +51,5 @@ def engine_cells(folder: Path, columns: Collection[str]) -> tuple[list[str], lis
 
 
 def value_of(lines: Sequence[RecordLine], field: str) -> str:
-    """Return the first value of a field; empty if the record has none."""
+    """Return the first value of a field in an engine's lines; empty if they have none."""
     return next((line.value for line in lines if line.field == field), "")

@@ -23,7 +23,7 @@ class RecordSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class KernelTraits(RecordSection, frozen=True):
-    """Kernels launched for one layer of a language model in inference."""
+    """Which kernels an engine launches for one layer of a language model in inference."""
 
     decode_attention: Literal["split", "whole", "gguf"] = "whole"  # split: many thread blocks per sequence
     rotary_kernels: int = 3  # kernels that apply rotary embeddings and write the KV cache
@@ -46,7 +46,7 @@ class KernelTraits(RecordSection, frozen=True):
 
 
 class EngineMemory(RecordSection, frozen=True):
-    """Default memory settings; the user's own settings replace these values."""
+    """Default memory settings of an engine; the user's own settings replace these values."""
 
     managed: bool = False  # the engine has its own memory pool, sized by a profiling step; if False, PyTorch's caching allocator
     reservation: Reservation = "none"  # memory that the engine reserves at start
@@ -94,7 +94,7 @@ class EngineMemory(RecordSection, frozen=True):
 
 
 class EngineLimits(RecordSection, frozen=True):
-    """Scheduler limits under load."""
+    """Limits of an engine's scheduler under load, such as running sequences and tokens per step."""
 
     max_sequences: int = 1
     max_sequences_large: int = 0  # as `max_sequences`, on large GPUs; 0: the same number
@@ -106,7 +106,7 @@ class EngineLimits(RecordSection, frozen=True):
 
 
 class HostCosts(RecordSection, frozen=True):
-    """Host work of a serving engine; from `residual_adds` on, of one without CUDA graphs."""
+    """CPU work of a serving engine per step; from `residual_adds` on, of an engine without CUDA graphs."""
 
     overlaps_device: bool = False  # the host schedules the next step while the device runs this one
     request_latency: float = 0.0  # seconds from a request's arrival to its first step and from the first token to the client
@@ -129,7 +129,7 @@ class EngineStart(RecordSection, frozen=True):
 
 
 class ServeCommand(RecordSection, frozen=True):
-    """The command line that starts one replica; an option the engine lacks is empty."""
+    """The parts of the command line that starts one replica with an engine; an option the engine lacks is empty."""
 
     command: str = ""  # contains the placeholder {model}; empty if unknown
     package: str = ""  # name on PyPI
@@ -142,7 +142,7 @@ class ServeCommand(RecordSection, frozen=True):
 
 
 class EngineRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Properties of an engine as of one year."""
+    """All properties of one engine as of one year that estimates use."""
 
     id: str
     name: str
@@ -172,7 +172,7 @@ class EngineRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def step_below(steps: Steps, size: float) -> float:
-    """Return the value of the first step whose limit is above a size.
+    """Return the value of the first (limit, value) step whose limit is above a size.
 
     >>> step_below(((20.0, 2048.0), (35.0, 4096.0)), 24.0)
     4096.0

@@ -53,7 +53,7 @@ def build_record(id: str, records: Mapping[str, Sequence[RecordLine]], year: int
 
 @cache
 def default_engine(use: str = "any") -> str:
-    """Return the default engine of a task, from `default_for` in the records."""
+    """Return the id of the default engine for a use (any, decode, serve, batch or gguf), from the engine records."""
     uses = {use: id for id, lines in engine_entries().items() for use in value_of(lines, "default_for").split(";")}
     return uses.get(use) or uses["any"]
 
@@ -66,7 +66,7 @@ def engine_synonyms() -> Mapping[str, str]:
 
 
 def _fields(id: str, records: Mapping[str, Sequence[RecordLine]], year: int | None) -> dict[str, Any]:
-    """Return the record's values by field; a section is a nested mapping."""
+    """Return the values of an engine's record in a year, by field; a section such as memory is a nested mapping."""
     own = {line.field for line in records[id] if "." not in line.field} - FACTS
     tree: dict[str, Any] = {name: _typed(EngineRecord, name, _as_of(records[id], name, year)) for name in own}
     sections = {line.field.partition(".")[0] for line in records[id] if "." in line.field}
@@ -84,13 +84,13 @@ def _section(id: str, section: str, records: Mapping[str, Sequence[RecordLine]],
 
 
 def _as_of(lines: Sequence[RecordLine], field: str, year: int | None) -> RecordLine:
-    """Return the line of a field that applies in a year; for earlier years than any line, the earliest line."""
+    """Return the line of an engine's file for a field that applies in a year; before any line's year, the earliest."""
     dated = sorted((line for line in lines if line.field == field), key=lambda line: line.since)
     return ([line for line in dated if year is None or int(line.since or 0) <= year] or dated[:1])[-1]
 
 
 def _typed(kind: type[RecordSection | EngineRecord], name: str, line: RecordLine) -> Any:
-    """Convert a cell to JSON types: lists split at `;`, pairs at `:`, sizes in bytes."""
+    """Convert a cell of an engine's file to JSON types: lists split at `;`, pairs at `:`, sizes in bytes."""
     type_ = _types(kind).get(name)
     if type_ in (tuple[str, ...], Steps, dict[str, str]):
         parts = line.value.split(";") if line.value else []

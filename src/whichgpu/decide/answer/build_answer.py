@@ -44,7 +44,7 @@ Verify = Callable[[Workload, Shape, int], tuple[str, Message]]
 
 
 class AnswerBuilder(msgspec.Struct, frozen=True):
-    """Builds the answer to a question from its ranked candidates, of which at least one meets every limit."""
+    """Builds the answer to one `recommend` question from its ranked candidates, of which at least one meets every limit."""
 
     question: Question
     screened: EvaluatedQuestion
@@ -121,7 +121,7 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
         return replace(one, because=explain.reasons(one, other, workload, self._serving, self._list_price_day(one), billed))
 
     def _list_price_day(self, one: Candidate) -> str | None:
-        """Return the launch date of the candidate's GPU, which dates its list price; None if the user gave the price."""
+        """Return the launch date of the candidate's GPU, which dates the card's list price; None if the user gave the price."""
         user_priced = one.gpu in self.screened.selection.user_priced
         return None if user_priced else self.question.lookups.catalog.gpu_by_id[one.gpu].launch_date
 
@@ -135,7 +135,7 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
         return why
 
     def _sentence(self, at: int, best: Candidate) -> Message:
-        """Return the answer as one sentence; for training on images it says so if the host's CPUs cannot feed the GPUs."""
+        """Return the answer as one sentence (`at`: index of `best`); for training on images, also if the CPUs load too slowly."""
         request = self.screened.request
         plain = sentence(best, work_kind(self._modelled, self.screened.work), self._list_price_day(best))
         if counts_steps(request.workload, request.shape):
@@ -194,7 +194,7 @@ class AnswerBuilder(msgspec.Struct, frozen=True):
         return self.verify(workload, request.shape, self._concurrency(best))
 
     def _concurrency(self, best: Candidate) -> int:
-        """Return the sequences one replica runs at once: the mean number under the given load, else its share of the batch."""
+        """Return the sequences one replica runs at once: the mean at the given request rate, else the batch per replica."""
         workload, share = self.screened.request.workload, max(1, best.batch // best.parallel.dp)
         if workload.rate is None or best.ttft is None:
             return share

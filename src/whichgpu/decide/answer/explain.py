@@ -32,7 +32,7 @@ def gpu_count_label(gpus: int | float) -> str:
 
 
 def billed_reason(at: int, candidates: Candidates) -> Message | None:
-    """Return a message if over 2% more hours are billed than used, by rounding or a minimum; None if not, or if committed."""
+    """Return a message if over 2% more hours are billed than used, by rounding up or a minimum; None if not, or if committed."""
     paid, used = float(candidates.run_cost.billed[at]), float(candidates.run_cost.hours[at])
     if paid <= used * NOTABLE or candidates.terms.years[at] > 0:
         return None
@@ -80,7 +80,7 @@ def reasons(
 
 
 def _speed(one: Candidate, workload: Workload, serving: bool) -> Message:
-    """Return a message with the throughput per second: the load of a service if it has one, else the maximum."""
+    """Return a message with the throughput per second: the request rate of a service if one is given, else the maximum."""
     bound = msg(f"bound.{one.bound}")
     if serving and one.tpot and workload.rate is not None:
         return msg("because.speed-served", rate=significant(workload.rate * float(workload.seq_out or 1)), bound=bound)
@@ -102,7 +102,7 @@ def _price(one: Candidate, list_price_day: str | None) -> Message:
 
 
 def _ratios(one: Candidate, base: Candidate) -> tuple[str, str]:
-    """Return cost and run time of `one` as multiples of those of `base`, formatted as text."""
+    """Return cost and run time of candidate `one` as multiples of those of candidate `base`, formatted as text."""
     cost = float(one.cost.amount) / max(float(base.cost.amount), 1e-12)
     return significant(cost), significant(one.run_time.value / max(base.run_time.value, 1e-12))
 
@@ -111,7 +111,7 @@ def why_not(
     gpu: str, name: str, candidates: Candidates, groups: Groups, results: Sequence[GroupResult], best: Candidate,
     one: Candidate | None, serving: bool,
 ) -> tuple[Message, ...]:  # fmt: skip
-    """Return why a GPU is not the answer: how its best candidate `one` compares, or what removed all of them."""
+    """Return why a GPU is not the answer: its best candidate `one` against `best`, or the limits that removed all it has."""
     if one is not None:
         return (_why_worse(one, best, serving),)
     reasons: Counter[str] = Counter()

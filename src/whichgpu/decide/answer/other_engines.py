@@ -17,7 +17,7 @@ from whichgpu.workload.workload import Workload
 
 
 class EngineLine(msgspec.Struct, frozen=True):
-    """Speed of another engine as a multiple of the answer's."""
+    """Speed of one other serving engine on the answer's GPUs, as a multiple of the speed of the answer's engine."""
 
     engine: str
     speed: float

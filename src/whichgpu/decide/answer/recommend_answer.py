@@ -17,21 +17,21 @@ from whichgpu.decide.constraints import Rank
 
 
 class Rejected(msgspec.Struct, frozen=True):
-    """How many candidates each reason removed, in the order of the tests, and changes that would let more pass."""
+    """How many candidates each reason removed, in the order of the tests, and changes to the question that let more pass."""
 
     reasons: Mapping[str, int]
     relaxations: tuple[Message, ...]
 
 
 class Reproduce(msgspec.Struct, frozen=True):
-    """The question as a command line and as the path of a page, both with `as_of`."""
+    """The question as a command line and as the path of a web page, both with the day of the prices (`as_of`)."""
 
     command: str
     url: str
 
 
 class RecommendAnswer(Displayable, msgspec.Struct, frozen=True):
-    """The recommended candidate, the next best, the cheapest and fastest, and the Pareto front."""
+    """The answer of `recommend`: the best candidate, the next best, the cheapest, the fastest, and the cost-time Pareto front."""
 
     request: dict[str, Any]
     as_of: str

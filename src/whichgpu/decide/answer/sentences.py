@@ -34,7 +34,7 @@ DEQUANTISED = "warning.stored-only"  # message id: the GPU has no units for the 
 
 
 def work_kind(modelled: bool, work: Work) -> str:
-    """Return `run` or `service`, or `mix` if no model is named and the reference mix of workloads stands in."""
+    """Return `run` or `service` for a named model, or `mix` if none is named and a reference mix of workloads stands in."""
     return "mix" if not modelled else "service" if work.hours is not None else "run"
 
 
@@ -66,7 +66,7 @@ def sentence(one: Candidate, kind: str, list_price_day: str | None) -> Message:
 def sentence_starved(
     what: Message, one: Candidate, plain: Loading, dali: Loading, vcpus: float, hours: float, cost: float
 ) -> Message:
-    """Return the answer as one sentence, with time and cost if the host loads images more slowly than its GPUs process them."""
+    """Return the answer as one sentence, with time and cost if the host's CPUs load images more slowly than GPUs need them."""
     return msg(
         "recommend.sentence-fed", what=what, have=f"{vcpus:,.0f}", vcpus=f"{ceil(plain.vcpus.value):,}",
         dali=f"{ceil(dali.vcpus.value):,}", time=format_duration(hours * 3600.0), cost=significant(cost),
@@ -178,7 +178,7 @@ def warnings(best: Candidate, gpu: Gpu, engine: Engine | None, workload: Workloa
 
 
 def near_limits(best: Candidate, constraints: Constraints, work: Work, workload: Workload) -> tuple[Message, ...]:
-    """Return a message for each limit that holds at the estimate, but not at the slow end of its 90% range."""
+    """Return a message for each limit that holds at the estimated time, but not at the slow end of its 90% range."""
     messages = []
     for flag, time, limit in (("--ttft", best.ttft, workload.ttft_max), ("--tpot", best.tpot, workload.tpot_max)):
         if time is not None and limit is not None and time.value <= limit < time.high:

@@ -15,14 +15,14 @@ ON_DEMAND_SHARES = (0.25, 0.5, 1.0)
 
 
 class SpotShare(msgspec.Struct, frozen=True):
-    """The cost with a share of the hours on demand, the rest as spot."""
+    """The cost of the run if the share `on_demand` of its machine hours is bought on demand and the rest as spot."""
 
     on_demand: float
     cost: Money
 
 
 def spot_shares(at: int, best: Candidate, candidates: Candidates, terms: OfferTerms) -> tuple[SpotShare, ...]:
-    """Return the cost of the run with each mix; empty if the answer is not spot or its machine is not offered on demand."""
+    """Return the run's cost at 25, 50 and 100% on-demand hours; empty if the answer is not spot or has no on-demand offer."""
     offer = int(candidates.offer[at])
     on_demand, spot = float(terms.on_demand[offer]), float(terms.price[offer])
     if best.term != "spot" or isnan(on_demand) or spot <= 0:

@@ -53,7 +53,7 @@ def _output_tokens(workload: Workload) -> float:
 
 
 def _within(workload: Workload, tpot: Floats, ttft: Floats, tpot_margin: float = 1.0) -> NDArray[np.bool_]:
-    """Return a mask of the batches at which the TPOT and TTFT objectives hold."""
+    """Return a mask of the batches at which the TPOT and TTFT objectives hold; `tpot_margin` is a factor on the TPOT limit."""
     within = np.ones_like(tpot, dtype=bool)
     if workload.tpot_max is not None:
         within &= tpot <= workload.tpot_max * tpot_margin

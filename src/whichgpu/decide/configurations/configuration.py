@@ -16,7 +16,7 @@ FALLBACKS = {"bf16": ("bf16", "fp16", "fp32"), "amp-bf16": ("amp-bf16", "amp-fp1
 
 
 class WorkloadRequest(msgspec.Struct, frozen=True):
-    """A workload with its defaults filled in, the fields the user gave, and its model."""
+    """A workload with its defaults filled in, the names of the fields the user gave, and its model."""
 
     workload: Workload
     stated: frozenset[str]
@@ -45,7 +45,7 @@ class ReplicaSimulation(msgspec.Struct, frozen=True):
 
 
 class Configuration(msgspec.Struct, frozen=True):
-    """Layout, batch and precision on a group, with times and memory.
+    """Layout, batch and precision of a workload on a group of GPUs, with its times and memory.
 
     `seconds` are of a training step, a forward pass, or between the tokens of one sequence; `rate` is work a second of the whole
     group. Of a service, `capacity` is the requests a second at which the group keeps its objectives: by queueing formulas, and
@@ -79,7 +79,7 @@ class Configuration(msgspec.Struct, frozen=True):
 
 
 class Infeasibility(msgspec.Struct, frozen=True):
-    """Why a group cannot do the work: `memory`, `layout` or `latency`; `short` is the share by which it misses."""
+    """Why a group of GPUs cannot do the work: `memory`, `layout` or `latency`; `short` is the share by which it misses it."""
 
     reason: str
     short: float

@@ -19,7 +19,7 @@ _BY_GROUP, _BY_GROUPS = LruCache[Cached](8192), LruCache[Cached](64)
 
 
 def best_configurations(request: WorkloadRequest, groups: Sequence[Group]) -> list[GroupResult]:
-    """Return the best configuration of each group, or why it has none."""
+    """Return the best configuration (layout, batch, precision) of the workload on each group of GPUs, or why it has none."""
     if not groups:
         return []
     if request.workload.generating and request.shape.is_generative:
@@ -29,7 +29,7 @@ def best_configurations(request: WorkloadRequest, groups: Sequence[Group]) -> li
 
 
 def _generation(request: WorkloadRequest, groups: Sequence[Group]) -> list[GroupResult]:
-    """Return the results of text generation, cached per group, since they depend neither on other groups nor on the rate."""
+    """Return the best configurations for text generation, cached per group of GPUs, as they do not depend on the request rate."""
     from whichgpu.decide.configurations.generating import generate  # This import is deferred, since only generation needs it.
 
     rate = None if request.workload.rate is None else 1.0
@@ -54,7 +54,7 @@ def _steps(request: WorkloadRequest, groups: Sequence[Group]) -> list[GroupResul
 
 
 def _request_key(request: WorkloadRequest) -> Hashable:
-    """Return a cache key of the request; the model's shape replaces its name, which may be a whole config."""
+    """Return a cache key of a workload and its model; the model's shape replaces its name, which may be a whole config file."""
     return replace(request.workload, model=""), request.stated, id(request.shape), id(request.calibration)
 
 

@@ -30,7 +30,7 @@ Needs = dict[tuple[str, str, float, bool], Figure]  # bytes by precision, GPU, s
 
 
 def evaluate_batches(request: WorkloadRequest, groups: Sequence[Group]) -> list[GroupResult]:
-    """Return the best batch of each group, or why it has none; each GPU processes an equal share of the batch."""
+    """Return the best batch of each group of GPUs, or why it has none; each GPU processes an equal share of the batch."""
     needs: Needs = {}
 
     def solve(key: tuple[str, int, int], members: list[Group]) -> list[GroupResult]:
@@ -43,7 +43,7 @@ def evaluate_batches(request: WorkloadRequest, groups: Sequence[Group]) -> list[
 def _of_size(
     request: WorkloadRequest, workload: Workload, groups: Sequence[Group], gpus: int, machines: int, needs: Needs
 ) -> list[GroupResult]:
-    """Return the results of groups that have the same number of GPUs and of machines."""
+    """Return the best batches of groups of GPUs that have the same number of GPUs and of machines."""
     sizes = _sizes(request, workload, gpus)
     if not len(sizes):
         return [Infeasibility("layout", np.inf) for _ in groups]
@@ -71,7 +71,7 @@ def _of_size(
 
 
 def _largest(need: Floats, usable: Floats) -> np.ndarray:
-    """Return a mask of the sizes that are among the `SIZES_TIMED` largest that fit on at least one GPU."""
+    """Return a mask of the batch sizes that are among the `SIZES_TIMED` largest that fit on at least one GPU."""
     largest = np.zeros(need.shape[-1], dtype=bool)
     for row, own in zip(np.broadcast_to(need, (len(usable), need.shape[-1])), usable, strict=True):
         largest[np.flatnonzero(row <= own)[-SIZES_TIMED:]] = True
@@ -156,7 +156,7 @@ def _best(
 
 
 def _rounds(request: WorkloadRequest, workload: Workload, sizes: Floats, gpus: int) -> Floats:
-    """Return the passes per step (gradient accumulation) at each number of samples per GPU."""
+    """Return the forward and backward passes per optimizer step (gradient accumulation) at each number of samples per GPU."""
     if "batch" in request.stated and workload.training and workload.micro_batch is None:
         rounds: Floats = (workload.batch or 1) / gpus / sizes
         return rounds

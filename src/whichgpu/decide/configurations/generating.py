@@ -46,7 +46,7 @@ class ReplicaTimes(msgspec.Struct, frozen=True):
 
 
 def generate(request: WorkloadRequest, groups: Sequence[Group]) -> list[GroupResult]:
-    """Return the best configuration of each group, or why it has none."""
+    """Return, per group of GPUs, the tensor-parallel degree, replicas and batch with the highest throughput, or why none."""
 
     def solve(precision: str, members: list[Group]) -> list[GroupResult]:
         return _of_precision(request, with_precision(request.workload, precision), members)
@@ -156,7 +156,7 @@ def _best(
     request: WorkloadRequest, workload: Workload, group: Group, device: int, usable: float, replicas: Sequence[ReplicaTimes],
     sizes: Floats, min_need: float,
 ) -> GroupResult:  # fmt: skip
-    """Return the degree and batch with the highest throughput, or capacity if a rate is given; `min_need` is bytes per GPU."""
+    """Return the best tensor-parallel degree and batch by throughput, or by capacity if a rate is given; `min_need` is bytes."""
     best: Configuration | None = None
     reason = Infeasibility("memory", min_need / usable - 1.0) if np.isfinite(min_need) else Infeasibility("layout", np.inf)
     for replica in replicas:

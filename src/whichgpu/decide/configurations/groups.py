@@ -26,7 +26,7 @@ Result = TypeVar("Result")
 
 
 class Group(msgspec.Struct, frozen=True):
-    """GPUs that work as one: those of `machines` machines with `per_machine` each, or a `share` of one GPU."""
+    """GPUs that work as one: all those of `machines` machines with `per_machine` each, or the slice `share` of one GPU."""
 
     gpu: Gpu
     per_machine: int
@@ -36,7 +36,7 @@ class Group(msgspec.Struct, frozen=True):
 
     @property
     def gpus(self) -> int:
-        """Return the number of GPUs."""
+        """Return the number of GPUs of the group; a slice counts as one."""
         return self.per_machine * self.machines
 
     @property
@@ -46,12 +46,12 @@ class Group(msgspec.Struct, frozen=True):
 
     @property
     def kind(self) -> tuple[str, float, Fabric]:
-        """Return a key of what step times depend on besides the number of GPUs: GPU, share of it, links."""
+        """Return a cache key of what step times depend on besides the number of GPUs: the GPU, the slice of it, its links."""
         return self.gpu.id, self.share, self.fabric
 
 
 class Groups(msgspec.Struct, frozen=True):
-    """Every group of GPUs, and (group index, offer index) pairs that say which offers can form it."""
+    """Every group of GPUs that offers can form, and (group index, offer index) pairs that say which offers form which group."""
 
     groups: tuple[Group, ...]
     group_of: Ints
@@ -60,7 +60,7 @@ class Groups(msgspec.Struct, frozen=True):
 
 
 def groups_of(market: Market, catalog: Catalog, span: tuple[float, float], several: bool, beside: bool = False) -> Groups:
-    """Return the groups of GPUs that offers can form; with `several`, also over several machines, up to the span's GPUs.
+    """Return the groups of GPUs that offers can form, of `span` GPUs (fewest, most); `several`: also over several machines.
 
     With `beside`, replicas may run on separate machines, so each machine may have fewer GPUs than required in total.
     """
@@ -134,7 +134,7 @@ def _sliced(gpu: Gpu, share: float) -> Gpu:
 
 
 def _machine_counts(count: int, share: float, span: tuple[float, float], several: bool, beside: bool) -> list[int]:
-    """Return how many machines of `count` GPUs may form a group: powers of two within the span; a slice is used alone."""
+    """Return how many machines of `count` GPUs may form a group: powers of two within `span`; a slice (`share` < 1) is alone."""
     low, high = span
     if not several or share < 1.0:
         min_gpus = 0.0 if beside and share >= 1.0 else low

@@ -16,7 +16,7 @@ from whichgpu.estimate.time.time_estimate import BASIS_BY_TIER, CALIBRATION_SOUR
 
 
 class TimeRange(msgspec.Struct, frozen=True):
-    """Factors of the low and high end of a time, and the evidence behind them."""
+    """Factors on an estimated time that give the low and high end of its 90% range, and the evidence they rest on."""
 
     low: float
     high: float
@@ -29,7 +29,7 @@ class TimeRange(msgspec.Struct, frozen=True):
         return Figure(value, value * self.low, value * self.high, "s", self.basis, self.sources)
 
     def rate(self, value: float, unit: str) -> Figure:
-        """Return a throughput with its 90% range, the inverse of the time's."""
+        """Return a throughput with its 90% range, the inverse of the range of the step time."""
         return Figure(value, value / self.high, value / self.low, unit, self.basis, self.sources)
 
 

@@ -68,7 +68,7 @@ _STEP_TIMES = LruCache[CachedStepTimes](256)
 
 
 class Simulator:
-    """Simulates replicas for one question; groups with equal replicas share their servers and simulations."""
+    """Simulates the servers of one question's candidates; groups of GPUs with equal replicas share one simulation."""
 
     def __init__(self, request: WorkloadRequest) -> None:
         assert request.workload.rate is not None
@@ -78,7 +78,7 @@ class Simulator:
         self._simulations: dict[Hashable, ReplicaSimulation | None] = {}
 
     def bounded(self, group: Group, one: Configuration) -> GroupResult:
-        """Return the configuration with the fewest replicas that formulas allow; simulation never needs fewer."""
+        """Return the configuration with the fewest replicas that queueing formulas allow; simulation never needs fewer."""
         if (replica := self._replica(group, one)) is None:
             return Infeasibility("memory", 0.0)
         if one.parallel.pp > 1:
@@ -151,7 +151,7 @@ class Simulator:
         return replace(one, capacity=self._rate / replicas * (1 + 1e-9))
 
     def _replica_range(self, one: Configuration) -> tuple[int, int]:
-        """Return the fewest and the most replicas to try."""
+        """Return the fewest and the most replicas to try in the search for a number that keeps the objectives."""
         fewest, safe = (
             max(one.min_replicas, ceil(self._rate / each - 1e-9)) for each in (one.rate_bound or inf, one.capacity or inf)
         )
@@ -164,7 +164,7 @@ class Simulator:
 
 
 def _fewest(fewest: int, max_replicas: int, holds: Callable[[int], bool]) -> int | None:
-    """Return the least count that holds, found by doubling steps upwards, then by bisection; None if none holds.
+    """Return the least count for which `holds` is true, by doubling steps upwards, then by bisection; None if there is none.
 
     >>> _fewest(2, 26, lambda count: count >= 4), _fewest(3, 7, lambda count: count >= 7), _fewest(1, 4, lambda count: False)
     (4, 7, None)
@@ -221,7 +221,7 @@ def _fastest_times(replica: UntimedReplica, one: Configuration) -> ServiceTimes:
 
 
 def _may_hold(workload: Workload, times: ServiceTimes, rate: float, leeway: float) -> bool:
-    """Return whether formulas find the queue stable and the TPOT objective met, so that a simulation is worthwhile."""
+    """Return whether formulas find the queue stable and TPOT met, with limits times `leeway`: only then is it simulated."""
     limit = inf if workload.tpot_max is None else leeway * OBJECTIVE_MARGIN * workload.tpot_max
     return rate <= leeway * BUSIEST * times.saturation and tpot_tail(times, rate, workload.percentile) < limit
 
@@ -251,7 +251,7 @@ def _replica_key(group: Group, one: Configuration) -> Hashable:
 
 
 class UntimedReplica(msgspec.Struct, frozen=True):
-    """One replica of the model on its GPUs, not yet timed."""
+    """One replica of the model on its GPUs and its scheduler limits, before its step times are computed."""
 
     workload: Workload
     group: Group
@@ -260,7 +260,7 @@ class UntimedReplica(msgspec.Struct, frozen=True):
 
 
 def _replica(request: WorkloadRequest, group: Group, one: Configuration) -> UntimedReplica | None:
-    """Return one replica with its scheduler limits; None if no KV cache fits."""
+    """Return one replica with its scheduler limits (KV blocks, sequences, tokens); None if no KV cache fits by the weights."""
     shape = as_transformer(request.shape)
     tp, pp = one.parallel.tp, one.parallel.pp
     base = with_precision(request.workload, one.precision)

@@ -30,7 +30,7 @@ ZERO_STAGES = (0, 2, 3)  # Stage 1 is left out, since stage 2 sends no more and 
 
 
 class ScreenedStep(msgspec.Struct, frozen=True):
-    """A layout with micro-batch and checkpointing, and the seconds of its step on every device."""
+    """A training layout with micro-batch and checkpointing, and the interpolated seconds of its step on every kind of GPU."""
 
     parallel: Parallel
     checkpointing: str
@@ -46,7 +46,7 @@ class ScreenedStep(msgspec.Struct, frozen=True):
 
 
 def train(request: WorkloadRequest, groups: Sequence[Group]) -> list[GroupResult]:
-    """Return the best configuration of each group, or why it has none."""
+    """Return the best training layout, micro-batch and checkpointing of each group of GPUs, or why it has none."""
 
     def solve(precision: str, members: list[Group]) -> list[GroupResult]:
         return _of_precision(request, replace(request.workload, precision=precision), members)
@@ -171,7 +171,7 @@ def _micro(request: WorkloadRequest, workload: Workload, parallel: Parallel) -> 
 
 
 def _default_steps(steps: Sequence[ScreenedStep]) -> list[ScreenedStep]:
-    """Return, per layout, the step that the training defaults choose; for a pipeline all steps, since passes must fill it."""
+    """Return, per layout, the step that training defaults prefer: no checkpointing, largest micro-batch; for a pipeline all."""
     ordered = sorted(steps, key=lambda one: (one.checkpointing == "none", one.micro))
     best = {one.parallel: one for one in ordered}
     return [one for one in steps if one.parallel.pp > 1 or best[one.parallel] is one]
@@ -181,7 +181,7 @@ def _best(
     workload: Workload, shape: Transformer, device: int, usable: Floats, steps: Sequence[ScreenedStep], smallest: float,
     by_defaults: bool = False,
 ) -> GroupResult:  # fmt: skip
-    """Return the step with the highest throughput that fits a device, preferably with the high end of its memory need."""
+    """Return the step with the highest throughput that fits a device, preferably even at the high end of its memory need."""
     own = float(usable[device])
     fitting = [one for one in steps if one.need * (1 + NEED_RANGE) <= own] or [one for one in steps if one.need <= own]
     if not fitting:

@@ -30,7 +30,7 @@ from whichgpu.workload.models import own_name
 
 
 def build_answer(plan: SolvedPlan, curve: tuple[CurvePoint, ...], progress: StageProgress) -> PlanAnswer:
-    """Return the answer of a plan; the commands that verify and reproduce it are added later."""
+    """Return the answer of a solved plan; `curve` has its cost at other loads or objectives. Commands are added later."""
     question, inputs, trial = plan.question, plan.inputs, plan.trial
     solution, formulation, currency = trial.solution, trial.formulation, inputs.constraints.currency
     rows = AnswerRows(formulation, solution, inputs.market, currency)
@@ -77,7 +77,7 @@ def build_answer(plan: SolvedPlan, curve: tuple[CurvePoint, ...], progress: Stag
 
 
 def _cost(groups: Sequence[GroupRow], bill: float, currency: str) -> Cost:
-    """Return the cost per hour, with a range from the step-time ranges of the groups of replicas."""
+    """Return the plan's cost per hour `bill`, with a range that follows from the step-time ranges of its groups of replicas."""
 
     def amount(value: float) -> Decimal:
         return money(value, currency).amount
@@ -108,7 +108,7 @@ def _sentence(plan: SolvedPlan, groups: Sequence[GroupRow], cost: Cost) -> Messa
 
 
 def with_failure(sentence: Message, simulation: Sequence[CheckRow]) -> Message:
-    """Return the sentence, extended by the model that misses its objectives most often in simulation, if one does."""
+    """Return the answer's sentence, plus the model that misses its objectives most often in simulation, if any model does."""
     failing = [one for one in simulation if one.met is not None and not one.holds]
     if not failing:
         return sentence
@@ -117,7 +117,7 @@ def with_failure(sentence: Message, simulation: Sequence[CheckRow]) -> Message:
 
 
 def _simulation(plan: SolvedPlan) -> tuple[CheckRow, ...]:
-    """Return simulated percentiles in seconds, with the 90% range of the step times behind them."""
+    """Return each model's simulated latency percentiles in seconds, with the 90% range of the step times behind them."""
     formulation, rows = plan.trial.formulation, []
     for place, (one, model) in enumerate(zip(plan.trial.simulated, formulation.models, strict=False)):
         counts = plan.trial.solution.counts[formulation.busiest(place)]
@@ -139,7 +139,7 @@ def _sources(plan: SolvedPlan, bill: Sequence[BillRow]) -> tuple[Any, ...]:
 
 
 def _changes(plan: SolvedPlan, level: int) -> dict[str, int]:
-    """Return GPUs added (negative: removed) relative to the current fleet at a level of load, by GPU."""
+    """Return GPUs added (negative: removed) by the plan relative to the current fleet at a level of load, by GPU."""
     current = plan.trial.formulation.problem.current
     if current is None:
         return {}
@@ -149,7 +149,7 @@ def _changes(plan: SolvedPlan, level: int) -> dict[str, int]:
 
 
 def _hint(plan: SolvedPlan, row: GroupRow, place: int) -> Hint:
-    """Return the options to launch one group of replicas with."""
+    """Return the options with which to launch one group of replicas (`row`); `place` is its index, used in its name."""
     formulation, catalog = plan.trial.formulation, plan.inputs.catalog
     model = next(one for one in formulation.models if one.name == row.model)
     column = next(

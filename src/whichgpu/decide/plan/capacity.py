@@ -30,7 +30,7 @@ Tests = Mapping[str, tuple[Floats, float | None]]  # Seconds [batches, buckets] 
 
 
 class Shortfall(msgspec.Struct, frozen=True):
-    """What a replica lacks for the buckets it cannot serve; arrays over all buckets, seconds by objective (ttft, tpot, latency).
+    """What a replica lacks for requests it cannot serve; arrays over buckets of requests, seconds by objective (ttft, tpot, ...).
 
     `fits` says whether the KV cache holds any one request of the bucket. `min_limits` is the smallest limit of one objective
     at which the bucket is served while the other objectives hold, infinite if that objective alone is not enough. `together` are
@@ -94,7 +94,7 @@ def _of_degree(
     objectives: Objectives,
     kinds: Sequence[Kind],
 ) -> list[ReplicaCapacity]:
-    """Return replicas of one tensor-parallel degree on all kinds: vectorised step times, then memory and objectives by kind."""
+    """Return the replicas of one tensor-parallel degree, with their capacity, on every kind of GPU."""
     limits_by_gpu = {gpu.id: _limits(workload, shape, gpu) for gpu in {gpu.id: gpu for gpu, _ in kinds}.values()}
     limits = [limits_by_gpu[gpu.id] for gpu, _ in kinds]
     able = [kind for kind, limit in zip(kinds, limits, strict=True) if limit is not None]
@@ -137,7 +137,7 @@ def _capacity(
     lengths: tuple[Floats, Floats, Floats],
     objectives: Objectives,
 ) -> ReplicaCapacity:
-    """Return, per bucket, the batch with the highest request rate that fits the KV cache and meets the objectives.
+    """Return, per bucket of requests, the batch with the highest request rate that fits the KV cache and meets the objectives.
 
     `decode` is seconds per decode step [batches, buckets], `prefill` seconds per prompt [buckets]. `lengths` are the mean input
     tokens, the mean output tokens, and the most tokens of one request of each bucket.
@@ -173,7 +173,7 @@ def _capacity(
 
 
 def _shortfall(fits: Bools, tests: Tests) -> Shortfall:
-    """Return the smallest limits in seconds that each bucket could meet, one objective at a time and all together."""
+    """Return the smallest limits in seconds that a replica could meet for each bucket of requests, singly and all together."""
     stated = {name: (value, limit) for name, (value, limit) in tests.items() if limit is not None}
     min_limits = {}
     for name, (value, _) in stated.items():
@@ -191,7 +191,7 @@ def _shortfall(fits: Bools, tests: Tests) -> Shortfall:
 
 
 def _short(fits: Bools, tests: Tests, rates: Floats) -> tuple[str, float]:
-    """Return the name of the objective that unserved buckets exceed most, and by what share of its limit; or "memory"."""
+    """Return the objective that the buckets of requests not served exceed most, and by what share of its limit; or "memory"."""
     lost = np.flatnonzero(rates <= 0)
     if not len(lost):
         return "", 0.0

@@ -31,7 +31,7 @@ POINT_SECONDS = 10.0  # Solver seconds per point; the gap is reached long before
 def alone_rows(
     problem: Problem, names: Mapping[str, str], currency: str, first: Sequence[str], max_kinds: int = MAX_KINDS
 ) -> tuple[AloneRow, ...]:
-    """Return the cost of serving all with one kind of GPU, for kinds in `first` and then those that look cheapest."""
+    """Return the cost of serving all traffic with one kind of GPU, for kinds in `first` and then those that look cheapest."""
     demand = problem.demand.max(axis=0)
     demanded = demand > 0
     cost = problem.cost_per_request()
@@ -84,7 +84,7 @@ def own_rows(plan: SolvedPlan) -> tuple[OwnRow, ...]:
 
 
 def curve_points(plan: SolvedPlan) -> tuple[str, tuple[float, ...]]:
-    """Return the variable and values of the requested sweep, or of the first stated objective; no values if there is no curve."""
+    """Return what the plan's cost curve varies (rate or an objective) and its values; no values if there is no curve."""
     if plan.question.sweep is not None:
         return parse_sweep(plan.question.sweep)
     for name, field in OBJECTIVES.items():
@@ -95,7 +95,7 @@ def curve_points(plan: SolvedPlan) -> tuple[str, tuple[float, ...]]:
 
 
 def question_at(question: PlanQuestion, name: str, value: float, headroom: float) -> PlanQuestion:
-    """Return the question at one point of a cost curve, with simulation turned off."""
+    """Return the question of one point of a cost curve: `name` (rate or an objective) set to `value`, simulation turned off."""
     models = tuple(_model_at(one, name, value) for one in question.models)
     plain = {"simulate": False, "curve": False, "tolerance": 0.0, "time_limit": POINT_SECONDS}
     return replace(question, models=models, headroom=headroom, **plain)
@@ -110,7 +110,7 @@ def _model_at(model: RequestedModel, name: str, value: float) -> RequestedModel:
 
 
 def parse_sweep(text: str) -> tuple[str, tuple[float, ...]]:
-    """Return the variable and the values of a sweep, parsed from text, in seconds or requests per second.
+    """Return the variable and the values of a cost curve, parsed from text, in seconds or requests per second.
 
     >>> parse_sweep("rate=1/s,2/s"), parse_sweep("tpot=25ms")
     (('rate', (1.0, 2.0)), ('tpot', (0.025,)))

@@ -35,7 +35,7 @@ def breaks_first(formulation: Formulation, solution: Solution, level: int) -> tu
 
 
 def _unserved(formulation: Formulation, counts: Ints) -> tuple[str, ...]:
-    """Return the names of models that have no replica."""
+    """Return the names of models that have no replica left, at these numbers of replicas."""
     there = {formulation.columns[j].model for j in np.flatnonzero(counts > 0)}
     return tuple(one.name for m, one in enumerate(formulation.models) if m not in there)
 
@@ -67,6 +67,6 @@ def _less(counts: Ints, lost: dict[int, int]) -> Ints:
 
 
 def breaks_load(factor: float, full: tuple[str, ...]) -> Message:
-    """Return a message on how much more load fills the fleet, and which GPUs are full first."""
+    """Return a message on the multiple of the load that fills the fleet (`factor`), and which GPUs are full first."""
     more = f"{max(0.0, factor - 1):.0%}"
     return msg("plan.breaks-load", more=more, gpus=full) if full else msg("plan.breaks-load-all", more=more)

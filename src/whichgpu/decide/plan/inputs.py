@@ -50,7 +50,7 @@ StageProgress = Callable[[str, float], None]  # The arguments are the stage's na
 
 
 def silent(stage: str, share: float) -> None:
-    """Do nothing with a progress report; used if the caller wants none."""
+    """Ignore a progress report (stage, share of it done); used if the caller wants none."""
 
 
 class PlanSources(msgspec.Struct, frozen=True):
@@ -62,7 +62,7 @@ class PlanSources(msgspec.Struct, frozen=True):
 
 
 class PlannedJob(msgspec.Struct, frozen=True):
-    """A job with its deadline in seconds."""
+    """A training or batch job to plan: its name, its workload with defaults filled in, and its deadline in seconds."""
 
     name: str
     request: WorkloadRequest
@@ -171,7 +171,7 @@ def _owned(gpus: OwnedGpus, question: PlanQuestion, inputs: PlanInputs) -> Owned
 
 
 def problem_limits(question: PlanQuestion, inputs: PlanInputs, gpu_pools: Sequence[GpuPool]) -> dict[str, Any]:
-    """Return the fields of the problem that limit a plan, with names resolved and money per hour in the plan's currency."""
+    """Return limits of a plan (headroom, quotas, budget, ...) for the solver; money is per hour in the plan's currency."""
     budget, per = inputs.constraints.budget, inputs.constraints.budget_per
     hours = {"hour": 1.0, "month": float(MONTH_HOURS)}.get(per or "", question.horizon)
     return {
@@ -187,7 +187,7 @@ def problem_limits(question: PlanQuestion, inputs: PlanInputs, gpu_pools: Sequen
 
 
 def _quota(name: str, limit: float, catalog: Catalog, gpu_pools: Sequence[GpuPool]) -> Quota:
-    """Return a quota on all rented GPUs that a name stands for."""
+    """Return a quota: at most `limit` GPUs to rent of those kinds that `name` stands for."""
     ids = {gpu.id for gpu in find_gpus(catalog, name)}
     return Quota(name, frozenset(p for p, one in enumerate(gpu_pools) if one.gpu.id in ids and not one.owned), limit)
 
@@ -201,7 +201,7 @@ def _current_fleet(question: PlanQuestion, inputs: PlanInputs) -> CurrentFleet |
 
 
 def _program_job(one: PlannedJob, gpu_pools: Sequence[GpuPool], run_settings: RunSettings) -> Job:
-    """Return a job with its hours on one machine of each pool; for owned GPUs, on the largest power of two of them."""
+    """Return a job with its hours on one machine of each pool; of owned GPUs, on the largest power of two of them."""
     groups = [Group(each.gpu, each.gpus_per_job, 1, each.fabric) for each in gpu_pools]
     work = work_of(one.request.workload, one.request.shape, None)
     hours, wall = np.full(len(gpu_pools), np.inf), np.full(len(gpu_pools), np.inf)

@@ -15,7 +15,7 @@ PORT = 8000  # The engine listens on this port.
 
 
 class Hint(msgspec.Struct, frozen=True):
-    """Options of one group of replicas, the same for every tool."""
+    """Options to launch one group of equal replicas with (model, GPUs, lengths, batch): the same for vLLM, SGLang, SkyPilot."""
 
     group: str  # a name for files and services
     model: str
@@ -32,9 +32,7 @@ class Hint(msgspec.Struct, frozen=True):
     instance: str
     region: str
     spot: bool
-    earlier: dict[str, str] = msgspec.field(
-        default_factory=dict
-    )  # by engine: releases that run on a GPU the present one does not
+    earlier: dict[str, str] = msgspec.field(default_factory=dict)  # earlier engine releases that run on the GPU, by engine
 
     def command(self, engine: str) -> list[str]:
         """Return the command line that launches one replica with an engine."""

@@ -157,7 +157,7 @@ def _stale_prices(day: date, rows: Sequence[BillRow | JobRow]) -> Iterator[Messa
 
 
 def nearest_objective(trial: PlanTrial) -> list[Message]:
-    """Return a message on the simulated objective that is nearest its limit; empty without objectives."""
+    """Return a message on the simulated latency objective that is nearest to its limit; empty if the plan has no objectives."""
     near = [one for one in trial.simulated if one.worst]
     if not near:
         return []

@@ -17,7 +17,7 @@ from whichgpu.workload.workload import Parallel
 
 
 class Serves(msgspec.Struct, frozen=True):
-    """A bucket of requests a group serves: its lengths, the share of it, requests per second."""
+    """One bucket of requests a group of replicas serves: its lengths, the share of its requests, requests per second."""
 
     bucket: str
     share: float
@@ -82,7 +82,7 @@ class LevelRow(msgspec.Struct, frozen=True):
 
 
 class AloneRow(msgspec.Struct, frozen=True):
-    """Cost and GPUs of the traffic on one kind of GPU only; None if that cannot serve it."""
+    """Cost and GPUs of serving all traffic on one kind of GPU only; None if that kind cannot serve it."""
 
     gpu: str
     gpu_name: str
@@ -102,7 +102,7 @@ class OwnedRow(msgspec.Struct, frozen=True):
 
 
 class JobRow(msgspec.Struct, frozen=True):
-    """A job: where it runs, how long, and its cost."""
+    """A training or batch job of the plan: where it runs, how long, and its cost."""
 
     name: str
     gpu: str
@@ -130,7 +130,7 @@ class CurvePoint(msgspec.Struct, frozen=True):
 
 
 class HourPoint(msgspec.Struct, frozen=True):
-    """One hour of the load curve."""
+    """One hour of the plan's load curve: requests, GPUs and cost."""
 
     hour: int
     rate: float

@@ -31,7 +31,7 @@ PER_THOUSAND = 3.6  # Price per hour of one request per second over this is the 
 
 
 class AnswerRows(msgspec.Struct, frozen=True):
-    """The rows of a plan's answer."""
+    """Makes the rows of a plan's answer (groups of replicas, bill, levels of load, hours, owned GPUs, jobs) from its solution."""
 
     formulation: Formulation
     solution: Solution
@@ -104,7 +104,7 @@ class AnswerRows(msgspec.Struct, frozen=True):
         )
 
     def _machines_of(self, j: int) -> tuple[int, int, float]:
-        """Return the price option of most machines that column `j` (a model on a pool) uses, their number, and its cost per hour.
+        """Return the price option of most machines that column `j` (a model on a pool) uses, their number, and cost per hour.
 
         Columns of a pool are placed one after the other; two that share a machine both count it, and split its price.
         """
@@ -123,7 +123,7 @@ class AnswerRows(msgspec.Struct, frozen=True):
         return max(parts)[1], -(-end // size) - start // size, spent * gpus[j] / max(1, sum(gpus.values()))
 
     def _reason(self, j: int) -> Message:
-        """Return why a column is in the plan: its cost per thousand requests, against that of the cheapest other kind of GPU."""
+        """Return why column `j` (a model on a kind of machine) is used: its cost per 1,000 requests against the next kind's."""
         problem, level = self.formulation.problem, self.busiest
         mine = np.flatnonzero(self.solution.shares[level, j] > MIN_SHARE)
         cost = problem.cost_per_request()[:, mine] / PER_THOUSAND
@@ -189,7 +189,7 @@ class AnswerRows(msgspec.Struct, frozen=True):
         return tuple(sorted(rows, key=lambda row: -row.cost_per_hour.amount))
 
     def levels(self) -> tuple[LevelRow, ...]:
-        """Return the levels of load with their GPUs and cost per hour."""
+        """Return the levels of load (hours of similar traffic) with their GPUs and cost per hour."""
         problem, rows = self.formulation.problem, []
         for level in range(problem.levels):
             rates = {
@@ -201,7 +201,7 @@ class AnswerRows(msgspec.Struct, frozen=True):
         return tuple(rows)
 
     def _cost_at(self, level: int) -> float:
-        """Return the cost per hour at a level of load."""
+        """Return the cost per hour of the plan's machines at a level of load."""
         pools = self.formulation.problem.pools
         return sum(pools[p].options[w].price * n for (at, p, w), n in self.solution.machines.items() if at == level)
 
@@ -217,7 +217,7 @@ class AnswerRows(msgspec.Struct, frozen=True):
         return tuple(rows)
 
     def owned(self) -> tuple[OwnedRow, ...]:
-        """Return the owned GPUs: roles of those in use, and why the others are idle."""
+        """Return a row per kind of owned GPU: what those in use serve, and why the others are idle."""
         level, problem, columns = self.busiest, self.formulation.problem, self.formulation.columns
         counts, rows = self.solution.counts[level], []
         for p, gpu_pool in enumerate(self.formulation.gpu_pools):
@@ -241,7 +241,7 @@ class AnswerRows(msgspec.Struct, frozen=True):
         return tuple(rows)
 
     def _idle_reasons(self, p: int, idle: int) -> tuple[Message, ...]:
-        """Return, for each model, why idle GPUs of pool `p` do not serve it."""
+        """Return, for each model, why the `idle` unused GPUs of pool `p` (equal machines) do not serve it."""
         gpu, models = self.formulation.gpu_pools[p].gpu, self.formulation.models
         return tuple(
             _idle_reason(one, self.formulation.replicas[m][p], idle)
@@ -277,7 +277,7 @@ class AnswerRows(msgspec.Struct, frozen=True):
 
 
 def _idle_reason(model: ServedModel, replicas: Sequence[ReplicaCapacity], idle: int) -> Message:
-    """Return why idle GPUs do not serve a model: too little memory, too slow, too few, or cheaper elsewhere."""
+    """Return why `idle` unused GPUs do not serve a model: too little memory, too slow, too few, or cheaper elsewhere."""
     able = [one for one in replicas if one.rates.any()]
     if not able:
         if all(one.short == "memory" for one in replicas):
@@ -295,6 +295,6 @@ def _idle_reason(model: ServedModel, replicas: Sequence[ReplicaCapacity], idle: 
 
 
 def replica_range(request: WorkloadRequest, gpu_pool: GpuPool, tp: int) -> TimeRange:
-    """Return the 90% range of a replica's step times."""
+    """Return the 90% range of the step times of a replica on `tp` GPUs of a pool of equal machines."""
     layout = Configuration("", Parallel(tp=tp), 1, None, 1, "none", 1.0, 1.0, "", 0, 0, "fits", "", "generate")
     return time_range(request, Group(gpu_pool.gpu, tp, 1, gpu_pool.fabric), layout)

@@ -23,7 +23,7 @@ MAX_BYTES = 1 << 26  # Largest file accepted, in bytes.
 
 
 class Profiles(msgspec.Struct, frozen=True):
-    """`mix` sums to one over the buckets; `rates` are requests per second of one GPU by name; `rate` is the file's, if any."""
+    """Measured throughput: `mix` is each bucket's share of requests, `rates` requests/s of one GPU by name, `rate` the load."""
 
     name: str
     prices: Mapping[str, float]
@@ -35,7 +35,7 @@ class Profiles(msgspec.Struct, frozen=True):
     def problem(
         self, rate: float | None, headroom: float, slices: int | None, max_gpus: Mapping[str, float] | None = None
     ) -> Problem:
-        """Return the problem at a request rate per second; `max_gpus` limits the number of GPUs by name."""
+        """Return the solver's problem at a request rate per second; `slices`: parts a bucket is cut into; `max_gpus`: by name."""
         rate = rate if rate is not None else self.rate
         if rate is None:
             raise UsageError("no-rate", msg("error.no-rate"), msg("hint.no-rate"))
@@ -115,7 +115,7 @@ def _table(name: str, what: str, values: Any) -> Floats:
 
 
 def _labels(content: Mapping[str, Any], shape: tuple[int, ...]) -> tuple[str, ...]:
-    """Return the names of the buckets: input and output lengths if the file states them, else numbers."""
+    """Return the names of the buckets of requests: input and output lengths if the file states them, else numbers."""
     match content.get("indexes(out,in)"):
         case [list() as answers, list() as prompts] if (len(answers), len(prompts)) == shape:
             return tuple(f"{prompt} in, {answer} out" for answer in answers for prompt in prompts)

@@ -33,7 +33,7 @@ MAX_ALONE = 12  # With at most this many kinds of GPU, the cost of every kind al
 
 
 def plan_profiles(question: PlanQuestion, day: date, command: Callable[[PlanQuestion], str]) -> PlanAnswer:
-    """Return the cheapest plan of a profile file, with no headroom by default; `command` is the command line of a question."""
+    """Return the cheapest plan for measured throughput in a file, by default without headroom; `command` spells a question."""
     assert question.profiles is not None
     profiles = read_profiles(question.profiles)
     limits = {**question.quotas, **{one.gpu: float(one.gpus) for one in question.owned}}

@@ -41,7 +41,7 @@ class Relaxation(msgspec.Struct, frozen=True):
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """Reasons why there is no plan, how many configurations each rejected, and changes each of which may be enough.
+    """Why there is no plan: the reasons, how many configurations each rejected, and changes each of which may be enough.
 
     `advice` has sentences on what the user could do if no change of a number in the question would give a plan.
     """
@@ -57,7 +57,7 @@ Trial = tuple[str, int, Message, Relaxation | Message]
 
 
 def no_answer(refusal: Refusal, hint: Message | None = None, relaxation: Mapping[str, Any] | None = None) -> NoAnswer:
-    """Return the error for a refusal, with a hint and a changed request if given."""
+    """Return the error that reports why there is no plan, with a hint and a changed request if given."""
     message = msg("error.no-plan")
     if refusal.reasons:
         message = msg("error.because", what=message, why=refusal.reasons)
@@ -67,7 +67,7 @@ def no_answer(refusal: Refusal, hint: Message | None = None, relaxation: Mapping
 
 
 def refusal(formulation: Formulation, currency: str) -> Refusal:
-    """Return why this problem has no solution, with the changes that would give one."""
+    """Return why the solver's problem has no solution, with the changes that would give one."""
     problem = formulation.problem
     unserved = np.flatnonzero(~servable(problem)).tolist()
     if unserved:
@@ -111,7 +111,7 @@ def _needed(one: SimulatedModel, objectives: Objectives) -> dict[str, float]:
 
 
 class _Findings(msgspec.Struct):
-    """Reasons why buckets cannot be served, advice, and the objectives that would be met, collected over all models."""
+    """Reasons why buckets of requests cannot be served, advice, and objectives that would be met, collected over all models."""
 
     reasons: list[Message] = msgspec.field(default_factory=list)
     advice: list[Message] = msgspec.field(default_factory=list)
@@ -120,7 +120,7 @@ class _Findings(msgspec.Struct):
 
 
 def _unserved(formulation: Formulation, buckets: list[int]) -> Refusal:
-    """Return the refusal that names the buckets no replica serves, for lack of memory or speed, with their shares of requests."""
+    """Return the refusal for buckets of requests that no replica serves for lack of memory or speed, with their shares."""
     findings = _Findings()
     places = [formulation.bucket(b) for b in buckets]
     for m in sorted({m for m, _ in places}):
@@ -147,7 +147,7 @@ def _unserved(formulation: Formulation, buckets: list[int]) -> Refusal:
 
 
 def _too_late(model: ServedModel, buckets: list[int], replicas: Sequence[ReplicaCapacity], findings: _Findings) -> None:
-    """Add a finding for buckets that fit on some GPU but miss the objectives on every one."""
+    """Add a finding for buckets of requests that fit in some GPU's memory but miss the objectives on every one."""
     limits = stated_limits(model.objectives)
     short = [one.shortfall for one in replicas if one.shortfall is not None]
     alone = {name: max(min(float(one.min_limits[name][b]) for one in short) for b in buckets) for name in limits}
@@ -176,7 +176,7 @@ def _too_late(model: ServedModel, buckets: list[int], replicas: Sequence[Replica
 
 
 def _lacking(replica: ReplicaCapacity, limits: Mapping[str, float], bucket: int) -> str:
-    """Return "memory", or the objective that a replica exceeds by the largest factor at its best batch."""
+    """Return "memory", or the objective that a replica exceeds by the largest factor for a bucket of requests."""
     lack = replica.shortfall
     if lack is None or not lack.fits[bucket]:
         return "memory"
@@ -184,7 +184,7 @@ def _lacking(replica: ReplicaCapacity, limits: Mapping[str, float], bucket: int)
 
 
 def named_buckets(shares: Sequence[tuple[str, float]]) -> dict[str, Any]:
-    """Return message values: the share of all requests these (name, share) buckets hold, and the names of the largest."""
+    """Return message values: the share of all requests in these (name, share) buckets, and the names of the largest buckets."""
     largest = sorted(shares, key=lambda one: -one[1])[:MAX_BUCKETS]
     names: list[Message | str] = [msg("plan.bucket", bucket=name, share=_percent(share)) for name, share in largest]
     if len(shares) == 1:
@@ -265,7 +265,7 @@ def _jobs(problem: Problem) -> list[Trial]:
 
 
 def servable_share(problem: Problem) -> float | None:
-    """Return the share of the traffic that can be served, found by bisection; None if it is below 1%."""
+    """Return the largest share of the traffic for which a plan exists, found by bisection; None if it is below 1%."""
     low, high = 0.0, 1.0
     for _ in range(7):
         middle = (low + high) / 2
@@ -274,7 +274,7 @@ def servable_share(problem: Problem) -> float | None:
 
 
 def _fewest(grown: Callable[[float], Problem], low: float, high: float) -> int:
-    """Return the smallest whole number that gives a plan, by bisection between `low`, which is too small, and `high`."""
+    """Return the smallest whole number with which `grown` gives a plan, by bisection from `low` (too small) to `high`."""
     few, sufficient = int(low), max(ceil(high), int(low) + 1)
     while sufficient - few > 1:
         middle = (few + sufficient) // 2

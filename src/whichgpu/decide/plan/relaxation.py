@@ -69,7 +69,7 @@ def relaxed_refusal(
 
 
 def _first_change(refusal: Refusal, trials: RelaxationTrials, pairs: bool = True) -> Change | None:
-    """Return the first change that gives a plan; with `pairs`, else the first two that do together; None if none do."""
+    """Return the first change to the question that gives a plan; with `pairs`, else the first two that do together; else None."""
     failed: list[tuple[Change, Refusal]] = []
     for change in islice(_changes(refusal, trials), MAX_TRIALS):
         if monotonic() > trials.until:
@@ -106,7 +106,7 @@ def _changes(refusal: Refusal, trials: RelaxationTrials) -> Iterator[Change]:
 
 
 def _loosened(needed: Mapping[str, Mapping[str, float]], factor: float, trials: RelaxationTrials) -> Change:
-    """Return the change that sets each model's objectives to `factor` times the seconds its replicas need."""
+    """Return the change that sets each model's objectives to `factor` times the `needed` seconds of its replicas."""
     models, words, changed = list(trials.question.models), [], {}
     for place, one in enumerate(trials.models):
         if one.name not in needed:
@@ -143,7 +143,7 @@ def _duration(seconds: float) -> str:
 
 
 def _moved(one: Relaxation, trials: RelaxationTrials) -> tuple[Mapping[str, Any], PlanQuestion]:
-    """Return the changed fields of the request, and the question after the change, for one limit that is moved."""
+    """Return the changed fields of the request, and the changed question, for one limit (budget, quota, ...) that is moved."""
     question, values = trials.question, one.values
     match one.part:
         case "headroom":

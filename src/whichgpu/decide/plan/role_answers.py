@@ -31,7 +31,7 @@ MAX_KINDS = 3  # At most this many kinds of GPU are compared.
 
 
 def roles_of(plan: SolvedPlan, progress: StageProgress) -> RolesAnswer | None:
-    """Return the role of every owned GPU at the models' peak rates, or why it is idle; None if no GPU is owned."""
+    """Return what every owned GPU does at peak rates (prefill, decode or both), or why it is idle; None if none is owned."""
     formulation = plan.trial.formulation
     options = [(one.gpu, one.pool.options[0]) for one in formulation.gpu_pools if one.owned]
     if not options or not formulation.models:
@@ -41,7 +41,7 @@ def roles_of(plan: SolvedPlan, progress: StageProgress) -> RolesAnswer | None:
 
 
 def designs_of(plan: SolvedPlan, groups: Sequence[GroupRow], progress: StageProgress) -> tuple[DesignsAnswer, ...]:
-    """Return, for every model, designs with rented kinds alone, mixed and disaggregated, at each kind's cheapest price."""
+    """Return, for every model, ways to serve it with rented GPUs: kinds alone, mixed, disaggregated, at the cheapest price."""
     formulation, constraints = plan.trial.formulation, plan.inputs.constraints
     if any(one.owned for one in formulation.gpu_pools):
         return ()
@@ -87,7 +87,7 @@ def policies_of(plan: SolvedPlan, progress: StageProgress) -> tuple[PoliciesAnsw
 
 
 def _spot_prices(plan: SolvedPlan) -> dict[str, float]:
-    """Return the cheapest spot price per GPU and hour of each kind."""
+    """Return the cheapest spot price per GPU and hour of each kind of GPU in the plan."""
     constraints, inputs = plan.inputs.constraints, plan.inputs
     supply = rented_pools(
         inputs.market, inputs.catalog, constraints.span, plan.question.horizon, constraints.run_settings, spot=True
@@ -120,7 +120,7 @@ def _model_load(model: ServedModel) -> ModelLoad:
 
 
 def _lengths(buckets: tuple[Bucket, ...], name: str) -> Lengths:
-    """Return the distribution of input or output tokens, weighted by the buckets' shares."""
+    """Return the distribution of input or output tokens (`name`) over the buckets of requests, weighted by their shares."""
     if len(buckets) == 1:
         return Lengths(float(getattr(buckets[0], name)))
     weights: dict[float, float] = {}

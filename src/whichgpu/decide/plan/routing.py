@@ -15,7 +15,7 @@ SAME_SHARE = 0.02  # Two shares of a bucket that differ by less are equal.
 
 
 def by_buckets(buckets: Sequence[Bucket], shares: Floats) -> FleetRouting:
-    """Return routing as planned; `shares` are [groups, buckets]. Lengths in no bucket use the bucket with the nearest means."""
+    """Return routing by the plan's `shares` [groups of replicas, buckets]; lengths in no bucket use the nearest bucket's."""
     prompts, outputs = (_edges([getattr(one, name) for one in buckets]) for name in ("prompt_from", "output_from"))
     rows = []
     for prompt in _middles(buckets, "prompt", prompts):
@@ -26,7 +26,7 @@ def by_buckets(buckets: Sequence[Bucket], shares: Floats) -> FleetRouting:
 
 
 def by_prompts(buckets: Sequence[Bucket], demand: Floats, shares: Floats) -> FleetRouting:
-    """Return routing by input tokens alone, with shares averaged over the output lengths that follow such prompts."""
+    """Return routing by input tokens alone: the plan's `shares` averaged over the output lengths that follow such prompts."""
     edges = _edges([one.prompt_from for one in buckets])
     at = np.searchsorted(np.array(edges), [one.prompt for one in buckets], side="right")
     rows = []
@@ -52,7 +52,7 @@ def _edges(starts: Sequence[int]) -> tuple[int, ...]:
 
 
 def _middles(buckets: Sequence[Bucket], name: str, edges: tuple[int, ...]) -> list[float]:
-    """Return a typical length in tokens for each class: the geometric mean of its ends."""
+    """Return a typical length in tokens for each length class between `edges`: the geometric mean of its ends."""
     low = min(getattr(one, f"{name}_from") for one in buckets)
     high = max(getattr(one, f"{name}_to") for one in buckets)
     ends = [max(1, low), *edges, max(high, *edges, 1) + 1]

@@ -30,7 +30,7 @@ GAP = 0.01  # The solver stops at this distance from the proven bound, as a shar
 
 
 class PlanTrial(msgspec.Struct, frozen=True):
-    """A fleet at one choice of headrooms."""
+    """One solved fleet at one choice of headrooms (spare capacity per model), with its simulation."""
 
     formulation: Formulation
     solution: Solution
@@ -40,17 +40,17 @@ class PlanTrial(msgspec.Struct, frozen=True):
 
     @property
     def holds(self) -> bool:
-        """Return whether all simulated objectives hold."""
+        """Return whether all simulated latency objectives of this fleet hold."""
         return all(one.holds for one in self.simulated)
 
     @property
     def headroom(self) -> float:
-        """Return the largest headroom of any model."""
+        """Return the largest headroom (share of replica time kept free) of any model in this trial."""
         return max(self.headrooms.values(), default=0.0)
 
 
 class SolvedPlan(msgspec.Struct, frozen=True):
-    """The best trial, what it was computed from, and how many simulated fleets missed which objective."""
+    """The best fleet found, the inputs it was computed from, and how many simulated fleets missed which objective."""
 
     question: PlanQuestion
     inputs: PlanInputs
@@ -98,7 +98,7 @@ def _same_fleet(one: Solution, other: Solution) -> bool:
 
 
 def _best_trial(trials: Sequence[PlanTrial]) -> PlanTrial:
-    """Return the last trial if its objectives hold; else the one that meets them for most requests, cheapest on a tie."""
+    """Return the last fleet tried if its objectives hold; else the one that meets them for most requests, cheapest on a tie."""
     if trials[-1].holds:
         return trials[-1]
     return max(trials, key=lambda one: (round(min(each.met or 0.0 for each in one.simulated), 3), -one.optimum))

@@ -35,7 +35,7 @@ ROUNDING = 1e-9  # Tolerance of the share of requests, which is a sum over group
 
 
 class Latencies(msgspec.Struct, frozen=True):
-    """Seconds of every request of a group after the warm-up, infinite if refused; `weight` is its share of all requests."""
+    """Seconds of each request of a group of replicas after warm-up, infinite if refused; `weight` is its share of requests."""
 
     ttft: Floats
     tpot: Floats
@@ -113,7 +113,7 @@ def _simulate_together(
     shares: Floats,
     seed: int,
 ) -> SimulatedModel:
-    """Return a simulation of one model's groups as one fleet; `shares` are [groups, buckets]."""
+    """Return a simulation of one model's groups of replicas behind one router; `shares` are [groups, buckets]."""
     rates, buckets = shares @ demand, served.traffic.buckets
     total = float(rates.sum())
     needed = [
@@ -184,7 +184,7 @@ def _lengths(served: ServedModel, at: np.ndarray, chance: np.random.Generator) -
 
 
 def server(formulation: Formulation, served: ServedModel, column: Column, replicas: int, longest: int) -> Server:
-    """Return a simulated engine with `replicas` replicas of a column; `longest` is the most tokens of one request."""
+    """Return a simulated engine with `replicas` replicas of a column (a model on machines); `longest`: tokens of a request."""
     gpu_pool, tp = formulation.gpu_pools[column.pool_index], column.replica.tp
     workload = with_precision(served.request.workload, column.replica.precision)
     workload = replace(workload, gpus=tp * replicas, nodes=1, parallel=Parallel(dp=replicas, tp=tp), batch=1)
@@ -194,12 +194,12 @@ def server(formulation: Formulation, served: ServedModel, column: Column, replic
 
 
 def max_batch(column: Column) -> int:
-    """Return the most sequences one replica may run at once: the largest batch planned for any of its buckets."""
+    """Return the most sequences one replica may run at once: the largest batch planned for any bucket of requests."""
     return max(1, int(column.replica.batches.max()))
 
 
 def summarise(served: ServedModel, groups: list[Latencies]) -> SimulatedModel:
-    """Return a model's latency percentiles in seconds over all its groups, and whether its objectives hold."""
+    """Return a model's latency percentiles in seconds over all its groups of replicas, and whether its objectives hold."""
     objectives, limits = served.objectives, stated_limits(served.objectives)
     ttft, tpot, latency = (
         _percentile([(getattr(one, name), one.weight) for one in groups], objectives.percentile)
@@ -217,7 +217,7 @@ def summarise(served: ServedModel, groups: list[Latencies]) -> SimulatedModel:
 
 
 def _percentile(groups: list[tuple[Floats, float]], percentile: float) -> float:
-    """Return a percentile of the values of several groups, each group weighted by its share of the requests."""
+    """Return a percentile of latencies of several groups of replicas, each group weighted by its share of the requests."""
     if not groups:
         return 0.0
     values = np.concatenate([one for one, _ in groups])
@@ -230,7 +230,7 @@ def _percentile(groups: list[tuple[Floats, float]], percentile: float) -> float:
 
 
 def _share_met(groups: list[Latencies], limits: dict[str, float]) -> float:
-    """Return the share of requests that meet all objectives."""
+    """Return the share of a model's requests that meet all objectives (`limits` in seconds), over its groups of replicas."""
     total = 0.0
     for group in groups:
         good = np.ones(len(group.ttft), dtype=bool)

@@ -22,7 +22,7 @@ MAX_LOST = 0.9  # Restarts take at most this share of a spot machine's hours.
 
 
 class GpuPool(msgspec.Struct, frozen=True):
-    """A pool with its GPU, how its GPUs are linked, and the most GPUs of one replica."""
+    """A pool of equal machines with the facts of its GPU, how its GPUs are linked, and the most GPUs of one replica."""
 
     pool: Pool
     gpu: Gpu
@@ -31,7 +31,7 @@ class GpuPool(msgspec.Struct, frozen=True):
 
     @property
     def owned(self) -> bool:
-        """Return whether the user owns these GPUs."""
+        """Return whether the user owns the GPUs of this pool."""
         return self.pool.options[0].term == OWNED
 
     @property
@@ -41,7 +41,7 @@ class GpuPool(msgspec.Struct, frozen=True):
 
 
 class Supply(msgspec.Struct, frozen=True):
-    """All pools, how many offers were considered, and how many spot prices were too old."""
+    """All pools of machines a plan may use, how many offers were considered, and how many spot prices were too old."""
 
     pools: tuple[GpuPool, ...]
     offers: int
@@ -57,7 +57,7 @@ def rented_pools(
     spot: bool,
     old_spot: bool = False,
 ) -> Supply:
-    """Return pools of the market's offers: per group of GPUs the cheapest on demand, committed and, with `spot`, spot option.
+    """Return pools of equal rentable machines: per group of GPUs the cheapest on-demand, committed and, with `spot`, spot price.
 
     Spot prices not observed for a year count only with `old_spot`. A commitment or spot price above on demand is left out.
     """
@@ -87,7 +87,7 @@ def _old_spot(market: Market) -> Bools:
 def _cheapest(
     market: Market, groups: Groups, horizon: float, run_settings: RunSettings, spot: bool, old: Bools
 ) -> dict[tuple[int, str], PriceOption]:
-    """Return, by group and kind of term, the offer with the lowest price per hour over the planning horizon.
+    """Return, by group of GPUs and kind of term, the offer with the lowest price per hour over the planning horizon.
 
     A commitment is paid until it ends. A spot machine is idle while its replacement starts, so its price is raised accordingly.
     """
@@ -122,7 +122,7 @@ def _power_of_two(gpus: int) -> int:
 
 
 def owned_pools(owned: Sequence[Owned], catalog: Catalog) -> tuple[GpuPool, ...]:
-    """Return a pool of single GPUs for each owned kind, limited to their number, at the cost of their power."""
+    """Return a pool of single GPUs for each kind the user owns, limited to their number, at the cost of their power."""
     pools = []
     for one in owned:
         gpu = catalog.gpu_by_id[one.gpu]

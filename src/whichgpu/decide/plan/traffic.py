@@ -54,7 +54,7 @@ class Bucket(msgspec.Struct, frozen=True):
 
 
 class Traffic(msgspec.Struct, frozen=True):
-    """Buckets, and requests per second in each hour (one value for a steady rate)."""
+    """A model's requests: buckets by length, and requests per second in each hour (one value for a steady rate)."""
 
     buckets: tuple[Bucket, ...]
     hourly: tuple[float, ...]
@@ -88,7 +88,7 @@ class Traffic(msgspec.Struct, frozen=True):
         return max(one.prompt_to + one.output_to for one in self.buckets)
 
     def named_shares(self, buckets: Sequence[int]) -> list[tuple[str, float]]:
-        """Return the names of some buckets with their shares of the requests."""
+        """Return the names of some buckets of requests, by index, with their shares of all requests."""
         return [(self.buckets[b].name, self.buckets[b].share) for b in buckets]
 
 
@@ -160,7 +160,7 @@ def _curve(rate: float | None, hourly: tuple[float, ...]) -> tuple[tuple[float, 
 def bucket_requests(
     prompts: np.ndarray, outputs: np.ndarray, max_classes: int = MAX_CLASSES, shares: np.ndarray | None = None
 ) -> tuple[Bucket, ...]:
-    """Return buckets: every combination of input-length and output-length classes; `shares` weight the requests."""
+    """Return buckets of requests: every combination of input and output length classes; `shares` weight the requests."""
     weights = np.full(len(prompts), 1.0 / len(prompts)) if shares is None else shares
     rows, columns = _edges(prompts, max_classes), _edges(outputs, max_classes)
     row, column = np.searchsorted(rows, prompts, side="left") - 1, np.searchsorted(columns, outputs, side="left") - 1
@@ -189,7 +189,7 @@ def bucket_requests(
 
 
 def _ranges(edges: np.ndarray, at: np.ndarray, values: np.ndarray, exact: bool) -> list[tuple[int, int]]:
-    """Return the first and last length of each class, in tokens: of the values in it if `exact`, else of its edges."""
+    """Return the first and last length of each length class, in tokens: of the values in it if `exact`, else of its edges."""
     if not exact:
         return [(int(low) + 1, int(high)) for low, high in pairwise(edges)]
     mine = [values[at == place] for place in range(len(edges) - 1)]
@@ -208,7 +208,7 @@ def _edges(values: np.ndarray, max_classes: int) -> np.ndarray:
 
 
 def _without_rare(buckets: list[Bucket]) -> tuple[Bucket, ...]:
-    """Return the buckets with rare ones merged into their nearest neighbours.
+    """Return the buckets of requests with rare ones merged into their nearest neighbours.
 
     A rare bucket with longer requests than its neighbour stays separate: a GPU must hold a bucket's longest request.
     """
@@ -246,7 +246,7 @@ def _joined(buckets: list[Bucket]) -> Bucket:
 
 
 def load_levels(curves: list[Floats], max_levels: int) -> tuple[Floats, Floats, np.ndarray]:
-    """Group hours of similar load: return rates [levels, curves], each level's share of hours, and the level of every hour.
+    """Group hours of similar load into levels: return rates [levels, curves], share of hours, and every hour's level.
 
     A level is planned for its busiest hour; levels are chosen to minimise unused capacity. The busiest level comes first.
     """
@@ -265,7 +265,7 @@ def load_levels(curves: list[Floats], max_levels: int) -> tuple[Floats, Floats, 
 
 
 def _level_ends(utilisation: Floats, max_parts: int) -> list[int]:
-    """Split descending loads into at most `max_parts` runs, least unused capacity if sized for the peak; return split indices."""
+    """Split descending loads into at most `max_parts` runs with least unused capacity at their peaks; return split indices."""
     count = len(utilisation)
     ends = np.unique(np.linspace(0, count, min(count, MAX_ENDS) + 1).round().astype(int)).tolist()
     total = np.concatenate([[0.0], np.cumsum(utilisation)])

@@ -23,7 +23,7 @@ AGGREGATED_HEADROOM = 1.5  # If aggregated serving has this multiple of the load
 
 
 def assign_roles(kinds: Sequence[GpuKind], served: Sequence[ModelLoad], sweep: Sweep = run_sweep) -> RolesAnswer:
-    """Return roles for all GPUs of a cluster that maximise the share of the load served; each kind must have a `count`."""
+    """Return what each GPU of a cluster serves (model; prefill, decode or both) for the most load; kinds need a `count`."""
     _check(kinds, served)
     replicas, reasons = role_replicas(kinds, served, sweep)
     able = [one for one in served if any(replica.model == one.name for replica in replicas)]
@@ -55,7 +55,7 @@ def assign_roles(kinds: Sequence[GpuKind], served: Sequence[ModelLoad], sweep: S
 
 
 def better_serving(simulated: dict[str, SimulatedAssignment]) -> str:
-    """Return which assignment to use: `halves` (disaggregated) only if its gain is large enough and needed, else `whole`."""
+    """Return which assignment to use: `halves` (prefill and decode apart) only if its gain is large and needed, else `whole`."""
     if "whole" not in simulated or "halves" not in simulated:
         return next(iter(simulated))
     if simulated["whole"].times >= AGGREGATED_HEADROOM:

@@ -26,14 +26,14 @@ MAX_COUNT = 10_000  # Most replicas or machines of a kind.
 
 
 class ReplicaCount(msgspec.Struct, frozen=True):
-    """A number of equal replicas."""
+    """A number of equal replicas: the same model, kind of GPU and role (prefill worker, decode worker or both)."""
 
     replica: RoleReplica
     count: int
 
 
 class Assignment(msgspec.Struct, frozen=True):
-    """Replicas by kind, their capacity as a multiple of the load, and their cost per hour."""
+    """Chosen replicas by kind and role, their capacity as a multiple of the load, and their cost per hour."""
 
     chosen: tuple[ReplicaCount, ...]
     times: float
@@ -61,7 +61,7 @@ def best_assignment(
     cheapest: bool = False,
     disaggregate: bool = True,
 ) -> Assignment | None:
-    """Return the best assignment, or None if there is none; without `disaggregate` all serving is aggregated."""
+    """Return the best choice of replicas and roles, None if there is none; without `disaggregate`, all prefill and decode."""
     highspy: Any = import_module("highspy")  # The import takes 0.1 s and has no types.
     able = [replica for replica in replicas if disaggregate or replica.role == "both"]
     if not able:
@@ -108,7 +108,7 @@ def has_counterpart(replica: RoleReplica, chosen: Sequence[ReplicaCount]) -> boo
 
 
 def _max_count(replica: RoleReplica, kind: GpuKind, rate: float, budget: float | None, cheapest: bool) -> int:
-    """Return the most replicas that are possible and useful."""
+    """Return the most replicas of this kind that GPUs and `budget` allow and that the request `rate` can use."""
     limits = [MAX_COUNT]
     if kind.count is not None:
         limits.append(kind.count // replica.degree)

@@ -36,7 +36,7 @@ class GpuKind(msgspec.Struct, frozen=True):
 
 
 class ModelLoad(msgspec.Struct, frozen=True):
-    """A model with its load and objectives. `workload` has its defaults filled in; lengths are those of the load."""
+    """A model to serve, with its load and objectives. `workload` has its defaults filled in; lengths are those of the load."""
 
     name: str
     workload: Workload

@@ -58,7 +58,7 @@ def designs(kinds: Sequence[GpuKind], served: ModelLoad, budget: float | None = 
 
 
 def _combinations(kinds: Sequence[GpuKind]) -> list[tuple[str, frozenset[str], bool]]:
-    """Return name, GPUs and whether disaggregated: each kind alone and all mixed, first aggregated, then disaggregated."""
+    """Return (name, GPUs, disaggregated) of each design: each kind of GPU alone and all mixed, aggregated, then disaggregated."""
     ids = [kind.gpu.id for kind in kinds]
     each = [(id, frozenset({id})) for id in ids] + ([("+".join(ids), frozenset(ids))] if len(ids) > 1 else [])
     return [*((name, gpus, False) for name, gpus in each), *((f"{name} in halves", gpus, True) for name, gpus in each)]
@@ -67,7 +67,7 @@ def _combinations(kinds: Sequence[GpuKind]) -> list[tuple[str, frozenset[str], b
 def _design(
     name: str, disaggregate: bool, kinds: Sequence[GpuKind], able: Sequence[RoleReplica], served: ModelLoad, budget: float | None
 ) -> Design | None:
-    """Return the best design by simulation, solved again with corrected capacities while simulation contradicts them."""
+    """Return the best choice of GPUs and roles by simulation; while that differs from the estimate, capacities are rescaled."""
     rate, factor = served.load.rate, 1.0
     best: tuple[Assignment, float] | None = None
     for _ in range(MAX_ROUNDS):
@@ -97,7 +97,7 @@ def _design(
 
 
 def _near(one: Design, best: Design, budget: float | None) -> bool:
-    """Return whether a design is nearly as good as the best."""
+    """Return whether a design is nearly as good as the best: in capacity at an equal budget, else in cost."""
     if budget is not None:
         return one.bears.value * MIN_GAIN >= best.bears.value
     return float(one.cost.amount) <= MIN_GAIN * float(best.cost.amount)

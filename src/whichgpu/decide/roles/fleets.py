@@ -19,7 +19,7 @@ from whichgpu.estimate.serving.serving_answer import StepRange
 
 
 class SimulatedAssignment(msgspec.Struct, frozen=True):
-    """An assignment with the simulated capacity of each model's fleet, in requests per second."""
+    """Replicas chosen by model and role, with the simulated capacity of each model's fleet, in requests per second."""
 
     assignment: Assignment
     fleets: Mapping[str, Fleet]
@@ -61,13 +61,13 @@ def simulate_assignment(assignment: Assignment, served: Sequence[ModelLoad], kin
 
 
 def estimated_capacity(chosen: Sequence[ReplicaCount]) -> float:
-    """Return the capacity of a model's replicas in requests per second, as the program estimates it."""
+    """Return the capacity of a model's replicas in requests per second, as the mixed-integer program estimates it."""
     total = {role: sum(one.count * one.replica.capacity for one in chosen if one.replica.role == role) for role in ROLES}
     return total["both"] + min(total["prefill"], total["decode"])
 
 
 def role_groups(assignment: Assignment, served: Sequence[ModelLoad], kinds: Sequence[GpuKind]) -> tuple[RoleGroup, ...]:
-    """Return the groups of the answer by model, prefill workers before decode workers."""
+    """Return the rows of the answer: groups of equal replicas by model, prefill workers before decode workers."""
     of, models = {kind.gpu.id: kind for kind in kinds}, {one.name: one for one in served}
     chosen = sorted(
         assignment.chosen, key=lambda one: (list(models).index(one.replica.model), ROLES.index(one.replica.role), one.replica.gpu)
@@ -90,7 +90,7 @@ def _because(replica: RoleReplica, kind: GpuKind) -> Message:
 
 
 def rate_figure(rate: float, step: Figure) -> Figure:
-    """Return a rate with a range that is the inverse of a step time's range."""
+    """Return a request rate with a 90% range that is the inverse of the range of the step time `step`."""
     return StepRange(step).rate(rate)
 
 

@@ -65,7 +65,7 @@ def objectives_hold(fleet: Fleet, load: Load, objectives: Objectives, rate: floa
 
 
 def max_rate(fleet: Fleet, load: Load, objectives: Objectives, guess: float, effort: SearchEffort = FINE) -> float:
-    """Return the highest rate at which the objectives hold, in requests per second; 0 if they fail at a small part of `guess`."""
+    """Return the highest requests per second at which the objectives hold, searched around `guess`; 0 if only far below it."""
     load = at_even_rate(load)
     low = high = guess
     if objectives_hold(fleet, load, objectives, guess, effort):

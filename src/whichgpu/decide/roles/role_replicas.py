@@ -49,7 +49,7 @@ class RoleCase(msgspec.Struct, frozen=True):
 
 
 class RoleReplica(msgspec.Struct, frozen=True):
-    """A replica in a role with its capacity in requests per second, 0 if it never meets its objectives.
+    """A replica as prefill worker, decode worker or both, with its requests per second, 0 if it never meets its objectives.
 
     `first_alone` and `token_alone` are the seconds to the first token and per output token of a mean request on an idle engine.
     """
@@ -67,7 +67,7 @@ class RoleReplica(msgspec.Struct, frozen=True):
 def role_replicas(
     kinds: Sequence[GpuKind], served: Sequence[ModelLoad], sweep: Sweep = run_sweep, budget: float | None = None
 ) -> tuple[list[RoleReplica], Reasons]:
-    """Return every possible replica with its capacity, and why models have no replica on some kinds of GPU."""
+    """Return every possible replica in each role with its capacity, and why models have no replica on some kinds of GPU."""
     cases: list[RoleCase] = []
     reasons: Reasons = {}
     for one in served:
@@ -89,7 +89,7 @@ def role_replicas(
 
 
 def _max_pool(kind: GpuKind, degree: int, budget: float | None) -> int:
-    """Return the largest pool of replicas to simulate: half of those that GPUs and budget allow, at most 4."""
+    """Return the most equal replicas to simulate together: half of those that GPUs and budget allow, at most 4."""
     limits = [2 * max(MAX_POOL.values())]
     if kind.count is not None:
         limits.append(kind.count // degree)
@@ -119,7 +119,7 @@ def replica_sizes(served: ModelLoad, kind: GpuKind) -> list[int] | Message:
 
 
 def simulate_replica(case: RoleCase, _: int) -> RoleReplica:
-    """Return a replica with its capacity, simulated among equal ones while the other role is never the bottleneck."""
+    """Return a replica with its capacity in its role, simulated among equal ones while the other role is no bottleneck."""
     served, kind, role = case.served, case.kind, case.role
     server, workload = server_for(served, kind, case.degree), workload_for(served, kind, case.degree)
     objectives, fast = served.objectives, server.scaled(FAST)
@@ -163,7 +163,7 @@ _SERVERS = LruCache[tuple[object, Server]](max_size=256)
 
 
 def server_for(served: ModelLoad, kind: GpuKind, degree: int) -> Server:
-    """Return the engine of one replica, cached with the objects whose `id()` is part of the key."""
+    """Return the simulated engine of one replica on `degree` GPUs, cached with the objects whose `id()` is in the key."""
     workload, longest = workload_for(served, kind, degree), longest_request(served.load)
     identified = (served.shape, kind.gpu, kind.instance)
     key = (workload, longest, *map(id, identified))

@@ -11,7 +11,7 @@ from whichgpu.estimate.serving.fleet.fleet_answer import FleetAnswer
 
 
 class RoleGroup(msgspec.Struct, frozen=True):
-    """Equal replicas of a model on GPUs of one kind. `bears` is the capacity of all of them in their role."""
+    """Equal replicas of a model in one role (prefill, decode or both); `bears` is the capacity of all in requests per second."""
 
     model: str
     role: str  # both, prefill, decode
@@ -27,7 +27,7 @@ class RoleGroup(msgspec.Struct, frozen=True):
 
 
 class IdleGpus(msgspec.Struct, frozen=True):
-    """GPUs without a role, and why."""
+    """GPUs of one kind that serve no model, and why."""
 
     gpu: str
     gpus: int
@@ -35,7 +35,7 @@ class IdleGpus(msgspec.Struct, frozen=True):
 
 
 class ModelRoles(msgspec.Struct, frozen=True):
-    """The capacity of a model's fleet, and its simulation at the requested rate."""
+    """The capacity of one model's replicas in requests per second, and their simulation at the requested rate."""
 
     model: str
     rate: float
@@ -45,7 +45,7 @@ class ModelRoles(msgspec.Struct, frozen=True):
 
 
 class ComparedServing(msgspec.Struct, frozen=True):
-    """One kind of serving considered, with its simulated capacity as a multiple of the load."""
+    """One kind of serving considered (aggregated or disaggregated) and its simulated capacity as a multiple of the load."""
 
     name: str
     times: float
@@ -53,7 +53,7 @@ class ComparedServing(msgspec.Struct, frozen=True):
 
 
 class RolesAnswer(msgspec.Struct, frozen=True):
-    """Every GPU's role, or the reason it has none. `times` is the capacity as a multiple of the load."""
+    """What each GPU serves (prefill, decode or both), or why it is idle. `times` is the capacity as a multiple of the load."""
 
     sentence: Message
     times: Figure
@@ -77,7 +77,7 @@ class Design(msgspec.Struct, frozen=True):
 
 
 class DesignsAnswer(msgspec.Struct, frozen=True):
-    """Designs compared at equal cost, or at equal load, best first."""
+    """Ways to serve a model with rented GPUs, compared at equal cost or at equal load, best first."""
 
     sentence: Message
     best: Design

@@ -134,9 +134,20 @@ def _with_cached_context(op: Op, tokens: Array, context: Array) -> Op:
     """Return the attention operator of `tokens` new tokens, with `context` tokens in the KV cache added to its keys."""
     if op.kind != "attention" or not np.any(context):
         return op
-    grown = 1.0 + context / tokens
-    flops = 1.0 + 2.0 * context / tokens if op.sizes.get("causal") else grown
-    return replace(op, flops=op.flops * flops, read=op.read * grown, sizes={**op.sizes, "keys": op.sizes["keys"] * grown})
+    window = op.sizes.get("window", np.inf)
+    seen = np.minimum(context, window)  # A query sees no further back than the window.
+    grown = 1.0 + seen / tokens
+    pairs = _visible_pairs(tokens, context, window) / _visible_pairs(tokens, 0.0 * context, window)
+    flops = pairs if op.sizes.get("causal") else grown
+    return replace(op, flops=op.flops * flops, read=op.read * grown, sizes={**op.sizes, "keys": op.sizes["keys"] + seen})
+
+
+def _visible_pairs(tokens: Array, context: Array, window: Number) -> Array:
+    """Return the query-key pairs that a causal mask and a sliding window leave of `tokens` new tokens after `context` others."""
+    visible = np.minimum(tokens + context, window)
+    missing = np.maximum(visible - context, 0.0)  # keys that the first query does not see yet
+    pairs: Array = tokens * visible - missing * missing / 2.0
+    return pairs
 
 
 def _flat(*values: ArrayLike) -> tuple[tuple[int, ...], tuple[Array, ...]]:

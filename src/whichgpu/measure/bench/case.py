@@ -65,14 +65,14 @@ class StepCase(msgspec.Struct, frozen=True):
 
 
 class PreparedStep(msgspec.Struct, frozen=True):
-    """A step with its defaults filled in and its model's shape."""
+    """A training or inference step ready to measure: its request with defaults filled in, and its model's layers and sizes."""
 
     workload: Workload
     shape: Shape
 
 
 class Timing(msgspec.Struct, frozen=True):
-    """Median seconds of several runs, and the range that covers 80% of them."""
+    """Median seconds of several runs of one operator or step, and the range that covers 80% of the runs."""
 
     seconds: float
     low: float
@@ -90,19 +90,19 @@ class Conditions(msgspec.Struct, frozen=True):
 
 
 class Bench(Protocol):
-    """Runs cases on the GPU. Raises `CannotRun`; any other exception ends the case, not the measurement."""
+    """Interface that measures cases (operators, steps) on a GPU; `CannotRun` or another exception ends one case, not all."""
 
     def about(self) -> Mapping[str, str]:
-        """Return the versions of the software by name: torch, cuda."""
+        """Return the versions of the software that runs the cases, by name: torch, cuda."""
 
     def free_bytes(self) -> int:
         """Return the bytes of GPU memory available now."""
 
     def micro(self, case: OperatorCase, watch: BusyCallback) -> Timing:
-        """Measure an operator; call `watch` while the GPU is busy."""
+        """Return the time of a single operator; `watch` is called while the GPU is busy, to read its clocks."""
 
     def step(self, plan: PreparedStep, watch: BusyCallback) -> Timing:
-        """Measure a training step, forward pass or decode step; call `watch` while the GPU is busy."""
+        """Return the time of a training step, forward pass or decode step; `watch` is called while the GPU is busy."""
 
 
 def summarise_runs(seconds: Sequence[float]) -> Timing:

@@ -12,7 +12,7 @@ POST_NORM = ("bert", "roberta", "xlm-roberta", "camembert", "electra")
 
 
 def transformer(torch: Any, shape: Transformer, checkpointing: bool = False) -> Any:
-    """Build a module that maps token ids to logits."""
+    """Build a transformer with random weights as a torch module that maps token ids to logits."""
     nn, functional = torch.nn, torch.nn.functional
     module: Any = nn.Module
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim

@@ -57,7 +57,7 @@ class Decoder:
         self.block: Block = block_of(torch, shape)
 
     def compiled(self) -> None:
-        """Compile the layer function with TorchInductor for one shape."""
+        """Replace the function that computes one layer by its TorchInductor compilation for fixed tensor sizes."""
         self.block = self._torch.compile(self.block, dynamic=False, fullgraph=True)
 
     def prefill(self, ids: Any) -> Any:
@@ -81,7 +81,7 @@ class Decoder:
 
 
 def block_of(torch: Any, shape: Transformer) -> Block:
-    """Return one layer as a function, for decode of one token with the KV cache or for prefill."""
+    """Return a function that computes one transformer layer, for decode of one token with the KV cache or for prefill."""
     functional = torch.nn.functional
     heads, kv_heads, dim = shape.heads, shape.kv_heads, shape.head_dim
     grouped = {"enable_gqa": True} if kv_heads < heads else {}

@@ -19,20 +19,20 @@ BUSY_SECONDS = 0.15  # Seconds for which the GPU is kept busy while its clocks a
 
 
 class GpuTimer:
-    """Times functions that launch work on the current device. `torch` is the module."""
+    """Times functions that launch GPU work; `torch` is the imported module, `watch` is called while the GPU is busy."""
 
     def __init__(self, torch: Any, watch: BusyCallback) -> None:
         self._torch, self._watch = torch, watch
 
     def step(self, run: Run) -> Timing:
-        """Time each run on its own, from an idle GPU to an idle GPU."""
+        """Return the timing of a training or inference step, each run timed by itself from an idle GPU to an idle GPU."""
         self._warm(run)
         timing = summarise_runs(self._runs(run, STEP_SECONDS))
         self._read_conditions(run, timing.seconds)
         return timing
 
     def block(self, run: Run, captured: bool = True) -> Timing:
-        """Return the mean time of one run among many in a row, for operators."""
+        """Return the mean time of one run among many in a row, for operators; if `captured`, they run as a CUDA graph."""
         self._warm(run)
         once = max(min(self._runs(run, 0.0)), 1e-7)
         launches = max(1, min(MAX_LAUNCHES, round(BLOCK_SECONDS / once)))
@@ -78,7 +78,7 @@ class GpuTimer:
         self._torch.cuda.synchronize()
 
     def _runs(self, run: Run, seconds: float) -> list[float]:
-        """Return the seconds of each run, until there are enough runs or the time is over."""
+        """Return the GPU seconds of each of several runs; runs are repeated for `seconds`, but MIN_RUNS to MAX_RUNS times."""
         torch, durations = self._torch, list[float]()
         began = perf_counter()
         while len(durations) < MIN_RUNS or (len(durations) < MAX_RUNS and perf_counter() - began < seconds):

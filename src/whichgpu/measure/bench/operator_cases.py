@@ -18,7 +18,7 @@ ATTENTION = ((4, 16, 2048, 128), (16, 12, 512, 64), (1, 32, 8192, 128))
 
 
 def operator_cases(gpu: Gpu, free_bytes: int, several: bool) -> Iterator[OperatorCase]:
-    """Yield the operators to measure, the most important first."""
+    """Yield the operators to measure on a GPU, the most important first; `several` GPUs add an all-reduce."""
     yield from _copies(free_bytes)
     for dtype in DTYPES:
         if dtype in gpu.peaks:
@@ -36,7 +36,7 @@ def operator_cases(gpu: Gpu, free_bytes: int, several: bool) -> Iterator[Operato
 
 
 def gemm(dtype: str, m: int, n: int, k: int) -> OperatorCase:
-    """Return the case of a GEMM [m, k] @ [k, n]."""
+    """Return the GEMM [m, k] @ [k, n] as an operator to measure, with the bytes of memory it needs."""
     width = int(UNITS[dtype].bytes)
     name = f"{m}" if m == n == k else f"{m}x{n}x{k}"
     memory_bytes = (m * k + k * n) * width + m * n * max(2, width)
@@ -44,7 +44,7 @@ def gemm(dtype: str, m: int, n: int, k: int) -> OperatorCase:
 
 
 def _copies(free_bytes: int) -> Iterator[OperatorCase]:
-    """Yield copies (half read, half written) and sums (read only) of arrays far larger than any cache."""
+    """Yield memory-bandwidth cases: copies (half read, half written) and sums (read only) of arrays larger than any cache."""
     size = LARGEST_COPY
     while size > SMALLEST_COPY and 3 * size > free_bytes:
         size //= 2
@@ -53,7 +53,7 @@ def _copies(free_bytes: int) -> Iterator[OperatorCase]:
 
 
 def _attention(dtype: str, batch: int, heads: int, tokens: int, dim: int) -> Iterator[OperatorCase]:
-    """Yield causal attention, forward and backward."""
+    """Yield causal attention of these sizes as two operators to measure: the forward and the backward pass."""
     sizes = {"batch": batch, "heads": heads, "tokens": tokens, "dim": dim}
     size = 4 * batch * heads * tokens * dim * 2
     name = f"{batch}x{heads}x{tokens}x{dim}"

@@ -22,7 +22,7 @@ Claim = tuple[PreparedStep, int]  # A prepared step, and the bytes of memory it 
 
 
 class MeasuredCase(msgspec.Struct, frozen=True):
-    """A measured case with its timing and the GPU's state meanwhile."""
+    """An operator or step that was measured, with its timing and the GPU's clocks, temperature and power meanwhile."""
 
     case: OperatorCase | StepCase
     timing: Timing
@@ -30,14 +30,14 @@ class MeasuredCase(msgspec.Struct, frozen=True):
 
 
 class LeftOut(msgspec.Struct, frozen=True):
-    """A case that was skipped, and why."""
+    """An operator or step that was not measured: its id, and why."""
 
     id: str
     why: Message
 
 
 class Runner:
-    """Runs cases one after another until the time is over."""
+    """Measures operators and steps one after another until `seconds` are over; results are in `taken` and `left_out`."""
 
     def __init__(self, bench: Bench, seconds: float, now: Now, reading: Reading, progress: Progress = lambda _: None) -> None:
         self._bench, self._now, self._reading, self._progress = bench, now, reading, progress
@@ -47,7 +47,7 @@ class Runner:
         self._took: dict[str, float] = {}  # Seconds that the last case of each kind took.
 
     def micros(self, cases: Iterable[OperatorCase]) -> None:
-        """Measure operators, in at most MICRO_SHARE of the time limit."""
+        """Measure single operators, within the share MICRO_SHARE of the time limit."""
         for case in cases:
             self._one(case, case.kind, case.memory, MICRO_SHARE, partial(self._bench.micro, case))
 
@@ -65,7 +65,7 @@ class Runner:
     def _one(
         self, case: OperatorCase | StepCase, kind: str, memory: int, share: float, run: Callable[[BusyCallback], Timing]
     ) -> None:
-        """Run one case, or skip it if the last of its kind took longer than the remaining time."""
+        """Measure one case, or skip it if it needs too many bytes (`memory`) or too long for its `share` of the time limit."""
         before, id = self._now(), case.id
         if before - self._start + self._took.get(kind, FIRST_SHARE * share * self._seconds) > share * self._seconds:
             self.left_out.append(LeftOut(id, msg("measure.no-time")))

@@ -62,7 +62,7 @@ FALLBACK_PRECISIONS = {"bf16": "fp16", "amp-bf16": "amp-fp16", "tf32": "fp32"}  
 
 
 def step_cases(gpu: Gpu) -> Iterator[StepCase]:
-    """Yield requests for this GPU, alternating between kinds of step."""
+    """Yield the training and inference steps to measure on a GPU, alternating between kinds of step."""
     kinds = [
         [_step("train", "pytorch", one, gpu) for one in TRAINING],
         [_step("decode", "cuda-graphs", one, gpu) for one in DECODING],

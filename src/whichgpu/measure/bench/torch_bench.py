@@ -29,7 +29,7 @@ Run = Callable[[], Any]
 
 
 def open_bench() -> TorchBench:
-    """Open PyTorch on the first visible GPU; raise NoAnswer if that is not possible."""
+    """Return a benchmark runner with PyTorch on the first visible GPU; raise NoAnswer if that is not possible."""
     os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")  # Number GPUs as the driver does.
     try:
         torch = import_module("torch")
@@ -63,7 +63,7 @@ class TorchBench:
         return {name: str(value) for name, value in {**versions, "cudnn": cudnn}.items() if value}
 
     def free_bytes(self) -> int:
-        """Return the free bytes of the device plus the unused bytes of our allocator."""
+        """Return the bytes of GPU memory available: those free on the device plus those that PyTorch's allocator holds unused."""
         cuda = self._torch.cuda
         return int(FREE_SHARE * cuda.mem_get_info()[0]) + int(cuda.memory_reserved() - cuda.memory_allocated())
 
@@ -86,7 +86,7 @@ class TorchBench:
 
     @contextlib.contextmanager
     def _case(self) -> Iterator[None]:
-        """Turn out-of-memory into CannotRun, and free everything afterwards."""
+        """Context of one case: an out-of-memory error becomes CannotRun, and GPU memory is freed afterwards."""
         torch = self._torch
         try:
             yield

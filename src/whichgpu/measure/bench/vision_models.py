@@ -19,7 +19,7 @@ RESNETS = {
 
 
 def vision_model(torch: Any, name: str) -> Any:
-    """Build a module that maps images to classes."""
+    """Build a vision model with random weights, as a torch module that maps images to class logits."""
     try:
         models = import_module("torchvision.models")
     except Exception:  # torchvision is missing or built for another torch.
@@ -33,7 +33,7 @@ def vision_model(torch: Any, name: str) -> Any:
 
 
 def residual_network(torch: Any, stages: tuple[int, ...], bottleneck: bool) -> Any:
-    """Build a ResNet as published, with the stride in the 3x3 convolution."""
+    """Build a ResNet with these numbers of blocks per stage, strides in the 3x3 convolutions, as a torch module."""
     nn = torch.nn
     module: Any = nn.Module
 

@@ -48,7 +48,7 @@ class _Device(msgspec.Struct, frozen=True):
 
 
 class AmdProbe:
-    """AMD's GPUs. Reading opens small files; nothing runs on a GPU."""
+    """Reads the AMD GPUs of this machine from small files of the driver; nothing runs on a GPU."""
 
     def __init__(self, devices: Sequence[_Device], root: Path, run: Run) -> None:
         self._devices, self._root, self._run = devices, root, run
@@ -91,7 +91,7 @@ class AmdProbe:
         )
 
     def _own_name(self, device: _Device) -> str | None:
-        """Return the board's name, else the name in libdrm's list for its id."""
+        """Return a GPU's product name from its board, else from libdrm's list of device ids; None if neither has it."""
         if name := read_text(device.folder / "product_name"):
             return name
         id, revision = (read_text(device.folder / name) or "" for name in ("device", "revision"))
@@ -110,7 +110,7 @@ class AmdProbe:
         return ()
 
     def _target(self, device: _Device) -> str | None:
-        """Return the instruction set from the compute driver's number: 90402 is gfx942."""
+        """Return a GPU's instruction set, such as gfx942, from the compute driver's number (90402); None if unknown."""
         minors = {path.name.removeprefix("renderD") for path in device.folder.glob("drm/renderD*")}
         for node in sorted((self._root / "sys/class/kfd/kfd/topology/nodes").glob("*/properties")):
             properties = named_numbers(read_text(node, max_bytes=1 << 16) or "")
@@ -175,7 +175,7 @@ def _degrees(plausible: PlausibilityFilter, name: str, thousandths: int | None) 
 
 
 def _clocks(path: Path) -> tuple[int | None, int | None]:
-    """Return the current (the line with a star) and the highest clock in hertz."""
+    """Return the current and the highest clock in hertz, from a driver file that marks the current one with a star."""
     lines = [line for line in (read_text(path) or "").splitlines() if _CLOCK.search(line)]
     rates = [int(_CLOCK.findall(line)[0]) * 10**6 for line in lines]
     now = next((rate for rate, line in zip(rates, lines, strict=True) if "*" in line), None)

@@ -30,7 +30,7 @@ def open_apple(platform: str = sys.platform, run: Run = run_tool) -> AppleProbe:
 
 
 class AppleProbe:
-    """The GPU of a system on chip."""
+    """Reads the GPU of an Apple chip through the system's tools."""
 
     def __init__(self, display: dict[str, Any], memory_bytes: int | None, run: Run) -> None:
         self._display, self._memory_bytes, self._run = display, memory_bytes, run
@@ -56,7 +56,7 @@ class AppleProbe:
         )
 
     def samples(self, traffic: bool = False) -> tuple[Sample, ...]:
-        """Return utilisation and memory in use."""
+        """Return one reading of the GPU: utilisation in percent and bytes of memory in use."""
         statistics, plausible = _statistics(self._run(STATISTICS)), PlausibilityFilter()
         size = plausible.number("memory_bytes", self._memory_bytes, "bytes")
         used = plausible.number("memory_used_bytes", statistics.get("In use system memory"), "bytes")
@@ -74,7 +74,7 @@ def _displays(text: str | None) -> list[dict[str, Any]]:
 
 
 def _statistics(text: str | None) -> dict[str, Any]:
-    """Return the counters of the accelerator from the tool's output."""
+    """Return the GPU's counters by name from the output (a property list) of Apple's `ioreg`; empty if unreadable."""
     try:
         document = plistlib.loads((text or "").encode())
     except Exception:  # plistlib raises whatever its parsers raise.

@@ -41,7 +41,7 @@ class PcieLink(msgspec.Struct, frozen=True):
 
 
 class Peer(msgspec.Struct, frozen=True):
-    """Path to another GPU of this machine, fastest first: nvlink, board, switch, switches, bridge, node, system."""
+    """Path from a GPU to another of this machine; kinds, fastest first: nvlink, board, switch, switches, bridge, node, system."""
 
     index: int
     path: str

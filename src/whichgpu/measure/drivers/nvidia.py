@@ -49,7 +49,7 @@ class _Fixed(msgspec.Struct, frozen=True):
 
 
 class NvidiaProbe:
-    """NVIDIA GPUs. Readings use driver counters: nothing runs on a GPU and no context is created."""
+    """Reads the NVIDIA GPUs of this machine from driver counters: nothing runs on a GPU and no CUDA context is created."""
 
     def __init__(self, nvml: Nvml) -> None:
         self._nvml = nvml
@@ -218,7 +218,7 @@ class NvidiaProbe:
         return PcieLink(**values) if any(value is not None for value in values.values()) else None
 
     def _links(self, handle: Any) -> list[bool] | None:
-        """Return whether each NVLink is active; None if there are none."""
+        """Return whether each NVLink of a GPU is active; None if the GPU has no NVLink."""
         states = (self._nvml.ask("nvmlDeviceGetNvLinkState", handle, link) for link in range(MAX_LINKS))
         return [state == 1 for state in takewhile(lambda state: state is not None, states)] or None
 

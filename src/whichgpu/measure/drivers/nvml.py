@@ -28,7 +28,7 @@ class GpuLost(Exception):
 
 
 class Nvml:
-    """NVML; `library` is the module pynvml or a replacement with its functions."""
+    """Calls NVIDIA's management library; `library` is the module pynvml or a replacement with its functions."""
 
     def __init__(self, library: Any) -> None:
         self._library = library
@@ -44,7 +44,7 @@ class Nvml:
             raise VendorUnavailable("nvidia", kind, msg(f"absent.{kind}", why=why)) from problem
 
     def restart(self) -> None:
-        """Initialise again after the driver went away."""
+        """Initialise NVML again after the driver stopped and came back; raise if that fails."""
         self.stop()
         try:
             self.start()
@@ -73,7 +73,7 @@ class Nvml:
 
 
 def open_nvml() -> Nvml:
-    """Load and initialise NVML."""
+    """Load and initialise NVML; raise VendorUnavailable if it is missing or fails."""
     try:
         library = import_module("pynvml")
     except ImportError as problem:

@@ -23,7 +23,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
 
 
 class PlausibilityFilter:
-    """Passes plausible values and collects the names of the others."""
+    """Passes plausible driver values, replaces the others by None, and collects the names of their fields."""
 
     def __init__(self) -> None:
         self._odd: dict[str, None] = {}
@@ -44,17 +44,17 @@ class PlausibilityFilter:
         return int(value)
 
     def scaled(self, name: str, value: Any, kind: str, scale: int) -> int | None:
-        """Return a plausible number in base units, else None."""
+        """Return a driver's number times `scale`, which converts its unit to the base unit; None if it is implausible."""
         number = self.number(name, value, kind)
         return None if number is None else number * scale
 
     def watts(self, name: str, value: Any) -> float | None:
-        """Convert plausible milliwatts to watts."""
+        """Return a driver's milliwatts as watts; None if they are implausible."""
         number = self.number(name, value, "milliwatts")
         return None if number is None else number / 1000
 
     def memory(self, name: str, total: Any, free: Any) -> tuple[int | None, int | None]:
-        """Return total and used bytes; both None if they contradict each other."""
+        """Return total and used bytes of GPU memory from total and free ones; both None if these contradict each other."""
         size, left = self.number(name, total, "bytes"), self.number(name, free, "bytes")
         if size is not None and (size < MIB or (left is not None and left > size)):
             self._odd[name] = None

@@ -33,7 +33,7 @@ class DriverUnavailable(Exception):
 
 
 class Probe(Protocol):
-    """GPUs of one vendor. Reading never allocates memory on them."""
+    """Interface that reads the GPUs of one vendor; reading never allocates memory on them."""
 
     def cards(self) -> tuple[Card, ...]:
         """Return the constant properties of every GPU."""
@@ -49,7 +49,7 @@ class Probe(Protocol):
 
 
 class CombinedProbe:
-    """Several probes as one, with their GPUs numbered consecutively."""
+    """Reads the GPUs of several vendors' probes as if of one, numbered consecutively."""
 
     def __init__(self, probes: Sequence[Probe]) -> None:
         self._probes = tuple(probes)

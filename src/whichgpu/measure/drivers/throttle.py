@@ -20,7 +20,7 @@ SUPPLY = frozenset({"power-brake"})
 
 
 def reasons(bits: object) -> tuple[str, ...] | None:
-    """Return the reasons in a bit mask; None if there is no mask.
+    """Return the reasons for reduced clocks in NVML's bit mask; None if there is no mask.
 
     >>> reasons(0x24), reasons(0), reasons(None), reasons(0x8000)
     (('power-cap', 'software-thermal'), (), None, ('bit-15',))

@@ -12,7 +12,7 @@ from whichgpu.measure.drivers.probe import CombinedProbe, DriverUnavailable, Mis
 
 
 def open_probes(openers: Sequence[Callable[[], Probe]] | None = None) -> tuple[Probe | None, tuple[MissingVendor, ...]]:
-    """Open one probe for all GPUs, and list the vendors without a probe."""
+    """Return one probe that reads all GPUs of this machine, or None, and the vendors whose GPUs cannot be read, with reasons."""
     probes: list[Probe] = []
     missing: list[MissingVendor] = []
     for opener in usual_openers() if openers is None else openers:

@@ -97,7 +97,7 @@ def _rules(signs: _Signs) -> Iterator[tuple[str, bool]]:
 
 
 def _waiting(signs: _Signs) -> Iterator[tuple[str, bool]]:
-    """Yield bottlenecks of a GPU that waits, by what is busy meanwhile, and whether each is certain."""
+    """Yield ids of bottlenecks of a GPU that waits, by what is busy meanwhile, and whether each is certain."""
     if (signs.host or 0) >= FULL_HOST:
         yield "input-processor", True
     elif (signs.disk or 0) >= DISK_WAIT:
@@ -113,7 +113,7 @@ def _waiting(signs: _Signs) -> Iterator[tuple[str, bool]]:
 
 
 def _working(signs: _Signs) -> Iterator[tuple[str, bool]]:
-    """Yield bottlenecks of a GPU that runs kernels nearly all the time, and whether each is certain."""
+    """Yield ids of bottlenecks of a GPU that runs kernels nearly all the time, and whether each is certain."""
     power = signs.power
     if (signs.memory or 0) >= MEMORY_BUSY:
         yield "memory", True

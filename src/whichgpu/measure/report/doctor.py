@@ -27,7 +27,7 @@ class DetectedGpu(msgspec.Struct, frozen=True):
 
 
 class Report(Displayable, msgspec.Struct, frozen=True):
-    """Machine, software, GPUs and findings, without private data."""
+    """Report of `doctor` on a machine: host, software, GPUs and problems found, without private data."""
 
     whichgpu: str
     host: Host
@@ -41,7 +41,7 @@ class Report(Displayable, msgspec.Struct, frozen=True):
 def build_report(
     probe: Probe | None, absences: tuple[MissingVendor, ...], host: Host, software: InstalledSoftware, catalog: Catalog
 ) -> Report:
-    """Build the report of a machine."""
+    """Return the report of `doctor` on a machine; `absences` are the vendors whose GPUs could not be read."""
     try:
         cards = probe.cards() if probe else ()
     except DriverUnavailable:  # The driver stopped answering after it was opened.
@@ -55,6 +55,6 @@ def build_report(
 
 
 def _software(one: DetectedGpu, catalog: Catalog) -> Known | None:
-    """Return the software that supports a GPU; without a catalog variant, that of its instruction set."""
+    """Return the software releases that support a detected GPU, or its instruction set if it is not in the catalog."""
     variant = matched_gpu(one.match, catalog) or next((gpu for gpu in catalog.gpus if gpu.target == one.card.target), None)
     return variant.software if variant and one.card.target in (None, variant.target) else None

@@ -16,7 +16,7 @@ _NUMBERS = re.compile(r"\d+(?:\.\d+)*")
 
 
 class DoctorFinding(msgspec.Struct, frozen=True):
-    """`problem`: something does not work; `warning`: it is slower or less safe than it could be; `note`: good to know."""
+    """A finding of `doctor`: a `problem` (does not work), `warning` (slower or less safe than it could be) or `note` (useful)."""
 
     id: str
     level: Level
@@ -26,12 +26,12 @@ class DoctorFinding(msgspec.Struct, frozen=True):
 
 
 def finding(id: str, level: Level, gpu: int | None = None, **values: object) -> DoctorFinding:
-    """Return a finding with the messages of its id."""
+    """Return a finding of `doctor` with the texts of its id, filled with `values`; `gpu` is None if it concerns the host."""
     return DoctorFinding(id, level, gpu, msg(f"doctor.found.{id}", **values), msg(f"doctor.advice.{id}", **values))
 
 
 def by_severity(findings: Iterable[DoctorFinding]) -> tuple[DoctorFinding, ...]:
-    """Return findings sorted by severity, the machine's before those of its GPUs."""
+    """Return findings of `doctor` sorted by severity, those about the host before those about single GPUs."""
     return tuple(sorted(findings, key=lambda one: (LEVELS.index(one.level), -1 if one.gpu is None else one.gpu)))
 
 

@@ -22,7 +22,7 @@ LIMIT_SHARE = 0.98  # A power limit below this share of the default counts as lo
 def card_findings(
     card: Card, match: VariantMatch, gpu: Gpu | None, software: Software | None, host: Host, several: bool
 ) -> Iterator[DoctorFinding]:
-    """Yield findings about one GPU; `gpu` is its catalog variant, `software` the releases that support its instruction set."""
+    """Yield findings about one GPU: `gpu` is its catalog row, `software` supports it, `several` if the machine has others."""
     if card.now.lost:
         yield finding("lost", "problem", card.index)
         return

@@ -21,7 +21,7 @@ CardSupport = tuple[Card, Known | None]  # A GPU, and the software that the cata
 def host_findings(
     host: Host, software: InstalledSoftware, cards: Sequence[CardSupport], absences: Sequence[MissingVendor]
 ) -> Iterator[DoctorFinding]:
-    """Yield findings about the machine."""
+    """Yield problems of the host and its software; `absences` are the vendors whose GPUs could not be read."""
     if not cards:
         yield _no_gpu(host, absences)
     if software.hides_all:

@@ -23,20 +23,20 @@ NEAR = 0.15  # A round considers columns whose bound is within this share of the
 
 
 class Fees(msgspec.Struct, frozen=True):
-    """Shadow prices of the limits: fee per machine of a price option, per GPU of a quota, and per GPU beyond the spot share."""
+    """Shadow prices of a plan's limits: per machine of a price option, per GPU under a quota, per GPU beyond the spot share."""
 
     options: dict[tuple[int, int, int], float] = msgspec.field(default_factory=dict)  # by level (-1: committed), pool, option
     quotas: dict[tuple[int, int], float] = msgspec.field(default_factory=dict)  # fee per GPU, by level and quota
     spot: dict[int, float] = msgspec.field(default_factory=dict)  # fee per GPU beyond the spot share, by level
 
     def rebate(self, problem: Problem) -> float:
-        """Return the sum of fee times limit per average hour; the bound is reduced by it, since nobody pays the fees."""
+        """Return the sum of fee times limit per average hour; the bound is reduced by it, since nobody pays these fees."""
         options = sum(fee * problem.pools[p].options[w].limit for (_, p, w), fee in self.options.items())
         return float(options + sum(fee * problem.quotas[q].limit for (_, q), fee in self.quotas.items()))
 
 
 class Costs(msgspec.Struct, frozen=True):
-    """Cost per average hour of one replica of each column: its share of the price of the cheapest machine, with fees."""
+    """Cost per average hour of one replica of each column (a model on a kind of machine), at the cheapest price, with fees."""
 
     hourly: Floats  # cost if rented for the hours of one level, [levels, columns]
     committed: Floats  # cost if committed for all hours, [columns]; inf if no commitment is offered
@@ -52,7 +52,7 @@ class Bound(msgspec.Struct, frozen=True):
 
 
 def column_costs(problem: Problem, fees: Fees | None = None) -> Costs:
-    """Return the cost of one replica of every column per average hour, fees included if given."""
+    """Return the cost per average hour of one replica of every column (model on a kind of machine), fees included if given."""
     fees = fees or Fees()
     rented = np.full((problem.levels, len(problem.pools)), np.inf)
     committed = np.full(len(problem.pools), np.inf)
@@ -76,7 +76,7 @@ def column_costs(problem: Problem, fees: Fees | None = None) -> Costs:
 
 
 def initial_prices(problem: Problem, loads: Floats, cost: Costs) -> Floats:
-    """Return the cost of serving each bucket on its cheapest column if fractions of replicas could be used, [levels, buckets]."""
+    """Return the cost of each bucket of requests on its cheapest column if replicas could be fractions, [levels, buckets]."""
     # With several levels, the part of a commitment's cost that falls on a level is at least the level's share of the hours.
     hours = np.ones(1) if problem.levels == 1 else problem.hours
     each = np.minimum(cost.hourly, cost.committed[None, :] * hours[:, None])
@@ -89,7 +89,7 @@ def initial_prices(problem: Problem, loads: Floats, cost: Costs) -> Floats:
 def raise_bound(
     problem: Problem, cost: Costs, loads: Floats, target: float, seconds: float, prices: Floats | None = None
 ) -> Bound:
-    """Return a higher lower bound by subgradient ascent from `prices`; stop after `seconds` or once it reaches `target`."""
+    """Return a higher lower bound on the cost by subgradient steps from `prices`; stop after `seconds` or at `target`."""
     end = monotonic() + seconds
     now = initial_prices(problem, loads, cost) if prices is None else prices
     best, step = _bound_at(problem, cost, loads, now), 1.0
@@ -146,7 +146,7 @@ def _climb(
 def _evaluate(
     problem: Problem, cost: Costs, loads: Floats, prices: Floats, forcing: bool = False
 ) -> tuple[float, Floats, Floats]:
-    """Return the bound at these bucket prices, the shares of buckets served, and the bound's rise if a column must be used."""
+    """Return the bound at these bucket prices, the bucket shares served, and, if `forcing`, its rise if a column must be used."""
     demanded = problem.demand > 0
     density = np.divide(prices[:, None, :], loads, out=np.zeros_like(loads), where=loads > 0)  # 0 if a column cannot serve it
     best_earnings = density.max(axis=2) * problem.room  # The most one replica can earn at each level.
@@ -168,7 +168,7 @@ def _evaluate(
 
 
 def _single_level(room: float, cost: Costs, loads: Floats, density: Floats, places: np.ndarray) -> tuple[Floats, Floats, Floats]:
-    """Return profits of columns at one level, their profits with at least one replica, and the shares of buckets they serve.
+    """Return profits of columns at one load level, their profits with at least one replica, and the bucket shares served.
 
     Earnings are concave in the number of replicas, so the best number is next to where one more earns just its cost.
     """
@@ -198,7 +198,7 @@ def _single_level(room: float, cost: Costs, loads: Floats, density: Floats, plac
 
 
 def _earned(room: Floats, time: Floats, money: Floats, size: Floats, earning_rate: Floats) -> Floats:
-    """Return the money earned by the time of `room` replicas, spent on the buckets that pay most per unit of time."""
+    """Return the money earned by the time of `room` replicas, spent on the request buckets that pay most per unit of time."""
     whole = time <= room[:, None]
     at = whole.sum(axis=1)
     done = np.where(at > 0, np.take_along_axis(money, np.maximum(at - 1, 0)[:, None], axis=1)[:, 0], 0.0)
@@ -210,7 +210,7 @@ def _earned(room: Floats, time: Floats, money: Floats, size: Floats, earning_rat
 
 
 def _forced_loss(problem: Problem, cost: Costs, loads: Floats, density: Floats, best_earnings: Floats, may_pay: Bools) -> Floats:
-    """Return the loss of running one replica of each unprofitable column, its time filled with the buckets that pay best."""
+    """Return the loss of running one replica of each unprofitable column, its time filled with the best-paying requests."""
     rented = (cost.hourly - best_earnings).min(axis=0)
     committed = cost.committed - np.minimum(best_earnings, cost.hourly).sum(axis=0)
     loss: Floats = np.where(may_pay, 0.0, np.minimum(rented, committed))
@@ -224,7 +224,7 @@ def _forced_loss(problem: Problem, cost: Costs, loads: Floats, density: Floats, 
 
 
 def _column(problem: Problem, hourly: Floats, committed: float, loads: Floats, density: Floats) -> tuple[float, Floats, float]:
-    """Return a column's profit over all levels, the shares it serves, and its profit if it must run at least one replica."""
+    """Return a kind of replica's profit over all load levels, the bucket shares it serves, and its profit if one must run."""
     load_levels, room = problem.levels, problem.room
     max_replicas = 1
     for level in range(load_levels):
@@ -246,7 +246,7 @@ def _column(problem: Problem, hourly: Floats, committed: float, loads: Floats, d
 
 
 def _gains(loads: Floats, density: Floats, room: float, max_replicas: int) -> tuple[Floats, np.ndarray]:
-    """Return the earnings of the first, second … replica from the best-paying buckets, and the order of these buckets."""
+    """Return what the first, second ... replica earns from the best-paying request buckets, and the order of these buckets."""
     order = np.argsort(-density, kind="stable")
     order = order[density[order] > 0]
     time = np.concatenate([[0.0], np.cumsum(loads[order])])
@@ -256,7 +256,7 @@ def _gains(loads: Floats, density: Floats, room: float, max_replicas: int) -> tu
 
 
 def _filled(loads: Floats, order: np.ndarray, room: float) -> Floats:
-    """Return the shares of buckets that fit into `room` replicas' time, filled in the order given."""
+    """Return the shares of request buckets that fit into the time of `room` replicas, filled in the given order."""
     served = np.zeros_like(loads)
     if room <= 0 or not len(order):
         return served

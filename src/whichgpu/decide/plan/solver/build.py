@@ -35,7 +35,7 @@ class ServedModel(msgspec.Struct, frozen=True):
 
 
 class Column(msgspec.Struct, frozen=True):
-    """A column of the problem: a model on a pool's GPUs. The solver chooses how many units of `replicas` replicas it gets."""
+    """A column of the solver's problem: a model on a pool's GPUs; the solver chooses how many units of `replicas` replicas."""
 
     model: int
     pool_index: int
@@ -44,7 +44,7 @@ class Column(msgspec.Struct, frozen=True):
 
 
 class Formulation(msgspec.Struct, frozen=True):
-    """The problem and what its columns, buckets and levels stand for."""
+    """The solver's problem, and what its columns (models on machines), buckets of requests and load levels stand for."""
 
     problem: Problem
     columns: tuple[Column, ...]
@@ -66,7 +66,7 @@ class Formulation(msgspec.Struct, frozen=True):
         return int(np.argmax(self.problem.demand[:, self.buckets_of(model)].sum(axis=1)))
 
     def bucket(self, place: int) -> tuple[int, int]:
-        """Return the model, and the index within that model, of a bucket of the problem."""
+        """Return the model, and the index within that model's buckets, of the bucket of requests at a place of the problem."""
         model = max(m for m, start in enumerate(self.first_buckets) if start <= place)
         return model, place - self.first_buckets[model]
 
@@ -133,7 +133,7 @@ def build(
 
 
 def _with_late_buckets(model: ServedModel, gpu_pools: Sequence[GpuPool]) -> tuple[list[list[ReplicaCapacity]], tuple[int, ...]]:
-    """Return replicas by pool, and the buckets that are served without their objectives because no GPU meets them.
+    """Return replicas by pool of machines, and request buckets served late because no GPU meets their objectives.
 
     A percentile lets some requests miss the objectives. If the buckets that fit some GPU but are late on all hold no more
     requests than that, they are served late; otherwise they stay unserved, as do buckets that fit on no GPU.
@@ -168,7 +168,7 @@ def _put(values: Floats, places: np.ndarray, others: Floats) -> Floats:
 
 
 def _columns(model: int, place: int, gpu_pool: GpuPool, replicas: Sequence[ReplicaCapacity], alone: bool) -> list[Column]:
-    """Return a column per tensor-parallel degree that no smaller one beats per GPU; one unit fills a machine if `alone`."""
+    """Return a column per tensor-parallel degree that no smaller one beats per GPU; if `alone`, one unit fills a machine."""
     limit = gpu_pool.pool.size * (MAX_GPUS if gpu_pool.owned else 1)
     able = [one for one in replicas if one.rates.any() and one.tp <= limit]
     per_gpu = [one.rates / one.tp for one in able]
@@ -197,7 +197,7 @@ def gpus_taken(column: Column, gpu_pool: GpuPool) -> int:
 
 
 def with_headrooms(formulation: Formulation, headrooms: Mapping[str, float]) -> Formulation:
-    """Return the formulation with a headroom per model: the smallest for all, and reduced rates for the other models."""
+    """Return the problem with a headroom (share of time kept free) per model: the least for all, and lower rates for others."""
     problem = formulation.problem
     common = min(headrooms.values(), default=problem.headroom)
     factors = tuple((1.0 - headrooms[one.name]) / (1.0 - common) for one in formulation.models)
@@ -212,7 +212,7 @@ def only_gpu(problem: Problem, gpu: str) -> Problem:
 
 
 def without_pools(problem: Problem, pools: frozenset[int]) -> Problem:
-    """Return the problem without the machines of some pools."""
+    """Return the problem without the machines of some pools (indices of sets of equal machines)."""
     columns = np.flatnonzero(~np.isin(problem.pool_of, list(pools)))
     jobs = []
     for job in problem.jobs:

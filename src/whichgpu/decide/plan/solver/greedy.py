@@ -31,7 +31,7 @@ def greedy_applies(problem: Problem) -> bool:
 
 
 def greedy_start(problem: Problem, loads: Floats, prices: Floats, each: Floats, free: Bools, end: float) -> Ints | None:
-    """Return replicas of every column by earnings at bucket prices, improved until time `end`; None if too many are needed."""
+    """Return the replicas of every column by what they earn at bucket prices, improved until time `end`; None if too many."""
     density = np.divide(prices[None, :], loads, out=np.zeros_like(loads), where=loads > 0)
     score = np.where(free, density.max(axis=1) / np.maximum(each, 1e-12), 0.0)
     chosen = np.argsort(-score, kind="stable")[: min(MAX_COLUMNS, int((score > 0).sum()))]
@@ -64,7 +64,7 @@ def _greedy(loads: Floats, density: Floats, prices: Floats, each: Floats, room: 
 
 
 def _improved(problem: Problem, counts: Ints, each: Floats, chosen: Ints, end: float) -> Ints:
-    """Return replicas after dropping unneeded machines, costliest first, and replacing each by a cheaper one if possible."""
+    """Return the replica counts after dropping unneeded machines, costliest first, and replacing each by a cheaper one."""
     counts = _dropped(problem, counts, each, end)
     gained = True
     while gained and monotonic() < end:

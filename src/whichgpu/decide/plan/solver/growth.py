@@ -10,14 +10,14 @@ from whichgpu.decide.plan.solver.problem import Floats, Ints, Problem
 
 
 class Growth(msgspec.Struct, frozen=True):
-    """The largest multiple (`factor`) of a level's traffic that can be served, and the columns that are fully busy then."""
+    """The largest multiple (`factor`) of a load level's traffic that a fleet can serve, and the columns fully busy then."""
 
     factor: float
     full: tuple[int, ...]
 
 
 def max_growth(problem: Problem, counts: Ints, level: int, room: float | None = None) -> Growth:
-    """Return the largest servable multiple of a level's traffic if replicas are busy for a share `room` (None: 1 - headroom)."""
+    """Return the largest servable multiple of a level's traffic if replicas may be busy the share `room` (None: 1 - headroom)."""
     program, loads = LinearProgram(), problem.loads_at(level, counts > 0)
     factor = program.variable(-1.0)
     by_column: dict[int, list[tuple[int, float]]] = {j: [] for j in np.flatnonzero(counts > 0).tolist()}
@@ -38,7 +38,7 @@ def max_growth(problem: Problem, counts: Ints, level: int, room: float | None = 
 
 
 def utilisation(problem: Problem, counts: Floats, shares: Floats, level: int) -> Floats:
-    """Return the share of time that each column's replicas are busy at a load level; 0 for a column without replicas."""
+    """Return the share of time that the replicas of each column (a model on a kind of machine) are busy at a load level."""
     loads = problem.loads()[level]
     work = (np.where(np.isfinite(loads), loads, 0.0) * shares).sum(axis=1)
     busy: Floats = np.divide(work, counts, out=np.zeros_like(work), where=counts > 0)

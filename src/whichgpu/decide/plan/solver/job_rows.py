@@ -39,7 +39,7 @@ def job_rows(
 def _owned_rows(
     problem: Problem, rows: LinearProgram, machines: Mapping[tuple[int, int, int], int], p: int, mine: Sequence[tuple[int, int]]
 ) -> None:
-    """Add rows for jobs on owned machines, which serve no requests while a job runs on them.
+    """Add rows for jobs (`mine`) on owned machines of pool `p`, which serve no requests while a job runs on them.
 
     A job runs during the hours of one load level, on all its machines at once. An indivisible job must fit into the level's hours
     before its deadline; several jobs share the machines reserved for jobs.

@@ -14,7 +14,7 @@ FEASIBLE = 2  # HiGHS's status code of a feasible primal solution.
 
 
 class ProgramResult(msgspec.Struct, frozen=True):
-    """Values of the variables, duals of the rows and of the variables, the objective, and its proven bound."""
+    """A solved program: values of its variables, duals of rows and variables, the objective, and its proven bound."""
 
     values: Floats
     row_duals: Floats
@@ -80,7 +80,7 @@ class LinearProgram:
         return _run(solver)
 
     def relax(self, seconds: float = 10.0) -> ProgramResult | None:
-        """Return the solution with all variables continuous; None if it is infeasible."""
+        """Return the solution with all variables continuous, solved in at most `seconds`; None if it is infeasible."""
         solver = _solver(seconds)
         solver.passModel(self._model(relaxed=True))
         return _run(solver)

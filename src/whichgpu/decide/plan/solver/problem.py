@@ -22,7 +22,7 @@ OWNED = "owned"  # The term of owned GPUs.
 
 
 class PriceOption(msgspec.Struct, frozen=True):
-    """One price of a pool's machines per machine and hour; a committed one is paid in every hour of the horizon."""
+    """One price per hour of a pool's machines, with its term; a committed one is paid in every hour of the horizon."""
 
     name: str
     price: float
@@ -34,7 +34,7 @@ class PriceOption(msgspec.Struct, frozen=True):
 
 
 class Pool(msgspec.Struct, frozen=True):
-    """Machines that are alike: their GPU (as in quotas and current fleets), GPUs in each, and price options."""
+    """A set of equal machines: their GPU (as in quotas and current fleets), GPUs in each machine, and price options."""
 
     name: str
     gpu: str
@@ -43,7 +43,7 @@ class Pool(msgspec.Struct, frozen=True):
 
 
 class Quota(msgspec.Struct, frozen=True):
-    """The largest number of GPUs that some pools may have in total."""
+    """The largest number of GPUs that some pools of machines may have in total."""
 
     name: str
     pools: frozenset[int]
@@ -68,7 +68,7 @@ class CurrentFleet(msgspec.Struct, frozen=True):
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """Columns are replicas of a model on a pool's GPUs; buckets are classes of requests.
+    """A fleet plan to solve. Columns are replicas of a model on a pool's GPUs; buckets are classes of requests.
 
     `rates[j, b]` are requests per second of bucket b that one replica of column j serves when it does nothing else; 0 if it
     cannot. `demand[l, b]` are requests per second at each level of load, `hours[l]` the share of the time the level lasts.
@@ -100,7 +100,7 @@ class Problem(msgspec.Struct, frozen=True):
 
     @property
     def room(self) -> float:
-        """Return the share of a replica's time that may be used, 1 less the headroom."""
+        """Return the share of a replica's time that may be used: 1 less the headroom."""
         return 1.0 - self.headroom
 
     @property
@@ -109,7 +109,7 @@ class Problem(msgspec.Struct, frozen=True):
         return int(np.argmax(self.demand.sum(axis=1)))
 
     def of_columns(self, columns: Ints) -> Problem:
-        """Return the problem restricted to some of its columns."""
+        """Return the problem restricted to some of its columns (models on a kind of machine), by index."""
         return replace(
             self,
             columns=tuple(self.columns[j] for j in columns),
@@ -119,7 +119,7 @@ class Problem(msgspec.Struct, frozen=True):
         )
 
     def loads_at(self, level: int, columns: Bools) -> Floats:
-        """Return `loads` at one level, [columns, buckets]; inf in the rows of columns that are not in `columns`."""
+        """Return `loads` (busy replicas per bucket) at one level, [columns, buckets]; inf for columns not in `columns`."""
         loads = np.full(self.rates.shape, np.inf)
         with np.errstate(divide="ignore", invalid="ignore"):
             replicas = self.demand[level][None, :] / self.rates[columns]
@@ -127,14 +127,14 @@ class Problem(msgspec.Struct, frozen=True):
         return loads
 
     def loads(self) -> Floats:
-        """Return how many replicas of a column each bucket keeps busy, [levels, columns, buckets]; inf if it cannot be served."""
+        """Return how many replicas of a column each request bucket keeps busy, [levels, columns, buckets]; inf if it cannot."""
         with np.errstate(divide="ignore", invalid="ignore"):
             loads = self.demand[:, None, :] / self.rates[None, :, :]
         loads[np.isnan(loads)] = np.inf
         return np.where(self.demand[:, None, :] > 0, loads, 0.0)
 
     def cost_per_request(self) -> Floats:
-        """Return the cost per hour to serve one request per second, [columns, buckets]; inf if a column cannot serve a bucket."""
+        """Return the cost per hour of one request per second, [columns, buckets]; inf if a column cannot serve a bucket."""
         prices = np.array([min(option.price for option in pool.options) / pool.size for pool in self.pools])
         each = prices[self.pool_of] * self.uses
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -159,21 +159,21 @@ class Solution(msgspec.Struct, frozen=True):
 
     @property
     def bill(self) -> float:
-        """Return the money paid per average hour."""
+        """Return the money paid per average hour: the cost without the penalty for changing the current fleet."""
         return self.cost - self.change
 
     @property
     def gap(self) -> float:
-        """Return the distance between cost and proven bound, as a share of the cost."""
+        """Return the distance between the plan's cost and its proven lower bound, as a share of the cost."""
         return max(0.0, (self.cost - self.bound) / self.cost) if self.cost > 0 else 0.0
 
     def gpus_at(self, problem: Problem, level: int, pools: Container[int] | None = None) -> int:
-        """Return the number of GPUs in use at a load level, in the given `pools` or in all."""
+        """Return the number of GPUs in use at a load level, in the pools of machines given or in all."""
         machines = self.machines.items()
         return sum(n * problem.pools[p].size for (at, p, _), n in machines if at == level and (pools is None or p in pools))
 
     def max_gpus(self, problem: Problem, pools: Container[int] | None = None) -> int:
-        """Return the number of GPUs in use at the load level that uses most, in the given `pools` or in all."""
+        """Return the number of GPUs in use at the load level that uses most, in the pools of machines given or in all."""
         return max((self.gpus_at(problem, level, pools) for level in range(problem.levels)), default=0)
 
     def gpus_by_kind(self, problem: Problem, level: int) -> dict[str, int]:

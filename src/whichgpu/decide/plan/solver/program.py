@@ -19,7 +19,7 @@ KINDS_GAP = 0.2  # Relative gap at which the search for the fewest kinds of mach
 
 
 class ProgramSolution(msgspec.Struct, frozen=True):
-    """A solution of the program, with the fields of `Solution`; `counts` and `shares` cover the chosen columns only."""
+    """A solved program over some of a plan's columns, with the fields of `Solution`; `counts` and `shares` cover these only."""
 
     cost: float
     bound: float
@@ -38,7 +38,7 @@ class StartingPlan(msgspec.Struct, frozen=True):
 
 
 class LinearRelaxation(msgspec.Struct, frozen=True):
-    """The linear relaxation: its cost, the shadow prices of buckets and of limits, and the replicas of each column."""
+    """A solved linear relaxation: its cost, shadow prices of request buckets and of limits, and replicas of each column."""
 
     cost: float
     prices: Floats
@@ -47,7 +47,7 @@ class LinearRelaxation(msgspec.Struct, frozen=True):
 
 
 class Program:
-    """The mixed-integer program over the chosen columns of a problem, and the index of each of its variables and rows."""
+    """The mixed-integer program over some columns (models on kinds of machine), and indices of its variables and rows."""
 
     def __init__(self, problem: Problem, chosen: Ints) -> None:
         self.problem, self.chosen = problem, chosen
@@ -83,7 +83,7 @@ class Program:
         return {p for job in self.problem.jobs for p in np.flatnonzero(np.isfinite(job.hours)).tolist()}
 
     def _serve(self) -> None:
-        """Add rows that require every bucket to be served, by replicas with enough time."""
+        """Add rows that require every bucket of requests to be served, by replicas with enough time."""
         problem, rows = self.problem, self.rows
         # A bucket that no column here serves keeps its empty row, so that the program has no solution.
         by_bucket: dict[tuple[int, int], list[tuple[int, float]]] = {
@@ -111,18 +111,18 @@ class Program:
                 self.rows.row(terms, -INFINITE, 0.0)
 
     def _counts_on(self, level: int, p: int) -> Iterator[tuple[int, int]]:
-        """Yield the count variable of each column on pool `p`, and the GPUs of one of its replicas."""
+        """Yield the replica-count variable of each column on pool `p` of machines, and the GPUs of one of its replicas."""
         for at, j in enumerate(self.chosen.tolist()):
             if self.problem.pool_of[j] == p:
                 yield self.counts[level, at], int(self.problem.uses[j])
 
     def _gpus(self, level: int, pools: list[int]) -> list[tuple[int, float]]:
-        """Return the terms (variable, factor) whose sum is the number of GPUs in the given pools at a level."""
+        """Return the terms (variable, factor) whose sum is the number of GPUs in some pools of machines at a load level."""
         of = self.problem.pools
         return [(self.machines[level, p, w], float(of[p].size)) for p in pools for w in range(len(of[p].options))]
 
     def _limits(self) -> None:
-        """Add the rows of quotas, spot share, budget and the current fleet."""
+        """Add the rows that limit the plan by quotas, spot share and budget, and the cost of changing the current fleet."""
         problem, rows = self.problem, self.rows
         self.quota_rows: dict[tuple[int, int], int] = {}
         for q, quota in enumerate(problem.quotas):
@@ -147,7 +147,7 @@ class Program:
         return self.rows.row(terms, -INFINITE, 0.0)
 
     def _current_fleet(self) -> None:
-        """Add the cost of GPUs added to or removed from the current fleet at the busiest level."""
+        """Add the penalty for GPUs added to or removed from the current fleet at the busiest load level."""
         problem, rows, current = self.problem, self.rows, self.problem.current
         assert current is not None
         for gpu in sorted({problem.pools[p].gpu for p in self.pools} | set(current.gpus)):
@@ -183,14 +183,14 @@ class Program:
         return self._read(solved.values, float(np.dot(whole, costs)), -np.inf)
 
     def _values_of(self, plan: StartingPlan) -> dict[int, float]:
-        """Return the values of the program's variables for a plan."""
+        """Return the values of the program's variables that describe a plan, by variable index."""
         start = {place: float(plan.counts[level, int(self.chosen[at])]) for (level, at), place in self.counts.items()}
         for key, place in self.machines.items():
             start[place] = max(start.get(place, 0.0), float(plan.machines.get(key, 0)))
         return start
 
     def _rounded(self, seconds: float) -> dict[int, float]:
-        """Return initial whole numbers: the relaxation's replicas rounded up, and enough machines for them."""
+        """Return starting values of the variables: the relaxation's replicas rounded up, and enough machines for them."""
         relaxed = self.rows.relax(seconds)
         if relaxed is None or self.problem.slices is not None:
             return {}
@@ -212,7 +212,7 @@ class Program:
         return start | machines
 
     def relaxed(self, seconds: float) -> LinearRelaxation | None:
-        """Return the linear relaxation; None if it is infeasible."""
+        """Return the solved linear relaxation (fractions of replicas allowed); None if it is infeasible."""
         relaxed = self.rows.relax(seconds)
         if relaxed is None:
             return None
@@ -250,6 +250,6 @@ class Program:
 
 
 def servable(problem: Problem) -> Bools:
-    """Return a mask of the buckets that some column can serve or that have no demand."""
+    """Return a mask of the buckets of requests that some column can serve or that have no demand."""
     served: Bools = np.any(problem.rates > 0, axis=0) | np.all(problem.demand <= 0, axis=0)
     return served

@@ -13,7 +13,7 @@ MAX_POOLS = 400  # Pools are compared pairwise up to this number.
 
 
 def undominated(problem: Problem) -> Bools:
-    """Return a mask of columns that no whole number of another's replicas dominates: as fast for every bucket at no higher cost.
+    """Return a mask of columns for which no other column's replicas are as fast for every request bucket at no higher cost.
 
     Only columns that fill a machine of a pool without limits are compared, at both the rented and the committed price.
     """
@@ -47,7 +47,7 @@ def undominated(problem: Problem) -> Bools:
 
 
 def _prices(problem: Problem) -> tuple[Floats, Floats, Bools]:
-    """Return rented and committed price of a machine of each column's pool, and which columns fill a machine without limits."""
+    """Return rented and committed price of a machine for each column, and which columns fill machines of unlimited supply."""
     rented, committed = np.full(len(problem.columns), np.inf), np.full(len(problem.columns), np.inf)
     free = np.zeros(len(problem.columns), dtype=bool)
     for j, p in enumerate(problem.pool_of.tolist()):
@@ -60,7 +60,7 @@ def _prices(problem: Problem) -> tuple[Floats, Floats, Bools]:
 
 
 def dominated_pools(problem: Problem) -> Bools:
-    """Return a mask of the pools without limits whose machines another pool can always replace.
+    """Return a mask of the pools of unlimited equal machines that another pool's machines can always replace.
 
     The other has the same GPU count, costs no more on any kind of term, is under no further quota, and for every replica here it
     has replicas that are as fast on no more GPUs. Unlike `undominated` this also holds with commitments, several models or spot.
@@ -96,7 +96,7 @@ def dominated_pools(problem: Problem) -> Bools:
 
 
 def _no_dearer(here: Pool, there: Pool) -> bool:
-    """Return whether every price of `there` is matched by one of `here`, no higher per GPU and on no more restrictive a term."""
+    """Return whether each price of pool `there` is matched by one of `here`, no higher per GPU, on no more restrictive a term."""
     if there.size % here.size:
         return False
     times = there.size // here.size
@@ -112,7 +112,7 @@ def _no_dearer(here: Pool, there: Pool) -> bool:
 
 
 def _covers(rates: Floats, problem: Problem, here: list[int], there: list[int]) -> bool:
-    """Return whether, for every column of `there`, `here` has one that serves as much of every bucket on no more GPUs."""
+    """Return whether, for every column on pool `there`, `here` has one as fast for every request bucket on no more GPUs."""
     for j in there:
         served = np.flatnonzero(rates[j])
         if not len(served):

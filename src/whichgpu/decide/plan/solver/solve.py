@@ -22,7 +22,7 @@ Progress = Callable[[float], None]  # The argument is the share of the work done
 
 
 def solve(problem: Problem, seconds: float = 20.0, gap: float = 0.005, progress: Progress | None = None) -> Solution | None:
-    """Return the best plan found in `seconds` with its bound; None if there is none, as when no column serves some bucket."""
+    """Return the best plan found in `seconds` with its cost bound; None if there is none, as when some requests fit no column."""
     start = monotonic()
     if not servable(problem).all():
         return None
@@ -69,7 +69,7 @@ def _by_level(problem: Problem, seconds: float, gap: float, progress: Progress) 
 
 
 class _Search:
-    """The search for a cheap plan of one problem: programs over a few columns at a time, and a bound over all columns."""
+    """The search for a cheap fleet plan: programs over a few columns (models on machines) at a time, a cost bound over all."""
 
     def __init__(self, problem: Problem, free: Bools, seconds: float, gap: float, progress: Progress, start: float) -> None:
         self.problem, self.seconds, self.gap, self.progress, self.start = problem, seconds, gap, progress, start
@@ -90,7 +90,7 @@ class _Search:
         return _of_all_columns(self.problem, *self.best, min(self.bound, self.best[1].cost), monotonic() - self.start)
 
     def _relax_all(self) -> None:
-        """Search by solving the relaxation of all columns, then programs of the columns it uses and, if needed, of all."""
+        """Search by solving the linear relaxation of all columns, then programs of the columns it uses and, if needed, of all."""
         everything = np.flatnonzero(self.free)
         whole = Program(self.problem, everything)
         relaxed = whole.relaxed(self._left(0.3))
@@ -116,7 +116,7 @@ class _Search:
             self.bound = max(self.bound, solved.bound if solved else -np.inf)
 
     def _by_bucket(self) -> None:
-        """Search with the cheapest columns of each bucket, then with those that the bound cannot exclude from a better plan."""
+        """Search with the cheapest columns of each request bucket, then with those that the bound cannot exclude."""
         problem = self.problem
         plain = column_costs(problem)
         prices = initial_prices(problem, self.loads, plain)
@@ -147,7 +147,7 @@ class _Search:
                 break
 
     def _begin(self, prices: Floats, cost: Costs, share: float) -> bool:
-        """Solve the program of a greedy plan's columns, if a greedy plan applies; return whether that gave a plan."""
+        """Solve the program of a greedy plan's columns in a `share` of the time left; return whether that gave a plan."""
         if not self.greedy:
             return False
         each = np.minimum(cost.hourly[0], cost.committed)
@@ -165,11 +165,11 @@ class _Search:
         return self._try(np.flatnonzero(counts), min(2.0, self._left(0.1)), initial) is not None
 
     def _left(self, share: float) -> float:
-        """Return the given share of the time left, in seconds, at least 0.5."""
+        """Return the given share of the search time left, in seconds, at least 0.5."""
         return max(0.5, (self.seconds - (monotonic() - self.start)) * share)
 
     def _first(self, prices: Floats, cost: Costs) -> Ints:
-        """Return the columns that are cheapest for some bucket, costliest buckets first, and some with limited machines."""
+        """Return columns that are cheapest for some request bucket, costliest buckets first, and some with limited machines."""
         problem = self.problem
         each = np.minimum(cost.hourly, cost.committed[None, :])
         weight = np.zeros(len(problem.columns))
@@ -234,7 +234,7 @@ class _Search:
         return np.unique(np.array([*promising, *used, *self._limited()[:FIRST_COLUMNS]] or before.tolist(), dtype=np.int64))
 
     def _prove(self, bound: Bound, chosen: Ints, solved: ProgramSolution | None) -> None:
-        """Raise the proven bound to the program's bound, or to that of plans with columns outside the program if lower."""
+        """Raise the proven cost bound to the program's bound, or to that of plans with columns outside it if lower."""
         if solved is None:
             return
         left = self.free.copy()
@@ -243,7 +243,7 @@ class _Search:
         self.bound = max(self.bound, min(solved.bound, others))
 
     def _last(self) -> Solution | None:
-        """Solve the program of all columns in the time left, if smaller programs gave no plan; None if it gives none either."""
+        """Solve the program of all columns in the time left, if smaller programs gave no plan; None if it gives none."""
         everything = np.flatnonzero(self.free)
         solved = Program(self.problem, everything).solve(self._left(1.0), self.gap)
         if solved is None:
@@ -268,7 +268,7 @@ def fewest_kinds(problem: Problem, solution: Solution, tolerance: float, seconds
 
 
 def _min_job_cost(problem: Problem, k: int) -> float:
-    """Return the least cost of job `k`, spread over the planning horizon, per hour."""
+    """Return the least cost of job `k` on any machine, spread over the planning horizon, per hour."""
     job = problem.jobs[k]
     costs = [
         min((option.price for option in pool.options if not option.committed), default=np.inf)
@@ -288,7 +288,7 @@ def _empty(problem: Problem) -> Solution:
 
 
 def _of_all_columns(problem: Problem, chosen: Ints, solved: ProgramSolution, bound: float, seconds: float) -> Solution:
-    """Return a program's solution extended to all columns of the problem."""
+    """Return a program's solution extended to all columns of the problem, with 0 replicas of those it left out."""
     counts = np.zeros((problem.levels, len(problem.columns)), dtype=np.int64)
     shares = np.zeros((problem.levels, len(problem.columns), problem.demand.shape[1]))
     counts[:, chosen], shares[:, chosen] = solved.counts, solved.shares
