@@ -1,6 +1,6 @@
 """Errors of estimated kernel times by family of kernels, with the GPU seen by the fit and with each GPU left out of it whole.
 
-PYTHONPATH=src:tools python -m benchmarks.accuracy_kernels attention mla moe
+PYTHONPATH=src:tools python -m benchmarks.accuracy_kernels attention mla moe collectives
 """
 
 from __future__ import annotations
@@ -9,14 +9,17 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+from calibration import fit_collectives
 from calibration.curve_rows import UNTUNED_MOE, Sample, samples
 from calibration.fit_curves import Parameters, Problem, fit, gpu_columns, usable
 from calibration.parameter_table import read_table
 
 from whichgpu.catalog.evidence import measurements
+from whichgpu.estimate.group.collective_parameters import collective_parameters
 from whichgpu.estimate.time.curves.gpus import GpuColumns
 from whichgpu.estimate.time.curves.parameters import parameters
 
+OTHER_VENDORS = ("arc-pro-b60-24gb",)
 EFFORT = 25  # evaluations of the Jacobian for each fit without a GPU
 
 
@@ -43,6 +46,18 @@ def moe() -> None:
     chosen = [sample for sample in samples(measurements()) if sample.curve == "moe"]
     fitted = [sample.kind != UNTUNED_MOE for sample in chosen]
     print_errors(chosen, *seen_and_left_out(chosen, fitted, "moe"))
+
+
+def collectives() -> None:
+    """Print the errors of collectives, custom all-reduce and DeepEP's dispatch and combine, each NVIDIA GPU left out in turn."""
+    rows = [row for row in fit_collectives.collective_measurements() if row.gpu not in OTHER_VENDORS]
+    chosen = [Sample(row.source, row.gpu, f"{row.request['engine']} {row.request['kind']}", "", (), row.seconds) for row in rows]
+    measured, left_out = np.array([row.seconds for row in rows]), np.empty(len(rows))
+    for gpu in sorted({row.gpu for row in rows}):
+        here = [row.gpu == gpu for row in rows]
+        left_out[here] = measured[here] * np.exp(fit_collectives.without_gpu(fit_collectives.collective_measurements(), gpu)[1])
+    seen = measured * np.exp(fit_collectives.errors(rows, dict(collective_parameters())))
+    print_errors(chosen, seen, left_out)
 
 
 def seen_and_left_out(chosen: Sequence[Sample], fitted: Sequence[bool], curve: str) -> tuple[np.ndarray, np.ndarray]:
@@ -83,7 +98,7 @@ def print_errors(chosen: Sequence[Sample], seen: np.ndarray, left_out: np.ndarra
             print(f"{name:42}{here.sum():6d}{cells[0]}    {cells[1]}{np.median(off[1]):+7.1%}")
 
 
-FAMILIES: Mapping[str, Callable[[], None]] = {"attention": attention, "mla": mla, "moe": moe}
+FAMILIES: Mapping[str, Callable[[], None]] = {"attention": attention, "mla": mla, "moe": moe, "collectives": collectives}
 
 
 def main() -> int:

@@ -157,6 +157,7 @@ _READERS: dict[str, Callable[[Mapping[str, Any]], Made]] = {
     "aiconfigurator-attention": attention_kernel,
     "aiconfigurator-mla": mla_kernel,
     "stas00": _published_gemm,
+    "aiconfigurator-collectives": lambda _: None,  # fitted by `fit_collectives`
     "aiconfigurator-moe": _moe,
 }
 
