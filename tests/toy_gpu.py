@@ -25,8 +25,10 @@ ZEROS = """
     conv.group_fixed_seconds conv.depthwise_pixel_taps conv.fixed_seconds.16bit conv.fixed_seconds.fp32
     conv.fixed_seconds.tf32 conv.fixed_seconds.depthwise conv.depthwise_seconds_per_tap.16bit
     conv.depthwise_seconds_per_tap.fp32 memory.recent_share memory.clocks_per_element memory.clocks_per_row
-    batchnorm.clocks_per_row batchnorm.clocks_per_channel memory.fixed_seconds attention.causal_imbalance_keys
+    batchnorm.clocks_per_row batchnorm.clocks_per_channel memory.fixed_seconds attention.clocks_per_query_block
     attention.clocks_per_exponential attention.decode_clocks_per_key attention.fixed_seconds
+    attention.clocks_per_exponential.synchronous attention.decode_clocks_per_sequence attention.decode_clocks_per_split
+    attention.mla_unsplit_clocks_per_key
 """.split()
 ONES = """
     gemm.peak_share gemm.peak_share.fp32_128_lanes gemm.peak_share.bf16_in_fp32 gemm.peak_share.dequantised
@@ -42,12 +44,15 @@ ONES = """
     conv.depthwise_clocks_per_tap.16bit conv.depthwise_large_filter_slowdown conv.depthwise_nchw_slowdown.16bit
     batchnorm.channels_per_sm batchnorm.cached_clocks_per_byte batchnorm.pre_ampere_clock_ratio memory.l2_speedup
     memory.bandwidth_share memory.bandwidth_share.softmax_in_registers attention.dropout_slowdown attention.peak_share
-    attention.bandwidth_share attention.decode_blocks_per_sm attention.decode_peak_share
+    attention.bandwidth_share attention.decode_blocks_per_sm attention.decode_peak_share attention.peak_share_ratio.synchronous
+    attention.query_block_ratio.synchronous attention.fp8_speedup attention.mla_peak_share attention.mla_peak_share.synchronous
+    attention.mla_fp8_speedup
 """.split()
 SHARP, NEVER = 1e4, 1e9
 PLAIN = {
     **dict.fromkeys(ZEROS, 0.0), **dict.fromkeys(ONES, 1.0), "l2.overflow_share": 1.0, "l2.fits_share": 0.5,
     **{f"{curve}.overlap_exponent": SHARP for curve in ("gemm", "conv", "memory", "attention")},
+    "attention.overlap_exponent.decode_attention": SHARP,
     **dict.fromkeys(("gemm.row_by_row_read_ratio", "gemm.split_k_work_ratio", "gemm.split_k_work_ratio.fp32",
                      "conv.split_k_work_ratio", "conv.split_k_work_ratio.conv_wgrad"), NEVER),
 }  # fmt: skip
@@ -61,7 +66,8 @@ def column(value: float) -> np.ndarray:
 def toy(**changed: Any) -> GpuColumns:
     """The GPU; `sustained_rates={"fp16": 2e13}` and the like change one unit."""
     each: dict[str, float] = {"matrix_convolutions": 1.0, "dot_product_share": 1.0, "winograd": 1.0, "bulk_copies": 1.0,
-                              "async_matrix": 1.0, "fp32_pj": 0.0, "fp16_pj": 0.0, "wide_fp32": 0.0, "bandwidth": 1e12,
+                              "async_matrix": 1.0, "matrix_rows": 64.0, "fp32_pj": 0.0, "fp16_pj": 0.0, "wide_fp32": 0.0,
+                              "bandwidth": 1e12,
                               "sms": 10.0, "l2": 1e6, "clock": 1e9, "latency": 1.0, "tdp": np.inf}  # fmt: skip
     units: dict[str, float] = {
         "peaks": 1e13,

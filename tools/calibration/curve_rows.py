@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from calibration.attention_rows import attention_kernel, mla_kernel
 from whichgpu.catalog.evidence import Measurement, operators
 from whichgpu.estimate.time.operators import CURVE_BY_KIND, Op, gemm
 
@@ -153,7 +154,10 @@ _READERS: dict[str, Callable[[Mapping[str, Any]], Made]] = {
     "neusight": _published_gemm,
     "vidur": _published_gemm,
     "aiconfigurator": _vllm_linear,
+    "aiconfigurator-attention": attention_kernel,
+    "aiconfigurator-mla": mla_kernel,
     "stas00": _published_gemm,
+    "aiconfigurator-collectives": lambda _: None,  # fitted by `fit_collectives`
     "aiconfigurator-moe": _moe,
 }
 

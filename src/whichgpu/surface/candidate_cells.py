@@ -23,7 +23,7 @@ COLUMNS = {
 
 
 def money_text(cost: Money | Cost) -> str:
-    """Write an amount with its currency: `12.5 USD`."""
+    """Return an amount of money as text with its currency: `12.5 USD`."""
     return f"{format_amount(cost.amount)} {cost.currency}"
 
 
@@ -41,7 +41,7 @@ def user_wait(one: Candidate) -> Figure:
 
 
 def columns(answer: RecommendAnswer) -> tuple[str, ...]:
-    """Return the names of the table's columns."""
+    """Return the column names of the table of recommended candidates, by the kind of request; a purchase has a price column."""
     names: tuple[str, ...] = COLUMNS[answer.kind]
     if answer.answer.purchase is not None:
         names = (names[0], "price", *names[3:])
@@ -67,7 +67,7 @@ def _machine(one: Candidate) -> str:
 
 
 def _wait(one: Candidate) -> str:
-    """Return the time between tokens and to the first token as text, or the time of the whole response."""
+    """Return a candidate's time between tokens and to the first token as text, or the time of the whole response."""
     first = format_seconds(one.ttft.value) if one.ttft else ""
     return f"{format_seconds(one.tpot.value)} / {first}" if one.tpot else first
 
@@ -93,7 +93,7 @@ CELLS: dict[str, Callable[[Candidate], str]] = {
 
 
 def unit_costs(one: Candidate) -> tuple[Message, ...]:
-    """Return messages with the cost of a million tokens, a thousand samples and an epoch."""
+    """Return messages with a candidate's cost of a million tokens, a thousand samples and an epoch, as far as known."""
     tokens = "output-tokens" if one.throughput.unit.startswith("output") else "tokens"
     samples = "denoising-steps" if one.throughput.unit.startswith("denoising") else "samples"
     costs = {tokens: one.cost_per_million_tokens, samples: one.cost_per_thousand_samples, "epoch": one.cost_per_epoch}

@@ -15,7 +15,7 @@ SENTENCES = ("quirks", "what", "note", "city")  # Fields whose text has translat
 
 
 def cell_text(name: str, value: Cell, language: Language) -> str:
-    """Write a value with its unit; return an empty text for None."""
+    """Return a table cell's value as text with the unit that its field's name implies; empty for None."""
     if value is None or value == "":
         return ""
     last = name.rpartition(".")[2]
@@ -55,7 +55,7 @@ def cell_text(name: str, value: Cell, language: Language) -> str:
 
 
 def _sentences(cell: str) -> list[str]:
-    """Split a cell into its sentences."""
+    """Split the text of a table cell into its sentences, which are translated one by one."""
     parts = cell.split(".;")
     return [f"{part}." for part in parts[:-1]] + parts[-1:]
 
@@ -97,7 +97,7 @@ def _bare(title: str) -> str:
 
 
 def flat_rows(values: Sequence[object], exact: bool = True) -> list[dict[str, Cell]]:
-    """Flatten rows to dicts with one common set of columns."""
+    """Return rows of an answer as flat dicts (`a.b` for nested fields) that all have the same columns."""
     rows = [flat(value, exact) for value in values]
     names = list(dict.fromkeys(name for row in rows for name in row))
     return [{name: row.get(name) for name in names} for row in rows]

@@ -13,7 +13,7 @@ from whichgpu.base.messages import Language, Message
 
 
 def document(value: object, language: Language) -> Any:
-    """Convert an answer to dicts, lists and scalars."""
+    """Return an answer as dicts, lists and scalars for JSON, with messages in a language."""
     if value is None or isinstance(value, str | int | float):
         return value
     if isinstance(value, Message):
@@ -30,7 +30,7 @@ def document(value: object, language: Language) -> Any:
 
 
 def without_blanks(reply: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    """Return the document without those of the named fields that are None."""
+    """Return a JSON document without those of the named fields that are None."""
     return {name: value for name, value in reply.items() if name not in names or value is not None}
 
 

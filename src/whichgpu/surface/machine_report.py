@@ -21,7 +21,7 @@ SHOWN_FEATURES = frozenset(  # GPU features that the report lists, since they af
 
 
 def host_facts(report: Report, language: Language) -> list[Fact]:
-    """Return labelled facts of the machine and its software."""
+    """Return facts of the host and its software as pairs of label and text."""
     host, software, text = report.host, report.software, language.text
     around = [text("doctor.container", name=host.container)] if host.container else []
     around += [text(f"doctor.virtual.{host.virtual}")] if host.virtual else []
@@ -44,7 +44,7 @@ def host_facts(report: Report, language: Language) -> list[Fact]:
 
 
 def card_facts(detected: DetectedGpu, language: Language) -> list[Fact]:
-    """Return labelled facts of one GPU."""
+    """Return facts of one detected GPU as pairs of label and text."""
     card, match, now, text = detected.card, detected.match, detected.card.now, language.text
     api = "ROCm" if card.vendor == "amd" else "CUDA"
     facts = {
@@ -74,7 +74,7 @@ def card_facts(detected: DetectedGpu, language: Language) -> list[Fact]:
 
 
 def finding_rows(findings: Sequence[DoctorFinding], language: Language) -> list[tuple[str, str, str]]:
-    """Return findings as rows: where, severity, sentence with advice; a finding about several GPUs appears once."""
+    """Return problems found by `doctor` as rows: where, severity, sentence with advice; one about several GPUs appears once."""
     grouped: dict[tuple[str, str], list[int]] = {}
     for one in findings:
         key = (one.level, f"{language.render(one.what)} {language.render(one.advice)}")
@@ -85,7 +85,7 @@ def finding_rows(findings: Sequence[DoctorFinding], language: Language) -> list[
 
 
 def verdict_words(verdict: Bottleneck, language: Language) -> str:
-    """Return a verdict and its evidence as text."""
+    """Return the bottleneck of a running job and its evidence as text."""
     what = language.render(verdict.what)
     if not verdict.sure:
         what = language.text("diagnose.likely", what=what)

@@ -16,7 +16,7 @@ from whichgpu.surface.machine_report import verdict_words
 
 
 def duration_text(seconds: float) -> str:
-    """Write seconds in their two largest units.
+    """Return a duration in seconds as text in its two largest units.
 
     >>> duration_text(45), duration_text(754), duration_text(3600 * 3 + 300), duration_text(200000)
     ('45 s', '12 min', '3 h 05 min', '2 d 7 h')
@@ -32,13 +32,13 @@ def duration_text(seconds: float) -> str:
 
 
 def money_text(money: Money) -> str:
-    """Write money to two decimals, four below one unit: `0.0123 USD`."""
+    """Return an amount of money as text with two decimals, or four below one unit: `0.0123 USD`."""
     places = 2 if money.amount >= 1 else 4
     return f"{money.amount:.{places}f} {money.currency}"
 
 
 def status_line(reading: WatchReading, language: Language) -> str:
-    """Return one line with the state of all GPUs, the money spent and the main verdicts."""
+    """Return one line with the state of all GPUs, the money spent and the main bottlenecks."""
     alive = [sample for sample in reading.gpus if not sample.lost]
     head = f"GPU {reading.gpus[0].index}" if len(reading.gpus) == 1 else language.text("watch.gpus", n=len(reading.gpus))
     parts = [head, *_summed(alive)]
@@ -131,7 +131,7 @@ def _row(sample: Sample, names: Sequence[str], language: Language) -> list[str]:
 
 
 def _summed(samples: Sequence[Sample]) -> list[str]:
-    """Return mean utilisation, total memory and total power as text."""
+    """Return the cells of the summary row of all GPUs: mean utilisation, total memory and total power."""
     loads = [sample.utilisation_percent for sample in samples if sample.utilisation_percent is not None]
     powers = [sample.power_watts for sample in samples if sample.power_watts is not None]
     parts = [f"{sum(loads) / len(loads):.0f}%" if loads else "–%", _memory(samples)]

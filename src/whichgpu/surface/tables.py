@@ -15,7 +15,7 @@ MIN_COLUMN_WIDTH = 11  # If columns would be narrower than this (characters), ro
 
 
 def write_csv(stream: TextIO, header: Sequence[str], rows: Rows) -> None:
-    """Write CSV (RFC 4180) with plain newlines."""
+    """Write a table as CSV (RFC 4180) with plain newlines."""
     import csv
 
     writer = csv.writer(stream, lineterminator="\n")
@@ -24,7 +24,7 @@ def write_csv(stream: TextIO, header: Sequence[str], rows: Rows) -> None:
 
 
 def write_tsv(stream: TextIO, header: Sequence[str], rows: Rows) -> None:
-    """Write one line per row; tabs and line breaks in a cell become blanks."""
+    """Write a table as TSV, one line per row; tabs and line breaks in a cell become blanks."""
     for row in (header, *rows):
         stream.write("\t".join(" ".join(str(cell).split()) if cell != "" else "" for cell in row) + "\n")
 
@@ -61,7 +61,7 @@ def write_terminal(stream: TextIO, header: Sequence[str], rows: Rows) -> None:
 
 
 def _write_stacked(console: Console, header: Sequence[str], rows: Rows) -> None:
-    """Write each row as a block of lines."""
+    """Write each row of a table as a block of lines, one per column, for narrow terminals."""
     for row in rows:
         for title, cell in zip(header, row, strict=True):
             if cell != "":

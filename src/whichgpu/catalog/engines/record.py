@@ -116,6 +116,7 @@ class HostCosts(RecordSection, frozen=True):
     prompt_copies: float = 0.0  # copy calls per attention of a prefill
     shared_head_copies: float = 0.0  # further copy calls if the model has GQA or MQA
     worker_call: float = 0.0  # seconds to send one worker process its step
+    calls_workers: bool = True  # the host calls the worker processes of a group at every step and waits for them
 
 
 class EngineStart(RecordSection, frozen=True):
@@ -158,6 +159,7 @@ class EngineRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     operator_by_operator: bool = False  # in inference, operators of transformers are not fused
     captures_graphs: bool = False  # uses CUDA graphs: the host launches a step at once, not every kernel
     own_all_reduce: bool = False  # has a custom all-reduce
+    low_latency_exchange: bool = False  # dispatches tokens to experts with DeepEP or similar kernels
     half_gradients: bool = False  # gradients are 16-bit in mixed precision
     fusion: Fusion = "none"  # what fuses the operators of models that are known by operator tables
     image_layout: ImageLayout = "as-given"

@@ -53,6 +53,7 @@ class StepParts(msgspec.Struct, frozen=True):
     attention_volume: Array
     launches: Array  # framework calls of an engine without CUDA graphs, in calls of PyTorch on the reference host: a count
     ranks: Array  # GPUs that wait for one another: a count
+    synchronised: Array  # processes or threads that the host synchronises once per step: a count
     pipeline: Array  # ratio of the pipeline's wall time to the work of one stage
     copied_tensors: Array  # parameter tensors copied by `DataParallel` threads: a count
     threads: Array  # replicas driven by threads of one process: a count, 1 if each has its process
@@ -95,7 +96,7 @@ def combine_parts(parts: StepParts, factors: Mapping[str, Array | float]) -> Ste
     host = parts.calls + thread_waits + parts.launches * LAUNCH_SECONDS * factors["launch"]
     device = stage * parts.pipeline
     wall = np.where(host > 0, soft_maximum(device, host), device)
-    sync = np.where(np.maximum(parts.ranks, parts.threads) > 1, SYNC_SECONDS * factors["step"], 0.0)
+    sync = np.where(parts.synchronised > 1, SYNC_SECONDS * factors["step"], 0.0)
     copying = parts.copied_tensors * TENSOR_COPY_SECONDS * factors["copies"]  # Tensors are copied before any replica can start.
     total = wall + parts.once + sync + copying
     bubble = stage * (parts.pipeline - 1.0)

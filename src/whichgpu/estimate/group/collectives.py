@@ -1,13 +1,13 @@
 """Time of collectives: an alpha-beta model of rings, trees, NVLS and custom all-reduce; the fastest is chosen for each size.
 
 Time is a start-up latency, a latency per hop, and the bytes one GPU sends divided by its bandwidth (Thakur et al. 2005; constants
-from NCCL's tuning tables). `size` is in bytes as nccl-tests count them: the whole tensor that is reduced or gathered; for an
+in `data/parameters.csv`). `size` is in bytes as nccl-tests count them: the whole tensor that is reduced or gathered; for an
 all-to-all, the data one GPU holds; for a send, the data sent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import ceil, log2
 from typing import TYPE_CHECKING, Literal
 
@@ -15,18 +15,16 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from whichgpu.estimate.group.fabric import Fabric, protocols
+from whichgpu.estimate.group.collective_parameters import PROTOCOLS, collective_parameters
+from whichgpu.estimate.group.fabric import Fabric
 
 if TYPE_CHECKING:
     from whichgpu.estimate.time.operators import Number
 
 Array = NDArray[np.float64]
 CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send", "broadcast"]
-MICRO = 1e-6  # seconds per microsecond
-# NVLS: 8 H100 all-reduce at 275 GB/s where the links carry 370 in a ring (nccl-tests issue 212); start-up seconds are assumed.
-NVLS_BANDWIDTH_SHARE, NVLS_LATENCY = 0.743, 25 * MICRO
-# Custom all-reduce kernels read peers' memory: seconds of their start and of one barrier (vLLM, TensorRT-LLM).
-CUSTOM_LATENCY, CUSTOM_BARRIER = 4.0 * MICRO, 1.0 * MICRO
+DEFAULT_CUSTOM_KERNEL = "vllm"  # engine whose custom all-reduce stands for that of an engine without measurements
+MIN_NVLS_RANKS = 5  # four ranks run as fast as in a ring (measured on H100 to GB200)
 MAX_CACHED_PATHS = 256  # entries before the cache is emptied (assumed)
 
 
@@ -55,22 +53,29 @@ class CollectiveCost(msgspec.Struct, frozen=True):
 
 
 def collective_cost(
-    kind: CollectiveKind, size: Number, ranks: Communicator, fabrics: Sequence[Fabric], custom_kernels: bool = False
-) -> CollectiveCost:
-    """Cost of one collective on each fabric; zero for a single rank."""
+    kind: CollectiveKind, size: Number, ranks: Communicator, fabrics: Sequence[Fabric], custom_kernels: str = "",
+    parameters: Mapping[str, float] | None = None,
+) -> CollectiveCost:  # fmt: skip
+    """Cost of one collective on each fabric, zero for a single rank; `custom_kernels`: an engine with a custom all-reduce."""
     sizes = np.atleast_1d(np.asarray(size, dtype=float))[None, :]
     if ranks.size < 2:
         zeros = np.zeros((len(fabrics), sizes.shape[1]))
         return CollectiveCost(zeros, zeros)
-    paths = _cached_paths(ranks, fabrics)
+    paths = Paths(ranks, fabrics, parameters) if parameters else cached_paths(ranks, fabrics)
     if kind == "all_to_all":
-        return _all_to_all(sizes, ranks, paths)
-    costs = [_ring(kind, sizes, ranks, paths, protocol) for protocol in protocols()]
+        return fastest([_all_to_all(sizes, ranks, paths, protocol) for protocol in ("ll", "simple")])
+    costs = [_ring(kind, sizes, ranks, paths, protocol) for protocol in PROTOCOLS]
     if kind == "all_reduce":
-        costs += [_tree(sizes, ranks, paths, protocol) for protocol in protocols()]
+        if ranks.nodes > 1:  # In one node a tree has the hops of a ring and sends more.
+            costs += [_tree(sizes, ranks, paths, protocol) for protocol in PROTOCOLS]
         costs += _nvls(sizes, ranks, paths)
         if custom_kernels and ranks.nodes == 1:
-            costs += _custom_all_reduce(sizes, ranks, paths)
+            costs += _custom_all_reduce(sizes, ranks, paths, custom_kernels)
+    return fastest(costs)
+
+
+def fastest(costs: Sequence[CollectiveCost]) -> CollectiveCost:
+    """Return the cheapest of several algorithms for each fabric and size."""
     best = costs[0]
     for other in costs[1:]:
         better = other.seconds < best.seconds
@@ -78,44 +83,70 @@ def collective_cost(
     return best
 
 
-class _Paths:
+class Paths:
     """Bandwidths and latencies of a communicator on each fabric, as columns [gpus, 1]."""
 
-    def __init__(self, ranks: Communicator, fabrics: Sequence[Fabric]) -> None:
+    def __init__(self, ranks: Communicator, fabrics: Sequence[Fabric], parameters: Mapping[str, float]) -> None:
         self.near = min(ranks.per_node, ranks.size)  # ranks in one node
+        self.parameters = parameters
         self._hops: dict[str, Array] = {}
-        self.node_bandwidth = _column([fabric.bus_bandwidth(self.near) for fabric in fabrics])
+        self.latency_kinds = [fabric.latency_kind(self.near) for fabric in fabrics]
+        shares = [parameters["pcie.share"] if kind == "pcie" else 1.0 for kind in self.latency_kinds]
+        self.node_bandwidth = _column(
+            [fabric.bus_bandwidth(self.near, share) for fabric, share in zip(fabrics, shares, strict=True)]
+        )
         self.network_bandwidth = _column([fabric.network_bandwidth for fabric in fabrics])
         self.network_latency = _column([fabric.network_latency for fabric in fabrics])
-        self.latency_kinds = [fabric.latency_kind(self.near) for fabric in fabrics]
+        self.classes = [fabric.latency_class(self.near) for fabric in fabrics]
+        self.start = self._ratios("start")
+        self.hop = self._ratios("hop")
+        self.direct = self._ratios("direct")
+        self.nvls = self._ratios("nvls")
         self.has_nvls = np.array([[fabric.has_nvls] for fabric in fabrics])
-        self.fully_connected = np.array([[fabric.fully_connected] for fabric in fabrics])
-        self.bus = self.node_bandwidth
-        if ranks.nodes > 1:
-            self.bus = np.minimum(self.node_bandwidth, self.network_bandwidth * self.near)
+        self.peer_access = np.array([[fabric.peer_access(self.near)] for fabric in fabrics])
+        self.nodes = ranks.nodes
 
-    def node_hop(self, protocol: dict[str, str]) -> Array:
+    def bandwidth(self, protocol: str, node_share: float = 1.0) -> Array:
+        """Return the bytes per second of a ring or tree under a protocol.
+
+        The network's bandwidth is that which Simple achieves; `node_share` is a further share inside a node.
+        """
+        share = self.parameters[f"{protocol}.share"]
+        near: Array = self.node_bandwidth * (share * node_share)
+        if self.nodes == 1:
+            return near
+        return np.minimum(near, self.network_bandwidth * (self.near * min(1.0, share / self.parameters["simple.share"])))
+
+    def _ratios(self, name: str) -> Array:
+        """Return the parameters of each fabric's link generation relative to those of the algorithm."""
+        return _column([self.parameters.get(f"{name}.{one}", 1.0) for one in self.classes])
+
+    def node_hop(self, protocol: str) -> Array:
         """Return the latency in seconds of a hop between two GPUs of one node."""
-        name = protocol["protocol"]
-        if name not in self._hops:
-            self._hops[name] = _column([float(protocol[f"{kind}_us"]) * MICRO for kind in self.latency_kinds])
-        return self._hops[name]
+        if protocol not in self._hops:
+            hops = [self.parameters[f"{protocol}.hop.{kind}"] for kind in self.latency_kinds]
+            self._hops[protocol] = _column(hops) * self.hop
+        return self._hops[protocol]
 
-    def network_hop(self, protocol: dict[str, str]) -> Array:
+    def network_hop(self, protocol: str) -> Array:
         """Return the latency in seconds of a hop between two nodes: that of the network plus that of the protocol."""
-        return self.network_latency + float(protocol["net_us"]) * MICRO
+        return self.network_latency + self.parameters[f"{protocol}.hop.net"]
+
+    def start_up(self, name: str) -> Array:
+        """Return the start-up latency in seconds of NCCL's collectives under a protocol."""
+        return self.parameters[f"{name}.start"] * self.start
 
 
-_PATHS: dict[tuple[Communicator, tuple[int, ...]], tuple[Sequence[Fabric], _Paths]] = {}
+_PATHS: dict[tuple[Communicator, tuple[int, ...]], tuple[Sequence[Fabric], Paths]] = {}
 
 
-def _cached_paths(ranks: Communicator, fabrics: Sequence[Fabric]) -> _Paths:
+def cached_paths(ranks: Communicator, fabrics: Sequence[Fabric]) -> Paths:
     """Return the bandwidths and latencies on these fabrics, cached by object identity; the cache keeps the objects alive."""
     key = ranks, tuple(map(id, fabrics))
     if key not in _PATHS:
         if len(_PATHS) >= MAX_CACHED_PATHS:
             _PATHS.clear()
-        _PATHS[key] = tuple(fabrics), _Paths(ranks, fabrics)
+        _PATHS[key] = tuple(fabrics), Paths(ranks, fabrics, collective_parameters())
     return _PATHS[key][1]
 
 
@@ -123,53 +154,55 @@ def _cost(latency: Array, volume: Array) -> CollectiveCost:
     return CollectiveCost(np.broadcast_to(latency, volume.shape), volume)
 
 
-def _start_up(protocol: dict[str, str]) -> float:
-    return float(protocol["base_us"]) * MICRO
-
-
-def _ring(kind: CollectiveKind, sizes: Array, ranks: Communicator, paths: _Paths, protocol: dict[str, str]) -> CollectiveCost:
+def _ring(kind: CollectiveKind, sizes: Array, ranks: Communicator, paths: Paths, protocol: str) -> CollectiveCost:
     """Return the cost of a ring, in which each GPU passes a part on at every step; an all-reduce goes round twice."""
     rounds, n = 2 if kind == "all_reduce" else 1, ranks.size
     steps = 1 if kind == "send" else rounds * (n - 1)
     far = min(steps, rounds * (ranks.nodes - 1)) if kind != "send" else int(ranks.nodes > 1)
-    latency = _start_up(protocol) + (steps - far) * paths.node_hop(protocol) + far * paths.network_hop(protocol)
+    latency = paths.start_up(protocol) + (steps - far) * paths.node_hop(protocol) + far * paths.network_hop(protocol)
     sent = 1.0 if kind in ("send", "broadcast") else float(rounds) * (n - 1) / n  # bytes one GPU sends per byte of the tensor
-    return _cost(latency, sizes * sent / (paths.bus * float(protocol["share"])))
+    node_share = paths.parameters["gather.share"] if kind in ("all_gather", "reduce_scatter") else 1.0
+    return _cost(latency, sizes * sent / paths.bandwidth(protocol, node_share))
 
 
-def _tree(sizes: Array, ranks: Communicator, paths: _Paths, protocol: dict[str, str]) -> CollectiveCost:
+def _tree(sizes: Array, ranks: Communicator, paths: Paths, protocol: str) -> CollectiveCost:
     """Return the cost of an all-reduce up and down a tree of nodes, which has fewer hops than a ring over many nodes."""
     depth = ceil(log2(ranks.nodes))
     hops = (paths.near - 1) * paths.node_hop(protocol) + depth * paths.network_hop(protocol)
-    return _cost(_start_up(protocol) + 2 * hops, sizes * 2.0 / (paths.bus * float(protocol["share"])))
+    return _cost(paths.start_up(protocol) + 2 * hops, sizes * 2.0 / paths.bandwidth(protocol))
 
 
-def _nvls(sizes: Array, ranks: Communicator, paths: _Paths) -> list[CollectiveCost]:
+def _nvls(sizes: Array, ranks: Communicator, paths: Paths) -> list[CollectiveCost]:
     """Return the cost of an all-reduce in the NVLink switch: every byte goes up once and comes down once."""
-    if ranks.nodes > 1 or ranks.size < 3 or not paths.has_nvls.any():
+    if ranks.nodes > 1 or ranks.size < MIN_NVLS_RANKS or not paths.has_nvls.any():
         return []
-    volume = np.where(paths.has_nvls, sizes / (paths.bus * NVLS_BANDWIDTH_SHARE), np.inf)
-    return [CollectiveCost(np.full(volume.shape, NVLS_LATENCY), volume)]
+    bandwidth = paths.node_bandwidth * paths.nvls * paths.parameters["nvls.share"]
+    volume = np.where(paths.has_nvls, sizes / bandwidth, np.inf)
+    return [_cost(paths.start_up("nvls"), volume)]
 
 
-def _custom_all_reduce(sizes: Array, ranks: Communicator, paths: _Paths) -> list[CollectiveCost]:
+def _custom_all_reduce(sizes: Array, ranks: Communicator, paths: Paths, engine: str) -> list[CollectiveCost]:
     """Return costs of one-shot (every GPU reads all tensors, 1 barrier) and two-shot (reduce-scatter, all-gather, 2 barriers)."""
-    n = ranks.size
-    volumes = [(sizes * sent / paths.bus, barriers) for sent, barriers in ((float(n - 1), 1), (2.0 * (n - 1) / n, 2))]
+    n, p = ranks.size, paths.parameters
+    usable = paths.peer_access & (sizes <= p["custom.max_bytes"])
+    start = p.get(f"custom.start.{engine}", p[f"custom.start.{DEFAULT_CUSTOM_KERNEL}"])
+    barrier = (n - 1) ** 0.5 * p["custom.barrier"]
     return [
-        CollectiveCost(
-            np.full(volume.shape, CUSTOM_LATENCY + barriers * (n - 1) ** 0.5 * CUSTOM_BARRIER),
-            np.where(paths.fully_connected, volume, np.inf),
+        _cost(
+            (start + barriers * barrier) * paths.direct,
+            np.where(usable, sizes * sent / (paths.node_bandwidth * p[f"custom.{name}.share"]), np.inf),
         )
-        for volume, barriers in volumes
+        for name, sent, barriers in (("one_shot", float(n - 1), 1), ("two_shot", 2.0 * (n - 1) / n, 2))
     ]
 
 
-def _all_to_all(sizes: Array, ranks: Communicator, paths: _Paths) -> CollectiveCost:
+def _all_to_all(sizes: Array, ranks: Communicator, paths: Paths, protocol: str) -> CollectiveCost:
     """Return the cost when every GPU sends every other GPU its part, inside the node and over the network at the same time."""
-    protocol, n, near = protocols()[-1], ranks.size, paths.near
-    volume = sizes * (near - 1) / n / paths.node_bandwidth
-    latency = _start_up(protocol) + paths.node_hop(protocol)
+    n, near, p = ranks.size, paths.near, paths.parameters
+    volume = np.maximum(
+        sizes * (near - 1) / n / (paths.node_bandwidth * p[f"p2p.{protocol}.share"]), sizes * near / n / p["p2p.copy"]
+    )
+    latency = paths.start_up(f"p2p.{protocol}") + (n - 1) * p["p2p.peer"]
     if ranks.nodes > 1:
         volume = np.maximum(volume, sizes * (n - near) / n / paths.network_bandwidth)
         latency = latency + paths.network_hop(protocol)

@@ -18,8 +18,9 @@ from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.host import Instance
 
 DATA_DIR = Path(__file__).parent / "data"
-# Bytes per second, one way, that a collective achieves between the two sockets of a server (NCCL's table: Intel 10e9, AMD 16e9).
-SOCKET_BANDWIDTH = 13e9
+# Bytes per second, one way, that a collective achieves between the two sockets of a server (NCCL's table: Intel 10e9 with PCIe
+# of generation 3, 22e9 with generation 5, AMD 16e9).
+SOCKET_BANDWIDTH, SOCKET_BANDWIDTH_PCIE5 = 13e9, 22e9
 GPUS_PER_SOCKET = 4  # PCIe GPUs attached to one CPU socket (assumed)
 NVSWITCH_VOLTA_IDS = ("v100-sxm3-32gb",)  # DGX-2; other Volta SXM modules sit in a cube mesh
 CUBE_MESH_LINK_SHARE = {2: 1 / 3, 3: 2 / 3, 4: 2 / 3}  # by ranks: share of a GPU's six links that lead to them (DGX-1)
@@ -37,7 +38,7 @@ class Fabric(msgspec.Struct, frozen=True):
     kind: str  # nvswitch, cube-mesh, mesh, pairs, pcie, pcie-host
     link_bandwidth: float  # bytes per second of all the GPU's links together
     pcie_bandwidth: float
-    link_latency_kind: str  # column of `protocols.csv` with the latency per hop: nvlink, pcie, host, net
+    link_latency_kind: str  # kind of hop whose latency `parameters.csv` has: nvlink, pcie, host, net
     pcie_latency_kind: str
     has_nvls: bool  # the switch reduces in flight (NVLink SHARP)
     network_kind: str
@@ -46,9 +47,14 @@ class Fabric(msgspec.Struct, frozen=True):
     board_gpus: int = 8  # in a mesh, the GPUs that share a GPU's links
     domain_gpus: int = 8  # GPUs within reach of the links
     name: str = ""  # key of the fabric's fitted corrections, such as nvswitch-4 or pcie-4
+    link_generation: str = ""  # kind and generation of the links, such as nvlink-4
+    socket_bandwidth: float = SOCKET_BANDWIDTH
 
-    def bus_bandwidth(self, ranks: int) -> float:
-        """Return the bus bandwidth of a collective among `ranks` GPUs of a node in bytes per second; infinite for one rank."""
+    def bus_bandwidth(self, ranks: int, pcie_share: float = 1.0) -> float:
+        """Return the bus bandwidth of a collective among `ranks` GPUs of a node in bytes per second; infinite for one rank.
+
+        `pcie_share` is the share of the PCIe bandwidth that the collective achieves.
+        """
         if ranks < 2:
             return float("inf")
         if self.kind == "cube-mesh":
@@ -58,16 +64,21 @@ class Fabric(msgspec.Struct, frozen=True):
             return self.link_bandwidth * min(1.0, (ranks - 1) / max(1, self.board_gpus - 1))
         if self.kind == "nvswitch" or (self.kind == "pairs" and ranks == 2):
             return self.link_bandwidth
-        return self.pcie_bandwidth if ranks <= GPUS_PER_SOCKET else min(self.pcie_bandwidth, SOCKET_BANDWIDTH)
+        achieved = self.pcie_bandwidth * pcie_share
+        return achieved if ranks <= GPUS_PER_SOCKET else min(achieved, self.socket_bandwidth)
 
     def latency_kind(self, ranks: int) -> str:
         """Return the kind of latency among `ranks` GPUs of a node: GPUs bridged in pairs use PCIe beyond two ranks."""
         return self.pcie_latency_kind if self.kind == "pairs" and ranks > 2 else self.link_latency_kind
 
-    @property
-    def fully_connected(self) -> bool:
-        """Whether every GPU reaches every other GPU directly, as custom all-reduce kernels need."""
-        return self.kind in ("nvswitch", "mesh")
+    def latency_class(self, ranks: int) -> str:
+        """Return the kind and generation of the links among `ranks` GPUs of a node, by which latencies differ."""
+        kind = self.latency_kind(ranks)
+        return kind if kind in ("pcie", "host") else self.link_generation
+
+    def peer_access(self, ranks: int) -> bool:
+        """Whether each of `ranks` GPUs reads the others' memory directly, as custom all-reduce needs; two PCIe cards do."""
+        return self.kind in ("nvswitch", "mesh") or (ranks == 2 and self.kind != "pcie-host")
 
 
 def fabric_of(gpu: Gpu, instance: Instance | None = None, interconnect: str | None = None, network_gbps: float | None = None,
@@ -102,6 +113,8 @@ def fabric_of(gpu: Gpu, instance: Instance | None = None, interconnect: str | No
         board_gpus=int(instance.gpus) if instance and instance.gpus >= 2 else 8,
         domain_gpus=RACK_DOMAIN_GPUS if gpu.form_factor == "superchip" and kind == "nvswitch" else NODE_DOMAIN_GPUS,
         name=f"{kind}-{generation}" if generation else kind,
+        link_generation=f"{row['kind']}-{generation}",
+        socket_bandwidth=SOCKET_BANDWIDTH_PCIE5 if gpu.pcie and gpu.pcie.generation >= 5 else SOCKET_BANDWIDTH,
     )
 
 
@@ -163,8 +176,3 @@ def networks() -> Mapping[str, Mapping[str, str]]:
 @cache
 def _table(name: str) -> tuple[dict[str, str], ...]:
     return data_rows(DATA_DIR / f"{name}.csv")
-
-
-def protocols() -> tuple[dict[str, str], ...]:
-    """Return NCCL's protocols LL, LL128 and Simple, each with its share of the bandwidth and its latencies in microseconds."""
-    return _table("protocols")

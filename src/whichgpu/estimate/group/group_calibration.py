@@ -26,6 +26,9 @@ DATA_FOLDER = Path(__file__).parent / "data"
 Tier = Literal["group", "group-kin", "group-other"]
 TIERS: Mapping[Nearness, Tier] = {"same": "group", "kin": "group-kin", "far": "group-other"}
 THREADS_SUFFIX = "-threads"
+# Engines whose workers run step after step without a call from the host for each: corrections learnt where the host calls them
+# (vLLM of 2023 and 2024) hold neither for their links nor for how they wait.
+OVERLAPPED_SUFFIX = "-overlapped"
 UNKNOWN_RANGE = (-0.8, 1.1)  # log factors of the 90% range if a tier was not measured (assumed)
 # Fields of `GroupSetting` that select the multipliers at each level, most general level first; those of all levels apply.
 LEVELS: Mapping[str, tuple[str, ...]] = {
@@ -57,11 +60,22 @@ class GroupSetting(msgspec.Struct, frozen=True):
     @property
     def style(self) -> str:
         """Style in which the engine launches and fuses kernels."""
+        if self.overlapped:
+            return OVERLAPPED_SUFFIX.strip("-")
         return "threads" if self.engine.endswith(THREADS_SUFFIX) else engine_record(self.engine).style
 
+    @property
+    def overlapped(self) -> bool:
+        """Whether workers run without a call from the host at every step."""
+        return self.engine.endswith(OVERLAPPED_SUFFIX)
+
     def key(self, level: str) -> str:
-        """Return the key of the corrections at a level: the properties that define the level, joined by `/`."""
-        return "/".join(str(getattr(self, name)) for name in LEVELS[level])
+        """Return the key of the corrections at a level: the properties that define the level, joined by `/`.
+
+        Levels without an engine or style have keys of their own for overlapped engines.
+        """
+        key = "/".join(str(getattr(self, name)) for name in LEVELS[level])
+        return f"{key}{OVERLAPPED_SUFFIX}" if self.overlapped and level in ("all", "link", "fabric") else key
 
 
 class GroupCalibration(CorrectionTables, frozen=True, eq=False):
@@ -103,7 +117,10 @@ class GroupCalibration(CorrectionTables, frozen=True, eq=False):
 
 def group_setting(fabric: Fabric, engine: str, year: int, task: str, threads: bool) -> GroupSetting:
     """Return the setting of a step on a fabric; threads of one process are calibrated apart from one process per GPU."""
-    return GroupSetting(f"{engine}{THREADS_SUFFIX}" if threads else engine, year, task, fabric.kind, fabric.name)
+    suffix = THREADS_SUFFIX if threads else ""
+    if not (threads or task == "train" or engine_record(engine, year).host.calls_workers):
+        suffix = OVERLAPPED_SUFFIX
+    return GroupSetting(f"{engine}{suffix}", year, task, fabric.kind, fabric.name)
 
 
 NO_CORRECTIONS = GroupCalibration({}, {}, {}, {})

@@ -121,6 +121,7 @@ class LayoutTimes:
             **{name: value * ones for name, value in self._communication(workload, shape, micro, accumulation).items()},
             launches=0.0 * ones,
             ranks=float(max(1, parallel.dp * parallel.tp * parallel.cp)) * ones,
+            synchronised=float(max(1, parallel.dp * parallel.tp * parallel.cp)) * ones,
             pipeline=pipeline,
             copied_tensors=0.0 * ones,
             threads=ones,

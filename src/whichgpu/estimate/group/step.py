@@ -16,6 +16,7 @@ from whichgpu.catalog.engines.registry import default_engine, engine_record
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.group.breakdown import StepBreakdown, StepParts, combine_parts
 from whichgpu.estimate.group.collectives import Array, collective_cost
+from whichgpu.estimate.group.expert_exchange import exchange_cost
 from whichgpu.estimate.group.fabric import Fabric
 from whichgpu.estimate.group.group_calibration import GroupCalibration, group_setting, load_group_calibration
 from whichgpu.estimate.group.host_launches import call_cost_factor, framework_calls, lacks_cuda_graphs, worker_dispatch_seconds
@@ -40,6 +41,7 @@ from whichgpu.estimate.time.grid import (
 )
 from whichgpu.estimate.time.operators import LoweredStep, Op
 from whichgpu.estimate.time.terms import DEVICE_TERMS, TERMS, TimeTerms
+from whichgpu.workload.layouts import expert_ranks
 from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.workload import Workload
 
@@ -192,7 +194,8 @@ def lowered_pass(
         attention=terms.seconds[ATTENTION] * (device / np.maximum(terms.seconds[: len(DEVICE_TERMS)].sum(axis=0), 1e-30)),
         **{name: value * ones for name, value in communication.items()},
         launches=launches,
-        ranks=float(parallel.dp * parallel.tp * parallel.cp) * ones if _ranks_wait(workload) else ones,
+        ranks=float(_waiting_ranks(workload)) * ones,
+        synchronised=float(_synchronised_processes(workload)) * ones,
         pipeline=np.asarray(pipeline, dtype=float) * ones,
         copied_tensors=(parameter_tensors(workload, shape) if parallel.threads else 0.0) * ones,
         threads=float(parallel.dp if parallel.threads else 1) * ones,
@@ -213,10 +216,19 @@ def _overlapped_rounds(workload: Workload, phase: str) -> float:
     return 1.0 if workload.parallel.zero >= 2 or phase == "forward" else float(workload.accumulation)
 
 
-def _ranks_wait(workload: Workload) -> bool:
-    """Whether ranks wait for one another at every step; replicas in serving do not, and threads wait for their process."""
+def _waiting_ranks(workload: Workload) -> int:
+    """Return the ranks that wait for one another within a step: replicas in serving do only if they share experts."""
     parallel = workload.parallel
-    return (workload.training and not parallel.threads) or parallel.tp * parallel.cp > 1
+    if workload.training:
+        return 1 if parallel.threads else parallel.dp * parallel.tp * parallel.cp
+    return parallel.tp * parallel.cp * expert_ranks(parallel)[1]
+
+
+def _synchronised_processes(workload: Workload) -> int:
+    """Return the processes or threads that the host synchronises once per step; 1 if it calls no workers step by step."""
+    if not (workload.training or engine_record(workload.engine, workload.year).host.calls_workers):
+        return 1
+    return max(_waiting_ranks(workload), workload.parallel.dp if workload.parallel.threads else 1)
 
 
 def collective_seconds(workload: Workload, collectives: Sequence[Collective], devices: Devices) -> dict[str, Array]:
@@ -227,11 +239,15 @@ def collective_seconds(workload: Workload, collectives: Sequence[Collective], de
         for name in ("latency", "volume")
     }
     tail = np.zeros((1, 1))
-    custom_kernels = engine_record(workload.engine, workload.year).own_all_reduce
+    engine = engine_record(workload.engine, workload.year)
+    custom_kernels = engine.id if engine.own_all_reduce else ""
     domain_gpus = min((fabric.domain_gpus for fabric in devices.fabrics), default=8)
     for one in collectives:
         ranks = communicator_of(workload.parallel, one.axis, workload.gpus, workload.nodes, domain_gpus, one.ranks)
-        cost = collective_cost(one.kind, one.size, ranks, devices.fabrics, custom_kernels)
+        if one.exchange:
+            cost = exchange_cost(one.exchange, ranks, devices.fabrics, engine.low_latency_exchange)
+        else:
+            cost = collective_cost(one.kind, one.size, ranks, devices.fabrics, custom_kernels)
         overlap, count = one.overlap or "exposed", np.asarray(one.count, dtype=float)
         sums[f"{overlap}_latency"] = sums[f"{overlap}_latency"] + cost.latency * count
         sums[f"{overlap}_volume"] = sums[f"{overlap}_volume"] + cost.volume * count

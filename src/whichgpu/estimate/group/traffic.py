@@ -3,7 +3,9 @@
 Tensor parallelism all-reduces activations twice per layer each way (arXiv 1909.08053), or all-gathers and reduce-scatters them
 under sequence parallelism (arXiv 2205.05198). Data parallelism all-reduces gradients during the backward pass (arXiv 2006.15704);
 ZeRO reduce-scatters them and all-gathers weights (arXiv 1910.02054). Pipelines send activations (arXiv 2104.04473), expert
-parallelism is an all-to-all of tokens (arXiv 2006.16668), context parallelism a ring of keys and values (arXiv 2310.01889).
+parallelism over data-parallel ranks dispatches tokens and combines them (arXiv 2006.16668; over tensor-parallel ranks, which hold
+the same tokens, the all-reduce after the layer adds up the experts and nothing is sent), context parallelism is a ring of keys
+and values (arXiv 2310.01889).
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from msgspec.structs import replace
 
 from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.estimate.group.collectives import CollectiveKind, Communicator
+from whichgpu.estimate.group.expert_exchange import FP8_BYTES, ExpertExchange
 from whichgpu.estimate.memory.quantisation import is_moe_layer
 from whichgpu.estimate.time.lower.eager.training import trained_parameters
 from whichgpu.estimate.time.lower.numerics import numerics
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 
 Axis = Literal["tp", "dp", "cp", "ep", "pp"]
 Overlap = Literal["", "backward", "forward", "attention"]
+FP8_DISPATCH = ("fp8", "nvfp4", "mxfp4")  # precisions whose tokens are quantised to FP8 before they are sent to experts
 BUCKET_BYTES = 25e6  # bytes of gradients per all-reduce in DistributedDataParallel (PyTorch's default)
 
 
@@ -42,6 +46,7 @@ class Collective(msgspec.Struct, frozen=True):
     count: Number
     overlap: Overlap = ""
     ranks: int = 0  # number of ranks that take part; 0 means all ranks of the axis
+    exchange: ExpertExchange | None = None  # tokens that an all-to-all dispatches to experts or combines
 
 
 def communicator_of(parallel: Parallel, axis: Axis, gpus: int, nodes: int, domain_gpus: int = 16, ranks: int = 0) -> Communicator:
@@ -103,8 +108,14 @@ def _pass(
             yield Collective("all_gather", "tp", batch * shape.vocab * width, rounds)
     tensor_ranks, groups = (1, parallel.ep) if workload.training else expert_ranks(parallel)
     if groups > 1 and moe_layers and shape.experts:  # Tokens are dispatched to their experts and combined again.
-        sent = tokens * shape.experts.active * shape.hidden * width / tensor_ranks  # Tensor ranks share a token's sending.
-        yield Collective("all_to_all", "ep", sent, 2.0 * moe_layers * passes, ranks=groups)
+        narrow = workload.precision in FP8_DISPATCH and not workload.training
+        sizes = float(shape.hidden), float(shape.experts.active), float(shape.experts.count)
+        exchanges = (
+            ExpertExchange("dispatch", tokens / tensor_ranks, *sizes, FP8_BYTES if narrow else width),
+            ExpertExchange("combine", tokens / tensor_ranks, *sizes, width),
+        )  # Tensor ranks share a token's sending.
+        for exchange in exchanges:
+            yield Collective("all_to_all", "ep", exchange.size, moe_layers * passes, ranks=groups, exchange=exchange)
     if parallel.cp > 1:
         keys = 2.0 * tokens * max(1, shape.kv_heads // parallel.tp) * shape.head_dim * width
         yield Collective("send", "cp", keys, len(layers) * (parallel.cp - 1) * rounds * (1.0 + 2.0 * backward), "attention")

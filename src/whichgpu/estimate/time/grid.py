@@ -92,9 +92,8 @@ def terms_from_totals(totals: OperatorTotals, lowered: LoweredStep, sequences: N
     shape = totals.seconds.shape[1:]
     gemm = totals.seconds[:1]
     operators = np.concatenate([gemm * throttling_slowdown(gemm[0] / repeats), totals.seconds[1:]])
-    kernels: Number = sum(op.count for op in lowered.ops)
     counted = (
-        kernels * KERNEL_GAP_SECONDS,
+        lowered.gaps * KERNEL_GAP_SECONDS,
         lowered.calls_forward * FORWARD_CALL_SECONDS,
         lowered.calls_backward * BACKWARD_CALL_SECONDS,
         np.full(1, FIXED_STEP_SECONDS),

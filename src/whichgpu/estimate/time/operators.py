@@ -33,11 +33,12 @@ CLASS_BY_KIND: dict[str, OperatorClass] = {
     "moe": "gemm",
     # weight-only quantised GEMM, dequantised in the kernel: m, n, k; `weight`: stored bytes; role: marlin, tinygemm, gguf, mmq
     "weight_only_gemm": "gemm",
-    # flash attention: batch (sequences), heads, kv_heads, queries, keys, dim, causal (1 or 0)
+    # flash attention: batch (sequences), heads, kv_heads, queries, keys (read), dim, value_dim, causal (1 or 0), narrow_kv (1 if
+    # the KV cache is below 16 bits); role: paged (a serving engine's prefill), mla (MLA's)
     "attention": "attention",
     "attention_backward": "attention",
     # one query per sequence against the KV cache: batch, heads, kv_heads, keys, dim; role: split (over SMs), whole (one SM per
-    # head), gguf (split, and the cache is read for each head)
+    # head), gguf (split, and the cache is read for each head), mla (split, all heads share the latents)
     "decode_attention": "attention",
     # batch, height, width (of the output), cin, cout, kernel (height x width taps), stride, groups, nhwc (1 or 0)
     "conv": "conv",
@@ -102,6 +103,12 @@ class LoweredStep(msgspec.Struct, frozen=True):
 
     ops: tuple[Op, ...]
     notes: tuple[Message, ...] = ()
+
+    @property
+    def gaps(self) -> Number:
+        """Number of gaps between kernels that the host launches; times of kernels in a CUDA graph include the gap."""
+        launched = self.calls_forward + self.calls_backward > 0
+        return sum(op.count for op in self.ops) * launched
 
     @property
     def calls_forward(self) -> Number:

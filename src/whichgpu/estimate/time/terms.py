@@ -22,7 +22,7 @@ HOST_TERMS = ("forward_calls", "backward_calls", "step", "sequences")
 TERMS = (*DEVICE_TERMS, *HOST_TERMS)
 
 # Seconds of one unit of each counted term (assumed); fitted corrections multiply them.
-KERNEL_GAP_SECONDS = 1.0e-6  # device seconds between two kernels
+KERNEL_GAP_SECONDS = 1.0e-6  # device seconds between two kernels that the host launches; a CUDA graph has none beside theirs
 FORWARD_CALL_SECONDS = BACKWARD_CALL_SECONDS = 15.0e-6  # host seconds per framework call
 FIXED_STEP_SECONDS = 1.0e-4  # host seconds per step
 SEQUENCE_SECONDS = 5.0e-6  # host seconds per sequence of a serving step

@@ -15,7 +15,7 @@ ENDINGS = (".svg", ".png", ".html")
 
 
 def check_chart_file(path: str) -> None:
-    """Raise an error if a chart cannot be written to a file.
+    """Raise an error if a chart cannot be written to a path: unknown ending, not a plain file, or vl-convert is missing.
 
     A symbolic link is followed: the picture is written where it points, and the link stays.
     """
@@ -34,7 +34,7 @@ def _target(path: str) -> Path:
 
 
 def write_chart(spec: dict[str, Any], path: str) -> None:
-    """Write a spec as a picture in the format of the file's ending."""
+    """Write a Vega-Lite chart as a picture in the format of the file's ending."""
     converter, ending = _converter(), Path(path).suffix.lower()
     if ending == ".svg":
         content = converter.vegalite_to_svg(spec).encode()

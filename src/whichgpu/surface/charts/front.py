@@ -17,7 +17,7 @@ POINT = ("name", "machine", "time", "cost")
 
 
 def front_chart(answer: RecommendAnswer, language: Language) -> Spec:
-    """Return the chart of `recommend --plot`: the candidates, then terms and batch sizes if there are several."""
+    """Return the chart of `recommend --plot`: cost and time of candidates, then rental terms and batch sizes if several."""
     text = language.text
     panels = [(text("chart.front"), front_picture(answer, language))]
     if answer.terms:

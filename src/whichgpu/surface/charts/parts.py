@@ -31,14 +31,14 @@ PAGE_CONFIG: Spec = {
 
 
 def picture(description: str, height: int, width: int = WIDTH, **spec: Any) -> Spec:
-    """Return the whole spec of a chart on a page; `description` is its text alternative."""
+    """Return the whole Vega-Lite spec of a chart on a web page; `description` is the chart's text alternative."""
     fit = {"type": "fit-x", "contains": "padding"}
     frame = {"$schema": PAGE_SCHEMA, "description": description, "width": width, "height": height, "autosize": fit}
     return frame | {"config": PAGE_CONFIG} | _titled(spec)
 
 
 def file_chart(*pictures: tuple[str, Spec]) -> Spec:
-    """Return the spec of a chart file with titled charts below each other, in fixed colours."""
+    """Return the Vega-Lite spec of a chart file: the titled `pictures` below each other, in fixed colours."""
     left_out = ("$schema", "autosize", "config", "description")
     panels = [{"title": title, **{name: part for name, part in spec.items() if name not in left_out}} for title, spec in pictures]
     content = panels[0] if len(panels) == 1 else {"vconcat": panels}
@@ -54,7 +54,7 @@ def _fixed_colours(value: Any) -> Any:
 
 
 def _titled(spec: Spec) -> Spec:
-    """Title each untitled channel as its field's tooltip, since a mark's text alternative would use the names of data fields."""
+    """Return a chart whose untitled channels get the title of their field's tooltip, for the marks' text alternatives."""
     views = [one for one in (spec, *spec.get("layer", ())) if "encoding" in one]
     titles = {tip["field"]: tip["title"] for one in views for tip in one["encoding"].get("tooltip", ())}
     titled = {
@@ -66,7 +66,7 @@ def _titled(spec: Spec) -> Spec:
 
 
 def _with_title(channel: str, to: Any, titles: dict[str, str]) -> Any:
-    """Return a channel with the title of its field, without a title on its axis or legend."""
+    """Return a Vega-Lite channel with the title of its field, without a title on its axis or legend."""
     is_untitled = isinstance(to, dict) and to.get("title", None if channel == "text" else "") is None
     if not is_untitled or not titles.get(to.get("field", "")):
         return to
@@ -78,29 +78,29 @@ def _with_title(channel: str, to: Any, titles: dict[str, str]) -> Any:
 
 
 def quantity(field: str, title: str | None, log: bool = False, **more: Any) -> Spec:
-    """Return a quantitative channel."""
+    """Return the Vega-Lite encoding channel of a numeric field, on a logarithmic scale if `log`."""
     scale = {"scale": {"type": "log", "nice": False, "padding": 28}} if log else {}
     return {"field": field, "type": "quantitative", "title": title, **scale, **more}
 
 
 def row_names(field: str, order: Sequence[str]) -> Spec:
-    """Return a channel of names on the vertical axis, without grid lines."""
+    """Return a Vega-Lite channel with names on the vertical axis in this order, without grid lines."""
     axis = {"domain": False, "ticks": False, "labelColor": INK}
     return {"field": field, "type": "nominal", "sort": list(order), "title": None, "axis": axis}
 
 
 def coloured(field: str, names: Sequence[str], **more: Any) -> Spec:
-    """Return a channel with a colour for each name."""
+    """Return a Vega-Lite channel that gives each name a colour."""
     return _by_name(field, names, COLOURS) | more
 
 
 def shaped(field: str, names: Sequence[str]) -> Spec:
-    """Return a channel with a shape for each name."""
+    """Return a Vega-Lite channel that gives each name a point shape."""
     return _by_name(field, names, SHAPES)
 
 
 def dashed(field: str, names: Sequence[str]) -> Spec:
-    """Return a channel with a dash pattern for each name."""
+    """Return a Vega-Lite channel that gives each name a dash pattern of its line."""
     return _by_name(field, names, DASHES)
 
 
@@ -110,7 +110,7 @@ def _by_name(field: str, names: Sequence[str], values: Sequence[Any]) -> Spec:
 
 
 def tips(*titles: tuple[str, str]) -> list[Spec]:
-    """Return tooltip channels for fields and their titles."""
+    """Return Vega-Lite tooltip channels for pairs of a field and its title."""
     return [{"field": field, "title": title} for field, title in titles]
 
 

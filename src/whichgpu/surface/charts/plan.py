@@ -10,7 +10,7 @@ from whichgpu.surface.charts.parts import Spec, coloured, file_chart, picture, q
 
 
 def plan_chart(answer: PlanAnswer, language: Language) -> Spec:
-    """Return the chart of `plan --plot`: the hours if there are several, else each type of GPU; and cost by objective."""
+    """Return the chart of `plan --plot`: GPUs by hour of the day, or else cost by GPU type; and cost by latency objective."""
     text = language.text
     draw = hours_picture if len(answer.timeline) > 1 else alone_picture
     panels = [(text("chart.plan"), draw(answer, language))]
@@ -80,7 +80,7 @@ def alone_picture(answer: PlanAnswer, language: Language) -> Spec:
 
 
 def objective_picture(answer: PlanAnswer, language: Language) -> Spec:
-    """Return a chart of hourly cost if the latency objective were tighter or looser."""
+    """Return a chart of the fleet's hourly cost if the latency objective were tighter or looser."""
     text = language.text
     points = [
         {"ms": round(1000 * one.value, 2), "cost": float(one.cost_per_hour.amount)}

@@ -36,7 +36,7 @@ def place_labels(points: Sequence[Point], kinds: Sequence[str], height: float, w
 
 
 def _positions(values: Sequence[float], size: float) -> list[float]:
-    """Return pixel positions on a logarithmic axis; for negated values, on a vertical one, whose pixels count downwards."""
+    """Return pixel positions of values on a logarithmic axis of `size` pixels; negated values are on a vertical axis."""
     logs = [log(abs(value)) if value else 0.0 for value in values]
     logs = [-one for one in logs] if values and values[0] < 0 else logs
     low, span = min(logs, default=0.0), (max(logs, default=0.0) - min(logs, default=0.0)) or 1.0

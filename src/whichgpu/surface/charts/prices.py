@@ -10,7 +10,7 @@ from whichgpu.surface.charts.parts import MAX_LINES, Spec, coloured, dashed, fil
 
 
 def history_chart(answer: HistoryAnswer, language: Language) -> Spec:
-    """Return the chart of `catalog history --plot`."""
+    """Return the chart of `catalog history --plot`: lowest prices per GPU hour over time, by provider and term."""
     names = ", ".join(dict.fromkeys(row.gpu_name for row in answer.history))
     return file_chart((language.text("chart.history", gpu=names), history_picture(answer, names, language)))
 

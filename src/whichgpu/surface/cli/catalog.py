@@ -18,7 +18,7 @@ QUARANTINE = ("source", "scope", "reason", "detail", "instance", "region", "term
 @command("quarantine", epilog=True, undated="hint.no-as-of-now")
 @option("--source", metavar="NAME", help="option.quarantine-source")
 def quarantine(session: Session, source: str | None) -> int:
-    """Print the rejected rows of the newest snapshots with the reasons; exit code 1 if there are none."""
+    """Print prices of the newest snapshots that were rejected as implausible, with reasons; exit code 1 if there are none."""
     from whichgpu.api.prices.store import catalog_quarantine
 
     if source is not None and source not in (*source_names(), "own"):
@@ -31,7 +31,7 @@ def quarantine(session: Session, source: str | None) -> int:
 
 
 class CatalogGroup(HelpGroup):
-    """The commands under `catalog`; its `watch` has another description than the one for this machine's GPUs."""
+    """Click group of the `catalog` subcommands; its `watch` (prices) has another help text than the `watch` of GPUs."""
 
     def short(self, name: str) -> str:
         return "command.catalog-watch.short" if name == "watch" else super().short(name)

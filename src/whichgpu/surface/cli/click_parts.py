@@ -41,7 +41,7 @@ def _language(ctx: click.Context) -> Language:
 
 
 class Option(click.Option):
-    """An option whose help is a message id."""
+    """A click option whose help text is a message id, translated when help is printed."""
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         record = super().get_help_record(ctx)
@@ -55,7 +55,7 @@ HELP_NAMES = ("-h", "--help")
 
 
 class HelpCommand(click.Command):
-    """A command whose help and epilog are message ids."""
+    """A click command whose help and epilog are message ids, translated when help is printed."""
 
     undated: str | None = None  # hint in the error for --as-of, if the command has no dates
 
@@ -91,7 +91,7 @@ class HelpCommand(click.Command):
 
 
 class HelpGroup(click.Group):
-    """A group of commands, each described by its message id."""
+    """A click group of commands whose one-line descriptions are message ids."""
 
     context_class = WideContext
 
@@ -135,7 +135,7 @@ def options_of(command: click.Command | None) -> tuple[str, ...]:
 
 
 def option(*names: str, **settings: Any) -> Callable[[Any], Any]:
-    """Wrap `click.option` with help by message id: `option.<name>` unless another is given."""
+    """Return a decorator that adds a click option; its help is the message `option.<name>` unless another is given."""
     long = next(name for name in names if name.startswith("--"))
     settings.setdefault("help", f"option.{long.lstrip('-').partition('/')[0]}")
     return click.option(*names, **{"cls": Option, **settings})
@@ -291,7 +291,7 @@ def completions(field: Field, session: Session) -> Sequence[str]:
 
 
 class Repeated(Option):
-    """An option that may be repeated; a config file gives it as one text."""
+    """A click option that may be given several times; a config file has its values as one text."""
 
     def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
         return super().type_cast_value(ctx, [value] if isinstance(value, str) else value)

@@ -75,7 +75,7 @@ class Root(HelpGroup):
             raise UnknownName("unknown-command", msg("error.unknown-command", name=word), hint, (command,))
 
     def _defaults(self, ctx: click.Context, session: Session) -> dict[str, object]:
-        """Return defaults from the config file for every command and subcommand."""
+        """Return default option values from the config file, for every command and subcommand."""
         path = config_path(session.config_named)
         if path is None:
             return {}
@@ -198,7 +198,7 @@ def _system_language() -> str:
 
 
 def usage_error(error: click.UsageError, session: Session) -> UsageError:
-    """Convert click's usage error to ours."""
+    """Return click's error about wrong arguments as this package's UsageError, with a hint."""
     hint = msg("hint.see-help", command=" ".join(["whichgpu", *session.command]))
     if isinstance(error, click.NoSuchOption):
         if error.option_name.removeprefix("--") in ("json", "csv", "markdown", "tsv", "columns") and not session.command:

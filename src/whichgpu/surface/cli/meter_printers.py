@@ -25,24 +25,24 @@ LAST_SECONDS, REPORT_SECONDS = 5, 10  # A countdown is printed every second in i
 
 
 class Printer:
-    """Prints readings as they come, and a summary at the end."""
+    """Base of the printers of `whichgpu watch`: prints GPU readings as they come, and a summary at the end."""
 
     def __init__(self, session: Session, reporter: EventReporter) -> None:
         self._session, self._reporter = session, reporter
 
     def show(self, reading: WatchReading) -> None:
-        """Print one reading."""
+        """Print one reading of all GPUs."""
         raise NotImplementedError
 
     def end(self, last: WatchReading) -> None:
-        """Print the summary."""
+        """Print the summary after the last reading: time, load, energy and cost."""
         self._reporter.say_summary(last.bill)
 
 
 def printer_of(
     session: Session, names: Sequence[str], ids: Sequence[str | None], one_line: bool, settings: WatchSettings, then: str | None
 ) -> Printer:
-    """Return the printer for the session's format."""
+    """Return the printer of GPU readings for the session's format; `then` is the command to run after the idle limit."""
     reporter = EventReporter(session, then)
     if session.format == "json":
         return JsonPrinter(session, reporter, names, ids)
@@ -89,11 +89,11 @@ class EventReporter:
         self._reported_seconds: int | None = None
 
     def messages(self, reading: WatchReading) -> list[Message]:
-        """Return messages for the events of a reading."""
+        """Return messages for the events of a reading: GPUs idle, lost or back, a countdown begun or cancelled."""
         return [message for event in reading.events if (message := self._message(event, reading))]
 
     def report(self, reading: WatchReading) -> None:
-        """Print events, changed verdicts and the countdown."""
+        """Print the events of a reading, bottlenecks that changed since the last one, and the countdown."""
         for message in self.messages(reading):
             self._session.say(message)
         if reading.countdown_seconds is not None and not any(event.kind == "run" for event in reading.events):

@@ -17,7 +17,7 @@ from whichgpu.surface.commands.session import Columns, Session
 
 
 def parse_limit(text: str) -> Money:
-    """Read a price per GPU hour: `2usd/h` or `2 usd`."""
+    """Return a price per GPU hour, parsed from text such as `2usd/h` or `2 usd`."""
     money, period = parse_money(text)
     if period not in (None, "hour"):
         raise UsageError("bad-limit", msg("error.bad-limit", text=text), msg("hint.bad-limit"))

@@ -31,7 +31,7 @@ MAX_NAMED_COUNT = 12  # Largest number of unknown GPUs or files that a summary l
 @option("--currency", metavar="CODE", help="option.refresh-currency")
 @option("--trust", is_flag=True)
 def refresh(session: Session, sources: tuple[str, ...], region: tuple[str, ...] | None, currency: str | None, trust: bool) -> int:
-    """Fetch prices from sources into the store."""
+    """Fetch prices from sources into the user's price store and print what was stored; return the exit code."""
     from whichgpu.api.prices.store import catalog_refresh
 
     answer = catalog_refresh(
@@ -51,7 +51,7 @@ def refresh(session: Session, sources: tuple[str, ...], region: tuple[str, ...] 
 @option("--date", metavar="DATE")
 @option("--trust", is_flag=True)
 def import_(session: Session, path: str, date: str | None, trust: bool) -> int:
-    """Import prices from files into the store."""
+    """Import prices from files into the user's price store and print what was stored; return the exit code."""
     from whichgpu.api.prices.store import catalog_import
 
     day = None if date is None else parse_as_of(date, session.today)
@@ -63,7 +63,7 @@ def import_(session: Session, path: str, date: str | None, trust: bool) -> int:
 @click.argument("file", required=False, metavar="[FILE]")
 @option("--gpu", type=value_type(Names("gpus", many=False)), metavar="NAME")
 def export(session: Session, file: str | None, gpu: str | None) -> None:
-    """Write prices to a file for other tools."""
+    """Write the prices of the user's price store to a file or standard output, for other tools."""
     from whichgpu.api.prices.store import catalog_export
 
     form = ".json" if session.format == "json" else ".csv"
@@ -77,7 +77,7 @@ def export(session: Session, file: str | None, gpu: str | None) -> None:
 @command("forget", epilog=True, undated="hint.no-as-of-now")
 @click.argument("name", metavar="SOURCE[/PART]")
 def forget(session: Session, name: str) -> None:
-    """Delete a source from the store."""
+    """Delete all prices of a source, or of one part of it, from the user's price store."""
     from whichgpu.api.prices.store import catalog_forget
 
     snapshots, offers = catalog_forget(name)
@@ -88,7 +88,7 @@ def forget(session: Session, name: str) -> None:
 
 
 def _show_summary(session: Session, answer: PriceImportAnswer) -> int:
-    """Print every count, reason and unknown GPU; return 3 if no source could be read."""
+    """Print how many prices were stored and rejected, why, and which GPUs are unknown; return 3 if no source was readable."""
     good = [row for row in answer.snapshots if row.problem is None]
     code = 0 if good or not answer.failed else 3
     if session.format == "json":
@@ -116,7 +116,7 @@ def _show_summary(session: Session, answer: PriceImportAnswer) -> int:
 
 
 def _say_problems(session: Session, failed: list[SnapshotRow]) -> None:
-    """Print each problem; sources skipped because their host had already failed are only counted."""
+    """Print why each price source failed; sources skipped because their host had already failed are only counted."""
     untried = Counter(row.source for row in failed if row.problem and row.problem.id == UNTRIED_MESSAGE)
     for row in failed:
         if row.problem and row.problem.id != UNTRIED_MESSAGE:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def progress_for(session: Session) -> RefreshProgress:
-    """Return a progress display: bars on a terminal, lines elsewhere, nothing for JSON."""
+    """Return a display of the progress of price sources: bars on a terminal, lines elsewhere, nothing for JSON."""
     if session.format == "json":
         return RefreshProgress()
     return ProgressBars(session) if session.err.isatty() else ProgressLines(session)
@@ -53,11 +53,11 @@ class ProgressBars(RefreshProgress):
         self._tasks[source] = progress.add_task(source, total=None, words=self._language.text("progress.asking"))
 
     def went_on(self, source: str, done: int, total: int | None) -> None:
-        """Update the bar; `total` is None if unknown."""
+        """Update the bar of a price source to `done` of `total` parts; `total` is None if unknown."""
         self._bars().update(self._tasks[source], completed=done, total=total, words=f"{done / 2**20:.1f} MiB")
 
     def ended(self, source: str, failed: bool) -> None:
-        """Fill the bar; after the last source, remove all bars."""
+        """Fill the bar of a price source that is done; after the last source, remove all bars."""
         words = self._language.text("progress.failed" if failed else "progress.done")
         progress = self._bars()
         progress.update(self._tasks[source], total=1, completed=1, words=words)

@@ -13,7 +13,7 @@ from whichgpu.surface.commands.session import Session
 @command("report-error", epilog=True)
 @click.argument("id", type=value_type(Names("gpus and instances", many=False)), metavar="ID")
 def report_error(session: Session, id: str) -> None:
-    """Print a catalog row, its sources, the versions, and blanks to fill in for the correction."""
+    """Print a catalog row by its id, its sources, the versions, and blanks to fill in for the correction."""
     from whichgpu.api.facts import catalog as verbs
 
     answer = verbs.report_error(id, session.catalog)

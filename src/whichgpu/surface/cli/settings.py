@@ -17,7 +17,7 @@ SHARED = ("lang", "format", "catalog", "as_of", "catalog_as_known", "columns")
 
 
 def early_option(argv: Sequence[str], environ: Mapping[str, str], flag: str) -> str | None:
-    """Return a flag or variable that is needed before the command line is parsed: the language of help, the config file."""
+    """Return the value of a flag, or of its variable, that is needed before parsing: help language or config file; else None."""
     for index, word in enumerate(argv):
         if word == "--":
             break
@@ -42,7 +42,7 @@ def config_path(name: str | None) -> Path | None:
 
 
 def read_config(path: Path, options: Mapping[str, Sequence[str]]) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
-    """Read the shared settings and those of each command; `options` are the settings that each command has."""
+    """Return shared settings and settings by command from a config file; `options` are the names that each command allows."""
     shared: dict[str, str] = {}
     own: dict[str, dict[str, str]] = {}
     for key, value in _load(path).items():

@@ -51,7 +51,7 @@ def watch(
     line: bool,
     explain: bool,
 ) -> int:
-    """Print readings and warnings; run the given command once the GPUs have been idle long enough."""
+    """Print GPU readings and warnings; run the command `then` after `idle` seconds with all GPUs idle and a countdown."""
     from whichgpu.api.measure import machine as verbs
 
     _check(every, idle, then, countdown)

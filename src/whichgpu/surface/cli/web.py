@@ -70,7 +70,7 @@ def _check_extra() -> None:
 
 
 def _token(path: Path | None) -> str | None:
-    """Read the token from a file or the environment, since every user of the machine could read a flag."""
+    """Return the server's access token from a file or a variable (a flag would be visible to other users); None if not set."""
     if path is None:
         return os.environ.get(TOKEN_VARIABLE) or None
     try:

@@ -19,7 +19,7 @@ MAX_SOURCES = 6  # Sources listed under an answer.
 
 @command("buy", BuyRequest, verbs.buy)
 def show(session: Session, answer: BuyAnswer) -> None:
-    """Print a sentence for each GPU, the table, and every input."""
+    """Print the cost of owning against renting: a sentence for each GPU, the table, and every input."""
     if session.show_data(answer, answer.rows):
         return
     for row in answer.rows:

@@ -20,7 +20,7 @@ FINDING = ("table", "key", "check", "column")
 
 @command("catalog status", StatusRequest, answer_status, has_examples=False, undated="hint.no-as-of-status")
 def show_status(session: Session, answer: StatusAnswer) -> None:
-    """Print the tables and the state of the price store; with --live the store's series."""
+    """Print the catalog's tables and the state of the price store; with --live, the age of each source's prices in it."""
     live = answer.live
     if session.request.get("live"):
         if not live.exists:
@@ -41,7 +41,7 @@ def show_status(session: Session, answer: StatusAnswer) -> None:
 
 @command("catalog check", DataRequest, answer_check, has_examples=False, undated="hint.no-as-of-now")
 def show_check(session: Session, report: CheckReport) -> int:
-    """Print the findings; exit code 3 if any is unexplained."""
+    """Print the findings of the catalog's integrity checks; exit code 3 if any is not an explained exception."""
     findings = [_row(finding) | {"detail": session.language.render(finding.detail)} for finding in report.findings]
     if session.format == "json":
         explained = [_row(finding) | {"why": why} for finding, why in report.explained]
@@ -76,5 +76,5 @@ def sources(session: Session, request: Request) -> dict[str, list[dict[str, Any]
 
 @command("catalog sources", DataRequest, ask=sources, has_examples=False, undated="hint.no-as-of-now")
 def show_sources(session: Session, answer: dict[str, list[dict[str, Any]]]) -> None:
-    """Print one row per source."""
+    """Print a row per price source: what it provides and what it needs."""
     session.show(answer, answer["sources"], ())

@@ -36,7 +36,7 @@ MODULES = {
 
 
 class Command(msgspec.Struct, frozen=True, eq=False):
-    """Declaration of a command.
+    """Declaration of a command: the request it takes, the verb that answers it, and the function that prints the answer.
 
     `answer_source` is the function whose return annotation names the type of its answer. `undated` is the hint in the error for
     `as_of`, if the command has no dates. `chart` is the `module.function` of `surface.charts` that draws its `--plot`.
@@ -75,7 +75,7 @@ class Command(msgspec.Struct, frozen=True, eq=False):
         return answer
 
     def draw(self, answer: Any, language: Language) -> dict[str, Any]:
-        """Return the Vega-Lite spec of an answer."""
+        """Return the Vega-Lite spec of the chart that `--plot` draws of an answer."""
         module, _, function = self.chart.partition(".")
         return dict(getattr(importlib.import_module(f"whichgpu.surface.charts.{module}"), function)(answer, language))
 
@@ -149,7 +149,7 @@ def _day(value: Any) -> str:
 
 
 def value_text(field: Field | None, value: Any) -> str:
-    """Write a value as text; a number has the base unit of its field."""
+    """Return a request field's value as command-line text; a number gets the base unit of its field."""
     unit = getattr(field.kind, "unit", "") if field is not None else ""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return f"{value}{unit}" if unit and is_number else str(value)

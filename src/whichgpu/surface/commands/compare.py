@@ -83,7 +83,7 @@ def _ranked(speeds: Sequence[verbs.ComparedSpeed]) -> Message | None:
 
 
 def _speeds(speeds: Sequence[verbs.ComparedSpeed], words: Language | None) -> list[tuple[str, list[Cell]]]:
-    """Return the rows of the estimates, as text or (without a language) as values: figures, verdict, bound, relative speed."""
+    """Return table rows of estimates (figures, memory verdict, bottleneck, relative speed): text in a language, else values."""
     if not speeds:
         return []
     rows: list[tuple[str, list[Cell]]] = [

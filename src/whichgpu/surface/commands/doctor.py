@@ -31,7 +31,7 @@ def doctor(session: Session, request: Request) -> Report:
 
 @command("doctor", DoctorRequest, ask=doctor)
 def show(session: Session, report: Report) -> None:
-    """Print facts of host and GPUs, then findings."""
+    """Print the report on this machine: facts of host and GPUs, then the problems found."""
     if session.format == "json":
         session.emit(_document(report, session.language))
         return
@@ -58,7 +58,7 @@ def headline(report: Report) -> Message:
 
 
 def _closing_rows(report: Report, language: Language) -> list[Row]:
-    """Return findings and verdicts as rows of the same table."""
+    """Return problems found and bottlenecks of running jobs as rows of the report's table."""
     rows = finding_rows(report.findings, language)
     for verdict in report.running or ():
         words = language.text("diagnose.told", what=verdict_words(verdict, language), advice=verdict.advice)
@@ -67,7 +67,7 @@ def _closing_rows(report: Report, language: Language) -> list[Row]:
 
 
 def _write_markdown(session: Session, report: Report) -> None:
-    """Write sections and tables, ready for an issue."""
+    """Print the report on this machine as Markdown sections and tables, ready to paste into an issue."""
     out, language, text = session.out, session.language, session.language.text
     header = [text("column.fact"), text("column.value")]
     out.write(f"### whichgpu {report.whichgpu} doctor\n\n")

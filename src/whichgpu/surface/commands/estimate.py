@@ -43,7 +43,7 @@ def estimate(session: Session, request: Request) -> EstimateAnswer | int:
 
 @command("estimate", EstimateRequest, ask=estimate, chart="serving.curve_chart")
 def show(session: Session, answer: EstimateAnswer | int) -> int:
-    """Print speed, memory and every figure."""
+    """Print an estimate: speed, memory and every figure with its range. A number is the exit code of answered request lines."""
     if isinstance(answer, int):
         return answer
     if session.format == "json":
@@ -82,7 +82,7 @@ def _show(session: Session, answer: EstimateAnswer) -> None:
 
 
 def _figures(answer: EstimateAnswer) -> list[tuple[str, Figure]]:
-    """Return every figure of the answer by name, in display order."""
+    """Return the figures of an estimate (times, throughput, memory) with their names, in display order."""
     first = serving.has_single_token_answers(answer.serving)
     timed = ((name, getattr(answer, name)) for name in TIME_FIGURES if not (first and name == "time"))
     figures = [(name, figure) for name, figure in timed if figure is not None]

@@ -131,7 +131,7 @@ def _need(answer: FitAnswer) -> Message:
 
 
 def _parts(session: Session, answer: FitAnswer) -> None:
-    """Print the memory breakdown."""
+    """Print the memory of the workload by part: weights, KV cache, activations and so on."""
     total = answer.needed.value
     device = "device" if answer.memory_device.value <= total else "reserved"
     figures = {**answer.memory_parts, "allocated": answer.memory, device: answer.memory_device}

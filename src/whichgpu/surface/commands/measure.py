@@ -29,7 +29,7 @@ COLUMNS = ("case", "measured", "spread", "predicted", "verdict", "state")
 
 
 class TransferredRecord(msgspec.Struct, frozen=True):
-    """A record written to a file or imported from one; `id` is the message that says so."""
+    """A measurement record that was exported to a file or imported from one; `id` is the message that says so."""
 
     id: str
     record: Record
@@ -37,7 +37,7 @@ class TransferredRecord(msgspec.Struct, frozen=True):
 
 
 def measure(session: Session, request: Request) -> MeasureAnswer | VerifyAnswer | TransferredRecord:
-    """Run a benchmark, verify an estimate, export a record or import one."""
+    """Benchmark this machine's GPU, verify an estimate on it, or export or import a measurement record, as requested."""
     from whichgpu.api.measure.measure import import_record, share_record, verify
 
     values = read(MeasureRequest, request, session.spell)
@@ -92,7 +92,7 @@ def _measure(session: Session, minutes: float, keep: bool) -> MeasureAnswer:
 
 @command("measure", MeasureRequest, ask=measure)
 def show(session: Session, answer: MeasureAnswer | VerifyAnswer | TransferredRecord) -> int:
-    """Print measurements, whether an estimate was confirmed, or where a record was written."""
+    """Print benchmark results, whether an estimate was confirmed, or where a measurement record was written."""
     if isinstance(answer, VerifyAnswer):
         return _show_verified(session, answer)
     return _show_transferred(session, answer) if isinstance(answer, TransferredRecord) else _show_measured(session, answer)

@@ -76,7 +76,7 @@ def term_text(offer: Offer, language: Language) -> str:
 
 
 def money_text(price: Money, month: bool = False) -> str:
-    """Write a price: at most four decimals, two for a month, none from 10,000 units of the currency on."""
+    """Return a price as text: at most four decimals, two for a month, none from 10,000 units of the currency on."""
     places = 2 if month else 4
     amount = price.amount.quantize(Decimal(1)) if price.amount >= 10000 else price.amount
     text = f"{amount:,.{places}f}" if amount != amount.to_integral_value() else f"{amount:,.0f}"

@@ -74,7 +74,7 @@ def missed_objectives(answer: PlanAnswer) -> NoAnswer | None:
 
 
 def _limit(figure: Figure) -> str:
-    """Write milliseconds for a flag, rounded up so that the limit is not below the simulated value."""
+    """Return a simulated latency as milliseconds for a flag, rounded up so that the limit is not below it."""
     return f"{round_up(figure.value * 1000)}ms"
 
 

@@ -18,7 +18,7 @@ KINDS = ("new", "gone", "up", "down")
 
 @command("catalog history", HistoryRequest, answer_history, chart="prices.history_chart")
 def show_history(session: Session, answer: HistoryAnswer) -> None:
-    """Print every price, or the lowest one of each provider."""
+    """Print a GPU's prices over time: every price, or the lowest of each provider."""
     rows = answer.history
     headline = msg("history.lowest" if answer.summary else "history.every", n=len(rows), first=rows[0].observed)
     columns: Columns = [
@@ -49,7 +49,7 @@ def show_diff(session: Session, answer: DiffAnswer) -> int:
 
 
 def _trend(trend: Trend) -> Message:
-    """Return a message with the first and last lowest price and the change between them."""
+    """Return a message with a term's lowest price when first and last seen, and the change between them."""
     first, last = trend.first, trend.last
     values = {"before": money_text(first.price_per_gpu_hour), "after": money_text(last.price_per_gpu_hour)}
     sellers = {"seller": f"{first.gpu_name}, {first.provider}", "other": f"{last.gpu_name}, {last.provider}"}
@@ -87,7 +87,7 @@ def _term(row: HistoryRow | ChangeRow) -> str:
 
 
 def money_text(money: Money) -> str:
-    """Write money with at most four decimals.
+    """Return an amount of money as text with at most four decimals.
 
     >>> from decimal import Decimal
     >>> money_text(Money(Decimal("1.50000"), "USD")), money_text(Money(Decimal("12345.678"), "KRW"))
@@ -99,7 +99,7 @@ def money_text(money: Money) -> str:
 
 
 def percent(share: float | None) -> str:
-    """Write a change with its sign: +12%, -3.5%."""
+    """Return a price change, given as a share of the old price, as text with its sign: +12%, -3.5%."""
     if share is None:
         return ""
     return f"{'+' if share > 0 else '-' if share < 0 else ''}{significant(abs(share) * 100)}%"

@@ -17,7 +17,7 @@ MAX_SOURCES = 6  # Sources listed under an answer.
 
 @command("recommend", RecommendRequest, verbs.recommend, chart="front.front_chart")
 def show(session: Session, answer: RecommendAnswer) -> None:
-    """Print the sentence, the candidates and the reasons."""
+    """Print a recommendation: the answer in a sentence, the candidates in a table, and the reasons."""
     if session.show_data(answer, answer.candidates, answer.sentence):
         return
     session.say(answer.sentence)
@@ -34,7 +34,7 @@ def show(session: Session, answer: RecommendAnswer) -> None:
 
 
 def _lines(answer: RecommendAnswer) -> list[Message]:
-    """Return all messages under the table, in reading order."""
+    """Return the messages under the table of candidates (costs, reasons, assumptions), in reading order."""
     best, kind = answer.answer, answer.kind
     lines = [msg("recommend.because", what=reason) for reason in best.because]
     if len(best.cost_lines) > 1:

@@ -64,14 +64,14 @@ def answer_requests(session: Session, source: str, own: bool = True) -> int:
 
 
 def reply_document(reply: Reply, language: Language) -> dict[str, Any]:
-    """Return the JSON document of a reply."""
+    """Return the reply to one request line as a JSON document: its id, and the answer, or the error with the line number."""
     if reply.error is not None:
         return {"id": reply.id, "ok": False, "line": reply.line, "error": error_body(reply.error, language)}
     return {"id": reply.id, "ok": True, **without_blanks(document(reply.answer, language), *OPTIONAL_FIELDS)}
 
 
 def _reply_lines(lines: Iterable[bytes], session: Session, batch: int, own: bool) -> Iterator[ReplyLine]:
-    """Yield replies in order, answering `batch` lines at a time."""
+    """Yield the replies to request lines in order, answering `batch` lines at a time."""
     lookups = untrusted_cache(session.catalog, own)
     settings = AnswerSettings(session.catalog_folder, session.as_known, own, session.language.code)
     with ExitStack() as stack:

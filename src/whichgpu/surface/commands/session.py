@@ -139,7 +139,7 @@ class Session(msgspec.Struct):
         self.table(header, [[cell(row) for _, cell in columns] for row in rows])
 
     def table(self, header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-        """Print rows of text in the current format."""
+        """Print a table of text in the session's format: terminal table, TSV, CSV or Markdown."""
         form = "table" if self.is_terminal_table else self.format or "tsv"
         if form in ("markdown", "table"):  # Programs get numbers without the language's separators.
             rows = [[self.language.localize(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]

@@ -45,17 +45,17 @@ VEGA_LITE = "application/vnd.vegalite.v5+json"
 
 
 def json_text(answer: object, lang: str | None = None) -> str:
-    """Return the JSON document that `--json` prints."""
+    """Return an answer as the JSON text that `--json` prints."""
     return cast("io.StringIO", _record(answer, "json", lang).out).getvalue()
 
 
 def records(answer: object) -> list[dict[str, Any]]:
-    """Return the rows that `--csv` prints, with money as numbers."""
+    """Return the rows of an answer that `--csv` prints, with money as numbers."""
     return _record(answer, "csv", None).rows
 
 
 def chart(answer: object, lang: str | None = None) -> dict[str, Any]:
-    """Return the Vega-Lite spec that `--plot` draws."""
+    """Return the Vega-Lite spec of the chart of an answer that `--plot` draws."""
     name = type(answer).__name__
     command = command_named(COMMANDS[name])
     if not command.chart:
@@ -70,7 +70,7 @@ def headline(answer: object, lang: str | None = None) -> str:
 
 
 def text(answer: object) -> str:
-    """Return the first sentence and the first table as text."""
+    """Return the first sentence and the first table of an answer as text."""
     recorded = _record(answer, "table", None)
     table = next((part for part in recorded.parts if isinstance(part, RecordedTable)), None)
     sentence = next((part for part in recorded.parts if isinstance(part, str)), "")
@@ -81,7 +81,7 @@ def text(answer: object) -> str:
 
 
 def html(answer: object) -> str:
-    """Return the first sentence, the tables, and the other sentences collapsed, as HTML; all text is escaped."""
+    """Return an answer as HTML: first sentence, tables, and the other sentences collapsed; all text is escaped."""
     recorded = _record(answer, "table", None)
     sentences = [part for part in recorded.parts if isinstance(part, str)]
     parts = [f"<p><strong>{escape(sentences[0])}</strong></p>"] if sentences else []

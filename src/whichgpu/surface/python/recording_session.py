@@ -31,7 +31,7 @@ class RecordingSession(Session):
         self.parts.append(text)
 
     def show(self, answer: object, rows: Sequence[object], default: Sequence[str], headline: Message | None = None) -> None:
-        """Record the rows, as text or as cells."""
+        """Record the rows of an answer instead of printing them, as text or, for CSV, as cells."""
         if self.format == "json":
             self.emit(answer)
             return

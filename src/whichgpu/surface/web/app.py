@@ -29,7 +29,7 @@ STATUS_KINDS = {404: "not-found", 405: "method"}
 
 
 def application(service: Service, rules: AccessRules) -> ASGIApp:
-    """Build the application; the service starts and ends with it."""
+    """Return the web application (pages, static files, REST); the service with its workers starts and stops with it."""
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -57,12 +57,12 @@ def application(service: Service, rules: AccessRules) -> ASGIApp:
 
 
 async def first(request: Request) -> Response:
-    """Respond with the first page."""
+    """Respond to `/` with the first page of the navigation."""
     return await _page(request, PAGES[0], "html")
 
 
 async def page(request: Request, name: str) -> Response:
-    """Respond with a page in the format of its ending; .html is one file that needs no server."""
+    """Respond with the page of that name in the format of the URL's ending; .html is one file that needs no server."""
     stem, _, ending = name.partition(".")
     if ending and ending not in CONTENT_TYPES:
         raise HttpRefusal(404, "not-found")
@@ -70,7 +70,7 @@ async def page(request: Request, name: str) -> Response:
 
 
 async def picture(request: Request, name: str, chart: str) -> Response:
-    """Respond with a chart as SVG."""
+    """Respond with one chart of a page as SVG."""
     return await _page(request, name, "svg", chart)
 
 

@@ -30,7 +30,7 @@ _folder: list[str] = []
 
 
 class HttpReply(msgspec.Struct, frozen=True):
-    """Status, content type, body and headers of a reply."""
+    """An HTTP reply: status, content type, body and headers."""
 
     status: int
     content_type: str
@@ -39,7 +39,7 @@ class HttpReply(msgspec.Struct, frozen=True):
 
 
 class DocumentSession(Session):
-    """A session that keeps its JSON document as a value instead of printing it."""
+    """A command's session that keeps the JSON document of the answer as a value instead of printing it."""
 
     document: Any = None
 
@@ -57,7 +57,7 @@ def command_document(
 
 
 def command_reply(name: str, request: Mapping[str, Any], format: str, language: Language) -> HttpReply:
-    """Return a command's answer in a format; an error is JSON in every format."""
+    """Return a command's answer as an HTTP reply in a format (json, csv, markdown); an error is JSON in every format."""
     session = _session(Session, language, format)
     try:
         code = _run(name, request, session)
@@ -87,7 +87,7 @@ def _run(name: str, request: Mapping[str, Any], session: Session) -> int:
 
 
 def status_of(error: WhichGpuError) -> int:
-    """Return the HTTP status of an error: 400, 404, 422 or 500."""
+    """Return the HTTP status for an error: 400 invalid, 404 unknown name, 422 no answer, 500 otherwise."""
     if error.kind in NOT_FOUND_KINDS:
         return 404
     if isinstance(error, UsageError):
@@ -96,24 +96,24 @@ def status_of(error: WhichGpuError) -> int:
 
 
 def error_reply(error: WhichGpuError, language: Language) -> HttpReply:
-    """Return the reply for an error, as JSON."""
+    """Return the HTTP reply for an error, with a JSON body."""
     body = to_json_line(error_document(without_paths(error), language)).encode()
     return HttpReply(status_of(error), CONTENT_TYPES["json"], body)
 
 
 def client_error(error: WhichGpuError, language: Language) -> dict[str, Any]:
-    """Return the body of an error without paths of this machine."""
+    """Return the JSON body of an error for a web client, without paths of this machine."""
     return error_body(without_paths(error), language)
 
 
 def internal_error(problem: Exception, language: Language) -> HttpReply:
-    """Return the reply for an unexpected exception, without its traceback."""
+    """Return the HTTP reply for an unexpected exception, without its traceback."""
     message = msg("error.internal", what=f"{type(problem).__name__}")
     return error_reply(DataError("internal", message, msg("hint.internal")), language)
 
 
 def forget_catalogs() -> None:
-    """Drop cached catalogs, since the user's own store has changed."""
+    """Drop cached catalogs, which are out of date once the user's price store has changed."""
     catalogs.clear()
 
 

@@ -22,7 +22,7 @@ _allowed: set[str] = set()  # Models that the owner of the server permits in add
 
 
 def allow_models(names: Iterable[str]) -> None:
-    """Permit models in addition to the built-in ones, as the owner of the server requested."""
+    """Let web clients name these models too, besides the built-in ones, as the owner of the server requested."""
     _allowed.update(names)
 
 

@@ -67,7 +67,7 @@ class Page(msgspec.Struct, frozen=True):
         return with_language(address(self.name, self.view, self.state | changes), language_in(self.query))
 
     def other_format(self, ending: str) -> str:
-        """Return the URL of the same state as .json, .csv, .md or .html."""
+        """Return the URL of this page with the same field values as .json, .csv, .md or .html."""
         return with_language(address(f"{self.name}.{ending}", self.view, self.state), language_in(self.query))
 
     def number(self, name: str, high: int) -> int:
@@ -78,7 +78,7 @@ class Page(msgspec.Struct, frozen=True):
             raise invalid_field(name, self.state[name], invalid) from invalid
 
     def request(self, kind: type, *without: str) -> dict[str, Any]:
-        """Return the fields of a request to which the state gives a value, by the request's own names.
+        """Return the values that this page's form gives to the fields of a request type, by field name; `without` are left out.
 
         Commands take all of them; verbs take the day from their context instead of `as_of`.
         """
@@ -92,7 +92,7 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class PageContent(msgspec.Struct, frozen=True):
-    """Content of a page.
+    """Content of a web page: template values, charts, and the command with the same answer.
 
     `command` is the command with the same answer, and its request: it is shown as a line to copy, and answers the .json, .csv and
     .md formats. A page without such a command has a `document` and a `table` (header, rows) instead.
@@ -144,7 +144,7 @@ def page_fields(request: type) -> Mapping[str, Field]:
 
 
 def read_state(view: View, query: str) -> State:
-    """Return the state that the query of a URL describes."""
+    """Return the values of a page's fields that the query of a URL sets, defaults for the others."""
     state = dict(view.defaults)
     for name, texts in _texts_by_name(query).items():
         if name in view.fields and (texts := [text for text in texts if text.strip()]):
@@ -174,7 +174,7 @@ def without_invalid(view: View, query: str) -> tuple[str, State] | None:
 
 
 def address(path: str, view: View, state: State, always: str = "") -> str:
-    """Return the URL of a state, with only the fields that differ from the defaults, and the one named `always`."""
+    """Return the URL of a page with these field values: only those that differ from the defaults, and the one named `always`."""
     different = [name for name in view.fields if state[name] != view.defaults[name] or name == always]
     changed = {name: state[name] for name in different if state[name] is not None}
     texts = {name: str(value).lower() if isinstance(value, bool) else value for name, value in changed.items()}
@@ -190,7 +190,7 @@ def error_content(template: str, context: Mapping[str, Any], error: WhichGpuErro
 
 
 def _texts_by_name(query: str) -> dict[str, list[str]]:
-    """Return the texts of each parameter by its field's main name."""
+    """Return the texts of each parameter of a URL's query, by the main name of its field."""
     texts: dict[str, list[str]] = {}
     for name, value in query_pairs(query):
         name = name.replace("-", "_")

@@ -82,7 +82,7 @@ def language_choices(query: str, present: str) -> list[LanguageChoice]:
 
 
 def headers_of(code: str) -> Mapping[str, str]:
-    """Return the headers of a reply in a language."""
+    """Return the HTTP headers of a reply in a language: Content-Language and Vary."""
     return {"Content-Language": code, "Vary": "Accept-Encoding, Accept-Language"}
 
 

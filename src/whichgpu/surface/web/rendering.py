@@ -39,7 +39,7 @@ FRAME = '{% extends "base.html" %}{% block title %}{{ title }}{% endblock %}{% b
 
 
 def render_page(name: str, ending: str, query: str, language: Language, chart: str | None = None) -> HttpReply:
-    """Return a page in the format of an ending; an error in the same format."""
+    """Return the page of that name as an HTTP reply, in the format of the URL's ending; an error in the same format."""
     try:
         language_in(query)
         view = view_named(name)
@@ -55,7 +55,7 @@ def render_page(name: str, ending: str, query: str, language: Language, chart: s
 
 
 def error_page(error: WhichGpuError, ending: str, language: Language, name: str | None = None, query: str = "") -> HttpReply:
-    """Return an error as a page, or as JSON for every other ending."""
+    """Return an error as an HTTP reply: a web page if the URL's ending is HTML, else JSON."""
     if ending != "html":
         return error_reply(error, language)
     body = client_error(error, language)
@@ -127,7 +127,7 @@ def _render_chart(content: PageContent, chart: str) -> HttpReply:
 
 
 def _common(name: str, language: Language, query: str) -> dict[str, Any]:
-    """Return the values that every template needs."""
+    """Return the values that every page template needs: navigation, languages, and functions for texts."""
     try:
         code = language_in(query)
     except WhichGpuError:  # The page itself displays this error.
@@ -171,7 +171,7 @@ def _page_context(page: Page, content: PageContent) -> dict[str, Any]:
 
 @pass_context
 def _with_local_numbers(context: Context, value: Any) -> Any:
-    """Return a template's text with numbers in the reader's language."""
+    """Template filter: return a value's text with numbers written as in the reader's language."""
     if isinstance(value, str) and not isinstance(value, Markup) and (localise := context.get("written")) is not None:
         return localise(value)
     return value
@@ -179,7 +179,7 @@ def _with_local_numbers(context: Context, value: Any) -> Any:
 
 @cache
 def environment() -> Environment:
-    """Return the template environment, which escapes all values and raises for undefined names."""
+    """Return the Jinja environment of the page templates, which escapes all values and raises for undefined names."""
     templates = Environment(
         loader=FileSystemLoader(HERE / "templates"),
         autoescape=True,

@@ -11,7 +11,7 @@ from whichgpu.surface.web.responses import HttpRefusal
 
 
 async def body_parts(request: Request, max_bytes: int, seconds: float) -> AsyncIterator[bytes]:
-    """Yield parts of the body as they arrive."""
+    """Yield parts of an HTTP request's body as they arrive; raise `HttpRefusal` beyond `max_bytes` or `seconds`."""
     if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
         raise HttpRefusal(415, "encoding")
     length = request.headers.get("content-length", "0")
@@ -37,7 +37,7 @@ async def body_parts(request: Request, max_bytes: int, seconds: float) -> AsyncI
 
 
 async def json_body(request: Request, max_bytes: int, seconds: float) -> bytes:
-    """Return the whole body of a request whose content type is JSON."""
+    """Return the body of an HTTP request; raise `HttpRefusal` if it is not JSON, longer than `max_bytes` or too slow."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise HttpRefusal(415, "not-json")

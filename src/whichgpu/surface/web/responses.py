@@ -29,12 +29,12 @@ class HttpRefusal(Exception):
         self.status, self.kind, self.headers, self.values = status, kind, dict(headers or {}), values
 
     def error(self) -> WhichGpuError:
-        """Return the refusal as an error of this package."""
+        """Return the refused HTTP request as an error of this package, with message and hint."""
         return WhichGpuError(self.kind, msg(f"error.web-{self.kind}", **self.values), msg(f"hint.web-{self.kind}", **self.values))
 
 
 def answer_response(request: Request, answer: Mapping[str, Any], cache_control: str = REVALIDATE) -> Response:
-    """Return the response with a worker's answer; 304 if the client has it already."""
+    """Return the HTTP response with a worker's answer; status 304 if the client has the same answer already."""
     accepts = _accepts_gzip(request.headers.get("accept-encoding", ""))
     is_packed = answer["packed"] and accepts
     tag = f'"{answer["tag"]}{"-gz" if is_packed else ""}"'
@@ -89,13 +89,13 @@ def refusal_response(request: Request, refusal: HttpRefusal) -> Response:
 
 
 def json_response(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """Return a response with a small JSON document of the server's own."""
+    """Return an HTTP response with a value as JSON, for small documents such as the state of a job."""
     body = json.dumps(value, ensure_ascii=False).encode()
     return Response(body, status, {"Cache-Control": "no-store", **(headers or {})}, "application/json")
 
 
 def _accepts_gzip(header: str) -> bool:
-    """Whether gzip is accepted (RFC 9110; weights between encodings are ignored)."""
+    """Whether an Accept-Encoding header accepts gzip (RFC 9110; weights between encodings are ignored)."""
     offered = (part.strip().lower().partition(";") for part in header.split(","))
     return any(
         name.strip() in ("gzip", "*") and q.replace(" ", "") not in ("q=0", "q=0.0", "q=0.00", "q=0.000")

@@ -19,7 +19,7 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 def endpoint(handler: Handler) -> Endpoint:
-    """Wrap a handler: pass it the path's parameters, and convert a refusal to a response."""
+    """Return a Starlette endpoint that calls a handler with the path's parameters and turns `HttpRefusal` into a response."""
 
     @functools.wraps(handler)
     async def respond(request: Request) -> Response:
@@ -32,14 +32,14 @@ def endpoint(handler: Handler) -> Endpoint:
 
 
 def service_of(request: Request) -> Service:
-    """Return the service of the server that got this request."""
+    """Return the state (workers, cache, jobs) of the server that got this request."""
     service = request.app.state.service
     assert isinstance(service, Service)
     return service
 
 
 async def ask_worker(request: Request, question: Question, drawing: bool = False) -> Answer:
-    """Return a worker's answer, or a cached one; cancelled if the client disconnects before a worker has begun."""
+    """Return a worker's or cached answer; cancelled if the client leaves before a worker began. `drawing` needs charts."""
     service = service_of(request)
     cached = service.cached(question)
     if cached is not None:

@@ -69,7 +69,7 @@ class Uploads:
         return self._uploads[name].path
 
     def close(self) -> None:
-        """Delete all files."""
+        """Delete all uploaded files and their folder."""
         if self._folder is not None:
             self._folder.cleanup()
 

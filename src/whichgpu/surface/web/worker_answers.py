@@ -26,7 +26,7 @@ BATCH_REQUESTS = 100  # Requests that are estimated together, between two report
 
 
 def rest(question: Question, language: Language, progress: Progress | None) -> HttpReply:
-    """Return the answer of an endpoint; `files` are fields that name files of the server."""
+    """Return the HTTP reply of a REST endpoint to its query or body, which are in `question` with uploaded files' paths."""
     endpoint = BY_PATH[question["endpoint"]]
     try:
         values = parameters.from_query(question.get("query", ""))
@@ -73,12 +73,12 @@ def _paged(
 
 
 def _fields(document: Any) -> dict[str, Any]:
-    """Return the fields of an answer by name."""
+    """Return the fields of an answer, which is a mapping or a record, as a dict by name."""
     return dict(document) if isinstance(document, Mapping) else asdict(document)
 
 
 def check(question: Question, language: Language, progress: Progress | None) -> HttpReply:  # noqa: ARG001
-    """Check that a job's request is valid before the job starts."""
+    """Return an HTTP reply that says whether a job's request is valid, before the job starts."""
     try:
         values = parameters.from_body(question["body"])
         if codes := values.pop(PARAMETER, None):
@@ -121,28 +121,28 @@ def _checked(request: Any) -> Any:
 
 
 def page(question: Question, language: Language, progress: Progress | None) -> HttpReply:  # noqa: ARG001
-    """Return a page in one of its formats."""
+    """Return a web page as an HTTP reply, in the format that `question` names."""
     from whichgpu.surface.web.rendering import render_page
 
     return render_page(question["name"], question["ending"], question["query"], language, question.get("chart"))
 
 
 def schema(question: Question, language: Language, progress: Progress | None) -> HttpReply:  # noqa: ARG001
-    """Return the OpenAPI document."""
+    """Return the OpenAPI document of the REST API as an HTTP reply."""
     from whichgpu.surface.web.rest.openapi import document
 
     return HttpReply(200, CONTENT_TYPES["json"], to_json(document(language)).encode())
 
 
 def reference(question: Question, language: Language, progress: Progress | None) -> HttpReply:  # noqa: ARG001
-    """Return the page that lists the endpoints."""
+    """Return the web page that documents the REST endpoints as an HTTP reply."""
     from whichgpu.surface.web.rest.reference import render_reference
 
     return HttpReply(200, "text/html; charset=utf-8", render_reference(language, question.get("query", "")).encode())
 
 
 def script(question: Question, language: Language, progress: Progress | None) -> HttpReply:  # noqa: ARG001
-    """Return the script that draws charts."""
+    """Return the JavaScript that draws charts in the browser, as an HTTP reply."""
     from whichgpu.surface.web.vega_bundle import bundle
 
     return HttpReply(200, "text/javascript; charset=utf-8", bundle())

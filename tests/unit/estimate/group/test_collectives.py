@@ -12,15 +12,15 @@ GPUS = Catalog().gpu_by_id
 LARGE = 8e9
 
 
-def seconds(kind: CollectiveKind, size: float, gpu: str, ring: Communicator, own: bool = False, **links: str) -> float:
+def seconds(kind: CollectiveKind, size: float, gpu: str, ring: Communicator, own: str = "", **links: str) -> float:
     return float(collective_cost(kind, size, ring, [fabric_of(GPUS[gpu], None, links.get("interconnect"))], own).seconds[0, 0])
 
 
 def test_eight_h100_reduce_as_fast_as_nvidia_says() -> None:
-    """With NVLink SHARP 275 GB/s of data, a ring's links 370 GB/s (NVIDIA/nccl-tests issue 212)."""
+    """With NVLink SHARP 275 GB/s of data (NVIDIA/nccl-tests issue 212); all-gathers of 256 MB reach 323 of a ring's 370 GB/s."""
     assert LARGE / seconds("all_reduce", LARGE, "h100-sxm", Communicator(8, 8)) == pytest.approx(275e9, rel=0.03)
     gathered = LARGE * 7 / 8 / seconds("all_gather", LARGE, "h100-sxm", Communicator(8, 8))
-    assert gathered == pytest.approx(370e9, rel=0.03)
+    assert gathered == pytest.approx(323e9, rel=0.1)
 
 
 def test_eight_a100_reduce_as_fast_as_users_saw() -> None:
@@ -42,26 +42,27 @@ def test_alone_nobody_talks() -> None:
 
 
 @pytest.mark.parametrize("gpu", ["t4", "rtx-4090", "v100-sxm-16gb"])
-def test_a_gather_is_half_a_reduction(gpu: str) -> None:
+def test_a_gather_is_half_a_reduction_and_a_copy(gpu: str) -> None:
     both = seconds("all_reduce", LARGE, gpu, Communicator(4, 4))
-    assert seconds("all_gather", LARGE, gpu, Communicator(4, 4)) == pytest.approx(both / 2, rel=0.01)
-    assert seconds("reduce_scatter", LARGE, gpu, Communicator(4, 4)) == pytest.approx(both / 2, rel=0.01)
+    gathered = seconds("all_gather", LARGE, gpu, Communicator(4, 4))
+    assert both / 2 < gathered < 0.65 * both
+    assert seconds("reduce_scatter", LARGE, gpu, Communicator(4, 4)) == gathered
 
 
 def test_small_messages_cost_latency_and_large_ones_bandwidth() -> None:
     small = collective_cost("all_reduce", 1e3, Communicator(8, 8), [fabric_of(GPUS["a100-sxm-80gb"])])
     assert small.latency[0, 0] > 10 * small.volume[0, 0]
-    assert 10e-6 < small.seconds[0, 0] < 30e-6
+    assert small.seconds[0, 0] == pytest.approx(21.8e-6, rel=0.15)  # measured (aiconfigurator)
     large = collective_cost("all_reduce", 1e9, Communicator(8, 8), [fabric_of(GPUS["a100-sxm-80gb"])])
     assert large.volume[0, 0] > 50 * large.latency[0, 0]
 
 
 def test_an_engines_own_kernel_is_quicker_for_a_tokens_activations() -> None:
     size = 16 * 8192 * 2.0
-    plain, own = (seconds("all_reduce", size, "h100-sxm", Communicator(8, 8), kernels) for kernels in (False, True))
+    plain, own = (seconds("all_reduce", size, "h100-sxm", Communicator(8, 8), kernels) for kernels in ("", "vllm"))
     assert own < plain
-    assert seconds("all_reduce", size, "t4", Communicator(4, 4), True) == seconds(
-        "all_reduce", size, "t4", Communicator(4, 4), False
+    assert seconds("all_reduce", size, "t4", Communicator(4, 4), "vllm") == seconds(
+        "all_reduce", size, "t4", Communicator(4, 4), ""
     )
 
 

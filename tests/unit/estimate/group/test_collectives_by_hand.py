@@ -4,21 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
 from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.group.collective_parameters import collective_parameters
 from whichgpu.estimate.group.collectives import CollectiveCost, CollectiveKind, Communicator, collective_cost
+from whichgpu.estimate.group.expert_exchange import FP8_BYTES, ExpertExchange, deepep_cost, exchange_cost
 from whichgpu.estimate.group.fabric import Fabric, fabric_of
 
 GPUS = Catalog().gpu_by_id
 US = 1e-6
 SWITCH = Fabric("nvswitch", 1e11, 1e10, "nvlink", "pcie", False, "infiniband", 1e10, 4 * US)
-# NCCL's protocols: share of the bandwidth, microseconds to start, a hop over NVLink, what it adds to a hop of the network
-PROTOCOLS = ((0.4, 6.6, 0.6, 2.7), (0.9, 14.0, 1.9, 4.0), (1.0, 8.4, 3.4, 14.0))
+P = collective_parameters()
+SIMPLE = P["simple.share"]
+# NCCL's protocols: share of the bandwidth, seconds to start, a hop over NVLink, what it adds to a hop of the network
+PROTOCOLS = [
+    tuple(P[f"{one}.{name}"] for name in ("share", "start", "hop.nvlink", "hop.net")) for one in ("ll", "ll128", "simple")
+]
 
 
-def told(kind: CollectiveKind, size: float, ring: Communicator, fabric: Fabric = SWITCH, own: bool = False) -> CollectiveCost:
+def told(kind: CollectiveKind, size: float, ring: Communicator, fabric: Fabric = SWITCH, own: str = "") -> CollectiveCost:
     return collective_cost(kind, size, ring, [fabric], own)
 
 
@@ -28,33 +35,38 @@ def seconds(*asked: Any, **more: Any) -> float:
 
 def test_a_ring_hands_parts_on() -> None:
     """Eight GPUs: seven steps to gather, each GPU sends 7/8 of the whole; a reduction does both twice."""
+    copied = P["gather.share"]
     for size in (1e3, 1e6, 1e9):
-        gathered = min((base + 7 * hop) * US + size * 7 / 8 / (1e11 * share) for share, base, hop, _ in PROTOCOLS)
+        gathered = min(base + 7 * hop + size * 7 / 8 / (1e11 * share * copied) for share, base, hop, _ in PROTOCOLS)
         assert seconds("all_gather", size, Communicator(8, 8)) == pytest.approx(gathered)
         assert seconds("reduce_scatter", size, Communicator(8, 8)) == pytest.approx(gathered)
-        rings = [(base + 14 * hop) * US + size * 14 / 8 / (1e11 * share) for share, base, hop, _ in PROTOCOLS]
-        trees = [(base + 14 * hop) * US + size * 2 / (1e11 * share) for share, base, hop, _ in PROTOCOLS]
-        assert seconds("all_reduce", size, Communicator(8, 8)) == pytest.approx(min(rings + trees))
-        passed = min((base + 7 * hop) * US + size / (1e11 * share) for share, base, hop, _ in PROTOCOLS)
+        rings = [base + 14 * hop + size * 14 / 8 / (1e11 * share) for share, base, hop, _ in PROTOCOLS]
+        assert seconds("all_reduce", size, Communicator(8, 8)) == pytest.approx(min(rings))
+        passed = min(base + 7 * hop + size / (1e11 * share) for share, base, hop, _ in PROTOCOLS)
         assert seconds("broadcast", size, Communicator(8, 8)) == pytest.approx(passed)
 
 
 def test_a_send_is_one_hop() -> None:
-    near = min((base + hop) * US + 1e6 / (1e11 * share) for share, base, hop, _ in PROTOCOLS)
+    """The network's bandwidth is what Simple achieves."""
+    near = min(base + hop + 1e6 / (1e11 * share) for share, base, hop, _ in PROTOCOLS)
     assert seconds("send", 1e6, Communicator(2, 2)) == pytest.approx(near)
-    far = min((base + 4 + net) * US + 1e6 / (1e10 * share) for share, base, _, net in PROTOCOLS)
+    far = min(base + 4 * US + net + 1e6 / (1e10 * min(1.0, share / SIMPLE)) for share, base, _, net in PROTOCOLS)
     assert seconds("send", 1e6, Communicator(2, 1)) == pytest.approx(far)
 
 
 def test_between_nodes_the_network_s_hops_and_bandwidth_count() -> None:
     """Four nodes of eight: three far steps of 31; a node's eight shares of the network are 80 GB/s, less than its links."""
     size = 1e6
+    rates = [min(8e10 * min(1.0, share / SIMPLE), 1e11 * share) for share, *_ in PROTOCOLS]
+    inside = [min(8e10 * min(1.0, share / SIMPLE), 1e11 * share * P["gather.share"]) for share, *_ in PROTOCOLS]
     gathered = min(
-        (base + 28 * hop + 3 * (4 + net)) * US + size * 31 / 32 / (8e10 * share) for share, base, hop, net in PROTOCOLS
+        base + 28 * hop + 3 * (4 * US + net) + size * 31 / 32 / rate
+        for (_, base, hop, net), rate in zip(PROTOCOLS, inside, strict=True)
     )
     assert seconds("all_gather", size, Communicator(32, 8)) == pytest.approx(gathered)
-    rings = [(base + 56 * hop + 6 * (4 + net)) * US + size * 62 / 32 / (8e10 * share) for share, base, hop, net in PROTOCOLS]
-    trees = [(base + 2 * (7 * hop + 2 * (4 + net))) * US + size * 2 / (8e10 * share) for share, base, hop, net in PROTOCOLS]
+    both = list(zip(PROTOCOLS, rates, strict=True))
+    rings = [base + 56 * hop + 6 * (4 * US + net) + size * 62 / 32 / rate for (_, base, hop, net), rate in both]
+    trees = [base + 2 * (7 * hop + 2 * (4 * US + net)) + size * 2 / rate for (_, base, hop, net), rate in both]
     assert seconds("all_reduce", size, Communicator(32, 8)) == pytest.approx(min(rings + trees))
     assert min(trees) < min(rings)
     assert Communicator(9, 8).nodes == 2
@@ -64,38 +76,79 @@ def test_between_nodes_the_network_s_hops_and_bandwidth_count() -> None:
 
 def test_a_switch_that_adds_up_takes_every_byte_once() -> None:
     adding = replace(SWITCH, has_nvls=True)
-    assert seconds("all_reduce", 1e10, Communicator(8, 8), adding) == pytest.approx(25 * US + 1e10 / (1e11 * 0.743))
-    assert seconds("all_reduce", 1e10, Communicator(2, 2), adding) == seconds("all_reduce", 1e10, Communicator(2, 2))
-    assert seconds("all_reduce", 1e10, Communicator(4, 4), adding) < seconds("all_reduce", 1e10, Communicator(4, 4))
-    assert seconds("all_reduce", 1e10, Communicator(16, 8), adding) == seconds("all_reduce", 1e10, Communicator(16, 8))
+    in_switch = P["nvls.start"] + 1e10 / (1e11 * P["nvls.share"])
+    assert seconds("all_reduce", 1e10, Communicator(8, 8), adding) == pytest.approx(in_switch)
+    for ranks in (Communicator(2, 2), Communicator(4, 4), Communicator(16, 8)):
+        assert seconds("all_reduce", 1e10, ranks, adding) == seconds("all_reduce", 1e10, ranks)
     assert seconds("all_gather", 1e10, Communicator(8, 8), adding) == seconds("all_gather", 1e10, Communicator(8, 8))
 
 
-def test_an_engine_s_own_kernel_reads_its_peers() -> None:
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "tensorrt-llm"])
+def test_an_engine_s_own_kernel_reads_its_peers(engine: str) -> None:
     """Once, or a part and then the sums; every barrier grows as the root of the peers."""
+    start, barrier = P[f"custom.start.{engine}"], 3**0.5 * P["custom.barrier"]
     for size in (1e3, 3e6):
-        once = 4 * US + 3**0.5 * US + size * 3 / 1e11
-        twice = 4 * US + 2 * 3**0.5 * US + size * 1.5 / 1e11
-        assert seconds("all_reduce", size, Communicator(4, 4), own=True) == pytest.approx(min(once, twice))
-    assert 4 * US + 3**0.5 * US + 1e3 * 3 / 1e11 < 4 * US + 2 * 3**0.5 * US + 1e3 * 1.5 / 1e11
+        once = start + barrier + size * 3 / (1e11 * P["custom.one_shot.share"])
+        twice = start + 2 * barrier + size * 1.5 / (1e11 * P["custom.two_shot.share"])
+        nccl = seconds("all_reduce", size, Communicator(4, 4))
+        assert seconds("all_reduce", size, Communicator(4, 4), own=engine) == pytest.approx(min(once, twice, nccl))
+        assert min(once, twice) < nccl or size > 1e6
+    large = P["custom.max_bytes"] * 2
+    assert seconds("all_reduce", large, Communicator(4, 4), own=engine) == seconds("all_reduce", large, Communicator(4, 4))
     board = replace(SWITCH, kind="pcie", link_latency_kind="pcie")
-    assert seconds("all_reduce", 1e3, Communicator(4, 4), board, own=True) == seconds(
+    assert seconds("all_reduce", 1e3, Communicator(4, 4), board, own=engine) == seconds(
         "all_reduce", 1e3, Communicator(4, 4), board
     )
-    assert seconds("all_reduce", 1e3, Communicator(8, 4), own=True) == seconds("all_reduce", 1e3, Communicator(8, 4))
+    assert seconds("all_reduce", 1e3, Communicator(2, 2), board, own=engine) < seconds(
+        "all_reduce", 1e3, Communicator(2, 2), board
+    )
+    assert seconds("all_reduce", 1e3, Communicator(8, 4), own=engine) == seconds("all_reduce", 1e3, Communicator(8, 4))
+
+
+def test_an_unmeasured_engine_s_own_kernel_is_like_vllm_s() -> None:
+    assert seconds("all_reduce", 1e3, Communicator(4, 4), own="other") == seconds(
+        "all_reduce", 1e3, Communicator(4, 4), own="vllm"
+    )
 
 
 def test_an_exchange_goes_near_and_far_at_once() -> None:
-    near = (8.4 + 3.4) * US + 1e9 * 7 / 8 / 1e11
+    start = P["p2p.simple.start"]
+    near = start + 7 * P["p2p.peer"] + 1e9 * 7 / 8 / (1e11 * P["p2p.simple.share"])
     assert seconds("all_to_all", 1e9, Communicator(8, 8)) == pytest.approx(near)
-    far = (8.4 + 3.4 + 4 + 14) * US + 1e9 * 8 / 16 / 1e10
-    assert seconds("all_to_all", 1e9, Communicator(16, 8)) == pytest.approx(far)
-    quick = replace(SWITCH, network_bandwidth=1e13)
-    assert seconds("all_to_all", 1e9, Communicator(16, 8), quick) == pytest.approx(
-        (8.4 + 3.4 + 4 + 14) * US + 1e9 * 7 / 16 / 1e11
-    )
+    far = start + 15 * P["p2p.peer"] + 4 * US + P["simple.hop.net"] + 1e9 * 8 / 16 / 1e10
+    assert seconds("all_to_all", 1e9, Communicator(16, 8)) == pytest.approx(far, rel=1e-3)
+    fast = replace(SWITCH, link_bandwidth=1e13)
+    copied = told("all_to_all", 1e9, Communicator(8, 8), fast)
+    assert copied.volume[0, 0] == pytest.approx(1e9 / P["p2p.copy"])
     lonely = told("all_to_all", 1e9, Communicator(2, 1))
     assert lonely.volume[0, 0] == pytest.approx(1e9 / 2 / 1e10)
+
+
+def test_cards_reach_a_share_of_pcie_and_sockets_what_they_carry() -> None:
+    board = replace(SWITCH, kind="pcie", link_latency_kind="pcie", pcie_bandwidth=4e10, socket_bandwidth=2.2e10)
+    for ranks, bandwidth in ((4, 4e10 * P["pcie.share"]), (8, 2.2e10)):
+        volume = told("broadcast", 1e10, Communicator(ranks, ranks), board).volume[0, 0]
+        assert volume == pytest.approx(1e10 / (bandwidth * max(share for share, *_ in PROTOCOLS)))
+
+
+def test_deepep_sends_each_token_to_its_experts() -> None:
+    sizes = 128.0, 7168.0, 8.0, 256.0
+    there, back = ExpertExchange("dispatch", *sizes, FP8_BYTES), ExpertExchange("combine", *sizes, 2.0)
+    ranks = Communicator(8, 8)
+    counted = 256 * P["deepep.expert"]
+    bytes_ = 128 * 8 * 7168 * 7 / 8 / 1e11
+    dispatch = P["deepep.dispatch.start"] + counted + P["deepep.token"] + bytes_ * FP8_BYTES / P["deepep.dispatch.share"]
+    assert float(deepep_cost(there, ranks, [SWITCH]).seconds[0, 0]) == pytest.approx(dispatch)
+    combine = P["deepep.combine.start"] + counted + bytes_ * 2 / P["deepep.combine.share"]
+    assert float(deepep_cost(back, ranks, [SWITCH]).seconds[0, 0]) == pytest.approx(combine)
+    nccl = seconds("all_to_all", 128 * 8 * 7168 * 2.0, ranks)
+    assert float(exchange_cost(back, ranks, [SWITCH], False).seconds[0, 0]) == pytest.approx(nccl)
+    assert float(exchange_cost(back, ranks, [SWITCH], True).seconds[0, 0]) == pytest.approx(min(nccl, combine))
+    assert exchange_cost(back, Communicator(1, 1), [SWITCH], True).seconds.tolist() == [[0.0]]
+    cards = replace(SWITCH, kind="pcie", link_latency_kind="pcie")
+    assert np.isinf(deepep_cost(back, ranks, [cards]).seconds[0, 0])
+    far = deepep_cost(back, Communicator(16, 8), [SWITCH])
+    assert far.volume[0, 0] == pytest.approx(128 * 8 * 7168 * 2 * 8 / 16 / 1e10)
 
 
 def test_many_sizes_and_fabrics_at_once() -> None:
@@ -128,12 +181,10 @@ def test_beyond_a_bridge_and_beyond_a_socket() -> None:
     assert (bridged.latency_kind(2), bridged.latency_kind(3)) == ("nvlink", "pcie")
     assert [cards.bus_bandwidth(members) for members in (2, 4, 5, 8)] == [2e10, 2e10, 13e9, 13e9]
     assert replace(SWITCH, kind="pcie").bus_bandwidth(8) == 1e10
-    assert [replace(SWITCH, kind=kind).fully_connected for kind in ("nvswitch", "mesh", "pcie", "pairs")] == [
-        True,
-        True,
-        False,
-        False,
-    ]
+    assert fabric_of(GPUS["rtx-pro-6000-server"]).bus_bandwidth(8) == 22e9
+    kinds = ("nvswitch", "mesh", "pcie", "pairs", "pcie-host")
+    assert [replace(SWITCH, kind=kind).peer_access(4) for kind in kinds] == [True, True, False, False, False]
+    assert [replace(SWITCH, kind=kind).peer_access(2) for kind in kinds] == [True, True, True, True, False]
 
 
 def test_links_of_gpus_as_sold() -> None:

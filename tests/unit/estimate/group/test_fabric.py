@@ -95,10 +95,23 @@ def test_every_gpu_of_the_catalog_has_links(gpu: Gpu) -> None:
     assert fabric.network_bandwidth > 0
 
 
-@pytest.mark.parametrize("table", ["links", "networks", "protocols", "default_networks"])
+@pytest.mark.parametrize("table", ["links", "networks", "default_networks"])
 def test_every_row_cites_a_source_of_the_catalog(table: str) -> None:
     known = set(CATALOG.sources)
     with (DATA_DIR / f"{table}.csv").open(newline="") as stream:
         for row in csv.DictReader(stream):
             assert row["sources"], row
             assert set(row["sources"].split(";")) <= known, row
+
+
+def test_every_parameter_of_collectives_says_what_it_is() -> None:
+    with (DATA_DIR / "parameters.csv").open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert len({row["name"] for row in rows}) == len(rows)
+    for row in rows:
+        assert row["unit"], row
+        assert row["meaning"].endswith("."), row
+        assert row["source"], row
+        assert row["status"] in ("fitted", "fixed"), row
+        assert bool(row["start"]) == (row["status"] == "fitted"), row
+        assert float(row["value"]) > 0, row

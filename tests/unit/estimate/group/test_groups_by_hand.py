@@ -152,10 +152,10 @@ def test_stages_context_and_experts() -> None:
     keys = 2 * 3 * 32 * 2 * 8 * 2.0
     assert said(work(parallel=Parallel(cp=4))) == {("send", "cp", keys, 4 * 3 * 3.0, "attention")}
     exchanged = [one for one in step_collectives(work(parallel=Parallel(dp=2, ep=2)), MIXED, 3.0) if one.axis == "ep"]
-    assert [(one.kind, one.size, one.count) for one in exchanged] == [("all_to_all", 2 * STREAM, 2 * 4 * 2.0)]
+    assert [(one.kind, one.size, one.count) for one in exchanged] == [("all_to_all", 2 * STREAM, 4 * 2.0)] * 2
     half = replace(MIXED, experts=Experts(8, 2, 128, every=2))
     fewer = [one for one in step_collectives(work(parallel=Parallel(dp=2, ep=2)), half, 3.0) if one.axis == "ep"]
-    assert [one.count for one in fewer] == [2 * 2 * 2.0]
+    assert [one.count for one in fewer] == [2 * 2.0] * 2
     (handed,) = inference_collectives(work("prefill", parallel=Parallel(pp=2)), TINY, 3.0, 10.0)
     assert (handed.size, handed.count) == (3 * 10 * 64 * 2.0, 1.0)
 
@@ -264,8 +264,8 @@ def test_inference_spreads_whole_experts_over_ranks() -> None:
         (Parallel(tp=4, ep=4), []),
         (Parallel(tp=4, ep=2), []),
         (Parallel(dp=2, tp=2, ep=2), []),
-        (Parallel(dp=2, tp=2, ep=4), [(2, 0.5)]),
-        (Parallel(dp=4, ep=4), [(4, 1.0)]),
+        (Parallel(dp=2, tp=2, ep=4), [(2, 0.5)] * 2),
+        (Parallel(dp=4, ep=4), [(4, 1.0)] * 2),
     ],
 )  # fmt: skip
 def test_only_data_parallel_groups_exchange_tokens_with_experts(layout: Parallel, exchanges: list[tuple[int, float]]) -> None:
@@ -280,7 +280,7 @@ ONE = dict.fromkeys(("latency", "volume", "beside", "straggle", "threads", "laun
 
 
 def step(factors: dict[str, float] | None = None, **seconds: float) -> StepBreakdown:
-    plain = dict.fromkeys(NAMES, 0.0) | {"ranks": 1.0, "pipeline": 1.0, "threads": 1.0} | seconds
+    plain = dict.fromkeys(NAMES, 0.0) | {"ranks": 1.0, "synchronised": 1.0, "pipeline": 1.0, "threads": 1.0} | seconds
     return combine_parts(StepParts(**{name: np.array([[value]]) for name, value in plain.items()}), ONE | (factors or {}))
 
 
@@ -314,7 +314,7 @@ def test_messages_are_waited_for_or_hidden_behind_work() -> None:
 def test_pipelines_stretch_everything_and_members_wait_for_the_slowest() -> None:
     assert number(step(device=2.0, pipeline=1.5)) == 3.0
     assert number(step(device=2.0, pipeline=1.5), "bubble") == 1.0
-    eight = step(device=2.0, ranks=8.0)
+    eight = step(device=2.0, ranks=8.0, synchronised=8.0)
     assert number(eight) == pytest.approx(2.0 + 0.015 * float(straggler_deviations(np.array(8.0))) * 2.0 + 1e-4)
     assert number(eight, "waiting") == pytest.approx(number(eight) - 2.0)
 
@@ -325,7 +325,7 @@ def test_threads_of_one_process_wait_for_the_interpreter() -> None:
     assert number(found, "host") == pytest.approx(1.0 + (0.5 + 0.2 * 0.5) * 3)
     copied = step(device=1.0, copied_tensors=100.0)
     assert number(copied) == pytest.approx(1.0 + 100 * 90e-6)
-    assert number(step(device=1.0, threads=2.0)) == pytest.approx(1.0 + 1e-4)
+    assert number(step(device=1.0, threads=2.0, synchronised=2.0)) == pytest.approx(1.0 + 1e-4)
 
 
 def test_what_a_step_is_spent_on_adds_up() -> None:

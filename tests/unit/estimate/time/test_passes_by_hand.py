@@ -15,7 +15,7 @@ from whichgpu.estimate.group.collectives import Communicator, collective_cost
 from whichgpu.estimate.group.engine_steps import EngineSteps, _with_cached_context
 from whichgpu.estimate.group.fabric import fabric_of
 from whichgpu.estimate.group.host_launches import framework_calls, lacks_cuda_graphs, worker_dispatch_seconds
-from whichgpu.estimate.group.step import Devices, _overlapped_rounds, _ranks_wait, collective_seconds
+from whichgpu.estimate.group.step import Devices, _overlapped_rounds, _synchronised_processes, _waiting_ranks, collective_seconds
 from whichgpu.estimate.group.traffic import Collective
 from whichgpu.estimate.memory.quantisation import layer_matrices
 from whichgpu.estimate.memory.training.allocation_log import AllocationLog
@@ -90,11 +90,15 @@ def test_calls_of_engines_before_they_captured_graphs() -> None:
 
 
 def test_who_waits_for_whom() -> None:
-    assert _ranks_wait(asked("train", parallel=Parallel(dp=2)))
-    assert not _ranks_wait(asked("train", parallel=Parallel(dp=2, threads=True)))
-    assert not _ranks_wait(asked("serve", parallel=Parallel(dp=2)))
-    assert _ranks_wait(asked("serve", parallel=Parallel(tp=2)))
-    assert _ranks_wait(asked("serve", parallel=Parallel(cp=2)))
+    assert _waiting_ranks(asked("train", parallel=Parallel(dp=2))) == 2
+    assert _waiting_ranks(asked("train", parallel=Parallel(dp=2, threads=True))) == 1
+    assert _waiting_ranks(asked("serve", parallel=Parallel(dp=2))) == 1
+    assert _waiting_ranks(asked("serve", parallel=Parallel(dp=3, tp=2))) == 2
+    assert _waiting_ranks(asked("serve", parallel=Parallel(cp=2))) == 2
+    assert _waiting_ranks(asked("serve", parallel=Parallel(dp=4, tp=2, ep=8))) == 8
+    two = Parallel(tp=2)
+    assert [_synchronised_processes(asked("serve", engine="vllm", year=year, parallel=two)) for year in (2023, 2025)] == [2, 1]
+    assert _synchronised_processes(asked("train", parallel=Parallel(dp=2, threads=True))) == 2
     for zero, phase, rounds in ((0, "backward", 3.0), (1, "backward", 3.0), (2, "backward", 1.0), (0, "forward", 1.0)):
         assert _overlapped_rounds(asked("train", accumulation=3, parallel=Parallel(dp=2, zero=zero)), phase) == rounds
 

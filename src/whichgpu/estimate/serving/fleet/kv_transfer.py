@@ -10,8 +10,8 @@ import msgspec
 
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.host import Instance
-from whichgpu.estimate.group.collectives import MICRO
-from whichgpu.estimate.group.fabric import fabric_of, protocols
+from whichgpu.estimate.group.collective_parameters import collective_parameters
+from whichgpu.estimate.group.fabric import fabric_of
 from whichgpu.estimate.memory.kv import kv_bytes_per_token
 from whichgpu.workload.shapes import Transformer
 from whichgpu.workload.workload import Workload
@@ -32,15 +32,15 @@ def port_of(
 ) -> Port:
     """Return the port of a replica of `gpus` GPUs: their share of the machine's network, or their links within one machine."""
     fabric = fabric_of(gpu, instance, workload.interconnect, workload.network_gbps, workload.network)
-    simple = protocols()[-1]  # NCCL uses the last protocol, Simple, for large messages.
+    simple = collective_parameters()  # NCCL uses its protocol Simple for large messages.
     if same_machine:
         bandwidth, kind = fabric.bus_bandwidth(2), fabric.kind
-        hop = float(simple[f"{fabric.latency_kind(2)}_us"]) * MICRO
+        hop = simple[f"simple.hop.{fabric.latency_kind(2)}"]
     else:
         bandwidth, kind = fabric.network_bandwidth, fabric.network_kind
-        hop = fabric.network_latency + float(simple["net_us"]) * MICRO
+        hop = fabric.network_latency + simple["simple.hop.net"]
     size = float(kv_bytes_per_token(shape, workload.kv_precision or "bf16"))
-    return Port(bandwidth * gpus, bandwidth * gpus, float(simple["base_us"]) * MICRO + hop, size, kind)
+    return Port(bandwidth * gpus, bandwidth * gpus, simple["simple.start"] + hop, size, kind)
 
 
 class TransferQueues:

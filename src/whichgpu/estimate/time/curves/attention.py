@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
+from whichgpu.estimate.time.curves.gemm import resident_share
 from whichgpu.estimate.time.curves.gpus import GpuColumns, power_bound
 from whichgpu.estimate.time.curves.stack import Array, OperatorStack, Parameters, soft_max
+from whichgpu.estimate.time.units import UNITS
 
-QUERY_BLOCK = 128.0  # queries one SM processes at a time (FlashAttention-2, arXiv 2307.08691)
-SPLIT_KEYS = 256.0  # keys per block when the KV cache is split over SMs (Flash-Decoding, arXiv 2311.01282)
+QUERY_BLOCK = 128.0  # queries one SM processes at a time, against tiles of as many keys (FlashAttention-2, arXiv 2307.08691)
+BACKWARD_FLOPS_RATIO = 2.5  # The backward kernel recomputes scores, then four gradients (FlashAttention-2).
+SPLIT_KEYS = 128.0  # fewest keys of one part when the KV cache is split over SMs (Flash-Decoding, arXiv 2311.01282)
+MAX_SPLITS = 128.0  # parts of one sequence (FlashAttention-3's heuristic)
 REFERENCE_HEAD_DIM = 128.0  # head dimension at which `attention.decode_clocks_per_key` is stated
+MLA = "mla"  # role of MLA's kernels; in decode all query heads share the latents (DeepSeek-V2, arXiv 2405.04434)
+MLA_ROWS = 64.0  # query heads of one block in MLA kernels that do not split the keys
 
 
 def seconds(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
@@ -23,39 +29,118 @@ def seconds(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
 
 
 def _query_blocks(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
-    """Return the seconds when each SM runs a block of queries over its visible keys; a causal mask makes the blocks uneven."""
-    unit = stack.unit
-    dim, keys, queries = stack.size("dim"), stack.size("keys"), stack.size("queries")
-    pairs = stack.flops / (4.0 * dim)
-    padded_keys = np.ceil(keys / QUERY_BLOCK) * QUERY_BLOCK
-    imbalance = 1.0 + stack.size("causal", 0.0) * p["attention.causal_imbalance_keys"] / padded_keys
-    blocks = stack.size("batch") * stack.size("heads") * np.ceil(queries / QUERY_BLOCK)
-    padding = np.ceil(queries / QUERY_BLOCK) * QUERY_BLOCK / queries * padded_keys / keys
+    """Return the seconds when each SM runs a block of queries over tiles of the keys visible to it.
+
+    Kernels with asynchronous matrix instructions keep one block per SM, so that loading its queries and writing its results
+    adds to the arithmetic; others overlap the two in several blocks per SM.
+    """
+    asynchronous = gpus.async_matrix > 0
+    share = stack.parameter(p, "attention.peak_share") * np.where(asynchronous, 1.0, p["attention.peak_share_ratio.synchronous"])
+    share = share * gpus.architecture_factor(p, "attention.architecture_multiplier.peak")
     dropout = np.where(stack.has_role("dropout"), stack.parameter(p, "attention.dropout_slowdown"), 1.0)
-    multiplier = gpus.architecture_factor(p, "gemm.architecture_multiplier.16bit")
-    share = stack.parameter(p, "attention.peak_share") / dropout * multiplier
-    waves_per_block = np.ceil(blocks / gpus.sms) / blocks
-    gemms = stack.flops * np.maximum(waves_per_block / gpus.sm_rates[unit], 1.0 / gpus.sustained_rates[unit]) / share
-    exponentials = pairs * p["attention.clocks_per_exponential"] * np.maximum(waves_per_block, 1.0 / gpus.sms) / gpus.clock
-    compute = np.maximum((gemms + exponentials) * (imbalance * padding), power_bound(stack.flops, unit, gpus, p))
-    return _with_memory(compute, stack.read + stack.write, stack, gpus, p)
+    slowdown = dropout * _narrow_slowdown(stack, gpus, p) / share
+    exponential = np.where(asynchronous, p["attention.clocks_per_exponential"], p["attention.clocks_per_exponential.synchronous"])
+    start = stack.parameter(p, "attention.clocks_per_query_block")
+    start = start * np.where(asynchronous, 1.0, p["attention.query_block_ratio.synchronous"])
+    blocks, pairs, flops_per_pair = _tiles(stack)
+    unit, rounds = _wide(stack.unit), np.ceil(blocks / gpus.sms)  # an SM runs so many blocks one after another
+    gemms = pairs * flops_per_pair * np.maximum(rounds / gpus.sm_rates[unit], blocks / gpus.sustained_rates[unit])
+    compute = gemms * slowdown + rounds * (pairs * exponential + start) / gpus.clock
+    compute = np.maximum(compute, power_bound(stack.flops, stack.unit, gpus, p))
+    moved = stack.read + stack.write
+    cached = resident_share(moved, np.ones_like(moved), gpus, p)  # The kernel before has just written the operands.
+    memory = moved * (1.0 - cached * (1.0 - 1.0 / p["memory.l2_speedup"])) / _bandwidth(gpus, p)
+    overlapped = soft_max(compute, memory, p["attention.overlap_exponent"])
+    return np.where(asynchronous, compute + memory, overlapped) + _fixed(stack, gpus, p)
+
+
+def _tiles(stack: OperatorStack) -> tuple[Array, Array, Array]:
+    """Return the query blocks, the query-key pairs of the tiles of one block, and the FLOPs per pair.
+
+    A causal mask leaves half of the tiles on the diagonal unused.
+    """
+    keys, queries, dim = stack.size("keys"), stack.size("queries"), stack.size("dim")
+    value_dim = stack.size("value_dim", 0.0)
+    flops_per_pair = 2.0 * (dim + np.where(value_dim > 0, value_dim, dim))
+    flops_per_pair = flops_per_pair * np.where(stack.is_kind("attention_backward"), BACKWARD_FLOPS_RATIO, 1.0)
+    heads = stack.size("batch") * stack.size("heads")
+    visible = stack.flops / (flops_per_pair * heads * queries)  # keys that a query sees, on average
+    diagonal = stack.size("causal", 0.0) * np.minimum(queries, QUERY_BLOCK) / 2.0
+    block_keys = np.maximum(visible * (np.ceil(keys / QUERY_BLOCK) * QUERY_BLOCK / keys) + diagonal, QUERY_BLOCK)
+    return heads * np.ceil(queries / QUERY_BLOCK), QUERY_BLOCK * block_keys, flops_per_pair
+
+
+def _narrow_slowdown(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
+    """Return the factor on the time of 16-bit GEMMs: fp8 is faster, by less than in plain GEMMs.
+
+    With a KV cache below 16 bits chips either multiply in fp8 or dequantise every tile.
+    """
+    in_fp8 = 1.0 / p["attention.fp8_speedup"]
+    if UNITS[stack.unit].below_16_bits:
+        return np.where(gpus.native[stack.unit] > 0, in_fp8, 1.0)
+    narrow = stack.size("narrow_kv", 0.0) > 0
+    if not narrow.any():
+        return np.ones((1, 1, 1))
+    stated = np.where(gpus.async_matrix > 0, in_fp8, 1.0)
+    return np.where(narrow, gpus.fitted_value(p, "attention.dequantise_slowdown", stated), 1.0)
+
+
+def _wide(unit: str) -> str:
+    return "bf16" if UNITS[unit].below_16_bits else unit
 
 
 def _decode(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
-    """Return the seconds of one query per sequence: the KV cache is read once, by one SM per head unless keys are split."""
-    batch, keys = stack.size("batch"), stack.size("keys")
-    whole = stack.has_role("whole")
-    blocks = batch * np.where(whole, stack.size("heads"), stack.size("kv_heads") * np.ceil(keys / SPLIT_KEYS))
-    block_keys = np.where(whole, keys, np.minimum(keys, SPLIT_KEYS))
-    block_seconds = block_keys * (stack.size("dim") / REFERENCE_HEAD_DIM) * p["attention.decode_clocks_per_key"] / gpus.clock
-    serial = block_seconds * np.maximum(blocks / (gpus.sms * p["attention.decode_blocks_per_sm"]), 1.0)
+    """Return the seconds of one query per sequence, which reads the KV cache once.
+
+    Keys are split over all SMs, whose results are then combined part by part; the query heads of a KV head share one tile. In
+    PyTorch (role `whole`) one SM reads the keys of one query head instead.
+    """
+    batch, keys, heads = stack.size("batch"), stack.size("keys"), stack.size("heads")
+    mla, whole = stack.has_role(MLA), stack.has_role("whole")
     compute = stack.flops / (gpus.sustained_rates[stack.unit] * p["attention.decode_peak_share"])
+    if mla.any():
+        compute = np.where(mla, _mla_compute(stack, gpus, p), compute)
+    if whole.any():
+        head = keys * (stack.size("dim") / REFERENCE_HEAD_DIM) * p["attention.decode_clocks_per_key"] / gpus.clock
+        serial = head * np.maximum(batch * heads / (gpus.sms * p["attention.decode_blocks_per_sm"]), 1.0)
+        compute = np.where(whole, np.maximum(serial, compute), compute)
     # llama.cpp's kernel reads the KV cache again for each query head of a group.
-    reads = np.where(stack.has_role("gguf"), stack.size("heads") / stack.size("kv_heads"), 1.0)
-    return _with_memory(np.maximum(serial, compute), stack.read * reads + stack.write, stack, gpus, p)
+    reads = np.where(stack.has_role("gguf"), heads / stack.size("kv_heads"), 1.0)
+    memory = (stack.read * reads + stack.write) / _bandwidth(gpus, p)
+    starts = batch * stack.size("kv_heads") * p["attention.decode_clocks_per_sequence"] / gpus.sms
+    splits = np.minimum(np.ceil(keys / SPLIT_KEYS), MAX_SPLITS) * p["attention.decode_clocks_per_split"]
+    total = soft_max(compute, memory, p["attention.overlap_exponent.decode_attention"])
+    return total + np.where(whole, 0.0, starts + splits) / gpus.clock + _fixed(stack, gpus, p)
 
 
-def _with_memory(compute: Array, moved: Array, stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
-    memory = moved / (gpus.bandwidth * p["attention.bandwidth_share"])
-    fixed = stack.parameter(p, "attention.fixed_seconds") * gpus.latency
-    return soft_max(compute, memory, p["attention.overlap_exponent"]) + fixed
+def _mla_compute(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
+    """Return the arithmetic seconds of MLA decode, whose query heads fill the rows of a matrix instruction.
+
+    NVIDIA's chips without asynchronous instructions have no kernel that splits a cache below 16 bits: one SM reads a sequence's
+    keys.
+    """
+    batch, keys, heads = stack.size("batch"), stack.size("keys"), stack.size("heads")
+    narrow, asynchronous = UNITS[stack.unit].below_16_bits, gpus.async_matrix > 0
+    nvidia = np.array([target.startswith("sm_") for target in gpus.targets])[:, None, None]
+    unsplit = narrow & nvidia & ~asynchronous
+    rows = np.where(unsplit, MLA_ROWS, gpus.matrix_rows)
+    padding = np.ceil(heads / rows) * rows / heads
+    share = np.where(asynchronous, p["attention.mla_peak_share"], p["attention.mla_peak_share.synchronous"])
+    if narrow:
+        speedup = gpus.fitted_value(p, "attention.mla_fp8_speedup", np.full_like(gpus.sms, p["attention.mla_fp8_speedup"]))
+        share = share * np.where(gpus.native[stack.unit] > 0, speedup, 1.0)
+    share = share * gpus.architecture_factor(p, "attention.architecture_multiplier.peak")
+    compute = stack.flops * padding / (gpus.sustained_rates[_wide(stack.unit)] * share)
+    sequence = keys * p["attention.mla_unsplit_clocks_per_key"] / gpus.clock
+    serial = sequence * np.maximum(batch * np.ceil(heads / MLA_ROWS) / gpus.sms, 1.0)
+    return np.where(unsplit, np.maximum(serial, compute), compute)
+
+
+def _bandwidth(gpus: GpuColumns, p: Parameters) -> Array:
+    factor = gpus.architecture_factor(p, "attention.architecture_multiplier.bandwidth")
+    return gpus.bandwidth * factor * p["attention.bandwidth_share"]
+
+
+def _fixed(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
+    factor = gpus.architecture_factor(p, "attention.architecture_multiplier.fixed")
+    return stack.parameter(p, "attention.fixed_seconds") * gpus.latency * factor

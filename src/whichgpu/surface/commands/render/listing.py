@@ -20,7 +20,7 @@ def show_listing(
     sentence: Callable[[Any], Message],
     extra_facts: Sequence[tuple[str, str]] = (),
 ) -> None:
-    """Print one named row as facts under a sentence, or several rows as a table under their count."""
+    """Print catalog rows: one named row as facts under a sentence, or several as a table under their count."""
     if session.has_names and len(rows) == 1:
         session.show_one(answer, rows[0], sentence(rows[0]), extra_facts)
         say_sources(session, sources)

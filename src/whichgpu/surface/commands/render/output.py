@@ -16,7 +16,7 @@ class CannotWrite(Exception):
 
 
 class Output:
-    """A wrapper around a stream that raises `ReaderGone` or `CannotWrite`."""
+    """A wrapper around an output stream that raises `ReaderGone` or `CannotWrite` if a write fails."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -38,7 +38,7 @@ class Output:
 
 
 def write_error(problem: OSError) -> Exception:
-    """Return the exception for a failed write."""
+    """Return the exception for a failed write: `ReaderGone` if the pipe was closed, else `CannotWrite`."""
     return ReaderGone() if isinstance(problem, BrokenPipeError) else CannotWrite(problem.strerror or str(problem))
 
 

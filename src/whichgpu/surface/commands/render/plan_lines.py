@@ -15,7 +15,7 @@ from whichgpu.decide.roles.roles_answer import DesignsAnswer, RolesAnswer
 
 
 def plan_lines(answer: PlanAnswer) -> list[Message]:
-    """Return all messages under the table, in reading order."""
+    """Return the messages under the table of a plan (bill, simulation, jobs and so on), in reading order."""
     currency, hourly = answer.bound.currency, answer.cost_per_hour
     bill = {"hour": _cost(hourly), "low": significant(float(hourly.low)), "high": significant(float(hourly.high))}
     bill |= {"month": _cost(answer.cost_per_month), "whole": _cost(answer.cost), "hours": f"{answer.horizon_hours:,.0f}"}
@@ -80,7 +80,7 @@ def _curve(answer: PlanAnswer, currency: str) -> Message:
 
 
 def roles_lines(roles: RolesAnswer) -> list[Message]:
-    """Return messages for each group of GPUs and its role, and for GPUs without a role."""
+    """Return messages that say which GPUs do prefill, decode or both, and which are left unused."""
     lines = [msg("plan.roles", what=roles.sentence)]
     for group in roles.groups:
         values = {"n": group.gpus, "gpu": group.gpu, "role": msg(f"plan.role-{group.role}"), "model": group.model}
@@ -90,7 +90,7 @@ def roles_lines(roles: RolesAnswer) -> list[Message]:
 
 
 def _designs(comparison: DesignsAnswer) -> list[Message]:
-    """Return messages about the fleet designs compared, best first."""
+    """Return messages with GPUs, cost and capacity of each fleet design compared, best first."""
     lines = [msg("plan.roles", what=comparison.sentence)]
     for one in comparison.designs:
         gpus = tuple(f"{n}x {gpu}" for gpu, n in one.gpus)
@@ -100,7 +100,7 @@ def _designs(comparison: DesignsAnswer) -> list[Message]:
 
 
 def _policies(comparison: PoliciesAnswer) -> list[Message]:
-    """Return messages with the cost and the share of requests within the objectives, by policy."""
+    """Return messages on ways to use spot machines: the cost of each, and its share of requests within the objectives."""
     lines = [msg("plan.policies", what=comparison.sentence)]
     for one in comparison.policies:
         values = {"cost": _cost(one.cost), "currency": one.cost.currency, "met": f"{one.met:.1%}"}
@@ -138,7 +138,7 @@ def _job(row: JobRow, currency: str, horizon: float) -> Message:
 
 
 def _where(row: BillRow | JobRow) -> tuple[Message | str, ...]:
-    """Return region, term and the day of the price."""
+    """Return where and how the machines of a bill or job are rented: region, term and the day of the price."""
     observed = (msg("plan.price-seen", day=row.price_observed_at),) if row.price_observed_at else ()
     return (*((row.region,) if row.region else ()), msg(f"term.{row.term}"), *observed)
 
@@ -148,5 +148,5 @@ def _cost(cost: Money | Cost) -> str:
 
 
 def _exact(amount: Decimal) -> Numeral:
-    """Write money to the cent; amounts below one with three significant digits."""
+    """Return an amount of money to the cent; one below 1 has three significant digits."""
     return Numeral(f"{amount:,.2f}") if amount >= 1 else significant(float(amount))

@@ -15,7 +15,7 @@ StageShares = Mapping[str, tuple[float, float]]  # Start and length of each stag
 def progress(
     session: Session, stages: StageShares, describe: Callable[[str, Language], str]
 ) -> Iterator[Callable[[str, float], None] | None]:
-    """Yield a callback that takes a stage and its share done; None if progress is not displayed."""
+    """Yield a callback that displays progress, given a stage and the share of it done; None if progress is not displayed."""
     if session.progress is not None:
         report = session.progress
         yield lambda stage, done: report(stages[stage][0] + stages[stage][1] * done)

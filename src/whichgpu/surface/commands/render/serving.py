@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def figures(answer: EstimateAnswer) -> list[tuple[str, Figure]]:
-    """Return every figure of a load by name, in display order."""
+    """Return the figures of serving under load (latency percentiles, request rates) with their names, in display order."""
     serving = answer.serving
     if serving is None:
         return []

@@ -31,7 +31,7 @@ SCALARS: dict[type, Schema] = {
 
 @cache
 def names_for_types(module: str) -> dict[str, Any]:
-    """Return the names that a module imports only for type checkers."""
+    """Return the objects that a module imports only for type checkers, by name, to resolve its annotations."""
     names: dict[str, Any] = {}
     for node in ast.walk(ast.parse(inspect.getsource(import_module(module)))):
         if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
@@ -42,7 +42,7 @@ def names_for_types(module: str) -> dict[str, Any]:
 
 
 class AnswerSchemas:
-    """JSON schemas of answers; `components` collects those of the records in them, by name."""
+    """Builds JSON schemas of commands' answers; `components` collects the schemas of the records in them, by name."""
 
     def __init__(self) -> None:
         self.components: dict[str, Schema] = {}

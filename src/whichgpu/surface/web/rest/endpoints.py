@@ -20,7 +20,7 @@ MAX_NAMES, MAX_NUMBERS = 200, 10_000  # Largest number of items in a list of nam
 
 
 class Endpoint(msgspec.Struct, frozen=True, eq=False):
-    """A REST endpoint: path, command, example of a query, and the name of the list in its reply if that is sent in pages."""
+    """A REST endpoint: path, command, example of a query, and the name of the list that its reply splits into pages, if any."""
 
     path: str
     command: str
@@ -78,10 +78,10 @@ def parameter_name(field: Field) -> str:
 
 
 def command_of(endpoint: Endpoint) -> Command:
-    """Return the command of an endpoint."""
+    """Return the declared command that answers a REST endpoint."""
     return command_named(endpoint.command)
 
 
 def max_items(field: Field) -> int:
-    """Return the largest number of items in a field that takes several."""
+    """Return the largest number of items that a REST client may send in a list field: fewer names than numbers."""
     return MAX_NUMBERS if field.metavar.startswith("N,") else MAX_NAMES

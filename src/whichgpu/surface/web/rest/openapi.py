@@ -40,7 +40,7 @@ ERROR_STATUSES = (400, 401, 403, 404, 405, 408, 409, 413, 415, 421, 422, 429, 50
 
 
 def document(language: Language) -> dict[str, Any]:
-    """Build the OpenAPI document."""
+    """Return the OpenAPI document of the REST API, with descriptions in a language."""
     answers = AnswerSchemas()
     paths: dict[str, Any] = {f"{PREFIX}/{one.path}": _path(one, language, answers) for one in ENDPOINTS}
     return {

@@ -28,7 +28,7 @@ Values = dict[str, list[Any]]
 
 
 def from_query(query: str) -> Values:
-    """Return the values of a query by name, with all values of a repeated parameter."""
+    """Return the parameters of a URL's query by name, each with the list of its values."""
     values: Values = {}
     for name, value in query_pairs(query):
         values.setdefault(name, []).append(value)
@@ -36,7 +36,7 @@ def from_query(query: str) -> Values:
 
 
 def from_body(body: bytes) -> Values:
-    """Return the values of a JSON object by name; null means not given."""
+    """Return the parameters in a JSON request body by name, each value in a list of one; null means not given."""
     from whichgpu.workload.model_files.json_text import read_object
 
     try:
@@ -47,7 +47,7 @@ def from_body(body: bytes) -> Values:
 
 
 def request_of(endpoint: Endpoint, values: Values) -> dict[str, Any]:
-    """Return the request of an endpoint; raise for an unknown parameter, or for two values of a field that takes one."""
+    """Return the command request that REST parameters describe; raise for an unknown one, or two values for a single field."""
     fields_by_name = by_any_name(endpoint)
     as_known = values.get(AS_KNOWN)
     # Models are checked in the same catalog in which the command will look them up.
@@ -68,7 +68,7 @@ def request_of(endpoint: Endpoint, values: Values) -> dict[str, Any]:
 
 
 def page(endpoint: Endpoint, values: Values) -> tuple[int | None, int]:
-    """Return the limit (None for all rows) and the offset of the rows requested."""
+    """Return how many rows a REST client wants (None for all), and how many to skip before them."""
     limit, offset = (_paging(name, endpoint, values) for name in ("limit", "offset"))
     return limit if limit is not None else endpoint.page, offset or 0
 
@@ -108,7 +108,7 @@ def _parts(value: Any) -> Sequence[Any]:
 
 
 def _with_permitted_model(field: Field, value: Any, catalog: Catalog) -> Any:
-    """Return a value with models replaced by their permitted ids."""
+    """Return a field's value; if the field names a model, replaced by the built-in id, or an error if it is not permitted."""
     if field.name not in MODEL_FIELDS:
         return value
     if isinstance(value, list):

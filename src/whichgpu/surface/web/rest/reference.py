@@ -14,7 +14,7 @@ from whichgpu.surface.web.rest.openapi import document
 
 
 def render_reference(language: Language, query: str = "") -> str:
-    """Return the HTML of the page."""
+    """Return the HTML page that documents the REST endpoints."""
     text, schema = language.text, document(language)
     parts = [f"<h1>{escape(text('web.reference'))}</h1>", f"<p>{escape(text('web.about-rest'))}</p>"]
     parts.append(f'<p><a href="{PREFIX}/openapi.json">openapi.json</a></p>')

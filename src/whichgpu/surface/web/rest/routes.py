@@ -65,14 +65,14 @@ async def reference(request: Request) -> Response:
 
 
 async def upload(request: Request) -> Response:
-    """Store an uploaded file for a job."""
+    """Store an uploaded file that a later job may use, and respond with its id and size."""
     check_change_header(request)
     id, size = await service_of(request).uploads.receive(request, client_of(request))
     return json_response({"id": id, "bytes": size}, 201)
 
 
 async def new_job(request: Request) -> Response:
-    """Validate a request and start it as a job."""
+    """Validate the request in the body, start it as a background job, and respond with the job's URLs."""
     check_change_header(request)
     service = service_of(request)
     body = await json_body(request, service.limits.body_bytes, service.limits.body_seconds)
@@ -86,7 +86,7 @@ async def new_job(request: Request) -> Response:
 
 
 def _job_question(body: bytes, service: Service) -> dict[str, Any]:
-    """Return the question in a job's body: an endpoint's request, or a list of requests to estimate."""
+    """Return what a job is to compute, from its body: a REST endpoint's request, or a list of requests to estimate."""
     try:
         document = json.loads(body)
     except (ValueError, RecursionError):
@@ -103,12 +103,12 @@ def _job_question(body: bytes, service: Service) -> dict[str, Any]:
 
 
 async def job_state(request: Request, id: str) -> Response:
-    """Respond with the state of a job."""
+    """Respond with the state and progress of a background job."""
     return json_response(service_of(request).jobs.get(id).document())
 
 
 async def cancel_job(request: Request, id: str) -> Response:
-    """Stop a job."""
+    """Stop a background job, and respond with its state."""
     check_change_header(request)
     jobs = service_of(request).jobs
     job = jobs.get(id)
@@ -117,7 +117,7 @@ async def cancel_job(request: Request, id: str) -> Response:
 
 
 async def job_result(request: Request, id: str) -> Response:
-    """Respond with the answer of a job."""
+    """Respond with the answer of a finished background job, or with an error."""
     job = service_of(request).jobs.get(id)
     if job.answer is not None:
         return answer_response(request, job.answer)
@@ -128,7 +128,7 @@ async def job_result(request: Request, id: str) -> Response:
 
 
 async def follow_job(request: Request, id: str) -> Response:
-    """Respond with the progress of a job as server-sent events."""
+    """Respond with the progress of a background job as server-sent events."""
     if request.method == "HEAD":  # Starlette adds HEAD to every GET route, and a stream has no end to wait for.
         raise HttpRefusal(405, "method", {"Allow": "GET"}, method=request.method)
     service = service_of(request)

@@ -22,7 +22,7 @@ class _Pending(msgspec.Struct):
 
 
 class AnswerCache:
-    """Answers by question; the least recently used are dropped first."""
+    """LRU cache of workers' answers by question, limited in bytes and entries."""
 
     def __init__(self, max_bytes: int, max_entries: int) -> None:
         self._max_bytes, self._max_entries = max_bytes, max_entries
@@ -34,7 +34,7 @@ class AnswerCache:
         return len(self._cached)
 
     def get(self, key: Hashable) -> Answer | None:
-        """Return the cached answer, or None."""
+        """Return the cached answer to the question of this key, or None."""
         answer = self._cached.get(key)
         if answer is not None:
             self._cached.move_to_end(key)

@@ -51,7 +51,7 @@ class RequestTracker:
 
 
 class Connections:
-    """All open connections of one server."""
+    """The open connections of one server, whose number is limited."""
 
     def __init__(self, limits: Limits, protocol: type[asyncio.Protocol]) -> None:
         self.limits, self.protocol = limits, protocol
@@ -124,7 +124,7 @@ class Connection(asyncio.Protocol):
         self._expect("reader", self.limits.unread_seconds)
 
     def abort(self) -> None:
-        """Disconnect immediately."""
+        """Close the connection immediately, without sending what is left."""
         self._forget()
         self.transport.abort()
 
@@ -162,7 +162,7 @@ class ReplyTransport:
             self._connection.transport.write(data)
 
     def close(self) -> None:
-        """Close once the client has read the reply."""
+        """Close the connection once the client has read the reply."""
         self._connection.close()
 
     def __getattr__(self, name: str) -> Any:

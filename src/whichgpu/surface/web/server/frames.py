@@ -17,13 +17,13 @@ class FrameTooLong(Exception):
 
 
 def pack_frame(value: object) -> bytes:
-    """Encode a value with its length."""
+    """Return a value in msgpack, preceded by its length in four bytes."""
     body = msgspec.msgpack.encode(value)
     return len(body).to_bytes(LENGTH_BYTES, "big") + body
 
 
 def read_frame(stream: BinaryIO) -> Any:
-    """Return the next value of a pipe, or None at its end."""
+    """Return the next msgpack value of a pipe, or None at the pipe's end."""
     head = stream.read(LENGTH_BYTES)
     if len(head) < LENGTH_BYTES:
         return None
@@ -31,7 +31,7 @@ def read_frame(stream: BinaryIO) -> Any:
 
 
 async def receive_frame(stream: asyncio.StreamReader, max_bytes: int) -> Any:
-    """Return the next value of a stream; raise `IncompleteReadError` if the other side is gone."""
+    """Return the next msgpack value of a stream; raise `IncompleteReadError` if the other side is gone."""
     length = int.from_bytes(await stream.readexactly(LENGTH_BYTES), "big")
     if length > max_bytes:
         raise FrameTooLong

@@ -47,7 +47,7 @@ class AccessRules(msgspec.Struct, frozen=True):
 
 
 def host_names(address: str, more: Iterable[str] = ()) -> frozenset[str]:
-    """Return the host names of a server bound to an address."""
+    """Return the values of the Host header that a server at this address accepts: its own names and those in `more`."""
     name = f"[{address.strip('[]')}]" if ":" in address else address
     return frozenset(one.lower() for one in (*LOOPBACK, name, *more))
 
@@ -99,7 +99,7 @@ class Gate:
             raise HttpRefusal(421, "host", None, host=(hosts or ["–"])[0][:80])
 
     def _check_token(self, request: Request, token: str) -> Response | None:
-        """Check the token; a token in the URL that opens a browser is moved to a cookie."""
+        """Raise if the access token is missing or wrong; return a redirect that moves a URL's token to a cookie, else None."""
         presented = request.query_params.get("token")
         if presented is not None and request.method == "GET" and _same(presented, token):
             rest = [(name, value) for name, value in request.query_params.multi_items() if name != "token"]
@@ -127,7 +127,7 @@ class Gate:
 
 
 def check_change_header(request: Request) -> None:
-    """Raise if a request that changes state lacks the header it must have."""
+    """Raise if a request that changes state lacks the header CHANGE_HEADER, which other sites cannot send."""
     if CHANGE_HEADER not in request.headers:
         raise HttpRefusal(403, "mark", None, header="X-Whichgpu: 1")
 

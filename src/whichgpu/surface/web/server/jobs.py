@@ -54,7 +54,7 @@ class WebJob(msgspec.Struct, eq=False):
 
 
 class Jobs:
-    """All jobs of a server, queued, running and finished."""
+    """The background jobs of a server: queued, running and finished."""
 
     def __init__(self, limits: Limits, settings: WorkerSettings, start: Callable[..., Any] = Worker.start) -> None:
         self._limits, self._settings, self._start = limits, settings, start
@@ -62,7 +62,7 @@ class Jobs:
         self._running = asyncio.Semaphore(limits.jobs_running)
 
     def add(self, question: Question, client: str) -> WebJob:
-        """Start a new job; raise `HttpRefusal` if the client or the server has too many."""
+        """Queue a question as a new job and return it; raise `HttpRefusal` if the client or the server has too many."""
         self._delete_expired()
         unfinished = [job for job in self._jobs.values() if job.state not in FINISHED_STATES]
         if sum(job.client == client for job in unfinished) >= self._limits.client_jobs:
@@ -103,7 +103,7 @@ class Jobs:
                     yield "", {}
 
     async def close(self) -> None:
-        """Stop all jobs."""
+        """Stop all background jobs and their processes."""
         tasks = [job.task for job in self._jobs.values() if job.task is not None]
         for task in tasks:
             task.cancel()

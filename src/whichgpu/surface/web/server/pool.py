@@ -34,7 +34,7 @@ ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_
 
 
 class PoolBusy(Exception):
-    """Raised if the queue is full or no worker became free in time."""
+    """Raised if too many questions wait for a worker, or no worker became free in time."""
 
 
 class TimeLimitExceeded(Exception):
@@ -178,7 +178,7 @@ class WaitingQueue:
 
 
 class WorkerPool:
-    """A fixed number of workers, replaced when they die."""
+    """A fixed number of worker processes that answer questions of web clients, replaced when they die."""
 
     def __init__(
         self,
@@ -197,7 +197,7 @@ class WorkerPool:
         self.replaced = 0
 
     async def open(self, stamp: str | None = None) -> None:
-        """Start all workers; return when the first is ready."""
+        """Start all worker processes; return when the first is ready. `stamp` is the version of the data they load."""
         if self._closed:
             return
         self._settings = replace(self._settings, stamp=stamp)
@@ -206,7 +206,7 @@ class WorkerPool:
         await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
 
     async def close(self) -> None:
-        """Kill all workers."""
+        """Kill all worker processes of the pool."""
         self._closed = True
         for task in self._tasks:
             task.cancel()
@@ -324,7 +324,7 @@ class WorkerPool:
 
 
 def _environment() -> dict[str, str]:
-    """Return the environment without settings of the command line, so that a URL means the same on every server."""
+    """Return the workers' environment variables, without settings of the command line, so that a URL has one meaning."""
     variables = {name: value for name, value in os.environ.items() if not name.startswith("WHICHGPU_") or name in KEPT_VARIABLES}
     path = os.pathsep.join(part for part in sys.path if part)
     return {**variables, **ONE_THREAD, "PYTHONPATH": path}

@@ -20,7 +20,7 @@ MIN_TOKEN_CHARACTERS = 16  # Characters of an access token (assumed to be too lo
 
 
 def check_binding(host: str, token: str | None) -> None:
-    """Raise for a short token, and for an address that other machines can reach without a token."""
+    """Raise if the access token is too short, or if other machines could reach the address without a token."""
     if token is not None and len(token) < MIN_TOKEN_CHARACTERS:
         raise UsageError("weak-token", msg("error.weak-token", n=MIN_TOKEN_CHARACTERS), msg("hint.weak-token"))
     if token is None and not is_loopback(host):
@@ -53,7 +53,7 @@ def listening_socket(host: str, port: int) -> socket.socket:
 
 
 def serve(host: str, port: int, service: Service, rules: AccessRules, ready: Callable[[str], None] = print) -> None:
-    """Serve until interrupted; `ready` is called with the URL once questions can be answered."""
+    """Run the web server until interrupted; `ready` is called with the URL once questions can be answered."""
     check_binding(host, rules.token)
     listener = listening_socket(host, port)
     limits = service.limits
@@ -76,7 +76,7 @@ def serve(host: str, port: int, service: Service, rules: AccessRules, ready: Cal
 
 
 async def _run(server: uvicorn.Server, listener: socket.socket, service: Service, ready: Callable[[], None]) -> None:
-    """Serve until a signal; uvicorn raises it again after its shutdown, so that the exit code is that of the signal."""
+    """Run the web server until a signal; uvicorn raises it again after its shutdown, so that the exit code is the signal's."""
     serving = asyncio.ensure_future(server.serve([listener]))
     while not (server.started or server.should_exit or serving.done()):
         await asyncio.sleep(0.02)

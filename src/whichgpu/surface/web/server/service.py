@@ -40,7 +40,7 @@ STAMP_SECONDS = 1.0  # Seconds between checks whether the data changed.
 
 
 class Service:
-    """Workers, cached answers, jobs and uploads of one server, and the limits of its clients."""
+    """State of one web server: workers, cached answers, jobs, uploads and the limits of its clients."""
 
     def __init__(
         self,
@@ -95,18 +95,18 @@ class Service:
         return self.answers.get(_key({**question, "stamp": self._data_stamp()}))
 
     def add_stream(self, client: str) -> None:
-        """Count one more follower of a job; raise `HttpRefusal` if there are too many."""
+        """Count one more open stream of job events of a client; raise `HttpRefusal` if there are too many."""
         if self._streams[client] >= self.limits.client_streams or self._streams.total() >= self.limits.streams:
             raise HttpRefusal(429, "many-streams", {"Retry-After": "10"})
         self._streams[client] += 1
 
     def remove_stream(self, client: str) -> None:
-        """Count one follower of a job less."""
+        """Count one open stream of job events of a client less."""
         self._streams[client] -= 1
         self._streams += Counter()  # Drops clients without streams from the counter.
 
     async def ask(self, question: Question, client: str, drawing: bool = False) -> Answer:
-        """Return a cached answer, or a new one within the client's limits."""
+        """Return the answer to a question, cached or by a worker (the chart worker if `drawing`), within the client's limits."""
         question = {**question, "stamp": self._data_stamp()}
         key = _key(question)
         if self._waiting[client] >= self.limits.client_waiting:
@@ -134,7 +134,7 @@ class Service:
         self.answers.put(_key({**question, "stamp": self._first_stamp}), answer)
 
     async def _until_quiet(self) -> None:
-        """Wait until no question has come for a while."""
+        """Wait until no client has asked a question for QUIET_SECONDS."""
         while self._waiting or time.monotonic() - self._asked_at < QUIET_SECONDS:
             await asyncio.sleep(QUIET_SECONDS / 4)
 

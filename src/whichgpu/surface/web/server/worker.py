@@ -51,7 +51,7 @@ def main() -> None:
 
 @contextlib.contextmanager
 def _own_output() -> Any:
-    """Return a pipe for frames only; other prints go to standard error."""
+    """Context that yields standard output for messages to the server only; other prints go to standard error."""
     with os.fdopen(os.dup(1), "wb") as out:
         os.dup2(2, 1)
         yield out
@@ -96,7 +96,7 @@ def _answer(question: dict[str, Any], out: BinaryIO) -> HttpReply:
 
 
 def _encoded(reply: HttpReply, lang: str | None = None) -> dict[str, Any]:
-    """Return a reply compressed once for all clients, with a tag of its content and language."""
+    """Return an HTTP reply as a dict: body compressed once for all clients, with an entity tag of content and language."""
     from hashlib import blake2b
     from zlib import compress
 
@@ -111,7 +111,7 @@ def _encoded(reply: HttpReply, lang: str | None = None) -> dict[str, Any]:
 
 
 def _resident() -> int:
-    """Return the resident memory in bytes; 0 if the system does not say."""
+    """Return the resident memory of this process in bytes; 0 if the system does not say."""
     try:
         with open("/proc/self/statm") as file:
             return int(file.read().split()[1]) * PAGE_BYTES

@@ -39,7 +39,7 @@ def _values(key: str) -> tuple[str, ...]:
     defaults={"by": "gpu", "worst": "15"},
 )  # fmt: skip
 def accuracy(page: Page) -> PageContent:
-    """Return the page's content: predicted against measured times, errors by group, and the largest errors."""
+    """Return the accuracy page: predicted against measured times, errors by group, and the largest errors."""
     from whichgpu.api.facts import accuracy as verbs
 
     state, language = page.state, page.language
@@ -127,7 +127,7 @@ def pairs_picture(answer: AccuracyAnswer, names: dict[str, str], language: Langu
 
 
 def errors_picture(answer: AccuracyAnswer, names: dict[str, str], language: Language) -> dict[str, Any]:
-    """Return a chart of the median and 90th percentile of each group's error."""
+    """Return a chart of the median and 90th percentile of the prediction error of each group (GPU, task or source)."""
     text = language.text
     rows = sorted(answer.scores[:24], key=lambda one: one.median)
     order = [names.get(one.group, _group_name(answer.by, one.group, language)) for one in rows]

@@ -12,14 +12,14 @@ Card = dict[str, Any]
 
 
 def card(title: str, value: str, unit: str, range: str = "", basis: str = "", share: int | None = None) -> Card:
-    """Return a card; `share` is the percentage that its meter displays."""
+    """Return a card of a web page: a titled number with unit, range and basis; `share` is the percentage of its meter, if any."""
     return {"title": title, "value": value, "unit": unit, "range": range, "basis": basis, "share": share}
 
 
 def figure_card(
     title: str, figure: Figure, write: Callable[[float], str], language: Language, unit: str = "", always_range: bool = False
 ) -> Card:
-    """Return the card of a figure written by `write`, which may add a unit of its own; with the range if its ends differ."""
+    """Return a web page's card of a figure written by `write`, which may add a unit; with the range if its ends differ."""
     value, _, own_unit = write(figure.value).partition(" ")
     low, high = write(figure.low), write(figure.high)
     range = language.text("web.range", low=low, high=high) if always_range or low != high else ""

@@ -35,7 +35,7 @@ MARKS = {"fits": "✓", "tight": "≈", "no": "✕"}
 
 @view("fit", FitRequest, extra={"quick": Field(Flag())}, defaults={"model": "llama-3.1-8b", "task": "serve"})
 def fit(page: Page) -> PageContent:
-    """Return the page's content: bars by GPU, verdicts and largest sizes; `quick` leaves out all but the bars."""
+    """Return the fit page: memory bars by GPU, whether each fits, and largest sizes; the field `quick` leaves only the bars."""
     names = page.state["gpu"] or DEFAULT_GPUS
     request = page.request(FitRequest) | {"gpu": names}
     command = "fit", request

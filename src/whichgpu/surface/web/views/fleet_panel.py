@@ -15,7 +15,7 @@ from whichgpu.surface.web.views.cards import Card, card, figure_card
 
 
 def fleet_charts(answer: PlanAnswer, language: Language) -> dict[str, Spec]:
-    """Return the charts of a plan by name."""
+    """Return the charts of a planned fleet by name: GPUs by hour, cost by GPU type, cost by latency objective."""
     charts = {"alone": alone_picture(answer, language)}
     if len(answer.timeline) > 1:
         charts["hours"] = hours_picture(answer, language)
@@ -25,7 +25,7 @@ def fleet_charts(answer: PlanAnswer, language: Language) -> dict[str, Spec]:
 
 
 def fleet_content(answer: PlanAnswer, language: Language) -> dict[str, Any]:
-    """Return the values of a plan that the template displays."""
+    """Return the template values of a planned fleet: cards, groups of GPUs, the bill, assumptions, warnings and sources."""
     return {
         "answer": answer,
         "cards": _cards(answer, language),
@@ -69,7 +69,7 @@ def _groups(answer: PlanAnswer, language: Language) -> list[dict[str, Any]]:
 
 
 def _bill(answer: PlanAnswer, language: Language) -> list[dict[str, Any]]:
-    """Return each price of the bill with the day it was last seen and its publisher."""
+    """Return the rows of a plan's bill, each price with the day it was last seen and its publisher."""
     publishers = {source.id: source.publisher for source in answer.sources}
     day = date.fromisoformat(answer.as_of)
     return [

@@ -46,11 +46,11 @@ class Form(msgspec.Struct, frozen=True):
     page: Page
 
     def fields(self, *names: str) -> list[FormField]:
-        """Return the inputs for the named fields."""
+        """Return the form inputs for the named request fields."""
         return [self.field(name) for name in names]
 
     def field(self, name: str, kind: str = "", choices: Iterable[str] | None = None, **more: Any) -> FormField:
-        """Return the input for a field, of the kind its declaration suggests unless another is given."""
+        """Return the form input for a request field; `kind` (a template macro) and `choices` replace those of its declaration."""
         declared, language = self.page.view.fields[name], self.page.language
         prefix = CHOICE_IDS.get(name, "")
         words = tuple(choices or CHOICES.get(name) or _choices(declared))
@@ -76,7 +76,7 @@ def _choices(field: Field) -> tuple[str, ...]:
 
 
 def _kind(field: Field, words: tuple[str, ...]) -> str:
-    """Return the template macro that draws a field."""
+    """Return the name of the template macro that draws a request field: switch, radios, select and so on."""
     if field.is_switch:
         return "switch"
     if words:

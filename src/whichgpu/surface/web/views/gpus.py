@@ -42,7 +42,7 @@ DTYPES = ("fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8")
     defaults={"sort": "-launch_date", "dtype": "bf16"},
 )
 def gpus(page: Page) -> PageContent:
-    """Return the page's content: the table, the selected GPUs side by side, and their rooflines."""
+    """Return the GPU page: the table of specifications, the selected GPUs side by side, and their rooflines."""
     state, language = page.state, page.language
     request = page.request(GpusRequest)
     command = "gpus", request | ({"columns": state["columns"]} if state["columns"] else {})
@@ -82,7 +82,7 @@ def _side_by_side(comparison: Comparison, language: Language) -> dict[str, Any]:
 
 
 def _roofline_gpus(gpus: Sequence[Gpu]) -> list[Gpu]:
-    """Return the well-known GPUs among those displayed, or else the first ones."""
+    """Return the GPUs whose rooflines are drawn: the well-known ones among those in the table, or else the first ones."""
     common = [gpu for id in ROOFLINE_GPUS for gpu in gpus if gpu.id == id]
     return common or list(gpus[:MAX_LINES])
 
@@ -116,7 +116,7 @@ def roofline(gpus: Sequence[Gpu], dtype: str, language: Language) -> dict[str, A
 
 
 def _words(field: str) -> list[str]:
-    """Return the values that a field has in the catalog."""
+    """Return the distinct values that a field of GPUs has in the catalog, as choices of a filter."""
     return sorted({getattr(gpu, field) for gpu in catalog().gpus})
 
 

@@ -30,7 +30,7 @@ SOLVER_SECONDS = 4.0  # Seconds that a page's plan may take; the optimality gap 
     defaults={"model": "llama-3.1-8b", "rate": "5/s", "curve": False},
 )
 def plan(page: Page) -> PageContent:
-    """Return the page's content: the fleet and its bill, or the server and its latencies."""
+    """Return the plan page: the cheapest fleet and its bill, or one server and its latencies under load."""
     is_fleet = page.state["what"] != "server"
     fleet_request = page.request(PlanRequest, "what") | {"what": page.state["model"]}
     command = ("plan", fleet_request) if is_fleet else ("estimate", _server_request(page))

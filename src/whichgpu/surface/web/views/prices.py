@@ -41,7 +41,7 @@ SORT_FIELDS = {
     defaults={"gpu": ("H100 SXM",), "per": "hour", "limit": "50"},
 )
 def prices(page: Page) -> PageContent:
-    """Return the page's content: offers of a day, and the price history of the first GPU named."""
+    """Return the price page: offers of GPUs on a day, and the price history of the first GPU named."""
     state, language = page.state, page.language
     unused = ("gpu",) if state["every_gpu"] else ()
     command = "offers", page.request(OffersRequest, *unused)

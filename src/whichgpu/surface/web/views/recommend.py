@@ -29,7 +29,7 @@ WORK_FIELDS = tuple(dict.fromkeys(name for names in TASK_FIELDS.values() for nam
 
 @view("recommend", RecommendRequest, extra={"any_model": Field(Flag())}, defaults={"task": "serve", "model": "llama-3.1-8b"})
 def recommend(page: Page) -> PageContent:
-    """Return the page's content: the form, and the answer or why there is none."""
+    """Return the recommend page: the form, and the recommendation or why there is none."""
     task, language = page.state["task"], page.language
     unused = set(WORK_FIELDS) - set(TASK_FIELDS.get(task, ()))
     request = page.request(RecommendRequest, *unused, *(("model",) if page.state["any_model"] else ()))

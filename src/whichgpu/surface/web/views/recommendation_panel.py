@@ -44,7 +44,7 @@ def _cost_card(title: str, cost: Cost, language: Language) -> Card:
 
 
 def rows(answer: RecommendAnswer, language: Language) -> list[dict[str, Any]]:
-    """Return the rows of the table of candidates."""
+    """Return the rows of the web page's table of recommended candidates, as template values."""
     return [_row(one, answer, language) for one in answer.candidates]
 
 

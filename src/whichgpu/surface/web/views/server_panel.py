@@ -21,7 +21,7 @@ def server_charts(serving: ServingAnswer, language: Language) -> dict[str, Spec]
 
 
 def server_content(serving: ServingAnswer, language: Language) -> dict[str, Any]:
-    """Return the values of a server under load that the template displays."""
+    """Return the template values of a server under load: cards, latency percentiles, and latencies by request rate."""
     times = [
         {
             "name": language.text(f"chart.serving-{metric}"),
@@ -41,7 +41,7 @@ def server_content(serving: ServingAnswer, language: Language) -> dict[str, Any]
 
 
 def _metrics(serving: ServingAnswer) -> tuple[str, ...]:
-    """Return the latencies that exist: responses of one token have no time between tokens."""
+    """Return the names of the latencies to display: responses of one token have no time between tokens."""
     return tuple(metric for metric in METRICS if metric != "tpot" or not has_single_token_answers(serving))
 
 

@@ -23,7 +23,7 @@ VERDICTS = ("fits", "tight", "no")
 
 
 def lookup_cache() -> LookupCache:
-    """Return the lookup cache of this worker; models are never traced, since that runs their code."""
+    """Return this worker's cache of models and GPUs; it never traces a model, since that would run the model's code."""
     return _lookup_cache(catalog())
 
 
@@ -33,7 +33,7 @@ def _lookup_cache(catalog: Catalog) -> LookupCache:
 
 
 def context_of(page: Page) -> Context:
-    """Return the catalog, day and lookups with which a page calls verbs."""
+    """Return the catalog, day and lookup cache with which a page calls the API's functions."""
     day = page.state.get("as_of")
     return Context(catalog(), parse_as_of(day, date.today()) if day else None, lookups=lookup_cache())
 

@@ -33,7 +33,7 @@ def _tables() -> tuple[str, ...]:
     defaults={"sort": "-rows", "limit": "100"},
 )  # fmt: skip
 def sources(page: Page) -> PageContent:
-    """Return the page's content: the age of each table, and the documents it is based on."""
+    """Return the sources page: the age of each table of the catalog, and the documents it is based on."""
     from whichgpu.api.facts import sources as verbs
 
     state, language = page.state, page.language
@@ -68,7 +68,7 @@ def _safe_url(url: str) -> str:
 
 
 def _age(day: str | None) -> int | None:
-    """Return the number of days since a day."""
+    """Return the number of days from a day (2026-08-01) until today; None if the day is None."""
     return (date.today() - last_day(day)).days if day else None
 
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from tests.serving_cases import CATALOG, PLAIN, asked, linear, small
 from whichgpu.base.errors import UsageError
 from whichgpu.base.figure import Figure
+from whichgpu.estimate.group.collective_parameters import collective_parameters
 from whichgpu.estimate.serving.curve import Objectives
 from whichgpu.estimate.serving.fleet.event_loop import simulate_fleet
 from whichgpu.estimate.serving.fleet.fleet_answer import fleet_answer
@@ -237,12 +238,13 @@ def test_a_decoder_makes_room_before_it_is_sent_anything() -> None:
 
 
 def test_a_port_s_first_byte() -> None:
-    """NCCL's protocol for large messages: 8.4 us to start, 3.4 a hop of NVLink or 14 to the network, whose own hop is 4."""
+    """NCCL's protocol for large messages: a start, and a hop of NVLink or 14 us to the network, whose own hop is 4."""
     workload, shape = asked("llama-3.1-8b")
     h100 = CATALOG.gpu_by_id["h100-sxm"]
     far, near = (port_of(workload, shape, h100, 2, same_machine=same) for same in (False, True))
-    assert far.latency == pytest.approx((8.4 + 4 + 14) * 1e-6)
-    assert near.latency == pytest.approx((8.4 + 3.4) * 1e-6)
+    start, hop = (collective_parameters()[f"simple.{name}"] for name in ("start", "hop.nvlink"))
+    assert far.latency == pytest.approx(start + (4 + 14) * 1e-6)
+    assert near.latency == pytest.approx(start + hop)
     assert far.into == far.out == pytest.approx(2 * 400e9 / 8 * 0.92)
     assert (near.kind, near.token_bytes) == ("nvswitch", 131072)
 

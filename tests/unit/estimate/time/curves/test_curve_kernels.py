@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from tests.toy_gpu import PLAIN, of, told, toy
 from whichgpu.estimate.time.curves import attention, conv, memory
@@ -312,7 +313,10 @@ def test_blocks_of_queries_go_over_the_keys_they_see() -> None:
     assert attended(looking(), attention__peak_share=0.5) == pytest.approx(2 * one, rel=NEAR)
     assert attended(looking(role="dropout"), attention__dropout_slowdown=3.0) == pytest.approx(3 * one, rel=NEAR)
     assert attended(looking(), attention__dropout_slowdown=3.0) == pytest.approx(one, rel=NEAR)
-    assert attended(looking(causal=1.0), attention__causal_imbalance_keys=64.0) == pytest.approx(1.5 * one, rel=NEAR)
+    assert attended(looking(), attention__clocks_per_query_block=1e6) == pytest.approx(one + 1e-3, rel=NEAR)
+    long = looking(queries=256.0, keys=256.0)
+    causal = replace(long, flops=long.flops / 2, sizes={**long.sizes, "causal": 1.0})  # 3 of 4 tiles are computed
+    assert attended(causal) == pytest.approx(3 / 4 * attended(long), rel=NEAR)
     assert attended(looking(), attention__clocks_per_exponential=1.0) == pytest.approx(one + 128 * 128 / 1e9, rel=NEAR)
     assert attended(looking(batch=20.0), toy(sustained_rates={"fp16": 5e12})) == pytest.approx(
         20 * one, rel=NEAR
@@ -327,19 +331,41 @@ def test_attention_reads_and_writes() -> None:
 
 
 def test_one_query_goes_over_the_cache_split_over_sms_or_not() -> None:
-    """Keys of 64 numbers count half of those of 128; 2 sequences, 1 head of keys: 16 blocks of 256 keys, or an SM a head."""
-    op = looking("decode_attention", queries=1.0, keys=2048.0, role="split")
-    step = 256 * 0.5 * 1e3 / 1e9
+    """Keys of 64 numbers count half of those of 128; 2 sequences of 5 heads: an SM for each head, or all SMs for each key."""
     quick = toy(sustained_rates={"fp16": 1e18})
-    assert attended(op, quick, attention__decode_clocks_per_key=1e3) == pytest.approx(1.6 * step, rel=NEAR)
-    assert attended(op, quick, attention__decode_clocks_per_key=1e3, attention__decode_blocks_per_sm=2.0) == pytest.approx(
-        step, rel=NEAR
-    )
     whole = looking("decode_attention", queries=1.0, keys=2048.0, role="whole")
-    assert attended(whole, quick, attention__decode_clocks_per_key=1e3) == pytest.approx(8 * step, rel=NEAR)
-    short = looking("decode_attention", queries=1.0, keys=100.0, role="split")
-    assert attended(short, quick, attention__decode_clocks_per_key=1e3) == pytest.approx(100 * 0.5 * 1e3 / 1e9, rel=NEAR)
+    head = 2048 * 0.5 * 1e3 / 1e9
+    assert attended(whole, quick, attention__decode_clocks_per_key=1e3) == pytest.approx(head, rel=NEAR)
+    twice = looking("decode_attention", batch=4.0, queries=1.0, keys=2048.0, role="whole")
+    assert attended(twice, quick, attention__decode_clocks_per_key=1e3) == pytest.approx(2 * head, rel=NEAR)
+    assert attended(twice, quick, attention__decode_clocks_per_key=1e3, attention__decode_blocks_per_sm=2.0) == pytest.approx(
+        head, rel=NEAR
+    )
+    op = looking("decode_attention", queries=1.0, keys=2048.0, role="split")
+    assert attended(op, quick, attention__decode_clocks_per_key=1e9) < 1e-6
+    assert attended(op, quick, attention__decode_clocks_per_sequence=1e3) == pytest.approx(2 * 1e3 / 10 / 1e9, rel=1e-2)
+    assert attended(op, quick, attention__decode_clocks_per_split=1e3) == pytest.approx(16 * 1e3 / 1e9, rel=1e-2)
     assert attended(op, attention__decode_peak_share=0.5) == pytest.approx(4 * 10 * 2048 * 64 / 1e13 / 0.5, rel=NEAR)
+
+
+def test_heads_of_mla_fill_whole_instructions() -> None:
+    """Five heads on instructions of 64 rows take what 64 heads take; without such instructions a narrow cache is not split."""
+    few = looking("decode_attention", queries=1.0, keys=2048.0, role="mla")
+    many = looking("decode_attention", heads=64.0, queries=1.0, keys=2048.0, role="mla")
+    assert attended(few) == pytest.approx(attended(many), rel=NEAR) == pytest.approx(4 * 128 * 2048 * 64 / 1e13, rel=NEAR)
+    older = toy(async_matrix=0.0, matrix_rows=16.0, sustained_rates={"bf16": 1e18, "fp8": 1e18})
+    narrow = replace(many, unit="fp8")
+    assert attended(narrow, older, attention__mla_unsplit_clocks_per_key=1e3) == pytest.approx(2048 * 1e3 / 1e9, rel=NEAR)
+    assert attended(many, older, attention__mla_unsplit_clocks_per_key=1e3) < 1e-4
+
+
+def test_prefill_in_fp8_or_over_a_narrow_cache_is_faster_where_the_chip_can() -> None:
+    plain, narrow = looking(), looking(narrow_kv=1.0)
+    faster = {"attention__fp8_speedup": 1.25}
+    assert attended(narrow, **faster) == pytest.approx(attended(plain) / 1.25, rel=NEAR)
+    assert attended(replace(plain, unit="fp8"), **faster) == pytest.approx(attended(plain) / 1.25, rel=NEAR)
+    assert attended(narrow, toy(async_matrix=0.0), **faster) == pytest.approx(attended(plain), rel=NEAR)
+    assert attended(narrow, attention__dequantise_slowdown__sm_90=3.0) == pytest.approx(3 * attended(plain), rel=NEAR)
 
 
 def moving(

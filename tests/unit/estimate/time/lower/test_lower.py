@@ -132,6 +132,19 @@ def test_grouped_queries_read_fewer_keys() -> None:
     assert cache <= read < 1.01 * cache
 
 
+def test_windowed_layers_read_the_window_only() -> None:
+    """Every second layer of gpt-oss sees 128 tokens; every sixth of Gemma 3 sees all, the others 1,024."""
+    for model, window, every in (("gpt-oss-20b", 128, 2), ("gemma-3-27b", 1024, 6)):
+        shape = shape_of(model)
+        token = 2 * 2 * shape.kv_heads * shape.head_dim
+        full = shape.layers // every
+        for context in (64, 16384, 131072):
+            ops = ops_of(model, "decode", precision="bf16", batch=4, seq_in=context, engine="vllm")
+            cache = 4 * token * (full * context + (shape.layers - full) * min(context, window))
+            queries = shape.layers * 4 * shape.heads * shape.head_dim * 2
+            assert total(ops, "read", "decode_attention") == pytest.approx(cache + queries)
+
+
 def test_a_narrow_cache_is_read_narrow() -> None:
     wide, narrow = (
         ops_of("llama-3.1-8b", "decode", precision="bf16", batch=4, seq_in=8192, engine="vllm", kv_precision=kind)

@@ -197,7 +197,7 @@ def test_terms_of_a_step_by_hand() -> None:
     ops = (product.with_calls(3.0), replace(elementwise(1.0, 2.0, 2.0).times(4.0), phase="backward").with_calls(2.0))
     found = uncorrected_terms(LoweredStep(ops), toy(), 7.0)
     seconds = {name: float(found.seconds[place, 0, 0]) for place, name in enumerate(TERMS)}
-    once = uncorrected_terms(LoweredStep((product.with_calls(0.0),)), toy())
+    once = uncorrected_terms(LoweredStep((product.with_calls(1.0),)), toy())
     assert seconds["gap"] == pytest.approx(5 * float(once.seconds[TERMS.index("gap"), 0, 0]))
     assert (seconds["forward_calls"], seconds["backward_calls"]) == pytest.approx(
         (3 * FORWARD_CALL_SECONDS, 8 * BACKWARD_CALL_SECONDS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+from msgspec.structs import replace
 
 from whichgpu.estimate.time.lower.eager.functional import PHASES, dropout, scale
 from whichgpu.estimate.time.lower.eager.kernels import STRIDED, KernelWriter, MatrixSizes
@@ -10,6 +11,7 @@ from whichgpu.estimate.time.operators import Number, Op, gemm
 
 # Ratio of backward to forward FLOPs: the kernel recomputes scores, then four gradients (FlashAttention-2, arXiv 2307.08691).
 BACKWARD_FLOPS_RATIO = 2.5
+MIN_16_BIT_WIDTH = 2.0  # bytes
 DEBERTA_DISTANCES = 512.0  # number of relative distances in DeBERTa: 256 buckets each way
 
 
@@ -38,15 +40,24 @@ class AttentionSizes(msgspec.Struct, frozen=True):
         return self.queries * visible - ends * ends / 2.0
 
     @property
+    def keys_read(self) -> Number:
+        """Keys per sequence that the kernel reads: with a sliding window those of the queries and of the window before them."""
+        import numpy as np
+
+        return np.minimum(self.keys, self.window + self.queries - 1.0) if self.window else self.keys
+
+    @property
     def sizes(self) -> dict[str, Number]:
-        """Sizes under the names that the curves use."""
-        return {
+        """Sizes under the names that the curves use, and the sliding window if there is one."""
+        window: dict[str, Number] = {"window": float(self.window)} if self.window else {}
+        return window | {
             "batch": self.batch,
             "heads": self.heads,
             "kv_heads": self.kv_heads,
             "queries": self.queries,
-            "keys": self.keys,
+            "keys": self.keys_read,
             "dim": self.dim,
+            "value_dim": self.value_dim,
             "causal": float(self.causal),
         }
 
@@ -54,7 +65,7 @@ class AttentionSizes(msgspec.Struct, frozen=True):
         """Return the fused kernel; the backward kernel also reads the output and its gradient, and writes three gradients."""
         both = self.dim + self.value_dim
         flops = 2.0 * self.batch * self.heads * self.pairs * both
-        cached = self.batch * self.kv_heads * self.keys * both * (width if kv_width is None else kv_width)
+        cached = self.batch * self.kv_heads * self.keys_read * both * (width if kv_width is None else kv_width)
         query = self.batch * self.heads * self.queries * self.dim * width
         output = self.batch * self.heads * self.queries * self.value_dim * width
         if kind == "attention_backward":
@@ -62,6 +73,25 @@ class AttentionSizes(msgspec.Struct, frozen=True):
                 kind, unit, BACKWARD_FLOPS_RATIO * flops, query + cached + 2 * output, query + cached, self.sizes, role=role
             )
         return Op(kind, unit, flops, query + cached, output, self.sizes, role=role)
+
+
+def mla_decode_op(
+    batch: Number, heads: float, keys: Number, latent: float, rank: float, unit: str, width: float, cache_width: float
+) -> Op:
+    """Return MLA's decode kernel with absorbed matrices: all heads attend to the same latents, whose first `rank` are the values.
+
+    A cache below 16 bits is multiplied as it is if the chip can; its latents are read once, as keys and as values.
+    """
+    over = AttentionSizes(batch, heads, 1.0, 1.0, keys, latent, rank, causal=True)
+    op = over.op("fp8" if cache_width < MIN_16_BIT_WIDTH else unit, width, "decode_attention", cache_width, "mla")
+    return replace(op, read=batch * heads * latent * width + batch * keys * latent * cache_width)
+
+
+def narrow_mla_prefill(op: Op, width: float) -> tuple[Op, Op]:
+    """Return MLA's prefill if the KV cache is below 16 bits: a kernel that quantises queries, keys and values, and attention."""
+    elements = op.read / width
+    quantise = Op("elementwise", op.unit, 0.0, op.read, elements, {"elements": elements}, calls=op.calls)
+    return replace(op, read=elements, sizes={**op.sizes, "narrow_kv": 1.0}), quantise
 
 
 def flash_attention(

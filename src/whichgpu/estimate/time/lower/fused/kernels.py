@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+from msgspec.structs import replace
 
 from whichgpu.catalog.engines.record import KernelTraits
 from whichgpu.estimate.time.lower.eager.attention import AttentionSizes
@@ -92,13 +93,29 @@ class FusedKernels(msgspec.Struct):
         """Return a GEMM that is never quantised: a router, a 16-bit output head."""
         return gemm(rows, n, k, self.unit, self.width, weight=weight, calls=self.calls)
 
+    @property
+    def paged(self) -> bool:
+        """Whether attention runs in a serving engine's kernels over a paged KV cache."""
+        return self.traits.decode_attention == "split" and self.traits.weight_only_gemm != "gguf"
+
     def attention(self, over: AttentionSizes, decoding: bool, cache_width: float) -> None:
         """Append the attention kernel, either over a prompt or for one token against the KV cache."""
         if decoding:
             op = over.op(self.stored.unit, self.width, "decode_attention", cache_width, self.traits.decode_attention)
+        elif self.paged:
+            op = self._paged_prefill(over, cache_width)
         else:
             op = over.op(self.stored.unit, self.width)
         self.put(op.with_calls(self.calls))
+
+    def _paged_prefill(self, over: AttentionSizes, cache_width: float) -> Op:
+        """Return attention over a prompt whose keys and values are read from the cache; queries are quantised as the cache is."""
+        op = over.op(self.stored.unit, self.width, "attention", cache_width, "paged")
+        if cache_width >= self.width:
+            return op
+        queries = over.batch * over.heads * over.queries * over.dim
+        self.elementwise(queries * self.width, queries * cache_width)
+        return replace(op, sizes={**op.sizes, "narrow_kv": 1.0})
 
     def _quantise(self, rows: Number, k: Number) -> Op:
         """Return the kernel that quantises the input of a GEMM with one scale per row."""

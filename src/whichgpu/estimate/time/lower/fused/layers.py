@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import replace
 
-from whichgpu.estimate.time.lower.eager.attention import AttentionSizes
+from whichgpu.estimate.time.lower.eager.attention import AttentionSizes, mla_decode_op, narrow_mla_prefill
 from whichgpu.estimate.time.lower.fused.kernels import FusedKernels
 from whichgpu.estimate.time.lower.routing import routed_rows, touched_experts
 from whichgpu.estimate.time.operators import Number, Op, gemm
@@ -61,7 +61,8 @@ def _attention(kernels: FusedKernels, shape: Transformer, step: InferencePass, w
     if shape.qk_norm and not kernels.traits.fused_qk_norm:
         kernels.norm(step.rows * (shape.heads + shape.kv_heads), float(shape.head_dim), 2.0)
     _positions(kernels, shape, step, queries, 2 * keys)
-    kernels.attention(_self_attention_shape(shape, step, window), step.decoding, step.cache_width)
+    cache_width = step.cache_width if step.cached else kernels.width
+    kernels.attention(_self_attention_shape(shape, step, window), step.decoding, cache_width)
     kernels.linear(step.rows, queries, shape.hidden, "attn_output", after_attention=True)
 
 
@@ -103,16 +104,16 @@ def _mla(kernels: FusedKernels, shape: Transformer, mla: LatentAttention, step: 
     if step.decoding:
         rank, unit, width = float(mla.kv_rank), kernels.stored.unit, kernels.width
         kernels.put(gemm(rows, rank, mla.nope_dim, unit, width, batch=heads, calls=kernels.calls))
-        over = AttentionSizes(step.batch, heads, 1.0, step.queries, step.keys, latent, rank, step.causal)
-        op = over.op(unit, width, "decode_attention", step.cache_width, "split")
-        cache = step.batch * step.keys * latent * step.cache_width  # Values are part of the keys, so they are not read again.
-        kernels.put(replace(op, read=rows * heads * latent * width + cache, calls=kernels.calls))
+        op = mla_decode_op(step.batch, heads, step.keys, latent, rank, unit, width, step.cache_width)
+        kernels.put(op.with_calls(kernels.calls))
         kernels.put(gemm(rows, mla.value_dim, rank, unit, width, batch=heads, calls=kernels.calls))
     else:
         kernels.linear(step.batch * step.keys, float(mla.kv_rank), heads * (mla.nope_dim + mla.value_dim), "latent_up")
         dim = float(mla.nope_dim + mla.rope_dim)
         over = AttentionSizes(step.batch, heads, heads, step.queries, step.keys, dim, float(mla.value_dim), step.causal)
-        kernels.attention(over, step.decoding, step.cache_width)
+        op = over.op(kernels.stored.unit, kernels.width, role="mla" if kernels.paged else "").with_calls(kernels.calls)
+        narrow = kernels.paged and step.cached and step.cache_width < kernels.width
+        kernels.put(*(narrow_mla_prefill(op, kernels.width) if narrow else (op,)))
         kernels.add_calls(kernels.traits.mla_prefill_calls)
     kernels.linear(rows, heads * mla.value_dim, hidden, "attn_output", after_attention=True)
 
