@@ -92,7 +92,7 @@ def parse_rate(text: str) -> float:
 
 
 def _scaled(text: str, kind: str, scales: Mapping[str, int | Decimal], required_per: str | None = None) -> Decimal:
-    """Parse a number with a unit and return it times the unit's scale; `required_per` is the unit expected after the slash."""
+    """Return a number with a unit, times the unit's scale; `required_per` is the unit expected after a slash, as in GB/s."""
     number, unit, per = _split(text, kind)
     scale = scales.get(unit.lower())
     if scale is None or per != required_per:

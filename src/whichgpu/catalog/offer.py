@@ -45,5 +45,5 @@ class Observation(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> tuple[str, str, str, str, int | float, str, str | None, str]:
-        """Return the fields that identify the offer."""
+        """Return the fields that identify the offer: equal for observations of the same machine, region and term."""
         return (self.provider, self.instance, self.region, self.gpu, self.gpus, self.term, self.payment, self.includes)

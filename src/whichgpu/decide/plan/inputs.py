@@ -104,7 +104,7 @@ def _common_engine(models: Sequence[ServedModel]) -> Engine | None:
 
 
 def served_models(question: PlanQuestion, lookups: LookupCache, progress: StageProgress = silent) -> tuple[ServedModel, ...]:
-    """Return every model under a unique name; a trace that several models share is read once."""
+    """Return every model of a plan with defaults filled in, under a unique name; a trace that several share is read once."""
     traces = list(dict.fromkeys(one.trace for one in question.models if one.trace is not None))
     for place, path in enumerate(traces):
         cached_trace(path, lambda share, at=place: progress("reading", (at + share) / len(traces)))  # type: ignore[misc]

@@ -113,7 +113,7 @@ class JobRow(msgspec.Struct, frozen=True):
     share: float
     hours: float
     deadline_hours: float
-    cost: Money  # of one run
+    cost: Money  # cost of one run of the job
     region: str = ""
     price_observed_at: str = ""
     cost_per_hour: Money | None = None  # its part of the bill per average hour; it runs once in the horizon
@@ -170,7 +170,7 @@ class CheckRow(msgspec.Struct, frozen=True):
 
 
 class PlanAnswer(Displayable, msgspec.Struct, frozen=True, kw_only=True):
-    """The plan. `bound` is proven: no plan of these offers costs less; `gap` is the distance to it as a share of the cost."""
+    """The answer of `plan`. `bound` is proven: no plan of these offers costs less; `gap` is its distance, a share of the cost."""
 
     request: dict[str, Any]
     as_of: str

@@ -26,7 +26,7 @@ from whichgpu.decide.plan.supply import GpuPool
 from whichgpu.price.terms import MONTH_HOURS
 from whichgpu.workload.workload import Parallel
 
-MIN_SHARE = 1e-4  # A row shows buckets of which it serves at least this share.
+MIN_SHARE = 1e-4  # A row lists the buckets of requests of which it serves at least this share.
 PER_THOUSAND = 3.6  # Price per hour of one request per second over this is the price of 1000 requests.
 
 

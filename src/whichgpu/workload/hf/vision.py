@@ -139,6 +139,6 @@ def _classifier(fields: Fields, width: int) -> int:
 
 
 def labels(fields: Fields) -> int:
-    """Return a classifier's number of classes; two if the config states none, as in the reference implementation."""
+    """Return the number of classes of a config's classifier; two if it states none, as in the reference implementation."""
     label_names = fields.get("id2label")
     return len(label_names) if isinstance(label_names, Mapping) and label_names else fields.size("num_labels", default=2)

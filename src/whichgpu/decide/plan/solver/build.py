@@ -78,7 +78,7 @@ def build(
     limits: Mapping[str, Any],
     progress: Callable[[float], None] | None = None,
 ) -> Formulation:
-    """Return the problem of these models on these pools, with at most `max_levels` levels of load.
+    """Return the solver's problem of these models on these pools of equal machines, with at most `max_levels` levels of load.
 
     `limits` are fields of the problem such as headroom, quotas and budget. `progress` gets the share of models estimated.
     """

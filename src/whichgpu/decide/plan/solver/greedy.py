@@ -14,7 +14,7 @@ from whichgpu.decide.plan.solver.growth import max_growth
 from whichgpu.decide.plan.solver.problem import Bools, Floats, Ints, Problem
 
 MAX_COLUMNS = 400  # At most this many columns are considered, best first.
-MAX_MACHINES = 60  # For larger fleets, rounding the relaxation does as well.
+MAX_MACHINES = 60  # Larger fleets get no greedy plan, since rounding the linear relaxation does as well.
 MAX_SWAPS = 30  # At most this many cheaper columns are tried in place of one in use.
 DONE = 1e-9  # A bucket counts as served if less than this share is left.
 

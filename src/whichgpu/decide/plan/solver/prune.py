@@ -90,7 +90,7 @@ def dominated_pools(problem: Problem) -> Bools:
                 and quotas[p] == quotas[q]
                 and _covers(rates, problem, columns[p], columns[q])
             ):
-                dominated[p] = True  # Of two that dominate each other, the first stays.
+                dominated[p] = True  # Of two pools that dominate each other, the first stays.
                 break
     return dominated
 

@@ -14,8 +14,8 @@ from whichgpu.decide.plan.solver.problem import Bools, Floats, Ints, Problem, So
 from whichgpu.decide.plan.solver.program import Program, ProgramSolution, StartingPlan, servable
 from whichgpu.decide.plan.solver.prune import dominated_pools, undominated
 
-MAX_RELAXED = 60_000  # The relaxation of all columns is solved up to this many share variables.
-MIN_USED = 1e-6  # Fewer replicas in the relaxation count as none.
+MAX_RELAXED = 60_000  # The linear relaxation of all columns is solved if it has at most this many variables.
+MIN_USED = 1e-6  # Fewer replicas of a column in the linear relaxation count as none.
 MAX_SMALL = 2000  # Up to this many share variables, every column goes into the program.
 FIRST_COLUMNS, MAX_COLUMNS = 24, 72  # Columns in the first program, and in the last.
 Progress = Callable[[float], None]  # The argument is the share of the work done.
