@@ -36,13 +36,13 @@ class EngineEvidence(msgspec.Struct, frozen=True):
 
 
 class EngineRow(Engine, frozen=True):
-    """An engine, and the measurements behind its speeds."""
+    """An engine (inference or training software), and the measurements behind the speeds estimated for it."""
 
     evidence: EngineEvidence = EngineEvidence()
 
 
 class EnginesAnswer(Displayable, msgspec.Struct, frozen=True):
-    """Engines that match a request."""
+    """Engines (inference and training software) that match a request."""
 
     engines: tuple[EngineRow, ...]
     sources: tuple[Source, ...]

@@ -59,7 +59,7 @@ class Trend(msgspec.Struct, frozen=True):
 
 
 class HistoryAnswer(Displayable, msgspec.Struct, frozen=True):
-    """Prices over time, oldest first."""
+    """Rental prices of a GPU over time, oldest first."""
 
     history: tuple[HistoryRow, ...]
     summary: bool  # true if `history` has only the lowest price of each provider and term

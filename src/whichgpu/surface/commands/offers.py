@@ -33,7 +33,7 @@ def offers(session: Session, request: Request) -> OffersAnswer:
 
 @command("offers", OffersRequest, ask=offers, row_type=Offer)
 def show(session: Session, answer: OffersAnswer) -> None:
-    """Print a list of prices, and notes on them."""
+    """Print a table of rental offers with prices, and notes on them."""
     request, language = session.request, session.language
     per = request.get("per") or ()
     is_ordered = not request or "sort" in request or "max_latency" in request  # An answer displayed by itself has no request.

@@ -42,7 +42,7 @@ class TimeLimitExceeded(Exception):
 
 
 class WorkerLost(Exception):
-    """Raised if a worker process died while answering."""
+    """Raised if a worker process died while it computed an answer."""
 
 
 class WorkerKilled(WorkerLost):

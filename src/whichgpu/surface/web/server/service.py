@@ -130,7 +130,7 @@ class Service:
                 del self._waiting[client]
 
     def _cache_warm_answer(self, question: Question, answer: Answer) -> None:
-        """Cache a page that a worker answered while it started."""
+        """Cache the answer to a warm-up question, which a worker computes while it starts."""
         self.answers.put(_key({**question, "stamp": self._first_stamp}), answer)
 
     async def _until_quiet(self) -> None:
