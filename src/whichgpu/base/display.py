@@ -73,7 +73,7 @@ class Displayable:
         return Chart(_renderer().chart(self, lang))
 
     def headline(self, lang: str | None = None) -> str:
-        """Return the answer in one sentence."""
+        """Return the answer's main result in one sentence."""
         return _renderer().headline(self, lang)
 
     def _repr_html_(self) -> str:

@@ -46,7 +46,7 @@ class AmbiguousName(UsageError):
 
 
 class NoAnswer(WhichGpuError):
-    """A valid question without an answer.
+    """Error: a valid question that has no answer, such as limits that no GPU meets.
 
     `rejected` counts candidates by the reason that removed them; `relaxation` is a changed request that has an answer. Both are
     None if neither was computed.

@@ -27,7 +27,7 @@ def squash(name: str) -> str:
 
 
 def unaccented(name: str) -> str:
-    """Return a name without accents.
+    """Return a name with accented letters replaced by plain ones.
 
     >>> unaccented("São Paulo"), unaccented("Hà Nội")
     ('Sao Paulo', 'Ha Noi')

@@ -79,7 +79,7 @@ def parse_seconds(text: str) -> float:
 
 
 def parse_rate(text: str) -> float:
-    """Parse a rate into events per second.
+    """Return a text such as 120/min as a rate in events per second.
 
     >>> parse_rate("5/s"), parse_rate("120/min")
     (5.0, 2.0)
@@ -189,7 +189,7 @@ def format_bandwidth(bytes_per_second: int) -> Numeral:
 
 
 def format_flops(flops: int) -> Numeral:
-    """Format FLOP/s as TFLOP/s.
+    """Return FLOP/s as text in TFLOP/s, as datasheets state it.
 
     >>> format_flops(989400000000000)
     '989 TFLOP/s'

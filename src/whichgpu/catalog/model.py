@@ -70,7 +70,7 @@ def parse_config(text: str) -> dict[str, Any]:
 
 
 def build_model(row: Row) -> Model:
-    """Build a model from its table row."""
+    """Return a built-in model made from its row of the catalog's table, with its config parsed."""
     try:
         config = parse_config(row["config"])
     except ValueError as problem:

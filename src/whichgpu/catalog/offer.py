@@ -40,7 +40,7 @@ class Observation(msgspec.Struct, frozen=True):
 
     @property
     def price_per_gpu(self) -> Decimal:
-        """Return the price per GPU hour."""
+        """Return the price per GPU and hour: that of the instance divided by its number of GPUs."""
         return self.price / Decimal(str(self.gpus))
 
     @property

@@ -154,5 +154,5 @@ def _decoder() -> msgspec.msgpack.Decoder[tuple[PriceRow, ...]]:
 
 
 def build_discount(row: Row) -> Discount:
-    """Build a discount rule from its table row."""
+    """Return a discount rule made from its row of the catalog's table, with its shares as decimals."""
     return record_of(Discount, row, steps=tuple(map(Decimal, row["steps"])))

@@ -24,7 +24,7 @@ class MixItem(msgspec.Struct, frozen=True):
 
 
 def build_mix_item(row: Row) -> MixItem:
-    """Build a reference workload from its table row."""
+    """Return a reference workload (by which GPUs are ranked) made from its table row, with its request parsed."""
     try:
         request = parse_request(row["request"])
     except ValueError as problem:

@@ -37,7 +37,7 @@ class GpuFilter(msgspec.Struct, frozen=True):
     as_of: date | None = None
 
     def conditions(self) -> dict[str, Callable[[Gpu], bool]]:
-        """Return the test for each constraint that is set, by the name of its flag."""
+        """Return the predicate on a GPU of each constraint that is set, by the name of its command-line flag."""
         tests: dict[str, Callable[[Gpu], bool]] = {
             "vendor": lambda gpu: gpu.vendor == self.vendor,
             "arch": lambda gpu: gpu.architecture.lower() == (self.arch or "").lower(),
@@ -51,7 +51,7 @@ class GpuFilter(msgspec.Struct, frozen=True):
         return {name: test for name, test in tests.items() if getattr(self, name) not in (None, ())}
 
     def matches(self, gpu: Gpu) -> bool:
-        """Whether a GPU meets all constraints."""
+        """Whether a GPU meets all constraints of this filter."""
         return all(test(gpu) for test in self.conditions().values())
 
     def _capable(self, gpu: Gpu) -> bool:
@@ -72,7 +72,7 @@ class InstanceFilter(msgspec.Struct, frozen=True):
     as_of: date | None = None
 
     def conditions(self) -> dict[str, Callable[[Instance], bool]]:
-        """Return the test for each constraint that is set, by the name of its flag."""
+        """Return the predicate on an instance of each constraint that is set, by the name of its command-line flag."""
         low, high = self.gpus or (0.0, 0.0)
         tests: dict[str, tuple[object, Callable[[Instance], bool]]] = {
             "provider": (self.provider, lambda row: row.provider == self.provider),
@@ -85,7 +85,7 @@ class InstanceFilter(msgspec.Struct, frozen=True):
         return {name: test for name, (value, test) in tests.items() if value is not None}
 
     def matches(self, row: Instance) -> bool:
-        """Whether an instance meets all constraints."""
+        """Whether a cloud instance meets all constraints of this filter."""
         return all(test(row) for test in self.conditions().values())
 
 

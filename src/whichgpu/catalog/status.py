@@ -31,7 +31,7 @@ class CatalogStatus(msgspec.Struct, frozen=True):
 
 
 def catalog_status(catalog: Catalog, bundled: bool) -> CatalogStatus:
-    """Read every table and return its size, age and digest."""
+    """Return the size, age and digest of every catalog table, after reading all of them."""
     digest = hashlib.sha256()
     tables = []
     for name in schema():

@@ -33,7 +33,7 @@ from whichgpu.catalog.tables import Row, bad_data_error, read_table, record_of, 
 
 
 class RecordedRow(Protocol):
-    """A record with the day it entered the catalog."""
+    """Any catalog record that states the day it entered the catalog."""
 
     @property
     def recorded(self) -> str:
@@ -86,7 +86,7 @@ class Catalog:
 
     @cached_property
     def gpus(self) -> tuple[Gpu, ...]:
-        """Return all GPU variants, in table order."""
+        """Return all GPU variants of the catalog, in table order."""
 
         def build() -> tuple[Gpu, ...]:
             targets, rates, quirks = ({row["id"]: row for row in self._rows(table)} for table in ("targets", "rates", "quirks"))
@@ -96,7 +96,7 @@ class Catalog:
 
     @cached_property
     def instances(self) -> tuple[Instance, ...]:
-        """Return all cloud instances and servers."""
+        """Return all cloud instances and servers of the catalog, with their GPUs."""
 
         def build() -> tuple[Instance, ...]:
             names = {gpu.id: gpu.name for gpu in self.gpus}
@@ -133,7 +133,7 @@ class Catalog:
 
     @cached_property
     def gpu_by_id(self) -> dict[str, Gpu]:
-        """Return the GPUs by id."""
+        """Return all GPU variants of the catalog by their id, such as `t4`."""
         return {gpu.id: gpu for gpu in self.gpus}
 
     def cited_sources(self, *groups: tuple[str, ...]) -> tuple[Source, ...]:

@@ -45,7 +45,7 @@ class Table(msgspec.Struct):
     findings: list[Finding] = msgspec.field(default_factory=list)
 
     def trusted_rows(self) -> list[Row]:
-        """Return the rows; raise a DataError naming the first finding if there is any."""
+        """Return the table's rows if all cells are valid; else raise a DataError that names the first finding."""
         if not self.findings:
             return self.rows
         first = self.findings[0]

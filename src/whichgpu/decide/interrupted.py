@@ -59,7 +59,7 @@ class PolicyCase(msgspec.Struct, frozen=True):
 
 
 class PolicyCost(msgspec.Struct, frozen=True):
-    """How many machines to hold as spot (`policy`): cost per hour, share of requests within objectives, machines added.
+    """One way to hold spot machines (`policy`): cost per hour, share of requests within the objectives, machines added.
 
     `lost` and `retried` are shares of requests at the machines' own pace; `interruptions` are those simulated in `hours`.
     """

@@ -135,7 +135,7 @@ class Relaxations:
         return high
 
     def _filters(self) -> Iterator[Change]:
-        """Yield the question without each one of its filters."""
+        """Yield the question with one of its filters dropped, for each filter, with a message that says so."""
         spelled, rejected = self.question.spelled, self.candidates.rejected
         for name in FILTERS:
             if getattr(self.question.query, name):

@@ -98,7 +98,7 @@ def trace_of(precision: str | None) -> str:
 
 
 class TensorType(msgspec.Struct, frozen=True):
-    """A storage type of tensors in GGUF files, such as q4_K: its block of weights, and the type used if rows do not fit it."""
+    """A storage type of tensors in GGUF files, such as q4_k: its block of weights, and the type used if rows do not fit it."""
 
     number: int
     name: str
@@ -108,6 +108,6 @@ class TensorType(msgspec.Struct, frozen=True):
 
 @cache
 def tensor_types() -> Mapping[str, TensorType]:
-    """Return GGUF's tensor types by name."""
+    """Return the storage types of tensors in GGUF files, by name such as q4_k."""
     rows = data_rows(FOLDER / "tensor_types.csv")
     return {row["name"]: parse_record(TensorType, row, block=_block(row, "block")) for row in rows}

@@ -56,13 +56,13 @@ class Download(msgspec.Struct, frozen=True):
     modified: datetime | None = None
 
     def bytes(self) -> bytes:
-        """Read the whole body and close it."""
+        """Read the whole response body and close it."""
         assert self.body is not None
         with self.body as body:
             return body.read()
 
     def lines(self) -> Iterator[str]:
-        """Yield the body as lines of text and close it."""
+        """Yield the response body as lines of text and close it."""
         assert self.body is not None
         with io.TextIOWrapper(self.body, "utf-8", newline="") as text:
             yield from text

@@ -69,7 +69,7 @@ def name_rules() -> tuple[NameRule, ...]:
 
 @cache
 def upstreams() -> dict[tuple[str, str], str]:
-    """Return the provider whose instances a marketplace resells, by marketplace and name prefix."""
+    """Return the provider whose instances a marketplace resells, by marketplace and prefix of the instance name."""
     return {(row["provider"], row["prefix"]): row["upstream"] for row in rows("upstreams")}
 
 

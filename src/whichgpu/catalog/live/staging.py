@@ -100,7 +100,7 @@ class _Sorter:
         self.good.append((kind, day.toordinal(), row.zone, str(price), float(price), dollars, *words))
 
     def _new(self, digest: bytes, place: tuple[object, ...], terms: tuple[str, str], accelerator: str) -> int:
-        """Add an offer that is new in this batch; return its id."""
+        """Add an offer (machine, region, term) that is new in this batch of prices; return its id within the batch."""
         if len(self.kinds) >= MAX_OFFERS:
             raise DataError("too-many-offers", msg("error.too-many-offers", n=MAX_OFFERS), msg("hint.not-a-catalog"))
         kind = self.kinds[digest] = len(self.kinds)

@@ -89,7 +89,7 @@ def _need(workload: Workload, shape: Shape, gpu: Gpu, size: float, passes: int, 
 
 
 def _sizes(request: WorkloadRequest, workload: Workload, gpus: int) -> Floats:
-    """Return the numbers of samples per GPU and pass to try."""
+    """Return the numbers of samples to try that one GPU processes in a pass."""
     if workload.micro_batch is not None:
         return np.array([float(workload.micro_batch)])
     if "batch" not in request.stated:

@@ -91,7 +91,7 @@ class AloneRow(msgspec.Struct, frozen=True):
 
 
 class OwnedRow(msgspec.Struct, frozen=True):
-    """Owned GPUs: how many are used, in which roles, and why the others are idle."""
+    """One kind of GPU the user owns: how many are used, what they serve, and why the others are idle."""
 
     gpu: str
     gpu_name: str
@@ -215,7 +215,7 @@ class PlanAnswer(Displayable, msgspec.Struct, frozen=True, kw_only=True):
 
 
 def format_range(figure: Figure) -> Message:
-    """Return a time in seconds with its range, as a message."""
+    """Return a message with a time in seconds and its 90% range."""
     low, high = format_seconds(figure.low), format_seconds(figure.high)
     return msg("plan.ranged", value=format_seconds(figure.value), low=low, high=high)
 

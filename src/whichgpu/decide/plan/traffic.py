@@ -64,7 +64,7 @@ class Traffic(msgspec.Struct, frozen=True):
 
     @property
     def few(self) -> int | None:
-        """Return the number of requests in the trace if that is too few for a reliable rate; else None."""
+        """Return the number of requests in the trace if that is too few for a reliable request rate; else None."""
         return len(self.trace) if self.trace is not None and self.trace.timed and len(self.trace) < FEW_REQUESTS else None
 
     @property

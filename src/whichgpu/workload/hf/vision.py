@@ -77,7 +77,7 @@ def vision_encoder(fields: Fields, model_type: str) -> Transformer:
 
 
 def text_tower(fields: Fields, model_type: str) -> Transformer:
-    """Return the shape of CLIP's or SigLIP's text encoder."""
+    """Return the sizes (shape) of CLIP's or SigLIP's text encoder from its config."""
     hidden = fields.size("hidden_size")
     context = fields.size("max_position_embeddings")
     projection = fields.size("projection_size", default=hidden)

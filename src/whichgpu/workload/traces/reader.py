@@ -82,7 +82,7 @@ class Trace(msgspec.Struct):
 
     @property
     def timed(self) -> bool:
-        """Whether the trace states arrival times."""
+        """Whether the trace states arrival times, rather than token lengths alone."""
         return len(self.times) > 0
 
     @property

@@ -168,7 +168,7 @@ def _put(values: Floats, places: np.ndarray, others: Floats) -> Floats:
 
 
 def _columns(model: int, place: int, gpu_pool: GpuPool, replicas: Sequence[ReplicaCapacity], alone: bool) -> list[Column]:
-    """Return a column per tensor-parallel degree that no smaller one beats per GPU; if `alone`, one unit fills a machine."""
+    """Return a kind of replica per tensor-parallel degree that no smaller one beats per GPU; `alone`: a unit fills a machine."""
     limit = gpu_pool.pool.size * (MAX_GPUS if gpu_pool.owned else 1)
     able = [one for one in replicas if one.rates.any() and one.tp <= limit]
     per_gpu = [one.rates / one.tp for one in able]
