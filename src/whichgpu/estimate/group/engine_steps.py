@@ -114,8 +114,8 @@ class EngineSteps:
         total = pass_breakdown(self.workload, one, self.devices)
         rows = self._separated(one, total) if self._separate else (total.wall,)
         count, size = len(total.wall), int(np.prod(shape))
-        found = [np.broadcast_to(row, (count, size)).reshape(count, *shape) for row in rows]
-        return np.stack(found, axis=1) if self._separate else found[0]
+        stacked = [np.broadcast_to(row, (count, size)).reshape(count, *shape) for row in rows]
+        return np.stack(stacked, axis=1) if self._separate else stacked[0]
 
     def _separated(self, one: RankPass, total: StepBreakdown) -> tuple[Array, Array, Array]:
         """Return the seconds of a pass on the device, on the host beside it, and beside neither."""
@@ -135,11 +135,11 @@ def _with_cached_context(op: Op, tokens: Array, context: Array) -> Op:
     if op.kind != "attention" or not np.any(context):
         return op
     window = op.sizes.get("window", np.inf)
-    seen = np.minimum(context, window)  # A query sees no further back than the window.
-    grown = 1.0 + seen / tokens
+    reached = np.minimum(context, window)  # A query sees no further back than the window.
+    grown = 1.0 + reached / tokens
     pairs = _visible_pairs(tokens, context, window) / _visible_pairs(tokens, 0.0 * context, window)
     flops = pairs if op.sizes.get("causal") else grown
-    return replace(op, flops=op.flops * flops, read=op.read * grown, sizes={**op.sizes, "keys": op.sizes["keys"] + seen})
+    return replace(op, flops=op.flops * flops, read=op.read * grown, sizes={**op.sizes, "keys": op.sizes["keys"] + reached})
 
 
 def _visible_pairs(tokens: Array, context: Array, window: Number) -> Array:
