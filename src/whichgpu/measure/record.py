@@ -84,7 +84,7 @@ class FittedCorrections(msgspec.Struct, frozen=True):
 
 
 class Record(msgspec.Struct, frozen=True):
-    """All measurements of one run, with machine and software; `digest` covers all but the fit, which may be repeated."""
+    """All measurements of one `measure` run, with machine and software; `digest` covers all but the fit, which may be redone."""
 
     made: str  # day of the measurement, with UTC time in the user's own records
     where: MeasuredMachine

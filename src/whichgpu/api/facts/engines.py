@@ -80,7 +80,7 @@ def _find(catalog: Catalog, name: str) -> tuple[Engine, ...]:
 
 
 def _evidence() -> Mapping[str, Any]:
-    """Return the evidence behind the calibration by engine; empty if there is no calibration."""
+    """Return counts of the measurements that the time model was fitted to, by engine; empty if there are none."""
     from whichgpu.estimate.time.calibration import load_calibration
 
     evidence = load_calibration().evidence.get("engines", {})

@@ -50,7 +50,7 @@ class HistoryRow(msgspec.Struct, frozen=True):
 
 
 class Trend(msgspec.Struct, frozen=True):
-    """The lowest price of a term when it was first seen and as last seen, and the change between them as a share."""
+    """Lowest price of a rental term when first seen and as last seen, and the change as a share of the first."""
 
     term: str
     first: HistoryRow

@@ -117,7 +117,7 @@ def estimate_workload(
     loading: Loading | None = None,
     settings: MemorySettings | None = None,
 ) -> EstimateAnswer:
-    """Return the estimate of a parsed request; `loading` describes a server's load, if more than the rate is given.
+    """Return the estimate of a parsed request; `loading` simulates its serving load, if more than the rate is given.
 
     `settings` are those of the engine that size its KV cache, if not its defaults.
     """

@@ -39,7 +39,7 @@ class OperatorCase(msgspec.Struct, frozen=True):
         return "FLOP/s" if self.kind in PEAK_KINDS else "B/s" if "bytes" in self.sizes else "1/s"
 
     def rate(self, seconds: float) -> float:
-        """Return the rate of a run that took `seconds`, in `unit`: FLOPs, bytes or launches per second."""
+        """Return this operator's speed in a run that took `seconds`: FLOPs, bytes or launches per second, by `unit`."""
         return operator_work(self.kind, self.sizes) / seconds
 
 

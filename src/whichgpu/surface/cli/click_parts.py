@@ -182,7 +182,7 @@ def click_command(name: str) -> HelpCommand:
 
 
 def _parameter(field: Field, alone: bool) -> click.Parameter:
-    """Return a field's click argument or option, which keeps its value as text."""
+    """Return a request field's click argument or option, which keeps text; with `alone`, arguments are never required."""
     type = ValueType(field)
     if field.argument:
         nargs = -1 if field.is_list else 1

@@ -290,7 +290,7 @@ def catalog_diff(a: of.Day | None = None, b: of.Day | None = None, /, **options:
 
 
 def _spelled_out(verb: Any, request: type) -> inspect.Signature:
-    """Return the signature of a verb with every field of its request as a keyword, for completion and help."""
+    """Return the signature of a public function with every field of its request as a keyword, for completion and help."""
     signature = inspect.signature(verb)
     *places, _ = signature.parameters.values()
     positional = [place.name for place in places]

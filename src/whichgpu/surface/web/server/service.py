@@ -27,7 +27,7 @@ from whichgpu.surface.web.views import PAGES
 
 
 def page_question(name: str, ending: str = "html", query: str = "", lang: str = "en", chart: str = "") -> dict[str, Any]:
-    """Return the question to a worker for a page in one of its formats."""
+    """Return the message that asks a worker process for a page in the format `ending`, or for one chart of it."""
     return {"kind": "page", "name": name, "ending": ending, "query": query, "lang": lang, "chart": chart}
 
 
@@ -91,7 +91,7 @@ class Service:
             await self.ask(FIRST_CHART, "", drawing=True)
 
     def cached(self, question: Question) -> Answer | None:
-        """Return the cached answer to a question, or None."""
+        """Return the cached answer to a question for the workers, or None."""
         return self.answers.get(_key({**question, "stamp": self._data_stamp()}))
 
     def add_stream(self, client: str) -> None:
