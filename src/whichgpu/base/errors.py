@@ -32,17 +32,17 @@ class WhichGpuError(Exception):
 
 
 class UsageError(WhichGpuError):
-    """An invalid flag, value, unit, date or file given by the user."""
+    """Error: an invalid flag, value, unit, date or file given by the user."""
 
     exit_code = 2
 
 
 class UnknownName(UsageError):
-    """A name that no GPU, instance or other thing has."""
+    """Error: a name that no GPU, instance or other thing of the catalog has."""
 
 
 class AmbiguousName(UsageError):
-    """A name that several GPUs, instances or other things have where exactly one is required."""
+    """Error: a name that several GPUs, instances or other things have where exactly one is required."""
 
 
 class NoAnswer(WhichGpuError):
@@ -69,4 +69,4 @@ class NoAnswer(WhichGpuError):
 
 
 class DataError(WhichGpuError):
-    """A catalog or other data file that is unreadable or wrong."""
+    """Error: a catalog or other data file that is unreadable or wrong."""

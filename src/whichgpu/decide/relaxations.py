@@ -227,5 +227,5 @@ def _looser(workload: Workload, names: tuple[str, ...], factor: float) -> Messag
 
 
 def _milliseconds(workload: Workload, name: str, factor: float) -> str:
-    """Return a relaxed objective in milliseconds as text, rounded up."""
+    """Return the latency objective `name` times `factor`, in milliseconds as text, rounded up."""
     return round_up(getattr(workload, name) * factor * 1000)

@@ -24,7 +24,7 @@ class Parameters(msgspec.Struct, frozen=True):
 
 
 def count_parameters(shape: Shape) -> Parameters:
-    """Return the parameter counts of a model of any kind of shape.
+    """Return the exact parameter counts of a model from its sizes (shape), whatever its kind.
 
     >>> count_parameters(Mlp("", (9000, 4000, 4000, 32))).total
     52136032

@@ -120,7 +120,7 @@ class JobRow(msgspec.Struct, frozen=True):
 
 
 class CurvePoint(msgspec.Struct, frozen=True):
-    """The bill per hour at another objective or rate; None if no fleet meets it."""
+    """One point of the cost curve: the plan's bill per hour at another objective or rate; None if no fleet meets it."""
 
     objective: str
     value: float  # seconds

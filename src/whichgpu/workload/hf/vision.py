@@ -37,7 +37,7 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 
 
 def vision_encoder(fields: Fields, model_type: str) -> Transformer:
-    """Return an image encoder's shape, with a classifier if the config has one."""
+    """Return an image encoder's sizes (shape) from its config, with a classifier if the config has one."""
     hidden = fields.size("hidden_size")
     image, size = square(fields, "image_size"), square(fields, "patch_size")
     if size > image:

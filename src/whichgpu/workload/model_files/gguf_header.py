@@ -72,7 +72,7 @@ def read_header(path: Path) -> Header:
 
 
 class _HeaderReader:
-    """Parser that reads a GGUF file sequentially through one buffer."""
+    """Parser of a GGUF file's header, which reads the file sequentially through one buffer."""
 
     def __init__(self, file: BinaryIO, path: Path, size: int) -> None:
         self._file = file

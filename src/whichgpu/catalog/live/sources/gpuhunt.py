@@ -58,7 +58,7 @@ class GpuHunt:
 
 
 def version_day(text: str) -> date | None:
-    """Return the day in a version such as 20261114; None if it has none."""
+    """Return the day in a gpuhunt catalog's version such as 20261114; None if it has none."""
     match = re.match(r"(\d{4})(\d{2})(\d{2})(?!\d)", text)
     try:
         return date(int(match[1]), int(match[2]), int(match[3])) if match else None

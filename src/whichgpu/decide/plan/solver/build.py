@@ -30,7 +30,7 @@ class ServedModel(msgspec.Struct, frozen=True):
     requested_name: str = ""  # the model as the user wrote it
 
     def runs_on(self, gpu: Gpu) -> bool:
-        """Return whether the engine may run on a GPU; unknown counts as yes."""
+        """Return whether the model's engine may run on a GPU; unknown counts as yes."""
         return self.engine is None or may_run_on(self.engine, gpu)
 
 
@@ -57,7 +57,7 @@ class Formulation(msgspec.Struct, frozen=True):
     rate_factors: tuple[float, ...] = ()  # by model: factor on its rates, for a headroom above the common one
 
     def buckets_of(self, model: int) -> slice:
-        """Return the slice of the problem's buckets that belongs to a model."""
+        """Return the slice of the problem's buckets of requests that belongs to a model."""
         start = self.first_buckets[model]
         return slice(start, start + len(self.models[model].traffic.buckets))
 

@@ -136,7 +136,7 @@ class Program:
             self._current_fleet()
 
     def _spot(self, level: int) -> int:
-        """Add the row that limits the spot share of rented GPUs; return its index."""
+        """Add the row that limits the spot share of rented GPUs at a load level; return the row's index."""
         terms = []
         for p in self.pools:
             pool = self.problem.pools[p]
