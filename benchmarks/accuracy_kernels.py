@@ -83,7 +83,7 @@ def print_errors(chosen: Sequence[Sample], seen: np.ndarray, left_out: np.ndarra
     measured = np.array([sample.seconds for sample in chosen])
     labels: tuple[Callable[[Sample], str], ...] = (
         lambda sample: sample.gpu,
-        lambda sample: f"{sample.gpu} {sample.ops[0].kind}",
+        lambda sample: f"{sample.gpu} {sample.ops[0].kind if sample.ops else sample.kind}",
         lambda sample: sample.kind,
         lambda sample: sample.ops[0].kind,
         lambda _: "all",
