@@ -83,9 +83,9 @@ def print_errors(chosen: Sequence[Sample], seen: np.ndarray, left_out: np.ndarra
     measured = np.array([sample.seconds for sample in chosen])
     labels: tuple[Callable[[Sample], str], ...] = (
         lambda sample: sample.gpu,
-        lambda sample: f"{sample.gpu} {sample.ops[0].kind}",
+        lambda sample: f"{sample.gpu} {_operator_kind(sample)}",
         lambda sample: sample.kind,
-        lambda sample: sample.ops[0].kind,
+        _operator_kind,
         lambda _: "all",
     )
     print(f"{'':42}{'rows':>6}{'seen: median':>14}{'mean':>7}{'left out: median':>18}{'mean':>7}{'bias':>7}")
@@ -96,6 +96,11 @@ def print_errors(chosen: Sequence[Sample], seen: np.ndarray, left_out: np.ndarra
             off = [(told / measured - 1.0)[here] for told in (seen, left_out)]
             cells = [f"{np.median(np.abs(one)):>14.1%}{np.abs(one).mean():>7.1%}" for one in off]
             print(f"{name:42}{here.sum():6d}{cells[0]}    {cells[1]}{np.median(off[1]):+7.1%}")
+
+
+def _operator_kind(sample: Sample) -> str:
+    """Return the kind of the first operator, or of the collective, which is lowered to none."""
+    return sample.ops[0].kind if sample.ops else sample.kind
 
 
 FAMILIES: Mapping[str, Callable[[], None]] = {"attention": attention, "mla": mla, "moe": moe, "collectives": collectives}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -28,7 +30,7 @@ IN, OUT = 1000, 201
     ],
 )
 def test_serving_one_request_now_and_then_equals_decoding_it(engine: str, model: str, gpu: str, gpus: int) -> None:
-    layout = {"gpus": gpus, "parallel": {"tp": gpus}} if gpus > 1 else {}
+    layout: dict[str, Any] = {"gpus": gpus, "parallel": {"tp": gpus}} if gpus > 1 else {}
     workload, shape = asked(model, engine=engine, seq_in=IN, seq_out=OUT, **layout)
     server = server_of(workload, shape, CATALOG.gpu_by_id[gpu])
     outcome = server.run([(100.0 * number, IN, OUT, ()) for number in range(3)])

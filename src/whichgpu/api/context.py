@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Context(msgspec.Struct, frozen=True):
-    """Second argument of every verb (public function): catalog, day and callbacks; `spell` names a field in errors, as a flag."""
+    """What every public function takes besides its request: catalog, day, callbacks; `spell` writes a field's name for errors."""
 
     catalog: Catalog = msgspec.field(default_factory=Catalog)
     as_of: date | None = None

@@ -63,7 +63,7 @@ def check_data(path: Path, content: bytes) -> None:
 
 
 def altered_files() -> tuple[str, ...]:
-    """Return the names of bundled files that differ from the release, are missing or were added."""
+    """Return the names of bundled data files that differ from the release, are missing or were added."""
     present = {_name(path): path for path in data_files()}
     released = released_digests()
     changed = [name for name, path in present.items() if released.get(name) != digest(path.read_bytes())]
@@ -81,12 +81,12 @@ def released_digests() -> Mapping[str, str]:
 
 
 def checksum_lines() -> str:
-    """Return the content of `SHA256SUMS` for the present files, in the format of `sha256sum -c`."""
+    """Return what `SHA256SUMS` should contain for the present data files, in the format of `sha256sum -c`."""
     return "".join(f"{digest(path.read_bytes())}  {_name(path)}\n" for path in data_files())
 
 
 def data_files() -> Iterator[Path]:
-    """Yield the path of every bundled file that is not code, sorted by name."""
+    """Yield the path of every bundled data file (all that is not code), sorted by name."""
     for path in sorted(PACKAGE.rglob("*")):
         if path.suffix not in CODE_SUFFIXES and path != SUMS and path.is_file():
             yield path

@@ -17,12 +17,12 @@ def plain(value: object) -> Any:
 
 
 def to_json(value: object) -> str:
-    """Return one indented JSON document, ending in a newline."""
+    """Return a value as one indented JSON document, ending in a newline."""
     return msgspec.json.format(_encoded(value), indent=2).decode() + "\n"
 
 
 def to_json_line(value: object) -> str:
-    """Return a JSON document on one line, for streams of answers."""
+    """Return a value as a JSON document on one line, for streams of answers."""
     return _encoded(value).decode() + "\n"
 
 
@@ -40,7 +40,7 @@ def _text(value: object) -> str:
 
 
 def _escape_surrogates(value: Any) -> Any:
-    """Replace characters that UTF-8 cannot encode by their escapes, in all nested texts."""
+    """Return a nested value with characters that UTF-8 cannot encode replaced by their escapes."""
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, dict):
@@ -78,7 +78,7 @@ def columns(kind: type[msgspec.Struct]) -> tuple[str, ...]:
 
 
 def is_record(kind: object) -> TypeGuard[type[msgspec.Struct]]:
-    """Whether a type is that of a record."""
+    """Whether a type is that of a record (a msgspec struct)."""
     return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
 
 

@@ -23,7 +23,7 @@ DAMAGED_SUFFIX = ".damaged"
 
 
 class ResultCache(msgspec.Struct, frozen=True):
-    """Folder of cached results of a sweep; `kind` is the type a result is read back as.
+    """Folder of cached results of a sweep (one function over many items); `kind` is the type a result is read back as.
 
     `stamp` identifies what else decides a result, such as data files. Results of another version of this program are not used.
     """
@@ -56,7 +56,7 @@ class ResultCache(msgspec.Struct, frozen=True):
         write_atomically(path, _checksum(name, text).encode() + b"\n" + text + b"\n")
 
     def read(self, name: str) -> tuple[bool, Any]:
-        """Return whether there is a valid result, and the result; rename a damaged file."""
+        """Return whether there is a valid cached result, and that result; a damaged file is renamed."""
         import msgspec
 
         path = self.path(name)
@@ -87,7 +87,7 @@ def content_hash(value: object) -> str:
 
 
 def _hashable(value: object) -> object:
-    """Replace an array by the hash of its bytes and an object by its slots, so that the value can be hashed."""
+    """Return a value that can be hashed: an array becomes the hash of its bytes, an object its slots."""
     if isinstance(value, array):
         return [value.typecode, len(value), sha256(value.tobytes()).hexdigest()]
     names = getattr(type(value), "__slots__", ())
@@ -97,7 +97,7 @@ def _hashable(value: object) -> object:
 
 
 def sweeps_folder() -> Path | None:
-    """Return the default folder of sweep results, in the user's cache; None if there is no home directory."""
+    """Return the default cache folder for results of sweeps (one function over many items); None without a home directory."""
     folder = user_folder("XDG_CACHE_HOME", ".cache")
     return folder / "whichgpu" / "sweeps" if folder else None
 

@@ -27,7 +27,7 @@ _loaders: list[Callable[[], AnswerRenderer]] = []
 
 
 def set_renderer(load: Callable[[], AnswerRenderer]) -> None:
-    """Register the function that loads the renderer when an answer is first displayed."""
+    """Register the function that loads the renderer of answers (tables, charts) when one is first displayed."""
     _loaders[:] = [load]
 
 
@@ -36,7 +36,7 @@ def _renderer() -> AnswerRenderer:
 
 
 class Chart(dict):  # type: ignore[type-arg]
-    """A Vega-Lite spec. Notebooks that know Vega-Lite draw it, others display an SVG if vl-convert is installed."""
+    """A chart as a Vega-Lite spec. Notebooks that know Vega-Lite draw it, others display an SVG if vl-convert is installed."""
 
     def save(self, path: str) -> None:
         """Write the chart as .svg, .png or .html, by the path's suffix. Needs vl-convert, the extra `plot`."""
@@ -73,7 +73,7 @@ class Displayable:
         return Chart(_renderer().chart(self, lang))
 
     def headline(self, lang: str | None = None) -> str:
-        """Return the answer in one sentence."""
+        """Return the answer's main result in one sentence."""
         return _renderer().headline(self, lang)
 
     def _repr_html_(self) -> str:

@@ -32,21 +32,21 @@ class WhichGpuError(Exception):
 
 
 class UsageError(WhichGpuError):
-    """An invalid flag, value, unit, date or file given by the user."""
+    """Error: an invalid flag, value, unit, date or file given by the user."""
 
     exit_code = 2
 
 
 class UnknownName(UsageError):
-    """A name that no GPU, instance or other thing has."""
+    """Error: a name that no GPU, instance or other thing of the catalog has."""
 
 
 class AmbiguousName(UsageError):
-    """A name that several GPUs, instances or other things have where exactly one is required."""
+    """Error: a name that several GPUs, instances or other things have where exactly one is required."""
 
 
 class NoAnswer(WhichGpuError):
-    """A valid question without an answer.
+    """Error: a valid question that has no answer, such as limits that no GPU meets.
 
     `rejected` counts candidates by the reason that removed them; `relaxation` is a changed request that has an answer. Both are
     None if neither was computed.
@@ -69,4 +69,4 @@ class NoAnswer(WhichGpuError):
 
 
 class DataError(WhichGpuError):
-    """A catalog or other data file that is unreadable or wrong."""
+    """Error: a catalog or other data file that is unreadable or wrong."""

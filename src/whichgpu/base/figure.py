@@ -10,7 +10,7 @@ Basis = Literal["measured", "calibrated", "modelled", "published"]
 
 
 class Figure(msgspec.Struct, frozen=True):
-    """A value with its 90% range, unit, basis and sources.
+    """A number with its 90% range, unit, basis (such as published or calibrated) and sources.
 
     >>> Figure(41.0, 38.0, 45.0, "token/s", "calibrated", ("truth-h200",)).relative_range
     (0.926..., 1.097...)
@@ -29,7 +29,7 @@ class Figure(msgspec.Struct, frozen=True):
 
     @classmethod
     def exact(cls, value: float, unit: str, basis: Basis = "published", sources: tuple[str, ...] = ()) -> Figure:
-        """Return a figure whose range is the value itself."""
+        """Return a figure without uncertainty, whose range is the value itself."""
         return cls(value, value, value, unit, basis, sources)
 
     @property

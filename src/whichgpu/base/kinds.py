@@ -23,7 +23,7 @@ TRUE, FALSE = ("true", "yes", "1", "on"), ("false", "no", "0", "off")
 
 
 class InvalidValue(Exception):
-    """A value a field cannot take: what is accepted, the nearest choices, and the problem if it needs a sentence of its own."""
+    """Error: a value that a request field cannot take, with what is accepted, the nearest choices, and perhaps the problem."""
 
     def __init__(self, expected: Message, choices: tuple[str, ...] = (), problem: Message | None = None) -> None:
         super().__init__(expected)
@@ -34,20 +34,20 @@ class ValueKind(Protocol):
     """How the value of one request field is parsed and written."""
 
     def read(self, value: Any) -> Any:
-        """Parse a typed value from Python, JSON or TOML."""
+        """Parse a field's typed value from Python, JSON or TOML."""
 
     def read_text(self, text: str) -> Any:
-        """Parse a text from a flag or URL."""
+        """Parse a field's text from a flag or URL."""
 
     def write_text(self, value: Any) -> str:
-        """Return a text that parses to the same value."""
+        """Return a text, as on a command line, that parses to the same value."""
 
     def write(self, value: Any) -> Any:
-        """Return the value as JSON writes it."""
+        """Return the value of a field as JSON writes it."""
 
 
 class SingleValue:
-    """Base class of kinds whose value is one number, text or boolean, the same in JSON as in Python."""
+    """Base class of field kinds whose value is one number, text or boolean, the same in JSON as in Python."""
 
     takes_list: ClassVar[bool] = False
     takes_mapping: ClassVar[bool] = False
@@ -60,7 +60,7 @@ class SingleValue:
 
 
 class Whole(SingleValue, msgspec.Struct, frozen=True):
-    """A whole number within bounds; with `scales`, texts may be 300B or 15T."""
+    """Kind of a request field that is a whole number within bounds; with `scales`, texts may be 300B or 15T."""
 
     low: int = 1
     high: int = MAX_COUNT
@@ -83,7 +83,7 @@ class Whole(SingleValue, msgspec.Struct, frozen=True):
 
 
 class Number(SingleValue, msgspec.Struct, frozen=True):
-    """A number above zero; if the kind has a unit, a text must state one."""
+    """Kind of a request field that is a number above zero; if the kind has a unit, a text must state one."""
 
     wants: str = "wants.number"
     high: float = 1e12
@@ -118,7 +118,7 @@ class Number(SingleValue, msgspec.Struct, frozen=True):
 
 
 class Flag(SingleValue):
-    """A boolean field: true or false."""
+    """Kind of a request field that is true or false."""
 
     def read(self, value: Any) -> bool:
         if not isinstance(value, bool):
@@ -134,7 +134,7 @@ class Flag(SingleValue):
 
 
 class Text(SingleValue, msgspec.Struct, frozen=True):
-    """A printable text of limited length."""
+    """Kind of a request field that is a printable text of limited length."""
 
     max_length: int = 4096
 

@@ -10,7 +10,7 @@ Value = TypeVar("Value")
 
 
 class LruCache(Generic[Value]):
-    """Values by key, at most `max_size` of them.
+    """In-memory cache of values by key, at most `max_size` of them; the least recently used is evicted.
 
     >>> cache = LruCache[int](max_size=2)
     >>> [cache.get(key, lambda key=key: 10 * key) for key in (1, 2, 1, 3)], cache.peek(2)
@@ -22,22 +22,22 @@ class LruCache(Generic[Value]):
         self._values: OrderedDict[Hashable, Value] = OrderedDict()
 
     def get(self, key: Hashable, make: Callable[[], Value]) -> Value:
-        """Return the value of a key, making and storing it if it is missing."""
+        """Return the cached value of a key; if it is missing, `make` it and store it."""
         value = self._values[key] if key in self._values else make()
         self.put(key, value)
         return value
 
     def put(self, key: Hashable, value: Value) -> None:
-        """Store a value as the most recently used one."""
+        """Store a value in the cache as the most recently used one."""
         self._values[key] = value
         self._values.move_to_end(key)
         if len(self._values) > self._max_size:
             self._values.popitem(last=False)
 
     def clear(self) -> None:
-        """Drop all values."""
+        """Drop all cached values."""
         self._values.clear()
 
     def peek(self, key: Hashable) -> Value | None:
-        """Return the value of a key, or None if it is missing, without counting this as a use."""
+        """Return the cached value of a key, or None if it is missing, without counting this as a use."""
         return self._values.get(key)

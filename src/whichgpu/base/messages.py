@@ -58,12 +58,12 @@ class Fact(str):
 
 
 def msg(id: str, /, **values: Value) -> Message:
-    """Return `Message(id, values)`."""
+    """Return a message with an id and the values to insert; it becomes a sentence when a language renders it."""
     return Message(id, values)
 
 
 class Language:
-    """Sentences of one language, with English for those it lacks."""
+    """All message sentences of one language, with English for those it lacks."""
 
     def __init__(self, code: str, texts: Mapping[str, tuple[str, ...]], plural: str, fallback: Language | None = None):
         self.code = code
@@ -89,7 +89,7 @@ class Language:
         return forms[index].format_map({name: self._render_value(value, name) for name, value in values.items()})
 
     def render(self, message: Message) -> str:
-        """Return the sentence of a message."""
+        """Return the sentence of a message in this language."""
         return self.text(message.id, **message.values)
 
     def cell(self, id: str, /, **values: str | None) -> Numeral:
@@ -97,7 +97,7 @@ class Language:
         return Numeral(self.text(id).format_map(values))
 
     def listed(self, items: Iterable[Value]) -> str:
-        """Join items with this language's list separator."""
+        """Return items joined with this language's list separator."""
         return self._separator.join(str(self._render_value(item)) for item in items)
 
     def localize(self, text: str) -> str:
@@ -114,7 +114,7 @@ class Language:
 
     @cached_property
     def _plural_index(self) -> Callable[[int], int]:
-        """Return the function that chooses the plural form of a number."""
+        """Return the function that chooses the index of the plural form for a number in this language."""
         return c2py(self._plural)
 
     @cached_property
@@ -157,14 +157,14 @@ def _count(values: Mapping[str, Value]) -> int:
 
 
 def printable(text: str) -> str:
-    """Return a text from outside with control characters escaped and its length limited."""
+    """Return a text from outside (a user, a file) with control characters escaped and its length limited."""
     shortened = text if len(text) <= MAX_VALUE_CHARS else text[:MAX_VALUE_CHARS] + "…"
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in shortened)
 
 
 @cache
 def languages() -> tuple[str, ...]:
-    """Return the codes of the available languages."""
+    """Return the codes of the languages that have message sentences."""
     return tuple(sorted(path.stem for path in LOCALE_DIR.glob("*.po")))
 
 
@@ -180,7 +180,7 @@ def code_of(text: str) -> str | None:
 
 @cache
 def language(code: str) -> Language:
-    """Return the language of a code (`ko-KR` and `ko_KR.UTF-8` mean `ko`), or English if it is not available."""
+    """Return the sentences of a language by its code (`ko-KR` and `ko_KR.UTF-8` mean `ko`); English if it is not available."""
     short = code_of(code) or SOURCE_LANGUAGE
     if short == SOURCE_LANGUAGE and code != SOURCE_LANGUAGE:
         return english()

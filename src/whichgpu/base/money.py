@@ -15,7 +15,7 @@ _PERIODS = {"h": "hour", "hr": "hour", "hour": "hour", "mo": "month", "month": "
 
 
 class Money(msgspec.Struct, frozen=True):
-    """An amount in one currency.
+    """An amount of money in one currency.
 
     >>> str(Money(Decimal("4.234"), "USD"))
     '4.234 USD'

@@ -27,7 +27,7 @@ def squash(name: str) -> str:
 
 
 def unaccented(name: str) -> str:
-    """Return a name without accents.
+    """Return a name with accented letters replaced by plain ones.
 
     >>> unaccented("São Paulo"), unaccented("Hà Nội")
     ('Sao Paulo', 'Ha Noi')
@@ -76,7 +76,7 @@ def _count(digits: str, text: str) -> int:
 
 
 def unknown_word(what: str, word: str, valid_words: Sequence[str]) -> UnknownName:
-    """Return the error for a word that is not in a list, with the nearest words or the whole list as choices."""
+    """Return the error for a `word` not among `valid_words` of a field `what`, with the nearest words or all as choices."""
     near = nearest(word, valid_words)
     hint = msg("hint.nearest", choices=near) if near else msg("hint.choices", choices=tuple(valid_words))
     return UnknownName(f"unknown-{what}", msg(f"error.unknown-{what}", name=word), hint, near or tuple(valid_words))

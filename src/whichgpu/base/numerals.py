@@ -48,7 +48,7 @@ def is_decimal(text: str) -> bool:
 
 @cache
 def _quantity_pattern() -> re.Pattern[str]:
-    """Return the pattern of numbers with units; compiled at first use, since English texts do not need it."""
+    """Return the regular expression of numbers with units; compiled at first use, since English texts do not need it."""
     return re.compile(rf" *(?:{_NUMBER}|\()(?:{_NUMBER}|(?<![A-Za-z]){_UNIT}|[ ()/–,]|\.\.)*")
 
 

@@ -16,7 +16,7 @@ _ESCAPED = {"n": "\n", "t": "\t"}
 
 
 class PoCatalog(Mapping[str, tuple[str, ...]]):
-    """Sentences of a catalog by id, in file order; several forms if the sentence has plurals.
+    """Sentences of a gettext catalog by id, in file order; several forms if the sentence has plurals.
 
     >>> PoCatalog('\\nmsgid ""\\nmsgstr ""\\n\\nmsgid "word.yes"\\nmsgstr "yes"\\n')["word.yes"]
     ('yes',)
@@ -30,7 +30,7 @@ class PoCatalog(Mapping[str, tuple[str, ...]]):
 
     @property
     def plural(self) -> str:
-        """Return the rule that chooses a plural form from a number, as a C expression."""
+        """Return the catalog's rule that chooses a plural form from a number, as a C expression."""
         rule = _RULE.search(self._header)
         return rule[1] if rule else "0"
 
@@ -54,7 +54,7 @@ def _unescaped(text: str) -> str:
 
 
 def _forms(entry: str) -> tuple[str, ...]:
-    """Return the plural forms of one catalog entry; a line without a keyword continues the line before it."""
+    """Return the plural forms of one gettext entry; a line without a keyword continues the line before it."""
     forms: list[str] = []
     for keyword, quoted in _PART.findall(entry):
         part = _unescaped(quoted)

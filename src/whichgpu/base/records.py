@@ -9,7 +9,7 @@ import msgspec
 
 
 def field_types(kind: type[msgspec.Struct]) -> Mapping[str, str]:
-    """Return the type of each field by name, as the code spells it."""
+    """Return the type of each field of a record by name, as the code spells it."""
     spelled: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         spelled |= getattr(base, "__annotations__", {})
@@ -17,7 +17,7 @@ def field_types(kind: type[msgspec.Struct]) -> Mapping[str, str]:
 
 
 def field_defaults(kind: type[msgspec.Struct]) -> Mapping[str, Any]:
-    """Return the default of each field that has one, by name.
+    """Return the default of each field of a record that has one, by name.
 
     >>> from whichgpu.workload.parallel import Parallel
     >>> field_defaults(Parallel)["tp"]

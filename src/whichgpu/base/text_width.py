@@ -16,7 +16,7 @@ _SPACED = re.compile(r"\s+|\S+")
 
 
 def cell_width(text: str) -> int:
-    """Number of cells a text takes.
+    """Return the number of terminal cells a text takes.
 
     >>> cell_width("GPU"), cell_width("그래픽"), cell_width("显卡 8x"), cell_width("bộ nhớ")
     (3, 6, 7, 6)
@@ -27,7 +27,7 @@ def cell_width(text: str) -> int:
 
 
 def pad(text: str, size: int) -> str:
-    """Return a text padded with spaces to `size` cells.
+    """Return a text padded with spaces to `size` terminal cells.
 
     >>> pad("显卡", 6) + "|"
     '显卡  |'
@@ -36,7 +36,7 @@ def pad(text: str, size: int) -> str:
 
 
 def truncate(text: str, size: int) -> str:
-    """Return the longest beginning of a text that fits into `size` cells.
+    """Return the longest beginning of a text that fits into `size` terminal cells.
 
     >>> truncate("显卡 T4", 3), truncate("T4", 3)
     ('显', 'T4')
@@ -50,7 +50,7 @@ def truncate(text: str, size: int) -> str:
 
 
 def wrap(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
-    """Wrap a text into lines of at most `width` cells, `first` before the first and `rest` before the others.
+    """Return a text as lines of at most `width` terminal cells, `first` before the first and `rest` before the others.
 
     >>> wrap("每个GPU的内存，含已用。", 12)
     ['每个GPU的内', '存，含已用。']
@@ -71,12 +71,12 @@ def wrap(text: str, width: int, first: str = "", rest: str = "") -> list[str]:
 
 @cache
 def _loose_pattern() -> re.Pattern[str]:
-    """Return the pattern of words and spaces; it takes 8 ms to compile, so only texts with such characters need it."""
+    """Return the regular expression of words, spaces and single Chinese characters; compiled (8 ms) only when needed."""
     return re.compile(rf"\s+|[{_OPENING}]*{_LOOSE}[{_CLOSING}]*|(?:(?!{_LOOSE})\S)+[{_CLOSING}]*")
 
 
 def _pieces(text: str, max_width: int) -> Iterator[str]:
-    """Yield the words and spaces of a text in order, with words wider than a line split."""
+    """Yield the words and spaces of a text in order, with words wider than `max_width` cells split."""
     pattern = _SPACED if max(text, default="") < _FIRST_LOOSE else _loose_pattern()
     for piece in pattern.findall(text):
         while cell_width(piece) > max_width:

@@ -79,7 +79,7 @@ def parse_seconds(text: str) -> float:
 
 
 def parse_rate(text: str) -> float:
-    """Parse a rate into events per second.
+    """Return a text such as 120/min as a rate in events per second.
 
     >>> parse_rate("5/s"), parse_rate("120/min")
     (5.0, 2.0)
@@ -92,7 +92,7 @@ def parse_rate(text: str) -> float:
 
 
 def _scaled(text: str, kind: str, scales: Mapping[str, int | Decimal], required_per: str | None = None) -> Decimal:
-    """Parse a number with a unit and return it times the unit's scale; `required_per` is the unit expected after the slash."""
+    """Return a number with a unit, times the unit's scale; `required_per` is the unit expected after a slash, as in GB/s."""
     number, unit, per = _split(text, kind)
     scale = scales.get(unit.lower())
     if scale is None or per != required_per:
@@ -189,7 +189,7 @@ def format_bandwidth(bytes_per_second: int) -> Numeral:
 
 
 def format_flops(flops: int) -> Numeral:
-    """Format FLOP/s as TFLOP/s.
+    """Return FLOP/s as text in TFLOP/s, as datasheets state it.
 
     >>> format_flops(989400000000000)
     '989 TFLOP/s'

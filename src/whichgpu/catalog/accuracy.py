@@ -39,7 +39,7 @@ class AccuracyNote(msgspec.Struct, frozen=True):
 
 
 def build_accuracy(row: Row) -> Accuracy:
-    """Build an Accuracy record from its table row."""
+    """Return a published accuracy comparison made from its row of the catalog's table."""
     return record_of(Accuracy, row, **{name: plain_number(row[name]) for name in ("baseline", "score", "loss_percent")})
 
 

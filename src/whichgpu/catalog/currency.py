@@ -69,7 +69,7 @@ class Exchanger(msgspec.Struct):
         return code
 
     def rate(self, source: str, target: str) -> Rate:
-        """Return the units of `target` per unit of `source`."""
+        """Return the exchange rate: units of the currency `target` per unit of `source`."""
         key = (source, target)
         if key not in self._rates:
             self._rates[key] = self._cross(source, target)
@@ -160,7 +160,7 @@ class DollarRates:
 
 
 def parse_rates(text: str) -> dict[str, Decimal]:
-    """Parse the user's rates, in units per US dollar.
+    """Return the user's own exchange rates by currency, in units per US dollar, parsed from text.
 
     >>> parse_rates("KRW=1190,twd=31.5")
     {'KRW': Decimal('1190'), 'TWD': Decimal('31.5')}

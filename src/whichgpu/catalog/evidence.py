@@ -65,13 +65,13 @@ COLUMNS = (*PLAIN_COLUMNS, "model", *TEXT_FIELDS, *WHOLE_FIELDS, "fields")
 
 @cache
 def evidence_sources() -> Mapping[str, EvidenceSource]:
-    """Return the sources of the evidence table by id."""
+    """Return the publications and repositories that measurements were taken from, by id."""
     return {row["id"]: EvidenceSource(**row) for row in data_rows(SOURCES)}
 
 
 @cache
 def measurements(table: Path = TABLE) -> tuple[Measurement, ...]:
-    """Return all rows of the evidence table, in its order."""
+    """Return all measurements of the evidence table, on which estimates are fitted, in its order."""
     text = lzma.decompress(read_data(table)).decode("utf-8")
     return tuple(_measurement(cells) for cells in csv.DictReader(io.StringIO(text, newline="")))
 

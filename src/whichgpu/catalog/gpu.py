@@ -152,14 +152,14 @@ def build_gpu(row: Row, targets: Mapping[str, Row], rates: Mapping[str, Row], qu
 
 
 def plain_number(cell: Decimal | None) -> int | float | None:
-    """Convert a table's number to int if it is whole, otherwise to float."""
+    """Return a table's number as an int if it is whole, otherwise as a float; None if the cell is empty."""
     if cell is None:
         return None
     return int(cell) if cell == int(cell) else float(cell)
 
 
 def to_base_units(cell: Decimal | int | None, scale: int) -> int | None:
-    """Scale a table's number to base units, as an integer."""
+    """Return a table's number times `scale` (such as bytes per GB) as an integer; None if the cell is empty."""
     return None if cell is None else int(cell * scale)
 
 

@@ -113,7 +113,7 @@ class Source(msgspec.Struct, frozen=True):
 
 
 def build_instance(row: Row, gpu_names: Mapping[str, str], gpu_memory: Mapping[str, int]) -> Instance:
-    """Build an instance from its table row."""
+    """Return a cloud instance made from its row of the catalog's table, sizes in bytes, with its GPU's name and memory."""
     gpus = plain_number(row["gpus"]) or 0
     memory = gpu_memory.get(row["gpu"])
     if row["gpu_memory_gb"] is not None and (gpus < 1 or memory is None):
@@ -134,7 +134,7 @@ def build_instance(row: Row, gpu_names: Mapping[str, str], gpu_memory: Mapping[s
 
 
 def build_cpu(row: Row) -> Cpu:
-    """Build a processor from its table row."""
+    """Return a host processor made from its row of the catalog's table, clocks in hertz and sizes in bytes."""
     channels, rate = row["memory_channels"], row["memory_rate_mtps"]
     return record_of(
         Cpu,
@@ -149,5 +149,5 @@ def build_cpu(row: Row) -> Cpu:
 
 
 def build_region(row: Row) -> Region:
-    """Build a region from its table row."""
+    """Return a provider's region made from its row of the catalog's table."""
     return record_of(Region, row, latitude=plain_number(row["latitude"]), longitude=plain_number(row["longitude"]))

@@ -48,7 +48,7 @@ def model_names(id: str, name: str, aliases: tuple[str, ...]) -> tuple[str, ...]
 
 
 def model_key(name: str) -> str:
-    """Normalise a name: no case, blanks or punctuation except dots, since OPT 1.3B is not OPT 13B.
+    """Normalise a model's name: no case, blanks or punctuation except dots, since OPT 1.3B is not OPT 13B.
 
     >>> model_key("Llama 3.1 8B"), model_key("llama3.1:8b"), model_key("opt-1.3b") == model_key("opt-13b")
     ('llama3.18b', 'llama3.18b', False)
@@ -59,7 +59,7 @@ def model_key(name: str) -> str:
 
 
 def parse_config(text: str) -> dict[str, Any]:
-    """Parse a config cell: a one-line JSON object with a `model_type`; raise ValueError otherwise."""
+    """Parse a table cell with a model's config: one JSON object with a `model_type`; raise ValueError otherwise."""
     try:
         config = json.loads(text)
     except RecursionError as problem:
@@ -70,7 +70,7 @@ def parse_config(text: str) -> dict[str, Any]:
 
 
 def build_model(row: Row) -> Model:
-    """Build a model from its table row."""
+    """Return a built-in model made from its row of the catalog's table, with its config parsed."""
     try:
         config = parse_config(row["config"])
     except ValueError as problem:

@@ -40,10 +40,10 @@ class Observation(msgspec.Struct, frozen=True):
 
     @property
     def price_per_gpu(self) -> Decimal:
-        """Return the price per GPU hour."""
+        """Return the price per GPU and hour: that of the instance divided by its number of GPUs."""
         return self.price / Decimal(str(self.gpus))
 
     @property
     def key(self) -> tuple[str, str, str, str, int | float, str, str | None, str]:
-        """Return the fields that identify the offer."""
+        """Return the fields that identify the offer: equal for observations of the same machine, region and term."""
         return (self.provider, self.instance, self.region, self.gpu, self.gpus, self.term, self.payment, self.includes)

@@ -117,7 +117,7 @@ def implausible_price(tdp_watts: float | None, dollars: float) -> str | None:
 
 
 def fill_price(row: Row, machines: Mapping[tuple[str, str], Row]) -> Row:
-    """Return a price row with the GPU of its instance from `instances.csv`, so that it has all fields of a PriceRow.
+    """Return a price row with the GPU of its instance added from `instances.csv`, so that it has all fields of a PriceRow.
 
     It stays a row, since only rows of the GPUs in question are ever decoded to records.
     """
@@ -136,12 +136,12 @@ class PackedPrices(msgspec.Struct, frozen=True):
     rows: msgspec.Raw
 
     def decode(self) -> tuple[PriceRow, ...]:
-        """Decode the packed rows to price records."""
+        """Decode the packed rows of one GPU to price records."""
         return _decoder().decode(self.rows)
 
 
 def pack_prices(rows: Iterable[Row]) -> tuple[PackedPrices, ...]:
-    """Group filled rows by GPU and encode each group, in table order."""
+    """Group price rows by GPU and encode each group, so that one GPU's prices can be decoded alone."""
     groups: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         groups[row["gpu"]].append(row)
@@ -154,5 +154,5 @@ def _decoder() -> msgspec.msgpack.Decoder[tuple[PriceRow, ...]]:
 
 
 def build_discount(row: Row) -> Discount:
-    """Build a discount rule from its table row."""
+    """Return a discount rule made from its row of the catalog's table, with its shares as decimals."""
     return record_of(Discount, row, steps=tuple(map(Decimal, row["steps"])))

@@ -12,7 +12,7 @@ from whichgpu.catalog.tables import Row, bad_data_error, record_of
 
 
 class MixItem(msgspec.Struct, frozen=True):
-    """One workload of an index; the first of `precisions` that the GPU has units for is used."""
+    """One workload of a speed index by which GPUs are ranked; of `precisions`, the first the GPU has units for is used."""
 
     id: str
     index: str
@@ -24,7 +24,7 @@ class MixItem(msgspec.Struct, frozen=True):
 
 
 def build_mix_item(row: Row) -> MixItem:
-    """Build a reference workload from its table row."""
+    """Return a reference workload (by which GPUs are ranked) made from its table row, with its request parsed."""
     try:
         request = parse_request(row["request"])
     except ValueError as problem:
@@ -33,7 +33,7 @@ def build_mix_item(row: Row) -> MixItem:
 
 
 def parse_request(text: str) -> dict[str, Any]:
-    """Parse a JSON request with a task and a model; raise ValueError for anything else."""
+    """Parse a reference workload, a JSON object with a task and a model; raise ValueError for anything else."""
     try:
         request = json.loads(text)
     except RecursionError as problem:

@@ -23,7 +23,7 @@ KEYS: dict[str, tuple[str, ...]] = {
 
 
 class SchemaField(msgspec.Struct, frozen=True):
-    """A column of a table."""
+    """A column of a catalog table: its type, unit and meaning."""
 
     table: str
     column: str
@@ -39,13 +39,13 @@ class SchemaField(msgspec.Struct, frozen=True):
 
     @property
     def refers_to(self) -> str | None:
-        """Return the table that a `ref:` or `refs:` column refers to, or None."""
+        """Return the table that a `ref:` or `refs:` column refers to; None for other columns."""
         kind, _, table = self.type.partition(":")
         return table if kind in ("ref", "refs") else None
 
     @property
     def many(self) -> bool:
-        """Whether a cell holds a list."""
+        """Whether a cell of the column holds a list."""
         return self.type in ("list", "integers") or self.type.startswith("refs:")
 
 
@@ -60,5 +60,5 @@ def schema() -> dict[str, dict[str, SchemaField]]:
 
 
 def key_of(table: str) -> tuple[str, ...]:
-    """Return the columns that together identify a row."""
+    """Return the columns of a catalog table that together identify a row."""
     return KEYS.get(table, ("id",))

@@ -25,7 +25,7 @@ _CAPABILITY = re.compile(r"([0-9]{1,2})\.([0-9])(\+|(?:\.\.|-)([0-9]{1,2})\.([0-
 
 
 class GpuFilter(msgspec.Struct, frozen=True):
-    """Constraints on a GPU; None and () are no constraint."""
+    """Constraints on GPUs to list (vendor, memory, features, form factor ...); None and () are no constraint."""
 
     vendor: str | None = None
     arch: str | None = None
@@ -37,7 +37,7 @@ class GpuFilter(msgspec.Struct, frozen=True):
     as_of: date | None = None
 
     def conditions(self) -> dict[str, Callable[[Gpu], bool]]:
-        """Return the test for each constraint that is set, by the name of its flag."""
+        """Return the predicate on a GPU of each constraint that is set, by the name of its command-line flag."""
         tests: dict[str, Callable[[Gpu], bool]] = {
             "vendor": lambda gpu: gpu.vendor == self.vendor,
             "arch": lambda gpu: gpu.architecture.lower() == (self.arch or "").lower(),
@@ -51,7 +51,7 @@ class GpuFilter(msgspec.Struct, frozen=True):
         return {name: test for name, test in tests.items() if getattr(self, name) not in (None, ())}
 
     def matches(self, gpu: Gpu) -> bool:
-        """Whether a GPU meets all constraints."""
+        """Whether a GPU meets all constraints of this filter."""
         return all(test(gpu) for test in self.conditions().values())
 
     def _capable(self, gpu: Gpu) -> bool:
@@ -62,7 +62,7 @@ class GpuFilter(msgspec.Struct, frozen=True):
 
 
 class InstanceFilter(msgspec.Struct, frozen=True):
-    """Constraints on an instance; None is no constraint."""
+    """Constraints on cloud instances to list; None is no constraint."""
 
     provider: str | None = None
     gpu_ids: frozenset[str] | None = None
@@ -72,7 +72,7 @@ class InstanceFilter(msgspec.Struct, frozen=True):
     as_of: date | None = None
 
     def conditions(self) -> dict[str, Callable[[Instance], bool]]:
-        """Return the test for each constraint that is set, by the name of its flag."""
+        """Return the predicate on an instance of each constraint that is set, by the name of its command-line flag."""
         low, high = self.gpus or (0.0, 0.0)
         tests: dict[str, tuple[object, Callable[[Instance], bool]]] = {
             "provider": (self.provider, lambda row: row.provider == self.provider),
@@ -85,7 +85,7 @@ class InstanceFilter(msgspec.Struct, frozen=True):
         return {name: test for name, (value, test) in tests.items() if value is not None}
 
     def matches(self, row: Instance) -> bool:
-        """Whether an instance meets all constraints."""
+        """Whether a cloud instance meets all constraints of this filter."""
         return all(test(row) for test in self.conditions().values())
 
 
@@ -147,7 +147,7 @@ def is_open(region: Region, day: date) -> bool:
 
 
 def sort_rows(rows: Sequence[T], field: str | None, kind: type) -> tuple[T, ...]:
-    """Sort rows by a field, descending with a leading `-`; rows without a value come last."""
+    """Sort catalog rows by a field, descending with a leading `-`; rows without a value come last."""
     if field is None:
         return tuple(rows)
     down, name = field.startswith("-"), field.lstrip("-").replace("-", "_")
@@ -162,7 +162,7 @@ def _sort_key(value: Any) -> Any:
 
 
 def sortable_fields(kind: type[msgspec.Struct]) -> tuple[str, ...]:
-    """Return the fields by which rows of that type can be sorted."""
+    """Return the names of the fields by which records of that type can be sorted."""
     types = field_types(kind).items()
     names = [name for name, type_ in types if not any(word in type_ for word in ("tuple", "Mapping", "Software"))]
     return tuple(names + (list(PEAKS) if kind is Gpu else []))

@@ -12,7 +12,7 @@ from whichgpu.catalog.tables import read_table, table_files
 
 
 class TableStatus(msgspec.Struct, frozen=True):
-    """Row count of a table, with the days its rows were last changed and checked."""
+    """Row count of one catalog table, with the days its rows were last changed and checked."""
 
     table: str
     rows: int
@@ -22,7 +22,7 @@ class TableStatus(msgspec.Struct, frozen=True):
 
 
 class CatalogStatus(msgspec.Struct, frozen=True):
-    """All tables, their folder and the digest of their bytes."""
+    """Status of the catalog: all tables, their folder and the digest of their bytes."""
 
     folder: str
     bundled: bool
@@ -31,7 +31,7 @@ class CatalogStatus(msgspec.Struct, frozen=True):
 
 
 def catalog_status(catalog: Catalog, bundled: bool) -> CatalogStatus:
-    """Read every table and return its size, age and digest."""
+    """Return the size, age and digest of every catalog table, after reading all of them."""
     digest = hashlib.sha256()
     tables = []
     for name in schema():

@@ -33,11 +33,11 @@ from whichgpu.catalog.tables import Row, bad_data_error, read_table, record_of, 
 
 
 class RecordedRow(Protocol):
-    """A record with the day it entered the catalog."""
+    """Any catalog record that states the day it entered the catalog."""
 
     @property
     def recorded(self) -> str:
-        """Return the day of recording as an ISO date."""
+        """Return the day the record entered the catalog, as an ISO date."""
         ...
 
 
@@ -62,7 +62,7 @@ def _table(name: str, kind: type[R], build: Callable[[Row], R] | None = None) ->
 
 
 class Catalog:
-    """Facts as known now, or from the rows recorded by the day `as_known`; an integer limits the user's own snapshots only."""
+    """Facts of the catalog as known now, or as recorded by the day `as_known`; an integer limits the user's price snapshots."""
 
     cpus: tuple[Cpu, ...] = _table("cpus", Cpu, build_cpu)
     regions: tuple[Region, ...] = _table("regions", Region, build_region)
@@ -86,7 +86,7 @@ class Catalog:
 
     @cached_property
     def gpus(self) -> tuple[Gpu, ...]:
-        """Return all GPU variants, in table order."""
+        """Return all GPU variants of the catalog, in table order."""
 
         def build() -> tuple[Gpu, ...]:
             targets, rates, quirks = ({row["id"]: row for row in self._rows(table)} for table in ("targets", "rates", "quirks"))
@@ -96,7 +96,7 @@ class Catalog:
 
     @cached_property
     def instances(self) -> tuple[Instance, ...]:
-        """Return all cloud instances and servers."""
+        """Return all cloud instances and servers of the catalog, with their GPUs."""
 
         def build() -> tuple[Instance, ...]:
             names = {gpu.id: gpu.name for gpu in self.gpus}
@@ -106,7 +106,7 @@ class Catalog:
         return self._records(Instance, ("instances", "gpus", "targets", "rates", "quirks"), build)
 
     def prices(self, gpus: Collection[str] | None = None) -> Iterator[PriceRow]:
-        """Yield bundled prices of these GPUs, or of all."""
+        """Yield the bundled prices of the GPUs with these ids, or of all GPUs."""
         for packed in self._packed_prices:
             if gpus is None or packed.gpu in gpus:
                 for row in packed.decode():
@@ -123,26 +123,26 @@ class Catalog:
 
     @cached_property
     def sources(self) -> dict[str, Source]:
-        """Return the sources by id."""
+        """Return the documents that facts are cited from, by id."""
         return {source.id: source for source in self._sources}
 
     @cached_property
     def name_parts(self) -> list[Row]:
-        """Return the meanings of the parts of instance names."""
+        """Return the table rows that say what the parts of cloud instance names mean."""
         return self._rows("name_parts")
 
     @cached_property
     def gpu_by_id(self) -> dict[str, Gpu]:
-        """Return the GPUs by id."""
+        """Return all GPU variants of the catalog by their id, such as `t4`."""
         return {gpu.id: gpu for gpu in self.gpus}
 
     def cited_sources(self, *groups: tuple[str, ...]) -> tuple[Source, ...]:
-        """Return the sources with these ids, without duplicates, in order of first mention."""
+        """Return the cited documents with the ids in these groups, without duplicates, in order of first mention."""
         ids = dict.fromkeys(id for group in groups for id in group)
         return tuple(self.sources[id] for id in ids if id in self.sources)
 
     def gpu_in(self, machine: Instance) -> Gpu:
-        """Return the GPU of an instance."""
+        """Return the GPU that a cloud instance has."""
         gpu = self.gpu_by_id.get(machine.gpu)
         if gpu is None:
             detail = msg("finding.unknown-reference", id=machine.gpu, table="gpus")

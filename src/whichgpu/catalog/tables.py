@@ -24,7 +24,7 @@ Row = dict[str, Any]
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """A fault that a check found: table, row key, check, column and a message."""
+    """A fault that a data check found: table, row key, check, column and a message."""
 
     table: str
     key: str
@@ -37,7 +37,7 @@ Fault = tuple[str, str, Message]  # What is wrong in a row: name of the check, c
 
 
 class Table(msgspec.Struct):
-    """Typed rows of one file and the findings about its cells."""
+    """Typed rows of one catalog file and the findings about its cells."""
 
     name: str
     path: Path
@@ -45,7 +45,7 @@ class Table(msgspec.Struct):
     findings: list[Finding] = msgspec.field(default_factory=list)
 
     def trusted_rows(self) -> list[Row]:
-        """Return the rows; raise a DataError naming the first finding if there is any."""
+        """Return the table's rows if all cells are valid; else raise a DataError that names the first finding."""
         if not self.findings:
             return self.rows
         first = self.findings[0]
@@ -56,23 +56,23 @@ Tables = Mapping[str, Table]
 
 
 def table_findings(tables: Tables, name: str, faults: Callable[[Row], Iterable[Fault]]) -> list[Finding]:
-    """Return the findings for the faults of each row of a table."""
+    """Return a finding for each fault that `faults` yields for the rows of a catalog table."""
     return [Finding(name, row_key(name, row), *fault) for row in tables[name].rows for fault in faults(row)]
 
 
 def bad_data_error(path: str, key: str, column: str, detail: Message) -> DataError:
-    """Build the error for an invalid cell."""
+    """Return the error for an invalid cell of a data file: its file, row key, column and what is wrong."""
     return DataError("bad-data", msg("error.bad-data", path=path, key=key, column=column, detail=detail), msg("hint.data"))
 
 
 def record_of(kind: type[T], row: Row, **computed: Any) -> T:
-    """Build a record from the columns named like its fields, except for the `computed` ones."""
+    """Build a record of a type from a table row: fields from the columns of the same name, except the `computed` ones."""
     plain = {name: row[name] for name in kind.__struct_fields__ if name not in computed}  # type: ignore[attr-defined]
     return kind(**plain, **computed)
 
 
 def row_key(table: str, row: Row) -> str:
-    """Return the key of a row as text, such as `aws/p3.2xlarge`."""
+    """Return the key of a catalog table's row as text, such as `aws/p3.2xlarge`."""
     return "/".join(_text(row.get(column)) for column in key_of(table))
 
 
@@ -82,7 +82,7 @@ def table_files(folder: Path, name: str) -> list[Path]:
 
 
 def read_table(folder: Path, name: str) -> Table:
-    """Read a table against the schema; invalid cells become findings, a malformed file raises."""
+    """Read a catalog table by its schema; invalid cells become findings, a malformed file raises an error."""
     fields = schema()[name]
     path = folder / (name if name == ENGINES else f"{name}.csv")
     header, lines = engine_cells(folder, fields) if name == ENGINES else read_cells(path)
@@ -108,7 +108,7 @@ FAULT = object()  # Marks an invalid cell in a row until it is reported.
 
 
 class _Memo(dict[str, Any]):
-    """Cache of parsed cells: tables repeat values, so most cells cost one look-up."""
+    """Cache of parsed table cells: tables repeat values, so most cells cost one look-up."""
 
     def __init__(self, read: Callable[[str], Any], empty: Any) -> None:
         self._read = read
@@ -124,7 +124,7 @@ class _Memo(dict[str, Any]):
 
 
 def _report_faults(table: Table, row: Row, cells: dict[str, str]) -> None:
-    """Add a finding for each invalid cell of a row and empty the cell."""
+    """Add a finding for each invalid cell of a table row and empty the cell."""
     faults = [schema()[table.name][column] for column, value in row.items() if value is FAULT]
     if not faults:
         return
@@ -154,7 +154,7 @@ def _plain(cell: str) -> str:
 
 
 def _matching(pattern: str, convert: Callable[[str], Any] = str) -> Callable[[str], Any]:
-    """Return a parser for cells that match a regular expression as a whole."""
+    """Return a parser of table cells that must match a regular expression as a whole, then `convert` the text."""
     whole = re.compile(pattern)
 
     def read(cell: str) -> Any:

@@ -40,7 +40,7 @@ class Cost(msgspec.Struct, frozen=True):
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """GPUs, machine, term and layout, with times, memory and money. `run_time` is the seconds of the whole run.
+    """One candidate: GPUs, machine, term and layout, with times, memory and money. `run_time` is the seconds of the whole run.
 
     At a request rate, `throughput`, `ttft` and `tpot` are those of that load, and `capacity` is the highest rate that keeps the
     objectives; `time` is between tokens with `batch` running sequences. Answers of one token have no `tpot`.
@@ -172,7 +172,7 @@ def _whole(count: float) -> int | float:
 
 
 def _latency(one: Configuration, evidence: TimeRange, seconds: float, which: int) -> Figure:
-    """Return a latency in seconds with its 90% range; the high end includes the longer queue that slower steps cause."""
+    """Return a latency (`which` 0: TTFT, 1: TPOT) in seconds with its 90% range; at the high end queues are longer, too."""
     plain = evidence.seconds(seconds)
     if one.simulation is None:
         return plain

@@ -35,7 +35,7 @@ DEFAULT_INTERRUPTIONS = Interruptions(rate=INTERRUPTIONS, notice=run_default("no
 SIMULATED_INTERRUPTIONS = 10  # Interruptions that one simulation should contain (assumed).
 MAX_REQUESTS = 50_000  # Most inference requests in one simulation (assumed).
 MIN_STARTUP = 60.0  # `pace` shortens no start below this many seconds, since answers take seconds.
-MAX_EXTRA_MACHINES = 6  # Most machines that a policy may add to the plan (assumed).
+MAX_EXTRA_MACHINES = 6  # Most machines that are added to keep the objectives despite interruptions (assumed).
 HOUR = 3600.0  # seconds
 UNPRICED = Money(Decimal(0), "USD")
 
@@ -59,7 +59,7 @@ class PolicyCase(msgspec.Struct, frozen=True):
 
 
 class PolicyCost(msgspec.Struct, frozen=True):
-    """How many machines to hold as spot (`policy`): cost per hour, share of requests within objectives, machines added.
+    """One way to hold spot machines (`policy`): cost per hour, share of requests within the objectives, machines added.
 
     `lost` and `retried` are shares of requests at the machines' own pace; `interruptions` are those simulated in `hours`.
     """
@@ -71,7 +71,7 @@ class PolicyCost(msgspec.Struct, frozen=True):
     more: int
     copies: Mapping[str, int]
     spot: Mapping[str, int]
-    spot_share: float  # of the hours of machines
+    spot_share: float  # share of machine hours that are spot
     lost: float
     retried: float
     requests: int

@@ -221,7 +221,7 @@ def _with_rules(table: PriceTable, rules: Sequence[Discount], day: date) -> Pric
 
 
 def _machine_and_region(table: PriceTable) -> Ints:
-    """Return a number per row that identifies its provider, instance and region."""
+    """Return a number per row of prices that is equal for rows of the same provider, instance and region."""
     size = len(table.words) + 1
     return (table.column("provider") * size + table.column("instance")) * size + table.column("region")
 

@@ -207,7 +207,7 @@ def exact_training(request: WorkloadRequest, group: Group, one: Configuration) -
 
 
 def workload_of(workload: Workload, group: Group, one: Configuration) -> Workload:
-    """Return the workload in the layout of a configuration on a group."""
+    """Return the workload with the GPUs, parallel layout, batch and precision of a configuration on a group of GPUs."""
     return replace(
         workload, gpus=group.gpus, nodes=group.machines, precision=one.precision, parallel=one.parallel, batch=one.batch,
         micro_batch=one.micro_batch, accumulation=one.accumulation, checkpointing=one.checkpointing,

@@ -135,7 +135,7 @@ class Relaxations:
         return high
 
     def _filters(self) -> Iterator[Change]:
-        """Yield the question without each one of its filters."""
+        """Yield the question with one of its filters dropped, for each filter, with a message that says so."""
         spelled, rejected = self.question.spelled, self.candidates.rejected
         for name in FILTERS:
             if getattr(self.question.query, name):
@@ -227,5 +227,5 @@ def _looser(workload: Workload, names: tuple[str, ...], factor: float) -> Messag
 
 
 def _milliseconds(workload: Workload, name: str, factor: float) -> str:
-    """Return a relaxed objective in milliseconds as text, rounded up."""
+    """Return the latency objective `name` times `factor`, in milliseconds as text, rounded up."""
     return round_up(getattr(workload, name) * factor * 1000)

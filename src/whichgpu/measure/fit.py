@@ -48,7 +48,7 @@ NINETY = 1.645  # Standard deviations from the mean to each end of a normal dist
 
 
 class Example(msgspec.Struct, frozen=True):
-    """A measured step, and the parts (`terms`) of its estimated time in seconds before any correction."""
+    """A measured step, and its estimated seconds by part (`terms`: GEMM, attention, host calls, …) before fitted corrections."""
 
     seconds: float
     terms: Array
@@ -91,7 +91,7 @@ def is_plausible(one: Example, calibration: Calibration) -> bool:
 
 
 def fit_steps(steps: Sequence[Example], calibration: Calibration) -> FittedCorrections:
-    """Fit the most probable multipliers, with ranges from leave-one-out fits; implausible steps are excluded."""
+    """Return the most probable multipliers of estimated times, with ranges from leave-one-out fits; skip implausible steps."""
     examples = [one for one in steps if is_plausible(one, calibration)]
     if not examples:
         return FittedCorrections(calibration_version(calibration), (), {}, {})
@@ -106,14 +106,14 @@ def fit_steps(steps: Sequence[Example], calibration: Calibration) -> FittedCorre
 
 
 class _Design:
-    """Inputs of the regression: steps with the shipped corrections applied, and the parts of time each multiplier scales."""
+    """Inputs of the regression: measured steps with the shipped corrections, and the parts of their time a multiplier scales."""
 
     def __init__(self, examples: Sequence[Example], calibration: Calibration) -> None:
         shipped = calibration.factors([one.setting for one in examples]).T
         self.floors = np.array([one.floors for one in examples])
         self.terms = np.array([one.terms for one in examples]) * shipped
         self.actual = np.log([one.seconds for one in examples])
-        # Host terms that run beside the device, [steps, host terms]; framework calls that no step makes are zero.
+        # Whether each host part of the time (forward and backward calls, work per step or sequence) overlaps the GPU's, by step.
         self.concurrent = np.array([[one.host.launches] * 2 + [one.host.overlaps] * 2 for one in examples])
         self.kinds = [one.setting.task for one in examples]
         self.places: dict[tuple[str, str], int] = {}

@@ -20,7 +20,7 @@ _KERNEL = re.compile(r"[0-9]+(?:\.[0-9]+)*")
 
 
 class Host(msgspec.Struct, frozen=True):
-    """Properties of the machine; None if unknown."""
+    """Properties of a machine besides its GPUs: system, processor, memory, container; None if unknown."""
 
     system: str
     kernel: str | None
@@ -41,7 +41,7 @@ class Host(msgspec.Struct, frozen=True):
 
 
 def read_host(root: Path = Path("/"), environ: Mapping[str, str] | None = None, run: Run = run_tool) -> Host:
-    """Read the host's properties from its system files."""
+    """Return the host's processor, memory, container limits and system, read from system files under `root`."""
     environ = os.environ if environ is None else environ
     cpu, cores, threads = _processor(root, run)
     memory = named_numbers(read_text(root / "proc/meminfo") or "")
@@ -69,7 +69,7 @@ def read_host(root: Path = Path("/"), environ: Mapping[str, str] | None = None, 
 
 
 def usable_cores(host: Host) -> float | None:
-    """Return the number of threads that this process can use."""
+    """Return how many hardware threads this process can use at a time, by affinity and container limit; None if unknown."""
     limits = [number for number in (host.threads_allowed, host.cpu_limit, host.threads) if number]
     return min(limits, default=None)
 

@@ -47,7 +47,7 @@ class PredictedTime(msgspec.Struct, frozen=True):
 
 
 class StepResult(msgspec.Struct, frozen=True):
-    """Measured time of a step, and its prediction."""
+    """Measured time of a training or inference step, and its predicted time."""
 
     id: str
     request: Mapping[str, Any]
@@ -65,7 +65,7 @@ class StepResult(msgspec.Struct, frozen=True):
 
 
 class MeasuredMachine(msgspec.Struct, frozen=True):
-    """The GPU and the software of a measurement."""
+    """The GPU (and how many of it), driver, processor and software versions of a measurement."""
 
     gpu: str  # id of the variant in the catalog
     gpus: int = 1
@@ -84,7 +84,7 @@ class FittedCorrections(msgspec.Struct, frozen=True):
 
 
 class Record(msgspec.Struct, frozen=True):
-    """All measurements of one run, with machine and software; `digest` covers all but the fit, which may be repeated."""
+    """All measurements of one `measure` run, with machine and software; `digest` covers all but the fit, which may be redone."""
 
     made: str  # day of the measurement, with UTC time in the user's own records
     where: MeasuredMachine
@@ -97,7 +97,7 @@ class Record(msgspec.Struct, frozen=True):
 
     @property
     def source(self) -> str:
-        """Return the source id that figures based on this record cite."""
+        """Return the id that estimates corrected by this measurement record cite as their source."""
         return f"measured-{self.where.gpu}-{self.made[:10]}-{self.digest[:8]}"
 
 

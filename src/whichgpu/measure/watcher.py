@@ -33,7 +33,7 @@ class Clock(Protocol):
         """Return date and time with time zone."""
 
     def pause(self, seconds: float) -> bool:
-        """Wait; return whether the user cancelled meanwhile."""
+        """Wait some seconds; return whether the user pressed Enter meanwhile, which cancels a countdown."""
 
 
 class WatchSettings(msgspec.Struct, frozen=True):
@@ -55,7 +55,7 @@ class WatchEvent(msgspec.Struct, frozen=True):
 
 
 class WatchReading(msgspec.Struct, frozen=True):
-    """One reading: samples (the last known of a lost GPU), bill so far, state of the idle rule, events."""
+    """One reading of all GPUs (the last known of a lost one), with bill so far, state of the idle rule, and events."""
 
     time: str
     gpus: tuple[Sample, ...]

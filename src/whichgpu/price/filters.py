@@ -22,7 +22,7 @@ OWNED = "owned"  # The provider of the user's own machines.
 
 
 class OffersQuery(msgspec.Struct, frozen=True):
-    """Offers to list, in words as people type them: a list, or text with commas. None and () filter nothing."""
+    """A query of offers to list, in words as people type them: a list, or text with commas. None and () filter nothing."""
 
     gpu: Sequence[str] | str = ()  # names; `8xA100` asks for eight of them, a machine's name for that machine
     instance: Sequence[str] | str = ()
@@ -43,7 +43,7 @@ class OffersQuery(msgspec.Struct, frozen=True):
 
 
 def offer_filter(catalog: Catalog, query: OffersQuery) -> OfferFilter:
-    """Return a filter by ids for a query that uses names."""
+    """Return a filter on offers by catalog ids for a query that uses names as people type them."""
     ids: set[str] = set()
     machines: set[tuple[str, str]] = set()
     counts: set[int] = set()

@@ -35,7 +35,7 @@ class OwnershipCosts(msgspec.Struct, frozen=True):
 
     @property
     def price(self) -> float:
-        """Return the purchase price of GPUs and host."""
+        """Return the purchase price of the machine: its GPUs and host."""
         return self.gpu_price + self.host_price
 
     @property

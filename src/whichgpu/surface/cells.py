@@ -75,7 +75,7 @@ def field_by_heading(text: str | None, row_type: type, language: Language) -> st
 
 
 def with_sort_field(request: Mapping[str, Any], row_type: type, language: Language) -> dict[str, Any]:
-    """Replace a `sort` given by a heading with the field's own name; speed indices have no headings."""
+    """Return a request whose `sort`, if given by a column heading, is the field's own name; speed indices have no headings."""
     sort = request.get("sort")
     if not isinstance(sort, str) or sort.lstrip("-").startswith("relative."):
         return dict(request)

@@ -53,7 +53,7 @@ def status_line(reading: WatchReading, language: Language) -> str:
 
 
 def bill_words(bill: Bill, language: Language) -> str:
-    """Return the money spent so far and its idle part as text."""
+    """Return the money spent on the machine so far, and the part spent while GPUs were idle, as text."""
     if bill.money is None or bill.idle_money is None:
         return ""
     return language.text("watch.bill", money=money_text(bill.money), idle=money_text(bill.idle_money))
@@ -88,7 +88,7 @@ def block_lines(reading: WatchReading, names: Sequence[str], language: Language,
 
 
 def reading_cells(reading: WatchReading, sample: Sample, name: str) -> dict[str, Cell]:
-    """Return a GPU's reading as a table row, in base units."""
+    """Return one GPU's reading as a table row: values by column name, in base units."""
     bill = reading.bill
     return {
         "time": reading.time,

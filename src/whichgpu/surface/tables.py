@@ -76,7 +76,7 @@ def right_aligned(width: int, rows: Rows) -> list[bool]:
 
 
 def text_of(write: Callable[[TextIO, Sequence[str], Rows], None], header: Sequence[str], rows: Rows) -> str:
-    """Return the text that one of the writers above writes."""
+    """Return the text of a table that `write`, one of the writers of this module, produces."""
     stream = io.StringIO()
     write(stream, header, rows)
     return stream.getvalue()

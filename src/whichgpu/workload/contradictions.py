@@ -14,7 +14,7 @@ ADAPTERS = ("lora_rank", "qlora")
 
 
 def contradiction(workload: Workload, user_fields: Collection[str], spell: Callable[[str], str]) -> UsageError | None:
-    """Return an error if fields exclude each other, else None; `spell` writes a field's name as the user does."""
+    """Return an error if fields of a workload exclude each other, else None; `spell` writes a field's name as the user does."""
     lengths = [name for name in LENGTHS if name in user_fields]
     if len(lengths) > 1:
         names = tuple(spell(name) for name in lengths)
@@ -26,7 +26,7 @@ def contradiction(workload: Workload, user_fields: Collection[str], spell: Calla
 
 
 def check_adapters(workload: Workload, shape: Shape) -> None:
-    """Raise if adapters are given for a model without a transformer's projections."""
+    """Raise if LoRA adapters are given for a model without a transformer's projections."""
     if workload.training and not shape.is_transformer and (workload.lora_rank or workload.qlora):
         flags = tuple("--" + name.replace("_", "-") for name in ADAPTERS if getattr(workload, name))
         message = msg("error.adapters", model=shape.name, flags=flags)

@@ -28,7 +28,7 @@ ADAMW = re.compile(
 
 
 def fill_defaults(workload: Workload, shape: Shape, user_fields: Collection[str] = ()) -> Workload:
-    """Fill in every field that matters to the task; `user_fields` are those the user named."""
+    """Return the workload with every field that matters to its task filled in; `user_fields` are those the user named."""
     workload = _laid_out(workload, shape)
     if workload.training:
         workload = with_default_batch(workload, shape, "accumulation" in user_fields)
@@ -87,7 +87,7 @@ def validate_workload(workload: Workload, shape: Shape) -> None:
 
 
 def _divides(workload: Workload, split: int) -> bool:
-    """Whether a batch divides into micro-batches over `split` ranks and passes; without accumulation, passes are derived."""
+    """Whether the batch is the micro-batch times `split` (ranks x passes); in training with one pass, any multiple of it."""
     batch, micro = workload.batch or 0, workload.micro_batch or 1
     follows = workload.training and workload.accumulation == 1
     return batch % (micro * split) == 0 and batch > 0 if follows else batch == micro * split
@@ -102,7 +102,7 @@ def _refuse_small_images(workload: Workload, shape: Shape) -> None:
 
 
 def echo(workload: Workload, user_fields: Collection[str]) -> dict[str, Any]:
-    """Return every field with its value; `defaults` lists the names of those the user did not give."""
+    """Return every field of a workload with its value; `defaults` lists the names of those the user did not give."""
     values = {name: getattr(workload, name) for name in FIELDS}
     written = {name: None if value is None else KINDS[name].write(value) for name, value in values.items()}
     return written | {"defaults": [name for name in FIELDS if values[name] is not None and name not in user_fields]}
@@ -157,7 +157,7 @@ def _optimizer(shape: Shape) -> str:
 
 
 def _laid_out(workload: Workload, shape: Shape) -> Workload:
-    """Return the workload with a GPU count that fits its layout, or with a default layout for the GPUs given."""
+    """Return the workload with a GPU count that fits its parallel layout, or with a default layout for the GPUs given."""
     layout, gpus = workload.parallel, workload.gpus
     used = layout.dp * layout.tp * layout.pp * layout.cp
     if used > 1 and gpus == 1:
@@ -183,7 +183,7 @@ def _laid_out(workload: Workload, shape: Shape) -> Workload:
 
 
 def _layers(shape: Shape) -> int | None:
-    """Return how many layers pipeline stages can be made of; None if unknown."""
+    """Return the number of a model's layers, which pipeline stages are made of; None if unknown."""
     if isinstance(shape, Mlp):
         return len(shape.units) - 1
     return shape.layers + shape.encoder_layers if isinstance(shape, Transformer) else None

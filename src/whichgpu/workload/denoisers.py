@@ -16,7 +16,7 @@ def denoiser(shape: Shape) -> str:
 
 
 def counts_steps(workload: Workload, shape: Shape) -> bool:
-    """Whether throughput is counted in denoising steps: for a denoiser in inference, not in training."""
+    """Whether throughput is counted in denoising steps: for a diffusion model in inference, not in training."""
     return bool(denoiser(shape)) and not workload.training
 
 
@@ -28,7 +28,7 @@ def denoiser_note(workload: Workload, shape: Shape) -> tuple[Message, ...]:
 
 
 def check_not_denoiser(model: str, shape: Shape) -> None:
-    """Raise for a denoiser: a request would be an image, and its number of steps and passes is not modelled."""
+    """Raise if the model is a diffusion denoiser: a request would be an image, whose number of steps is not modelled."""
     kind, hint = denoiser(shape), msg("hint.denoiser-rate", model=model)
     if kind == "unet":
         raise UsageError("not-a-pipeline", msg("error.denoiser-unet-rate", model=model), hint, TASKS_OF_STEPS)
@@ -37,6 +37,6 @@ def check_not_denoiser(model: str, shape: Shape) -> None:
 
 
 def check_request_rate(workload: Workload, shape: Shape) -> None:
-    """Raise if a request rate is given for a denoiser."""
+    """Raise if a request rate is given for a diffusion denoiser."""
     if workload.rate is not None:
         check_not_denoiser(shape.name, shape)

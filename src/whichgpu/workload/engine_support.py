@@ -15,7 +15,7 @@ from whichgpu.workload.workload import Workload
 def check_engine(
     workload: Workload, shape: Shape, gpu: Gpu | None, engines: Sequence[Engine], user_fields: Collection[str] = ()
 ) -> tuple[Message, ...]:
-    """Return warnings about the engine; raise if the user named one that cannot run the workload."""
+    """Return warnings about the workload's engine; raise if the user named one that cannot run the workload."""
     engine = next((engine for engine in engines if engine.id == workload.engine), None)
     if engine is None:
         return ()

@@ -11,7 +11,7 @@ from whichgpu.base.messages import Message, msg
 
 
 def invalid_field(name: str, value: Any, problem: InvalidValue) -> UsageError:
-    """Return the error for a field whose value cannot be parsed."""
+    """Return the error for a request field whose value cannot be parsed, with what is accepted."""
     text = repr(value) if not isinstance(value, bool) and value is not None else str(value).lower()
     message = msg("error.bad-field", name=name, value=text if len(text) <= 60 else text[:57] + "…")
     if problem.problem:
@@ -20,7 +20,7 @@ def invalid_field(name: str, value: Any, problem: InvalidValue) -> UsageError:
 
 
 def combine_errors(problems: Sequence[UsageError]) -> UsageError:
-    """Return one error that reports several problems; a single problem is returned as it is."""
+    """Return one error that reports several invalid fields; a single one is returned as it is."""
     if len(problems) == 1:
         return problems[0]
     message = _join_messages(problem.message for problem in problems)

@@ -27,13 +27,13 @@ LORA_TARGETS = ("all-linear", "attention", "mlp", "q", "k", "v", "o", "gate", "u
 
 
 class Word(SingleValue, msgspec.Struct, frozen=True):
-    """Kind of a field whose value is one word of a fixed list, in any case and with or without dashes."""
+    """Kind of a request field whose value is one word of a fixed list, in any case and with or without dashes."""
 
     words: tuple[str, ...] = ()
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """Return the words that are allowed."""
+        """Return the words that the field accepts."""
         return self.words
 
     def read(self, value: Any) -> str:
@@ -50,7 +50,7 @@ class Word(SingleValue, msgspec.Struct, frozen=True):
 
 
 class EngineName(Word, frozen=True):
-    """Kind of a field whose value is an engine, by its id or a synonym; the table of engines is read when first needed."""
+    """Kind of a request field whose value is an engine, by its id or a synonym; engines are read when first needed."""
 
     @property
     def choices(self) -> tuple[str, ...]:
@@ -65,7 +65,7 @@ class EngineName(Word, frozen=True):
 
 
 class Checkpointing(Word, frozen=True):
-    """Kind of the field for activation checkpointing: none, full or selective; true means full."""
+    """Kind of the request field for activation checkpointing: none, full or selective; true means full."""
 
     def read(self, value: Any) -> str:
         if isinstance(value, bool):
@@ -78,7 +78,7 @@ class Checkpointing(Word, frozen=True):
 
 
 class LoraTargets(SingleValue, msgspec.Struct, frozen=True):
-    """Kind of the field for targets of LoRA adapters: all-linear, or names of projections."""
+    """Kind of the request field for the targets of LoRA adapters: all-linear, or names of projections."""
 
     takes_list: ClassVar[bool] = True
 
@@ -95,7 +95,7 @@ class LoraTargets(SingleValue, msgspec.Struct, frozen=True):
 
 
 class Layout(SingleValue):
-    """Kind of the field for the parallel layout: an object, or text such as `tp=2,zero=3`."""
+    """Kind of the request field for the parallel layout: an object, or text such as `tp=2,zero=3`."""
 
     takes_mapping: ClassVar[bool] = True
 
@@ -145,7 +145,7 @@ UNUSUAL = ("chunks", "threads")
 
 
 class ModelValue(SingleValue):
-    """Kind of the field for the model: a name, or the content of a config.json as an object or as JSON text."""
+    """Kind of the request field for the model: a name, or the content of a config.json as an object or as JSON text."""
 
     complete = "models"  # list of the catalog that shell completion uses
     takes_mapping: ClassVar[bool] = True

@@ -34,7 +34,7 @@ Tracer = Callable[[str], Shape | None]
 
 
 def find_model(model: str | Mapping[str, Any], catalog: Catalog, trace: Tracer | None = None) -> Shape:
-    """Return the shape of a model from its name, file or config; errors list what would be valid."""
+    """Return the sizes (shape) of a model from its name, file or config; errors list what would be valid."""
     if isinstance(model, Mapping):
         return shape_from_config(model, own_name(model))
     name = model.strip()
@@ -77,7 +77,7 @@ def parse_mlp(text: str) -> Mlp:
 
 
 def own_name(config: Mapping[str, Any]) -> str:
-    """Return the name of a model given as a config: the one it states, else its model type."""
+    """Return the name of a model given as a config.json: the one it states, else its model type."""
     for key in ("_name_or_path", "name", "model_type"):
         if isinstance(config.get(key), str) and config[key]:
             return printable(config[key])
@@ -85,7 +85,7 @@ def own_name(config: Mapping[str, Any]) -> str:
 
 
 def built_in(name: str, catalog: Catalog) -> Model | None:
-    """Return the built-in model of a name, or None; raise if the name means several."""
+    """Return the built-in model of a name, None if there is none; raise if the name means several."""
     key = model_key(name)
     exact = [model for model in catalog.models if name in model.names]
     matches = exact or [model for model in catalog.models if key and key in map(model_key, model.names)]

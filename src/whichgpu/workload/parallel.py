@@ -8,7 +8,7 @@ from whichgpu.base.records import field_types
 
 
 class Parallel(msgspec.Struct, frozen=True):
-    """How work is split: data, tensor, pipeline, expert and context parallel degrees, sequence parallel, ZeRO stage.
+    """A parallel layout: data, tensor, pipeline, expert and context parallel degrees, sequence parallel, ZeRO stage.
 
     `chunks` is the number of parts of a pipeline stage in the interleaved schedule (1: plain 1F1B). With `threads`, one process
     drives all replicas, as torch.nn.DataParallel does.

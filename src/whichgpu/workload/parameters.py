@@ -10,7 +10,7 @@ from whichgpu.workload.shapes import Dlrm, Experts, Mlp, Shape, TracedShape, Tra
 
 
 class Parameters(msgspec.Struct, frozen=True):
-    """Parameter counts of a model by part."""
+    """Parameter counts of a model: in total, active for one token, and by part (embedding, layer, head ...)."""
 
     total: int
     active: int  # parameters used for one token: all except those of inactive experts
@@ -24,7 +24,7 @@ class Parameters(msgspec.Struct, frozen=True):
 
 
 def count_parameters(shape: Shape) -> Parameters:
-    """Return the parameter counts of a model of any kind of shape.
+    """Return the exact parameter counts of a model from its sizes (shape), whatever its kind.
 
     >>> count_parameters(Mlp("", (9000, 4000, 4000, 32))).total
     52136032
@@ -41,7 +41,7 @@ def count_parameters(shape: Shape) -> Parameters:
 
 
 def mixture_layers(shape: Transformer) -> int:
-    """Return the number of layers whose MLP is an MoE."""
+    """Return the number of a model's layers whose MLP is a mixture of experts (MoE)."""
     if shape.experts is None:
         return 0
     dense, every = min(shape.experts.dense_layers, shape.layers), shape.experts.every

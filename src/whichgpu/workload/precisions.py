@@ -14,7 +14,7 @@ FOLDER = Path(__file__).parent / "data"
 
 
 class WeightBlock(msgspec.Struct, frozen=True):
-    """A block of quantised weights and its size.
+    """A block of quantised weights: how many weights it has, and its bytes, scales included.
 
     >>> WeightBlock(256, 144).size(4096)
     2304
@@ -24,7 +24,7 @@ class WeightBlock(msgspec.Struct, frozen=True):
     bytes: int
 
     def size(self, weights: int) -> int:
-        """Return the bytes of that many weights, in whole blocks."""
+        """Return the bytes of that many quantised weights, in whole blocks."""
         return -(-weights // self.weights) * self.bytes
 
     @property
@@ -34,7 +34,7 @@ class WeightBlock(msgspec.Struct, frozen=True):
 
 
 class Precision(msgspec.Struct, frozen=True):
-    """Storage and arithmetic of a precision; sizes in bytes per element unless stated otherwise."""
+    """How a precision such as fp8 is stored and computed; sizes in bytes per element unless stated otherwise."""
 
     name: str
     unit: str  # execution units of dense GEMMs: fp32, tf32, bf16, fp16
@@ -98,7 +98,7 @@ def trace_of(precision: str | None) -> str:
 
 
 class TensorType(msgspec.Struct, frozen=True):
-    """A type of tensors in GGUF files."""
+    """A storage type of tensors in GGUF files, such as q4_k: its block of weights, and the type used if rows do not fit it."""
 
     number: int
     name: str
@@ -108,6 +108,6 @@ class TensorType(msgspec.Struct, frozen=True):
 
 @cache
 def tensor_types() -> Mapping[str, TensorType]:
-    """Return GGUF's tensor types by name."""
+    """Return the storage types of tensors in GGUF files, by name such as q4_k."""
     rows = data_rows(FOLDER / "tensor_types.csv")
     return {row["name"]: parse_record(TensorType, row, block=_block(row, "block")) for row in rows}

@@ -53,7 +53,7 @@ class Patches(msgspec.Struct, frozen=True):
 
 
 class ModelShape:
-    """Base class of model shapes: properties that all have; the defaults apply to models other than transformers."""
+    """Base class of model shapes (the sizes of a model): properties that all have; defaults are for non-transformers."""
 
     __slots__ = ()
     is_transformer: ClassVar[bool] = False
@@ -156,7 +156,7 @@ class TracedShape(ModelShape, msgspec.Struct, frozen=True):
 
     @property
     def reads_images(self) -> bool:
-        """Whether the model was traced with images as input."""
+        """Whether the model was run on images when its operators were recorded."""
         return self.image > 0
 
 
@@ -191,6 +191,6 @@ Shape = Transformer | Mlp | TracedShape | WeightsOnly | Dlrm
 
 
 def as_transformer(shape: Shape) -> Transformer:
-    """Return a shape that the caller knows to be a transformer, for type checkers."""
+    """Return a model's shape that the caller knows to be a transformer, for type checkers."""
     assert isinstance(shape, Transformer)
     return shape

@@ -28,14 +28,14 @@ DEFAULTS = {name: getattr(_BARE, name) for name in FIELDS if name not in ("task"
 
 
 class ParsedWorkload(msgspec.Struct, frozen=True):
-    """A workload and the names of the fields the user gave."""
+    """A workload read from a request, and the names of the fields the user gave."""
 
     workload: Workload
     user_fields: frozenset[str]
 
 
 def flag_of(name: str) -> str:
-    """Return the command-line flag of a field.
+    """Return the command-line flag of a workload field.
 
     >>> flag_of("seq_in")
     '--seq-in'
@@ -44,7 +44,7 @@ def flag_of(name: str) -> str:
 
 
 def flag_with_alias(name: str) -> str:
-    """Return the flag of a field with its alias, for error messages.
+    """Return the command-line flag of a workload field with its alias, for error messages.
 
     >>> flag_with_alias("tpot_max"), flag_with_alias("batch")
     ('--tpot (--tpot-max)', '--batch')
@@ -70,7 +70,7 @@ def from_texts(texts: Mapping[str, str | bool | None]) -> ParsedWorkload:
 
 
 def from_values(values: Mapping[str, Any], spell: Callable[[str], str]) -> ParsedWorkload:
-    """Read a workload from values; a text is read as on the command line. `spell` names a field in errors."""
+    """Read a workload from values, texts as on the command line; `spell` returns a field's name for error messages."""
 
     def read(kind: ValueKind, value: Any) -> Any:
         return kind.read_text(value) if isinstance(value, str) else kind.read(value)
@@ -90,7 +90,7 @@ def from_toml(text: str) -> ParsedWorkload:
 
 
 def to_argv(workload: Workload) -> tuple[str, ...]:
-    """Return the flags of every field that differs from its default, with task and model."""
+    """Return the command-line flags of a workload: every field that differs from its default, with task and model."""
     words: list[str] = []
     for name in (one for one in FIELDS if one not in DEFAULTS or getattr(workload, one) != DEFAULTS[one]):
         value, kind = getattr(workload, name), KINDS[name]
@@ -107,7 +107,7 @@ def _build(
     spell: Callable[[str], str],
     default_fields: frozenset[str] = frozenset(),
 ) -> ParsedWorkload:
-    """Read every field and build the workload; raise one error for all invalid fields. `default_fields` cause no conflicts."""
+    """Read every field and build the workload; raise one error for all invalid ones. `default_fields` cause no conflicts."""
     values: dict[str, Any] = {}
     problems: list[UsageError] = []
     for name, value in fields.items():
@@ -135,7 +135,7 @@ def _build(
 
 
 def _default_fields(request: Mapping[str, Any]) -> frozenset[str]:
-    """Return the fields that an echoed request marks as defaults."""
+    """Return the names of the fields that a request marks as defaults, as the echo in an answer does."""
     names = request.get("defaults")
     return frozenset(one for one in names if isinstance(one, str)) if isinstance(names, list | tuple) else frozenset()
 

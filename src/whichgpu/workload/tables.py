@@ -52,7 +52,7 @@ Dims = tuple[Affine, ...]
 
 
 def at(size: Affine, batch: int) -> int:
-    """Return a size that depends on the batch as a + b * batch.
+    """Return the number a + b * batch for a size stated as the pair (a, b).
 
     >>> at((100, 8), 4)
     132
@@ -61,7 +61,7 @@ def at(size: Affine, batch: int) -> int:
 
 
 class Allocation(msgspec.Struct, frozen=True):
-    """A kind of allocation: its purpose, bytes, and bytes of operands if a convolution that needs a workspace made it, else 0."""
+    """A kind of memory allocation of a traced run: purpose, bytes, and operand bytes if a convolution made it, else 0."""
 
     label: str  # weights, input, activations, cast_weights, gradients, temporary
     size: Affine
@@ -69,7 +69,7 @@ class Allocation(msgspec.Struct, frozen=True):
 
 
 class TableOperator(msgspec.Struct, frozen=True):
-    """An operator of a pass and how many times it is called; the dimensions depend on the batch."""
+    """An operator of a traced run and how many times it is called; its dimensions depend on the batch."""
 
     phase: str  # forward, backward
     name: str  # aten.convolution.default, …
@@ -81,7 +81,7 @@ class TableOperator(msgspec.Struct, frozen=True):
 
 
 class Pass(msgspec.Struct, frozen=True):
-    """One traced run of a model; `moves` encodes allocations and frees in order, of which the first `before` precede the run."""
+    """One recorded run of a model; `moves` has its allocations and frees in order, of which the first `before` precede it."""
 
     before: int
     moves: tuple[int, ...]
@@ -89,12 +89,12 @@ class Pass(msgspec.Struct, frozen=True):
 
     @property
     def operators(self) -> tuple[TableOperator, ...]:
-        """Return the distinct operators that the pass calls."""
+        """Return the distinct operators that the recorded run calls."""
         return tuple(_operator(raw) for raw in json.loads(self.encoded_operators))
 
 
 class OperatorTable(msgspec.Struct, frozen=True):
-    """Traced allocations and operators of a model at one image size, by pass (such as "train/fp32")."""
+    """Recorded allocations and operators of a model at one image size, by run and precision (such as "train/fp32")."""
 
     name: str
     image: int
@@ -103,7 +103,7 @@ class OperatorTable(msgspec.Struct, frozen=True):
     passes: Mapping[str, Pass]
 
     def run(self, training: bool, precision: str) -> Pass:
-        """Return the traced pass (training or inference) for a precision (see `precisions.trace_of`)."""
+        """Return the recorded training or inference run for a precision (see `precisions.trace_of`)."""
         return self.passes[f"{'train' if training else 'infer'}/{precision}"]
 
 
@@ -120,7 +120,7 @@ def table_images(name: str) -> tuple[int, ...]:
 
 
 def load_table(name: str, image: int | None = None) -> OperatorTable:
-    """Return a model's table at the traced image size nearest to `image`; at its default size if that is None."""
+    """Return a model's operator table at the traced image size nearest to `image`; at its default size if that is None."""
     sizes = table_images(name)
     if not sizes:
         raise unknown_word("model", name, table_names())
@@ -142,7 +142,7 @@ def _loaded(name: str, size: int) -> OperatorTable:
 
 @cache
 def _index() -> tuple[Mapping[str, tuple[int, int, Mapping[str, int]]], int]:
-    """Return each model's offset, length and block sizes in the file, and the position of the first model."""
+    """Return each model's offset, length and block sizes in the operator-tables file, and the position of the first model."""
     try:
         check_data(TABLES_FILE, TABLES_FILE.read_bytes())
         with TABLES_FILE.open("rb") as file:
@@ -155,7 +155,7 @@ def _index() -> tuple[Mapping[str, tuple[int, int, Mapping[str, int]]], int]:
 
 
 def encode_tables(blocks: Mapping[str, Any], written: str, versions: Mapping[str, str]) -> bytes:
-    """Encode the tables file from blocks named "NAME@IMAGE"; the first image size of a model is its default."""
+    """Return the bytes of the operator-tables file from blocks named "NAME@IMAGE"; a model's first size is its default."""
     models: dict[str, dict[str, bytes]] = {}
     for key, block in blocks.items():
         name, _, image = key.partition("@")
@@ -170,7 +170,7 @@ def encode_tables(blocks: Mapping[str, Any], written: str, versions: Mapping[str
 
 
 def decode_blocks(content: bytes) -> dict[str, Any]:
-    """Decode the tables file to its blocks by "NAME@IMAGE"."""
+    """Return the blocks (one model at one image size) of the operator-tables file, by "NAME@IMAGE"."""
     length = int.from_bytes(content[len(MAGIC) : len(MAGIC) + 4], "big")
     start = len(MAGIC) + 4 + length
     places = json.loads(content[len(MAGIC) + 4 : start])["models"]
@@ -182,14 +182,14 @@ def decode_blocks(content: bytes) -> dict[str, Any]:
 
 
 def decode_versions(content: bytes) -> dict[str, str]:
-    """Return the versions of the packages that the tables were traced with."""
+    """Return the versions of the packages with which the operator tables were recorded."""
     length = int.from_bytes(content[len(MAGIC) : len(MAGIC) + 4], "big")
     versions: dict[str, str] = json.loads(content[len(MAGIC) + 4 : len(MAGIC) + 4 + length])["versions"]
     return versions
 
 
 def _unpacked(content: bytes, sizes: Mapping[str, int]) -> dict[str, bytes]:
-    """Decompress the blocks of one model, by image size."""
+    """Return the decompressed blocks of one model in the operator-tables file, by image size."""
     rest = lzma.decompress(content, lzma.FORMAT_RAW, filters=FILTERS)
     arrays = {}
     for image, size in sizes.items():

@@ -12,7 +12,7 @@ Step = Literal["train", "prefill", "decode", "forward"]
 
 
 class TaskTraits(msgspec.Struct, frozen=True):
-    """Properties of a task."""
+    """Properties of a task, such as training, serving or offline inference."""
 
     step: Step  # kind of step whose time is estimated, unless `generating`
     finetuning: bool = False  # whether training starts from trained weights
@@ -23,17 +23,17 @@ class TaskTraits(msgspec.Struct, frozen=True):
 
     @property
     def training(self) -> bool:
-        """Whether gradients are computed."""
+        """Whether the task computes gradients."""
         return self.step == "train"
 
     @property
     def decoding(self) -> bool:
-        """Whether generative models decode, one token for each sequence at a time."""
+        """Whether the task lets generative models decode, one token for each sequence at a time."""
         return self.generating or self.step == "decode"
 
     @property
     def caching(self) -> bool:
-        """Whether generative models need a KV cache."""
+        """Whether generative models need a KV cache for the task."""
         return self.decoding or self.step == "prefill"
 
     @property

@@ -69,7 +69,7 @@ def with_default_batch(workload: Workload, shape: Shape, accumulation_given: boo
 
 
 def training_options(workload: Workload, shape: Shape, batch_given: bool) -> tuple[Workload, ...]:
-    """Return configurations to try until a training request fits, the preferred one first, the one with the least memory last.
+    """Return workloads to try until a training request fits in memory, the preferred one first, the smallest last.
 
     Without checkpointing before with it, larger micro-batches before smaller ones. A transformer at its default batch keeps its
     micro-batch; a batch the user gave is kept, and its share on each rank may be accumulated in smaller micro-batches.
@@ -90,7 +90,7 @@ def _in_passes(workload: Workload, micro_batch: int, passes: int) -> Workload:
 
 
 def first_fitting(options: Sequence[Workload], verdict_of: Callable[[Workload], str]) -> Workload:
-    """Return the first option whose memory verdict is that it fits, else the first that is tight, else the last."""
+    """Return the first workload whose memory verdict is that it fits, else the first that is tight, else the last."""
     tight = None
     for one in options:
         verdict = verdict_of(one)

@@ -28,7 +28,7 @@ SECONDS = Number("wants.seconds", 1e6, "s", parse_seconds)
 
 
 class DeclaredField(NamedTuple):
-    """How a field is read and written, its placeholder in help texts and an example."""
+    """Declaration of one workload field: how it is read and written, its placeholder in help texts and an example."""
 
     kind: ValueKind
     metavar: str
@@ -39,7 +39,7 @@ _declared: list[DeclaredField] = []
 
 
 def _declare(kind: ValueKind, metavar: str = "N", example: str = "", default: Any = None) -> Any:
-    """Declare one field; `metavar` is its placeholder in help texts."""
+    """Return a workload field with its kind (how it is read and written), help placeholder `metavar`, example and default."""
     _declared.append(DeclaredField(kind, metavar, example))
     return msgspec.field(default=default)
 
@@ -93,17 +93,17 @@ class Workload(msgspec.Struct, frozen=True):
 
     @property
     def traits(self) -> TaskTraits:
-        """Return the properties of the task."""
+        """Return the properties of the workload's task, such as whether it trains or serves."""
         return TASK_TRAITS[self.task]
 
     @property
     def training(self) -> bool:
-        """Whether gradients are computed."""
+        """Whether the workload computes gradients."""
         return self.traits.training
 
     @property
     def serving(self) -> bool:
-        """Whether requests arrive at a rate and have latency objectives."""
+        """Whether the workload is a service: requests arrive at a rate and have latency objectives."""
         return self.traits.serving
 
     @property
@@ -113,7 +113,7 @@ class Workload(msgspec.Struct, frozen=True):
 
     @property
     def local_batch(self) -> int:
-        """Return how many sequences or samples one GPU processes at a time."""
+        """Return how many sequences or samples of the batch one GPU processes at a time."""
         if self.micro_batch is not None:
             return self.micro_batch
         split = self.parallel.dp * (self.accumulation if self.training else 1)

@@ -59,14 +59,14 @@ class InstancesAnswer(Displayable, msgspec.Struct, frozen=True):
 
 
 class CpusAnswer(Displayable, msgspec.Struct, frozen=True):
-    """Processors that match a request."""
+    """Host processors that match a request."""
 
     cpus: tuple[Cpu, ...]
     sources: tuple[Source, ...]
 
 
 class RegionsAnswer(Displayable, msgspec.Struct, frozen=True):
-    """Regions that match a request."""
+    """Cloud regions that match a request."""
 
     regions: tuple[Region, ...]
     sources: tuple[Source, ...]

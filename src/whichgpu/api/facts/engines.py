@@ -36,13 +36,13 @@ class EngineEvidence(msgspec.Struct, frozen=True):
 
 
 class EngineRow(Engine, frozen=True):
-    """An engine, and the measurements behind its speeds."""
+    """An engine (inference or training software), and the measurements behind the speeds estimated for it."""
 
     evidence: EngineEvidence = EngineEvidence()
 
 
 class EnginesAnswer(Displayable, msgspec.Struct, frozen=True):
-    """Engines that match a request."""
+    """Engines (inference and training software) that match a request."""
 
     engines: tuple[EngineRow, ...]
     sources: tuple[Source, ...]
@@ -80,7 +80,7 @@ def _find(catalog: Catalog, name: str) -> tuple[Engine, ...]:
 
 
 def _evidence() -> Mapping[str, Any]:
-    """Return the evidence behind the calibration by engine; empty if there is no calibration."""
+    """Return counts of the measurements that the time model was fitted to, by engine; empty if there are none."""
     from whichgpu.estimate.time.calibration import load_calibration
 
     evidence = load_calibration().evidence.get("engines", {})

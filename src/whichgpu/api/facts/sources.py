@@ -38,7 +38,7 @@ class SourceRow(msgspec.Struct, frozen=True):
 
 
 class SourcesAnswer(msgspec.Struct, frozen=True):
-    """Sources that match a request, and the status of every table."""
+    """Source documents that match a request, and the status of every table of the catalog."""
 
     sources: tuple[SourceRow, ...]
     tables: tuple[TableStatus, ...]

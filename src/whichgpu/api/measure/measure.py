@@ -127,7 +127,7 @@ def share_record(path: Path) -> Record:
 
 
 def import_record(path: Path, catalog: Catalog | None = None, today: date | None = None) -> Record:
-    """Check a record from someone else and store it; return the record."""
+    """Check the measurement record of another user in a file, store it and return it."""
     return records.import_record(path, catalog or Catalog(), load_calibration(), today or date.today())
 
 

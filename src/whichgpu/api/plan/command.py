@@ -40,12 +40,12 @@ def relaxed_command(question: PlanQuestion, day: date, overlay: Path | None, own
 
 
 def _is_flat(question: PlanQuestion) -> bool:
-    """Return whether flags can express the question: all models have the same traffic and fields, and there are no jobs."""
+    """Return whether flags can express a plan request: all models have the same traffic and fields, and there are no jobs."""
     return len({repr(replace(one, model="")) for one in question.models}) == 1 and not question.jobs
 
 
 def _extends_file(question: PlanQuestion) -> bool:
-    """Return whether the plan file plus flags can express the question; flags cannot remove settings or change models."""
+    """Return whether the plan file plus flags can express a plan request; flags cannot remove settings or change models."""
     usual = _question_in_file(question)
     removed = any(
         getattr(usual, name) and (value is None or (value is False and not DECLARED[name].has_negative))
@@ -72,7 +72,7 @@ def _flag(name: str, text: Any) -> str:
 
 
 def _question_in_file(question: PlanQuestion) -> PlanQuestion:
-    """Return the question as its plan file states it, before flags changed settings; `question` itself if that cannot be read."""
+    """Return a plan request as its plan file states it, before flags changed settings; `question` if the file is unreadable."""
     try:
         return read_plan(Path(question.file)) if question.file else question
     except WhichGpuError:
@@ -80,7 +80,7 @@ def _question_in_file(question: PlanQuestion) -> PlanQuestion:
 
 
 def _flags(question: PlanQuestion, usual: PlanQuestion) -> list[str]:
-    """Return the flags of the settings in which a question differs from `usual` (the defaults or the plan file)."""
+    """Return the flags of the settings in which a plan request differs from `usual` (the defaults or the plan file)."""
     filter_texts = usual.filter_texts
     words = [_flag(name, text) for name, text in question.filter_texts.items() if filter_texts.get(name) != text]
     if question.owned != usual.owned:

@@ -64,7 +64,7 @@ READERS = {name: RATE if name == "rate" else _reader(DECLARED[name]) for name in
 
 
 def read_plan(path: Path) -> PlanQuestion:
-    """Return the question in a plan file; errors name the file and the key."""
+    """Return the plan request in a TOML file: models, traffic, jobs and settings; errors name the file and the key."""
     try:
         content = tomllib.loads(read_regular_file(path, MAX_BYTES).decode("utf-8"))
     except OSError as problem:
@@ -75,7 +75,7 @@ def read_plan(path: Path) -> PlanQuestion:
 
 
 def from_document(content: Mapping[str, Any], name: str = "request", folder: Path | None = None) -> PlanQuestion:
-    """Return the question in a parsed document; paths in it are relative to `folder`."""
+    """Return the plan request in a parsed TOML or JSON document; paths in it are relative to `folder`."""
     keys = {key.replace("-", "_"): value for key, value in content.items()}
     _check_names(name, keys, (*TOP, *FILTERS))
     settings = {key: _read(name, key, reader, keys[key]) for key, reader in READERS.items() if key in keys}

@@ -39,7 +39,7 @@ def plan(request: PlanRequest, context: Context) -> PlanAnswer:
 
 
 def question_of(request: Mapping[str, Any], context: Context) -> PlanQuestion:
-    """Return the question of a plan request: a plan file, or models that share the request's traffic; with its settings."""
+    """Return what to plan for, from a plan file or from models that share the request's traffic, with the request's settings."""
     what = _models(request.get("what", ()))
     files = [word for word in what if isinstance(word, str) and word.endswith(PLAN_FILE)]
     if files:
@@ -73,7 +73,7 @@ def _models(what: Any) -> tuple[Any, ...]:
 
 
 def _with_settings(question: PlanQuestion, request: Mapping[str, Any], context: Context) -> PlanQuestion:
-    """Return the question with the request's own settings in place of those of a file."""
+    """Return a plan request whose own settings replace those of its plan file."""
     changes: dict[str, Any] = {
         name: value if isinstance(value, bool) else read_setting(context.spell(name), name, value)
         for name, value in request.items()

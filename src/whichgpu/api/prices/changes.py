@@ -50,7 +50,7 @@ class ChangeRow(msgspec.Struct, frozen=True):
 
 
 class DiffAnswer(Displayable, msgspec.Struct, frozen=True):
-    """Price changes between two days or snapshots."""
+    """Changes of offers' prices between two days, or between two snapshots of the user's price store."""
 
     a: str
     b: str

@@ -50,7 +50,7 @@ class HistoryRow(msgspec.Struct, frozen=True):
 
 
 class Trend(msgspec.Struct, frozen=True):
-    """The lowest price of a term when it was first seen and as last seen, and the change between them as a share."""
+    """Lowest price of a rental term when first seen and as last seen, and the change as a share of the first."""
 
     term: str
     first: HistoryRow
@@ -59,7 +59,7 @@ class Trend(msgspec.Struct, frozen=True):
 
 
 class HistoryAnswer(Displayable, msgspec.Struct, frozen=True):
-    """Prices over time, oldest first."""
+    """Rental prices of a GPU over time, oldest first."""
 
     history: tuple[HistoryRow, ...]
     summary: bool  # true if `history` has only the lowest price of each provider and term

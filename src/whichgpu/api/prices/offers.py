@@ -55,7 +55,7 @@ class OffersAnswer(Displayable, msgspec.Struct, frozen=True):
 
 
 def offers(request: OffersRequest, context: Context) -> OffersAnswer:
-    """Return the offers that match a request on the context's day."""
+    """Return the rental offers that match a request, as of the day in `context`."""
     values = read(OffersRequest, request, context.spell)
     values.pop("per", None)
     prices = values.pop("prices", None)

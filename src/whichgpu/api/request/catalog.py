@@ -35,7 +35,7 @@ TERM_LIST = Words("term", TERMS, many=True)
 
 
 class DataRequest(TypedDict, total=False):
-    """Fields, common to all requests, that choose the catalog and the day."""
+    """Request fields, common to all commands, that choose the catalog and the day."""
 
     as_of: Annotated[Day | None, Field(Plain(), "DATE", example="2024-06-01")]
     catalog_as_known: Annotated[Day | None, Field(Plain(), "DATE")]
@@ -43,38 +43,38 @@ class DataRequest(TypedDict, total=False):
 
 
 class Sorted(DataRequest, total=False):
-    """Fields that set the order of the rows in a list."""
+    """Request fields for the order of the rows in a list."""
 
     sort: Annotated[str | None, Field(Plain(), "FIELD")]
 
 
 class CpusRequest(Sorted, total=False):
-    """Host processors to list."""
+    """Request for a list of host processors."""
 
     names: Annotated[NameList, Field(Names("cpus"), "[NAME…]", argument=True)]
 
 
 class ModelsRequest(Sorted, total=False):
-    """Built-in models to list."""
+    """Request for a list of built-in models."""
 
     names: Annotated[NameList, Field(Names("models"), "[NAME…]", argument=True, example="llama-3.1-8b")]
 
 
 class EnginesRequest(Sorted, total=False):
-    """Engines (inference and training software) to list."""
+    """Request for a list of engines (inference and training software)."""
 
     names: Annotated[NameList, Field(Names("engines"), "[NAME…]", argument=True, example="vllm")]
 
 
 class RegionsRequest(Sorted, total=False):
-    """Cloud regions to list."""
+    """Request for a list of cloud regions."""
 
     names: Annotated[NameList, Field(Names("regions"), "[NAME…]", argument=True)]
     provider: Annotated[str | None, Field(Names("providers", many=False), "NAME", example="gcp")]
 
 
 class GpusRequest(Sorted, total=False):
-    """GPUs to list, and filters on their properties."""
+    """Request for a list of GPUs: names, and filters on their properties."""
 
     names: Annotated[NameList, Field(Names("gpus"), "[NAME…]", argument=True, example="H100")]
     vendor: Annotated[str | None, Field(Words("vendor", partial(_choices, "vendor")), "NAME")]
@@ -88,7 +88,7 @@ class GpusRequest(Sorted, total=False):
 
 
 class InstancesRequest(Sorted, total=False):
-    """Cloud machines to list, and filters on their properties."""
+    """Request for a list of cloud machines: names, and filters on their properties."""
 
     names: Annotated[NameList, Field(Names("instances"), "[NAME…]", argument=True)]
     provider: Annotated[str | None, Field(Names("providers", many=False), "NAME", example="aws")]

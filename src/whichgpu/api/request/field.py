@@ -49,7 +49,7 @@ class Field(msgspec.Struct, frozen=True):
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """Return the field's flag and those of its other names."""
+        """Return the field's command-line flag and those of its other names."""
         return self.flag, *map(flag_of, self.aliases)
 
     @property

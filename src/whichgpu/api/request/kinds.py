@@ -85,7 +85,7 @@ class Parsed(SingleValue, msgspec.Struct, frozen=True):
 
 
 class Quantity(SingleValue, msgspec.Struct, frozen=True):
-    """Parser that leaves an amount as text, to be checked later by the verb; a plain number gets `unit` appended."""
+    """Parser that leaves an amount as text, to be checked by the API function; a plain number gets `unit` appended."""
 
     unit: str
 

@@ -14,7 +14,7 @@ MAX_CANDIDATES = 1000  # Largest number of candidates that one recommendation ma
 
 
 def parse_hours(text: str) -> Decimal:
-    """Return hours per month, from text with or without the unit.
+    """Return how many hours per month a machine is used, from text with or without the unit.
 
     >>> parse_hours("365"), parse_hours("200h")
     (Decimal('365'), Decimal('200'))
@@ -27,7 +27,7 @@ def parse_hours(text: str) -> Decimal:
 
 
 def parse_row_limit(text: str) -> int:
-    """Return a number of rows; "all" is no limit.
+    """Return the largest number of rows to display, from text; "all" is no limit.
 
     >>> parse_row_limit("20"), parse_row_limit("all") == sys.maxsize
     (20, True)
@@ -41,7 +41,7 @@ def parse_row_limit(text: str) -> int:
 
 
 def parse_candidates(text: str) -> int:
-    """Return a number of candidates; "all" is the largest number allowed.
+    """Return how many candidates a recommendation lists, from text; "all" is the largest number allowed.
 
     >>> parse_candidates("20"), parse_candidates("all")
     (20, 1000)

@@ -30,7 +30,7 @@ def degree(name: str) -> Field:
 
 
 class ServingFields(TypedDict, total=False):
-    """Fields that describe how a model is served."""
+    """Request fields for serving a model: request rate, sequence lengths, latency objectives, engine and precisions."""
 
     rate: Annotated[Rate | None, work_field]
     seq_in: Annotated[int | str | None, work_field]
@@ -48,7 +48,7 @@ class ServingFields(TypedDict, total=False):
 
 
 class LayoutFields(TypedDict, total=False):
-    """Fields that describe how work is split over GPUs."""
+    """Request fields for the layout over GPUs: data, tensor, pipeline, expert and context parallel degrees, ZeRO and the like."""
 
     parallel: Annotated[str | Mapping[str, Any] | None, work_field]
     dp: Annotated[int | str | None, degree]

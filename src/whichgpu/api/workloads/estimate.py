@@ -100,7 +100,7 @@ class ResolvedWorkload(msgspec.Struct, frozen=True):
 
     @property
     def timed(self) -> bool:
-        """Return whether the time can be estimated."""
+        """Return whether the workload's time can be estimated: a GPU is named, and it and the model are known well enough."""
         return self.gpu is not None and can_be_timed(self.shape, self.gpu)
 
 
@@ -117,7 +117,7 @@ def estimate_workload(
     loading: Loading | None = None,
     settings: MemorySettings | None = None,
 ) -> EstimateAnswer:
-    """Return the estimate of a parsed request; `loading` describes a server's load, if more than the rate is given.
+    """Return the estimate of a parsed request; `loading` simulates its serving load, if more than the rate is given.
 
     `settings` are those of the engine that size its KV cache, if not its defaults.
     """
@@ -155,7 +155,7 @@ def build_estimate(
     loading: Loading | None = None,
     settings: MemorySettings | None = None,
 ) -> EstimateAnswer:
-    """Return the answer for a resolved request; `time_estimate` is its time if already computed."""
+    """Return the estimate of a request whose model and GPU are looked up; `time_estimate` is its time if already computed."""
     allowed = settings.share if settings else None
     workload, shape, gpu = resolved.workload, resolved.shape, resolved.gpu
     memory = estimate_memory(workload, shape, gpu)

@@ -68,7 +68,7 @@ def _under_load(parsed: ParsedWorkload, lookups: LookupCache, load: Mapping[str,
 
 
 def load_options(fields_given: Mapping[str, Any], context: Context) -> LoadOptions:
-    """Return the load options given in the fields of a request."""
+    """Return the trace, burstiness, length distributions and scheduler limits that the fields of a request give."""
     from whichgpu.api.workloads.load import LoadOptions
     from whichgpu.estimate.serving.scheduler_limits import LimitOverrides
 

@@ -43,7 +43,7 @@ def layouts(
 
 
 def layout_rows(resolved: ResolvedWorkload, lookups: LookupCache) -> tuple[LayoutRow, ...]:
-    """Return the layouts of a resolved request that fit, fastest first."""
+    """Return the layouts (parallel degrees) in which a request fits in memory, fastest first."""
     from whichgpu.estimate.group.fabric import fabric_of
     from whichgpu.estimate.group.group_answer import layout_words
     from whichgpu.estimate.group.layout_search import screen_layouts, time_best_layouts

@@ -96,7 +96,7 @@ def _lengths(mean: int, spread: float, histogram: Mapping[float, float]) -> Leng
 
 
 def _drawn(server: Server, load: Load, goals: Objectives) -> int:
-    """Return how many requests to simulate: enough to fill the batch often and to exceed the objectives' percentile."""
+    """Return how many inference requests to simulate: enough to fill the batch often and to judge the objectives' percentile."""
     screen = screen_load(server, load)
     request_count = wanted_for(goals.percentile) if goals.any else MIN_REQUESTS
     return int(min(MAX_REQUESTS, max(MIN_REQUESTS, request_count, BATCH_FILLS * screen.batch * server.replicas * server.stages)))

@@ -33,7 +33,7 @@ def serve_workload(
     options: LoadOptions | None = None,
     progress: SimulationProgress | None = None,
 ) -> EstimateAnswer:
-    """Return the estimate of a parsed request under a load."""
+    """Return time, latency and memory of a parsed request, simulated under its request rate or trace."""
     options = options or LoadOptions()
     trace = read_trace(options.trace) if options.trace else None
     spelled = with_rate_and_lengths(spelled, trace, options)

@@ -53,7 +53,7 @@ class ProcessPool:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def run(self, function: Callable[..., Any], items: Iterable[tuple[Any, ...]]) -> Results:
-        """Call the function with each item's arguments; yield index and result as they finish; an error is raised last."""
+        """Call the function with each item's arguments in worker processes; yield (index, result) as they finish, errors last."""
         from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
 
         running: dict[Future[Any], int] = {}
@@ -74,7 +74,7 @@ class ProcessPool:
 
 
 def worker_died() -> NoAnswer:
-    """Return the error for a worker killed from outside, usually because memory ran out; finished results are kept."""
+    """Return the error for a worker process killed from outside, usually out of memory; finished results are kept."""
     return NoAnswer("worker-died", msg("error.worker-died"), msg("hint.worker-died"))
 
 

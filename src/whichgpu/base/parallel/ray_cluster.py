@@ -102,7 +102,7 @@ def own_address(address: str) -> bool:
 
 
 def _connect(cluster: Any, address: str) -> None:
-    """Start a local cluster without a dashboard, or connect to another and send it this package's code."""
+    """Start a local Ray cluster without a dashboard, or connect to one at an address and send it this package's code."""
     own = {"include_dashboard": False} if address == "local" else {"runtime_env": {"py_modules": [str(PACKAGE)]}}
     try:
         cluster.init(address=address, log_to_driver=False, logging_level="ERROR", **own)
@@ -114,7 +114,7 @@ def _connect(cluster: Any, address: str) -> None:
 
 
 def _fetch(cluster: Any, reference: Any, address: str) -> Any:
-    """Return a task's result, or raise the error of the task itself instead of Ray's wrapper around it."""
+    """Return the result of a Ray task, or raise the error of the task itself instead of Ray's wrapper around it."""
     try:
         return cluster.get(reference)
     except cluster.exceptions.RayTaskError as problem:

@@ -25,7 +25,7 @@ Work = Callable[[Item, int], Result]
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """Progress of a sweep: items done, `cached` of them from the cache, and seconds left (None until one was timed)."""
+    """Progress of a sweep (one function over many items): items done, `cached` of them from the cache, and seconds left."""
 
     done: int
     total: int
@@ -34,7 +34,7 @@ class Progress(msgspec.Struct, frozen=True):
 
 
 class SweepInterrupted(KeyboardInterrupt):
-    """A sweep stopped by Ctrl-C; `finished` are results by index, `total` the number of items."""
+    """Error: a sweep (one function over many items) stopped by Ctrl-C; `finished` are results by index, `total` all items."""
 
     def __init__(self, finished: Mapping[int, Any], total: int) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ def _store(cache: ResultCache, name: str, result: Any) -> None:
 
 
 def item_seed(seed: int, item: object) -> int:
-    """Return an item's own 63-bit seed, derived from the sweep's seed and the item.
+    """Return the 63-bit random seed of one item of a sweep, derived from the sweep's seed and the item.
 
     >>> item_seed(0, "a") == item_seed(0, "a"), item_seed(0, "a") == item_seed(1, "a"), item_seed(0, "a") == item_seed(0, "b")
     (True, False, False)
@@ -107,7 +107,7 @@ def item_seed(seed: int, item: object) -> int:
 
 
 def seconds_left(done: int, total: int, cached: int, elapsed: float) -> float | None:
-    """Estimate the remaining seconds from the pace of the items computed in this run; None before its first item.
+    """Return the estimated seconds left of a sweep, from the pace of items computed in this run; None before the first.
 
     >>> seconds_left(30, 100, 20, 5.0), seconds_left(20, 100, 20, 0.0)
     (35.0, None)

@@ -12,7 +12,7 @@ INSTRUCTIONS = ("dp4a", "mma", "wgmma", "tcgen05", "tma", "multimem")
 
 
 def architectures(tables: Tables) -> list[Finding]:
-    """Return findings for constants without a source that are not marked as assumed, and for rows with an unknown target."""
+    """Return findings for GPU architecture constants without source or `assumed` mark, and for rows with an unknown target."""
     targets = {row["id"] for row in tables["targets"].rows}
     return table_findings(tables, "architectures", lambda row: (*_sources(row), *_words(row, targets)))
 

@@ -63,7 +63,7 @@ class CheckReport(Displayable, msgspec.Struct, frozen=True):
 
 
 def check_catalog(folder: Path, today: date) -> CheckReport:
-    """Check all tables in a folder; unreadable files are findings too.
+    """Run all data checks on the tables in a folder; unreadable files are findings too.
 
     For the bundled folder, every bundled file is compared with its digest.
     """

@@ -122,11 +122,11 @@ class HostCosts(RecordSection, frozen=True):
 class EngineStart(RecordSection, frozen=True):
     """Seconds from the start of an engine to its first request, besides reading the weights; 0 if not measured."""
 
-    fixed: float = 0.0  # imports, processes, the profiling step and the warm-up
-    compile_per_layer: float = 0.0  # compilation with a cold cache
-    capture: float = 0.0  # capture of one CUDA graph size
+    fixed: float = 0.0  # seconds of imports, process starts, the profiling step and the warm-up
+    compile_per_layer: float = 0.0  # seconds to compile one layer with a cold cache
+    capture: float = 0.0  # seconds to capture CUDA graphs of one batch size
     capture_moe: float = 0.0  # as `capture`, if the model is an MoE
-    graph_sizes: int = 0  # sizes for which CUDA graphs are captured
+    graph_sizes: int = 0  # number of batch sizes for which CUDA graphs are captured
 
 
 class ServeCommand(RecordSection, frozen=True):

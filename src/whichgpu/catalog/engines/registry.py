@@ -22,7 +22,7 @@ FACTS = frozenset(Engine.__struct_fields__) - set(EngineRecord.__struct_fields__
 
 @cache
 def engine_entries() -> Mapping[str, tuple[RecordLine, ...]]:
-    """Return the lines of the bundled records by engine, in display order."""
+    """Return the lines of the bundled engine files (`data/engines/<id>.csv`) by engine, in display order."""
     return read_records(DATA_DIR)
 
 

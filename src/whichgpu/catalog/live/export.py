@@ -33,7 +33,7 @@ def write_csv(offers: Iterable[Observation], stream: TextIO) -> int:
 
 
 def write_json(offers: Iterable[Observation], stream: TextIO) -> int:
-    """Write a JSON document with the list `offers` item by item; return how many."""
+    """Write a JSON document whose list `offers` has one item per price observation; return how many were written."""
     stream.write('{"offers": [')
     count = 0
     for count, offer in enumerate(offers, 1):
@@ -43,7 +43,7 @@ def write_json(offers: Iterable[Observation], stream: TextIO) -> int:
 
 
 def write_parquet(offers: Iterable[Observation], stream: IO[bytes]) -> int:
-    """Write Parquet row groups with typed dates and decimal prices; return how many rows."""
+    """Write price observations as Parquet row groups with typed dates and decimal prices; return how many rows."""
     arrow, parquet = _arrow()
     text, number = arrow.string(), arrow.decimal128(24, 6)
     types = {"gpus": arrow.float64(), "price": number, "upfront": number}

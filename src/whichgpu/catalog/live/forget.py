@@ -9,7 +9,7 @@ from whichgpu.catalog.live.price_store import transaction
 
 
 def forget(connection: sqlite3.Connection, name: str) -> tuple[int, int]:
-    """Delete a source or one part of it (`own/colo`); return the snapshots deleted and the offers no other source has.
+    """Delete a price source or one part of it (`own/colo`); return the snapshots deleted and the offers no other source has.
 
     Late snapshots of a part go with it: `colo@2026-01-01` with `colo`.
     """

@@ -41,7 +41,7 @@ Headers = Mapping[str, str]
 
 
 class Validators(msgspec.Struct, frozen=True):
-    """ETag and Last-Modified of a response, with which the next request of its URL is conditional."""
+    """ETag and Last-Modified of an HTTP response, with which the next request of its URL is conditional."""
 
     url: str
     etag: str | None
@@ -56,20 +56,20 @@ class Download(msgspec.Struct, frozen=True):
     modified: datetime | None = None
 
     def bytes(self) -> bytes:
-        """Read the whole body and close it."""
+        """Read the whole response body and close it."""
         assert self.body is not None
         with self.body as body:
             return body.read()
 
     def lines(self) -> Iterator[str]:
-        """Yield the body as lines of text and close it."""
+        """Yield the response body as lines of text and close it."""
         assert self.body is not None
         with io.TextIOWrapper(self.body, "utf-8", newline="") as text:
             yield from text
 
 
 class Client(msgspec.Struct):
-    """HTTP client of one source; `validators` are those of earlier responses by URL."""
+    """HTTP client of one price source; `validators` are those of earlier responses by URL."""
 
     validators: Mapping[str, Validators] = msgspec.field(default_factory=dict)
     progress: Callable[[int, int | None], None] | None = None
@@ -99,7 +99,7 @@ class Client(msgspec.Struct):
         return self._with_retries(url, lambda: self._attempt("POST", url, sent, body, max_bytes))
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the client's HTTP connections."""
         if self._client is not None:
             self._client.close()
             self._client = None
@@ -168,7 +168,7 @@ class Client(msgspec.Struct):
         raise _failed("redirect", url, to=str(where))
 
     def _download(self, response: httpx.Response, url: str, max_bytes: int) -> IO[bytes]:
-        """Download and unpack the body to a temporary file; raise if it exceeds its limits."""
+        """Download and unpack a response body to a temporary file; raise if it exceeds its limits of size or time."""
         stated = response.headers.get("Content-Length", "")
         plain = stated.isascii() and stated.isdigit() and "Content-Encoding" not in response.headers
         total = parse_whole_number(stated, max_bytes) if plain else None
@@ -206,11 +206,11 @@ _FORWARDED_HEADERS = frozenset({"content-type", "accept", "if-none-match", "if-m
 
 
 class _BrokenBody(Exception):
-    """A body that cannot be unpacked completely."""
+    """Error: an HTTP body that cannot be unpacked completely."""
 
 
 def _unpack(response: httpx.Response) -> Iterator[bytes]:
-    """Unpack a body in chunks of bounded size; httpx would accept a truncated gzip."""
+    """Yield an HTTP body decompressed, in chunks of bounded size; httpx would accept a truncated gzip."""
     encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
     if encoding == "identity":
         yield from response.iter_raw()
@@ -233,7 +233,7 @@ def _unpack(response: httpx.Response) -> Iterator[bytes]:
 
 
 class _RetryLater(Exception):
-    """The server asks to retry later."""
+    """Error: the HTTP server asks to retry later."""
 
     def __init__(self, status: int, wait: float) -> None:
         super().__init__(status)

@@ -39,7 +39,7 @@ _DAY = re.compile(r"(?<!\d)(20\d\d)-?([01]\d)-?([0-3]\d)(?!\d)")
 def import_prices(
     path: Path, catalog: Catalog, today: date, *, seen: date | None = None, folder: Path | None = None, trusting: bool = False
 ) -> tuple[tuple[RefreshOutcome, ...], tuple[str, ...]]:
-    """Import a file or all files of a folder; return the outcomes by layout and the files skipped."""
+    """Import a price file or all files of a folder; return the outcomes by file format and the files skipped."""
     files, single_file = _files(path), not path.is_dir()
     resolver, skipped = Resolver(catalog), []
     summaries: dict[str, list[BatchSummary]] = {}
@@ -92,7 +92,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def _batches(path: Path, single_file: bool, day: date, resolver: Resolver, stack: ExitStack) -> Iterator[PriceBatch] | None:
-    """Return the price batches of a file; None if it is no price list."""
+    """Return the price batches (snapshots of one provider's prices) in a file; None if it is no price list."""
     name = path.name
     stream = stack.enter_context(_open(path))
     if name.endswith(".zip"):
@@ -136,7 +136,7 @@ def _open(path: Path) -> IO[bytes]:
 
 
 def _lines(stream: IO[bytes], read: ReadCounts) -> Iterator[str]:
-    """Yield lines as text, and store the digest of all of them in `read`."""
+    """Yield the lines of a price file as text, and store the digest of all of them in `read`."""
     digest, size = hashlib.sha256(), 0
     for number, line in enumerate(iter(lambda: stream.readline(MAX_LINE_BYTES + 1), b"")):
         size += len(line)

@@ -18,7 +18,7 @@ CHUNK_OFFERS = 20_000  # offers compared in one statement (set by judgement)
 
 
 def mark_jumps(connection: sqlite3.Connection, series: int, seen_day: date, resolver: Resolver) -> None:
-    """Reject, with the reason `jump`, rows not yet saved whose price is implausibly far from the earlier one."""
+    """Reject, with the reason `jump`, new price rows whose price is implausibly far from the offer's earlier one."""
 
     def dollars(amount: str, currency: str, day: int) -> float | None:
         return resolver.rates.dollars(Decimal(amount), currency, date.fromordinal(day))
@@ -34,7 +34,7 @@ def mark_jumps(connection: sqlite3.Connection, series: int, seen_day: date, reso
 
 
 def _bundled(connection: sqlite3.Connection, start: int, resolver: Resolver) -> Iterator[tuple[float, ...]]:
-    """Yield plausible price ranges from the bundled history for up to CHUNK_OFFERS staged offers without an earlier price."""
+    """Yield plausible price ranges from the bundled history for up to CHUNK_OFFERS new offers without an earlier price."""
     rows = connection.execute(
         """SELECT id, provider, instance, region, term, includes, gpu, gpus FROM temp.kind k
         WHERE id >= ? AND id < ? AND NOT EXISTS (SELECT 1 FROM temp.reference r WHERE r.kind = k.id)""",

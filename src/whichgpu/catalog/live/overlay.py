@@ -75,7 +75,7 @@ def overlay_path(path: Path | None) -> Path | None:
 
 
 def read_overlay(given_path: Path | None, catalog: Catalog, today: date) -> Overlay | None:
-    """Read the user's terms; return None without a file."""
+    """Read the user's own prices (discounts, contracts, owned machines) from a TOML file; None without a file."""
     path = overlay_path(given_path)
     if path is None:
         return None
@@ -125,7 +125,7 @@ def _overlay(document: Mapping[str, Any], path: Path, catalog: Catalog, today: d
 
 
 def _check_price(offer: Observation, catalog: Catalog, rates: DollarRates, today: date) -> None:
-    """Raise for a price that is implausible in US dollars; an owned machine may cost next to nothing (power only)."""
+    """Raise for a user's price that is implausible in US dollars; an owned machine may cost next to nothing (power only)."""
     day = max(today, first_day(offer.observed))
     dollars = rates.dollars(offer.price, offer.currency, day)
     price = str(Money(offer.price, offer.currency))

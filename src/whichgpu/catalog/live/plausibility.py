@@ -46,7 +46,7 @@ MAX_NAME_CHARACTERS = 200  # Longest name in a row (set by judgement).
 def row_rejection(
     source: str, row: OfferRow, variant: ResolvedGpu, seen_day: date, today: date, dollars: float | None
 ) -> tuple[str, str] | None:
-    """Return the first reason to reject a row, with its detail; None if it is acceptable.
+    """Return the first reason to reject a price row, with its detail; None if the row is plausible.
 
     `dollars` is its price in US dollars on the day it was seen, None if no exchange rate is known.
     """
@@ -91,7 +91,7 @@ def _is_currency(text: str) -> bool:
 
 
 def _invalid_value(row: OfferRow) -> str | None:
-    """Return the first invalid value of a row; None if all are valid."""
+    """Return the first invalid value of a price row, as text; None if all are valid."""
     if row.term not in TERMS:
         return row.term
     if row.payment is not None and row.payment not in PAYMENTS:
@@ -107,7 +107,7 @@ def _invalid_value(row: OfferRow) -> str | None:
 
 
 def mark_contradictions(connection: sqlite3.Connection) -> None:
-    """Reject staged rows that contradict other rows of their batch."""
+    """Reject price rows in the staging tables that contradict other rows of the same snapshot of a source."""
     connection.execute("CREATE INDEX temp.kind_place ON kind(place, term)")
     connection.execute(_SPOT, {"slack": SPOT_TOLERANCE})
     connection.execute(_COUNTS, {"same": SAME_PRICE_RATIO})

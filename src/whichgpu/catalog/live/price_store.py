@@ -33,7 +33,7 @@ _REASONS = {
 
 
 def store_path(folder: Path | None = None) -> Path | None:
-    """Return the store's path in the given folder, WHICHGPU_DATA, or the user's data directory; None without a home."""
+    """Return the price store's path in the given folder, WHICHGPU_DATA, or the user's data directory; None without a home."""
     chosen = folder or (Path(os.environ["WHICHGPU_DATA"]) if os.environ.get("WHICHGPU_DATA") else None)
     if chosen is not None:
         return chosen.expanduser() / NAME
@@ -43,7 +43,7 @@ def store_path(folder: Path | None = None) -> Path | None:
 
 @contextmanager
 def open_for_reading(folder: Path | None = None) -> Iterator[sqlite3.Connection | None]:
-    """Open the store for reading; None if there is none or it is empty."""
+    """Open the user's price store (SQLite) for reading; yield None if there is none or it is empty."""
     path = store_path(folder)
     if path is None or not _exists(path):
         yield None
@@ -78,7 +78,7 @@ def check_writable(folder: Path | None = None) -> None:
 
 @contextmanager
 def open_for_writing_lazily(folder: Path | None = None) -> Iterator[Callable[[], sqlite3.Connection]]:
-    """Yield a function that opens or creates the store on first use."""
+    """Yield a function that opens or creates the user's price store (SQLite) on first use."""
     opened: list[sqlite3.Connection] = []
     with ExitStack() as stack:
 
@@ -92,7 +92,7 @@ def open_for_writing_lazily(folder: Path | None = None) -> Iterator[Callable[[],
 
 @contextmanager
 def open_for_writing(folder: Path | None = None) -> Iterator[sqlite3.Connection]:
-    """Open the store for writing; create or migrate it if needed."""
+    """Open the user's price store (SQLite) for writing; create or migrate it if needed."""
     path = store_path(folder)
     if path is None:
         raise DataError("store-homeless", msg("error.store-homeless"), msg("hint.store-homeless"))
@@ -121,7 +121,7 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 @contextmanager
 def translate_sqlite_errors(path: Path) -> Iterator[None]:
-    """Convert SQLite's errors to DataErrors."""
+    """Convert SQLite errors within the block to DataErrors that name the file."""
     try:
         yield
     except sqlite3.Error as problem:
@@ -185,7 +185,7 @@ def _open_to_write(path: Path) -> sqlite3.Connection:
 
 
 def _log_ahead(connection: sqlite3.Connection) -> None:
-    """Switch SQLite to a write-ahead log; it does not wait for other processes in this statement, so retry."""
+    """Switch SQLite to a write-ahead log; this statement does not wait for other processes, so it is retried."""
     for attempt in range(100):
         try:
             if connection.execute("PRAGMA journal_mode=WAL").fetchone()[0] == "wal":
@@ -197,7 +197,7 @@ def _log_ahead(connection: sqlite3.Connection) -> None:
 
 
 def _check(connection: sqlite3.Connection, path: Path) -> None:
-    """Raise if a file is not a price store or has a later schema."""
+    """Raise if a SQLite file is not a price store or was written by a later version of this program."""
     connection.execute("BEGIN")  # Read all in one transaction, since another process may be creating the store.
     tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     application = connection.execute("PRAGMA application_id").fetchone()[0]
@@ -211,7 +211,7 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _migrate(connection: sqlite3.Connection) -> None:
-    """Apply missing migrations, each in a transaction, so that concurrent processes apply it once."""
+    """Apply the price store's missing migrations, each in a transaction, so that concurrent processes apply it once."""
     while connection.execute("PRAGMA user_version").fetchone()[0] < len(MIGRATIONS):
         with transaction(connection):
             version = connection.execute("PRAGMA user_version").fetchone()[0]

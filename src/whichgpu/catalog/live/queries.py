@@ -19,7 +19,7 @@ NO_BATCH = (1 << 62) - 1  # A snapshot number above all others, for queries with
 
 
 class OfferQuery(msgspec.Struct, frozen=True):
-    """Constraints on offers; None is no constraint."""
+    """Constraints on the offers to read from the price store; None is no constraint."""
 
     gpus: frozenset[str] | None = None
     provider: str | None = None
@@ -51,7 +51,7 @@ Row = tuple[object, ...]
 
 
 class _Snapshots:
-    """Days of all snapshots up to the number `horizon`, in memory, with which queries build observations without SQL joins."""
+    """Days of all snapshots in the price store up to the number `horizon`, in memory, so that queries need no SQL joins."""
 
     def __init__(self, connection: sqlite3.Connection, horizon: int) -> None:
         self.horizon = horizon
@@ -64,7 +64,7 @@ class _Snapshots:
             self._recorded[id] = _iso(recorded)
 
     def observation(self, row: tuple[Any, ...]) -> Observation:
-        """Build the observation of a price interval; it counts as still listed if a snapshot after `horizon` ended it."""
+        """Build the observation of a stored price; it counts as still listed if a snapshot after `horizon` ended it."""
         (provider, instance, region, gpu, gpus, term, payment, currency, includes, amount, upfront, first, last, ended,
          end_batch, batch, series, availability) = row  # fmt: skip
         if end_batch is None or end_batch > self.horizon:
@@ -107,7 +107,7 @@ def offers_on(
     query: OfferQuery = OfferQuery(),  # noqa: B008 - frozen
     also_ended: bool = False,
 ) -> list[Observation]:
-    """Return the last observation of each offer and series up to a day; offers no longer listed only with `also_ended`."""
+    """Return the last observation of each offer and part of a source up to a day; those no longer listed if `also_ended`."""
     where, values = _conditions(query)
     snapshots = _Snapshots(connection, snapshot_horizon(connection, known_by))
     values |= {"day": FOREVER if day is None else day.toordinal(), "h": snapshots.horizon}
@@ -139,7 +139,7 @@ def price_history(connection: sqlite3.Connection, query: OfferQuery, known_by: d
 
 
 def snapshot_observations(connection: sqlite3.Connection, number: int) -> list[Observation] | None:
-    """Return the observations of one snapshot; None if there is none of that number."""
+    """Return the prices in one snapshot of the price store; None if there is none of that number."""
     series = connection.execute("SELECT series FROM batch WHERE id = ?", (number,)).fetchone()
     if series is None:
         return None
@@ -161,7 +161,7 @@ def changes_since(connection: sqlite3.Connection, number: int, query: OfferQuery
 
 
 def newest_snapshot(connection: sqlite3.Connection) -> int:
-    """Return the number of the newest snapshot."""
+    """Return the number of the newest snapshot in the price store."""
     return int(connection.execute("SELECT coalesce(max(id), 0) FROM batch").fetchone()[0])
 
 
@@ -177,7 +177,7 @@ def series_status(connection: sqlite3.Connection, today: date) -> list[SeriesSta
 
 
 def quarantined_rows(connection: sqlite3.Connection, source: str | None = None) -> list[dict[str, str]]:
-    """Return the quarantined rows of the newest snapshots, each with its reason."""
+    """Return the price rows of the newest snapshots that failed a check (quarantined), each with its reason."""
     names = ("source", "scope", "reason", "detail", "provider", "instance", "region", "accelerator", "term", "price", "currency")
     query = """SELECT s.source, s.scope, q.reason, q.detail, q.provider, q.instance, q.region, q.accelerator, q.term, q.price,
         q.currency FROM quarantine q JOIN batch b ON b.id = q.batch JOIN series s ON s.id = b.series
@@ -208,7 +208,7 @@ def _status(connection: sqlite3.Connection, row: Row, today: date) -> SeriesStat
 
 
 def _conditions(query: OfferQuery) -> tuple[str, dict[str, object]]:
-    """Return SQL conditions on the table alias `o` (offers) for a query, and their values."""
+    """Return the SQL conditions of a query on the table alias `o` (offers), and their values."""
     parts, values = ["1"], dict[str, object]()
     if query.gpus is not None:
         parts.append(f"o.gpu IN ({_placeholders('gpu', query.gpus, values)})")

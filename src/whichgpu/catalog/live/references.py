@@ -30,7 +30,7 @@ ENOUGH_PROVIDERS = 3  # A GPU's lowest known price is a reference only if this m
 
 
 class PriceRange(msgspec.Struct, frozen=True):
-    """Range of the known prices of an offer or GPU, and of those that are plausible, in US dollars per GPU hour."""
+    """Lowest and highest known price of an offer or GPU, and those still plausible, in US dollars per GPU hour."""
 
     low: float  # lowest known price
     high: float  # highest known price
@@ -47,7 +47,7 @@ class _Extremes(msgspec.Struct):
 
 
 class ReferencePrices:
-    """Ranges of bundled prices by offer, by instance in all regions, and by GPU over all providers."""
+    """Bundled price ranges with which new prices are compared: by offer, by instance in all regions, and by GPU."""
 
     def __init__(self, catalog: Catalog, rates: DollarRates) -> None:
         self._ranges: dict[tuple[str, ...], _Extremes] = defaultdict(_Extremes)

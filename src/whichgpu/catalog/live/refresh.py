@@ -37,7 +37,7 @@ MAX_PARALLEL = 8  # Sources requested at a time, one thread each (set by judgeme
 
 
 class SourceProblem(msgspec.Struct, frozen=True):
-    """Failure of a source, or of one part of it."""
+    """Failure of a price source, or of one part of it, such as a region."""
 
     scope: str | None
     kind: str
@@ -45,7 +45,7 @@ class SourceProblem(msgspec.Struct, frozen=True):
 
 
 class RefreshOutcome(msgspec.Struct, frozen=True):
-    """Saved batches and failures of one source."""
+    """What a refresh saved from one price source, batch by batch, and its failures."""
 
     source: str
     batches: tuple[BatchSummary, ...]
@@ -53,24 +53,24 @@ class RefreshOutcome(msgspec.Struct, frozen=True):
 
 
 class RefreshProgress:
-    """Receiver of progress events of a refresh; this base class ignores them."""
+    """Receiver of progress events of a price refresh; this base class ignores them."""
 
     def began(self, source: str) -> None:
-        """Report that a source is being requested."""
+        """Report that a price source is being requested."""
 
     def went_on(self, source: str, done: int, total: int | None) -> None:
-        """Report how many bytes of a body have arrived, and the total if the server states it."""
+        """Report how many bytes of a source's response have arrived, and the total if the server states it."""
 
     def ended(self, source: str, failed: bool) -> None:
-        """Report that a source has answered or failed."""
+        """Report that a price source has answered or failed."""
 
 
 class _Stopped(Exception):
-    """The user stopped the refresh."""
+    """Error: the user stopped the price refresh."""
 
 
 def select_sources(names: Sequence[str], keys: Mapping[str, str]) -> tuple[PriceSource, ...]:
-    """Return the sources of these names; without names, all that are not heavy and need no key or have one."""
+    """Return the price sources of these names; without names, all that are not large (`heavy`) and need no key or have one."""
     if names:
         sources = tuple(find_source(name) for name in dict.fromkeys(names))
         for source in sources:
@@ -183,7 +183,7 @@ def _problem(batch: PriceBatch | None, source: str, problem: Exception) -> Sourc
 
 
 def reader_digest(catalog: Catalog) -> str:
-    """Return a digest of the tables with which rows are parsed; if it changes, unchanged content is parsed again."""
+    """Return a digest of the tables with which price rows are parsed; if it changes, unchanged content is parsed again."""
     digest = blake2b(__version__.encode(), digest_size=12)
     for path in (*sorted(FOLDER.glob("*.csv")), catalog.folder / "gpus.csv", catalog.folder / "instances.csv"):
         digest.update(path.read_bytes())
@@ -191,7 +191,7 @@ def reader_digest(catalog: Catalog) -> str:
 
 
 def read_first_row(batch: PriceBatch) -> PriceBatch:
-    """Read the first row of a batch, so that an unreachable source fails before a store is created."""
+    """Return a batch of prices after reading its first row, so that an unreachable source fails before a store is created."""
     first = list(islice(batch.rows, 1))
     return replace(batch, rows=chain(first, batch.rows))
 

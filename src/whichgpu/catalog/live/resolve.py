@@ -35,7 +35,7 @@ class ResolvedGpu(msgspec.Struct, frozen=True):
 
 
 class Rejection(msgspec.Struct, frozen=True):
-    """Reason why a row is not resolved to a variant: `unknown-gpu`, `gpus`, `count` or `memory`."""
+    """Why a price row's GPU name matches no catalog variant: `unknown-gpu`, `gpus`, `count` or `memory`."""
 
     reason: str
     detail: str
@@ -69,7 +69,7 @@ class Resolver:
 
     @cached_property
     def rates(self) -> DollarRates:
-        """Return the exchange rates for plausibility checks."""
+        """Return the exchange rates to US dollars used in plausibility checks of prices."""
         return DollarRates(self._catalog.exchange)
 
     @cached_property
@@ -78,7 +78,7 @@ class Resolver:
         return ReferencePrices(self._catalog, self.rates)
 
     def machine_of(self, provider: str, instance: str) -> Instance | None:
-        """Return the catalog's instance by provider and name, or None."""
+        """Return the catalog's instance by provider and name; None if the catalog lacks it."""
         return self._machines.get((provider, instance.lower()))
 
     def _resolve_uncached(self, row: OfferRow) -> ResolvedGpu | Rejection:
@@ -128,7 +128,7 @@ class Resolver:
         return None
 
     def _by_name_in_instance(self, row: OfferRow, name: str, count: float) -> ResolvedGpu | None:
-        """Return the variant for a GPU name within an instance name: that of the catalog's one-GPU instance, or by the name."""
+        """Return the GPU variant for a GPU name within an instance name: by the catalog's one-GPU instance, or by name."""
         sizes_gib = [gib for gib in (16, 32, 40, 80) if _fits(row.memory_mib, gib * 1024)]
         for key in (f"1x-{name}", f"1x_{name}", *(f"1x-{name}-{gib}GB" for gib in sizes_gib), name):
             machine = self._machines.get((row.provider, key.lower()))
@@ -152,13 +152,13 @@ class Resolver:
 
     @staticmethod
     def _with_plausible_count(resolved: ResolvedGpu | Rejection) -> ResolvedGpu | Rejection:
-        """Reject an implausible count, since a name may multiply it: `TPU v4-8` is four chips."""
+        """Reject a row with an implausible GPU count, since a name may multiply it: `TPU v4-8` is four chips."""
         if isinstance(resolved, ResolvedGpu) and not MIN_GPUS <= resolved.gpus <= MAX_GPUS:
             return Rejection("gpus", f"{resolved.gpus:g}")
         return resolved
 
     def _with_matching_memory(self, row: OfferRow, resolved: ResolvedGpu) -> ResolvedGpu | Rejection:
-        """Reject the row if the stated memory contradicts the matched variant."""
+        """Return the matched GPU, or a rejection if the memory a price row states contradicts it."""
         if not row.memory_mib:
             return resolved
         whole = resolved.gpu.memory_marketed_bytes / MIB

@@ -44,14 +44,14 @@ class OfferRow(msgspec.Struct, frozen=True):
 
 
 class RejectedRow(msgspec.Struct, frozen=True):
-    """An unreadable row and the reason; it goes to quarantine as text."""
+    """A price row that cannot be read, as text, and the reason; it is stored in quarantine for the user to see."""
 
     reason: str
     row: str
 
 
 class ReadCounts(msgspec.Struct):
-    """Counts of a batch that the source updates while its rows are read."""
+    """Counts of rows read and skipped in a batch of prices, which the source updates while its rows are read."""
 
     rows: int = 0  # lines or items read
     aside: int = 0  # rows without a GPU, which are skipped: hosts, CPU instances, disks
@@ -59,7 +59,7 @@ class ReadCounts(msgspec.Struct):
 
 
 class PriceBatch(msgspec.Struct, frozen=True):
-    """A snapshot of one part of a source.
+    """A snapshot of the prices of one part of a source, such as one region.
 
     `complete`: offers missing from it are no longer listed. `seen`: day of the prices; `content`: day the source's content last
     changed, if known.
@@ -92,30 +92,30 @@ class SourceRequest(msgspec.Struct, frozen=True):
 
 
 class PriceSource(Protocol):
-    """A source of prices; plug-ins register one under `whichgpu.price_sources`."""
+    """A source of prices, such as a cloud's price list; plug-ins register one under `whichgpu.price_sources`."""
 
     @property
     def name(self) -> str:
-        """Return the name of the source."""
+        """Return the name of the price source, by which users refer to it."""
         ...
 
     @property
     def key(self) -> str | None:
-        """Return the environment variable with the required key; None if no key is needed."""
+        """Return the environment variable with the API key the source requires; None if no key is needed."""
         ...
 
     @property
     def heavy(self) -> bool:
-        """Whether the source is so large that it is requested only if named."""
+        """Whether the source's price list is so large that it is downloaded only if the user names it."""
         ...
 
     def batches(self, request: SourceRequest) -> Iterator[PriceBatch]:
-        """Yield price batches; an error ends this source only and keeps earlier batches."""
+        """Yield batches of prices, one per part of the source; an error ends this source only and keeps earlier batches."""
         ...
 
 
 def row_at_price(row: OfferRow, term: str, price: Decimal, instance: str | None = None, includes: str = "gpu+host") -> OfferRow:
-    """Return a copy of a row with another price and term; this is faster than `replace`."""
+    """Return a copy of a price row with another price and term; this is faster than `replace`."""
     return OfferRow(
         row.provider,
         row.instance if instance is None else instance,

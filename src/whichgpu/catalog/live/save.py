@@ -31,7 +31,7 @@ class _Series(msgspec.Struct, frozen=True):
 def save_batch(
     connection: sqlite3.Connection, batch: PriceBatch, resolver: Resolver, today: date, reader: str, trusting: bool = False
 ) -> BatchSummary:
-    """Stage, check and save a batch; an error leaves the store unchanged."""
+    """Check a batch of prices and save it to the price store; an error leaves the store unchanged."""
     if batch.unchanged:
         with transaction(connection):
             return _unchanged(connection, batch, today)
@@ -61,7 +61,7 @@ def save_batch(
 
 
 def _series(connection: sqlite3.Connection, batch: PriceBatch, day: date) -> _Series:
-    """Return the series (part of a source) that a batch continues; a snapshot older than the last saved gets its own series."""
+    """Return the series (one part of a source over time) that a batch continues; an older snapshot gets a series of its own."""
     series = _series_id(connection, batch.source, batch.scope)
     newest = connection.execute("SELECT max(seen) FROM batch WHERE series = ?", (series,)).fetchone()[0]
     if not batch.complete or newest is None or day.toordinal() >= newest:
@@ -88,7 +88,7 @@ UPDATE temp.kind SET store = offer.id FROM offer WHERE {" AND ".join(f"offer.{na
 
 
 def _match(connection: sqlite3.Connection, dated: bool) -> int:
-    """Add new offers to the store, each at the lowest price of its zones and lines; return the number of offers in the batch."""
+    """Add a batch's new offers to the store, each at the lowest price of its zones; return the number of offers in the batch."""
     last = connection.execute("SELECT coalesce(max(id), 0) + 1 FROM offer").fetchone()[0]
     connection.execute(
         f"""INSERT INTO offer(id, {KEY}) SELECT ? + id, {KEY} FROM temp.kind
@@ -131,7 +131,7 @@ def _record(connection: sqlite3.Connection, series: int, summary: BatchSummary, 
 
 
 def _write(connection: sqlite3.Connection, batch: PriceBatch, series: _Series, id: int, day: date) -> int:
-    """Write the price intervals; return how many offers are new, ended or have another price."""
+    """Write from when to when each price was listed; return how many offers are new, ended or have another price."""
     days = {"seen": day.toordinal(), "before": series.newest, "after": series.next_day}
     values = {"series": series.id, "batch": id, "source": batch.source, "scope": batch.scope, **days}
     if not batch.complete:
@@ -213,7 +213,7 @@ HAVING words <> coalesce((
 
 
 def _quarantine(connection: sqlite3.Connection, series: int, id: int) -> None:
-    """Save the rejected rows of the newest snapshot of a series; for older snapshots only the counts are kept."""
+    """Save the rejected price rows of a series' newest snapshot; of older snapshots only their counts are kept."""
     connection.execute("DELETE FROM quarantine WHERE batch IN (SELECT id FROM batch WHERE series = ?)", (series,))
     connection.execute(
         """INSERT INTO quarantine(batch, reason, detail, provider, instance, region, accelerator, term, payment, price, currency)
@@ -230,7 +230,7 @@ def _validators(connection: sqlite3.Connection, batch: PriceBatch, reader: str) 
 
 
 def _unchanged(connection: sqlite3.Connection, batch: PriceBatch, today: date) -> BatchSummary:
-    """Record a snapshot whose content is identical to the last one; return its counts."""
+    """Record a snapshot of prices whose content is identical to the last one; return its counts."""
     series = _series_id(connection, batch.source, batch.scope)
     last = connection.execute(
         """SELECT id, content, digest, rows, aside, prices, kept, offers, unknown, reasons, seen

@@ -16,7 +16,7 @@ FOLDER = Path(__file__).parent / "data"
 
 
 class NameRule(msgspec.Struct, frozen=True):
-    """Rule that maps a provider's GPU name to a variant; empty conditions match all.
+    """Rule that maps a provider's GPU name to a GPU variant of the catalog; empty conditions match all.
 
     `gpu` is a variant's id, or `=` for the group `name` of a pattern. `gpus` is the number of GPUs per counted unit: a number,
     `n` for the group `n`, or `n/2` for half of it (TPU cores).
@@ -46,14 +46,14 @@ class KnownFault(msgspec.Struct, frozen=True):
 
 
 def rows(name: str) -> list[dict[str, str]]:
-    """Return the rows of a table in `live/data`."""
+    """Return the rows of a table about price sources in `live/data`, all cells as text."""
     header, lines = read_cells(FOLDER / f"{name}.csv")
     return [dict(zip(header, cells, strict=True)) for _, cells in lines]
 
 
 @cache
 def name_rules() -> tuple[NameRule, ...]:
-    """Return the rules for GPU names in table order, those for one provider first."""
+    """Return the rules that map GPU names to variants in table order, those for one provider first."""
     rules = [
         record_of(
             NameRule,
@@ -69,7 +69,7 @@ def name_rules() -> tuple[NameRule, ...]:
 
 @cache
 def upstreams() -> dict[tuple[str, str], str]:
-    """Return the provider whose instances a marketplace resells, by marketplace and name prefix."""
+    """Return the provider whose instances a marketplace resells, by marketplace and prefix of the instance name."""
     return {(row["provider"], row["prefix"]): row["upstream"] for row in rows("upstreams")}
 
 
@@ -81,7 +81,7 @@ def memory_units() -> dict[tuple[str, str], str]:
 
 @cache
 def faults() -> tuple[KnownFault, ...]:
-    """Return the prices known to be wrong."""
+    """Return the prices that sources are known to state wrongly."""
     return tuple(
         record_of(
             KnownFault,
@@ -95,13 +95,13 @@ def faults() -> tuple[KnownFault, ...]:
 
 @cache
 def provider_names() -> dict[tuple[str, str], str]:
-    """Return provider ids by a source's own name, for those that differ."""
+    """Return provider ids by (price source, the source's own name of the provider), for those that differ."""
     return {(row["source"], row["name"]): row["provider"] for row in rows("providers")}
 
 
 @cache
 def published_since() -> dict[str, str]:
-    """Return the day that content was first published, by its SHA-256: a file may be served unchanged for years."""
+    """Return the day that a source's content was first published, by its SHA-256: files may stay unchanged for years."""
     return {row["sha256"]: row["since"] for row in rows("published")}
 
 

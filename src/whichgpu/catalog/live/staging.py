@@ -21,7 +21,7 @@ MAX_OFFERS = 2_000_000  # Most offers in one batch, since all are in memory whil
 
 
 class BatchSummary(msgspec.Struct, frozen=True):
-    """Row counts of a saved batch: prices = kept + quarantined + unknown."""
+    """Row counts of a saved batch of prices: prices = kept + quarantined (failed a check) + unknown (GPU not known)."""
 
     source: str
     scope: str
@@ -61,7 +61,7 @@ TEMPORARY_TABLES = ("kind", "incoming", "refused", "matched", "reference")
 
 
 class _Sorter:
-    """Separates the rows of a batch into accepted and rejected ones."""
+    """Separates the price rows of a batch into accepted and rejected ones."""
 
     def __init__(self, batch: PriceBatch, resolver: Resolver, today: date) -> None:
         self.batch = batch
@@ -74,7 +74,7 @@ class _Sorter:
         self.bad: list[tuple[object, ...]] = []
 
     def sort(self, row: OfferRow | RejectedRow) -> None:
-        """Add a row to the accepted or to the rejected ones."""
+        """Add a price row to the accepted or to the rejected ones, after the plausibility checks."""
         if isinstance(row, RejectedRow):
             self.bad.append((row.reason, row.row[:500], *[None] * 8))
             return
@@ -100,7 +100,7 @@ class _Sorter:
         self.good.append((kind, day.toordinal(), row.zone, str(price), float(price), dollars, *words))
 
     def _new(self, digest: bytes, place: tuple[object, ...], terms: tuple[str, str], accelerator: str) -> int:
-        """Add an offer that is new in this batch; return its id."""
+        """Add an offer (machine, region, term) that is new in this batch of prices; return its id within the batch."""
         if len(self.kinds) >= MAX_OFFERS:
             raise DataError("too-many-offers", msg("error.too-many-offers", n=MAX_OFFERS), msg("hint.not-a-catalog"))
         kind = self.kinds[digest] = len(self.kinds)
@@ -112,7 +112,7 @@ class _Sorter:
         return kind
 
     def flush(self, connection: sqlite3.Connection) -> None:
-        """Write the sorted rows to the temporary tables."""
+        """Write the accepted and rejected price rows collected so far to the temporary tables."""
         connection.execute("BEGIN")
         connection.executemany(f"INSERT INTO temp.kind VALUES ({','.join('?' * 13)}, NULL)", self.new)
         connection.executemany("INSERT INTO temp.incoming VALUES (?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL)", self.good)
@@ -142,13 +142,13 @@ def stage_batch(connection: sqlite3.Connection, batch: PriceBatch, resolver: Res
 
 
 def drop_staging_tables(connection: sqlite3.Connection) -> None:
-    """Drop the temporary tables of an earlier batch."""
+    """Drop the temporary tables into which an earlier batch of prices was read."""
     for table in TEMPORARY_TABLES:
         connection.execute(f"DROP TABLE IF EXISTS temp.{table}")
 
 
 def count_staged(connection: sqlite3.Connection) -> tuple[int, dict[str, int], dict[str, int]]:
-    """Collect all rejected rows; return the numbers of prices kept, of rejections by reason, and of unknown GPUs by name."""
+    """Return the numbers of prices kept, of rejected ones by reason, and of unknown GPUs by name, in the temporary tables."""
     connection.execute(
         """INSERT INTO temp.refused
         SELECT reason, detail, provider, instance, region, accelerator, term, payment, amount, currency

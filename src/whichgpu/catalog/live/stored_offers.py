@@ -55,7 +55,7 @@ def live_names(what: str, name: str, folder: Path | None = None) -> tuple[Stored
 
 
 def last_snapshot(known_by: date | int | None = None, folder: Path | None = None) -> int | None:
-    """Return the number of the newest snapshot recorded up to the day (or number) `known_by`; None if there is none."""
+    """Return the number of the newest price snapshot recorded up to the day (or number) `known_by`; None if there is none."""
     from whichgpu.catalog.live.price_store import open_for_reading
 
     with open_for_reading(folder) as connection:

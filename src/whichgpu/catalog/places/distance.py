@@ -22,7 +22,7 @@ Point = tuple[float, float]
 
 
 def city_point(regions: Iterable[Region], city: str) -> tuple[str, Point]:
-    """Return name and coordinates of a city that has a region, or of coordinates such as `37.57,126.98`."""
+    """Return name and coordinates of a typed city that has a cloud region, or of coordinates such as `37.57,126.98`."""
     if (point := _coordinates(city)) is not None:
         return city.strip(), point
     points = {row.city: (row.latitude, row.longitude) for row in regions if row.city and row.latitude is not None}
@@ -57,7 +57,7 @@ def distance_km(a: Point, b: Point) -> float:
 
 
 def round_trip(city: str, point: Point, region: Region, measured: Iterable[MeasuredLatency]) -> Figure | None:
-    """Return the round-trip time in seconds: measured, or modelled from the distance; None if the region's place is unknown."""
+    """Return the network round trip in seconds from a city: measured, else modelled by distance; None if the place is unknown."""
     for one in measured:
         if (squash(one.city), one.provider, one.region) == (squash(city), region.provider, region.region):
             return Figure.exact(float(one.milliseconds / 1000), "s", "measured", one.sources)

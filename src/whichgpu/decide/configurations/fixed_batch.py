@@ -89,7 +89,7 @@ def _need(workload: Workload, shape: Shape, gpu: Gpu, size: float, passes: int, 
 
 
 def _sizes(request: WorkloadRequest, workload: Workload, gpus: int) -> Floats:
-    """Return the numbers of samples per GPU and pass to try."""
+    """Return the numbers of samples to try that one GPU processes in a pass."""
     if workload.micro_batch is not None:
         return np.array([float(workload.micro_batch)])
     if "batch" not in request.stated:
@@ -125,7 +125,7 @@ def _best(
     request: WorkloadRequest, workload: Workload, usable: float, sizes: Floats, needs: Sequence[Figure],
     seconds: Floats, compute: Floats, floor: Floats, gpus: int,
 ) -> GroupResult:  # fmt: skip
-    """Return the configuration with the highest throughput among batches that fit and meet the objective."""
+    """Return the batch size with the highest throughput among those that fit in memory and meet the latency objective."""
     fitting = np.array([figure.high <= usable for figure in needs])
     if not fitting.any():
         fitting = np.array([figure.value <= usable for figure in needs])

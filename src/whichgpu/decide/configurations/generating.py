@@ -41,7 +41,7 @@ class ReplicaTimes(msgspec.Struct, frozen=True):
 
     @property
     def gpus(self) -> int:
-        """Return the number of GPUs of one replica."""
+        """Return the number of GPUs of one replica: the product of its tensor and pipeline degrees."""
         return self.parallel.tp * self.parallel.pp
 
 

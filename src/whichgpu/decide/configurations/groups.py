@@ -109,7 +109,7 @@ def solve_by_class(
 
 
 def _fabric(gpu: Gpu, machine: Instance | None) -> Fabric:
-    """Return the links of a GPU in a machine, cached by the identities of both."""
+    """Return the links (NVLink, PCIe, network) of a GPU in a machine, cached by the identities of both."""
     return _FABRICS.get((id(gpu), id(machine)), lambda: (fabric_of(gpu, machine), gpu, machine))[0]
 
 

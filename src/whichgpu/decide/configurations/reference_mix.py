@@ -37,7 +37,7 @@ AMOUNT = MONTH_HOURS * 3600.0  # The amount of work, in V100 seconds: one V100 f
 
 
 def indices(task: str, day: date) -> tuple[str, ...]:
-    """Return the names of the reference mix's indices that represent a task on a day."""
+    """Return the names of the speed indices (weighted reference workloads) that represent a task on a day."""
     if task == "train":
         return ("cnn-training", "transformer-training") if day.year >= TRANSFORMER_YEAR else ("cnn-training",)
     if task == "finetune":
@@ -46,7 +46,7 @@ def indices(task: str, day: date) -> tuple[str, ...]:
 
 
 def mix_results(task: str, day: date, groups: Sequence[Group], catalog: Catalog, calibration: Calibration) -> list[GroupResult]:
-    """Return each group's speed relative to one V100: the weighted geometric mean over the workloads of the mix."""
+    """Return each group of GPUs' speed relative to one V100: the weighted geometric mean over reference workloads."""
     names = indices(task, day)
     items = [item for item in catalog.reference_mix if item.index in names]
     log_speeds = np.zeros(len(groups))
@@ -91,7 +91,7 @@ def _workload(item: MixItem, precision: str, catalog: Catalog) -> tuple[Workload
 def _item_results(
     item: MixItem, groups: Sequence[Group], catalog: Catalog, calibration: Calibration
 ) -> list[tuple[float, Infeasibility | None]]:
-    """Return, per group, the log of its speed relative to one V100 (-inf if unknown), and its lack of memory, if any."""
+    """Return, per group of GPUs, the log of its speed relative to one V100 (-inf if unknown), and its lack of memory, if any."""
     base = catalog.gpu_by_id[BASE_GPU]
     workload, shape = _workload(item, _precision(item, base), catalog)
     base_seconds = float(evaluate_grid(workload, shape, [base], calibration=calibration).seconds.wall[0, 0])

@@ -293,7 +293,7 @@ def _servers(request: WorkloadRequest, replicas: Sequence[UntimedReplica]) -> It
     if new:
         gpus = [group.gpu for group in new]
         devices = Devices.of(gpus, [group.fabric for group in new], request.calibration)
-        steps = EngineSteps(workload, shape, gpus[0], None, devices)
+        steps = EngineSteps(workload, shape, gpus[0], None, devices, separate=True)
         timed = zip(steps.decode_on_each(*queries.decode), steps.mixed_on_each(*queries.mixed), strict=True)
     for one, key, entry in zip(replicas, keys, cached, strict=True):
         times = entry or (*next(timed), one.group.gpu, request.calibration)

@@ -95,7 +95,7 @@ def _steps(
     request: WorkloadRequest, workload: Workload, shape: Transformer, memory: LayoutMemory, times: LayoutTimes, gpus: int,
     machines: int, usable: Floats,
 ) -> tuple[list[ScreenedStep], float]:  # fmt: skip
-    """Return the steps that fit at least one device, and the smallest memory need of all steps in bytes per GPU.
+    """Return training steps (layout, micro-batch) that fit at least one device, and the smallest need of all in bytes per GPU.
 
     Data parallelism, ZeRO and pipelines are tried first; tensor parallelism only if none of those fits on some device.
     """

@@ -70,7 +70,7 @@ class PlannedJob(msgspec.Struct, frozen=True):
 
 
 class PlanInputs(msgspec.Struct, frozen=True):
-    """A question's models, jobs and offers, looked up and with defaults filled in."""
+    """A plan question's models, jobs and offers, looked up in the catalog and with defaults filled in."""
 
     models: tuple[ServedModel, ...]
     jobs: tuple[PlannedJob, ...]
@@ -104,7 +104,7 @@ def _common_engine(models: Sequence[ServedModel]) -> Engine | None:
 
 
 def served_models(question: PlanQuestion, lookups: LookupCache, progress: StageProgress = silent) -> tuple[ServedModel, ...]:
-    """Return every model under a unique name; a trace that several models share is read once."""
+    """Return every model of a plan with defaults filled in, under a unique name; a trace that several share is read once."""
     traces = list(dict.fromkeys(one.trace for one in question.models if one.trace is not None))
     for place, path in enumerate(traces):
         cached_trace(path, lambda share, at=place: progress("reading", (at + share) / len(traces)))  # type: ignore[misc]
@@ -117,7 +117,7 @@ def served_models(question: PlanQuestion, lookups: LookupCache, progress: StageP
 
 
 def _served_model(model: RequestedModel, name: str, seed: int, lookups: LookupCache) -> ServedModel:
-    """Return a model with its traffic and objectives, every default filled in."""
+    """Return a requested model with its traffic and objectives, every default filled in, under the name `name`."""
     default = {"rate": f"{DEFAULT_RATE:g}/s"} if model.trace is None and not model.hourly else {}
     spelled = from_texts({"task": "serve", "model": model.spelling, **default, **model.fields})
     shape, bare = lookups.shape(model.model), spelled.workload

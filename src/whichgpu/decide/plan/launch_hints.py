@@ -71,7 +71,7 @@ class Hint(msgspec.Struct, frozen=True):
         }
 
     def _setup(self, server: str) -> str:
-        """Return shell commands that install the present release, or an earlier one given by an environment variable."""
+        """Return shell commands that install the engine `server`: its present release, or one set by an environment variable."""
         package = engine_record(server).serve.package
         if server not in self.earlier:
             return f"pip install {package}"

@@ -91,7 +91,7 @@ class AloneRow(msgspec.Struct, frozen=True):
 
 
 class OwnedRow(msgspec.Struct, frozen=True):
-    """Owned GPUs: how many are used, in which roles, and why the others are idle."""
+    """One kind of GPU the user owns: how many are used, what they serve, and why the others are idle."""
 
     gpu: str
     gpu_name: str
@@ -113,14 +113,14 @@ class JobRow(msgspec.Struct, frozen=True):
     share: float
     hours: float
     deadline_hours: float
-    cost: Money  # of one run
+    cost: Money  # cost of one run of the job
     region: str = ""
     price_observed_at: str = ""
     cost_per_hour: Money | None = None  # its part of the bill per average hour; it runs once in the horizon
 
 
 class CurvePoint(msgspec.Struct, frozen=True):
-    """The bill per hour at another objective or rate; None if no fleet meets it."""
+    """One point of the cost curve: the plan's bill per hour at another objective or rate; None if no fleet meets it."""
 
     objective: str
     value: float  # seconds
@@ -170,7 +170,7 @@ class CheckRow(msgspec.Struct, frozen=True):
 
 
 class PlanAnswer(Displayable, msgspec.Struct, frozen=True, kw_only=True):
-    """The plan. `bound` is proven: no plan of these offers costs less; `gap` is the distance to it as a share of the cost."""
+    """The answer of `plan`. `bound` is proven: no plan of these offers costs less; `gap` is its distance, a share of the cost."""
 
     request: dict[str, Any]
     as_of: str
@@ -215,7 +215,7 @@ class PlanAnswer(Displayable, msgspec.Struct, frozen=True, kw_only=True):
 
 
 def format_range(figure: Figure) -> Message:
-    """Return a time in seconds with its range, as a message."""
+    """Return a message with a time in seconds and its 90% range."""
     low, high = format_seconds(figure.low), format_seconds(figure.high)
     return msg("plan.ranged", value=format_seconds(figure.value), low=low, high=high)
 

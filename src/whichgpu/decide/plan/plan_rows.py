@@ -26,7 +26,7 @@ from whichgpu.decide.plan.supply import GpuPool
 from whichgpu.price.terms import MONTH_HOURS
 from whichgpu.workload.workload import Parallel
 
-MIN_SHARE = 1e-4  # A row shows buckets of which it serves at least this share.
+MIN_SHARE = 1e-4  # A row lists the buckets of requests of which it serves at least this share.
 PER_THOUSAND = 3.6  # Price per hour of one request per second over this is the price of 1000 requests.
 
 
@@ -60,7 +60,7 @@ class AnswerRows(msgspec.Struct, frozen=True):
         return self.market.table.word("source", int(self.market.rows[place]))
 
     def groups(self) -> tuple[GroupRow, ...]:
-        """Return the groups of replicas at the busiest level, highest cost first."""
+        """Return the plan's groups of equal replicas at the busiest level of load, highest cost first."""
         level, counts = self.busiest, self.solution.counts[self.busiest]
         busy = utilisation(self.formulation.problem, counts.astype(float), self.solution.shares[level], level)
         rows = [self._group(int(j), float(busy[j])) for j in np.flatnonzero(counts > 0)]
@@ -163,7 +163,7 @@ class AnswerRows(msgspec.Struct, frozen=True):
         return self.solution.gpus_at(self.formulation.problem, level, pools)
 
     def bill(self) -> tuple[BillRow, ...]:
-        """Return machines with their cost by offer, highest cost first."""
+        """Return the plan's bill: machines with their cost by offer, highest cost first."""
         problem = self.formulation.problem
         by_option: dict[tuple[int, int], list[int]] = {}
         for (level, p, w), n in self.solution.machines.items():
@@ -206,7 +206,7 @@ class AnswerRows(msgspec.Struct, frozen=True):
         return sum(pools[p].options[w].price * n for (at, p, w), n in self.solution.machines.items() if at == level)
 
     def timeline(self) -> tuple[HourPoint, ...]:
-        """Return the load level, GPUs and cost of every hour of the load curve."""
+        """Return the load level, GPUs and cost of every hour of the load curve (requests per second by hour)."""
         formulation, rows = self.formulation, []
         names = {one.gpu.id: one.gpu.name for one in formulation.gpu_pools}
         hours = len(formulation.hour_level)
@@ -251,7 +251,7 @@ class AnswerRows(msgspec.Struct, frozen=True):
         )
 
     def jobs(self) -> tuple[JobRow, ...]:
-        """Return the jobs with where they run, for how long, and their cost."""
+        """Return the plan's training and batch jobs with where they run, for how long, and their cost."""
         rows = []
         problem = self.formulation.problem
         for job, places in zip(problem.jobs, self.solution.jobs, strict=False):

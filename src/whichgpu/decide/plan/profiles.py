@@ -59,7 +59,7 @@ class Profiles(msgspec.Struct, frozen=True):
 
 
 def read_profiles(path: Path) -> Profiles:
-    """Return the profiles in a JSON file."""
+    """Return measured throughput by GPU and request size (profiles) from a JSON file."""
     try:
         content = json.loads(read_regular_file(path, MAX_BYTES))
     except OSError as problem:
@@ -72,7 +72,7 @@ def read_profiles(path: Path) -> Profiles:
 
 
 def parse_profiles(name: str, content: Mapping[str, Any]) -> Profiles:
-    """Return the profiles of a parsed document in either format."""
+    """Return measured throughput by GPU and request size from a parsed JSON document, in this project's or AIBrix's format."""
     if "gpu_info" in content:
         gpus, price, speed, mix = content["gpu_info"], "cost", "tputs", content.get("workload_distribution")
     else:

@@ -34,7 +34,7 @@ class RequestedModel(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Return the name of the model in the answer."""
+        """Return the name under which the answer lists the model: its label if given, else the model's own name."""
         return self.label or (self.model if isinstance(self.model, str) else own_name(self.model))
 
     @property
@@ -60,7 +60,7 @@ class OwnedGpus(msgspec.Struct, frozen=True):
 
 
 class PlanQuestion(msgspec.Struct, frozen=True):
-    """The question of a plan, as values. Fields after `filters` are settings, declared in `api.request.plan`."""
+    """A question to `plan`: models, jobs, owned GPUs and filters; fields after `filters` are settings of `api.request.plan`."""
 
     models: tuple[RequestedModel, ...] = ()
     jobs: tuple[RequestedJob, ...] = ()
@@ -145,7 +145,7 @@ def _plain(value: Any) -> Any:
 
 
 def parse_owned(text: str) -> tuple[OwnedGpus, ...]:
-    """Return kinds and numbers of GPUs parsed from a text.
+    """Return the user's GPUs (kind and number of each) parsed from a text.
 
     >>> [(one.gpu, one.gpus) for one in parse_owned("8xV100-SXM-16GB,T4")]
     [('V100-SXM-16GB', 8), ('T4', 1)]

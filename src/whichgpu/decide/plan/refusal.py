@@ -86,7 +86,7 @@ def refusal(formulation: Formulation, currency: str) -> Refusal:
 
 
 def missed(simulated: Sequence[SimulatedModel], models: Sequence[ServedModel], fleets: Mapping[str, int], fixed: bool) -> Refusal:
-    """Return changes for a fleet that misses objectives in simulation: no `fixed` headroom, or objectives that it does meet.
+    """Return the refusal of a fleet that misses objectives in simulation: drop the headroom if `fixed`, or relax objectives.
 
     `fleets` counts simulated fleets by the objective they missed.
     """

@@ -11,7 +11,7 @@ from whichgpu.decide.plan.solver.problem import Floats
 from whichgpu.decide.plan.traffic import Bucket
 from whichgpu.estimate.serving.fleet.pools import FleetRouting
 
-SAME_SHARE = 0.02  # Two shares of a bucket that differ by less are equal.
+SAME_SHARE = 0.02  # Two shares of a bucket of requests that differ by less count as equal.
 
 
 def by_buckets(buckets: Sequence[Bucket], shares: Floats) -> FleetRouting:

@@ -62,7 +62,7 @@ class SolvedPlan(msgspec.Struct, frozen=True):
 def search_plan(
     question: PlanQuestion, sources: PlanSources, progress: StageProgress = silent, gap: float = GAP
 ) -> SolvedPlan | Refusal:
-    """Return the cheapest fleet found, or why there is none."""
+    """Return the cheapest fleet found, with more headroom while its simulation misses objectives; or why there is none."""
     inputs = read_inputs(question, sources, progress)
     supply = supply_of(question, inputs)
     limits = problem_limits(question, inputs, supply.pools)

@@ -66,7 +66,7 @@ class SimulatedModel(msgspec.Struct, frozen=True):
 def simulate_plan(
     formulation: Formulation, solution: Solution, seed: int = 0, progress: Callable[[float], None] | None = None
 ) -> tuple[SimulatedModel, ...]:
-    """Return a simulation of every model at the load level at which it gets the most requests."""
+    """Return a simulation of every model's replicas in the plan, at the load level with the model's most requests."""
     results = []
     for model in range(len(formulation.models)):
         results.append(_simulate_model(formulation, solution, model, seed))

@@ -49,7 +49,7 @@ class Bucket(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Return the ranges of tokens as text: `257-512 in, 65-128 out`."""
+        """Return the bucket's ranges of input and output tokens as text: `257-512 in, 65-128 out`."""
         return f"{_span(self.prompt_from, self.prompt_to)} in, {_span(self.output_from, self.output_to)} out"
 
 
@@ -64,7 +64,7 @@ class Traffic(msgspec.Struct, frozen=True):
 
     @property
     def few(self) -> int | None:
-        """Return the number of requests in the trace if that is too few for a reliable rate; else None."""
+        """Return the number of requests in the trace if that is too few for a reliable request rate; else None."""
         return len(self.trace) if self.trace is not None and self.trace.timed and len(self.trace) < FEW_REQUESTS else None
 
     @property
@@ -84,7 +84,7 @@ class Traffic(msgspec.Struct, frozen=True):
 
     @property
     def longest(self) -> int:
-        """Return the most tokens of any one request, input and output."""
+        """Return the most tokens of any one request, input and output together."""
         return max(one.prompt_to + one.output_to for one in self.buckets)
 
     def named_shares(self, buckets: Sequence[int]) -> list[tuple[str, float]]:

@@ -94,7 +94,7 @@ def idle_gpus(
     replicas: Sequence[RoleReplica],
     reasons: Reasons,
 ) -> list[IdleGpus]:
-    """Return the idle GPUs, with the reason for each model why they do not serve it."""
+    """Return the GPUs that serve no model, by kind, with the reason for each model why they do not serve it."""
     idle = []
     for kind in kinds:
         left = (kind.count or 0) - assignment.gpus(kind)

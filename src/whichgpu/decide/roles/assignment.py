@@ -40,16 +40,16 @@ class Assignment(msgspec.Struct, frozen=True):
     cost: float
 
     def of(self, model: str) -> tuple[ReplicaCount, ...]:
-        """Return the replicas of one model."""
+        """Return the chosen replicas that serve one model."""
         return tuple(one for one in self.chosen if one.replica.model == model)
 
     def gpus(self, kind: GpuKind) -> int:
-        """Return the number of GPUs of a kind that are used."""
+        """Return the number of GPUs of a kind that the chosen replicas use."""
         return sum(one.count * one.replica.degree for one in self.chosen if one.replica.gpu == kind.gpu.id)
 
     @property
     def disaggregated(self) -> bool:
-        """Return whether any model is served disaggregated."""
+        """Return whether any model is served disaggregated: prefill and decode on different GPUs."""
         return any(one.replica.role != "both" for one in self.chosen)
 
 

@@ -28,7 +28,7 @@ class SimulatedAssignment(msgspec.Struct, frozen=True):
 
 
 def fleet_for(served: ModelLoad, chosen: Sequence[ReplicaCount], kinds: Sequence[GpuKind]) -> Fleet:
-    """Return the fleet to simulate for one model."""
+    """Return the fleet to simulate for one model: the chosen replicas in their roles, with their engines and network ports."""
     of = {kind.gpu.id: kind for kind in kinds}
     stations = tuple(
         ReplicaPool(

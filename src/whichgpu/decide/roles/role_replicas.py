@@ -176,7 +176,7 @@ def port_for(served: ModelLoad, kind: GpuKind, degree: int) -> Port:
 
 
 def step_time(served: ModelLoad, kind: GpuKind, degree: int) -> Figure:
-    """Return the time of a replica's step in seconds, used for its relative range."""
+    """Return the estimated time of a replica's step in seconds; the relative range of its capacity is taken from it."""
     workload = replace(workload_for(served, kind, degree), task="serve", batch=8)
     if degree == 1:
         return estimate_time(workload, served.shape, kind.gpu).time

@@ -20,10 +20,11 @@ from numpy.typing import ArrayLike
 
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.host import Instance
+from whichgpu.estimate.group.breakdown import StepBreakdown, StepParts
 from whichgpu.estimate.group.collectives import Array
 from whichgpu.estimate.group.fabric import fabric_of
 from whichgpu.estimate.group.ranks import pipeline_schedule, rank_pass
-from whichgpu.estimate.group.step import Devices, lowered_pass, pass_breakdown
+from whichgpu.estimate.group.step import Devices, RankPass, lowered_pass, pass_breakdown
 from whichgpu.estimate.group.traffic import inference_collectives
 from whichgpu.estimate.time.grid import scheduled_sequences
 from whichgpu.estimate.time.operators import LoweredStep, Op
@@ -34,15 +35,29 @@ if TYPE_CHECKING:
     from whichgpu.estimate.time.operators import Number
 
 
+COMMUNICATION = tuple(name for name in StepParts.__struct_fields__ if name.endswith(("_latency", "_volume")))
+
+
 class EngineSteps:
-    """Step times of one replica. `workload` has its defaults filled in; its engine, precision and layout are used."""
+    """Step times of one replica. `workload` has its defaults filled in; its engine, precision and layout are used.
+
+    With `separate`, every method returns three rows of seconds: of the device, of the host beside it, and of work beside neither.
+    The `soft_maximum` of the first two plus the third is the time of a step.
+    """
 
     def __init__(
-        self, workload: Workload, shape: Transformer, gpu: Gpu, instance: Instance | None = None, devices: Devices | None = None
+        self,
+        workload: Workload,
+        shape: Transformer,
+        gpu: Gpu,
+        instance: Instance | None = None,
+        devices: Devices | None = None,
+        separate: bool = False,
     ) -> None:
         fabric = fabric_of(gpu, instance, workload.interconnect, workload.network_gbps, workload.network)
         self.workload, self.shape = workload, shape
         self.devices = devices or Devices.of([gpu], [fabric])
+        self._separate = separate
 
     def prefill(self, batch: ArrayLike, tokens: ArrayLike, context: ArrayLike = 0.0) -> Array:
         """Seconds to prefill `tokens` new tokens of each of `batch` sequences with `context` tokens in the KV cache."""
@@ -96,8 +111,23 @@ class EngineSteps:
         lowered = LoweredStep(tuple(ops))
         # The corrections of generation apply, since engines were measured on complete requests: prefill and decode together.
         one = lowered_pass(task, self.shape, self.devices, lowered, collectives, "generate", running, pipeline)
-        wall = pass_breakdown(self.workload, one, self.devices).wall
-        return np.broadcast_to(wall, (len(wall), int(np.prod(shape)))).reshape(len(wall), *shape)
+        total = pass_breakdown(self.workload, one, self.devices)
+        rows = self._separated(one, total) if self._separate else (total.wall,)
+        count, size = len(total.wall), int(np.prod(shape))
+        stacked = [np.broadcast_to(row, (count, size)).reshape(count, *shape) for row in rows]
+        return np.stack(stacked, axis=1) if self._separate else stacked[0]
+
+    def _separated(self, one: RankPass, total: StepBreakdown) -> tuple[Array, Array, Array]:
+        """Return the seconds of a pass on the device, on the host beside it, and beside neither."""
+        none = 0.0 * total.wall
+        if not total.host.any():
+            return total.wall, none, none
+        host_idle = replace(one.parts, calls=none, forward_calls=none, launches=none)
+        both_idle = replace(host_idle, device=none, **dict.fromkeys(COMMUNICATION, none))
+        device, serial = (
+            pass_breakdown(self.workload, replace(one, parts=parts), self.devices).wall for parts in (host_idle, both_idle)
+        )
+        return device - serial, total.host * np.ones_like(none), serial
 
 
 def _with_cached_context(op: Op, tokens: Array, context: Array) -> Op:
@@ -105,11 +135,11 @@ def _with_cached_context(op: Op, tokens: Array, context: Array) -> Op:
     if op.kind != "attention" or not np.any(context):
         return op
     window = op.sizes.get("window", np.inf)
-    seen = np.minimum(context, window)  # A query sees no further back than the window.
-    grown = 1.0 + seen / tokens
+    reached = np.minimum(context, window)  # A query sees no further back than the window.
+    grown = 1.0 + reached / tokens
     pairs = _visible_pairs(tokens, context, window) / _visible_pairs(tokens, 0.0 * context, window)
     flops = pairs if op.sizes.get("causal") else grown
-    return replace(op, flops=op.flops * flops, read=op.read * grown, sizes={**op.sizes, "keys": op.sizes["keys"] + seen})
+    return replace(op, flops=op.flops * flops, read=op.read * grown, sizes={**op.sizes, "keys": op.sizes["keys"] + reached})
 
 
 def _visible_pairs(tokens: Array, context: Array, window: Number) -> Array:

@@ -59,5 +59,5 @@ def server_of(
     batch = batch_limits(limits, stages)
     batch = replace(batch, max_sequences=min(batch.max_sequences, max(1, batch.cache_tokens // batch.block_tokens)))
     sizes = TableSizes(batch.max_sequences, max(batch.max_batched_tokens, 2), max(longest, typical))
-    steps = StepTables(EngineSteps(workload, shape, gpu, instance, devices), sizes, stages)
+    steps = StepTables(EngineSteps(workload, shape, gpu, instance, devices, separate=True), sizes, stages)
     return Server(steps, limits, batch, workload.parallel.dp, stages)

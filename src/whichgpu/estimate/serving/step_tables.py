@@ -1,7 +1,7 @@
 """Tables of step times, from which a simulator reads the time of a step in a microsecond.
 
-A step's time is a sum: GEMMs over all its rows, attention of the prefill chunks, and attention of the decode tokens. The step
-model adds them up in the same way for engines with CUDA graphs; the tables store the three separately.
+A step's time on the device is a sum: GEMMs over all its rows, attention of the prefill chunks, and attention of the decode
+tokens. The tables store the three separately, and the host's time by rows and sequences, if it works while the device does.
 """
 
 from __future__ import annotations
@@ -13,14 +13,22 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
+from whichgpu.estimate.time.combine import OVERLAP_SHARPNESS
+
 Array = np.ndarray
 DENSE_BATCHES = 16  # batch sizes up to this are all evaluated; beyond, each is GRID_RATIO times the one before
 GRID_RATIO = 2**0.25  # ratio of neighbouring batch sizes, four per doubling (assumed)
 TILE, FINE_TOKENS = 128, 4096  # queries per attention tile; tokens up to which every tile edge is evaluated
 
 
+NEGLIGIBLE_HOST = 0.2  # share of the device's seconds below which the host's lengthen a step by 0.001% at most
+
+
 class StepTimes(Protocol):
-    """Source of step times: `estimate.group.engine_steps.EngineSteps`."""
+    """Source of step times: `estimate.group.engine_steps.EngineSteps`. Times come in one row, or in three:
+
+    of the device, of the host beside it, and of work that runs beside neither.
+    """
 
     def decode(self, batch: ArrayLike, context: ArrayLike) -> Array:
         """Return the seconds to decode one token of each of `batch` sequences at a mean `context` in tokens."""
@@ -70,6 +78,17 @@ class StepQueries:
 
     def table_values(self, decode: Array, mixed: Array) -> dict[str, Any]:
         """Return the attributes of `StepTables`, computed from the seconds of both queries."""
+        host: dict[str, Any] = {"_host_tokens": [], "_host_rows": [], "_serial": []}
+        if decode.ndim > 1:
+            (decode, *decode_host), (mixed, *mixed_host) = decode, mixed
+            if decode_host[0].any() or mixed_host[0].any():
+                by_batch = [np.interp(self._every_batch, self._tokens, row[self._decode_split :]) for row in decode_host]
+                by_rows = np.interp(self._every_row, self._rows, mixed_host[0][: self._mixed_splits[0]])
+                host = {
+                    "_host_tokens": [0.0, *(by_batch[0] - by_rows[0]).tolist()],
+                    "_host_rows": [0.0, *by_rows.tolist()],
+                    "_serial": [float(mixed_host[1][0]), *by_batch[1].tolist()],
+                }
         attention, tokens = np.split(decode, [self._decode_split])
         attention = attention.reshape(len(self._batches), -1)
         rows, beside, ahead, own = np.split(mixed, self._mixed_splits)
@@ -89,6 +108,7 @@ class StepQueries:
             "_beside": LazyRows(beside),
             "_ahead": LazyRows(ahead.reshape(len(chunks), -1) - chunks[:, None]),
             "_own": ((own - chunks) / (self._chunks / 2)).tolist(),
+            **host,
         }
 
 
@@ -117,7 +137,10 @@ class StepTables:
     """
 
     # The disk cache names a result by a hash over the values of these slots.
-    __slots__ = ("_ahead", "_attention", "_beside", "_chunks", "_contexts", "_own", "_reaches", "_rows", "_tokens")
+    __slots__ = (
+        "_ahead", "_attention", "_beside", "_chunks", "_contexts", "_host_rows", "_host_tokens", "_own", "_reaches", "_rows",
+        "_serial", "_tokens",
+    )  # fmt: skip
     _contexts: list[float]
     _reaches: list[float]
     _chunks: list[float]
@@ -127,6 +150,9 @@ class StepTables:
     _beside: LazyRows  # seconds of a mixed step at decode context 1 less `_rows`, by chunk and batch
     _ahead: LazyRows  # seconds of a chunk's attention to cached tokens, by chunk and reach
     _own: list[float]  # seconds of a chunk's attention per token of reach, by chunk
+    _host_rows: list[float]  # host seconds of a step without decode tokens, by rows; empty if the device never waits for the host
+    _host_tokens: list[float]  # further host seconds with decode tokens, by batch
+    _serial: list[float]  # seconds beside neither device nor host, by batch
 
     def __init__(self, steps: StepTimes, sizes: TableSizes, stages: int = 1) -> None:
         queries = StepQueries(sizes, stages)
@@ -147,12 +173,14 @@ class StepTables:
         """Return the tables with the seconds of every step multiplied by `factor`."""
         values = {name: getattr(self, name) for name in self.__slots__}
         values |= {name: values[name].scaled(factor) for name in ("_attention", "_beside", "_ahead")}
-        values |= {name: [factor * one for one in values[name]] for name in ("_tokens", "_rows", "_own")}
+        lists = ("_tokens", "_rows", "_own", "_host_rows", "_host_tokens", "_serial")
+        values |= {name: [factor * one for one in values[name]] for name in lists}
         return StepTables.from_values(values)
 
     def decode(self, batch: int, context: float) -> float:
         """Return the seconds to decode one token of each of `batch` sequences at a mean `context` in tokens."""
-        return self._tokens[batch] + _interpolate(self._contexts, self._attention[batch], context)
+        seconds = self._tokens[batch] + _interpolate(self._contexts, self._attention[batch], context)
+        return self._beside_host(seconds, 1, batch) if self._host_rows else seconds
 
     def run(self, batch: int, context: float, turns: int) -> tuple[float, float]:
         """Return the seconds of the first and the last of `turns` decode steps in a row, starting at a mean `context`."""
@@ -163,7 +191,18 @@ class StepTables:
         low, start = contexts[index], values[index]
         rise, width = values[index + 1] - start, contexts[index + 1] - low
         first = base + (start + rise * (context - low) / width)
-        return first, base + (start + rise * (context + turns - 1 - low) / width) if turns > 1 else first
+        last = base + (start + rise * (context + turns - 1 - low) / width) if turns > 1 else first
+        if not self._host_rows:
+            return first, last
+        return self._beside_host(first, 1, batch), self._beside_host(last, 1, batch)
+
+    def _beside_host(self, seconds: float, rows: int, batch: int) -> float:
+        """Return the seconds of a step that takes `seconds` on the device, with the host's work beside it and after it."""
+        host, serial = self._host_rows[rows] + self._host_tokens[batch], self._serial[batch]
+        if host < NEGLIGIBLE_HOST * seconds:
+            return seconds + serial
+        sharpness = OVERLAP_SHARPNESS
+        return float((seconds**sharpness + host**sharpness) ** (1.0 / sharpness)) + serial
 
     def mixed(self, tokens: int, reach: float, batch: int, context: float) -> float:
         """Return the seconds of a step with `tokens` prefill tokens in all and one decode token of each of `batch` sequences.
@@ -171,6 +210,11 @@ class StepTables:
         `reach` is the mean number of earlier tokens a chunk's token attends to, less half the chunks' tokens: 0 for one whole
         prompt, the cached tokens for a later chunk, negative for several short prompts, which do not attend to one another.
         """
+        seconds = self._device_seconds(tokens, reach, batch, context)
+        return self._beside_host(seconds, tokens + batch, batch) if self._host_rows else seconds
+
+    def _device_seconds(self, tokens: int, reach: float, batch: int, context: float) -> float:
+        """Return the device seconds of a mixed step."""
         seconds = self._rows[tokens + batch]
         if not batch and not reach:
             return seconds

@@ -130,10 +130,11 @@ def _generation_grid(workload: Workload, shape: Shape, gpus: Sequence[Gpu], batc
     The first token takes a prefill (of the prompt alone, or together with its batch) and one decode step.
     """
     prefill, decode = generation_terms(workload, shape, cached_gpu_columns(gpus), batch)
-    prefills = np.asarray(batch) if workload.serving else 1.0
-    grid = _grid(workload, "generate", decode + prefill * (prefills / max(1, workload.seq_out or 1)), gpus, fitted)
-    first = corrected_seconds(workload, "generate", prefill + decode, gpus, fitted).wall
-    return replace(grid, ttft=first + request_latency(workload))
+    share = (np.asarray(batch) if workload.serving else 1.0) / max(1, workload.seq_out or 1)
+    grid = _grid(workload, "generate", decode + prefill * share, gpus, fitted)
+    token, read = (corrected_seconds(workload, "generate", terms, gpus, fitted) for terms in (decode, prefill))
+    seconds = StepSeconds(token.wall + read.wall * share, token.device + read.device * share, token.host + read.host * share)
+    return replace(grid, seconds=seconds, ttft=token.wall + read.wall + request_latency(workload))
 
 
 def _grid(workload: Workload, kind: str, terms: TimeTerms, gpus: Sequence[Gpu], fitted: Calibration) -> TimeGrid:

@@ -17,7 +17,7 @@ BusyCallback = Callable[[], None]  # Type of a function that is called while the
 
 
 class CannotRun(Exception):
-    """A case that this GPU, its memory or its software cannot run; `why` says the reason."""
+    """Raised for an operator or step that this GPU, its memory or its software cannot run; `why` is the reason."""
 
     def __init__(self, why: Message) -> None:
         super().__init__(why.id)
@@ -35,11 +35,11 @@ class OperatorCase(msgspec.Struct, frozen=True):
 
     @property
     def unit(self) -> str:
-        """Return the unit of `rate`: FLOP/s, B/s or 1/s."""
+        """Return the unit in which `rate` reports this operator's speed: FLOP/s, B/s, or launches as 1/s."""
         return "FLOP/s" if self.kind in PEAK_KINDS else "B/s" if "bytes" in self.sizes else "1/s"
 
     def rate(self, seconds: float) -> float:
-        """Return the rate of a run that took `seconds`, in `unit`: FLOPs, bytes or launches per second."""
+        """Return this operator's speed in a run that took `seconds`: FLOPs, bytes or launches per second, by `unit`."""
         return operator_work(self.kind, self.sizes) / seconds
 
 
@@ -106,7 +106,7 @@ class Bench(Protocol):
 
 
 def summarise_runs(seconds: Sequence[float]) -> Timing:
-    """Return the median and 80% range of the runs' seconds.
+    """Return the timing of repeated runs of one case: the median of their seconds, and the range that covers 80% of them.
 
     >>> summarise_runs([3.0, 1.0, 2.0])
     Timing(seconds=2.0, low=1.0, high=3.0, runs=3)

@@ -192,7 +192,7 @@ class TorchBench:
 
     @contextlib.contextmanager
     def _default_dtype(self, workload: Workload) -> Iterator[None]:
-        """Create weights in the precision of the step, so that no more memory is used than it needs."""
+        """Context in which torch creates weights in the precision of the step, so that no more memory is used than needed."""
         before = self._torch.get_default_dtype()
         self._torch.set_default_dtype(self._dtype(workload))
         try:

@@ -39,11 +39,11 @@ class _Device(msgspec.Struct, frozen=True):
     monitor: Path | None
 
     def number(self, name: str) -> int | None:
-        """Return a number from one of the device's own files, or None."""
+        """Return the integer in a file of the GPU's folder under /sys; None if it is missing."""
         return read_number(self.folder / name)
 
     def sensor(self, name: str) -> int | None:
-        """Return a number from one of the device's sensor files, or None."""
+        """Return the integer in a file of the GPU's sensors (power, temperature) under /sys; None if it is missing."""
         return None if self.monitor is None else read_number(self.monitor / name)
 
 

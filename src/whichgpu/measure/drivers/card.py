@@ -57,7 +57,7 @@ class MigSlice(msgspec.Struct, frozen=True):
 
 
 class Card(msgspec.Struct, frozen=True):
-    """A GPU with everything its driver reports."""
+    """One GPU of this machine with everything its driver reports: name, memory, limits, links and a first reading."""
 
     index: int
     vendor: str

@@ -24,7 +24,7 @@ ABSENT = {
 
 
 class GpuLost(Exception):
-    """The GPU does not answer its driver: it fell off the bus or needs a reset."""
+    """Raised if a GPU does not answer its driver: it fell off the bus or needs a reset."""
 
 
 class Nvml:
@@ -52,7 +52,7 @@ class Nvml:
             raise DriverUnavailable from why
 
     def stop(self) -> None:
-        """Shut NVML down, in whatever state it is."""
+        """Shut NVML down; errors are ignored."""
         with contextlib.suppress(Exception):
             self._library.nvmlShutdown()
 

@@ -30,7 +30,7 @@ class PlausibilityFilter:
 
     @property
     def odd(self) -> tuple[str, ...]:
-        """Return the names of fields whose values were dropped."""
+        """Return the names of fields whose values were dropped as implausible."""
         return tuple(self._odd)
 
     def number(self, name: str, value: Any, kind: str) -> int | None:

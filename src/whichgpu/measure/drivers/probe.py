@@ -21,7 +21,7 @@ class MissingVendor(msgspec.Struct, frozen=True):
 
 
 class VendorUnavailable(Exception):
-    """A vendor's GPUs cannot be read on this machine; `missing` says why."""
+    """Raised if a vendor's GPUs cannot be read on this machine; `missing` says why."""
 
     def __init__(self, vendor: str, kind: str, message: Message) -> None:
         super().__init__(vendor, kind)
@@ -29,7 +29,7 @@ class VendorUnavailable(Exception):
 
 
 class DriverUnavailable(Exception):
-    """The driver did not answer this time; it may answer the next."""
+    """Raised if the GPU driver does not answer a reading; it may answer the next one."""
 
 
 class Probe(Protocol):

@@ -20,7 +20,7 @@ from whichgpu.measure.software import InstalledSoftware
 
 
 class DetectedGpu(msgspec.Struct, frozen=True):
-    """A GPU of this machine and the catalog's variant of it."""
+    """A GPU of this machine as its driver describes it, and the catalog's variant of it."""
 
     card: Card
     match: VariantMatch

@@ -47,7 +47,7 @@ def _no_gpu(host: Host, absences: Sequence[MissingVendor]) -> DoctorFinding:
 
 
 def _supply(host: Host, cards: Sequence[Card]) -> Iterator[DoctorFinding]:
-    """Yield findings about cores, memory and shared memory."""
+    """Yield findings about too few processor cores, or too little host memory or shared memory, for the GPUs."""
     cores = usable_cores(host)
     if cores is not None and cores < MIN_CORES_PER_GPU * len(cards):
         yield finding("few-cores", "note", cores=significant(cores), n=len(cards))

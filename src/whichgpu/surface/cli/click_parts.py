@@ -182,7 +182,7 @@ def click_command(name: str) -> HelpCommand:
 
 
 def _parameter(field: Field, alone: bool) -> click.Parameter:
-    """Return a field's click argument or option, which keeps its value as text."""
+    """Return a request field's click argument or option, which keeps text; with `alone`, arguments are never required."""
     type = ValueType(field)
     if field.argument:
         nargs = -1 if field.is_list else 1
@@ -220,7 +220,7 @@ def _click_command(
 
 
 def _prepare(session: Session, values: dict[str, Any]) -> Session:
-    """Move the shared options from a command's values into the session."""
+    """Move the options that all commands share (language, format, day) from a command's values into the session."""
     forms = [form for form in FLAGS if values.pop(form)]
     if len(forms) > 1:
         raise UsageError("two-forms", msg("error.two-forms", forms=tuple(f"--{form}" for form in forms)), msg("hint.two-forms"))

@@ -55,7 +55,7 @@ def printer_of(
 
 
 class JsonPrinter(Printer):
-    """Prints one JSON object per reading, and one for the summary."""
+    """Prints one JSON object per reading of the GPUs, and one for the summary."""
 
     def __init__(self, session: Session, reporter: EventReporter, names: Sequence[str], ids: Sequence[str | None]) -> None:
         super().__init__(session, reporter)
@@ -105,7 +105,7 @@ class EventReporter:
                 self._session.say(msg("watch.verdict", gpu=verdict.gpu, what=words, advice=verdict.advice))
 
     def say_summary(self, bill: Bill) -> None:
-        """Print time, load, energy, peak memory and cost."""
+        """Print the summary of a watch: time, GPU load, energy, peak memory and cost."""
         load = "–" if bill.utilisation_percent is None else f"{bill.utilisation_percent:.0f}%"
         values = {"time": duration_text(bill.seconds), "load": load, "idle": duration_text(bill.idle_total_seconds)}
         values["energy"] = "–" if bill.watt_hours is None else f"{significant(bill.watt_hours)} Wh"

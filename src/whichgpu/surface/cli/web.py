@@ -36,7 +36,7 @@ def web(
     allow: tuple[str, ...] | None,
     look: bool,
 ) -> int:
-    """Run the web server until interrupted."""
+    """Run the web server until interrupted; `allow` permits Hugging Face models to clients, `look` opens a browser."""
     _check_extra()
     from whichgpu.surface.web.server.gate import AccessRules, host_names
     from whichgpu.surface.web.server.limits import Limits

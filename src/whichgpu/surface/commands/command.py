@@ -36,7 +36,7 @@ MODULES = {
 
 
 class Command(msgspec.Struct, frozen=True, eq=False):
-    """Declaration of a command: the request it takes, the verb that answers it, and the function that prints the answer.
+    """Declaration of a command: the request it takes, the API function that answers it, and the function that prints answers.
 
     `answer_source` is the function whose return annotation names the type of its answer. `undated` is the hint in the error for
     `as_of`, if the command has no dates. `chart` is the `module.function` of `surface.charts` that draws its `--plot`.

@@ -110,7 +110,7 @@ def _words(figure: Figure) -> tuple[str, ...]:
 
 
 def _speed(answer: EstimateAnswer) -> Message:
-    """Return a sentence with the time of a step, throughput and bound."""
+    """Return a sentence with the time of a step, throughput, and what bounds it (memory, compute or launches)."""
     assert answer.time is not None
     assert answer.throughput is not None
     rate, time = answer.throughput, answer.time
@@ -148,7 +148,7 @@ def _run(run: Run) -> Message:
 
 
 def _devices(answer: EstimateAnswer) -> Message | str:
-    """Return the GPU's name; for several, their count and layout."""
+    """Return the name of an estimate's GPU; for several GPUs, with their count and layout."""
     name, group = str(answer.request["gpu"]), answer.group
     return msg("estimate.devices", gpu=name, gpus=answer.request["gpus"], layout=group.layout) if group else name
 

@@ -28,6 +28,6 @@ def _sentence(cpu: Cpu) -> Message:
 
 @command("regions", RegionsRequest, verbs.regions, row_type=Region)
 def show_regions(session: Session, answer: verbs.RegionsAnswer) -> None:
-    """Print a list of regions."""
+    """Print a list of cloud regions."""
     session.show(answer, answer.regions, REGION_COLUMNS, msg("regions.count", n=len(answer.regions)))
     say_source_count(session, answer.regions, answer.sources)

@@ -33,7 +33,7 @@ def offers(session: Session, request: Request) -> OffersAnswer:
 
 @command("offers", OffersRequest, ask=offers, row_type=Offer)
 def show(session: Session, answer: OffersAnswer) -> None:
-    """Print a list of prices, and notes on them."""
+    """Print a table of rental offers with prices, and notes on them."""
     request, language = session.request, session.language
     per = request.get("per") or ()
     is_ordered = not request or "sort" in request or "max_latency" in request  # An answer displayed by itself has no request.
@@ -68,7 +68,7 @@ def trailing_columns(answer: OffersAnswer, language: Language) -> list[Column]:
 
 
 def term_text(offer: Offer, language: Language) -> str:
-    """Return term, payment, whether only the GPU is included, and the user's own discount as text."""
+    """Return an offer's term (on-demand, spot, …), payment, whether it excludes the host, and the user's discount as text."""
     parts = [offer.term, offer.payment, language.text("offers.gpu-only") if offer.includes == "gpu" else ""]
     if offer.standing != "list":
         parts.append(language.text(f"offers.{offer.standing}", off=f"{float(offer.discount or 0) * 100:.4g}%"))

@@ -49,7 +49,7 @@ class Session(msgspec.Struct):
     spell: Callable[[str], str] = str  # returns the name of a field for error messages, such as its flag
 
     def context(self, progress: Callable[[str, float], None] | None = None) -> Context:
-        """Return the catalog, day and progress callback that verbs take."""
+        """Return the catalog, day and progress callback that the API's functions take besides a request."""
         from whichgpu.api.context import Context
 
         return Context(self.catalog, self.as_of, self.today, self.spell, progress, wants_remedies=self.format == "json")
@@ -69,7 +69,7 @@ class Session(msgspec.Struct):
 
     @property
     def is_terminal_table(self) -> bool:
-        """Whether the answer is a table on a terminal."""
+        """Whether answers are printed as tables on a terminal."""
         return self.format in (None, "table") and self.out.isatty()
 
     def say(self, message: Message) -> None:
@@ -176,7 +176,7 @@ class Session(msgspec.Struct):
         return word if plain else f"\033[1;{colour}m{word}\033[0m"
 
     def words(self, row: Mapping[str, Cell], names: Sequence[str]) -> list[str]:
-        """Return the named cells of a row as text with their units."""
+        """Return the named cells of a table row as text with their units."""
         return [cell_text(name, row[name], self.language) for name in names]
 
 

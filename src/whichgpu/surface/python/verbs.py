@@ -59,7 +59,7 @@ def gpus(*arguments: NameList, **options: Unpack[catalog.GpusRequest]) -> GpusAn
 
 
 def instances(*arguments: NameList, **options: Unpack[catalog.InstancesRequest]) -> InstancesAnswer:
-    """Return cloud machines and servers by name or by its beginning.
+    """Return cloud machines and servers by name or beginning of a name.
 
     >>> import whichgpu as wg
     >>> wg.instances("p3.2xlarge").headline()
@@ -89,7 +89,7 @@ def regions(*arguments: NameList, **options: Unpack[catalog.RegionsRequest]) -> 
 
 
 def models(*arguments: NameList, **options: Unpack[catalog.ModelsRequest]) -> ModelsAnswer:
-    """Return built-in models and their sizes.
+    """Return built-in models and their sizes, by name or words of it; all models if none is named.
 
     >>> import whichgpu as wg
     >>> wg.models("llama-3.1-8b").models[0].parameters
@@ -266,7 +266,7 @@ def catalog_check(**options: Unpack[catalog.DataRequest]) -> CheckReport:
 
 
 def catalog_history(gpu: str | None = None, /, **options: Unpack[catalog.HistoryRequest]) -> HistoryAnswer:
-    """Return the price history of a GPU.
+    """Return the rental prices of a GPU over time.
 
     >>> import whichgpu as wg
     >>> found = wg.catalog_history("A100 SXM 80GB", provider="aws")
@@ -290,7 +290,7 @@ def catalog_diff(a: of.Day | None = None, b: of.Day | None = None, /, **options:
 
 
 def _spelled_out(verb: Any, request: type) -> inspect.Signature:
-    """Return the signature of a verb with every field of its request as a keyword, for completion and help."""
+    """Return the signature of a public function with every field of its request as a keyword, for completion and help."""
     signature = inspect.signature(verb)
     *places, _ = signature.parameters.values()
     positional = [place.name for place in places]

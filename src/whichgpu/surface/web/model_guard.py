@@ -18,11 +18,11 @@ PLAN_FILE = ".toml"
 INLINE_MODELS = ("mlp:", "{")  # Beginnings of models without a lookup: an MLP by its sizes, and the content of a config.json.
 # Text that may be a path: separators, home, `.` and `..`, drive letters, file URLs.
 _PATH = re.compile(r"[/\\~\0]|^\.|^[a-z]:|^file:", re.IGNORECASE)
-_allowed: set[str] = set()  # Models that the owner of the server permits in addition.
+_allowed: set[str] = set()  # Kinds of models (`hf`) that the owner of the server permits in addition.
 
 
 def allow_models(names: Iterable[str]) -> None:
-    """Let web clients name these models too, besides the built-in ones, as the owner of the server requested."""
+    """Let web clients name other models than built-in ones: `hf` permits those of Hugging Face."""
     _allowed.update(names)
 
 

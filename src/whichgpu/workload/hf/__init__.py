@@ -60,7 +60,7 @@ def _native(config: Mapping[str, Any]) -> str:
 
 
 def _transformer(config: Mapping[str, Any], name: str, prefix: str = "", outer: Fields | None = None) -> Transformer:
-    """Return the transformer of a config; for a multimodal model, that of its language model."""
+    """Return the shape of the transformer in a config.json; for a multimodal model, that of its language model."""
     model_type = Fields(config, name).word("model_type", default=outer.word("model_type") if outer else "")
     family = families.family_name(model_type)
     fields = Fields(_flattened(config, family), name, prefix, DEFAULTS.get(family))
@@ -88,7 +88,7 @@ def _multimodal(fields: Fields, shape: Transformer, model_type: str) -> Transfor
 
 
 def _headed(fields: Fields, shape: Transformer, model_type: str) -> Transformer:
-    """Return the shape with the output head the config's `architectures` names: none, a classifier, or the model's usual one."""
+    """Return the shape with the output head that the config's `architectures` names: none, a classifier, or the model's usual."""
     architecture = next(iter(fields.words("architectures")), "")
     if not shape.head:
         return shape

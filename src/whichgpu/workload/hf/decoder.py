@@ -30,7 +30,7 @@ STRETCHED = ("linear", "dynamic", "yarn")  # Kinds of RoPE scaling whose factor 
 
 
 def decoder(fields: Fields, model_type: str) -> Transformer:
-    """Return a decoder's shape from its config; an unknown model type is read as Llama-like, as most new ones are."""
+    """Return a decoder's sizes (its shape) from its config; an unknown model type is read as Llama-like, as most are."""
     name = family_name(model_type)
     family = _as_configured(fields, name, FAMILIES.get(name, FAMILIES["llama"]))
     hidden = fields.size("hidden_size", "n_embd", "d_model", "dim")
@@ -80,13 +80,13 @@ def decoder(fields: Fields, model_type: str) -> Transformer:
 
 
 def activation(fields: Fields, default: str) -> str:
-    """Return our name of the config's activation; an activation we have no name for keeps its own."""
+    """Return this project's name of the config's activation function; one without such a name keeps its own."""
     key = fields.word("hidden_act", "hidden_activation", "activation_function", "activation", default=default)
     return ACTIVATIONS.get(key, key)
 
 
 def _as_configured(fields: Fields, name: str, family: Family) -> Family:
-    """Return the family's properties, overridden by what this config states about biases, norms and parallel blocks."""
+    """Return the decoder family's properties, overridden by what this config states on biases, norms and parallel blocks."""
     if family.bias_key:
         bias = fields.flag(family.bias_key, default=family.qkv_bias)
         family = replace(family, qkv_bias=bias, out_bias=bias, mlp_bias=bias)
@@ -182,7 +182,7 @@ def _window(fields: Fields, family: Family, layers: int, context: int) -> tuple[
 
 
 def _layer_other(name: str, family: Family, heads: int, kv_heads: int, head_dim: int) -> int:
-    """Return the parameters of one layer that no other field of the shape covers."""
+    """Return the parameters of one decoder layer that no other field of the shape covers."""
     # GPT-OSS has an attention sink per head, Apertus two parameters in its activation function.
     sinks = {"gpt_oss": heads, "apertus": 2}.get(name, 0)
     wide = (heads + kv_heads - 2) * head_dim if family.qk_norm and family.wide_qk_norm else 0

@@ -133,7 +133,7 @@ def _modern(fields: Fields) -> Transformer:
 
 
 def encoder_sizes(fields: Fields, model_type: str, hidden: int, ffn: int) -> dict[str, Any]:
-    """Return the shape's fields that all encoders state under the same config keys."""
+    """Return the sizes (fields of the shape) that all text encoders state under the same config keys."""
     heads = fields.heads(hidden, "num_attention_heads")
     return {
         "name": fields.name,

@@ -148,5 +148,5 @@ UNSUPPORTED = frozenset(
 
 
 def family_name(model_type: str) -> str:
-    """Return the family that a model type belongs to."""
+    """Return the decoder family (such as llama) whose architecture a config's `model_type` has."""
     return SAME.get(model_type, model_type)

@@ -19,7 +19,7 @@ def printable(text: str) -> str:
 
 
 class Fields:
-    """Reader of the keys of one (perhaps nested) config; missing keys have the defaults of the model type."""
+    """Reader of the keys of one (perhaps nested) config.json; missing keys have the defaults of the model type."""
 
     def __init__(self, config: Mapping[str, Any], name: str, prefix: str = "", defaults: Mapping[str, Any] | None = None) -> None:
         self.config = config
@@ -55,20 +55,20 @@ class Fields:
         return value
 
     def heads(self, hidden: int, *keys: str, whole: str = "hidden_size") -> int:
-        """Return a number of heads that divides the hidden size; raise if it does not."""
+        """Return a number of attention heads from these keys; raise if it does not divide `hidden`, the size named by `whole`."""
         heads = self.size(*keys, high=100_000)
         if hidden % heads:
             raise self.error(keys[0], msg("config.indivisible", value=heads, whole=hidden, other=whole))
         return heads
 
     def layers(self, *keys: str, default: int | None = None, low: int = 1) -> int:
-        """Return a number of layers."""
+        """Return a number of layers from the first of these config keys that is present, at least `low`."""
         return self.size(*keys, default=default, low=low, high=MAX_LAYERS)
 
     def sizes(
         self, key: str, low: int = 1, high: int = MAX_SIZE, min_count: int = 1, max_count: int = MAX_LAYERS
     ) -> tuple[int, ...]:
-        """Return a list of whole numbers within bounds of value and length."""
+        """Return a list of whole numbers from a config key, within bounds of value and length."""
         values = self.get(key)
         if values is None:
             raise self.error(key, msg("config.missing"))
@@ -77,7 +77,7 @@ class Fields:
         return tuple(Fields({key: item}, self.name, self.prefix).size(key, low=low, high=high) for item in values)
 
     def flag(self, *keys: str, default: bool) -> bool:
-        """Return a boolean."""
+        """Return a boolean from the first of these config keys that is present, else `default`."""
         value = self.get(*keys)
         if value is None:
             return default
@@ -86,12 +86,12 @@ class Fields:
         return bool(value)
 
     def word(self, *keys: str, default: str = "") -> str:
-        """Return a short text; any other value counts as missing."""
+        """Return a short text from the first of these config keys; any other value counts as missing."""
         value = self.get(*keys)
         return printable(value) if isinstance(value, str) else default
 
     def fraction(self, *keys: str, default: float = 0.0) -> float:
-        """Return a number from 0 to below 1, such as a dropout rate."""
+        """Return a number from 0 to below 1 from a config, such as a dropout rate."""
         value = self.get(*keys)
         if value is None:
             return default
@@ -100,21 +100,21 @@ class Fields:
         return float(value)
 
     def words(self, key: str) -> tuple[str, ...]:
-        """Return a list of short texts; () if there is none."""
+        """Return a list of short texts from a config key; () if there is none."""
         values = self.get(key)
         if not isinstance(values, list | tuple) or len(values) > MAX_LAYERS:
             return ()
         return tuple(printable(item) for item in values if isinstance(item, str))
 
     def nested(self, *keys: str, defaults: Mapping[str, Any] | None = None) -> Fields | None:
-        """Return the fields of a config nested in this one, or None if it has none."""
+        """Return a reader of a config nested in this one under one of these keys; None if it has none."""
         value = self.get(*keys)
         if not isinstance(value, Mapping):
             return None
         return Fields(value, self.name, f"{self.prefix}{self._spelled(*keys)}.", defaults)
 
     def error(self, key: str, why: Message) -> UsageError:
-        """Return the error for an invalid key, with the reason."""
+        """Return the error for an invalid key of the config, with the reason."""
         message = msg("error.bad-config", name=self.name, field=self.prefix + key, why=why)
         return UsageError("bad-config", message, msg("hint.bad-config"))
 

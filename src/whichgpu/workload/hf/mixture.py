@@ -8,7 +8,7 @@ from whichgpu.workload.shapes import Experts, LatentAttention
 
 
 def experts_of(fields: Fields, family: str, hidden: int) -> Experts | None:
-    """Return the MoE sizes of a config; None for a dense model."""
+    """Return the MoE sizes (experts and their widths) of a config; None for a dense model."""
     keys = ("num_local_experts", "n_routed_experts", "num_experts", "moe_num_experts")
     count = fields.size(*keys, default=0, low=0, high=100_000)
     if count <= 1:

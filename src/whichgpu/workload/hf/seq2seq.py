@@ -14,7 +14,7 @@ SEQ2SEQ = (*T5_LIKE, *BART_LIKE, "whisper")
 
 
 def seq2seq(fields: Fields, model_type: str) -> Transformer:
-    """Return an encoder-decoder model's shape from its config."""
+    """Return the sizes (shape) of an encoder-decoder model from its config."""
     if model_type in T5_LIKE:
         return _t5(fields, model_type)
     return _whisper(fields) if model_type == "whisper" else _bart(fields, model_type)

@@ -37,7 +37,7 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 
 
 def vision_encoder(fields: Fields, model_type: str) -> Transformer:
-    """Return an image encoder's shape, with a classifier if the config has one."""
+    """Return an image encoder's sizes (shape) from its config, with a classifier if the config has one."""
     hidden = fields.size("hidden_size")
     image, size = square(fields, "image_size"), square(fields, "patch_size")
     if size > image:
@@ -77,7 +77,7 @@ def vision_encoder(fields: Fields, model_type: str) -> Transformer:
 
 
 def text_tower(fields: Fields, model_type: str) -> Transformer:
-    """Return the shape of CLIP's or SigLIP's text encoder."""
+    """Return the sizes (shape) of CLIP's or SigLIP's text encoder from its config."""
     hidden = fields.size("hidden_size")
     context = fields.size("max_position_embeddings")
     projection = fields.size("projection_size", default=hidden)
@@ -139,6 +139,6 @@ def _classifier(fields: Fields, width: int) -> int:
 
 
 def labels(fields: Fields) -> int:
-    """Return a classifier's number of classes; two if the config states none, as in the reference implementation."""
+    """Return the number of classes of a config's classifier; two if it states none, as in the reference implementation."""
     label_names = fields.get("id2label")
     return len(label_names) if isinstance(label_names, Mapping) and label_names else fields.size("num_labels", default=2)

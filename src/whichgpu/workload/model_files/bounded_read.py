@@ -13,7 +13,7 @@ MAX_CONFIG_BYTES = 2_000_000  # Largest file that is read, in bytes; published c
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file."""
+    """Return the JSON object in a config.json; raise if the file is too large or is not one object."""
     try:
         with path.open("rb") as file:
             data = file.read(MAX_CONFIG_BYTES + 1)
@@ -23,7 +23,7 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def parse_config(data: bytes, where: str) -> dict[str, Any]:
-    """Return the JSON object in these bytes; `where` names the file in errors."""
+    """Return the JSON object in the bytes of a config.json; `where` names the file in errors."""
     if len(data) > MAX_CONFIG_BYTES:
         message = msg("error.config-too-long", path=where, most=MAX_CONFIG_BYTES)
         raise UsageError("bad-config", message, msg("hint.bad-config"))
@@ -38,6 +38,6 @@ def parse_config(data: bytes, where: str) -> dict[str, Any]:
 
 
 def unreadable(path: Path, problem: Exception) -> UsageError:
-    """Return the error for a file that cannot be opened or read."""
+    """Return the error for a model file that cannot be opened or read."""
     why = problem.strerror if isinstance(problem, OSError) and problem.strerror else str(problem)[:120]
     return UsageError("file-unreadable", msg("error.file-unreadable", path=str(path), why=why), msg("hint.model"))

@@ -89,10 +89,10 @@ def _shape(path: Path, header: Header, tensors: Mapping[str, GgufTensor]) -> Tra
 
 
 def _config(fields: Fields, architecture: str, header: Header, tensors: Mapping[str, GgufTensor]) -> dict[str, Any]:
-    """Convert GGUF metadata to the keys of a config.json."""
+    """Convert a GGUF file's metadata to the keys of a config.json."""
 
     def size(key: str, **bounds: int) -> int:
-        """Return a number of the metadata, or the largest one if it is stated per layer."""
+        """Return a number of the GGUF metadata, or the largest one if it is stated per layer."""
         name = f"{architecture}.{key}"
         value = fields.get(name)
         if isinstance(value, tuple):
@@ -163,7 +163,7 @@ def _latent(size: Size, rank: int) -> dict[str, Any]:
 
 
 def _as_stored(shape: Transformer, tensors: Mapping[str, GgufTensor]) -> Transformer:
-    """Correct a shape's biases and norms by the tensors that the file has."""
+    """Correct the biases and norms of a model's shape by the tensors that its GGUF file has."""
 
     def has(*names: str) -> bool:
         return any(f"blk.0.{name}" in tensors for name in names)

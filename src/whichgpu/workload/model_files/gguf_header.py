@@ -63,7 +63,7 @@ class Header(msgspec.Struct, frozen=True):
 
 
 def read_header(path: Path) -> Header:
-    """Return the header of a file; raise an error with the position if it is truncated, damaged or malicious."""
+    """Return the header of a GGUF file; raise an error with the position if it is truncated, damaged or malicious."""
     try:
         with path.open("rb") as file:
             return _HeaderReader(file, path, path.stat().st_size).header()
@@ -72,7 +72,7 @@ def read_header(path: Path) -> Header:
 
 
 class _HeaderReader:
-    """Parser that reads a GGUF file sequentially through one buffer."""
+    """Parser of a GGUF file's header, which reads the file sequentially through one buffer."""
 
     def __init__(self, file: BinaryIO, path: Path, size: int) -> None:
         self._file = file
@@ -147,7 +147,7 @@ class _HeaderReader:
             raise self._error(msg("gguf.bad-type", what=what, type=kind))
 
     def _skip_texts(self, count: int, what: Message) -> None:
-        """Skip an array of texts without creating objects: half a million tokens and merges take a tenth of a second."""
+        """Skip an array of texts without making objects: half a million tokens and merges take a tenth of a second."""
         unpack, size = _COUNT.unpack_from, _COUNT.size
         for _ in range(count):
             if self._at + size > len(self._buffer):
@@ -165,7 +165,7 @@ class _HeaderReader:
         return self._unpack(SCALARS[kind], what)
 
     def _tensor(self) -> tuple[GgufTensor, int]:
-        """Read one tensor's description, and the offset of its data from the end of the header."""
+        """Read one tensor's description, and the offset of its data from the end of the GGUF header."""
         name = self._name(msg("gguf.tensor-name"))
         what = msg("gguf.tensor", name=printable(name))
         dimensions = self._unpack(_NUMBER, what)
@@ -187,7 +187,7 @@ class _HeaderReader:
         return GgufTensor(name, kind, sizes, elements // block.weights * block.bytes), offset
 
     def _check_data(self, metadata: Mapping[str, Value], infos: list[tuple[GgufTensor, int]]) -> None:
-        """Raise if the file is shorter than its tensors need."""
+        """Raise if the GGUF file is shorter than the data of its tensors."""
         if not infos:
             return
         stated = metadata.get("general.alignment", 32)

@@ -20,7 +20,7 @@ _COMMIT = re.compile(r"[0-9a-f]{7,64}")
 
 
 def hub_config(repository: str) -> dict[str, Any]:
-    """Return the config of the repository `ORG/NAME`; the network is used only if neither cache has it."""
+    """Return the config.json of the repository `ORG/NAME`; the network is used only if neither cache has it."""
     match = _REPOSITORY.fullmatch(repository)
     if not match:
         message = msg("error.bad-repository", name=repository[:200])
@@ -40,7 +40,7 @@ def hub_config(repository: str) -> dict[str, Any]:
 
 
 def fetch(url: str, token: str | None) -> bytes:
-    """Return the content of a URL, cut one byte above the size limit; the token is sent to that host only. Raises OSError."""
+    """Return the bytes at a URL, cut one byte above the size limit; the token is sent to that host only. Raises OSError."""
     import http.client
     from urllib.parse import urlsplit
     from urllib.request import HTTPRedirectHandler, Request, build_opener

@@ -29,7 +29,7 @@ DTYPES: Mapping[str, int] = {
 
 
 def read_safetensors(path: Path) -> WeightsOnly:
-    """Return weights and bytes of a file, or of all files that an index (model.safetensors.index.json) names."""
+    """Return number and bytes of weights in a safetensors file, or in all files that its index names."""
     shards = _shards(path) if path.suffix == ".json" else (path,)
     counted = [_count(shard) for shard in shards]
     return WeightsOnly(path.name, sum(weights for weights, _ in counted), sum(size for _, size in counted))
@@ -52,7 +52,7 @@ def _shards(path: Path) -> tuple[Path, ...]:
 
 
 def _count(path: Path) -> tuple[int, int]:
-    """Return the number of weights and of bytes in one file."""
+    """Return the number of weights and of their bytes in one safetensors file."""
     head = _read(path, 0, 8)
     if len(head) < 8:
         raise _error(path, msg("safetensors.cut", what=msg("safetensors.length"), size=len(head), wanted=8))
@@ -75,7 +75,7 @@ def _count(path: Path) -> tuple[int, int]:
 
 
 def _tensor(path: Path, name: str, entry: Any) -> tuple[int, int]:
-    """Return the number of elements of a tensor, and the offset in bytes at which its data ends."""
+    """Return the number of elements of a tensor in a safetensors header, and the offset in bytes at which its data ends."""
     if not isinstance(entry, dict):
         raise _bad(path, name, "entry")
     bits, shape, offsets = entry.get("dtype"), _whole(entry.get("shape")), _whole(entry.get("data_offsets"))

@@ -21,7 +21,7 @@ UTC = (b"+00:00", b"Z")
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """Columns with one item per line of the trace; `times` are in the trace's own unit, None if it has no arrival times."""
+    """Columns parsed from lines of a request trace, one item per line; `times` in the trace's own unit, None if it has none."""
 
     times: Floats | None
     prompts: Floats
@@ -32,7 +32,7 @@ class Batch(msgspec.Struct, frozen=True):
 def csv_batches(
     header: Sequence[str], time: str, prompt: str, output: str, dated: bool
 ) -> Callable[[Sequence[str]], Batch | None]:
-    """Return a function that parses CSV lines under this header to columns, or returns None."""
+    """Return a function that parses many CSV lines of a request trace to columns; it returns None if a line is unusual."""
     places = [header.index(name) for name in (time, prompt, output) if name]
     kinds: list[Any] = ["f8", "f8"] if not time else [f"S{DATE_CHARACTERS}" if dated else "f8", "f8", "f8"]
     dtype = np.dtype([(str(at), kind) for at, kind in enumerate(kinds)])
@@ -88,7 +88,7 @@ def _seconds(dates: NDArray[np.bytes_]) -> Floats | None:
 
 
 def json_batches(time: str, prompt: str, output: str, hashes: str) -> Callable[[Sequence[str]], Batch | None]:
-    """Return a function that parses JSON lines with these field names to columns, or returns None."""
+    """Return a function that parses many JSON lines of a request trace to columns; it returns None if a line is unusual."""
     import msgspec
 
     names = {"prompt": prompt, "output": output} | ({"time": time} if time else {}) | ({"hashes": hashes} if hashes else {})
@@ -118,7 +118,7 @@ def whole_tokens(values: Floats, low: int, high: int) -> bool:
 
 
 def in_order(times: Floats, before: float | None, low: float, high: float) -> bool:
-    """Whether the times are within bounds and do not decrease, starting from the time before them."""
+    """Whether arrival times are within bounds and do not decrease, starting from `before`, the time before them."""
     if not np.isfinite(times).all() or times.min() < low or times.max() > high:
         return False
     return bool((np.diff(times) >= 0).all() and (before is None or times[0] >= before))

@@ -22,7 +22,7 @@ Clock = Literal["date", "milliseconds", "seconds", "any", "none"]  # How times a
 
 
 class Columns(msgspec.Struct, frozen=True):
-    """Column names of one trace format; `hash_tokens` is how many tokens each block hash in `hashes` covers."""
+    """Column names of one format of request traces; `hash_tokens` is how many tokens each block hash in `hashes` covers."""
 
     time: str
     prompt: str
@@ -33,7 +33,7 @@ class Columns(msgspec.Struct, frozen=True):
 
 
 def json_row(name: str, number: int, line: str) -> Mapping[str, Any]:
-    """Parse a line of JSON to a mapping."""
+    """Parse a JSON line of a request trace to a mapping; errors name the file and line number."""
 
     def paired(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         check_once(name, number, [key for key, _ in pairs])
@@ -49,7 +49,7 @@ def json_row(name: str, number: int, line: str) -> Mapping[str, Any]:
 
 
 def csv_row(name: str, number: int, line: str, header: Sequence[str]) -> Mapping[str, Any]:
-    """Parse a line of CSV to a mapping by the header's names."""
+    """Parse a CSV line of a request trace to a mapping by the header's names; errors name the file and line number."""
     cells = cells_of(name, number, line)
     if len(cells) != len(header):
         raise wrong(name, number, msg("trace.cells", found=len(cells), wanted=len(header)))
@@ -57,14 +57,14 @@ def csv_row(name: str, number: int, line: str, header: Sequence[str]) -> Mapping
 
 
 def check_once(name: str, number: int, columns: Sequence[str]) -> None:
-    """Raise if a column occurs twice."""
+    """Raise if a column occurs twice in the header of a request trace."""
     twice = tuple(dict.fromkeys(column for column in columns if column and columns.count(column) > 1))
     if twice:
         raise wrong(name, number, msg("trace.columns-twice", columns=twice))
 
 
 def cells_of(name: str, number: int, line: str) -> list[str]:
-    """Split a line of CSV into its cells."""
+    """Return the cells of a CSV line of a request trace."""
     try:
         return next(csv.reader([line], strict=True), [])
     except csv.Error as problem:
@@ -72,7 +72,7 @@ def cells_of(name: str, number: int, line: str) -> list[str]:
 
 
 def time_of(name: str, number: int, shape: Columns, row: Mapping[str, Any]) -> float:
-    """Return the arrival time of a request in seconds."""
+    """Return the arrival time of the request in a trace's row, in seconds."""
     value = row.get(shape.time)
     if shape.clock == "date" or (shape.clock == "any" and not _is_number(value)):
         try:
@@ -90,7 +90,7 @@ def time_of(name: str, number: int, shape: Columns, row: Mapping[str, Any]) -> f
 
 
 def tokens_of(name: str, number: int, column: str, row: Mapping[str, Any], minimum: int) -> int:
-    """Return a whole number of tokens from a column, at least `minimum`."""
+    """Return a whole number of tokens, at least `minimum`, from a column of a request trace's row."""
     value = row.get(column)
     count = _number(name, number, column, value)
     if count < 0:
@@ -111,7 +111,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _number(name: str, number: int, column: str, value: Any) -> float:
-    """Return a finite number from a JSON value or a text."""
+    """Return a finite number from a JSON value or text of a request trace; errors name the line and column."""
     try:
         parsed = float("nan") if isinstance(value, bool) or value is None else float(value)
     except (TypeError, ValueError, OverflowError):
@@ -122,7 +122,7 @@ def _number(name: str, number: int, column: str, value: Any) -> float:
 
 
 def hashes_of(name: str, number: int, column: str, row: Mapping[str, Any]) -> array[int]:
-    """Return the hashes that identify the KV blocks of a request's input."""
+    """Return the hashes that identify the KV blocks of a request's input, from a trace's row."""
     value = row.get(column)
     if not isinstance(value, Sequence) or isinstance(value, str):
         raise wrong(name, number, msg("trace.not-blocks", column=column))
@@ -133,7 +133,7 @@ def hashes_of(name: str, number: int, column: str, row: Mapping[str, Any]) -> ar
 
 
 def wrong(name: str, number: int, what: Message) -> UsageError:
-    """Return the error for one line of a trace."""
+    """Return the error for one line of a request trace, with what is wrong in it."""
     return UsageError("bad-trace", msg("error.bad-trace", name=name, line=number, what=what), msg("hint.trace"))
 
 

@@ -68,7 +68,7 @@ COLUMN_ALIASES: dict[str, tuple[str, ...]] = {
 
 
 class Trace(msgspec.Struct):
-    """Requests in order of arrival; `times` are seconds since the first request, empty if the trace has only lengths."""
+    """A request trace in order of arrival; `times` are seconds since the first request, empty if it has only lengths."""
 
     name: str
     times: array[float] = msgspec.field(default_factory=lambda: array("d"))
@@ -82,7 +82,7 @@ class Trace(msgspec.Struct):
 
     @property
     def timed(self) -> bool:
-        """Whether the trace states arrival times."""
+        """Whether the trace states arrival times, rather than token lengths alone."""
         return len(self.times) > 0
 
     @property
@@ -93,12 +93,12 @@ class Trace(msgspec.Struct):
 
     @property
     def rate(self) -> float | None:
-        """Return requests per second; None if the trace has no times or all requests arrive at once."""
+        """Return the mean requests per second of the trace; None if it has no times or all requests arrive at once."""
         return len(self.times) / self.span if self.span > 0 else None
 
 
 def read_trace(path: Path, progress: TraceProgress | None = None) -> Trace:
-    """Read a trace file; errors name the line. `progress` is called with the share read."""
+    """Read a file of requests (a trace); errors name the line. `progress` is called with the share of the file read."""
     try:
         with _opened(path) as stream:
             size = max(1, os.fstat(stream.fileno()).st_size)
@@ -111,7 +111,7 @@ _CACHE: dict[tuple[str, int, int], Trace] = {}  # The last traces read, since a 
 
 
 def cached_trace(path: Path, progress: TraceProgress | None = None) -> Trace:
-    """Read a trace file, cached while the file is unchanged; the result must not be modified."""
+    """Read a file of requests (a trace), cached while the file is unchanged; the result must not be modified."""
     try:
         file_state = path.stat()
     except OSError as problem:
@@ -125,7 +125,7 @@ def cached_trace(path: Path, progress: TraceProgress | None = None) -> Trace:
 
 
 def check_trace(path: Path) -> None:
-    """Raise early if a file is not a trace or its first lines are invalid."""
+    """Raise early if a file is not a request trace or its first lines are invalid."""
     try:
         with _opened(path) as stream:
             text = stream.read(CHECKED_CHARACTERS)
@@ -154,7 +154,7 @@ def _unreadable(path: Path, problem: OSError) -> UsageError:
 
 
 def _chunks(name: str, stream: TextIO, size: int, progress: TraceProgress | None) -> Iterator[tuple[int, list[str]]]:
-    """Yield thousands of whole lines at a time, with the number of the first; only these are in memory."""
+    """Yield thousands of whole lines of a request trace at a time, with the number of the first; only these are in memory."""
     number, rest = 1, ""
     while text := stream.read(CHUNK):
         *lines, rest = (rest + text).split("\n")
@@ -171,7 +171,7 @@ def _chunks(name: str, stream: TextIO, size: int, progress: TraceProgress | None
 
 
 def _read(name: str, chunks: Iterator[tuple[int, list[str]]], whole: bool = True) -> Trace:
-    """Read all chunks; a trace without requests is an error unless only its beginning is read (`whole` is false)."""
+    """Read all chunks of lines of a request trace; no requests are an error unless only its start is read (`whole` is false)."""
     reader: _TraceReader | None = None
     last = 1
     for number, lines in chunks:
@@ -193,7 +193,7 @@ def _read(name: str, chunks: Iterator[tuple[int, list[str]]], whole: bool = True
 
 
 class _TraceReader:
-    """Collects a trace from its lines: many at once if all are regular, else line by line."""
+    """Collects a request trace from its lines: many at once if all are regular, else line by line."""
 
     def __init__(self, name: str, number: int, line: str) -> None:
         self.name, self.trace = name, Trace(name)
@@ -220,7 +220,7 @@ class _TraceReader:
         self.dates = dates
 
     def take(self, number: int, lines: list[str]) -> None:
-        """Read the next lines: all at once, else in smaller pieces, else line by line within a piece that has an unusual line."""
+        """Read the next lines of a request trace: all at once, else in pieces, else line by line in a piece with odd lines."""
         if self._together(lines):
             return
         failed_pieces = 0
@@ -233,7 +233,7 @@ class _TraceReader:
                         self._one(at, line)
 
     def _together(self, lines: list[str]) -> bool:
-        """Read lines at once if all are regular and return True; otherwise read none and return False."""
+        """Parse lines of a request trace at once if all are regular and return True; otherwise read none and return False."""
         if not lines or len(self.trace) + len(lines) > MAX_REQUESTS or (self.headed and self.trace.hash_tokens):
             return False
         for read, dated in zip(self.batches, self.dates, strict=False):
@@ -261,7 +261,7 @@ class _TraceReader:
         return True
 
     def _one(self, number: int, line: str) -> None:
-        """Read one line, or raise its error."""
+        """Read one line of a request trace, or raise its error."""
         name, shape, trace = self.name, self.shape, self.trace
         row = csv_row(name, number, line, self.header) if self.headed else json_row(name, number, line)
         if len(trace) >= MAX_REQUESTS:
@@ -282,7 +282,7 @@ class _TraceReader:
 
 
 def _shape(name: str, number: int, row: Mapping[str, Any]) -> Columns:
-    """Return the format whose columns are all present; of several, one with arrival times."""
+    """Return the trace format whose columns a row has all of; of several, one with arrival times."""
     whole = [shape for shape in SHAPES if all(column in row for column in (shape.time, shape.prompt, shape.output) if column)]
     if whole := whole or _usual(row):
         return max(whole, key=lambda shape: bool(shape.time))
@@ -292,7 +292,7 @@ def _shape(name: str, number: int, row: Mapping[str, Any]) -> Columns:
 
 
 def _usual(row: Mapping[str, Any]) -> list[Columns]:
-    """Return the plain format with this row's column names if they are known aliases, in any case; [] otherwise."""
+    """Return the plain trace format with this row's column names if they are known aliases, in any case; [] otherwise."""
     called = {column.strip().lower(): column for column in map(str, row)}
     columns = {part: next((called[other] for other in others if other in called), "") for part, others in COLUMN_ALIASES.items()}
     if not columns["prompt"] or not columns["output"]:

@@ -74,7 +74,7 @@ STATED: dict[tuple[str, str], dict[int, float]] = {
     ("tensorrt-llm", "share"): {2023: 0.9},
     ("tensorrt-llm", "block_tokens"): {2023: 64, 2025: 32},
     ("tensorrt-llm", "chunk"): {2023: 8192},
-    ("tensorrt-llm", "windowed_cache"): {2023: 0, 2025: 1},
+    ("tensorrt-llm", "windowed_cache"): {2023: 0},
     ("tensorrt-llm", "logit_bytes"): {2023: 8},
     ("tensorrt-llm", "graph_per_layer"): {2023: 8 * MIB},
     ("tensorrt-llm", "slack"): {2023: 150 * MIB},

@@ -24,7 +24,7 @@ def is_layout(header: Iterable[str]) -> bool:
 def gpuhunt_rows(
     lines: Iterable[str], provider: str, machine_of: InstanceLookup, read: ReadCounts
 ) -> Iterator[OfferRow | RejectedRow]:
-    """Yield the prices in one provider's file; `provider` is gpuhunt's name for it."""
+    """Yield the prices in one provider's gpuhunt file, and rejected rows; `provider` is gpuhunt's name for it."""
     reader = csv.DictReader(lines)
     if not is_layout(reader.fieldnames or ()):
         raise DataError("not-a-catalog", msg("error.not-a-catalog", name=provider, layout="gpuhunt"), msg("hint.not-a-catalog"))

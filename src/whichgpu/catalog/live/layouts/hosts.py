@@ -19,7 +19,7 @@ Prices = dict[str, Decimal]
 
 
 class HostRule(msgspec.Struct, frozen=True):
-    """Which host lines belong to an accelerator: all of an instance type with the same GPU count, or one type for a count."""
+    """Rule on which host prices belong to a GPU's price: all of an instance type with that GPU count, or one type for a count."""
 
     accelerator: str
     count: float | None
@@ -28,7 +28,7 @@ class HostRule(msgspec.Struct, frozen=True):
 
 
 def host_rules(provider: str) -> tuple[HostRule, ...]:
-    """Return the host rules of a provider; () if it lists whole instances."""
+    """Return the rules that join a provider's host prices with its GPU prices; () if it lists whole instances."""
     return tuple(
         HostRule(
             row["accelerator"], float(row["count"]) if row["count"] else None, re.compile(row["host"]), row["included"] == "yes"
@@ -51,7 +51,7 @@ class Joiner(msgspec.Struct):
         self._rules = host_rules(self.provider)
 
     def collect(self, row: OfferRow, prices: Prices) -> bool:
-        """Store a line that is only a part of an instance; return False for a line that is an offer by itself."""
+        """Store a price line that is only a part of an instance; return False for a line that is an offer by itself."""
         if not self._rules:
             return False
         if row.accelerator:

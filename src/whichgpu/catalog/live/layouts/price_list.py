@@ -34,12 +34,12 @@ def is_layout(header: Iterable[str]) -> bool:
 
 
 def is_dated(header: Iterable[str]) -> bool:
-    """Whether the rows have days of their own."""
+    """Whether a CSV header of the user's price list has a column for the day of each price."""
     return bool({"observed", "observed_at"} & set(header))
 
 
 def own_csv_rows(lines: Iterable[str], read: ReadCounts) -> Iterator[OfferRow | RejectedRow]:
-    """Yield the prices in a CSV list."""
+    """Yield the prices, and rejected rows, in the lines of the user's own price list as CSV."""
     reader = csv.DictReader(lines)
     if not is_layout(reader.fieldnames or ()):
         names = tuple(sorted(NEEDED))
@@ -53,7 +53,7 @@ def own_csv_rows(lines: Iterable[str], read: ReadCounts) -> Iterator[OfferRow | 
 
 
 def own_json_items(content: bytes) -> list[dict[str, Any]]:
-    """Decode a JSON list, or the `offers` of a document."""
+    """Decode the user's own price list: a JSON list, or the list `offers` of a JSON document."""
     try:
         document = msgspec.json.decode(content, type=list[dict[str, Any]] | dict[str, Any])
         offers = document.get("offers", []) if isinstance(document, dict) else document
@@ -63,7 +63,7 @@ def own_json_items(content: bytes) -> list[dict[str, Any]]:
 
 
 def own_json_rows(items: Iterable[Mapping[str, Any]], read: ReadCounts) -> Iterator[OfferRow | RejectedRow]:
-    """Yield the prices in a JSON list."""
+    """Yield the prices, and rejected rows, in the items of the user's own price list as JSON."""
     for item in items:
         read.rows += 1
         yield from _read(item)
@@ -102,7 +102,7 @@ def _rows(cells: Mapping[str, Any]) -> Iterator[OfferRow]:
 
 
 def _price(cells: Mapping[str, Any], gpus: float) -> tuple[Decimal, str]:
-    """Return the hourly price of the whole instance after the discount, and its currency."""
+    """Return the hourly price of the whole instance after the row's discount, and its currency."""
     stated = cells.get("price")
     currency = cells.get("currency") or cells.get("price.currency") or "USD"
     if isinstance(stated, Mapping):

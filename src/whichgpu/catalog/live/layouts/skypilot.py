@@ -31,7 +31,7 @@ def is_layout(header: Iterable[str]) -> bool:
 def skypilot_rows(
     lines: Iterable[str], provider: str, machine_of: InstanceLookup, read: ReadCounts
 ) -> Iterator[OfferRow | RejectedRow]:
-    """Yield the prices in one cloud's file."""
+    """Yield the prices, and rejected rows, in one cloud's file of the SkyPilot catalog."""
     reader = csv.DictReader(lines)
     if not is_layout(reader.fieldnames or ()):
         raise DataError("not-a-catalog", msg("error.not-a-catalog", name=provider, layout="SkyPilot"), msg("hint.not-a-catalog"))
@@ -81,7 +81,7 @@ def _row(cells: dict[str, str], provider: str) -> OfferRow:
 
 
 def _memory(stated: float, provider: str, count: float | None) -> float | None:
-    """Return the MiB of one GPU from the memory field, whose unit depends on the cloud."""
+    """Return the MiB of one GPU from a SkyPilot row's memory field, whose unit depends on the cloud; None if unknown."""
     holds = memory_units().get(("skypilot", provider), "mib")
     scale = {"mib": 1.0, "gb": 1024.0, "total": 1 / (count or 1)}[holds]
     return stated * scale or None

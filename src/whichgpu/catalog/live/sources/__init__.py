@@ -24,12 +24,12 @@ OURS = {
 
 
 def source_names() -> tuple[str, ...]:
-    """Return the names of all sources, the bundled ones first."""
+    """Return the names of all price sources, the bundled ones first, then those of plug-ins."""
     return (*OURS, *(name for name in _plugins() if name not in OURS))
 
 
 def find_source(name: str) -> PriceSource:
-    """Return the source of a name; a plug-in cannot replace a bundled one."""
+    """Return the price source of a name; a plug-in cannot replace a bundled one."""
     if name in OURS:
         module, _, kind = OURS[name].partition(":")
         source: PriceSource = getattr(import_module(f"{__name__}.{module}"), kind)()

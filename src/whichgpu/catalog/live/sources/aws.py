@@ -79,7 +79,7 @@ class Aws:
     heavy = True
 
     def batches(self, request: SourceRequest) -> Iterator[PriceBatch]:
-        """Yield a batch for each requested region, or for the five default ones."""
+        """Yield a batch of prices for each requested AWS region, or for the five default ones."""
         base = source_url(self.name, BASE, request.keys)
         index = decode_body(self.name, request.client.get(base + INDEX, conditional=False).bytes(), _Index)
         for region in request.regions or REGIONS:

@@ -51,7 +51,7 @@ class Azure:
     heavy = False
 
     def batches(self, request: SourceRequest) -> Iterator[PriceBatch]:
-        """Yield one batch with all pages, or one per requested region, since offers missing from a batch count as ended."""
+        """Yield one batch of prices for all regions, or one per requested region, since missing offers count as ended."""
         for region in request.regions:
             if not (region.isascii() and region.isalnum()):
                 raise UnknownName("unknown-region", msg("error.unknown-region", name=region), msg("hint.list-regions"))

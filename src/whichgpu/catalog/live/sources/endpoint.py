@@ -16,7 +16,7 @@ MAX_QUOTED_BYTES = 500  # Bytes of a malformed row that are kept in quarantine (
 
 
 def source_url(source: str, usual: str, environ: Mapping[str, str]) -> str:
-    """Return the URL of a source, or of the mirror named by WHICHGPU_URL_<SOURCE>, without a trailing slash."""
+    """Return the URL of a price source (`usual`), or of the mirror in WHICHGPU_URL_<SOURCE>, without a trailing slash."""
     mirror = environ.get(f"WHICHGPU_URL_{source.upper()}", "").strip()
     if mirror and not mirror.startswith(("https://", "http://")):
         raise UsageError("bad-address", msg("error.bad-address", name=mirror), msg("hint.bad-address"))
@@ -24,12 +24,12 @@ def source_url(source: str, usual: str, environ: Mapping[str, str]) -> str:
 
 
 def malformed(source: str, why: str | Message) -> DataError:
-    """Build the error for an answer that is not what the source documents."""
+    """Return the error for an HTTP answer that is not what the price source documents, with the reason."""
     return DataError("http-malformed", msg("error.http-malformed", name=source, why=why), msg("hint.http"))
 
 
 def decode_body(source: str, body: bytes, kind: type[T]) -> T:
-    """Decode the JSON body of an answer."""
+    """Decode the JSON body of a price source's answer to a type; raise an error that names the source."""
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.DecodeError, msgspec.ValidationError) as problem:
@@ -37,7 +37,7 @@ def decode_body(source: str, body: bytes, kind: type[T]) -> T:
 
 
 def decode_rows(raws: Iterable[msgspec.Raw], kind: type[T], read: ReadCounts) -> Iterator[T | RejectedRow]:
-    """Decode and count JSON items; a malformed one becomes a rejected row."""
+    """Decode and count JSON items of a price list; a malformed one becomes a rejected row."""
     for raw in raws:
         read.rows += 1
         try:
@@ -47,5 +47,5 @@ def decode_rows(raws: Iterable[msgspec.Raw], kind: type[T], read: ReadCounts) ->
 
 
 def malformed_row(raw: bytes) -> RejectedRow:
-    """Return the rejection of an item that cannot be parsed."""
+    """Return the rejected row for an item of a price list that cannot be parsed."""
     return RejectedRow("malformed", raw[:MAX_QUOTED_BYTES].decode("utf-8", "replace"))

@@ -77,7 +77,7 @@ class _Part(msgspec.Struct, frozen=True):
 
 
 class _Parts(msgspec.Struct):
-    """Prices of cores, memory and GPUs by part and machine family, then by region and term."""
+    """Google's prices of cores, memory and GPUs, by part and machine family, then by region and term."""
 
     currency: str = "USD"
     prices: dict[tuple[str, str], dict[tuple[str, str], Decimal]] = msgspec.field(default_factory=lambda: defaultdict(dict))
@@ -91,7 +91,7 @@ class Gcp:
     heavy = False
 
     def batches(self, request: SourceRequest) -> Iterator[PriceBatch]:
-        """Yield one batch of all pages, since the parts of an instance are spread over them."""
+        """Yield one batch of prices of all pages, since the parts of an instance are spread over them."""
         read = ReadCounts()
         yield PriceBatch(self.name, request.currency, self._rows(request, read), request.today, read=read)
 
@@ -156,7 +156,7 @@ def _price(sku: _Sku) -> Decimal:
 
 
 def _machines(parts: _Parts, part_table: tuple[_Part, ...], machines: tuple[Instance, ...]) -> Iterator[OfferRow]:
-    """Yield the instances for which all parts have a price in a region on a term."""
+    """Yield the price of each instance for which all parts (cores, memory, GPUs) have a price in a region on a term."""
     for machine in machines:
         if machine.provider != "gcp" or machine.vcpus is None or machine.ram_bytes is None:
             continue
@@ -172,7 +172,7 @@ def _machines(parts: _Parts, part_table: tuple[_Part, ...], machines: tuple[Inst
 
 
 def _attached(parts: _Parts) -> Iterator[OfferRow]:
-    """Yield the offers of GPUs that can be attached to any host."""
+    """Yield the prices of GPUs that are sold without a host and can be attached to any."""
     for family, counts in ATTACHED.items():
         for place, price in parts.prices.get(("gpu", family), {}).items():
             for count in counts:

@@ -37,7 +37,7 @@ ZIP_ERRORS = (
 
 
 class GpuHunt:
-    """The newest catalog, one batch per provider; none if it is unchanged."""
+    """gpuhunt's newest published catalog as a source of prices, one batch per provider; none if it is unchanged."""
 
     name = "gpuhunt"
     key = None
@@ -58,7 +58,7 @@ class GpuHunt:
 
 
 def version_day(text: str) -> date | None:
-    """Return the day in a version such as 20261114; None if it has none."""
+    """Return the day in a gpuhunt catalog's version such as 20261114; None if it has none."""
     match = re.match(r"(\d{4})(\d{2})(\d{2})(?!\d)", text)
     try:
         return date(int(match[1]), int(match[2]), int(match[3])) if match else None
@@ -69,7 +69,7 @@ def version_day(text: str) -> date | None:
 def zip_batches(
     body: IO[bytes], day: date, machine_of: InstanceLookup, validators: Validators | None = None
 ) -> Iterator[PriceBatch]:
-    """Yield a batch for each CSV in a catalog's zip."""
+    """Yield a batch of prices for each provider's CSV in the zip of a gpuhunt catalog."""
     with body, _archive(body) as archive:
         yield from _members(archive, day, machine_of, validators)
 
@@ -82,7 +82,7 @@ def _archive(body: IO[bytes]) -> zipfile.ZipFile:
 
 
 def _escapes(info: zipfile.ZipInfo) -> bool:
-    """Whether a zip member is a link or its name leaves the archive: nothing is unpacked to disk, but it indicates an attack."""
+    """Whether a zip member is a link or its path leaves the archive: nothing is unpacked to disk, but it indicates an attack."""
     parts = info.filename.replace("\\", "/").split("/")
     return stat.S_ISLNK(info.external_attr >> 16) or parts[0] == "" or ".." in parts or ":" in parts[0]
 

@@ -47,7 +47,7 @@ class Lambda:
     heavy = False
 
     def batches(self, request: SourceRequest) -> Iterator[PriceBatch]:
-        """Request the instance types once, and yield them as one batch."""
+        """Request Lambda's instance types once, and yield their prices as one batch."""
         base = source_url(self.name, BASE, request.keys)
         headers = {"Authorization": f"Bearer {request.keys.get(self.key, '')}"}
         reply = request.client.get(f"{base}/instance-types", headers=headers, conditional=False)

@@ -52,7 +52,7 @@ class RunPod:
     heavy = False
 
     def batches(self, request: SourceRequest) -> Iterator[PriceBatch]:
-        """Request the GPU types once, and yield them as one batch."""
+        """Request RunPod's GPU types once, and yield their prices as one batch."""
         key = request.keys.get("RUNPOD_API_KEY")
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         base = source_url(self.name, BASE, request.keys)

@@ -37,14 +37,14 @@ class _Commit(msgspec.Struct):
 
 
 class SkyPilot:
-    """The catalog's files, one batch per cloud; the others go on if one fails."""
+    """SkyPilot's catalog as a source of prices, one batch per cloud; the others go on if one fails."""
 
     name = "skypilot"
     key = None
     heavy = False
 
     def batches(self, request: SourceRequest) -> Iterator[PriceBatch]:
-        """Yield a batch for each cloud; one that cannot be downloaded is a batch that raises when its rows are read."""
+        """Yield a batch of prices for each cloud; one that cannot be downloaded raises when its rows are read."""
         base = source_url("skypilot", BASE, request.keys)
         for cloud in CLOUDS:
             try:
@@ -70,7 +70,7 @@ class SkyPilot:
         )
 
     def _changed(self, request: SourceRequest, base: str, cloud: str) -> date | None:
-        """Return the day of the last commit that changed the file; None if GitHub does not answer."""
+        """Return the day of the last commit that changed a cloud's price file; None if GitHub does not answer."""
         commits = COMMITS if base == BASE else f"{base}/commits"
         try:
             reply = request.client.get(f"{commits}?path=catalogs/v8/{cloud}/vms.csv&per_page=1", conditional=False)
@@ -86,7 +86,7 @@ def _failing(problem: DataError) -> Iterator[OfferRow]:
 
 
 def digest_of(body: IO[bytes]) -> str:
-    """Return the SHA-256 of a body, and rewind it."""
+    """Return the SHA-256 of a downloaded file, and rewind the file."""
     body.seek(0)
     digest = hashlib.file_digest(body, "sha256").hexdigest()  # type: ignore[arg-type]  # any readable file will do
     body.seek(0)
@@ -94,5 +94,5 @@ def digest_of(body: IO[bytes]) -> str:
 
 
 def known_content() -> dict[str, date]:
-    """Return the day of publication of content known to be old, by digest."""
+    """Return the day of publication of files known to be old, by SHA-256."""
     return {digest: date.fromisoformat(since) for digest, since in published_since().items()}

@@ -48,7 +48,7 @@ class Vast:
     heavy = False
 
     def batches(self, request: SourceRequest) -> Iterator[PriceBatch]:
-        """Search for all machines once, and yield them as one batch."""
+        """Search for all machines on Vast.ai once, and yield their prices as one batch."""
         key = request.keys.get("VAST_API_KEY")
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         base = source_url(self.name, BASE, request.keys)

@@ -44,7 +44,7 @@ class Costs(msgspec.Struct, frozen=True):
 
 
 class Bound(msgspec.Struct, frozen=True):
-    """Lower bounds per average hour: `value` for the cost of every plan, `with_column[j]` for plans that use column j."""
+    """Lower bounds per average hour: `value` on the cost of every plan, `with_column[j]` on plans with replicas of kind j."""
 
     value: float
     prices: Floats
@@ -76,7 +76,7 @@ def column_costs(problem: Problem, fees: Fees | None = None) -> Costs:
 
 
 def initial_prices(problem: Problem, loads: Floats, cost: Costs) -> Floats:
-    """Return the cost of each bucket of requests on its cheapest column if replicas could be fractions, [levels, buckets]."""
+    """Return the cost of each request bucket on its cheapest kind of replica, fractions allowed, [levels, buckets]."""
     # With several levels, the part of a commitment's cost that falls on a level is at least the level's share of the hours.
     hours = np.ones(1) if problem.levels == 1 else problem.hours
     each = np.minimum(cost.hourly, cost.committed[None, :] * hours[:, None])
@@ -146,7 +146,7 @@ def _climb(
 def _evaluate(
     problem: Problem, cost: Costs, loads: Floats, prices: Floats, forcing: bool = False
 ) -> tuple[float, Floats, Floats]:
-    """Return the bound at these bucket prices, the bucket shares served, and, if `forcing`, its rise if a column must be used."""
+    """Return the cost bound at these bucket prices, bucket shares served, and (`forcing`) its rise if a column must be used."""
     demanded = problem.demand > 0
     density = np.divide(prices[:, None, :], loads, out=np.zeros_like(loads), where=loads > 0)  # 0 if a column cannot serve it
     best_earnings = density.max(axis=2) * problem.room  # The most one replica can earn at each level.
@@ -168,7 +168,7 @@ def _evaluate(
 
 
 def _single_level(room: float, cost: Costs, loads: Floats, density: Floats, places: np.ndarray) -> tuple[Floats, Floats, Floats]:
-    """Return profits of columns at one load level, their profits with at least one replica, and the bucket shares served.
+    """Return, at one load level, the profit of each kind of replica, that with at least one, and bucket shares served.
 
     Earnings are concave in the number of replicas, so the best number is next to where one more earns just its cost.
     """
@@ -210,7 +210,7 @@ def _earned(room: Floats, time: Floats, money: Floats, size: Floats, earning_rat
 
 
 def _forced_loss(problem: Problem, cost: Costs, loads: Floats, density: Floats, best_earnings: Floats, may_pay: Bools) -> Floats:
-    """Return the loss of running one replica of each unprofitable column, its time filled with the best-paying requests."""
+    """Return the loss of running one replica of each unprofitable kind, its time filled with the best-paying requests."""
     rented = (cost.hourly - best_earnings).min(axis=0)
     committed = cost.committed - np.minimum(best_earnings, cost.hourly).sum(axis=0)
     loss: Floats = np.where(may_pay, 0.0, np.minimum(rented, committed))

@@ -30,7 +30,7 @@ class ServedModel(msgspec.Struct, frozen=True):
     requested_name: str = ""  # the model as the user wrote it
 
     def runs_on(self, gpu: Gpu) -> bool:
-        """Return whether the engine may run on a GPU; unknown counts as yes."""
+        """Return whether the model's engine may run on a GPU; unknown counts as yes."""
         return self.engine is None or may_run_on(self.engine, gpu)
 
 
@@ -57,7 +57,7 @@ class Formulation(msgspec.Struct, frozen=True):
     rate_factors: tuple[float, ...] = ()  # by model: factor on its rates, for a headroom above the common one
 
     def buckets_of(self, model: int) -> slice:
-        """Return the slice of the problem's buckets that belongs to a model."""
+        """Return the slice of the problem's buckets of requests that belongs to a model."""
         start = self.first_buckets[model]
         return slice(start, start + len(self.models[model].traffic.buckets))
 
@@ -78,7 +78,7 @@ def build(
     limits: Mapping[str, Any],
     progress: Callable[[float], None] | None = None,
 ) -> Formulation:
-    """Return the problem of these models on these pools, with at most `max_levels` levels of load.
+    """Return the solver's problem of these models on these pools of equal machines, with at most `max_levels` levels of load.
 
     `limits` are fields of the problem such as headroom, quotas and budget. `progress` gets the share of models estimated.
     """
@@ -168,7 +168,7 @@ def _put(values: Floats, places: np.ndarray, others: Floats) -> Floats:
 
 
 def _columns(model: int, place: int, gpu_pool: GpuPool, replicas: Sequence[ReplicaCapacity], alone: bool) -> list[Column]:
-    """Return a column per tensor-parallel degree that no smaller one beats per GPU; if `alone`, one unit fills a machine."""
+    """Return a kind of replica per tensor-parallel degree that no smaller one beats per GPU; `alone`: a unit fills a machine."""
     limit = gpu_pool.pool.size * (MAX_GPUS if gpu_pool.owned else 1)
     able = [one for one in replicas if one.rates.any() and one.tp <= limit]
     per_gpu = [one.rates / one.tp for one in able]

@@ -14,7 +14,7 @@ from whichgpu.decide.plan.solver.growth import max_growth
 from whichgpu.decide.plan.solver.problem import Bools, Floats, Ints, Problem
 
 MAX_COLUMNS = 400  # At most this many columns are considered, best first.
-MAX_MACHINES = 60  # For larger fleets, rounding the relaxation does as well.
+MAX_MACHINES = 60  # Larger fleets get no greedy plan, since rounding the linear relaxation does as well.
 MAX_SWAPS = 30  # At most this many cheaper columns are tried in place of one in use.
 DONE = 1e-9  # A bucket counts as served if less than this share is left.
 
@@ -31,7 +31,7 @@ def greedy_applies(problem: Problem) -> bool:
 
 
 def greedy_start(problem: Problem, loads: Floats, prices: Floats, each: Floats, free: Bools, end: float) -> Ints | None:
-    """Return the replicas of every column by what they earn at bucket prices, improved until time `end`; None if too many."""
+    """Return replicas of every kind (column), by what they earn at bucket prices, improved until `end`; None if too many."""
     density = np.divide(prices[None, :], loads, out=np.zeros_like(loads), where=loads > 0)
     score = np.where(free, density.max(axis=1) / np.maximum(each, 1e-12), 0.0)
     chosen = np.argsort(-score, kind="stable")[: min(MAX_COLUMNS, int((score > 0).sum()))]

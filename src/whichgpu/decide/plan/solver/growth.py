@@ -10,7 +10,7 @@ from whichgpu.decide.plan.solver.problem import Floats, Ints, Problem
 
 
 class Growth(msgspec.Struct, frozen=True):
-    """The largest multiple (`factor`) of a load level's traffic that a fleet can serve, and the columns fully busy then."""
+    """The largest multiple (`factor`) of a load level's traffic that a fleet can serve, and the kinds of replica then full."""
 
     factor: float
     full: tuple[int, ...]

@@ -95,7 +95,7 @@ class Problem(msgspec.Struct, frozen=True):
 
     @property
     def levels(self) -> int:
-        """Return the number of load levels."""
+        """Return the number of load levels (sets of hours with similar traffic)."""
         return len(self.hours)
 
     @property
@@ -119,7 +119,7 @@ class Problem(msgspec.Struct, frozen=True):
         )
 
     def loads_at(self, level: int, columns: Bools) -> Floats:
-        """Return `loads` (busy replicas per bucket) at one level, [columns, buckets]; inf for columns not in `columns`."""
+        """Return `loads` (replicas kept busy by each bucket) at one level, [columns, buckets]; inf if not in `columns`."""
         loads = np.full(self.rates.shape, np.inf)
         with np.errstate(divide="ignore", invalid="ignore"):
             replicas = self.demand[level][None, :] / self.rates[columns]
@@ -127,14 +127,14 @@ class Problem(msgspec.Struct, frozen=True):
         return loads
 
     def loads(self) -> Floats:
-        """Return how many replicas of a column each request bucket keeps busy, [levels, columns, buckets]; inf if it cannot."""
+        """Return how many replicas of each kind a request bucket keeps busy, [levels, columns, buckets]; inf if it cannot."""
         with np.errstate(divide="ignore", invalid="ignore"):
             loads = self.demand[:, None, :] / self.rates[None, :, :]
         loads[np.isnan(loads)] = np.inf
         return np.where(self.demand[:, None, :] > 0, loads, 0.0)
 
     def cost_per_request(self) -> Floats:
-        """Return the cost per hour of one request per second, [columns, buckets]; inf if a column cannot serve a bucket."""
+        """Return the cost per hour of one request per second, [kinds of replica, buckets]; inf if one cannot serve a bucket."""
         prices = np.array([min(option.price for option in pool.options) / pool.size for pool in self.pools])
         each = prices[self.pool_of] * self.uses
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -142,7 +142,7 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 class Solution(msgspec.Struct, frozen=True):
-    """A fleet plan: replicas of each column, the share of each bucket's requests they serve, and machines to own or rent.
+    """A solved fleet plan: replicas of each kind (column), the share of each request bucket they serve, machines to own or rent.
 
     `cost` is per average hour; `bound` is a proven lower bound on the cost of every plan; `seconds` is the solver's time.
     """
@@ -177,7 +177,7 @@ class Solution(msgspec.Struct, frozen=True):
         return max((self.gpus_at(problem, level, pools) for level in range(problem.levels)), default=0)
 
     def gpus_by_kind(self, problem: Problem, level: int) -> dict[str, int]:
-        """Return the number of GPUs of each kind at a load level."""
+        """Return the number of GPUs of each kind that the plan uses at a load level."""
         counts: dict[str, int] = {}
         for (at, p, _), n in self.machines.items():
             if at == level:

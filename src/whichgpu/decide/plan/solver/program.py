@@ -19,7 +19,7 @@ KINDS_GAP = 0.2  # Relative gap at which the search for the fewest kinds of mach
 
 
 class ProgramSolution(msgspec.Struct, frozen=True):
-    """A solved program over some of a plan's columns, with the fields of `Solution`; `counts` and `shares` cover these only."""
+    """A solved program over some kinds of replica, with the fields of `Solution`; `counts` and `shares` cover these only."""
 
     cost: float
     bound: float
@@ -31,14 +31,14 @@ class ProgramSolution(msgspec.Struct, frozen=True):
 
 
 class StartingPlan(msgspec.Struct, frozen=True):
-    """A plan to begin with: replicas of all columns [levels, columns], and machines by level, pool and price option."""
+    """A plan to start from: replicas of all kinds [levels, columns], and machines by level, pool and price option."""
 
     counts: Ints
     machines: dict[tuple[int, int, int], int]
 
 
 class LinearRelaxation(msgspec.Struct, frozen=True):
-    """A solved linear relaxation: its cost, shadow prices of request buckets and of limits, and replicas of each column."""
+    """A solved linear relaxation: its cost, shadow prices of request buckets and limits, and replicas of each kind (column)."""
 
     cost: float
     prices: Floats
@@ -102,7 +102,7 @@ class Program:
                     rows.row([(place, 1.0), (self.counts[level, at], -1.0)], -INFINITE, 0.0)
 
     def _place(self) -> None:
-        """Add rows that require enough machines for the replicas."""
+        """Add rows that require enough machines for the GPUs of the replicas, per load level and pool of machines."""
         for level in range(self.problem.levels):
             for p in self.pools:
                 pool = self.problem.pools[p]
@@ -111,7 +111,7 @@ class Program:
                 self.rows.row(terms, -INFINITE, 0.0)
 
     def _counts_on(self, level: int, p: int) -> Iterator[tuple[int, int]]:
-        """Yield the replica-count variable of each column on pool `p` of machines, and the GPUs of one of its replicas."""
+        """Yield the count variable of each kind of replica on pool `p` of equal machines, and the GPUs of one replica."""
         for at, j in enumerate(self.chosen.tolist()):
             if self.problem.pool_of[j] == p:
                 yield self.counts[level, at], int(self.problem.uses[j])
@@ -136,7 +136,7 @@ class Program:
             self._current_fleet()
 
     def _spot(self, level: int) -> int:
-        """Add the row that limits the spot share of rented GPUs; return its index."""
+        """Add the row that limits the spot share of rented GPUs at a load level; return the row's index."""
         terms = []
         for p in self.pools:
             pool = self.problem.pools[p]
@@ -250,6 +250,6 @@ class Program:
 
 
 def servable(problem: Problem) -> Bools:
-    """Return a mask of the buckets of requests that some column can serve or that have no demand."""
+    """Return a mask of the buckets of requests that some kind of replica can serve or that have no demand."""
     served: Bools = np.any(problem.rates > 0, axis=0) | np.all(problem.demand <= 0, axis=0)
     return served

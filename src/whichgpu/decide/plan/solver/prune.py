@@ -13,7 +13,7 @@ MAX_POOLS = 400  # Pools are compared pairwise up to this number.
 
 
 def undominated(problem: Problem) -> Bools:
-    """Return a mask of columns for which no other column's replicas are as fast for every request bucket at no higher cost.
+    """Return a mask of the kinds of replica (columns) that no other matches for every request bucket at no higher cost.
 
     Only columns that fill a machine of a pool without limits are compared, at both the rented and the committed price.
     """
@@ -47,7 +47,7 @@ def undominated(problem: Problem) -> Bools:
 
 
 def _prices(problem: Problem) -> tuple[Floats, Floats, Bools]:
-    """Return rented and committed price of a machine for each column, and which columns fill machines of unlimited supply."""
+    """Return rented and committed machine prices of each kind of replica, and which kinds fill machines of unlimited supply."""
     rented, committed = np.full(len(problem.columns), np.inf), np.full(len(problem.columns), np.inf)
     free = np.zeros(len(problem.columns), dtype=bool)
     for j, p in enumerate(problem.pool_of.tolist()):
@@ -90,7 +90,7 @@ def dominated_pools(problem: Problem) -> Bools:
                 and quotas[p] == quotas[q]
                 and _covers(rates, problem, columns[p], columns[q])
             ):
-                dominated[p] = True  # Of two that dominate each other, the first stays.
+                dominated[p] = True  # Of two pools that dominate each other, the first stays.
                 break
     return dominated
 
@@ -112,7 +112,7 @@ def _no_dearer(here: Pool, there: Pool) -> bool:
 
 
 def _covers(rates: Floats, problem: Problem, here: list[int], there: list[int]) -> bool:
-    """Return whether, for every column on pool `there`, `here` has one as fast for every request bucket on no more GPUs."""
+    """Return whether, for every kind of replica in `there`, `here` has one as fast for every bucket on no more GPUs."""
     for j in there:
         served = np.flatnonzero(rates[j])
         if not len(served):

@@ -14,15 +14,15 @@ from whichgpu.decide.plan.solver.problem import Bools, Floats, Ints, Problem, So
 from whichgpu.decide.plan.solver.program import Program, ProgramSolution, StartingPlan, servable
 from whichgpu.decide.plan.solver.prune import dominated_pools, undominated
 
-MAX_RELAXED = 60_000  # The relaxation of all columns is solved up to this many share variables.
-MIN_USED = 1e-6  # Fewer replicas in the relaxation count as none.
+MAX_RELAXED = 60_000  # The linear relaxation of all columns is solved if it has at most this many variables.
+MIN_USED = 1e-6  # Fewer replicas of a column in the linear relaxation count as none.
 MAX_SMALL = 2000  # Up to this many share variables, every column goes into the program.
 FIRST_COLUMNS, MAX_COLUMNS = 24, 72  # Columns in the first program, and in the last.
 Progress = Callable[[float], None]  # The argument is the share of the work done.
 
 
 def solve(problem: Problem, seconds: float = 20.0, gap: float = 0.005, progress: Progress | None = None) -> Solution | None:
-    """Return the best plan found in `seconds` with its cost bound; None if there is none, as when some requests fit no column."""
+    """Return the best plan found in `seconds` with its cost bound; None if there is none, as when no replica serves a bucket."""
     start = monotonic()
     if not servable(problem).all():
         return None
@@ -47,7 +47,7 @@ def _levels_independent(problem: Problem, free: Bools) -> bool:
 
 
 def _by_level(problem: Problem, seconds: float, gap: float, progress: Progress) -> Solution | None:
-    """Return a plan in which each load level is solved as a problem of its own."""
+    """Return a plan made by solving each load level (hours of similar traffic) as a problem of its own."""
     parts = []
     for level in range(problem.levels):
         part = replace(problem, demand=problem.demand[level : level + 1], hours=problem.hours[level : level + 1])
@@ -90,7 +90,7 @@ class _Search:
         return _of_all_columns(self.problem, *self.best, min(self.bound, self.best[1].cost), monotonic() - self.start)
 
     def _relax_all(self) -> None:
-        """Search by solving the linear relaxation of all columns, then programs of the columns it uses and, if needed, of all."""
+        """Search by the linear relaxation over all kinds of replica (columns), then programs of those it uses, then of all."""
         everything = np.flatnonzero(self.free)
         whole = Program(self.problem, everything)
         relaxed = whole.relaxed(self._left(0.3))
@@ -116,7 +116,7 @@ class _Search:
             self.bound = max(self.bound, solved.bound if solved else -np.inf)
 
     def _by_bucket(self) -> None:
-        """Search with the cheapest columns of each request bucket, then with those that the bound cannot exclude."""
+        """Search with the cheapest kinds of replica per request bucket, then with those that the bound cannot exclude."""
         problem = self.problem
         plain = column_costs(problem)
         prices = initial_prices(problem, self.loads, plain)
@@ -147,7 +147,7 @@ class _Search:
                 break
 
     def _begin(self, prices: Floats, cost: Costs, share: float) -> bool:
-        """Solve the program of a greedy plan's columns in a `share` of the time left; return whether that gave a plan."""
+        """Solve the program of a greedy plan's kinds of replica in a `share` of the time left; return whether it has a plan."""
         if not self.greedy:
             return False
         each = np.minimum(cost.hourly[0], cost.committed)
@@ -169,7 +169,7 @@ class _Search:
         return max(0.5, (self.seconds - (monotonic() - self.start)) * share)
 
     def _first(self, prices: Floats, cost: Costs) -> Ints:
-        """Return columns that are cheapest for some request bucket, costliest buckets first, and some with limited machines."""
+        """Return kinds of replica that are cheapest for some request bucket, costliest first, and some on limited machines."""
         problem = self.problem
         each = np.minimum(cost.hourly, cost.committed[None, :])
         weight = np.zeros(len(problem.columns))
@@ -206,7 +206,7 @@ class _Search:
         return solved
 
     def _best_as_start(self, chosen: Ints) -> StartingPlan | None:
-        """Return the best plan so far as a starting plan; None if there is none or it uses a column outside `chosen`."""
+        """Return the best plan so far to start from; None if there is none or it uses kinds of replica not in `chosen`."""
         if self.best is None:
             return None
         mine, solved = self.best
@@ -225,7 +225,7 @@ class _Search:
         return self.best is not None and self.best[1].cost * (1 - self.gap) <= bound
 
     def _promising(self, bound: Bound, before: Ints) -> Ints:
-        """Return columns that may be part of a cheaper plan, those of the best plan, and some with limited machines."""
+        """Return kinds of replica that may be in a cheaper plan, those of the best plan, and some on limited machines."""
         ceiling = self.best[1].cost if self.best else np.inf
         improving = self.free & (bound.with_column + self.job_cost < ceiling * (1 - self.gap / 2))
         order = np.argsort(np.where(improving, bound.with_column, np.inf), kind="stable")
@@ -234,7 +234,7 @@ class _Search:
         return np.unique(np.array([*promising, *used, *self._limited()[:FIRST_COLUMNS]] or before.tolist(), dtype=np.int64))
 
     def _prove(self, bound: Bound, chosen: Ints, solved: ProgramSolution | None) -> None:
-        """Raise the proven cost bound to the program's bound, or to that of plans with columns outside it if lower."""
+        """Raise the proven cost bound to the program's, or to that of plans with kinds of replica outside it if lower."""
         if solved is None:
             return
         left = self.free.copy()
@@ -243,7 +243,7 @@ class _Search:
         self.bound = max(self.bound, min(solved.bound, others))
 
     def _last(self) -> Solution | None:
-        """Solve the program of all columns in the time left, if smaller programs gave no plan; None if it gives none."""
+        """Solve the program of all kinds of replica in the time left, if smaller ones gave no plan; None if it gives none."""
         everything = np.flatnonzero(self.free)
         solved = Program(self.problem, everything).solve(self._left(1.0), self.gap)
         if solved is None:
@@ -288,7 +288,7 @@ def _empty(problem: Problem) -> Solution:
 
 
 def _of_all_columns(problem: Problem, chosen: Ints, solved: ProgramSolution, bound: float, seconds: float) -> Solution:
-    """Return a program's solution extended to all columns of the problem, with 0 replicas of those it left out."""
+    """Return a program's solution extended to all kinds of replica (columns), with none of those it left out."""
     counts = np.zeros((problem.levels, len(problem.columns)), dtype=np.int64)
     shares = np.zeros((problem.levels, len(problem.columns), problem.demand.shape[1]))
     counts[:, chosen], shares[:, chosen] = solved.counts, solved.shares

@@ -65,7 +65,7 @@ def fields(endpoint: Endpoint) -> Mapping[str, Field]:
 
 @cache
 def by_any_name(endpoint: Endpoint) -> Mapping[str, Field]:
-    """Return the parameters of an endpoint by every name they have."""
+    """Return the parameters of a REST endpoint by each of their names, aliases included."""
     fields_by_name = dict(fields(endpoint))
     for field in fields(endpoint).values():
         fields_by_name |= dict.fromkeys((field.name, *field.aliases), field)

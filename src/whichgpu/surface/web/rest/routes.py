@@ -59,7 +59,7 @@ async def schema(request: Request) -> Response:
 
 
 async def reference(request: Request) -> Response:
-    """Respond with the page that lists the endpoints."""
+    """Respond with the web page that documents the REST endpoints."""
     question = {"kind": "reference", "query": request.url.query, "lang": language_of(request).code}
     return answer_response(request, await ask_worker(request, question))
 

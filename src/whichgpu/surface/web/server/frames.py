@@ -13,7 +13,7 @@ Question = Mapping[str, Any]  # A question to a worker: its `kind`, and values b
 
 
 class FrameTooLong(Exception):
-    """Raised for a frame that is longer than allowed."""
+    """Raised for a message between server and worker that is longer than allowed."""
 
 
 def pack_frame(value: object) -> bytes:

@@ -24,7 +24,7 @@ FINISHED_STATES = ("done", "failed", "cancelled")
 
 
 class WebJob(msgspec.Struct, eq=False):
-    """A long computation for a client: its question, state, progress and answer."""
+    """A long computation for a web client: what to compute (`question`), state, progress and answer."""
 
     id: str
     client: str

@@ -42,7 +42,7 @@ class TimeLimitExceeded(Exception):
 
 
 class WorkerLost(Exception):
-    """Raised if a worker process died while answering."""
+    """Raised if a worker process died while it computed an answer."""
 
 
 class WorkerKilled(WorkerLost):
@@ -98,7 +98,7 @@ class Worker:
         return dict(reply["answer"])
 
     def processor_use(self) -> tuple[float, bool]:
-        """Return the worker's processor seconds so far, and whether it could use more; zero if the system does not say."""
+        """Return the worker's processor seconds so far, and whether it is running or waits for a processor; 0 if unknown."""
         try:
             with open(f"/proc/{self.process.pid}/stat") as file:
                 words = file.read().rpartition(")")[2].split()

@@ -27,7 +27,7 @@ from whichgpu.surface.web.views import PAGES
 
 
 def page_question(name: str, ending: str = "html", query: str = "", lang: str = "en", chart: str = "") -> dict[str, Any]:
-    """Return the question to a worker for a page in one of its formats."""
+    """Return the message that asks a worker process for a page in the format `ending`, or for one chart of it."""
     return {"kind": "page", "name": name, "ending": ending, "query": query, "lang": lang, "chart": chart}
 
 
@@ -91,7 +91,7 @@ class Service:
             await self.ask(FIRST_CHART, "", drawing=True)
 
     def cached(self, question: Question) -> Answer | None:
-        """Return the cached answer to a question, or None."""
+        """Return the cached answer to a question for the workers, or None."""
         return self.answers.get(_key({**question, "stamp": self._data_stamp()}))
 
     def add_stream(self, client: str) -> None:
@@ -130,7 +130,7 @@ class Service:
                 del self._waiting[client]
 
     def _cache_warm_answer(self, question: Question, answer: Answer) -> None:
-        """Cache a page that a worker answered while it started."""
+        """Cache the answer to a warm-up question, which a worker computes while it starts."""
         self.answers.put(_key({**question, "stamp": self._first_stamp}), answer)
 
     async def _until_quiet(self) -> None:

@@ -25,7 +25,7 @@ DIE_WITH_PARENT = 1  # Number of the Linux option PR_SET_PDEATHSIG.
 
 
 def main() -> None:
-    """Answer questions until the server closes the pipe."""
+    """Run a worker process: answer the server's questions until it closes the pipe."""
     settings = read_frame(sys.stdin.buffer)
     if settings is None:
         return

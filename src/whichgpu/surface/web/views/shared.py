@@ -39,7 +39,7 @@ def context_of(page: Page) -> Context:
 
 
 def page_words(language: Language) -> dict[str, Any]:
-    """Return the names of bases, terms and verdicts in the reader's language, and the names that complete inputs."""
+    """Return translated words for templates (bases of figures, rental terms, memory verdicts), and names that complete inputs."""
     text = language.text
     return {
         "bases": {word: text(f"web.basis-{word}") for word in get_args(Basis)},

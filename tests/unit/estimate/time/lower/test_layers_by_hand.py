@@ -74,7 +74,9 @@ def test_norms_with_the_sums_before_them() -> None:
     assert len(kernels(run(replace(TINY, norms=4)), "norm")) == 4
     assert len(kernels(run(replace(TINY, parallel_block=True, norms=1)), "norm")) == 1
     assert len(kernels(run(replace(TINY, parallel_block=True)), "norm")) == 2
-    assert (ROWS * 10 * 8 * 2, ROWS * 10 * 8 * 2) in kernels(run(replace(TINY, qk_norm=True)), "norm")
+    apart, fused = (engine_record("vllm", year).kernels for year in (2024, 2026))
+    assert (ROWS * 10 * 8 * 2, ROWS * 10 * 8 * 2) in kernels(run(replace(TINY, qk_norm=True), run_settings=apart), "norm")
+    assert len(kernels(run(replace(TINY, qk_norm=True), run_settings=fused), "norm")) == 2
 
 
 def test_positions_and_the_cache() -> None:
