@@ -122,9 +122,13 @@ _MOE_FORMATS = {
 }
 
 
+_WITHOUT_FP4 = ("a100-sxm-80gb", "l40s", "h100-sxm", "h200-sxm")  # mxfp4 experts are dequantised there, as the tool lowers them
+
+
 def _moe(row: Mapping[str, Any]) -> Made:
     """The routed experts of one MoE layer."""
-    unit, role = _MOE_FORMATS[row["dtype"]]
+    emulated = row["dtype"] == "w4a16_mxfp4" and row["gpu"] in _WITHOUT_FP4
+    unit, role = ("fp4", "mxfp4") if emulated else _MOE_FORMATS[row["dtype"]]
     names = ("tokens", "rows", "touched", "hidden", "ffn", "ups", "weight")
     sizes = {name: float(row[name]) for name in names}
     rows, hidden, ffn, ups = (sizes[name] for name in ("rows", "hidden", "ffn", "ups"))

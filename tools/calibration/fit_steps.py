@@ -43,7 +43,7 @@ WIDTHS = {
 }
 # Launching differs more than arithmetic does, by engine and by architecture; what all have in common is known.
 # Operators bound by bandwidth reach much the same share of it everywhere, so they may stray less.
-WIDER = {"forward_calls": 2.0, "backward_calls": 2.0, "step": 2.5, "sequences": 2.5, "memory": 0.75}
+WIDER = {"forward_calls": 2.0, "backward_calls": 2.0, "step": 2.5, "sequences": 2.5, "memory": 0.3}
 SPECIAL = {
     ("all", "gap"): 0.2,
     ("all", "step"): 0.2,
@@ -192,7 +192,7 @@ class Design:
         corrected = terms * factors
         held, free = _above(corrected[:, :count], floors[:, :count], soft)
         device = held.sum(1)
-        concurrent = np.column_stack([self.launches[rows]] * 2 + [self.overlaps[rows]] * 2)  # host terms beside the device
+        concurrent = np.column_stack([self.launches[rows]] * 2 + [np.zeros(len(rows), dtype=bool), self.overlaps[rows]])  # host terms beside the device
         host = (corrected[:, count:] * concurrent).sum(1)
         wall = soft_maximum(device, host)
         slopes = corrected.copy()

@@ -114,7 +114,7 @@ class _Design:
         self.terms = np.array([one.terms for one in examples]) * shipped
         self.actual = np.log([one.seconds for one in examples])
         # Whether each host part of the time (forward and backward calls, work per step or sequence) overlaps the GPU's, by step.
-        self.concurrent = np.array([[one.host.launches] * 2 + [one.host.overlaps] * 2 for one in examples])
+        self.concurrent = np.array([[one.host.launches] * 2 + [False, one.host.overlaps] for one in examples])
         self.kinds = [one.setting.task for one in examples]
         self.places: dict[tuple[str, str], int] = {}
         entries: list[tuple[int, int, int]] = []

@@ -48,7 +48,7 @@ from whichgpu.workload.workload import Workload
 if TYPE_CHECKING:
     from whichgpu.estimate.time.operators import Number
 
-ATTENTION, FORWARD_CALLS = TERMS.index("attention"), TERMS.index("forward_calls")
+ATTENTION, FORWARD_CALLS, SEQUENCES = (TERMS.index(name) for name in ("attention", "forward_calls", "sequences"))
 
 
 class GroupGrid(msgspec.Struct, frozen=True):
@@ -181,7 +181,8 @@ def lowered_pass(
         launches = launches * call_cost_factor(devices.calibration, devices.gpus, terms.unit) / workload.host_speed * ones
         once = once + worker_dispatch_seconds(workload) / workload.host_speed
     if mode.overlaps:
-        calls, once = calls + once, zeros
+        scheduling = terms.seconds[SEQUENCES] * factors[SEQUENCES][:, None] / workload.host_speed
+        calls, once = calls + scheduling, once - scheduling
     if kind == "prefill":
         once = once + request_latency(workload)
     parts = StepParts(

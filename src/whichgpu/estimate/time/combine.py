@@ -17,14 +17,15 @@ Array = np.ndarray
 OVERLAP_SHARPNESS = 6.0
 _DEVICE = slice(0, len(DEVICE_TERMS))
 _CALLS = slice(TERMS.index("forward_calls"), TERMS.index("backward_calls") + 1)
-_FIXED = slice(TERMS.index("step"), TERMS.index("sequences") + 1)
+_SEQUENCES = TERMS.index("sequences")
+_FIXED = slice(TERMS.index("step"), _SEQUENCES + 1)
 
 
 class HostMode(NamedTuple):
     """Parts of the host's time that run while the device works, of which the longer one counts."""
 
     launches: bool  # kernels are launched one by one: framework calls take host time
-    overlaps: bool = False  # the work once per step is done during the step before
+    overlaps: bool = False  # the work for each sequence is done during the step before
 
 
 def host_mode(engine: str | None, year: int | None) -> HostMode:
@@ -44,8 +45,9 @@ class StepSeconds(msgspec.Struct, frozen=True):
 def step_seconds(terms: TimeTerms, factors: Array, host: HostMode, host_speed: float = 1.0) -> StepSeconds:
     """Return the seconds of a step. `factors` is [terms, gpus]; `host_speed` is relative to the host of the measurements."""
     device, calls, fixed = device_host_and_fixed_seconds(terms, factors, host_speed)
-    concurrent = (calls if host.launches else 0.0 * calls) + (fixed if host.overlaps else 0.0 * fixed)
-    serial = 0.0 * fixed if host.overlaps else fixed
+    overlapped = terms.seconds[_SEQUENCES] * factors[_SEQUENCES][:, None] / host_speed if host.overlaps else 0.0 * fixed
+    concurrent = (calls if host.launches else 0.0 * calls) + overlapped
+    serial = fixed - overlapped
     return StepSeconds(soft_maximum(device, concurrent) + serial, device, concurrent + serial)
 
 

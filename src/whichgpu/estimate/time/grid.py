@@ -26,6 +26,7 @@ from whichgpu.estimate.time.terms import (
     TimeTerms,
     dominant_unit_class,
 )
+from whichgpu.workload.precisions import PRECISION_BY_NAME
 from whichgpu.workload.shapes import Shape
 from whichgpu.workload.workload import Workload
 
@@ -111,10 +112,19 @@ def throttling_slowdown(gemm_seconds: Array) -> Array:
 
 
 def correction_keys(workload: Workload, kind: str, unit: str, gpus: Sequence[Gpu]) -> list[CorrectionKey]:
-    """Return the correction key of a step on each GPU; tf32 counts as fp32 on a GPU without tf32 units."""
+    """Return the correction key of a step on each GPU, by the unit class that computes there.
+
+    On a GPU without the units, tf32 counts as fp32, and formats below 16 bits, which are dequantised, count as 16-bit.
+    """
     engine, year = workload.engine or default_engine(), workload.year or NEWEST_SOFTWARE_YEAR
-    without_tf32 = "single" if workload.precision == "tf32" else unit
-    return [correction_key(gpu, engine, year, kind, unit if "tf32" in gpu.peaks else without_tf32) for gpu in gpus]
+    operand = PRECISION_BY_NAME[workload.precision].operand_unit if unit == "narrow" and workload.precision else ""
+
+    def unit_class(gpu: Gpu) -> str:
+        if operand and operand not in gpu.peaks:
+            return "half"
+        return "single" if workload.precision == "tf32" and "tf32" not in gpu.peaks else unit
+
+    return [correction_key(gpu, engine, year, kind, unit_class(gpu)) for gpu in gpus]
 
 
 def generation_terms(workload: Workload, shape: Shape, gpus: GpuColumns, batch: Number) -> tuple[TimeTerms, TimeTerms]:

@@ -75,9 +75,9 @@ def padded_flops(stack: OperatorStack, p: Parameters) -> Array:
 def flop_rate(stack: OperatorStack, dequantised: Mask, gpus: GpuColumns, p: Parameters) -> Array:
     """Return the FLOP/s of large experts; narrower weights with units of their own run no slower than 16-bit ones."""
     rate = gpus.sustained_rates[stack.unit] * _peak_shares(stack, formats(stack), gpus, p)
-    as_16_bit, dequantising = (
-        _peak_shares(stack, [(weights, engine) for _, engine in formats(stack)], gpus, p) for weights in ("16bit", "dequantised")
-    )
+    as_16_bit = _peak_shares(stack, [("16bit", engine) for _, engine in formats(stack)], gpus, p)
+    emulated = [("dequantised", f"{weights}.{engine}" if weights == "mxfp4" else engine) for weights, engine in formats(stack)]
+    dequantising = _peak_shares(stack, emulated, gpus, p)
     if UNITS[stack.unit].below_16_bits:
         rate = np.maximum(rate, gpus.sustained_rates["bf16"] * as_16_bit)
     return np.where(dequantised, gpus.sustained_rates[stack.unit] * dequantising, rate)
