@@ -181,7 +181,7 @@ class GroupDesign:
 
 def _width(level: str, group: str, term: str) -> float:
     width = SPECIAL.get((level, term), WIDTHS[level] * WIDER.get(term, 1.0))
-    return width * KERNELS_KNOWN if group.partition("/")[0].endswith(OVERLAPPED_SUFFIX) and term in LINK_TERMS else width
+    return width * KERNELS_KNOWN if OVERLAPPED_SUFFIX.strip("-") in group and term in LINK_TERMS else width
 
 
 def scaled(parts: StepParts, ratios: np.ndarray) -> StepParts:
