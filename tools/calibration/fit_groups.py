@@ -25,7 +25,7 @@ from calibration.ranges import ranges, widening
 from whichgpu.catalog.evidence import measurements, steps
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.group.breakdown import TERMS, StepParts, combine_parts, stack_parts
-from whichgpu.estimate.group.group_calibration import DATA_FOLDER, LEVELS, GroupCalibration
+from whichgpu.estimate.group.group_calibration import DATA_FOLDER, LEVELS, OVERLAPPED_SUFFIX, GroupCalibration
 from whichgpu.estimate.time.calibration import Calibration
 
 ROW_SPREAD = 0.1  # of a measured step against the best model there could be, the work being corrected already
@@ -45,6 +45,9 @@ VARIES = {
     "threads": ("all", "task"),
 }
 WIDER = {"launch": 1.5}
+# Constants of collectives are fitted on measured kernels, so steps of engines whose host does not interfere say little more of
+# them: with the full width, seven rows of one source made AMD's links five times slower.
+LINK_TERMS, KERNELS_KNOWN = ("latency", "volume"), 0.3
 SPECIAL = {("style", "straggle"): 0.7}  # the most general there is
 MIN_LOG_FACTOR = 5e-3  # a correction nearer to 1 is left out
 ROUNDS, TOLERANCE = 800, 1e-9  # enough of them that nothing of what was left out lingers
@@ -76,7 +79,7 @@ class GroupDesign:
                 if term in OF_HOSTS:
                     parameter = (MACHINE, f"{example.row.source}/{example.row.gpu}", term)
                     self.places[term][row, -1] = self.parameters.setdefault(parameter, len(self.parameters))
-        self.widths = np.array([_width(level, term) for level, _, term in self.parameters])
+        self.widths = np.array([_width(*parameter) for parameter in self.parameters])
         self.told = np.array([float(level != MACHINE) for level, _, _ in self.parameters])  # 0 for what the product does not know
         self.actual = logs(examples)
         most = max(len(example.passes) for example in examples)
@@ -176,8 +179,9 @@ class GroupDesign:
         return found
 
 
-def _width(level: str, term: str) -> float:
-    return SPECIAL.get((level, term), WIDTHS[level] * WIDER.get(term, 1.0))
+def _width(level: str, group: str, term: str) -> float:
+    width = SPECIAL.get((level, term), WIDTHS[level] * WIDER.get(term, 1.0))
+    return width * KERNELS_KNOWN if OVERLAPPED_SUFFIX.strip("-") in group and term in LINK_TERMS else width
 
 
 def scaled(parts: StepParts, ratios: np.ndarray) -> StepParts:
