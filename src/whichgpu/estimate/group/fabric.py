@@ -83,7 +83,7 @@ class Fabric(msgspec.Struct, frozen=True):
 
 def fabric_of(gpu: Gpu, instance: Instance | None = None, interconnect: str | None = None, network_gbps: float | None = None,
               network_kind: str | None = None) -> Fabric:  # fmt: skip
-    """Return the fabric of a GPU: as requested, else as the instance states, else as such GPUs are usually sold."""
+    """Return a GPU's links and network: those requested, else those of the instance, else those usual for such GPUs."""
     stated = instance.interconnect if instance else None
     kind = interconnect or (_instance_kind(instance) if instance and stated else None) or _default_kind(gpu)
     if not (gpu.link and gpu.link.bandwidth) and kind not in PCIE_KINDS:
@@ -169,7 +169,7 @@ def _link_row(kind: str, generation: str = "") -> Mapping[str, str]:
 
 @cache
 def networks() -> Mapping[str, Mapping[str, str]]:
-    """Return the rows of `networks.csv` by network kind."""
+    """Return bandwidth shares and latencies by kind of network (infiniband, ethernet, …): the rows of `networks.csv`."""
     return {row["kind"]: row for row in _table("networks")}
 
 

@@ -29,7 +29,7 @@ def rank_ops(workload: Workload, shape: Shape, batch: Number) -> LoweredStep:
 
 
 def rank_step(workload: Workload, shape: Transformer, batch: Number) -> TrainingStep:
-    """Return the training step of one rank, section by section."""
+    """Return the operators of one rank's training step by section, such as embedding, layers and output head."""
     step = training_parts(workload, shape, batch)
     return replace(step, sections=[replace(one, ops=[_ring_attention(op, workload) for op in one.ops]) for one in step.sections])
 

@@ -52,20 +52,20 @@ ATTENTION, FORWARD_CALLS = TERMS.index("attention"), TERMS.index("forward_calls"
 
 
 class GroupGrid(msgspec.Struct, frozen=True):
-    """Seconds, [gpus, batches]; `ttft` is the time to a sequence's first token in generation."""
+    """Time of one workload's step on groups of each GPU kind at each batch size; arrays of seconds, [gpus, batches]."""
 
     engine: str
-    kind: str
+    kind: str  # step whose fitted multipliers apply: train, forward, generate, …
     breakdown: StepBreakdown
-    floor: Array
-    flop_seconds: Array
-    byte_seconds: Array
-    ttft: Array | None = None
+    floor: Array  # least seconds physically possible
+    flop_seconds: Array  # FLOPs divided by the GPU's peak
+    byte_seconds: Array  # bytes moved divided by memory bandwidth
+    ttft: Array | None = None  # time to a sequence's first token; None unless text is generated
     notes: tuple[Message, ...] = ()
 
 
 class RankPass(msgspec.Struct, frozen=True):
-    """Times of one rank's pass before multi-GPU corrections; `terms` show whether compute, bandwidth or overhead limits it."""
+    """Times of one rank's pass before multi-GPU multipliers: parts of its wall time, and seconds by class of operator."""
 
     parts: StepParts
     terms: TimeTerms
@@ -74,7 +74,7 @@ class RankPass(msgspec.Struct, frozen=True):
 
 
 class Devices(msgspec.Struct, frozen=True):
-    """GPUs with the fabric of each, and the calibrations of single GPUs and of groups."""
+    """Kinds of GPU to evaluate, the links (fabric) of each, and the fitted multipliers of single GPUs and of groups."""
 
     gpus: Sequence[Gpu]
     fabrics: Sequence[Fabric]
@@ -124,7 +124,7 @@ def inference_pass(
 
 
 def pass_breakdown(workload: Workload, one: RankPass, devices: Devices) -> StepBreakdown:
-    """Return the seconds of a pass by what they are spent on, with the group's corrections applied."""
+    """Return the seconds of a pass by what they are spent on, multiplied by the fitted multi-GPU corrections."""
     return combine_parts(one.parts, link_corrections(workload, one.kind, devices))
 
 
@@ -152,7 +152,7 @@ def lowered_pass(
     running: Number,
     pipeline: Number,
 ) -> RankPass:
-    """Return the corrected pass of these operators and collectives; `running` counts sequences in a serving engine's batch."""
+    """Return the times of a pass of these operators and collectives; `running`: sequences in a serving engine's batch."""
     columns, parallel = cached_gpu_columns(devices.gpus), workload.parallel
     phases = _phases(lowered, columns) if workload.training else {}
     timed = reduce(add, (one for _, one in phases.values())) if phases else operator_totals(lowered.ops, columns)
@@ -204,7 +204,7 @@ def lowered_pass(
 
 
 def _phases(lowered: LoweredStep, gpus: GpuColumns) -> dict[str, tuple[LoweredStep, OperatorTotals]]:
-    """Return the operators of each phase that occurs and their times."""
+    """Return the operators and their total times by phase that occurs, such as "forward" or "backward"."""
     phases: dict[str, list[Op]] = {}
     for op in lowered.ops:
         phases.setdefault(op.phase, []).append(op)
@@ -257,7 +257,7 @@ def collective_seconds(workload: Workload, collectives: Sequence[Collective], de
 
 
 def link_corrections(workload: Workload, kind: str, devices: Devices) -> dict[str, Array]:
-    """Return the fitted correction factor of each term of a multi-GPU step, [gpus, 1]."""
+    """Return the fitted multipliers of a multi-GPU step by name, such as "latency", each of shape [gpus, 1]."""
     engine, year = workload.engine or default_engine(), workload.year or NEWEST_SOFTWARE_YEAR
     return devices.groups.factors(
         [group_setting(fabric, engine, year, kind, workload.parallel.threads) for fabric in devices.fabrics]
