@@ -41,7 +41,7 @@ class AccuracyPair(msgspec.Struct, frozen=True):
 
     @property
     def distance(self) -> float:
-        """Absolute log error: a prediction of half the measured time counts the same as one of double."""
+        """Absolute log error of the prediction: half the measured time counts the same as double."""
         return abs(log(self.predicted / self.measured))
 
     @property

@@ -21,7 +21,7 @@ _FIXED = slice(TERMS.index("step"), TERMS.index("sequences") + 1)
 
 
 class HostMode(NamedTuple):
-    """Parts of the host's time that run while the device works, of which the longer one counts."""
+    """Which parts of the host's time overlap with the device's; of two overlapping times the longer one counts."""
 
     launches: bool  # kernels are launched one by one: framework calls take host time
     overlaps: bool = False  # the work once per step is done during the step before
@@ -34,7 +34,7 @@ def host_mode(engine: str | None, year: int | None) -> HostMode:
 
 
 class StepSeconds(msgspec.Struct, frozen=True):
-    """Seconds of a step, [gpus, batches]."""
+    """Seconds of a step by GPU and batch size, [gpus, batches]: wall time, and the time of the device and of the host."""
 
     wall: Array
     device: Array
@@ -42,7 +42,7 @@ class StepSeconds(msgspec.Struct, frozen=True):
 
 
 def step_seconds(terms: TimeTerms, factors: Array, host: HostMode, host_speed: float = 1.0) -> StepSeconds:
-    """Return the seconds of a step. `factors` is [terms, gpus]; `host_speed` is relative to the host of the measurements."""
+    """Return a step's seconds: time terms times fitted `factors`, [terms, gpus]; `host_speed`: ratio to the measured hosts'."""
     device, calls, fixed = device_host_and_fixed_seconds(terms, factors, host_speed)
     concurrent = (calls if host.launches else 0.0 * calls) + (fixed if host.overlaps else 0.0 * fixed)
     serial = 0.0 * fixed if host.overlaps else fixed
@@ -50,7 +50,7 @@ def step_seconds(terms: TimeTerms, factors: Array, host: HostMode, host_speed: f
 
 
 def device_host_and_fixed_seconds(terms: TimeTerms, factors: Array, host_speed: float = 1.0) -> tuple[Array, Array, Array]:
-    """Return the corrected seconds of the device, of the host's framework calls, and of the host's work once per step."""
+    """Return seconds, times the fitted `factors`: of the device, of the host's framework calls, of its work once per step."""
     corrected = terms.seconds * factors[:, :, None]
     device = np.maximum(corrected, terms.floors)[_DEVICE].sum(axis=0)
     calls = corrected[_CALLS].sum(axis=0) / host_speed

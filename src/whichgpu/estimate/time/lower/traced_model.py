@@ -18,7 +18,7 @@ from whichgpu.workload.workload import Workload
 
 
 class PreparedOperator(msgspec.Struct, frozen=True):
-    """An operator of the table with everything that does not depend on the batch precomputed."""
+    """A traced operator with everything that does not depend on the batch precomputed."""
 
     name: str
     phase: Phase
