@@ -29,7 +29,7 @@ MIN_COMMUNICATION_BOUND_SHARE = 0.4  # share of the step from which communicatio
 
 
 class GroupTime(msgspec.Struct, frozen=True):
-    """Parts of a group's time. Shares are of the step's time."""
+    """What the time of a step on several GPUs is spent on, with their layout and links. Shares are of the step's time."""
 
     layout: str  # dp=2,tp=4
     links: str

@@ -27,7 +27,7 @@ class ScalingPoint(msgspec.Struct, frozen=True):
 
 
 class Scaling(msgspec.Struct, frozen=True):
-    """Points by number of GPUs; `stops` is the number before the first doubling that is not worthwhile, or None."""
+    """Throughput by number of GPUs; `stops` is the number before the first doubling that is not worthwhile, or None."""
 
     axis: str  # tp: one replica over more GPUs; dp: more replicas
     points: tuple[ScalingPoint, ...]

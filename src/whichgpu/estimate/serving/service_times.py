@@ -18,7 +18,7 @@ RECOMPUTED_OUTPUT_SHARE = 0.5
 
 
 class MeanLengths(msgspec.Struct, frozen=True):
-    """Mean input and output tokens."""
+    """Mean input and output tokens of a load's requests."""
 
     prompt: float
     output: float
@@ -30,7 +30,7 @@ class MeanLengths(msgspec.Struct, frozen=True):
 
 
 class ServiceTimes:
-    """Seconds of a decode step, and extra seconds of a prefill that shares steps with decode, by running sequences."""
+    """Seconds of a decode step, and seconds that a prefill adds to decode steps it shares, by number of running sequences."""
 
     def __init__(
         self, lengths: MeanLengths, limits: SchedulerLimits, batches: int, sizes: Array, steps: Array, prefills: Array

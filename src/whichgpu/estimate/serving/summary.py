@@ -34,7 +34,7 @@ class BatchSizeBand(msgspec.Struct, frozen=True):
 
 
 class Summary(msgspec.Struct, frozen=True):
-    """Summary of one run. Rates are per second over the time in which requests arrived, or all of it if they arrived at once."""
+    """Summary of one simulation; rates are per second while requests arrived, or over all of it if they arrived at once."""
 
     requests: int  # number of requests after the warm-up
     percentiles: tuple[float, ...]

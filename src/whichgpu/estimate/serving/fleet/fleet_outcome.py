@@ -8,10 +8,10 @@ from whichgpu.estimate.serving.simulator import SimulationOutcome
 
 
 class PoolUse(msgspec.Struct, frozen=True):
-    """Use of one pool; seconds are summed over its replicas."""
+    """Use of one pool of equal replicas in a simulation; seconds are summed over its replicas."""
 
     name: str
-    role: str
+    role: str  # both, prefill or decode
     replicas: int
     gpus: int
     answered: int  # requests it finished, or prefilled if that is its role
