@@ -150,7 +150,7 @@ class _Writer:
 
 
 def _kind_sizes(recipe: StepRecipe, table: OperatorTable, batch: int) -> tuple[list[int], list[int]]:
-    """Return the bytes of each kind of allocation and of its workspace; per-sample allocations grow with the image's area."""
+    """Return the bytes of each kind of traced allocation and of its workspace; those per sample grow with the image's area."""
     space, share = recipe.space, recipe.weights
     area = 1 if recipe.image == table.image else (recipe.image / table.image) ** 2
     sizes = [kind.size[0] + kind.size[1] * batch * area for kind in table.kinds]

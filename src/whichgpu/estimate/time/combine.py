@@ -1,4 +1,4 @@
-"""Combine time terms and their corrections into seconds: device time, host time, and the wall time of a step."""
+"""Combine time terms (seconds by class of operator and host work) and fitted multipliers into device, host and wall time."""
 
 from __future__ import annotations
 
@@ -42,7 +42,10 @@ class StepSeconds(msgspec.Struct, frozen=True):
 
 
 def step_seconds(terms: TimeTerms, factors: Array, host: HostMode, host_speed: float = 1.0) -> StepSeconds:
-    """Return a step's seconds: time terms times fitted `factors`, [terms, gpus]; `host_speed`: ratio to the measured hosts'."""
+    """Return a step's device, host and wall seconds from its time terms (seconds by class of operator and host work).
+
+    `factors` are fitted multipliers, [terms, gpus]; `host_speed` is relative to the host of the measurements.
+    """
     device, calls, fixed = device_host_and_fixed_seconds(terms, factors, host_speed)
     concurrent = (calls if host.launches else 0.0 * calls) + (fixed if host.overlaps else 0.0 * fixed)
     serial = 0.0 * fixed if host.overlaps else fixed

@@ -1,4 +1,4 @@
-"""Fitted corrections, for single GPUs and for groups: log multipliers by level, 90% ranges by tier, evidence by engine."""
+"""Fitted corrections of step times: log multipliers by level (engine, chip, …), 90% ranges by tier, evidence by engine."""
 
 from __future__ import annotations
 

@@ -83,12 +83,12 @@ def scheduled_sequences(workload: Workload, batch: Number) -> Number:
 
 
 def uncorrected_terms(lowered: LoweredStep, gpus: GpuColumns, sequences: Number = 0.0, repeats: int = 1) -> TimeTerms:
-    """Return uncorrected seconds by class of operator and host work of `repeats` rounds that serve `sequences` sequences."""
+    """Return seconds by class of operator and host work, before fitted multipliers, of `repeats` rounds of `sequences` each."""
     return terms_from_totals(operator_totals(lowered.ops, gpus), lowered, sequences, repeats)
 
 
 def terms_from_totals(totals: OperatorTotals, lowered: LoweredStep, sequences: Number = 0.0, repeats: int = 1) -> TimeTerms:
-    """Return a step's seconds by time term (class of operator, host work) from its operators' totals, before correction."""
+    """Return a step's seconds by class of operator and host work, before fitted multipliers, from its operators' totals."""
     shape = totals.seconds.shape[1:]
     gemm = totals.seconds[:1]
     operators = np.concatenate([gemm * throttling_slowdown(gemm[0] / repeats), totals.seconds[1:]])
@@ -118,7 +118,7 @@ def correction_keys(workload: Workload, kind: str, unit: str, gpus: Sequence[Gpu
 
 
 def generation_terms(workload: Workload, shape: Shape, gpus: GpuColumns, batch: Number) -> tuple[TimeTerms, TimeTerms]:
-    """Return the seconds by class of operator of a prefill (batched, or one prompt under a server) and of one decode step."""
+    """Return seconds by class of operator, before fitted multipliers, of a prefill (one prompt in a server) and a decode step."""
     prefill = lower(replace(workload, task="prefill"), shape, 1.0 if workload.serving else batch)
     decode = lower(workload, shape, batch)
     return uncorrected_terms(prefill, gpus), uncorrected_terms(decode, gpus, scheduled_sequences(workload, batch))
@@ -153,5 +153,5 @@ def corrected_seconds(workload: Workload, kind: str, terms: TimeTerms, gpus: Seq
 
 
 def request_latency(workload: Workload) -> float:
-    """Return the host seconds that a serving engine adds to a prompt's prefill, before the first step and after it."""
+    """Return the host seconds that an engine adds to a request's prefill, before the first step and after it."""
     return engine_record(workload.engine, workload.year).host.request_latency / workload.host_speed

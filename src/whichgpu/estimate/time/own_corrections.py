@@ -29,18 +29,18 @@ OWN_TIERS = ("measured", "imported")
 
 
 class OwnCorrections(msgspec.Struct, frozen=True):
-    """A user's corrections on one GPU: log multipliers by group (`all`, `engine`, `engine/task`) and time term; 90% ranges."""
+    """Corrections of step times on one GPU from a user's record of measurements."""
 
     gpu: str
     source: str  # name of the user's record of measurements
     basis: Basis  # measured: on the user's own machine; calibrated: someone else's record
     kinds: tuple[str, ...]  # steps that were measured, as `engine/task`
-    multipliers: Mapping[str, Mapping[str, float]]
-    spreads: Mapping[str, float]
+    multipliers: Mapping[str, Mapping[str, float]]  # log, by group (`all`, `engine`, `engine/task`) and time term (`gemm`)
+    spreads: Mapping[str, float]  # half-widths of 90% ranges as log factors, by kind of step
     against: str = ""  # version of the shipped calibration to which the corrections apply
 
     def log_multiplier(self, engine: str, task: str, term: str) -> float:
-        """Return a time term's log multiplier: the sum over a step's groups `all`, `engine`, `engine/task`; 0 if unmeasured."""
+        """Return the log multiplier of a time term (e.g. `gemm` seconds): the sum over groups `all`, `engine`, `engine/task`."""
         return sum(self.multipliers.get(group, {}).get(term, 0.0) for group in correction_groups(engine, task))
 
     def log_range(self, kind: str) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""The terms of a step's time before correction: seconds by class of operator, kernel gaps, framework calls."""
+"""Terms of a step's time before fitted multipliers correct it: seconds by class of operator, kernel gaps, framework calls."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SEQUENCE_SECONDS = 5.0e-6  # host seconds per sequence of a serving step
 
 
 class TimeTerms(msgspec.Struct, frozen=True):
-    """Seconds of a step before correction by time term (TERMS: `gemm`, …), [terms, gpus, batches], and their physical floors.
+    """Seconds of a step by time term (TERMS: `gemm`, …) before fitted multipliers, [terms, gpus, batches]; physical floors.
 
     `flop_seconds` and `byte_seconds` are FLOPs divided by peak and bytes divided by bandwidth, [gpus, batches].
     """

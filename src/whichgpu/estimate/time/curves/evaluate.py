@@ -116,7 +116,7 @@ def _totals(stacks: Sequence[OperatorStack], gpus: GpuColumns, p: Parameters, ba
 
 
 def _curve(group: OperatorStack, gpus: GpuColumns, p: Parameters) -> tuple[Array, Array | None]:
-    """Return the seconds by the operators' timing model and, for GEMMs, the share spent reading; tf32 may have to run as fp32."""
+    """Return the seconds by the operators' timing model and, for GEMMs, the share spent reading; without tf32 units fp32 runs."""
     has_tf32 = gpus.native["tf32"] > 0
     if group.unit != "tf32" or has_tf32.all():
         return _curve_seconds(group, gpus, p)

@@ -42,7 +42,7 @@ def cache_hit_share(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Ar
 
 
 def bandwidth_share(stack: OperatorStack, p: Parameters) -> Array:
-    """Return the achieved share of bandwidth; softmax keeps a short row in registers and reads it once."""
+    """Return the share of bandwidth that each kernel achieves; softmax keeps a short row in registers and reads it once."""
     share = stack.parameter(p, "memory.bandwidth_share")
     if not any(op.kind == "softmax" for op in stack.ops):
         return share
@@ -51,7 +51,7 @@ def bandwidth_share(stack: OperatorStack, p: Parameters) -> Array:
 
 
 def reduction_rows(stack: OperatorStack) -> Array:
-    """Return the effective number of rows; beyond 65,536 rows, and if rows are narrow, each costs less."""
+    """Return the effective number of rows that a kernel reduces; beyond 65,536 rows, and if rows are narrow, each costs less."""
     count = stack.size("rows", 0.0)
     first = np.minimum(count, TWO_STAGE_ROWS)
     count = np.where(stack.is_kind("norm_backward"), first + SECOND_STAGE * (count - first), count)

@@ -42,7 +42,7 @@ def weight_only(stack: OperatorStack) -> Mask:
 
 
 def chip_factor(gpus: GpuColumns, p: Parameters, name: str) -> Array:
-    """Return parameter `name` of each chip: that of its matrix instructions times that of its compute target, [gpus, 1, 1]."""
+    """Return factor `name` of each chip: its matrix instructions' (wgmma) times its compute target's (sm_90), [gpus, 1, 1]."""
     prefix = f"moe.architecture_multiplier.{name}"
     factors = {one: p.get(f"{prefix}.{one}", 1.0) for one in set(gpus.matrix_instructions)}
     return np.array([factors[one] for one in gpus.matrix_instructions])[:, None, None] * gpus.architecture_factor(p, prefix)

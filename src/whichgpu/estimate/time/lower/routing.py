@@ -47,7 +47,7 @@ def choice_probabilities(topk: float, experts: float, skew: float) -> tuple[floa
 
 
 def touched_experts(experts: Experts, rows: Number) -> Number:
-    """Return the expected number of distinct experts on one rank that are chosen if each token group has `rows` tokens.
+    """Return the expected distinct experts chosen on one rank if each attention data-parallel group has `rows` tokens.
 
     >>> round(touched_experts(Experts(8, 2, 1), 4.0), 2), round(touched_experts(Experts(8, 2, 1, ranks=4), 4.0), 2)
     (5.47, 1.37)
@@ -57,7 +57,7 @@ def touched_experts(experts: Experts, rows: Number) -> Number:
 
 
 def routed_rows(experts: Experts, rows: Number) -> Number:
-    """Return the rows that one rank's experts process if each token group has `rows` tokens and routing is even.
+    """Return the rows that one rank's experts process under even routing, with `rows` tokens per attention data-parallel group.
 
     >>> routed_rows(Experts(8, 2, 1), 4.0), routed_rows(Experts(8, 2, 1, ranks=4), 4.0)
     (8.0, 2.0)

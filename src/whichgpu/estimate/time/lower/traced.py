@@ -42,7 +42,7 @@ def lower_model(workload: Workload, model: TracedModel, batch: Number | None = N
 
 
 def _pass_ops(model: TracedModel, options: LoweringOptions, fusion: Fusion, area: float, batch: Number) -> list[Op]:
-    """Return the operators of the forward pass and, in training, of the backward pass."""
+    """Return the operators of forward and, in training, backward, for images of `area` times the traced ones' pixels."""
     calls = [operator.call(batch, area) for operator in model.operators]
     shares = view_overhead(calls)
     lowered = [(call, with_host_calls(call, aten_kernels(call, options), shares)) for call in calls]

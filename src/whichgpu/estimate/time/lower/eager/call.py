@@ -29,7 +29,7 @@ class LoweringOptions(msgspec.Struct, frozen=True):
 
 
 class Call(msgspec.Struct):
-    """One operator of a pass: its name without namespace and overload, and shapes; numbers may be arrays over batches."""
+    """One call of a PyTorch operator in a pass: its bare name and its shapes, whose numbers may be arrays over batches."""
 
     name: str
     phase: Phase

@@ -99,7 +99,7 @@ def _key(call: Call) -> tuple[object, ...]:
 
 
 def _join(remaining: list[list[Op]], hosts: Sequence[int], call: Call, options: LoweringOptions) -> None:
-    """Add a fused operator's further operands to the last kernel of each host operator; a cast halves what that moves."""
+    """Add a fused operator's further operands to the last kernel of each it is fused into; a cast halves what that moves."""
     others = sum(elements(shape) for shape in call.inputs[1:]) * call.width * call.count
     times = sum(float(remaining[place][-1].count) for place in hosts)
     cast = call.name == "_to_copy" and options.amp

@@ -53,7 +53,7 @@ class WeightStorage(msgspec.Struct, frozen=True):
         return self.mean < self.width <= self.weight(*roles)
 
     def expert_format(self, *roles: str) -> tuple[str, str]:
-        """Return the arithmetic unit of experts with these roles and the format of their weights, by which MoE kernels differ.
+        """Return the arithmetic unit and the weights' format of expert matrices `roles`, by which MoE kernels differ.
 
         Experts in fp8 are taken to have a scale per 128 x 128 block, as DeepSeek, Qwen and GLM publish them.
         """
