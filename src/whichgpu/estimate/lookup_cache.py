@@ -79,7 +79,7 @@ class LookupCache:
 
     @property
     def calibration(self) -> Calibration:
-        """Shipped calibration of step times, corrected by the user's own measurements."""
+        """Bundled fitted multipliers of step times, corrected by the user's own measurements if there are any."""
         from whichgpu.estimate.time.calibration import load_calibration
 
         if self._calibration is None:

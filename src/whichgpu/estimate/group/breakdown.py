@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # Names of the fitted multipliers of a multi-GPU step; each multiplies one kind of its seconds, such as communication latency.
 TERMS = ("latency", "volume", "beside", "straggle", "launch", "step", "copies", "threads")
-# The constants below are values before correction (assumed; the fitted factors multiply them).
+# The constants below are assumed; the fitted multipliers (TERMS) correct them.
 CONTENTION = 0.1  # seconds of work lost per second of overlapped communication, which uses SMs and memory bandwidth
 STRAGGLE = 0.015  # standard deviation of the seconds equal GPUs take for the same work, as a share of those seconds
 LAUNCH_SECONDS = FORWARD_CALL_SECONDS  # host seconds per framework call of an engine without CUDA graphs

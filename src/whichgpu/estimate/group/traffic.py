@@ -44,7 +44,7 @@ class Collective(msgspec.Struct, frozen=True):
     axis: Axis
     size: Number
     count: Number
-    overlap: Overlap = ""  # work that it runs beside; empty if the step waits for it
+    overlap: Overlap = ""  # work that it overlaps; empty if the step waits for it
     ranks: int = 0  # number of ranks that take part; 0 means all ranks of the axis
     exchange: ExpertExchange | None = None  # tokens that an all-to-all dispatches to experts or combines
 

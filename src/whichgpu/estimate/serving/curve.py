@@ -103,7 +103,7 @@ def throughput_curve(
 
 
 def rate_point(server: Server, load: Load, rate: float, goals: Objectives, limit: float) -> RatePoint:
-    """Simulate one rate in requests per second and return its point of the curve; `limit` is the saturating rate."""
+    """Return latencies and throughput simulated at `rate` requests per second; `limit` is the saturating rate."""
     one = _simulate_rate(server, load, rate, goals)
     saturated = one.growing or rate > SATURATED_SHARE * limit
     return RatePoint(rate, one.throughput, one.ttft.at, one.tpot.at, one.latency.at, one.mean_batch, one.met, saturated)

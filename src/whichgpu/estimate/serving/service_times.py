@@ -13,7 +13,7 @@ from whichgpu.estimate.serving.step_tables import batch_grid
 
 Array = np.ndarray
 # Share of the output tokens recomputed on average when more prompts are admitted than outputs have KV blocks for. Measured on 220
-# simulated servers short of memory under a flood: throughput 0.85 to 1.22 of the formula, 0.70 to 1.19 without this term.
+# simulated servers short of memory under a flood: throughput 0.85 to 1.22 of the formula, 0.70 to 1.19 without this share.
 RECOMPUTED_OUTPUT_SHARE = 0.5
 
 
@@ -30,7 +30,7 @@ class MeanLengths(msgspec.Struct, frozen=True):
 
 
 class ServiceTimes:
-    """Seconds of a decode step, and seconds that a prefill adds to decode steps it shares, by number of running sequences."""
+    """Seconds of a decode step, and seconds that one prefill adds to decoding, by number of running sequences."""
 
     def __init__(
         self, lengths: MeanLengths, limits: SchedulerLimits, batches: int, sizes: Array, steps: Array, prefills: Array

@@ -23,7 +23,7 @@ class PoolUse(msgspec.Struct, frozen=True):
 
     @property
     def utilisation(self) -> float:
-        """Share of the paid time in which the pool ran steps."""
+        """Share of the time paid for in which the pool's replicas ran steps."""
         paid = self.on_demand_seconds + self.spot_seconds
         return self.busy_seconds / paid if paid > 0 else 0.0
 
