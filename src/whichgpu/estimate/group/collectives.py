@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send", "broadcast"]
 DEFAULT_CUSTOM_KERNEL = "vllm"  # engine whose custom all-reduce stands for that of an engine without measurements
-MIN_NVLS_RANKS = 5  # four ranks run as fast as in a ring (measured on H100 to GB200)
+MIN_NVLS_RANKS = 5  # fewest ranks for which NVLS is considered; with four it equals a ring (measured on H100 to GB200)
 MAX_CACHED_PATHS = 256  # entries before the cache is emptied (assumed)
 
 
@@ -155,7 +155,7 @@ def _cost(latency: Array, volume: Array) -> CollectiveCost:
 
 
 def _ring(kind: CollectiveKind, sizes: Array, ranks: Communicator, paths: Paths, protocol: str) -> CollectiveCost:
-    """Return the cost of a ring, in which each GPU passes a part on at every step; an all-reduce goes round twice."""
+    """Return the cost of a collective run as a ring: each GPU passes a part on at every step; an all-reduce goes round twice."""
     rounds, n = 2 if kind == "all_reduce" else 1, ranks.size
     steps = 1 if kind == "send" else rounds * (n - 1)
     far = min(steps, rounds * (ranks.nodes - 1)) if kind != "send" else int(ranks.nodes > 1)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from whichgpu.estimate.time.operators import Number
 
 ExchangeKind = Literal["dispatch", "combine"]
-MAX_BLOCKS = 128  # thread blocks of a dispatch: one per SM at most, of 132 to 152
+MAX_BLOCKS = 128  # most thread blocks of a dispatch: about one per SM, of which GPUs have 132 to 152
 FP8_BYTES = 1.0 + 4.0 / 128.0  # bytes per element sent in FP8: an fp32 scale belongs to 128 elements
 
 
@@ -43,7 +43,7 @@ class ExpertExchange(msgspec.Struct, frozen=True):
 
     @property
     def size(self) -> Number:
-        """Bytes that one rank sends or receives, its own experts' included."""
+        """Bytes that one rank sends or receives, tokens for its own experts included."""
         return self.tokens * (self.topk * self.hidden * self.element_bytes)
 
 

@@ -68,7 +68,7 @@ class Fabric(msgspec.Struct, frozen=True):
         return achieved if ranks <= GPUS_PER_SOCKET else min(achieved, self.socket_bandwidth)
 
     def latency_kind(self, ranks: int) -> str:
-        """Return the kind of latency among `ranks` GPUs of a node: GPUs bridged in pairs use PCIe beyond two ranks."""
+        """Return the kind of hop (nvlink, pcie, …) whose latency holds for `ranks` GPUs; bridged pairs use PCIe beyond two."""
         return self.pcie_latency_kind if self.kind == "pairs" and ranks > 2 else self.link_latency_kind
 
     def latency_class(self, ranks: int) -> str:
@@ -77,7 +77,7 @@ class Fabric(msgspec.Struct, frozen=True):
         return kind if kind in ("pcie", "host") else self.link_generation
 
     def peer_access(self, ranks: int) -> bool:
-        """Whether each of `ranks` GPUs reads the others' memory directly, as custom all-reduce needs; two PCIe cards do."""
+        """Whether all of `ranks` GPUs read the others' memory directly, as custom all-reduce needs; PCIe cards only in pairs."""
         return self.kind in ("nvswitch", "mesh") or (ranks == 2 and self.kind != "pcie-host")
 
 

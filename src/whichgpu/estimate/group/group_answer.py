@@ -100,7 +100,7 @@ def layout_words(parallel: Parallel) -> str:
 
 
 def _log_range(devices: Devices, grid: GroupGrid, gpu: Gpu, precision: str) -> tuple[float, float]:
-    """Return logs of the 90% range's ends over the estimate; at least one GPU's range if no GPU of its kind was measured."""
+    """Return logs of the 90% range's ends relative to the time; at least one GPU's range if no GPU of its kind was measured."""
     low, high = devices.groups.log_range(devices.groups.tier(grid.engine, gpu), grid.kind)
     single = devices.calibration.tier(grid.engine, gpu, grid.kind, precision)
     if single in OTHER_KINDS:

@@ -26,8 +26,8 @@ DATA_FOLDER = Path(__file__).parent / "data"
 Tier = Literal["group", "group-kin", "group-other"]
 TIERS: Mapping[Nearness, Tier] = {"same": "group", "kin": "group-kin", "far": "group-other"}
 THREADS_SUFFIX = "-threads"
-# Engines whose workers run step after step without a call from the host for each: corrections learnt where the host calls them
-# (vLLM of 2023 and 2024) hold neither for their links nor for how they wait.
+# Suffix of engines whose workers run step after step without a host call for each. Multipliers of links and waiting that were
+# fitted to engines with such calls (vLLM of 2023 and 2024) do not apply to them.
 OVERLAPPED_SUFFIX = "-overlapped"
 UNKNOWN_RANGE = (-0.8, 1.1)  # log factors of the 90% range if a tier was not measured (assumed)
 # Fields of `GroupSetting` that select the multipliers at each level, most general level first; those of all levels apply.
@@ -53,7 +53,7 @@ class GroupSetting(msgspec.Struct, frozen=True):
 
     @property
     def step(self) -> str:
-        """Task in the multipliers' key; "generate" for all steps of serving engines, so that decode alone takes as long."""
+        """Step kind in the multipliers' key; "generate" for all steps of serving engines, since prefill and decode share them."""
         compiled = self.style in ("framework", "compiled", "threads")
         return "generate" if self.task in GENERATION_STEPS and not compiled else self.task
 
@@ -66,7 +66,7 @@ class GroupSetting(msgspec.Struct, frozen=True):
 
     @property
     def overlapped(self) -> bool:
-        """Whether workers run without a call from the host at every step."""
+        """Whether the engine's workers run step after step without a call from the host for each."""
         return self.engine.endswith(OVERLAPPED_SUFFIX)
 
     def key(self, level: str) -> str:

@@ -21,13 +21,13 @@ from whichgpu.workload.layouts import in_flight_micro_batches, stage_layers, ten
 from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.workload import Parallel, Workload
 
-FEW_LAYERS, MORE_LAYERS = 2, 4  # layers of the two counted steps
+FEW_LAYERS, MORE_LAYERS = 2, 4  # layers of the two steps whose memory is counted exactly
 MIN_SEQUENCES, MIN_TOKENS = 32, 1 << 18  # smallest sequences and tokens of a counted step: enough that the peak is at the loss
 ALLOCATOR_RESERVE = 0.05  # share of the allocated bytes that the allocator reserves on top of them (assumed)
 COUNTED_PARTS = tuple(name for name in PARTS if name not in ("workspace", "context", "slack"))
 PART_INDEX = {name: index for index, name in enumerate(COUNTED_PARTS)}
 GROWS_WITH_SEQUENCES = np.isin(COUNTED_PARTS, ("activations", "temporary"))
-SHARDED_BY_ZERO = ("optimizer", "gradients", "weights")  # the parts sharded from ZeRO stage 1, 2 and 3 on
+SHARDED_BY_ZERO = ("optimizer", "gradients", "weights")  # parts of memory that ZeRO shards from stage 1, 2 and 3 on
 
 Lines = tuple[Array, Array, Array, Array]  # bytes by part: constant, per layer, per sequence, per layer and sequence
 

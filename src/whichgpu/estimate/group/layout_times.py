@@ -26,7 +26,7 @@ from whichgpu.workload.training_defaults import micro_batches
 from whichgpu.workload.workload import Parallel, Workload
 
 MAX_MICRO_BATCH = 256  # largest number of samples per rank tried (assumed)
-POWERS_OF_TWO: Array = 2.0 ** np.arange(MAX_MICRO_BATCH.bit_length(), dtype=np.float64)  # samples
+POWERS_OF_TWO: Array = 2.0 ** np.arange(MAX_MICRO_BATCH.bit_length(), dtype=np.float64)  # micro-batch sizes in samples
 ATTENTION_SHARE = 0.2  # share of forward and backward spent in attention, which may overlap context-parallel sends (assumed)
 CommunicationSeconds = dict[str, Array]  # seconds by field name of `StepParts`
 
@@ -50,13 +50,13 @@ class TimedStep(msgspec.Struct, frozen=True):
 
 
 class LayoutTimes:
-    """Seconds of a step by layout, checkpointing and micro-batch, [gpus, micro-batches]."""
+    """Computes the seconds of a step by layout, checkpointing and micro-batch size, [gpus, micro-batches]."""
 
     def __init__(
         self, workload: Workload, shape: Shape, devices: Devices, gpus: int, nodes: int, like: LayoutTimes | None = None,
         sizes: Array = POWERS_OF_TWO,
     ) -> None:  # fmt: skip
-        """Prepare for micro-batches of `sizes`, in ascending order.
+        """Prepare the times of steps on `gpus` GPUs with micro-batches of `sizes` samples, in ascending order.
 
         `like` timed the same workload on the same devices for another number of GPUs: its operator times are used again.
         """

@@ -51,7 +51,7 @@ def spread_experts(workload: Workload, shape: Transformer) -> Transformer:
     if not experts or parallel.ep == 1 or workload.training:
         return shape
     tensor_ranks, groups = expert_ranks(parallel)
-    whole = experts.ffn * tensor_ranks  # Lowering divides this width by the tensor degree again.
+    whole = experts.ffn * tensor_ranks  # The list of operators divides this width by the tensor-parallel degree again.
     return replace(shape, experts=replace(experts, ffn=whole, ranks=parallel.ep, token_groups=groups))
 
 

@@ -88,7 +88,7 @@ class Devices(msgspec.Struct, frozen=True):
         calibration: Calibration | None = None,
         groups: GroupCalibration | None = None,
     ) -> Devices:
-        """Return devices with the bundled calibrations unless others are given."""
+        """Return these GPUs and fabrics with the bundled fitted multipliers, unless others are passed."""
         return Devices(gpus, fabrics, calibration or load_calibration(), groups or load_group_calibration())
 
 
@@ -102,7 +102,7 @@ def evaluate_group(workload: Workload, shape: Shape, devices: Devices, batches: 
 
 
 def step_pass(workload: Workload, shape: Shape, devices: Devices, batch: Number) -> RankPass:
-    """Return the pass that a workload's step consists of: a training step, forward pass, prefill of a batch, or decode step."""
+    """Return the times of one rank's pass in a workload's step: a training step, forward pass, prefill, or decode step."""
     kind = workload.traits.step
     micro_batch, pipeline = pipeline_schedule(workload, batch)
     lowered = rank_ops(workload, shape, micro_batch)
@@ -114,7 +114,7 @@ def step_pass(workload: Workload, shape: Shape, devices: Devices, batch: Number)
 def inference_pass(
     workload: Workload, shape: Transformer, devices: Devices, batch: Number, tokens: Number, context: Number | None
 ) -> RankPass:
-    """Return the prefill of `batch` sequences of `tokens` new tokens each, or a decode step at a `context`, during generation."""
+    """Return the times of one rank's prefill of `tokens` per sequence of a batch, or of a decode step if `context` is set."""
     task = replace(workload, task="prefill" if context is None else "decode")
     micro_batch, pipeline = pipeline_schedule(task, batch)
     lowered = LoweredStep(tuple(rank_pass(task, shape, micro_batch, tokens, context)))
@@ -129,7 +129,7 @@ def pass_breakdown(workload: Workload, one: RankPass, devices: Devices) -> StepB
 
 
 def _generation_grid(workload: Workload, shape: Transformer, devices: Devices, batch: Number) -> GroupGrid:
-    """Return the seconds between one sequence's tokens: a decode step plus its share of other requests' prefills."""
+    """Return the time per output token in generation: a decode step plus its share of other requests' prefills."""
     length = float(max(1, workload.seq_out or 1))
     prompt = float(workload.seq_in or 1)
     token = inference_pass(workload, shape, devices, batch, 1.0, prompt + length / 2)
@@ -152,7 +152,7 @@ def lowered_pass(
     running: Number,
     pipeline: Number,
 ) -> RankPass:
-    """Return the times of a pass of these operators and collectives; `running`: sequences in a serving engine's batch."""
+    """Return the times of a rank's pass; `running`: sequences in its batch; `pipeline`: ratio of wall time to a stage's work."""
     columns, parallel = cached_gpu_columns(devices.gpus), workload.parallel
     phases = _phases(lowered, columns) if workload.training else {}
     timed = reduce(add, (one for _, one in phases.values())) if phases else operator_totals(lowered.ops, columns)
@@ -212,7 +212,7 @@ def _phases(lowered: LoweredStep, gpus: GpuColumns) -> dict[str, tuple[LoweredSt
 
 
 def _overlapped_rounds(workload: Workload, phase: str) -> float:
-    """Return the accumulation rounds that share a phase's seconds if only one overlaps communication (no ZeRO 2 or 3), else 1."""
+    """Return by what to divide a phase's seconds to get those that can overlap communication: 1, or the accumulation rounds."""
     return 1.0 if workload.parallel.zero >= 2 or phase == "forward" else float(workload.accumulation)
 
 

@@ -124,7 +124,7 @@ def _pass(
 
 
 def _gradients(workload: Workload, shape: Shape) -> Iterator[Collective]:
-    """Yield the all-reduces of gradients in buckets, or ZeRO's reduce-scatters and weight all-gathers."""
+    """Yield data-parallel collectives of training: all-reduces of gradient buckets, or ZeRO's reduce-scatters and all-gathers."""
     parallel = workload.parallel
     if parallel.dp < 2:
         return

@@ -21,7 +21,7 @@ Hashes = Sequence[int]
 
 
 class RequestLog:
-    """Columns of all requests in order of arrival; times in seconds from the start, -1 before they happen."""
+    """Log of simulated requests as columns, in order of arrival; times in seconds from the start, -1 before they happen."""
 
     def __init__(self) -> None:
         self.arrived, self.first, self.finished = array("d"), array("d"), array("d")

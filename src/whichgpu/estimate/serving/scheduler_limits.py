@@ -38,7 +38,7 @@ class SchedulerLimits(msgspec.Struct, frozen=True):
 
 
 class LimitOverrides(msgspec.Struct, frozen=True):
-    """Limits set by the user; None is the engine's default."""
+    """Scheduler limits set by the user; None is the engine's default."""
 
     max_batched_tokens: int | None = None
     max_sequences: int | None = None

@@ -73,7 +73,7 @@ class ServiceTimes:
         return np.interp(numbers, self._sizes, self._steps), np.interp(numbers, self._sizes, self._prefills)
 
     def stay(self, batch: float) -> float:
-        """Return the seconds from first to last token: decode steps, plus prefills of requests that replace finished ones."""
+        """Return a request's seconds from first to last token among `batch` sequences: decode steps, and others' prefills."""
         steps, prefills = self.curve
         index = max(1, round(batch)) - 1
         return float(self.lengths.output * steps[index] + batch * prefills[index])
@@ -94,6 +94,6 @@ class ServiceTimes:
 
 
 def max_running(limits: SchedulerLimits, prompt: float, output: float) -> int:
-    """Return the sequences that fit in the KV cache, half-way through their outputs on average, or complete if reserved."""
+    """Return the sequences that fit in the KV cache, half-way through outputs on average, or whole if outputs are reserved."""
     tokens = prompt + (output if limits.reserve_answers else output / 2)
     return max(1, min(limits.max_sequences, int(limits.cache_tokens / tokens)))

@@ -46,7 +46,7 @@ class TableSizes(NamedTuple):
 
 
 class StepQueries:
-    """Steps whose times make up a table; `decode` and `mixed` are the arguments of the two calls that time them all.
+    """Steps to time for `StepTables`; `decode` and `mixed` are the arguments of the two calls that time them all.
 
     With `tile`, GEMMs are evaluated only at full tiles of so many rows and next to them, attention at powers of two, and the rest
     is interpolated. Steps of 90 servers were then 0.08% (decode) to 0.4% (chunks) off on average.

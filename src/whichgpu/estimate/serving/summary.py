@@ -59,7 +59,7 @@ def summarise(
     latency_max: float | None = None,
     bands: bool = True,
 ) -> Summary:
-    """Summarise a run, without the warm-up of drawn loads; without `bands`, batch sizes are left out."""
+    """Return latencies and rates of a simulation without its warm-up if arrivals were drawn; `bands` adds TPOT by batch size."""
     count = len(outcome.arrived)
     start = int(WARM_UP_SHARE * count) if load is not None and load.steady else 0
     chosen = outcome.answered & (np.arange(count) >= start)
