@@ -28,7 +28,7 @@ class HostMode(NamedTuple):
 
 
 def host_mode(engine: str | None, year: int | None) -> HostMode:
-    """Return how an engine's host time runs beside the device; a serving engine launches steps too large for its CUDA graphs."""
+    """Return whether an engine's host launches kernels one by one, and whether its work once per step overlaps the device's."""
     record = engine_record(engine, year)
     return HostMode(not record.captures_graphs or record.style == "serving", record.host.overlaps_device)
 

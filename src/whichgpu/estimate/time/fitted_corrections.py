@@ -41,7 +41,7 @@ class CorrectionTables(msgspec.Struct, frozen=True):
         return "kin" if kin else "far"
 
     def sources_of(self, engine: str, gpu: str = "") -> tuple[str, ...]:
-        """Return the sources of the measurements behind an engine's corrections."""
+        """Return the names of the sources whose measurements an engine's fitted multipliers come from."""
         return tuple(self.engine_evidence(engine).get("sources", ()))
 
 

@@ -75,7 +75,7 @@ class OwnCalibration(Calibration, frozen=True):
         return (*((own.source,) if own else ()), *Calibration.sources_of(self, engine))
 
     def factors(self, keys: Sequence[CorrectionKey]) -> np.ndarray:
-        """Return shipped times own multipliers of each time term (class of operator or host work), [terms, keys]."""
+        """Return the shipped times the user's multipliers of each time term (class of operator or host work), [terms, keys]."""
         multipliers = Calibration.factors(self, keys)
         for place, key in enumerate(keys):
             if own := self.own.get(key.gpu):

@@ -108,7 +108,7 @@ class TapeBlock(msgspec.Struct, frozen=True, eq=False):
         return segment
 
     def backward_segment(self, live: tuple[int, ...], extras: tuple[int, ...]) -> tuple[LogSegment, int | None, list[int]]:
-        """Return the backward pass as a log segment, and the gradients; it uses the output's gradient, then saved tensors."""
+        """Return the backward pass as a log segment, and the gradients; its outside tensors: output gradient, then saved ones."""
         key = live, extras
         if key not in self.segments:
             log = AllocationLog()

@@ -60,7 +60,7 @@ def reduction_rows(stack: OperatorStack) -> Array:
 
 
 def channel_bound(stack: OperatorStack, gpus: GpuColumns, p: Parameters, total: Array) -> Array:
-    """Return batch norm's seconds if a thread block has one channel: about the larger of `total` and a block's, plus overhead."""
+    """Return batch norm's seconds with a thread block per channel: about the larger of a block's and all blocks' `total`."""
     channels = stack.size("width", 0.0) / gpus.sms
     waves = channels / stack.parameter(p, "batchnorm.channels_per_sm")
     cached_row = UNITS[stack.unit].bytes * stack.parameter(p, "batchnorm.cached_clocks_per_byte")
