@@ -192,7 +192,9 @@ class Design:
         corrected = terms * factors
         held, free = _above(corrected[:, :count], floors[:, :count], soft)
         device = held.sum(1)
-        concurrent = np.column_stack([self.launches[rows]] * 2 + [np.zeros(len(rows), dtype=bool), self.overlaps[rows]])  # host terms beside the device
+        concurrent = np.column_stack(
+            [self.launches[rows]] * 2 + [np.zeros(len(rows), dtype=bool), self.overlaps[rows]]
+        )  # host terms beside the device
         host = (corrected[:, count:] * concurrent).sum(1)
         wall = soft_maximum(device, host)
         slopes = corrected.copy()

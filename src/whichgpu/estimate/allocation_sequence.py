@@ -39,7 +39,7 @@ class AllocationSequence:
         self._labels = np.array([places[label] for label in labels], dtype=np.int64)
 
     def replay(self, sizes: Array, pools: bool = True) -> Replay:
-        """Return the peaks for allocations of `sizes` (bytes, `exact_sizes`); without `pools` reserved bytes are not computed."""
+        """Return the allocator's peak bytes for allocations of these `sizes` in bytes; reserved bytes only with `pools`."""
         if not len(self._who):
             return Replay(0, 0)
         units = np.maximum(-(-sizes // GRANULARITY), 1)

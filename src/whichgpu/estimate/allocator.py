@@ -25,7 +25,7 @@ Event = tuple[int, int]  # (id, bytes): positive allocates, negative frees that 
 
 
 class Replay(msgspec.Struct, frozen=True):
-    """Peak bytes of a replay; `breakdown` is the rounded bytes by label when the allocated bytes peaked."""
+    """Peak bytes that the allocator allocates and reserves; `breakdown`: allocated bytes by label (weights, …) at the peak."""
 
     peak_allocated: int
     peak_reserved: int

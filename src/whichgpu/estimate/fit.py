@@ -34,7 +34,7 @@ SPAN_ERROR = 0.02  # share of the search interval by which a search without `exa
 
 
 class FitResult(msgspec.Struct, frozen=True):
-    """Fit of a workload on a GPU, in bytes; a negative headroom is missing memory."""
+    """Whether a workload fits on a GPU, with usable and spare bytes; a negative headroom is missing memory."""
 
     fits: Verdict
     usable: int
@@ -89,10 +89,10 @@ def fit(need: Figure, workload: Workload, gpu: Gpu, allowed: float | None = None
 
 
 def adapts_by_default(workload: Workload, given: Collection[str]) -> bool:
-    """Whether a training request may be adapted to its GPU: the user set no micro-batch, accumulation or checkpointing.
+    """Whether a training request may be adapted to its GPU; `given` are the names of the fields that the user set.
 
-    For fine-tuning, the batch is that of a whole optimizer step. For training from scratch, a given batch is one micro-batch, as
-    in a training loop without accumulation and in the measurements.
+    It may not if these include micro-batch, accumulation or checkpointing. For fine-tuning, the batch is that of an optimizer
+    step; for training from scratch, a batch the user set is one micro-batch, as in a loop without accumulation.
     """
     if not workload.training or {"micro_batch", "accumulation", "checkpointing"} & set(given):
         return False
@@ -100,9 +100,9 @@ def adapts_by_default(workload: Workload, given: Collection[str]) -> bool:
 
 
 def with_training_defaults(workload: Workload, shape: Shape, gpu: Gpu, given: Collection[str], memory: MemoryOf) -> Workload:
-    """Adapt a training request to a GPU, with activation checkpointing and smaller micro-batches if needed.
+    """Return a training request adapted to a GPU, with checkpointing and smaller micro-batches if it needs them to fit.
 
-    A request with its own micro-batch, accumulation or checkpointing is unchanged.
+    A request whose micro-batch, accumulation or checkpointing the user set (`given`: names of such fields) is unchanged.
     """
     if not adapts_by_default(workload, given):
         return workload

@@ -18,10 +18,10 @@ LoadingVerdict = Literal["feeds", "tight", "starves"]
 
 UNIT = "samples/s per vCPU"
 THREADS_A_CORE = 2  # A vCPU is a hardware thread on nearly every cloud, two per core.
-V100_HOST_VCPUS = 12  # 6 cores; measured with ShuffleNet 0.5 in fp16, so that the GPU hardly limits the rate (dali-pytorch-demo)
-PILLOW_SIMD, DALI_CPU, DALI_GPU = 1058.0, 1816.0, 3910.0  # images/s on that V100 host
+V100_HOST_VCPUS = 12  # 6 cores of the host in dali-pytorch-demo, where ShuffleNet 0.5 in fp16 is fast enough to show the loader
+PILLOW_SIMD, DALI_CPU, DALI_GPU = 1058.0, 1816.0, 3910.0  # images/s on a V100 host of 12 vCPUs (dali-pytorch-demo)
 A100_WORKERS = 10  # one worker per core of an A100 host (timm-issue-1491)
-PILLOW_PLAIN, PILLOW_SIMD_LATER = 1923.0, 2500.0  # images/s on that A100 host; the GPU limits the second, so it is a lower bound
+PILLOW_PLAIN, PILLOW_SIMD_LATER = 1923.0, 2500.0  # images/s on an A100 host; the GPU limits the second, a lower bound
 FFCV_JPEG, FFCV_VCPUS = 31278.0, 96  # images/s from 512-pixel JPEG on a p3dn.24xlarge (ffcv-benchmarks)
 
 
@@ -33,7 +33,7 @@ class Loader(msgspec.Struct, frozen=True):
 
 
 def _loader(id: str, gain: float, sources: tuple[str, ...]) -> Loader:
-    """Return a loader `gain` times as fast as torchvision's.
+    """Return a data loader with samples/s per hardware thread, `gain` times those of torchvision's loader.
 
     The value is the geometric mean of a V100 host and an A100 host five years newer; the low end is the V100 host without
     Pillow-SIMD, the high end the A100 host with it and a core per worker.

@@ -62,12 +62,12 @@ class LookupCache:
         return self._own_measurements is not None
 
     def shape(self, model: str | Mapping[str, Any]) -> Shape:
-        """Return the shape of a model."""
+        """Return the layer sizes (shape) of a model given by name or config."""
         key = model if isinstance(model, str) else repr(model)
         return _cached(self._shapes, key, lambda: find_model(model, self.catalog, self._trace))
 
     def shape_for(self, workload: Workload) -> Shape:
-        """Return the shape of a workload's model, without its output head if the task computes no logits."""
+        """Return the layer sizes (shape) of a workload's model, without its output head if the task computes no logits."""
         shape = self.shape(workload.model)
         if workload.traits.logits != "none" or not isinstance(shape, Transformer):
             return shape
@@ -79,7 +79,7 @@ class LookupCache:
 
     @property
     def calibration(self) -> Calibration:
-        """Shipped calibration of step times, corrected by the user's own measurements."""
+        """Bundled fitted multipliers of step times, corrected by the user's own measurements if there are any."""
         from whichgpu.estimate.time.calibration import load_calibration
 
         if self._calibration is None:

@@ -13,7 +13,7 @@ from whichgpu.workload.workload import Workload
 
 
 def concurrency_note(workload: Workload, shape: Shape, gpu: Gpu | None, given: Collection[str]) -> tuple[Message, ...]:
-    """Return a message on how the batch of offline inference was chosen; nothing if the user gave a batch."""
+    """Return a message on how offline inference's batch was chosen; none if it is in `given`, the fields the user set."""
     if not chooses_batch(workload, given):
         return ()
     if gpu is None:

@@ -26,7 +26,7 @@ MIN_CONTEXT = 512  # tokens below which no context is suggested
 
 
 class Remedy(msgspec.Struct, frozen=True):
-    """One remedy: fields to change, bytes saved on the fullest GPU, its verdict, and that with all earlier remedies as well."""
+    """A change that saves memory: its fields, bytes saved on the fullest GPU, the verdict, and that with earlier remedies too."""
 
     id: str
     what: Message
@@ -37,7 +37,7 @@ class Remedy(msgspec.Struct, frozen=True):
 
 
 class FitProblem(msgspec.Struct, frozen=True):
-    """A workload that does not fit `usable` bytes, with its memory curves."""
+    """A workload that does not fit `usable` bytes, with its required bytes as functions of batch and of context."""
 
     workload: Workload
     shape: Shape

@@ -10,12 +10,12 @@ from whichgpu.workload.workload import Workload
 
 READ_BANDWIDTH = 2e9  # bytes per second from a local disk through the host to the GPU (assumed)
 READ_RANGE = (0.25, 4.0)  # factors: from weights in the page cache to a network disk (assumed)
-# Measured starts of five models are within 0.75 and 1.35 of the rule; hosts with slower CPUs take longer (assumed).
+# Measured starts of five models are 0.75 to 1.35 times those of `start_seconds`; hosts with slower CPUs take longer (assumed).
 START_RANGE = (0.6, 2.0)
 
 
 def engine_startup(workload: Workload, shape: Transformer, weights: float) -> Figure | None:
-    """Return the seconds until an engine serves, where its start was measured; `weights` are the bytes on one GPU."""
+    """Return the seconds until a serving engine is ready, None if no start was measured; `weights`: bytes on one GPU."""
     start = engine_of(workload).start
     if not start.fixed:
         return None
@@ -26,7 +26,7 @@ def engine_startup(workload: Workload, shape: Transformer, weights: float) -> Fi
 
 
 def start_seconds(start: EngineStart, layers: int, moe: bool) -> float:
-    """Return the seconds of a start without reading weights.
+    """Return the seconds a serving engine takes to compile and capture CUDA graphs at its start, without reading weights.
 
     >>> start_seconds(EngineStart(fixed=59.0, compile_per_layer=0.7, capture=0.09, capture_moe=0.44, graph_sizes=51), 32, False)
     85.99

@@ -18,9 +18,9 @@ from whichgpu.estimate.time.terms import FORWARD_CALL_SECONDS
 if TYPE_CHECKING:
     from whichgpu.estimate.group.collectives import Array
 
-# Names of the terms that fitted correction factors multiply.
+# Names of the fitted multipliers of a multi-GPU step; each multiplies one kind of its seconds, such as communication latency.
 TERMS = ("latency", "volume", "beside", "straggle", "launch", "step", "copies", "threads")
-# The constants below are values before correction (assumed; the fitted factors multiply them).
+# The constants below are assumed; the fitted multipliers (TERMS) correct them.
 CONTENTION = 0.1  # seconds of work lost per second of overlapped communication, which uses SMs and memory bandwidth
 STRAGGLE = 0.015  # standard deviation of the seconds equal GPUs take for the same work, as a share of those seconds
 LAUNCH_SECONDS = FORWARD_CALL_SECONDS  # host seconds per framework call of an engine without CUDA graphs
@@ -33,24 +33,27 @@ OVERLAP_WINDOW = 0.9
 
 
 class StepParts(msgspec.Struct, frozen=True):
-    """Seconds (some fields: counts) of one rank's step; `device`, `calls` and `once` are corrected and without communication."""
+    """Parts that make up the wall time of one rank's step: seconds, unless a field says that it is a count, share or ratio.
 
-    device: Array
-    calls: Array  # host seconds of framework calls, if kernels are launched one by one
+    `device`, `calls` and `once` contain no communication and are already multiplied by the fitted single-GPU corrections.
+    """
+
+    device: Array  # seconds in which the GPU runs kernels
+    calls: Array  # host seconds that overlap `device`: framework calls that launch kernels one by one
     forward_calls: Array  # part of `calls` in the forward pass
-    once: Array  # host seconds spent once per step
+    once: Array  # host seconds spent once per step while the GPU is idle
     forward: Array  # device seconds of the forward pass, part of `device`
-    backward: Array
-    attention: Array
+    backward: Array  # device seconds of the backward pass that gradient communication can overlap
+    attention: Array  # device seconds of attention, which context-parallel sends can overlap
     exposed_latency: Array  # latency of communication that the work waits for
-    exposed_volume: Array
+    exposed_volume: Array  # transfer time of communication that the work waits for
     backward_latency: Array  # latency of communication overlapped with the backward pass
-    backward_volume: Array
-    backward_tail: Array  # share of that communication that starts after the backward pass has ended
-    forward_latency: Array
-    forward_volume: Array
-    attention_latency: Array
-    attention_volume: Array
+    backward_volume: Array  # transfer time of communication overlapped with the backward pass
+    backward_tail: Array  # share of the communication of gradients that starts after the backward pass has ended
+    forward_latency: Array  # latency of communication overlapped with the forward pass
+    forward_volume: Array  # transfer time of communication overlapped with the forward pass
+    attention_latency: Array  # latency of communication overlapped with attention
+    attention_volume: Array  # transfer time of communication overlapped with attention
     launches: Array  # framework calls of an engine without CUDA graphs, in calls of PyTorch on the reference host: a count
     ranks: Array  # GPUs that wait for one another: a count
     synchronised: Array  # processes or threads that the host synchronises once per step: a count
@@ -65,14 +68,14 @@ class StepBreakdown(msgspec.Struct, frozen=True):
     wall: Array
     work: Array  # device seconds that one GPU alone would need for its share of the step
     communication: Array  # seconds of communication not overlapped with work
-    bubble: Array
+    bubble: Array  # seconds in which pipeline stages idle
     waiting: Array  # seconds of waiting for slower GPUs, the host and other processes
     hidden: Array  # communication overlapped with work
-    host: Array
+    host: Array  # host seconds that overlap the device
 
 
 def combine_parts(parts: StepParts, factors: Mapping[str, Array | float]) -> StepBreakdown:
-    """Return the seconds of a step by what they are spent on, with each term multiplied by its correction factor."""
+    """Return the wall seconds of a step and what they are spent on; `factors` are the fitted multipliers by name in TERMS."""
 
     def communication(latency: Array, volume: Array) -> Array:
         return latency * factors["latency"] + volume * factors["volume"]
@@ -121,5 +124,5 @@ def straggler_deviations(ranks: Array) -> Array:
 
 
 def stack_parts(parts: list[StepParts]) -> StepParts:
-    """Stack the parts of single steps, each array of shape [1, 1], into arrays over steps."""
+    """Return one `StepParts` whose arrays run over steps, made from the parts of single steps (arrays of shape [1, 1])."""
     return StepParts(*(np.array([getattr(one, name).item() for one in parts]) for name in StepParts.__struct_fields__))

@@ -14,5 +14,5 @@ PROTOCOLS = ("ll", "ll128", "simple")  # NCCL's protocols, as the parameters nam
 
 @cache
 def collective_parameters() -> Mapping[str, float]:
-    """Return the parameters' values by name, in the units the table states."""
+    """Return latencies, achieved bandwidth shares and size limits of collectives by name, in the units of `parameters.csv`."""
     return {row["name"]: float(row["value"]) for row in data_rows(PARAMETERS_FILE)}

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send", "broadcast"]
 DEFAULT_CUSTOM_KERNEL = "vllm"  # engine whose custom all-reduce stands for that of an engine without measurements
-MIN_NVLS_RANKS = 5  # four ranks run as fast as in a ring (measured on H100 to GB200)
+MIN_NVLS_RANKS = 5  # fewest ranks for which NVLS is considered; with four it equals a ring (measured on H100 to GB200)
 MAX_CACHED_PATHS = 256  # entries before the cache is emptied (assumed)
 
 
@@ -56,7 +56,7 @@ def collective_cost(
     kind: CollectiveKind, size: Number, ranks: Communicator, fabrics: Sequence[Fabric], custom_kernels: str = "",
     parameters: Mapping[str, float] | None = None,
 ) -> CollectiveCost:  # fmt: skip
-    """Cost of one collective on each fabric, zero for a single rank; `custom_kernels`: an engine with a custom all-reduce."""
+    """Return the seconds of a collective on each fabric, 0 for one rank; `custom_kernels`: engine with its own all-reduce."""
     sizes = np.atleast_1d(np.asarray(size, dtype=float))[None, :]
     if ranks.size < 2:
         zeros = np.zeros((len(fabrics), sizes.shape[1]))
@@ -75,7 +75,7 @@ def collective_cost(
 
 
 def fastest(costs: Sequence[CollectiveCost]) -> CollectiveCost:
-    """Return the cheapest of several algorithms for each fabric and size."""
+    """Return the cost of the fastest of several algorithms, for each fabric and size."""
     best = costs[0]
     for other in costs[1:]:
         better = other.seconds < best.seconds
@@ -84,7 +84,7 @@ def fastest(costs: Sequence[CollectiveCost]) -> CollectiveCost:
 
 
 class Paths:
-    """Bandwidths and latencies of a communicator on each fabric, as columns [gpus, 1]."""
+    """Bandwidths and latencies between the ranks of a collective on each fabric (links of one GPU kind), as columns [gpus, 1]."""
 
     def __init__(self, ranks: Communicator, fabrics: Sequence[Fabric], parameters: Mapping[str, float]) -> None:
         self.near = min(ranks.per_node, ranks.size)  # ranks in one node
@@ -107,9 +107,9 @@ class Paths:
         self.nodes = ranks.nodes
 
     def bandwidth(self, protocol: str, node_share: float = 1.0) -> Array:
-        """Return the bytes per second of a ring or tree under a protocol.
+        """Return the bytes per second of a ring or tree under a protocol of NCCL: ll, ll128 or simple.
 
-        The network's bandwidth is that which Simple achieves; `node_share` is a further share inside a node.
+        Network bandwidths are those that Simple achieves; `node_share` is the share of the node's bandwidth that is achieved.
         """
         share = self.parameters[f"{protocol}.share"]
         near: Array = self.node_bandwidth * (share * node_share)
@@ -118,7 +118,7 @@ class Paths:
         return np.minimum(near, self.network_bandwidth * (self.near * min(1.0, share / self.parameters["simple.share"])))
 
     def _ratios(self, name: str) -> Array:
-        """Return the parameters of each fabric's link generation relative to those of the algorithm."""
+        """Return each fabric's multiplier of the parameter `name` (e.g. hop) for its link generation; 1 if none is listed."""
         return _column([self.parameters.get(f"{name}.{one}", 1.0) for one in self.classes])
 
     def node_hop(self, protocol: str) -> Array:
@@ -133,7 +133,7 @@ class Paths:
         return self.network_latency + self.parameters[f"{protocol}.hop.net"]
 
     def start_up(self, name: str) -> Array:
-        """Return the start-up latency in seconds of NCCL's collectives under a protocol."""
+        """Return the start-up latency in seconds of an algorithm or protocol of NCCL, such as nvls or simple."""
         return self.parameters[f"{name}.start"] * self.start
 
 
@@ -141,7 +141,7 @@ _PATHS: dict[tuple[Communicator, tuple[int, ...]], tuple[Sequence[Fabric], Paths
 
 
 def cached_paths(ranks: Communicator, fabrics: Sequence[Fabric]) -> Paths:
-    """Return the bandwidths and latencies on these fabrics, cached by object identity; the cache keeps the objects alive."""
+    """Return the bandwidths and latencies of `ranks` on these fabrics, cached by identity of the fabrics, which stay alive."""
     key = ranks, tuple(map(id, fabrics))
     if key not in _PATHS:
         if len(_PATHS) >= MAX_CACHED_PATHS:
@@ -155,7 +155,7 @@ def _cost(latency: Array, volume: Array) -> CollectiveCost:
 
 
 def _ring(kind: CollectiveKind, sizes: Array, ranks: Communicator, paths: Paths, protocol: str) -> CollectiveCost:
-    """Return the cost of a ring, in which each GPU passes a part on at every step; an all-reduce goes round twice."""
+    """Return the cost of a collective run as a ring: each GPU passes a part on at every step; an all-reduce goes round twice."""
     rounds, n = 2 if kind == "all_reduce" else 1, ranks.size
     steps = 1 if kind == "send" else rounds * (n - 1)
     far = min(steps, rounds * (ranks.nodes - 1)) if kind != "send" else int(ranks.nodes > 1)
@@ -173,7 +173,7 @@ def _tree(sizes: Array, ranks: Communicator, paths: Paths, protocol: str) -> Col
 
 
 def _nvls(sizes: Array, ranks: Communicator, paths: Paths) -> list[CollectiveCost]:
-    """Return the cost of an all-reduce in the NVLink switch: every byte goes up once and comes down once."""
+    """Return the cost of an all-reduce inside the NVLink switch, which each byte enters and leaves once; empty if unavailable."""
     if ranks.nodes > 1 or ranks.size < MIN_NVLS_RANKS or not paths.has_nvls.any():
         return []
     bandwidth = paths.node_bandwidth * paths.nvls * paths.parameters["nvls.share"]
@@ -182,7 +182,7 @@ def _nvls(sizes: Array, ranks: Communicator, paths: Paths) -> list[CollectiveCos
 
 
 def _custom_all_reduce(sizes: Array, ranks: Communicator, paths: Paths, engine: str) -> list[CollectiveCost]:
-    """Return costs of one-shot (every GPU reads all tensors, 1 barrier) and two-shot (reduce-scatter, all-gather, 2 barriers)."""
+    """Return costs of an engine's own all-reduce: one-shot (a GPU reads all tensors), two-shot (reduce-scatter, all-gather)."""
     n, p = ranks.size, paths.parameters
     usable = paths.peer_access & (sizes <= p["custom.max_bytes"])
     start = p.get(f"custom.start.{engine}", p[f"custom.start.{DEFAULT_CUSTOM_KERNEL}"])
@@ -197,7 +197,7 @@ def _custom_all_reduce(sizes: Array, ranks: Communicator, paths: Paths, engine: 
 
 
 def _all_to_all(sizes: Array, ranks: Communicator, paths: Paths, protocol: str) -> CollectiveCost:
-    """Return the cost when every GPU sends every other GPU its part, inside the node and over the network at the same time."""
+    """Return the cost of an all-to-all: every GPU sends every other GPU its part, in the node and over the network at once."""
     n, near, p = ranks.size, paths.near, paths.parameters
     volume = np.maximum(
         sizes * (near - 1) / n / (paths.node_bandwidth * p[f"p2p.{protocol}.share"]), sizes * near / n / p["p2p.copy"]

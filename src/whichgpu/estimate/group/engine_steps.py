@@ -39,10 +39,10 @@ COMMUNICATION = tuple(name for name in StepParts.__struct_fields__ if name.endsw
 
 
 class EngineSteps:
-    """Step times of one replica. `workload` has its defaults filled in; its engine, precision and layout are used.
+    """Step times in seconds of one replica; `workload`, with its defaults filled in, gives engine, precision and layout.
 
-    With `separate`, every method returns three rows of seconds: of the device, of the host beside it, and of work beside neither.
-    The `soft_maximum` of the first two plus the third is the time of a step.
+    With `separate`, every method returns three rows of seconds: of the device, of host work that overlaps it, and of work
+    that overlaps neither. A step takes the `soft_maximum` of the first two plus the third.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class EngineSteps:
         return seconds
 
     def decode_on_each(self, batch: ArrayLike, context: ArrayLike) -> Array:
-        """Seconds to decode one token of each of `batch` sequences on every device, [devices, ...]."""
+        """Return the seconds to decode one token of each of `batch` sequences on each kind of GPU, [devices, ...]."""
         shape, (sequences, cached) = _flat(batch, context)
         task = replace(self.workload, task="decode")
         micro_batch, pipeline = pipeline_schedule(task, sequences)
@@ -82,12 +82,12 @@ class EngineSteps:
         return self._seconds(task, ops, micro_batch, 1.0, scheduled_sequences(self.workload, sequences), pipeline, shape)
 
     def mixed(self, tokens: ArrayLike, context: ArrayLike, batch: ArrayLike, decode_context: ArrayLike) -> Array:
-        """Seconds of a step with a prefill chunk and one decode token of each of `batch` sequences, on the first device."""
+        """Seconds on the first device to prefill `tokens` after `context` cached ones and decode a token of `batch` sequences."""
         seconds: Array = self.mixed_on_each(tokens, context, batch, decode_context)[0]
         return seconds
 
     def mixed_on_each(self, tokens: ArrayLike, context: ArrayLike, batch: ArrayLike, decode_context: ArrayLike) -> Array:
-        """Seconds of a step with a prefill chunk and decode tokens on every device, [devices, ...]; both share the GEMMs."""
+        """Seconds of a step in which a prefill chunk and decode tokens share GEMMs, on each GPU kind: [devices, ...]."""
         shape, (new, cached, sequences, decode_length) = _flat(tokens, context, batch, decode_context)
         task, token = replace(self.workload, task="prefill"), replace(self.workload, task="decode")
         micro_batch, pipeline = pipeline_schedule(token, sequences)
@@ -118,7 +118,7 @@ class EngineSteps:
         return np.stack(stacked, axis=1) if self._separate else stacked[0]
 
     def _separated(self, one: RankPass, total: StepBreakdown) -> tuple[Array, Array, Array]:
-        """Return the seconds of a pass on the device, on the host beside it, and beside neither."""
+        """Return the seconds of a pass on the device, of host work that overlaps it, and of work that overlaps neither."""
         none = 0.0 * total.wall
         if not total.host.any():
             return total.wall, none, none
@@ -131,7 +131,7 @@ class EngineSteps:
 
 
 def _with_cached_context(op: Op, tokens: Array, context: Array) -> Op:
-    """Return the attention operator of `tokens` new tokens, with `context` tokens in the KV cache added to its keys."""
+    """Return an attention operator of `tokens` new tokens with `context` cached tokens added to its keys; others as they are."""
     if op.kind != "attention" or not np.any(context):
         return op
     window = op.sizes.get("window", np.inf)

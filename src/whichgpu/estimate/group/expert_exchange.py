@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from whichgpu.estimate.time.operators import Number
 
 ExchangeKind = Literal["dispatch", "combine"]
-MAX_BLOCKS = 128  # thread blocks of a dispatch: one per SM at most, of 132 to 152
+MAX_BLOCKS = 128  # most thread blocks of a dispatch: about one per SM, of which GPUs have 132 to 152
 FP8_BYTES = 1.0 + 4.0 / 128.0  # bytes per element sent in FP8: an fp32 scale belongs to 128 elements
 
 
 class ExpertExchange(msgspec.Struct, frozen=True):
-    """One dispatch or combine of `tokens` tokens per rank, each sent to `topk` experts of `experts`."""
+    """Dispatch of `tokens` tokens per rank to MoE experts, each to `topk` of `experts`, or the combine of their results."""
 
     kind: ExchangeKind
     tokens: Number
@@ -43,7 +43,7 @@ class ExpertExchange(msgspec.Struct, frozen=True):
 
     @property
     def size(self) -> Number:
-        """Bytes that one rank sends or receives, its own experts' included."""
+        """Bytes that one rank sends or receives, tokens for its own experts included."""
         return self.tokens * (self.topk * self.hidden * self.element_bytes)
 
 
@@ -51,7 +51,7 @@ def exchange_cost(
     exchange: ExpertExchange, ranks: Communicator, fabrics: Sequence[Fabric], has_deepep: bool,
     parameters: Mapping[str, float] | None = None,
 ) -> CollectiveCost:  # fmt: skip
-    """Cost of one dispatch or combine on each fabric: NCCL's all-to-all, or DeepEP where that is faster."""
+    """Return the seconds of one dispatch or combine on each fabric: by NCCL's all-to-all, or by DeepEP if that is faster."""
     nccl = collective_cost("all_to_all", exchange.size, ranks, fabrics, parameters=parameters)
     if not has_deepep or ranks.size < 2:
         return nccl
@@ -61,7 +61,7 @@ def exchange_cost(
 def deepep_cost(
     exchange: ExpertExchange, ranks: Communicator, fabrics: Sequence[Fabric], parameters: Mapping[str, float] | None = None
 ) -> CollectiveCost:
-    """Cost of one low-latency dispatch or combine; infinite where GPUs cannot write into each other's memory."""
+    """Return the seconds of one dispatch or combine by DeepEP; infinite if GPUs cannot write into each other's memory."""
     paths = Paths(ranks, fabrics, parameters) if parameters else cached_paths(ranks, fabrics)
     p, n, near = paths.parameters, ranks.size, paths.near
     tokens, size = (np.atleast_1d(np.asarray(one, dtype=float))[None, :] for one in (exchange.tokens, exchange.size))

@@ -68,7 +68,7 @@ class Fabric(msgspec.Struct, frozen=True):
         return achieved if ranks <= GPUS_PER_SOCKET else min(achieved, self.socket_bandwidth)
 
     def latency_kind(self, ranks: int) -> str:
-        """Return the kind of latency among `ranks` GPUs of a node: GPUs bridged in pairs use PCIe beyond two ranks."""
+        """Return the kind of hop (nvlink, pcie, …) whose latency holds for `ranks` GPUs; bridged pairs use PCIe beyond two."""
         return self.pcie_latency_kind if self.kind == "pairs" and ranks > 2 else self.link_latency_kind
 
     def latency_class(self, ranks: int) -> str:
@@ -77,13 +77,13 @@ class Fabric(msgspec.Struct, frozen=True):
         return kind if kind in ("pcie", "host") else self.link_generation
 
     def peer_access(self, ranks: int) -> bool:
-        """Whether each of `ranks` GPUs reads the others' memory directly, as custom all-reduce needs; two PCIe cards do."""
+        """Whether all of `ranks` GPUs read the others' memory directly, as custom all-reduce needs; PCIe cards only in pairs."""
         return self.kind in ("nvswitch", "mesh") or (ranks == 2 and self.kind != "pcie-host")
 
 
 def fabric_of(gpu: Gpu, instance: Instance | None = None, interconnect: str | None = None, network_gbps: float | None = None,
               network_kind: str | None = None) -> Fabric:  # fmt: skip
-    """Return the fabric of a GPU: as requested, else as the instance states, else as such GPUs are usually sold."""
+    """Return a GPU's links and network: those requested, else those of the instance, else those usual for such GPUs."""
     stated = instance.interconnect if instance else None
     kind = interconnect or (_instance_kind(instance) if instance and stated else None) or _default_kind(gpu)
     if not (gpu.link and gpu.link.bandwidth) and kind not in PCIE_KINDS:
@@ -169,7 +169,7 @@ def _link_row(kind: str, generation: str = "") -> Mapping[str, str]:
 
 @cache
 def networks() -> Mapping[str, Mapping[str, str]]:
-    """Return the rows of `networks.csv` by network kind."""
+    """Return bandwidth shares and latencies by kind of network (infiniband, ethernet, …): the rows of `networks.csv`."""
     return {row["kind"]: row for row in _table("networks")}
 
 

@@ -29,7 +29,7 @@ MIN_COMMUNICATION_BOUND_SHARE = 0.4  # share of the step from which communicatio
 
 
 class GroupTime(msgspec.Struct, frozen=True):
-    """Parts of a group's time. Shares are of the step's time."""
+    """What the time of a step on several GPUs is spent on, with their layout and links. Shares are of the step's time."""
 
     layout: str  # dp=2,tp=4
     links: str
@@ -45,7 +45,7 @@ class GroupTime(msgspec.Struct, frozen=True):
 def group_time_of(
     workload: Workload, shape: Shape, gpu: Gpu, instance: Instance | None = None, calibration: Calibration | None = None
 ) -> tuple[TimeEstimate, GroupTime]:
-    """Return the time of one step, pass or token on the workload's GPUs in its layout. `workload` has its defaults filled in."""
+    """Return the time of a step, pass or token on the GPUs of a workload (defaults filled in), and what that time is spent on."""
     fabric = fabric_of(gpu, instance, workload.interconnect, workload.network_gbps, workload.network)
     devices = Devices.of([gpu], [fabric], calibration)
     grid = evaluate_group(workload, shape, devices)
@@ -100,7 +100,7 @@ def layout_words(parallel: Parallel) -> str:
 
 
 def _log_range(devices: Devices, grid: GroupGrid, gpu: Gpu, precision: str) -> tuple[float, float]:
-    """Return the log factors of the group's 90% range, at least as wide as one GPU's if no GPU of its kind was measured."""
+    """Return logs of the 90% range's ends relative to the time; at least one GPU's range if no GPU of its kind was measured."""
     low, high = devices.groups.log_range(devices.groups.tier(grid.engine, gpu), grid.kind)
     single = devices.calibration.tier(grid.engine, gpu, grid.kind, precision)
     if single in OTHER_KINDS:

@@ -26,8 +26,8 @@ DATA_FOLDER = Path(__file__).parent / "data"
 Tier = Literal["group", "group-kin", "group-other"]
 TIERS: Mapping[Nearness, Tier] = {"same": "group", "kin": "group-kin", "far": "group-other"}
 THREADS_SUFFIX = "-threads"
-# Engines whose workers run step after step without a call from the host for each: corrections learnt where the host calls them
-# (vLLM of 2023 and 2024) hold neither for their links nor for how they wait.
+# Suffix of engines whose workers run step after step without a host call for each. Multipliers of links and waiting that were
+# fitted to engines with such calls (vLLM of 2023 and 2024) do not apply to them.
 OVERLAPPED_SUFFIX = "-overlapped"
 UNKNOWN_RANGE = (-0.8, 1.1)  # log factors of the 90% range if a tier was not measured (assumed)
 # Fields of `GroupSetting` that select the multipliers at each level, most general level first; those of all levels apply.
@@ -43,7 +43,7 @@ LEVELS: Mapping[str, tuple[str, ...]] = {
 
 
 class GroupSetting(msgspec.Struct, frozen=True):
-    """Properties of a group's step that select its corrections."""
+    """Properties of a multi-GPU step by which its fitted multipliers are looked up."""
 
     engine: str
     year: int
@@ -53,24 +53,24 @@ class GroupSetting(msgspec.Struct, frozen=True):
 
     @property
     def step(self) -> str:
-        """Kind of step; those of a serving engine are one, so that a decode step takes as long alone as in a served request."""
+        """Step kind in the multipliers' key; "generate" for all steps of serving engines, since prefill and decode share them."""
         compiled = self.style in ("framework", "compiled", "threads")
         return "generate" if self.task in GENERATION_STEPS and not compiled else self.task
 
     @property
     def style(self) -> str:
-        """Style in which the engine launches and fuses kernels."""
+        """How the engine launches and fuses kernels, such as "framework", "compiled", "threads" or "overlapped"."""
         if self.overlapped:
             return OVERLAPPED_SUFFIX.strip("-")
         return "threads" if self.engine.endswith(THREADS_SUFFIX) else engine_record(self.engine).style
 
     @property
     def overlapped(self) -> bool:
-        """Whether workers run without a call from the host at every step."""
+        """Whether the engine's workers run step after step without a call from the host for each."""
         return self.engine.endswith(OVERLAPPED_SUFFIX)
 
     def key(self, level: str) -> str:
-        """Return the key of the corrections at a level: the properties that define the level, joined by `/`.
+        """Return the key of the multipliers at a level of LEVELS: at "year", engine and year joined by `/`.
 
         Levels without an engine or style have keys of their own for overlapped engines.
         """
@@ -79,12 +79,12 @@ class GroupSetting(msgspec.Struct, frozen=True):
 
 
 class GroupCalibration(CorrectionTables, frozen=True, eq=False):
-    """Fitted corrections of a group's step."""
+    """Fitted multipliers of the seconds of multi-GPU steps, and the 90% ranges of the results."""
 
     cache: dict[GroupSetting, list[float]] = msgspec.field(default_factory=dict)  # multipliers in order of TERMS
 
     def log_multiplier(self, setting: GroupSetting, term: str) -> float:
-        """Return a term's log multiplier, summed over levels; an engine's unmeasured year uses the nearest measured year."""
+        """Return the log of the multiplier named `term` in TERMS, summed over levels; an unmeasured year uses the nearest one."""
         total = 0.0
         for level, groups in self.multipliers.items():
             key = setting.key(level)
@@ -97,7 +97,7 @@ class GroupCalibration(CorrectionTables, frozen=True, eq=False):
         return total
 
     def factors(self, settings: Sequence[GroupSetting]) -> dict[str, Array]:
-        """Return the multipliers of each term, [settings, 1]."""
+        """Return the fitted multipliers by name in TERMS (such as "latency"), each of shape [settings, 1]."""
         for setting in settings:
             if setting not in self.cache:
                 self.cache[setting] = [exp(self.log_multiplier(setting, term)) for term in TERMS]
@@ -109,14 +109,14 @@ class GroupCalibration(CorrectionTables, frozen=True, eq=False):
         return TIERS[self.nearness(engine, gpu)]
 
     def log_range(self, tier: Tier, task: str) -> tuple[float, float]:
-        """Return the log factors of the 90% range of a task in an evidence tier."""
+        """Return the logs of the 90% range's ends relative to the estimate, for a task in an evidence tier."""
         table = self.ranges.get(tier, {})
         low, high = table.get(task, table.get("any", UNKNOWN_RANGE))
         return low, high
 
 
 def group_setting(fabric: Fabric, engine: str, year: int, task: str, threads: bool) -> GroupSetting:
-    """Return the setting of a step on a fabric; threads of one process are calibrated apart from one process per GPU."""
+    """Return the properties that select the multipliers of a step; `threads`: one process drives all GPUs (calibrated apart)."""
     suffix = THREADS_SUFFIX if threads else ""
     if not (threads or task == "train" or engine_record(engine, year).host.calls_workers):
         suffix = OVERLAPPED_SUFFIX
@@ -128,5 +128,5 @@ NO_CORRECTIONS = GroupCalibration({}, {}, {}, {})
 
 @cache
 def load_group_calibration(folder: Path = DATA_FOLDER) -> GroupCalibration:
-    """Read the fitted corrections from a folder."""
+    """Read the fitted multipliers and 90% ranges of multi-GPU steps from a folder, by default the bundled ones."""
     return read_corrections(folder, GroupCalibration)

@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 
 def lacks_cuda_graphs(workload: Workload) -> bool:
-    """Whether a serving engine launches every kernel from the host."""
+    """Whether a serving engine launches every kernel from the host instead of replaying CUDA graphs."""
     return _costs(workload).launches_each_kernel
 
 
 def framework_calls(workload: Workload, shape: Shape, lowered: LoweredStep, collectives: Sequence[Collective]) -> Array:
-    """Return the framework calls of a pass, [batches]: kernels, collectives, and the other calls of this engine version."""
+    """Return the number of framework calls of a pass, [batches]: kernels, collectives and other calls of this engine version."""
     costs, beside, copies = _costs(workload), 0.0, 0.0
     if isinstance(shape, Transformer):
         copies = costs.shared_head_copies * (shape.kv_heads < shape.heads)
@@ -46,7 +46,7 @@ def framework_calls(workload: Workload, shape: Shape, lowered: LoweredStep, coll
 
 
 def call_cost_factor(calibration: Calibration, gpus: Sequence[Gpu], unit: str) -> Array:
-    """Return the ratio of a PyTorch call's measured cost on the reference host to its cost before correction, [gpus, 1].
+    """Return the fitted multiplier of a PyTorch call's host seconds, [gpus, 1]; `unit`: class of arithmetic unit, such as half.
 
     The newest software year is used because its measurements have a known host; those of other years reflect their machines too.
     """
@@ -55,7 +55,7 @@ def call_cost_factor(calibration: Calibration, gpus: Sequence[Gpu], unit: str) -
 
 
 def worker_dispatch_seconds(workload: Workload) -> float:
-    """Return the host seconds to send every worker its part of a step."""
+    """Return the host seconds to send every worker its part of a step; 0 for a single worker."""
     workers = workload.parallel.tp * workload.parallel.pp
     return _costs(workload).worker_call * workers if workers > 1 else 0.0
 

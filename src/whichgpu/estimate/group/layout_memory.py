@@ -21,13 +21,13 @@ from whichgpu.workload.layouts import in_flight_micro_batches, stage_layers, ten
 from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.workload import Parallel, Workload
 
-FEW_LAYERS, MORE_LAYERS = 2, 4  # layers of the two counted steps
+FEW_LAYERS, MORE_LAYERS = 2, 4  # layers of the two steps whose memory is counted exactly
 MIN_SEQUENCES, MIN_TOKENS = 32, 1 << 18  # smallest sequences and tokens of a counted step: enough that the peak is at the loss
 ALLOCATOR_RESERVE = 0.05  # share of the allocated bytes that the allocator reserves on top of them (assumed)
 COUNTED_PARTS = tuple(name for name in PARTS if name not in ("workspace", "context", "slack"))
 PART_INDEX = {name: index for index, name in enumerate(COUNTED_PARTS)}
 GROWS_WITH_SEQUENCES = np.isin(COUNTED_PARTS, ("activations", "temporary"))
-SHARDED_BY_ZERO = ("optimizer", "gradients", "weights")  # the parts sharded from ZeRO stage 1, 2 and 3 on
+SHARDED_BY_ZERO = ("optimizer", "gradients", "weights")  # parts of memory that ZeRO shards from stage 1, 2 and 3 on
 
 Lines = tuple[Array, Array, Array, Array]  # bytes by part: constant, per layer, per sequence, per layer and sequence
 
@@ -46,7 +46,7 @@ class LayoutMemory:
         return WIDTHS[self.workload.precision or "bf16"]
 
     def of(self, parallel: Parallel, checkpointing: str, micro: Array, accumulation: Array) -> Array:
-        """Return the bytes required on one GPU at each micro-batch."""
+        """Return the bytes required on one GPU for each micro-batch size (`micro`) with its number of accumulation rounds."""
         if isinstance(self.shape, Transformer) and self.workload.training:
             return self._on_lines(self.shape, parallel, checkpointing, micro, accumulation)
         needs = []
@@ -98,7 +98,7 @@ class LayoutMemory:
         return float(lines[1][PART_INDEX["weights"]]) * self._widths.compute / self._widths.parameter
 
     def _with_accumulated_gradients(self, lines: Lines) -> Lines:
-        """Return the linear memory model with the gradients of earlier accumulation rounds allocated throughout."""
+        """Return the linear memory model (`Lines`) with gradients of earlier accumulation rounds allocated throughout."""
         base, by_layer = (line.copy() for line in lines[:2])
         for line in (base, by_layer):
             line[PART_INDEX["gradients"]] += line[PART_INDEX[self._trained]]
@@ -145,7 +145,7 @@ class LayoutMemory:
 
 
 def _allocated_bytes(lines: Lines, parallel: Parallel, layers: float, micro: Array, gathered: float) -> Array:
-    """Return the bytes allocated on one GPU at each micro-batch with `layers` layers, after ZeRO has sharded them."""
+    """Return the bytes of `layers` layers on one GPU per micro-batch size; ZeRO shards them but holds `gathered` bytes whole."""
     base, by_layer, by_micro, by_both = lines
     parts = np.maximum((base + by_layer * layers)[:, None] + (by_micro + by_both * layers)[:, None] * micro[None, :], 0.0)
     total: Array = _after_zero(parts, parallel, gathered).sum(axis=0)
@@ -153,7 +153,7 @@ def _allocated_bytes(lines: Lines, parallel: Parallel, layers: float, micro: Arr
 
 
 def _after_zero(parts: Array, parallel: Parallel, gathered: float) -> Array:
-    """Return the bytes by part on one GPU under ZeRO, including what it gathers for a while."""
+    """Return the bytes by part of memory on one GPU after ZeRO shards `parts`, plus `gathered` bytes it briefly holds whole."""
     for stage, name in enumerate(SHARDED_BY_ZERO, start=1):
         if parallel.zero >= stage:
             parts[PART_INDEX[name]] /= parallel.dp

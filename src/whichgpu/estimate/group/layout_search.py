@@ -28,7 +28,7 @@ MIN_CONTEXT_PARALLEL_TOKENS = 16384  # Shorter sequences are not sharded over GP
 
 
 class LayoutCandidate(msgspec.Struct, frozen=True):
-    """Layout with its micro-batch, accumulation and checkpointing."""
+    """Parallel degrees of a step with a micro-batch size, a number of accumulation rounds and a kind of checkpointing."""
 
     parallel: Parallel
     micro_batch: int
@@ -42,20 +42,20 @@ class LayoutCandidate(msgspec.Struct, frozen=True):
 
 
 class ScreenedLayouts(msgspec.Struct, frozen=True):
-    """Seconds [gpus, candidates] and bytes [candidates] of every candidate; seconds are infinite if it does not fit."""
+    """Approximate step seconds [gpus, candidates], infinite where one does not fit, and bytes per GPU [candidates]."""
 
     candidates: tuple[LayoutCandidate, ...]
     seconds: Array
     need: Array
 
     def best(self, gpu: int) -> list[LayoutCandidate]:
-        """Return the fastest candidates that fit on a GPU, best first."""
+        """Return the fastest candidates that fit on the kind of GPU with index `gpu`, fastest first."""
         order = np.argsort(self.seconds[gpu], kind="stable")[:MAX_COUNTED]
         return [self.candidates[index] for index in order if np.isfinite(self.seconds[gpu, index])]
 
 
 class TimedLayout(msgspec.Struct, frozen=True):
-    """Candidate with its exact seconds and bytes."""
+    """Layout with its exact seconds per step, bytes required on one GPU, and the verdict whether these fit."""
 
     candidate: LayoutCandidate
     seconds: float
@@ -64,7 +64,7 @@ class TimedLayout(msgspec.Struct, frozen=True):
 
 
 def screen_layouts(workload: Workload, shape: Shape, devices: Devices, gpus: int, nodes: int = 1) -> ScreenedLayouts:
-    """Evaluate every layout, micro-batch and checkpointing on groups of each GPU; the global batch stays the workload's."""
+    """Return approximate memory and time of every layout, micro-batch and checkpointing on `gpus` GPUs of each kind."""
     long = (workload.seq_in or 0) >= MIN_CONTEXT_PARALLEL_TOKENS
     layouts = [one for one in legal_layouts(workload, shape, gpus, nodes) if one.cp == 1 or long]
     splits = {one: batch_splits(workload, shape, one) for one in layouts}
@@ -94,7 +94,7 @@ def screen_layouts(workload: Workload, shape: Shape, devices: Devices, gpus: int
 def time_best_layouts(
     workload: Workload, shape: Shape, devices: Devices, screened: ScreenedLayouts, gpu: int, nodes: int = 1
 ) -> list[TimedLayout]:
-    """Return the best screened layouts, counted and timed exactly: verdict "fits" before "tight", then by time."""
+    """Return the best layouts on GPU number `gpu`, counted and timed exactly: verdict "fits" before "tight", then by time."""
     own = replace(devices, gpus=[devices.gpus[gpu]], fabrics=[devices.fabrics[gpu]])
     timed: list[TimedLayout] = []
     for candidate in screened.best(gpu):
@@ -112,7 +112,7 @@ def time_best_layouts(
 
 
 def batch_splits(workload: Workload, shape: Shape, parallel: Parallel) -> tuple[Array, Array]:
-    """Return the micro-batch sizes and the accumulation rounds of each that make up the global batch in a layout."""
+    """Return micro-batch sizes and the accumulation rounds of each that make up the global batch; empty if none do."""
     share, rest = divmod(workload.batch or 1, parallel.dp)
     if rest or not share:
         return np.zeros(0), np.zeros(0)

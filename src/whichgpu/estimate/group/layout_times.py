@@ -26,7 +26,7 @@ from whichgpu.workload.training_defaults import micro_batches
 from whichgpu.workload.workload import Parallel, Workload
 
 MAX_MICRO_BATCH = 256  # largest number of samples per rank tried (assumed)
-POWERS_OF_TWO: Array = 2.0 ** np.arange(MAX_MICRO_BATCH.bit_length(), dtype=np.float64)  # samples
+POWERS_OF_TWO: Array = 2.0 ** np.arange(MAX_MICRO_BATCH.bit_length(), dtype=np.float64)  # micro-batch sizes in samples
 ATTENTION_SHARE = 0.2  # share of forward and backward spent in attention, which may overlap context-parallel sends (assumed)
 CommunicationSeconds = dict[str, Array]  # seconds by field name of `StepParts`
 
@@ -41,22 +41,22 @@ def micro_batch_sizes(share: int) -> Array:
 
 
 class TimedStep(msgspec.Struct, frozen=True):
-    """Time terms by phase at one tensor-parallel degree: of the whole model on one stage, and of its layers only."""
+    """Seconds by phase and class of operator (`TimeTerms`) at given parallel degrees: whole model, and its layers only."""
 
     whole: dict[str, TimeTerms]
     layers: dict[str, TimeTerms]
-    accumulate: TimeTerms  # terms of adding one micro-batch's gradients to those of earlier ones
-    unit: str
+    accumulate: TimeTerms  # seconds of adding one micro-batch's gradients to those of earlier ones
+    unit: str  # class of the arithmetic unit that does most FLOPs, such as half
 
 
 class LayoutTimes:
-    """Seconds of a step by layout, checkpointing and micro-batch, [gpus, micro-batches]."""
+    """Computes the seconds of a step by layout, checkpointing and micro-batch size, [gpus, micro-batches]."""
 
     def __init__(
         self, workload: Workload, shape: Shape, devices: Devices, gpus: int, nodes: int, like: LayoutTimes | None = None,
         sizes: Array = POWERS_OF_TWO,
     ) -> None:  # fmt: skip
-        """Prepare for micro-batches of `sizes`, in ascending order.
+        """Prepare the times of steps on `gpus` GPUs with micro-batches of `sizes` samples, in ascending order.
 
         `like` timed the same workload on the same devices for another number of GPUs: its operator times are used again.
         """
@@ -129,7 +129,7 @@ class LayoutTimes:
         return combine_parts(parts, self._corrections).wall
 
     def _communication(self, workload: Workload, shape: Transformer, micro: Array, accumulation: Array) -> CommunicationSeconds:
-        """Return the seconds of collectives over all accumulation rounds, extrapolating gradients' from one and two rounds."""
+        """Return a step's collective seconds by field of `StepParts`; gradients' are extrapolated from one and two rounds."""
         collectives = [one for one in step_collectives(workload, shape, micro) if one.axis != "dp"]
         layers = collective_seconds(workload, collectives, self.devices)
         rounds = accumulation[None, :]
@@ -162,7 +162,7 @@ class LayoutTimes:
         return self._timed[key]
 
     def _operator_times(self, shape: Transformer, parallel: Parallel) -> tuple[OperatorTimes, TimeTerms]:
-        """Return the times of a step's operators at these parallel degrees, and the terms of one more gradient accumulation."""
+        """Return the times of a step's operators, and of adding one more micro-batch's gradients, at these parallel degrees."""
         key = (parallel.tp, parallel.cp, parallel.ep)
         if key not in self._operators:
             degrees = Parallel(tp=parallel.tp, cp=parallel.cp, ep=parallel.ep)
@@ -175,7 +175,7 @@ class LayoutTimes:
         return self._operators[key]
 
     def _per_device(self, terms: TimeTerms) -> TimeTerms:
-        """Expand time terms from the distinct GPUs to all devices."""
+        """Expand time terms (seconds by class of operator) from the distinct GPUs to all devices, some of which are equal."""
         zeros = np.zeros((len(self._column_of), terms.seconds.shape[2]))
         return TimeTerms(terms.seconds[:, self._column_of], terms.floors[:, self._column_of], zeros, zeros, terms.unit)
 

@@ -27,12 +27,12 @@ PHASES = ("forward", "backward", "optimizer")
 
 
 class OperatorTimes(msgspec.Struct, frozen=True):
-    """Seconds of one call of each operator, its phase and its number of calls."""
+    """Operators of a training step as arrays: the seconds of one run of each, its phase, class and number of runs."""
 
     evaluated: OperatorSeconds
     phases: Array
     classes: Array
-    counts: Array
+    counts: Array  # runs of each operator per step
     calls: Array  # framework calls of one run of the operator
     recomputes: Array  # how often the backward pass runs it again under checkpointing
     grows: Array  # additional runs in a model of twice the layers, as a multiple of `counts`
@@ -40,7 +40,7 @@ class OperatorTimes(msgspec.Struct, frozen=True):
 
     @staticmethod
     def of(sections: Sequence[StepSection], gpus: GpuColumns) -> OperatorTimes:
-        """Time the operators of a step's sections on each GPU."""
+        """Time the operators of a step's sections (such as embedding, layers, optimizer) on each GPU."""
         ops = tuple(op for one in sections for op in one.ops)
         recomputes = [np.bincount(np.array(one.recomputed, dtype=np.intp), minlength=len(one.ops)) for one in sections]
         return OperatorTimes(
@@ -55,14 +55,14 @@ class OperatorTimes(msgspec.Struct, frozen=True):
         )
 
     def phase_counts(self, checkpointed: bool) -> dict[str, Array]:
-        """Return how often each operator runs in each phase of a step."""
+        """Return by phase how often each operator runs in a step; the backward pass also recomputes if `checkpointed`."""
         counts = {phase: np.where(self.phases == phase, self.counts, 0.0) for phase in PHASES}
         if checkpointed:
             counts["backward"] += self.recomputes * self.counts
         return counts
 
     def terms(self, weights: Array, phase: str) -> TimeTerms:
-        """Return the time terms of a phase in which operator i runs `weights[i]` times."""
+        """Return the seconds by class of operator (`TimeTerms`) of a phase in which operator i runs `weights[i]` times."""
         one = self.evaluated
         shape = (len(TERMS), one.seconds.shape[0], one.seconds.shape[2])
         totals, floors = np.zeros(shape), np.zeros(shape)

@@ -29,7 +29,7 @@ def rank_ops(workload: Workload, shape: Shape, batch: Number) -> LoweredStep:
 
 
 def rank_step(workload: Workload, shape: Transformer, batch: Number) -> TrainingStep:
-    """Return the training step of one rank, section by section."""
+    """Return the operators of one rank's training step by section, such as embedding, layers and output head."""
     step = training_parts(workload, shape, batch)
     return replace(step, sections=[replace(one, ops=[_ring_attention(op, workload) for op in one.ops]) for one in step.sections])
 
@@ -51,7 +51,7 @@ def spread_experts(workload: Workload, shape: Transformer) -> Transformer:
     if not experts or parallel.ep == 1 or workload.training:
         return shape
     tensor_ranks, groups = expert_ranks(parallel)
-    whole = experts.ffn * tensor_ranks  # Lowering divides this width by the tensor degree again.
+    whole = experts.ffn * tensor_ranks  # The list of operators divides this width by the tensor-parallel degree again.
     return replace(shape, experts=replace(experts, ffn=whole, ranks=parallel.ep, token_groups=groups))
 
 

@@ -27,7 +27,7 @@ class ScalingPoint(msgspec.Struct, frozen=True):
 
 
 class Scaling(msgspec.Struct, frozen=True):
-    """Points by number of GPUs; `stops` is the number before the first doubling that is not worthwhile, or None."""
+    """Throughput by number of GPUs; `stops` is the number before the first doubling that is not worthwhile, or None."""
 
     axis: str  # tp: one replica over more GPUs; dp: more replicas
     points: tuple[ScalingPoint, ...]
@@ -42,7 +42,7 @@ class Scaling(msgspec.Struct, frozen=True):
 
 
 def scaling_of(workload: Workload, shape: Shape, devices: Devices) -> Scaling | None:
-    """Return the scaling along the layout's main axis; None if more GPUs only add replicas that do not communicate."""
+    """Return throughput by number of GPUs along the layout's main axis (tp or dp); None if replicas do not communicate."""
     parallel = workload.parallel
     axis = "tp" if parallel.tp > 1 or (not workload.training and parallel.dp == 1) else "dp"
     if axis == "dp" and not workload.training:

@@ -52,20 +52,20 @@ ATTENTION, FORWARD_CALLS, SEQUENCES = (TERMS.index(name) for name in ("attention
 
 
 class GroupGrid(msgspec.Struct, frozen=True):
-    """Seconds, [gpus, batches]; `ttft` is the time to a sequence's first token in generation."""
+    """Time of one workload's step on groups of each GPU kind at each batch size; arrays of seconds, [gpus, batches]."""
 
     engine: str
-    kind: str
+    kind: str  # step whose fitted multipliers apply: train, forward, generate, …
     breakdown: StepBreakdown
-    floor: Array
-    flop_seconds: Array
-    byte_seconds: Array
-    ttft: Array | None = None
+    floor: Array  # least seconds physically possible
+    flop_seconds: Array  # FLOPs divided by the GPU's peak
+    byte_seconds: Array  # bytes moved divided by memory bandwidth
+    ttft: Array | None = None  # time to a sequence's first token; None unless text is generated
     notes: tuple[Message, ...] = ()
 
 
 class RankPass(msgspec.Struct, frozen=True):
-    """Times of one rank's pass before multi-GPU corrections; `terms` show whether compute, bandwidth or overhead limits it."""
+    """Times of one rank's pass before multi-GPU multipliers: parts of its wall time, and seconds by class of operator."""
 
     parts: StepParts
     terms: TimeTerms
@@ -74,7 +74,7 @@ class RankPass(msgspec.Struct, frozen=True):
 
 
 class Devices(msgspec.Struct, frozen=True):
-    """GPUs with the fabric of each, and the calibrations of single GPUs and of groups."""
+    """Kinds of GPU to evaluate, the links (fabric) of each, and the fitted multipliers of single GPUs and of groups."""
 
     gpus: Sequence[Gpu]
     fabrics: Sequence[Fabric]
@@ -88,7 +88,7 @@ class Devices(msgspec.Struct, frozen=True):
         calibration: Calibration | None = None,
         groups: GroupCalibration | None = None,
     ) -> Devices:
-        """Return devices with the bundled calibrations unless others are given."""
+        """Return these GPUs and fabrics with the bundled fitted multipliers, unless others are passed."""
         return Devices(gpus, fabrics, calibration or load_calibration(), groups or load_group_calibration())
 
 
@@ -102,7 +102,7 @@ def evaluate_group(workload: Workload, shape: Shape, devices: Devices, batches: 
 
 
 def step_pass(workload: Workload, shape: Shape, devices: Devices, batch: Number) -> RankPass:
-    """Return the pass that a workload's step consists of: a training step, forward pass, prefill of a batch, or decode step."""
+    """Return the times of one rank's pass in a workload's step: a training step, forward pass, prefill, or decode step."""
     kind = workload.traits.step
     micro_batch, pipeline = pipeline_schedule(workload, batch)
     lowered = rank_ops(workload, shape, micro_batch)
@@ -114,7 +114,7 @@ def step_pass(workload: Workload, shape: Shape, devices: Devices, batch: Number)
 def inference_pass(
     workload: Workload, shape: Transformer, devices: Devices, batch: Number, tokens: Number, context: Number | None
 ) -> RankPass:
-    """Return the prefill of `batch` sequences of `tokens` new tokens each, or a decode step at a `context`, during generation."""
+    """Return the times of one rank's prefill of `tokens` per sequence of a batch, or of a decode step if `context` is set."""
     task = replace(workload, task="prefill" if context is None else "decode")
     micro_batch, pipeline = pipeline_schedule(task, batch)
     lowered = LoweredStep(tuple(rank_pass(task, shape, micro_batch, tokens, context)))
@@ -124,12 +124,12 @@ def inference_pass(
 
 
 def pass_breakdown(workload: Workload, one: RankPass, devices: Devices) -> StepBreakdown:
-    """Return the seconds of a pass by what they are spent on, with the group's corrections applied."""
+    """Return the seconds of a pass by what they are spent on, multiplied by the fitted multi-GPU corrections."""
     return combine_parts(one.parts, link_corrections(workload, one.kind, devices))
 
 
 def _generation_grid(workload: Workload, shape: Transformer, devices: Devices, batch: Number) -> GroupGrid:
-    """Return the seconds between one sequence's tokens: a decode step plus its share of other requests' prefills."""
+    """Return the time per output token in generation: a decode step plus its share of other requests' prefills."""
     length = float(max(1, workload.seq_out or 1))
     prompt = float(workload.seq_in or 1)
     token = inference_pass(workload, shape, devices, batch, 1.0, prompt + length / 2)
@@ -152,7 +152,7 @@ def lowered_pass(
     running: Number,
     pipeline: Number,
 ) -> RankPass:
-    """Return the corrected pass of these operators and collectives; `running` counts sequences in a serving engine's batch."""
+    """Return the times of a rank's pass; `running`: sequences in its batch; `pipeline`: ratio of wall time to a stage's work."""
     columns, parallel = cached_gpu_columns(devices.gpus), workload.parallel
     phases = _phases(lowered, columns) if workload.training else {}
     timed = reduce(add, (one for _, one in phases.values())) if phases else operator_totals(lowered.ops, columns)
@@ -205,7 +205,7 @@ def lowered_pass(
 
 
 def _phases(lowered: LoweredStep, gpus: GpuColumns) -> dict[str, tuple[LoweredStep, OperatorTotals]]:
-    """Return the operators of each phase that occurs and their times."""
+    """Return the operators and their total times by phase that occurs, such as "forward" or "backward"."""
     phases: dict[str, list[Op]] = {}
     for op in lowered.ops:
         phases.setdefault(op.phase, []).append(op)
@@ -213,7 +213,7 @@ def _phases(lowered: LoweredStep, gpus: GpuColumns) -> dict[str, tuple[LoweredSt
 
 
 def _overlapped_rounds(workload: Workload, phase: str) -> float:
-    """Return the accumulation rounds that share a phase's seconds if only one overlaps communication (no ZeRO 2 or 3), else 1."""
+    """Return by what to divide a phase's seconds to get those that can overlap communication: 1, or the accumulation rounds."""
     return 1.0 if workload.parallel.zero >= 2 or phase == "forward" else float(workload.accumulation)
 
 
@@ -258,7 +258,7 @@ def collective_seconds(workload: Workload, collectives: Sequence[Collective], de
 
 
 def link_corrections(workload: Workload, kind: str, devices: Devices) -> dict[str, Array]:
-    """Return the fitted correction factor of each term of a multi-GPU step, [gpus, 1]."""
+    """Return the fitted multipliers of a multi-GPU step by name, such as "latency", each of shape [gpus, 1]."""
     engine, year = workload.engine or default_engine(), workload.year or NEWEST_SOFTWARE_YEAR
     return devices.groups.factors(
         [group_setting(fabric, engine, year, kind, workload.parallel.threads) for fabric in devices.fabrics]

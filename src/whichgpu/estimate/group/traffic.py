@@ -38,13 +38,13 @@ BUCKET_BYTES = 25e6  # bytes of gradients per all-reduce in DistributedDataParal
 
 
 class Collective(msgspec.Struct, frozen=True):
-    """`count` calls of `size` bytes along an axis of the layout, exposed or overlapped with some work."""
+    """A collective that a step calls `count` times with `size` bytes along one parallel axis, exposed or overlapped."""
 
     kind: CollectiveKind
     axis: Axis
     size: Number
     count: Number
-    overlap: Overlap = ""
+    overlap: Overlap = ""  # work that it overlaps; empty if the step waits for it
     ranks: int = 0  # number of ranks that take part; 0 means all ranks of the axis
     exchange: ExpertExchange | None = None  # tokens that an all-to-all dispatches to experts or combines
 
@@ -103,7 +103,7 @@ def _pass(
             yield Collective("reduce_scatter", "tp", activations, sums)
         else:
             yield Collective("all_reduce", "tp", activations, sums)
-        yield Collective("all_reduce", "tp", activations, passes)  # Each embedding row is on one rank only.
+        yield Collective("all_reduce", "tp", activations, passes)  # Each embedding row is on one rank only: ranks sum results.
         if shape.head and not workload.training:
             yield Collective("all_gather", "tp", batch * shape.vocab * width, rounds)
     tensor_ranks, groups = (1, parallel.ep) if workload.training else expert_ranks(parallel)
@@ -113,7 +113,7 @@ def _pass(
         exchanges = (
             ExpertExchange("dispatch", tokens / tensor_ranks, *sizes, FP8_BYTES if narrow else width),
             ExpertExchange("combine", tokens / tensor_ranks, *sizes, width),
-        )  # Tensor ranks share a token's sending.
+        )  # Each tensor-parallel rank sends its share of the tokens.
         for exchange in exchanges:
             yield Collective("all_to_all", "ep", exchange.size, moe_layers * passes, ranks=groups, exchange=exchange)
     if parallel.cp > 1:
@@ -124,7 +124,7 @@ def _pass(
 
 
 def _gradients(workload: Workload, shape: Shape) -> Iterator[Collective]:
-    """Yield the all-reduces of gradients in buckets, or ZeRO's reduce-scatters and weight all-gathers."""
+    """Yield data-parallel collectives of training: all-reduces of gradient buckets, or ZeRO's reduce-scatters and all-gathers."""
     parallel = workload.parallel
     if parallel.dp < 2:
         return

@@ -20,7 +20,7 @@ from whichgpu.workload.shapes import Dlrm, Mlp, Transformer
 
 
 class ForwardPass(msgspec.Struct, frozen=True):
-    """One forward pass on one GPU."""
+    """Sizes of one forward pass on one GPU that decide the memory of its activations."""
 
     tokens: int
     context: int  # tokens that each token may attend to

@@ -18,7 +18,7 @@ SOURCE = "dettmers-2014-which-gpu"
 
 
 def formula_bytes(weights: int, batch: int, units: int) -> int:
-    """Return the formula's bytes for a number of weights, a batch size and the units of all layers, including the input.
+    """Return the bytes by the rule of 2015 for a number of weights, a batch size and the units (neurons) of all layers and input.
 
     >>> formula_bytes(9000 * 4000 + 4000 * 4000 + 4000 * 32, 128, 9000 + 4000 + 4000 + 32) / 2**30  # GiB; the article prints 0.62
     0.6069...
@@ -27,7 +27,7 @@ def formula_bytes(weights: int, batch: int, units: int) -> int:
 
 
 def blog_2015(workload: Workload, shape: Shape, ours: MemoryEstimate) -> MemoryEstimate:
-    """Return the formula's estimate, with warnings that compare it with our estimate and explain the difference."""
+    """Return the memory estimate by the rule of thumb of 2015, with warnings that explain how it differs from `ours`."""
     weights, units = count_weights_and_units(workload, shape, ours)
     batch = workload.local_batch
     parts = {
@@ -42,7 +42,7 @@ def blog_2015(workload: Workload, shape: Shape, ours: MemoryEstimate) -> MemoryE
 
 
 def count_weights_and_units(workload: Workload, shape: Shape, ours: MemoryEstimate) -> tuple[int, int]:
-    """Return the number of weights, and the number of units per sample (all tokens of a sequence), including the input."""
+    """Return the number of weights, and of units (neurons) per sample with the input; a sequence has those of all its tokens."""
     if isinstance(shape, Mlp):
         return sum(a * b for a, b in zip(shape.units, shape.units[1:], strict=False)), sum(shape.units)
     from whichgpu.workload.parameters import count_parameters
@@ -73,7 +73,7 @@ def _comparison(total: int, ours: MemoryEstimate) -> Message:
 
 
 def _reasons(workload: Workload, shape: Shape) -> tuple[Message, ...]:
-    """Return a message for each aspect of the request that the formula ignores."""
+    """Return a message for each aspect of the request that the rule of thumb of 2015 ignores."""
     reasons: list[Message] = []
     if not workload.training:
         reasons.append(msg("warning.blog-2015-training"))

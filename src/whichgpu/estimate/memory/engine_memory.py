@@ -28,7 +28,7 @@ def engine_of(workload: Workload) -> EngineRecord:
 
 
 def chunk_tokens(memory: EngineMemory, gpu: Gpu | None, task: Task, context: int) -> int | None:
-    """Return the maximum tokens of one step; None if prompts are not prefilled in chunks."""
+    """Return the most tokens that an engine processes in one step; None if it does not limit them."""
     if memory.whole_prompts:
         return max(context, memory.least_batched_tokens)
     if memory.chunk_by_memory:
@@ -40,7 +40,7 @@ def chunk_tokens(memory: EngineMemory, gpu: Gpu | None, task: Task, context: int
 
 
 def is_large_gpu(memory: EngineMemory, gpu: Gpu | None) -> bool:
-    """Whether the engine's defaults for large GPUs apply."""
+    """Whether a GPU has enough memory for an engine's defaults for large GPUs, such as longer prefill chunks."""
     if not memory.large_gpu:
         return False
     return gpu is None or (gpu.memory_bytes >= memory.large_gpu and gpu.family not in memory.large_gpu_except)
@@ -65,9 +65,10 @@ def graph_bytes(memory: EngineMemory, gpu: Gpu | None, layers: int, gpus: int) -
 
 
 def budget_bytes(workload: Workload, gpu: Gpu, share: float | None = None) -> int:
-    """Return the most bytes an engine uses on a GPU: its share of the memory plus what it does not count as part of the share.
+    """Return the most bytes an engine uses on a GPU: its share of the memory plus what it uses beside, such as the CUDA context.
 
-    `share` overrides the engine's default. A share of the memory that the model leaves free does not limit the model.
+    `share` overrides the engine's default (vLLM's `gpu_memory_utilization`). TensorRT-LLM's is of the memory that weights leave
+    free, so it does not limit the model.
     """
     memory, layout = engine_of(workload).memory, workload.parallel
     if memory.reservation == "device-share":
@@ -82,7 +83,7 @@ def budget_bytes(workload: Workload, gpu: Gpu, share: float | None = None) -> in
 
 
 def device_share_budget(memory: EngineMemory, gpu: Gpu, gpus: int, share: float) -> int:
-    """Return vLLM's share of a GPU in bytes plus what the share leaves out: the CUDA context and unused allocator blocks."""
+    """Return the bytes vLLM may use: `share` of the GPU's memory, plus the CUDA context and unused allocator blocks beside it."""
     uncounted = overhead.context_bytes(gpu, LOADED_KERNELS if memory.kernels_beside_share else 0) + memory.slack
     if gpus > 1 and memory.collectives_beside_share:
         uncounted += COLLECTIVES

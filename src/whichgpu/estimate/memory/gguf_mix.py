@@ -26,7 +26,7 @@ OUTPUT_MIXES_EIGHT_EXPERTS = frozenset(
 
 
 class GgufModelTraits(msgspec.Struct, frozen=True):
-    """Properties of a model that decide its tensor types."""
+    """Properties of a model that decide the GGUF type of its tensors, such as the number of layers."""
 
     layers: int
     groups: int  # query heads per KV head
@@ -35,12 +35,12 @@ class GgufModelTraits(msgspec.Struct, frozen=True):
 
     @property
     def seventy(self) -> bool:
-        """Whether llama.cpp treats the model as Llama-70B."""
+        """Whether llama.cpp's quantisation treats the model as Llama-70B: 80 layers and grouped KV heads."""
         return self.layers == 80 and self.groups > 1
 
 
 class MatrixPosition(msgspec.Struct, frozen=True):
-    """A matrix in a model: the mix, its base type, the layer and the model."""
+    """Position of a matrix in a model: its layer, and the GGUF mix (such as q4_k_m) with the mix's base type."""
 
     mix: str
     base: str
@@ -49,12 +49,12 @@ class MatrixPosition(msgspec.Struct, frozen=True):
 
 
 def has_more_bits(layer: int, layers: int) -> bool:
-    """Whether a layer gets more bits: the first and last eighth of layers, and every third between."""
+    """Whether llama.cpp gives a layer more bits: the first and last eighth of layers, and every third between."""
     return layer < layers // 8 or layer >= 7 * layers // 8 or (layer - layers // 8) % 3 == 2
 
 
 def tensor_type(mix: str, role: str, layer: int, traits: GgufModelTraits, row: int) -> str:
-    """Return the GGUF type of a matrix from its role and layer; it has `row` weights per row.
+    """Return a matrix's GGUF type by `role` (llama.cpp's name, such as ffn_down) and layer; a row has `row` weights.
 
     >>> llama = GgufModelTraits(layers=32, groups=4, experts=1)
     >>> [tensor_type("q4_k_m", "ffn_down", layer, llama, 14336) for layer in (0, 4, 6)]

@@ -60,7 +60,7 @@ CONTEXT_RANGE_MULTI_GPU = (0.7, 2.0)  # The context of several GPUs includes com
 
 
 class InferenceCase(msgspec.Struct, frozen=True):
-    """A request with its defaults filled in."""
+    """An inference request with its defaults filled in, its model, GPU and engine settings."""
 
     workload: Workload
     shape: Transformer
@@ -244,7 +244,7 @@ def _temporary(case: InferenceCase, cache: int) -> int:
 def _overheads(
     memory: EngineMemory, gpu: Gpu | None, parts: Mapping[str, int], gpus: int, growing: bool = False
 ) -> dict[str, int]:
-    """Return the bytes by part of workspaces, the CUDA context, and memory that the allocator reserves but has not allocated."""
+    """Return the bytes of workspaces, CUDA context and allocator slack, more of it if the KV cache is reallocated (`growing`)."""
     dynamic = parts.get("activations", 0) + parts.get("temporary", 0)
     slack = memory.slack + memory.slack_of_activations * dynamic
     if growing:

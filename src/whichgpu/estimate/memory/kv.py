@@ -19,7 +19,7 @@ KV_TYPES: Mapping[str, WeightBlock] = {name: one.kv_block for name, one in PRECI
 
 
 def kv_type(precision: str) -> WeightBlock:
-    """Return the storage format of a cache precision."""
+    """Return how a KV cache precision (fp8, q8_0, …) stores elements: how many a block has, in how many bytes."""
     block = KV_TYPES.get(precision.lower())
     if block is None:
         raise unknown_word("precision", precision, tuple(KV_TYPES))

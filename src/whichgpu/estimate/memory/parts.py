@@ -45,7 +45,7 @@ def build_estimate(
     sources: tuple[str, ...] = (),
     warnings: tuple[Message, ...] = (),
 ) -> MemoryEstimate:
-    """Sum parts (bytes) into the two totals; the spreads are 90% ranges as factors."""
+    """Sum parts (bytes) into the totals `allocated` and `device`; their spreads are 90% ranges as factors."""
 
     def figure(value: float, spread: tuple[float, float]) -> Figure:
         return Figure(value, value * spread[0], value * spread[1], "byte", basis, sources)

@@ -45,7 +45,7 @@ class MemoryPeak(msgspec.Struct, frozen=True):
 
 
 def traced_memory(workload: Workload, shape: TracedShape, gpu: Gpu | None) -> MemoryEstimate:
-    """Return the peak memory of a training step or a forward pass in PyTorch eager."""
+    """Return the peak memory of a training step or a forward pass of a traced model in PyTorch eager."""
     table = load_table(shape.table, workload.image or shape.image or None)
     recipe = _recipe(workload, shape, table)
     peak = _with_gathered_shards(_interpolated_peak(recipe, workload.local_batch), recipe, table)
@@ -123,7 +123,7 @@ def _with_gathered_shards(peak: MemoryPeak, recipe: StepRecipe, table: OperatorT
 
 
 def _interpolated_peak(recipe: StepRecipe, batch: int) -> MemoryPeak:
-    """Return the peak at a batch, interpolated between grid batches (1, 2, 3, 4, 6, …) because fragmentation makes it jump."""
+    """Return the peak memory at a batch, interpolated between 1, 2, 3, 4, 6, … because fragmentation makes it jump."""
     low = 1
     while _next_batch(low) <= batch:
         low = _next_batch(low)
@@ -138,14 +138,14 @@ def _interpolated_peak(recipe: StepRecipe, batch: int) -> MemoryPeak:
 
 
 def _next_batch(batch: int) -> int:
-    """Return the next grid batch; the grid has the powers of two and the points half-way between them."""
+    """Return the next batch size at which peaks are replayed: a power of two or the point half-way between two."""
     if batch < 3:
         return batch + 1
     return batch * 4 // 3 if batch % 3 == 0 else batch * 3 // 2
 
 
 def _previous_batch(batch: int) -> int:
-    """Return the previous grid batch."""
+    """Return the previous batch size at which peaks are replayed: a power of two or the point half-way between two."""
     if batch < 4:
         return batch - 1
     return batch * 2 // 3 if batch % 3 == 0 else batch * 3 // 4
@@ -153,7 +153,7 @@ def _previous_batch(batch: int) -> int:
 
 @lru_cache(maxsize=MAX_CACHED_PEAKS)
 def _monotonic_peak(recipe: StepRecipe, batch: int) -> MemoryPeak:
-    """Return the peak at a grid batch, at least that of any smaller grid batch.
+    """Return the peak memory at a replayed batch size (1, 2, 3, 4, 6, …), at least that of any smaller one.
 
     If most of the peak grows with the batch, fragmentation cannot outweigh a grid step, so one smaller batch is compared.
     """
@@ -169,7 +169,7 @@ def _monotonic_peak(recipe: StepRecipe, batch: int) -> MemoryPeak:
 
 @lru_cache(maxsize=MAX_CACHED_PEAKS)
 def _peak(recipe: StepRecipe, batch: int) -> MemoryPeak:
-    """Return the peak of two steps in the allocator; the second step starts with the optimizer states."""
+    """Return the peak memory of two steps replayed in the caching allocator; the second starts with the optimizer states."""
     replay = replay_recipe(recipe, batch)
     parts: dict[str, float] = {}
     for label, size in replay.breakdown.items():

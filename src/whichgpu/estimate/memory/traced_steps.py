@@ -45,7 +45,7 @@ class StepRecipe(msgspec.Struct, frozen=True):
 
 
 def replay_recipe(recipe: StepRecipe, batch: int) -> Replay:
-    """Replay two steps at a batch through the caching allocator."""
+    """Replay the allocations of two steps of a traced model at a batch size through the caching allocator."""
     table = load_table(recipe.table, recipe.image)
     # These fields do not change the order of allocations, so recipes that differ in them share the cached steps.
     steps = _steps(replace(recipe, image=table.image, weights=1.0, space=float(recipe.space > 0), shards=()))
@@ -57,7 +57,7 @@ def replay_recipe(recipe: StepRecipe, batch: int) -> Replay:
 
 
 class _Steps(msgspec.Struct, frozen=True):
-    """Allocations of two steps; `source` indexes their sizes in the list of sizes by kind, workspace sizes by kind, `fixed`."""
+    """Allocations and frees of two steps; `source` indexes each size in one list: sizes by kind, workspaces by kind, `fixed`."""
 
     course: AllocationSequence
     source: Array
@@ -76,7 +76,7 @@ def _steps(recipe: StepRecipe) -> _Steps:
 
 
 class _Writer:
-    """Writes the allocations and frees of two steps, with their labels."""
+    """Writes the allocations and frees of two steps of a traced model, each labelled with its part of memory."""
 
     def __init__(self, recipe: StepRecipe, table: OperatorTable) -> None:
         self.moves: list[int] = []
@@ -87,7 +87,7 @@ class _Writer:
         self._has_workspace = [recipe.space > 0 and any(kind.convolution) for kind in table.kinds]
 
     def build(self, before: Sequence[int], step: Sequence[int]) -> None:
-        """Write the allocations before the steps, then both steps."""
+        """Write the allocations made `before` the steps, such as weights, then `step` twice with the optimizer."""
         recipe = self._recipe
         persistent = self._write(before, [])
         gradients = self._write(step, persistent)
@@ -150,7 +150,7 @@ class _Writer:
 
 
 def _kind_sizes(recipe: StepRecipe, table: OperatorTable, batch: int) -> tuple[list[int], list[int]]:
-    """Return the bytes of each kind of allocation and of its workspace; per-sample allocations grow with the image's area."""
+    """Return the bytes of each kind of traced allocation and of its workspace; those per sample grow with the image's area."""
     space, share = recipe.space, recipe.weights
     area = 1 if recipe.image == table.image else (recipe.image / table.image) ** 2
     sizes = [kind.size[0] + kind.size[1] * batch * area for kind in table.kinds]

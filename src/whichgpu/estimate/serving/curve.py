@@ -23,7 +23,7 @@ FLOOD_FACTOR = 100.0  # arrival rate that floods a server, as a multiple of the 
 
 
 class RatePoint(msgspec.Struct, frozen=True):
-    """One request rate with its latencies in seconds and output tokens per second."""
+    """Simulation of one request rate: latencies in seconds by percentile, and output tokens per second."""
 
     rate: float
     throughput: float
@@ -36,7 +36,7 @@ class RatePoint(msgspec.Struct, frozen=True):
 
 
 class ThroughputCurve(msgspec.Struct, frozen=True):
-    """Points by rate, the saturating rate, and the highest rate at which the objectives hold (None without objectives)."""
+    """Simulated request rates, the saturating rate, and the highest rate that holds the objectives (None without objectives)."""
 
     points: tuple[RatePoint, ...]
     saturation: float
@@ -92,7 +92,7 @@ def saturation_rate(server: Server, load: Load) -> float:
 def throughput_curve(
     server: Server, load: Load, goals: Objectives, limit: float | None = None, progress: Callable[[float], None] | None = None
 ) -> ThroughputCurve:
-    """Simulate several shares of the saturating rate (`limit`, requests/s), and find the capacity between them."""
+    """Simulate several shares of the saturating rate (`limit` in requests/s; None finds it), and find the capacity."""
     limit = limit or saturation_rate(server, load)
     points = []
     for index, share in enumerate(CURVE_SHARES):
@@ -103,7 +103,7 @@ def throughput_curve(
 
 
 def rate_point(server: Server, load: Load, rate: float, goals: Objectives, limit: float) -> RatePoint:
-    """Simulate one rate in requests per second and return its point of the curve; `limit` is the saturating rate."""
+    """Return latencies and throughput simulated at `rate` requests per second; `limit` is the saturating rate."""
     one = _simulate_rate(server, load, rate, goals)
     saturated = one.growing or rate > SATURATED_SHARE * limit
     return RatePoint(rate, one.throughput, one.ttft.at, one.tpot.at, one.latency.at, one.mean_batch, one.met, saturated)

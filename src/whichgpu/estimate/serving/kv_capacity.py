@@ -85,7 +85,7 @@ def _other_parts(
 
 
 def _room_beside(workload: Workload, gpu: Gpu, share: float | None, used: int) -> int:
-    """Return one GPU's bytes for the KV cache beside `used` bytes; negative if those do not fit."""
+    """Return the bytes that `used` bytes leave for the KV cache in the engine's `share` of a GPU; negative if they do not fit."""
     memory = engine_of(workload).memory
     if memory.reservation == "free-share":
         return int((gpu.memory_bytes - used) * (share or memory.share))

@@ -18,7 +18,7 @@ BISECTIONS = 60  # halvings of the interval from one running sequence to as many
 
 
 class LoadScreen(msgspec.Struct, frozen=True):
-    """Results of queueing formulas for requests of mean lengths: saturating requests/s, share in use, sequences, seconds."""
+    """Queueing estimate of a load: saturating requests/s, utilisation, running sequences, TPOT and wait in seconds."""
 
     saturation: float
     utilisation: float
@@ -29,7 +29,7 @@ class LoadScreen(msgspec.Struct, frozen=True):
 
 
 def screen_load(server: Server, load: Load) -> LoadScreen:
-    """Return the utilisation, saturation, batch and mean wait of a load by formulas."""
+    """Return a server's utilisation, saturating rate, running sequences and mean wait under a load by queueing formulas."""
     prompt, output = mean_lengths(load)
     times = ServiceTimes.of(server, prompt, output)
     rate = times.rate_per_batch(load.rate)
@@ -58,7 +58,7 @@ def erlang_c(servers: int, offered: float) -> float:
 
 
 def mean_wait(servers: int, rate: float, service: float, arrivals: float = 1.0, services: float = 1.0) -> float:
-    """Return the mean seconds of waiting; `arrivals` and `services` are squared coefficients of variation.
+    """Return the mean seconds a request waits; `arrivals`, `services`: squared coefficients of variation of gaps and services.
 
     >>> round(mean_wait(1, 0.7, 1.0), 3), round(mean_wait(4, 3.2, 1.0), 3), mean_wait(1, 2.0, 1.0)
     (2.333, 0.746, inf)

@@ -21,7 +21,7 @@ Hashes = Sequence[int]
 
 
 class RequestLog:
-    """Columns of all requests in order of arrival; times in seconds from the start, -1 before they happen."""
+    """Log of simulated requests as columns, in order of arrival; times in seconds from the start, -1 before they happen."""
 
     def __init__(self) -> None:
         self.arrived, self.first, self.finished = array("d"), array("d"), array("d")
@@ -78,11 +78,11 @@ class Scheduler:
         self.prefilling: list[Prefill] = []
         self.ends: list[tuple[int, int]] = []  # heap of running sequences: (number of the last decode step, request number)
         self.joined: dict[int, tuple[int, int, int]] = {}  # by request: decode step and context at joining, order of admission
-        self.phases = [0] * self.limits.block_tokens  # running sequences by (context - turn) modulo block size
+        self.phases = [0] * self.limits.block_tokens  # running sequences by (context - decode steps so far) modulo block size
         self.chunks: list[tuple[Prefill, int]] = []  # prefill chunks of the current step and their tokens
         self.running = self.context_total = self.used = self.load = 0
         self.in_transfer = 0  # sequences that hold KV blocks on their way to or from another engine
-        self.count, self.start, self.end, self.step, self.slope = 0, 0.0, inf, 0.0, 0.0  # of the steps simulated together
+        self.count, self.start, self.end, self.step, self.slope = 0, 0.0, inf, 0.0, 0.0  # of decode steps simulated together
         self.decoding = False
         self.seen_until = 0.0  # With `schedules_ahead` the next step takes in requests that arrived by this time, in seconds.
         if self.prefix_cache:
@@ -317,7 +317,7 @@ class Scheduler:
         return self.used + bound + more > self.blocks and self.used + self._growth(turns) + more > self.blocks
 
     def _growth(self, turns: int) -> int:
-        """Return the KV blocks that the batch adds in `turns` steps: one per sequence whenever its last block is full."""
+        """Return the KV blocks that the batch adds in `turns` decode steps: one per sequence whenever its last block is full."""
         size, phases = self.limits.block_tokens, self.phases
         if turns == 1:
             return phases[-self.turn % size]
@@ -330,7 +330,7 @@ class Scheduler:
         return blocks
 
     def _affordable_turns(self, turns: int) -> int:
-        """Return the most steps, up to `turns`, for which there are KV blocks; at least one."""
+        """Return the most decode steps, up to `turns`, for which there are KV blocks; at least one."""
         low, high = 1, turns
         while high - low > 1:
             middle = (low + high) // 2

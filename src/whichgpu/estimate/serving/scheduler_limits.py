@@ -38,7 +38,7 @@ class SchedulerLimits(msgspec.Struct, frozen=True):
 
 
 class LimitOverrides(msgspec.Struct, frozen=True):
-    """Limits set by the user; None is the engine's default."""
+    """Scheduler limits set by the user; None is the engine's default."""
 
     max_batched_tokens: int | None = None
     max_sequences: int | None = None
@@ -50,7 +50,7 @@ class LimitOverrides(msgspec.Struct, frozen=True):
 
     @property
     def memory(self) -> MemorySettings:
-        """Return the settings that size the KV cache."""
+        """Those of the user's settings that decide how large the KV cache is."""
         tokens = min(MAX_TOKENS, self.max_batched_tokens) if self.max_batched_tokens else None
         return MemorySettings(self.memory_share, tokens, self.max_sequences)
 
@@ -102,6 +102,6 @@ def batch_limits(limits: SchedulerLimits, stages: int) -> SchedulerLimits:
 
 
 def default_max_sequences(engine: EngineRecord, gpu: Gpu) -> int:
-    """Return the default limit of running sequences of one replica."""
+    """Return the engine's default limit of running sequences of one replica on this GPU (vLLM: max_num_seqs)."""
     large = engine.limits.max_sequences_large if is_large_gpu(engine.memory, gpu) else 0
     return large or engine.limits.max_sequences

@@ -13,12 +13,12 @@ from whichgpu.estimate.serving.step_tables import batch_grid
 
 Array = np.ndarray
 # Share of the output tokens recomputed on average when more prompts are admitted than outputs have KV blocks for. Measured on 220
-# simulated servers short of memory under a flood: throughput 0.85 to 1.22 of the formula, 0.70 to 1.19 without this term.
+# simulated servers short of memory under a flood: throughput 0.85 to 1.22 of the formula, 0.70 to 1.19 without this share.
 RECOMPUTED_OUTPUT_SHARE = 0.5
 
 
 class MeanLengths(msgspec.Struct, frozen=True):
-    """Mean input and output tokens."""
+    """Mean input and output tokens of a load's requests."""
 
     prompt: float
     output: float
@@ -30,7 +30,7 @@ class MeanLengths(msgspec.Struct, frozen=True):
 
 
 class ServiceTimes:
-    """Seconds of a decode step, and extra seconds of a prefill that shares steps with decode, by running sequences."""
+    """Seconds of a decode step, and seconds that one prefill adds to decoding, by number of running sequences."""
 
     def __init__(
         self, lengths: MeanLengths, limits: SchedulerLimits, batches: int, sizes: Array, steps: Array, prefills: Array
@@ -73,7 +73,7 @@ class ServiceTimes:
         return np.interp(numbers, self._sizes, self._steps), np.interp(numbers, self._sizes, self._prefills)
 
     def stay(self, batch: float) -> float:
-        """Return the seconds from first to last token: decode steps, plus prefills of requests that replace finished ones."""
+        """Return a request's seconds from first to last token among `batch` sequences: decode steps, and others' prefills."""
         steps, prefills = self.curve
         index = max(1, round(batch)) - 1
         return float(self.lengths.output * steps[index] + batch * prefills[index])
@@ -94,6 +94,6 @@ class ServiceTimes:
 
 
 def max_running(limits: SchedulerLimits, prompt: float, output: float) -> int:
-    """Return the sequences that fit in the KV cache, half-way through their outputs on average, or complete if reserved."""
+    """Return the sequences that fit in the KV cache, half-way through outputs on average, or whole if outputs are reserved."""
     tokens = prompt + (output if limits.reserve_answers else output / 2)
     return max(1, min(limits.max_sequences, int(limits.cache_tokens / tokens)))

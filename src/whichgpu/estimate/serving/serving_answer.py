@@ -35,7 +35,7 @@ class LoadOrigin(msgspec.Struct, frozen=True):
 
 
 class ServingAnswer(msgspec.Struct, frozen=True):
-    """Times are seconds by percentile (`p50` …) and `mean`; rates are per second over all GPUs."""
+    """Result of serving a load: times in seconds by percentile (`p50` …) and `mean`; rates per second over all GPUs."""
 
     load: LoadOrigin
     copies: int
@@ -66,13 +66,13 @@ class ServingAnswer(msgspec.Struct, frozen=True):
 
 
 class StepRange(msgspec.Struct, frozen=True):
-    """90% range of step times, taken from a figure of such a time."""
+    """Derives the range of a result from the 90% range of step times; `like` is a step time with its range."""
 
     like: Figure
 
     @property
     def factors(self) -> tuple[float, float]:
-        """Factors by which the fastest and the slowest steps differ from the typical one."""
+        """Ratios of the fastest and of the slowest step time to the typical one."""
         return self.like.relative_range
 
     def figure(self, values: Sequence[float], unit: str) -> Figure:
@@ -91,7 +91,7 @@ class StepRange(msgspec.Struct, frozen=True):
 def serving_answer(
     server: Server, load: Load, goals: Objectives, like: Figure, drawn: bool = True, progress: Progress | None = None
 ) -> ServingAnswer:
-    """Simulate a load with typical, fastest and slowest steps; include the throughput-latency curve if `drawn`."""
+    """Simulate a load with typical, fastest and slowest steps (range of `like`, a step time); `drawn` adds the latency curve."""
     steps = StepRange(like)
     runs: list[tuple[SimulationOutcome, Summary]] = []
     for index, factor in enumerate((1.0, *steps.factors)):
@@ -136,7 +136,7 @@ def serving_answer(
 
 
 def _capacity(server: Server, load: Load, goals: Objectives, limit: float, steps: StepRange, typical: float) -> Figure:
-    """Return the highest rate at which the objectives hold, with a range from the fastest and slowest steps."""
+    """Return the highest requests/s at which the objectives hold, with a range from the fastest and slowest steps."""
     ends = [throughput_curve(server.scaled(factor), load, goals, limit / factor).allowed or 0.0 for factor in steps.factors]
     return steps.figure((typical, *ends), "requests/s")
 
@@ -150,7 +150,7 @@ def _unloaded_latency(server: Server, outcome: SimulationOutcome) -> tuple[float
 
 
 def summary_figures(runs: Sequence[Summary], steps: StepRange, goals: Objectives) -> dict[str, Any]:
-    """Return latencies by percentile and on average, and rates, of the first run, with a range over all runs."""
+    """Return fields of an answer: latencies and rates of the first simulation (`runs`), with a range over all of them."""
     names = [*(f"p{one:g}" for one in runs[0].percentiles), "mean"]
     figures: dict[str, Any] = {}
     for kind in ("ttft", "tpot", "latency"):

@@ -25,9 +25,9 @@ NEGLIGIBLE_HOST = 0.2  # share of the device's seconds below which the host's le
 
 
 class StepTimes(Protocol):
-    """Source of step times: `estimate.group.engine_steps.EngineSteps`. Times come in one row, or in three:
+    """Interface of a source of step times in seconds, such as `estimate.group.engine_steps.EngineSteps`.
 
-    of the device, of the host beside it, and of work that runs beside neither.
+    Times come in one row, or in three: of the device, of host work that overlaps it, and of work that overlaps neither.
     """
 
     def decode(self, batch: ArrayLike, context: ArrayLike) -> Array:
@@ -38,7 +38,7 @@ class StepTimes(Protocol):
 
 
 class TableSizes(NamedTuple):
-    """Largest arguments of a table."""
+    """Largest batch, prefill tokens and context for which step times are tabulated."""
 
     batch: int
     tokens: int
@@ -46,7 +46,7 @@ class TableSizes(NamedTuple):
 
 
 class StepQueries:
-    """Steps whose times make up a table; `decode` and `mixed` are the arguments of the two calls that time them all.
+    """Steps to time for `StepTables`; `decode` and `mixed` are the arguments of the two calls that time them all.
 
     With `tile`, GEMMs are evaluated only at full tiles of so many rows and next to them, attention at powers of two, and the rest
     is interpolated. Steps of 90 servers were then 0.08% (decode) to 0.4% (chunks) off on average.
@@ -130,7 +130,7 @@ class LazyRows(dict[int, list[float]]):
 
 
 class StepTables:
-    """Seconds of steps of one batch in flight of a replica.
+    """Tables of the seconds of a replica's steps, by batch, prefill tokens and context.
 
     GEMM times jump as tiles fill, so every number of rows has an entry; attention grows smoothly and is interpolated.
     Arguments beyond the tables' ends are extrapolated.
@@ -141,9 +141,9 @@ class StepTables:
         "_ahead", "_attention", "_beside", "_chunks", "_contexts", "_host_rows", "_host_tokens", "_own", "_reaches", "_rows",
         "_serial", "_tokens",
     )  # fmt: skip
-    _contexts: list[float]
-    _reaches: list[float]
-    _chunks: list[float]
+    _contexts: list[float]  # mean contexts in tokens at which decode attention is tabulated
+    _reaches: list[float]  # numbers of earlier tokens attended to (see `mixed`) at which prefill attention is tabulated
+    _chunks: list[float]  # prefill tokens per step at which attention is tabulated
     _tokens: list[float]  # seconds of a decode step at context 1, by batch
     _rows: list[float]  # seconds of a step without cached tokens, by rows
     _attention: LazyRows  # seconds of decode attention, by batch and context
@@ -152,7 +152,7 @@ class StepTables:
     _own: list[float]  # seconds of a chunk's attention per token of reach, by chunk
     _host_rows: list[float]  # host seconds of a step without decode tokens, by rows; empty if the device never waits for the host
     _host_tokens: list[float]  # further host seconds with decode tokens, by batch
-    _serial: list[float]  # seconds beside neither device nor host, by batch
+    _serial: list[float]  # seconds that overlap neither device nor host work, by batch
 
     def __init__(self, steps: StepTimes, sizes: TableSizes, stages: int = 1) -> None:
         queries = StepQueries(sizes, stages)
@@ -197,7 +197,7 @@ class StepTables:
         return self._beside_host(first, 1, batch), self._beside_host(last, 1, batch)
 
     def _beside_host(self, seconds: float, rows: int, batch: int) -> float:
-        """Return the seconds of a step that takes `seconds` on the device, with the host's work beside it and after it."""
+        """Return the seconds of a step that takes `seconds` on the device, including host work that it has to wait for."""
         host, serial = self._host_rows[rows] + self._host_tokens[batch], self._serial[batch]
         if host < NEGLIGIBLE_HOST * seconds:
             return seconds + serial
@@ -214,7 +214,7 @@ class StepTables:
         return self._beside_host(seconds, tokens + batch, batch) if self._host_rows else seconds
 
     def _device_seconds(self, tokens: int, reach: float, batch: int, context: float) -> float:
-        """Return the device seconds of a mixed step."""
+        """Return the device seconds of a step with prefill and decode tokens; the arguments are those of `mixed`."""
         seconds = self._rows[tokens + batch]
         if not batch and not reach:
             return seconds

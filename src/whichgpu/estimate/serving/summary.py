@@ -34,7 +34,7 @@ class BatchSizeBand(msgspec.Struct, frozen=True):
 
 
 class Summary(msgspec.Struct, frozen=True):
-    """Summary of one run. Rates are per second over the time in which requests arrived, or all of it if they arrived at once."""
+    """Summary of one simulation; rates are per second while requests arrived, or over all of it if they arrived at once."""
 
     requests: int  # number of requests after the warm-up
     percentiles: tuple[float, ...]
@@ -59,7 +59,7 @@ def summarise(
     latency_max: float | None = None,
     bands: bool = True,
 ) -> Summary:
-    """Summarise a run, without the warm-up of drawn loads; without `bands`, batch sizes are left out."""
+    """Return latencies and rates of a simulation without its warm-up if arrivals were drawn; `bands` adds TPOT by batch size."""
     count = len(outcome.arrived)
     start = int(WARM_UP_SHARE * count) if load is not None and load.steady else 0
     chosen = outcome.answered & (np.arange(count) >= start)

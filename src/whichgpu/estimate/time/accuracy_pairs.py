@@ -15,7 +15,7 @@ PAIRS_FILE = Path(__file__).parent / "data" / "pairs.csv"
 
 
 class AccuracyPair(msgspec.Struct, frozen=True):
-    """Measured seconds of a step, and the prediction of a fit without data of its GPU (on our H200: of its model)."""
+    """Measured seconds of a step, and their prediction by a fit that left out its GPU's data (on our H200: its model's data)."""
 
     source: str
     gpu: str
@@ -41,7 +41,7 @@ class AccuracyPair(msgspec.Struct, frozen=True):
 
     @property
     def distance(self) -> float:
-        """Absolute log error: a prediction of half the measured time counts the same as one of double."""
+        """Absolute log error of the prediction: half the measured time counts the same as double."""
         return abs(log(self.predicted / self.measured))
 
     @property
@@ -57,7 +57,7 @@ _SECONDS_COLUMNS = ("measured", "predicted", "low", "high")
 
 @cache
 def accuracy_pairs() -> tuple[AccuracyPair, ...]:
-    """Return all pairs of predicted and measured times."""
+    """Return all pairs of measured step times and their predictions by fits that left out the GPU in question."""
     return tuple(_pair(row) for row in data_rows(PAIRS_FILE))
 
 

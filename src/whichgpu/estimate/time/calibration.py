@@ -58,12 +58,12 @@ YEARLY_LEVELS = ("era", "year")  # levels at which an unmeasured year is interpo
 
 
 class CorrectionKey(msgspec.Struct, frozen=True):
-    """Facts that select the corrections of a step on a GPU."""
+    """Facts about a step on a GPU (engine, year, task, chip, …) that select the fitted multipliers of its estimated time."""
 
     engine: str
     year: int
     task: str  # train, forward, prefill, decode, generate
-    unit: str
+    unit: str  # class of the arithmetic unit that does most FLOPs: half, tf32, single, narrow
     gpu: str
     architecture: str
     generation: str  # architecture and compute capability (sm_80 and sm_86 are both Ampere)
@@ -83,25 +83,25 @@ class CorrectionKey(msgspec.Struct, frozen=True):
         return f"rocm-before-{ROCM_TUNED_YEAR}" if untuned else ""
 
     def applies(self, level: str) -> bool:
-        """Whether a level has corrections for this key."""
+        """Whether corrections at a level (a key of LEVELS, such as `engine`) apply to this step; all but `platform` always do."""
         return level != "platform" or bool(self.platform)
 
     def group(self, level: str) -> str:
-        """Return the key of the corrections at a level: the facts that define the level, joined by `/`."""
+        """Return this step's correction group at a level: the values of the level's fields, joined by `/`, as in `vllm/2025`."""
         return "/".join(str(getattr(self, word)) for word in LEVELS[level])
 
 
 class Calibration(CorrectionTables, frozen=True, eq=False):
-    """Corrections of a step on one GPU."""
+    """Fitted multipliers that correct the modelled time of a step on a GPU, and the 90% ranges of corrected times."""
 
     multiplier_cache: dict[CorrectionKey, list[float]] = msgspec.field(default_factory=dict)
 
     def log_multiplier(self, key: CorrectionKey, term: str) -> float:
-        """Return the log multiplier of a time term, summed over levels; years between measured ones are interpolated."""
+        """Return the log multiplier of a time term such as `gemm` (GEMM seconds): the sum over levels (engine, year, chip, …)."""
         return sum(values.get(term, 0.0) for values in self._levels(key))
 
     def _levels(self, key: CorrectionKey) -> list[Mapping[str, float]]:
-        """Return, for each level, the log multipliers by term that apply to this key."""
+        """Return, for each level of correction (engine, year, chip, …), the log multipliers of this step by time term."""
         levels: list[Mapping[str, float]] = []
         for level, groups in self.multipliers.items():
             if level in YEARLY_LEVELS:
@@ -111,7 +111,7 @@ class Calibration(CorrectionTables, frozen=True, eq=False):
         return levels
 
     def tier(self, engine: str, gpu: Gpu, kind: str = "", precision: str = "") -> Tier:
-        """Return how close measurements come: this GPU and engine, its generation, other GPUs, or no GPU of the vendor.
+        """Return how near the nearest measurements are: this GPU and engine, its generation, other GPUs, none of the vendor.
 
         The tier is "other" if the generation was not measured at this bit width, the engine not in this kind of step, or the
         engine on too few generations to predict another. "gpu" needs the engine measured on this GPU at this bit width.
@@ -129,7 +129,7 @@ class Calibration(CorrectionTables, frozen=True, eq=False):
         return "generation" if nearest == "gpu" and precision and PRECISION_BY_NAME[precision].bits not in bits else nearest
 
     def _generations(self, engine: str) -> Sequence[str]:
-        """Return the generations of the GPUs on which an engine was measured."""
+        """Return the hardware generations (architecture and compute capability) on which an engine was measured."""
         generations: Sequence[str] = self.engine_evidence(engine).get("generations", ())
         return generations
 
@@ -144,7 +144,7 @@ class Calibration(CorrectionTables, frozen=True, eq=False):
         return kind in tasks or (kind in GENERATION_STEPS and any(one in tasks for one in GENERATION_STEPS))
 
     def log_range(self, tier: Tier, kind: str, gpu: str = "", engine: str = "") -> tuple[float, float]:
-        """Return the 90% range of a kind of step as log factors: under this engine, else under any engine, else of any step.
+        """Return the 90% range of a step's time as log factors: of its kind under this engine, else any engine, else any kind.
 
         An engine measured on few generations predicts others poorly, so its range then also covers that of all engines; if it
         was measured on few GPUs, its range also covers that of any step.
@@ -160,7 +160,7 @@ class Calibration(CorrectionTables, frozen=True, eq=False):
         return low, high
 
     def factors(self, keys: Sequence[CorrectionKey]) -> np.ndarray:
-        """Return the multipliers of all time terms, [terms, keys]."""
+        """Return the multiplier of each time term (seconds of a class of operator or of host work), [terms, keys]."""
         import numpy as np
 
         for key in keys:
@@ -171,7 +171,7 @@ class Calibration(CorrectionTables, frozen=True, eq=False):
 
 
 def _interpolate_year(groups: Mapping[str, Mapping[str, float]], name: str, year: int) -> Mapping[str, float]:
-    """Return a year's own multipliers, or interpolate between the neighbouring years; beyond the ends, take the nearest year."""
+    """Return the log multipliers of an engine or style in a year: measured, else interpolated, else of the nearest year."""
     split = ((key.rpartition("/"), values) for key, values in groups.items())
     by_year = {int(measured): values for (whose, _, measured), values in split if whose == name}
     early = max((one for one in by_year if one <= year), default=None)
@@ -187,7 +187,7 @@ def _interpolate_year(groups: Mapping[str, Mapping[str, float]], name: str, year
 
 
 def correction_key(gpu: Gpu, engine: str, year: int, task: str, unit: str) -> CorrectionKey:
-    """Return the key of a step on a GPU; an architecture without measurements uses that of a related one.
+    """Return the facts that select a step's fitted multipliers on a GPU; an unmeasured architecture uses a related one's.
 
     The steps of a serving engine share one key, so that a decode step takes as long alone as inside a served request.
     """
@@ -206,5 +206,5 @@ def power_class(gpu: Gpu) -> str:
 
 @cache
 def load_calibration(folder: Path = DATA_FOLDER) -> Calibration:
-    """Read the shipped calibration from a folder."""
+    """Read the shipped calibration (fitted multipliers of step times and their 90% ranges) from a folder."""
     return read_corrections(folder, Calibration)

@@ -1,4 +1,4 @@
-"""Combine time terms and their corrections into seconds: device time, host time, and the wall time of a step."""
+"""Combine time terms (seconds by class of operator and host work) and fitted multipliers into device, host and wall time."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ _FIXED = slice(TERMS.index("step"), _SEQUENCES + 1)
 
 
 class HostMode(NamedTuple):
-    """Parts of the host's time that run while the device works, of which the longer one counts."""
+    """Which parts of the host's time overlap with the device's; of two overlapping times the longer one counts."""
 
     launches: bool  # kernels are launched one by one: framework calls take host time
     overlaps: bool = False  # the work for each sequence is done during the step before
 
 
 def host_mode(engine: str | None, year: int | None) -> HostMode:
-    """Return how an engine's host time runs beside the device; a serving engine launches steps too large for its CUDA graphs."""
+    """Return whether an engine's host launches kernels one by one, and whether its work once per step overlaps the device's."""
     record = engine_record(engine, year)
     return HostMode(not record.captures_graphs or record.style == "serving", record.host.overlaps_device)
 
 
 class StepSeconds(msgspec.Struct, frozen=True):
-    """Seconds of a step, [gpus, batches]."""
+    """Seconds of a step by GPU and batch size, [gpus, batches]: wall time, and the time of the device and of the host."""
 
     wall: Array
     device: Array
@@ -43,7 +43,10 @@ class StepSeconds(msgspec.Struct, frozen=True):
 
 
 def step_seconds(terms: TimeTerms, factors: Array, host: HostMode, host_speed: float = 1.0) -> StepSeconds:
-    """Return the seconds of a step. `factors` is [terms, gpus]; `host_speed` is relative to the host of the measurements."""
+    """Return a step's device, host and wall seconds from its time terms (seconds by class of operator and host work).
+
+    `factors` are fitted multipliers, [terms, gpus]; `host_speed` is relative to the host of the measurements.
+    """
     device, calls, fixed = device_host_and_fixed_seconds(terms, factors, host_speed)
     overlapped = terms.seconds[_SEQUENCES] * factors[_SEQUENCES][:, None] / host_speed if host.overlaps else 0.0 * fixed
     concurrent = (calls if host.launches else 0.0 * calls) + overlapped
@@ -52,7 +55,7 @@ def step_seconds(terms: TimeTerms, factors: Array, host: HostMode, host_speed: f
 
 
 def device_host_and_fixed_seconds(terms: TimeTerms, factors: Array, host_speed: float = 1.0) -> tuple[Array, Array, Array]:
-    """Return the corrected seconds of the device, of the host's framework calls, and of the host's work once per step."""
+    """Return seconds, times the fitted `factors`: of the device, of the host's framework calls, of its work once per step."""
     corrected = terms.seconds * factors[:, :, None]
     device = np.maximum(corrected, terms.floors)[_DEVICE].sum(axis=0)
     calls = corrected[_CALLS].sum(axis=0) / host_speed

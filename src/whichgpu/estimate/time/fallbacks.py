@@ -52,7 +52,7 @@ def computes_fast(gpu: Gpu, precision: str) -> bool:
 
 
 def has_fast_unit(gpu: Gpu, unit: str) -> bool:
-    """Whether the chip computes in this unit at least as fast as in fp32; an int8 unit must be as fast as fp16."""
+    """Whether a chip computes in an arithmetic unit (bf16, …) at least as fast as in fp32; int8 must be as fast as fp16."""
     rate = gpu.peaks.get(unit)
     reference = "fp16" if unit == "int8" and "fp16" in gpu.peaks else "fp32"
     return rate is not None and rate >= gpu.peaks.get(reference, 0.0)

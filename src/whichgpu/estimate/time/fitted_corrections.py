@@ -1,4 +1,4 @@
-"""Fitted corrections, for single GPUs and for groups: log multipliers by level, 90% ranges by tier, evidence by engine."""
+"""Fitted corrections of step times: log multipliers by level (engine, chip, …), 90% ranges by tier, evidence by engine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Nearness = Literal["same", "kin", "far"]
 
 
 class CorrectionTables(msgspec.Struct, frozen=True):
-    """Log multipliers: level -> group -> term -> number; and log factors of ranges: tier -> task -> (low, high)."""
+    """Fitted log multipliers: level (engine) -> group (vllm) -> time term (gemm) -> number; log ranges by tier and task."""
 
     multipliers: Mapping[str, Mapping[str, Mapping[str, float]]]
     ranges: Mapping[str, Mapping[str, Sequence[float]]]
@@ -33,7 +33,7 @@ class CorrectionTables(msgspec.Struct, frozen=True):
         return measured
 
     def nearness(self, engine: str, gpu: Gpu) -> Nearness:
-        """Return how close measurements come: this GPU and engine; its generation or another engine; neither."""
+        """Return how near measurements are: this GPU and engine (same); its generation or another engine (kin); neither (far)."""
         measured = self.engine_evidence(engine)
         if gpu.id in measured.get("gpus", ()):
             return "same"
@@ -41,7 +41,7 @@ class CorrectionTables(msgspec.Struct, frozen=True):
         return "kin" if kin else "far"
 
     def sources_of(self, engine: str, gpu: str = "") -> tuple[str, ...]:
-        """Return the sources of the measurements behind an engine's corrections."""
+        """Return the names of the sources whose measurements an engine's fitted multipliers come from."""
         return tuple(self.engine_evidence(engine).get("sources", ()))
 
 
@@ -49,7 +49,7 @@ Tables = TypeVar("Tables", bound=CorrectionTables)
 
 
 def generation(gpu: Gpu) -> str:
-    """Return architecture and compute capability as one name; besides a GPU's rates they decide how well kernels run."""
+    """Return a GPU's hardware generation, which decides how well kernels run: architecture and compute capability as one name."""
     return f"{gpu.architecture} {gpu.compute_capability or gpu.segment}"
 
 
@@ -66,7 +66,7 @@ def read_corrections(folder: Path, kind: type[Tables]) -> Tables:
 
 
 def _multipliers(text: str) -> dict[str, dict[str, dict[str, float]]]:
-    """Parse the table into log multipliers by level, group and term; no cell contains a comma."""
+    """Parse the table into log multipliers by level (engine), group (vllm) and time term (gemm); no cell contains a comma."""
     levels: dict[str, dict[str, dict[str, float]]] = {}
     for line in text.splitlines()[1:]:
         level, group, term, log_factor, *_ = line.split(",")

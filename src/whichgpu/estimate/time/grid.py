@@ -38,7 +38,7 @@ OVERHEAD_SHARE = 0.1  # a step is overhead-bound if less than this share of its 
 
 
 class TimeGrid(msgspec.Struct, frozen=True):
-    """Seconds, [gpus, batches]. `ttft` is the time to a sequence's first token, if tokens are generated."""
+    """Seconds of a step by GPU and batch size, [gpus, batches]; `ttft` is that to a sequence's first token, if it generates."""
 
     engine: str
     kind: str  # the kind of step whose corrections and ranges apply: train, forward, prefill, decode, generate
@@ -50,7 +50,7 @@ class TimeGrid(msgspec.Struct, frozen=True):
     notes: tuple[Message, ...] = ()
 
     def bound(self, gpu: int, batch: int) -> str:
-        """Return the bound of the step: compute, bandwidth, or overhead (launches and small kernels)."""
+        """Return what bounds the step on a GPU at a batch (indices): compute, bandwidth or overhead (launches, small kernels)."""
         place = gpu, batch
         wall, device = self.seconds.wall[place], self.seconds.device[place]
         flops, moved = self.flop_seconds[place], self.byte_seconds[place]
@@ -84,12 +84,12 @@ def scheduled_sequences(workload: Workload, batch: Number) -> Number:
 
 
 def uncorrected_terms(lowered: LoweredStep, gpus: GpuColumns, sequences: Number = 0.0, repeats: int = 1) -> TimeTerms:
-    """Return the time terms of a step of `repeats` equal rounds; a serving engine schedules `sequences` sequences."""
+    """Return seconds by class of operator and host work, before fitted multipliers, of `repeats` rounds of `sequences` each."""
     return terms_from_totals(operator_totals(lowered.ops, gpus), lowered, sequences, repeats)
 
 
 def terms_from_totals(totals: OperatorTotals, lowered: LoweredStep, sequences: Number = 0.0, repeats: int = 1) -> TimeTerms:
-    """Return the time terms of a step from the totals of its operators."""
+    """Return a step's seconds by class of operator and host work, before fitted multipliers, from its operators' totals."""
     shape = totals.seconds.shape[1:]
     gemm = totals.seconds[:1]
     operators = np.concatenate([gemm * throttling_slowdown(gemm[0] / repeats), totals.seconds[1:]])
@@ -128,7 +128,7 @@ def correction_keys(workload: Workload, kind: str, unit: str, gpus: Sequence[Gpu
 
 
 def generation_terms(workload: Workload, shape: Shape, gpus: GpuColumns, batch: Number) -> tuple[TimeTerms, TimeTerms]:
-    """Return the time terms of a prefill and of one decode step; a batch prefills together, a server prompt by prompt."""
+    """Return seconds by class of operator, before fitted multipliers, of a prefill (one prompt in a server) and a decode step."""
     prefill = lower(replace(workload, task="prefill"), shape, 1.0 if workload.serving else batch)
     decode = lower(workload, shape, batch)
     return uncorrected_terms(prefill, gpus), uncorrected_terms(decode, gpus, scheduled_sequences(workload, batch))
@@ -155,7 +155,7 @@ def _grid(workload: Workload, kind: str, terms: TimeTerms, gpus: Sequence[Gpu], 
 
 
 def corrected_seconds(workload: Workload, kind: str, terms: TimeTerms, gpus: Sequence[Gpu], fitted: Calibration) -> StepSeconds:
-    """Apply the calibration's corrections to the terms of a step."""
+    """Return a step's seconds: those by class of operator and host work, times the calibration's fitted multipliers."""
     factors = fitted.factors(correction_keys(workload, kind, terms.unit, gpus))
     seconds = step_seconds(terms, factors, host_mode(workload.engine, workload.year), workload.host_speed)
     latency = request_latency(workload) if kind == "prefill" else 0.0
@@ -163,5 +163,5 @@ def corrected_seconds(workload: Workload, kind: str, terms: TimeTerms, gpus: Seq
 
 
 def request_latency(workload: Workload) -> float:
-    """Return the host seconds that a request adds to the prefill of its prompt, before the first step and after it."""
+    """Return the host seconds that an engine adds to a request's prefill, before the first step and after it."""
     return engine_record(workload.engine, workload.year).host.request_latency / workload.host_speed

@@ -20,7 +20,7 @@ Number: TypeAlias = "float | np.ndarray"
 OperatorClass = Literal["gemm", "attention", "conv", "memory"]
 Phase = Literal["forward", "backward", "optimizer"]
 
-# Kinds of operators, each with the class whose corrections apply. The comments name sizes and roles that a kind's curve reads.
+# Kinds of operators, each with the class whose corrections apply. Comments: sizes and roles (kernel variants) that set its time.
 # `resident`, for any kind: share of its bytes touched just before, which the L2 cache still holds if everything fits.
 CLASS_BY_KIND: dict[str, OperatorClass] = {
     # batch x [m, k] @ [k, n]; `weight`: bytes of the k x n operand; role: forward, dgrad, wgrad
@@ -49,11 +49,11 @@ CLASS_BY_KIND: dict[str, OperatorClass] = {
     "copy": "memory",  # copies in the same layout, and casts
     "transpose": "memory",  # strided copies that keep innermost runs together; role: matrix if they do not
     "norm": "memory",  # layer norm, RMS norm in one kernel: rows, width
-    "norm_backward": "memory",  # two tensors read, one written; the curve includes the gradients of the weights
+    "norm_backward": "memory",  # two tensors read, one written; its time includes the gradients of the weights
     "batch_norm": "memory",  # in training: the input is read twice, the result written once
     "batch_norm_backward": "memory",
     "softmax": "memory",  # rows, width
-    "softmax_backward": "memory",  # two tensors read, one written; the curve includes PyTorch's multiplication before it
+    "softmax_backward": "memory",  # two tensors read, one written; its time includes PyTorch's multiplication before it
     "reduce": "memory",  # sums and means over the width: rows, width
     "reduce_columns": "memory",  # sums over the rows (bias gradients): rows, width
     "pool": "memory",  # role _adaptive_avg_pool2d has parameters of its own
@@ -63,12 +63,12 @@ CLASS_BY_KIND: dict[str, OperatorClass] = {
     "dropout": "memory",
     "optimizer": "memory",
 }
-# Curve that times each kind: that of its class, or its own.
+# Timing model ("curve") of each kind of operator: that of its class, or its own.
 CURVE_BY_KIND: dict[str, str] = CLASS_BY_KIND | {"moe": "moe"}
 
 
 class Op(msgspec.Struct, frozen=True):
-    """One operator. FLOPs and bytes are of one call; `count` calls are made.
+    """One operator that a GPU runs, such as a GEMM. FLOPs and bytes are of one call; `count` calls are made.
 
     Operators are shared between requests, so they are frozen.
     """
@@ -82,7 +82,7 @@ class Op(msgspec.Struct, frozen=True):
     count: Number = 1.0
     phase: Phase = "forward"
     calls: Number = 1.0  # framework calls the host makes for it; 0 if fused into another or inside a CUDA graph
-    role: str = ""  # the variant of its kind that the curve distinguishes: dgrad, wgrad, gelu, …
+    role: str = ""  # the kernel variant, if its time differs from others of the kind: dgrad, wgrad, gelu, …
 
     def times(self, count: Number) -> Op:
         """Return the operator with its count multiplied by `count`."""
@@ -99,7 +99,7 @@ class Op(msgspec.Struct, frozen=True):
 
 
 class LoweredStep(msgspec.Struct, frozen=True):
-    """Operators in the order of their first call, with notes for the user."""
+    """The operators of one step, pass or token in the order of their first call, with notes for the user."""
 
     ops: tuple[Op, ...]
     notes: tuple[Message, ...] = ()

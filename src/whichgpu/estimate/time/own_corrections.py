@@ -29,22 +29,22 @@ OWN_TIERS = ("measured", "imported")
 
 
 class OwnCorrections(msgspec.Struct, frozen=True):
-    """Log multipliers by group (`all`, an engine, `engine/task`) and term; log half-widths of 90% ranges by kind of step."""
+    """Corrections of step times on one GPU from a user's record of measurements."""
 
     gpu: str
-    source: str  # the record's name
+    source: str  # name of the user's record of measurements
     basis: Basis  # measured: on the user's own machine; calibrated: someone else's record
     kinds: tuple[str, ...]  # steps that were measured, as `engine/task`
-    multipliers: Mapping[str, Mapping[str, float]]
-    spreads: Mapping[str, float]
+    multipliers: Mapping[str, Mapping[str, float]]  # log, by group (`all`, `engine`, `engine/task`) and time term (`gemm`)
+    spreads: Mapping[str, float]  # half-widths of 90% ranges as log factors, by kind of step
     against: str = ""  # version of the shipped calibration to which the corrections apply
 
     def log_multiplier(self, engine: str, task: str, term: str) -> float:
-        """Return a term's log multiplier, summed over the groups of a step; unmeasured engines get only that of all steps."""
+        """Return the log multiplier of a time term (e.g. `gemm` seconds): the sum over groups `all`, `engine`, `engine/task`."""
         return sum(self.multipliers.get(group, {}).get(term, 0.0) for group in correction_groups(engine, task))
 
     def log_range(self, kind: str) -> tuple[float, float]:
-        """Return the 90% range of a kind of step as log factors."""
+        """Return the 90% range of the time of a kind of step (train, decode, …) as log factors."""
         width = max(MIN_LOG_HALF_WIDTH, self.spreads.get(kind, self.spreads.get(ANY_STEP, MIN_LOG_HALF_WIDTH)))
         return -width, width
 
@@ -62,7 +62,7 @@ class OwnCalibration(Calibration, frozen=True):
         return Calibration.tier(self, engine, gpu, kind, precision)
 
     def log_range(self, tier: Tier, kind: str, gpu: str = "", engine: str = "") -> tuple[float, float]:
-        """Return the 90% range as log factors, from own measurements (at most as wide as that of tier "none") or as shipped."""
+        """Return a step's 90% range as log factors, from the user's measurements (at most that of tier "none") or as shipped."""
         if tier not in OWN_TIERS:
             return Calibration.log_range(self, tier, kind, gpu, engine)
         low, high = self.own[gpu].log_range(kind)
@@ -70,12 +70,12 @@ class OwnCalibration(Calibration, frozen=True):
         return max(low, lowest), min(high, highest)
 
     def sources_of(self, engine: str, gpu: str = "") -> tuple[str, ...]:
-        """Return the name of the user's record, followed by the calibration's sources."""
+        """Return the name of the user's record of measurements, followed by the sources of the shipped calibration."""
         own = self.own.get(gpu)
         return (*((own.source,) if own else ()), *Calibration.sources_of(self, engine))
 
     def factors(self, keys: Sequence[CorrectionKey]) -> np.ndarray:
-        """Return the product of shipped and own multipliers, [terms, keys]."""
+        """Return the shipped times the user's multipliers of each time term (class of operator or host work), [terms, keys]."""
         multipliers = Calibration.factors(self, keys)
         for place, key in enumerate(keys):
             if own := self.own.get(key.gpu):
@@ -84,20 +84,20 @@ class OwnCalibration(Calibration, frozen=True):
 
 
 def with_own_corrections(calibration: Calibration, own: Mapping[str, OwnCorrections]) -> Calibration:
-    """Return the calibration with own corrections of each GPU on top; unchanged if there are none."""
+    """Return the calibration with the user's own corrections of each GPU (by id) on top; unchanged if there are none."""
     if not own:
         return calibration
     return OwnCalibration(**{name: getattr(calibration, name) for name in Calibration.__struct_fields__}, own=own)
 
 
 def calibration_version(calibration: Calibration) -> str:
-    """Return a digest of the fit and the program's version; own corrections apply to one such version only."""
+    """Return a digest of the shipped fit and the program's version; a user's own corrections apply to one such version only."""
     content = json.dumps([__version__, FIT_VERSION, calibration.multipliers, parameters()], sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
 def correction_groups(engine: str, task: str) -> tuple[str, str, str]:
-    """Return the groups a step belongs to, the most general first.
+    """Return the keys under which a step's own corrections are stored, the most general first.
 
     >>> correction_groups("pytorch", "train")
     ('all', 'pytorch', 'pytorch/train')

@@ -1,4 +1,4 @@
-"""The terms of a step's time before correction: seconds by class of operator, kernel gaps, framework calls."""
+"""Terms of a step's time before fitted multipliers correct it: seconds by class of operator, kernel gaps, framework calls."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ HOST_TERMS = ("forward_calls", "backward_calls", "step", "sequences")
 TERMS = (*DEVICE_TERMS, *HOST_TERMS)
 
 # Seconds of one unit of each counted term (assumed); fitted corrections multiply them.
-KERNEL_GAP_SECONDS = 1.0e-6  # device seconds between two kernels that the host launches; a CUDA graph has none beside theirs
+KERNEL_GAP_SECONDS = 1.0e-6  # device seconds between two kernels that the host launches; in a CUDA graph kernel times include it
 FORWARD_CALL_SECONDS = BACKWARD_CALL_SECONDS = 15.0e-6  # host seconds per framework call
 FIXED_STEP_SECONDS = 1.0e-4  # host seconds per step
 SEQUENCE_SECONDS = 5.0e-6  # host seconds per sequence of a serving step
 
 
 class TimeTerms(msgspec.Struct, frozen=True):
-    """Uncorrected seconds, [terms, gpus, batches] in the order of TERMS, with the physical floor of each device term.
+    """Seconds of a step by time term (TERMS: `gemm`, …) before fitted multipliers, [terms, gpus, batches]; physical floors.
 
     `flop_seconds` and `byte_seconds` are FLOPs divided by peak and bytes divided by bandwidth, [gpus, batches].
     """
@@ -55,7 +55,7 @@ class TimeTerms(msgspec.Struct, frozen=True):
 
 
 def dominant_unit_class(ops: tuple[Op, ...]) -> str:
-    """Return the class of the arithmetic unit that performs most of the FLOPs."""
+    """Return the class (half, tf32, single, narrow) of the arithmetic unit that performs most of the operators' FLOPs."""
     flops_by_class: dict[str, float] = {}
     for op in ops:
         unit, flops = UNITS[op.unit].term_class, op.flops * op.count

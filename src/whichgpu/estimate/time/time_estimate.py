@@ -50,7 +50,7 @@ def estimate_time(workload: Workload, shape: Shape, gpu: Gpu, calibration: Calib
 def estimate_times(
     workload: Workload, shape: Shape, gpus: Sequence[Gpu], calibration: Calibration | None = None
 ) -> list[TimeEstimate]:
-    """Estimate the time on each of several GPUs in one call."""
+    """Estimate the time of one step, pass or token on each of several GPUs in one call."""
     calibration = calibration or load_calibration()
     grid = evaluate_grid(workload, shape, gpus, calibration=calibration)
     return [_estimate(workload, shape, gpu, grid, place, calibration) for place, gpu in enumerate(gpus)]
@@ -84,7 +84,7 @@ def _estimate(workload: Workload, shape: Shape, gpu: Gpu, grid: TimeGrid, place:
 
 
 def work_per_step(workload: Workload, shape: Shape) -> tuple[float, str]:
-    """Return the amount of work in one step over all GPUs, and the unit of the resulting rate."""
+    """Return the samples, tokens or denoising steps of one step over all GPUs, and the unit of the rate, such as samples/s."""
     batch = float(workload.batch or 1)
     if shape.is_language_model:
         if workload.traits.decoding and shape.causal:

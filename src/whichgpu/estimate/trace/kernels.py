@@ -7,11 +7,11 @@ from typing import Any
 
 
 def replacement_kernels(torch: Any) -> dict[Any, Callable[..., Any]]:
-    """Return replacement functions by operator overload."""
+    """Return shape functions by torch operator, for those whose own shape function fails or differs from GPU kernels."""
     aten = torch.ops.aten
 
     def number(tensor: Any) -> float | int | bool:
-        # The value depends on data that does not exist; a constant lets control flow continue.
+        # Tensors have no data while traced; a constant instead of a tensor's value lets control flow continue.
         if tensor.dtype.is_floating_point:
             return 1.0
         return True if tensor.dtype is torch.bool else 1

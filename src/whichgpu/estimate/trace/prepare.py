@@ -13,7 +13,7 @@ InputFactory = Callable[[], Any]  # returns the arguments of one call: a tensor,
 
 
 def images(batch: int, size: int, channels: int = 3) -> InputFactory:
-    """Return a factory of image inputs for a vision model."""
+    """Return a function that makes image inputs [batch, channels, size, size] for a vision model."""
 
     def make() -> Any:
         torch = load_torch()
@@ -23,7 +23,7 @@ def images(batch: int, size: int, channels: int = 3) -> InputFactory:
 
 
 def tokens(batch: int, length: int, *, labels: bool = False) -> InputFactory:
-    """Return a factory of token-id inputs for a `transformers` model; with labels (the same ids) the model computes its loss."""
+    """Return a function that makes token-id inputs for a `transformers` model; with `labels` (the same ids) it has a loss."""
 
     def make() -> Any:
         torch = load_torch()

@@ -24,7 +24,7 @@ _ATTRIBUTES = {
 
 
 class StorageTracker:
-    """Tracks untyped storages by identity until they are freed."""
+    """Logs when the memory behind tensors (torch's untyped storages) is allocated and freed, once per storage."""
 
     def __init__(self, ledger: TraceLog) -> None:
         self._ledger = ledger
@@ -55,7 +55,7 @@ class StorageTracker:
 
 
 def recorder(torch: Any, ledger: TraceLog, storages: StorageTracker) -> Any:
-    """Return a torch dispatch mode that writes operators and storages to the log."""
+    """Return a torch dispatch mode that logs every operator call and every tensor storage that it allocates."""
     base: Any = import_module("torch.utils._python_dispatch").TorchDispatchMode
     aten = torch.ops.aten
     replacements = replacement_kernels(torch)
@@ -79,7 +79,7 @@ def recorder(torch: Any, ledger: TraceLog, storages: StorageTracker) -> Any:
 
 
 def tensors_of(value: Any, kind: type) -> Iterator[Any]:
-    """Yield every tensor inside nested lists, tuples and mappings."""
+    """Yield every tensor (instance of `kind`) inside nested lists, tuples and mappings."""
     if isinstance(value, kind):
         yield value
     elif isinstance(value, list | tuple):

@@ -12,7 +12,7 @@ OPTIMIZERS = ("none", "sgd", "sgd-momentum", "adam", "adamw")
 
 
 class TracedOptimizer:
-    """Optimizer states and the temporaries of a step, fused or foreach, as torch.optim makes them."""
+    """Stand-in for a torch optimizer that allocates the same states and temporaries, fused or foreach, without data."""
 
     def __init__(self, torch: Any, name: str, fused: bool) -> None:
         if name not in OPTIMIZERS:
@@ -21,7 +21,7 @@ class TracedOptimizer:
         self.states: list[Any] = []
 
     def step(self, parameters: list[Any]) -> None:
-        """Update every parameter that has a gradient."""
+        """Allocate the states and temporaries of one optimizer step over the parameters that have gradients."""
         trained = [p for p in parameters if p.grad is not None]
         if self.name == "sgd-momentum" and not self.states:
             self.states = [self._torch.clone(p.grad).detach() for p in trained]

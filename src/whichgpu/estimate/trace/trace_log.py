@@ -72,12 +72,12 @@ class TraceLog:
         return id
 
     def death(self, id: int) -> None:
-        """Log the free of a storage; nothing if it is already freed."""
+        """Log that the storage with this id is freed; a second free is ignored."""
         size = self._alive.pop(id, None)
         if size is not None:
             self.events.append((id, -size))
 
     def relabel(self, ids: set[int], label: str) -> None:
-        """Count these storages to another part of memory."""
+        """Count the storages with these ids to another part of memory, such as activations or gradients."""
         for id in ids:
             self.labels[id] = label

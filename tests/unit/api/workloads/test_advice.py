@@ -36,7 +36,7 @@ def test_training_on_images_says_what_the_host_must_feed(catalog: Catalog) -> No
 def test_a_machine_by_name_brings_its_own_threads(catalog: Catalog) -> None:
     """A p3.2xlarge has 8 vCPUs for its V100."""
     text = told(about(catalog, Workload("train", "resnet50", gpu="p3.2xlarge")))[0]
-    assert text.startswith("the host's 8 vCPUs may not feed it")
+    assert text.startswith("the host's 8 vCPUs may be too few to feed it")
 
 
 @pytest.mark.parametrize(

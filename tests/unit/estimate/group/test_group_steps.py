@@ -82,8 +82,8 @@ def test_steps_grow_with_what_is_in_them(layout: dict[str, int]) -> None:
 
 def test_a_mixed_step_costs_less_than_its_halves_and_more_than_either() -> None:
     own = steps("llama-3.1-8b")
-    chunk, tokens = float(own.prefill(1, 512)), float(own.decode(64, 1000))
-    both = float(own.mixed(512, 0, 64, 1000))
+    chunk, tokens = float(own.prefill(1, 400)), float(own.decode(64, 1000))
+    both = float(own.mixed(400, 0, 64, 1000))  # 464 tokens: all three steps are replayed from CUDA graphs
     assert max(chunk, tokens) < both < chunk + tokens
     assert np.isfinite(own.mixed(512, 0, 0, 1000))
 

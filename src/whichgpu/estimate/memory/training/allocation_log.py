@@ -51,7 +51,7 @@ class AllocationLog:
         return LogSegment(outside, tuple(self._moves[outside:]), tuple(self._sizes[outside:]), tuple(self._labels[outside:]))
 
     def write(self, segment: LogSegment, outside: Sequence[int]) -> list[int]:
-        """Append a segment that refers to these outside tensors; return the numbers of all its tensors in this log."""
+        """Append a segment, given the numbers of `outside` tensors it uses; return the numbers of all its tensors here."""
         first = len(self._sizes)
         numbers = [*outside, *range(first, first + len(segment.sizes))]
         self._sizes += segment.sizes

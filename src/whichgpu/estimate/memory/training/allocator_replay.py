@@ -72,20 +72,20 @@ class _ForwardResult(msgspec.Struct):
 
 
 class _BlockReplayer:
-    """Replays blocks into a log, reusing the recorded segments of each block."""
+    """Replays a model's blocks (layers, embedding, head) into an allocation log, reusing each block's recorded segments."""
 
     def __init__(self, log: AllocationLog) -> None:
         self.log = log
 
     def forward(self, block: TapeBlock, entry: int | None, saving: bool = True) -> tuple[int, SavedTensors]:
-        """Replay `TapeBlock.forward` from its recorded segment."""
+        """Replay a block's forward pass from its recorded log segment; return its output and saved tensors."""
         segment, exit, saved = block.forward_segment(entry is not None, saving)
         numbers = self.log.write(segment, [] if entry is None else [entry])
         live, extras = ({id: numbers[place] for id, place in places.items()} for places in (saved.live, saved.extras))
         return numbers[exit], SavedTensors(live, extras)
 
     def backward(self, block: TapeBlock, saved: SavedTensors, gradient: int) -> tuple[int | None, list[int]]:
-        """Replay `TapeBlock.backward` from its recorded segment."""
+        """Replay a block's backward pass from its recorded segment; return the input's gradient and the weight gradients."""
         segment, input_gradient, weights = block.backward_segment(tuple(saved.live), tuple(saved.extras))
         numbers = self.log.write(segment, [gradient, *saved.live.values(), *saved.extras.values()])
         return None if input_gradient is None else numbers[input_gradient], [numbers[place] for place in weights]

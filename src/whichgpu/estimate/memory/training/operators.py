@@ -14,7 +14,7 @@ from whichgpu.workload.precisions import PRECISION_BY_NAME
 
 
 class ElementWidths(msgspec.Struct, frozen=True):
-    """Bytes of an element of parameters, of the residual stream and of GEMMs."""
+    """Bytes of an element of parameters, of the residual stream and of GEMM operands."""
 
     parameter: int
     stream: int
@@ -120,7 +120,7 @@ class OperatorWriter(msgspec.Struct, frozen=True):
         return self.tape.op((x,), x.count, x.width, save_output=True)
 
     def dropout(self, x: TapeTensor, share: float) -> TapeTensor:
-        """Append dropout, which saves a mask of one byte per element."""
+        """Append dropout of a `share` of the elements, which saves a mask of one byte per element; nothing if it is 0."""
         return x if share <= 0 else self.tape.op((x,), x.count, x.width, extra=x.count)
 
     def gelu_tanh(self, x: TapeTensor) -> TapeTensor:

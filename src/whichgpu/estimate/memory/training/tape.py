@@ -40,7 +40,7 @@ class TapeOperator(msgspec.Struct, frozen=True):
 
 
 class Tape(msgspec.Struct):
-    """Operators of a block, appended one by one."""
+    """Operators of a block of a model (such as a layer) in order, appended one by one."""
 
     nodes: list[TapeOperator] = msgspec.field(default_factory=list)
     next_id: int = 0
@@ -63,7 +63,7 @@ class Tape(msgspec.Struct):
         parameter_gradient: int = 0,
         passes: bool = False,
     ) -> TapeTensor:
-        """Append an operator and return its output."""
+        """Append an operator with `count` output elements of `width` bytes and what its backward needs; return its output."""
         output = self.value(count, width)
         all_saved = (*saved, output) if save_output else saved
         self.nodes.append(TapeOperator(inputs, output, all_saved, extra, backward_temporary, parameter_gradient, passes))
@@ -108,7 +108,7 @@ class TapeBlock(msgspec.Struct, frozen=True, eq=False):
         return segment
 
     def backward_segment(self, live: tuple[int, ...], extras: tuple[int, ...]) -> tuple[LogSegment, int | None, list[int]]:
-        """Return the backward pass as a log segment, and the gradients; it uses the output's gradient, then saved tensors."""
+        """Return the backward pass as a log segment, and the gradients; its outside tensors: output gradient, then saved ones."""
         key = live, extras
         if key not in self.segments:
             log = AllocationLog()

@@ -31,7 +31,7 @@ _layer, _embedding, _head = (lru_cache(maxsize=256)(block) for block in (layer_b
 
 
 class TransformerStep(msgspec.Struct, frozen=True):
-    """Parameters common to all pipeline stages: the whole model, one rank's shard (`shape`), element widths, tokens."""
+    """A training step, as all pipeline stages share it: the whole model, one rank's shard (`shape`), element widths, tokens."""
 
     workload: Workload
     whole: Transformer
@@ -42,20 +42,20 @@ class TransformerStep(msgspec.Struct, frozen=True):
 
     @property
     def any_depth(self) -> Transformer:
-        """Return the shape with one layer: blocks do not depend on the depth."""
+        """Return the shape with one layer, a cache key of blocks, which do not depend on the number of layers."""
         return replace(self.shape, layers=1)
 
     def layer(self, mixture: bool = False) -> TapeBlock:
-        """Return a decoder layer, or a layer of an encoder-only model."""
+        """Return the operators of a decoder layer, or of an encoder-only model's; with `mixture` an MoE layer."""
         return _layer(self.any_depth, self._run(mixture), self.widths)
 
     def encoder_layer(self) -> TapeBlock:
-        """Return an encoder layer of an encoder-decoder model."""
+        """Return the operators of an encoder layer of an encoder-decoder model."""
         run = replace(self._run(False), tokens=self.encoder_tokens, sequence=self.encoder_sequence, cross_tokens=0)
         return _layer(self.any_depth, run, self.widths)
 
     def layer_weights(self, mixture: bool = False, cross: bool = True) -> tuple[int, ...]:
-        """Return the bytes of each weight of one layer, read off the weight gradients of the layer at one token."""
+        """Return the bytes of each weight of a layer: with experts (`mixture`), with cross attention (`cross`) if it has any."""
         run = LayerRun(1, 1, "flash", mixture=mixture, cross_tokens=1 if cross and self.encoder_tokens else 0, cross_sequence=1)
         return _layer(self.any_depth, run, self.widths).weights
 
@@ -216,7 +216,7 @@ def _stretches(step: TransformerStep, stage: int) -> tuple[list[BlockRun], list[
 
 
 def _other(step: TransformerStep, written: int) -> int:
-    """Return the bytes of parameters in the exact count but in no block, such as a vision tower or relative positions."""
+    """Return the bytes of the model's parameters that are in no replayed block, such as a vision tower or relative positions."""
     return max(0, count_parameters(step.whole).total * step.widths.parameter - written)
 
 
@@ -231,7 +231,7 @@ def _stored(step: TransformerStep, parameters: Sequence[int], head: Sequence[int
 
 
 def _dequantised(step: TransformerStep) -> int:
-    """Return the bytes of the largest matrix of a layer after it is dequantised for its GEMM."""
+    """Return the bytes of a layer's largest matrix once QLoRA has dequantised it for its GEMM; 0 without QLoRA."""
     if not step.workload.qlora:
         return 0
     return step.shape.hidden * max(step.shape.ffn, step.shape.heads * step.shape.head_dim) * step.widths.compute

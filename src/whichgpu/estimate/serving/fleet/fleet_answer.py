@@ -21,7 +21,7 @@ from whichgpu.estimate.serving.summary import WARM_UP_SHARE, Summary, summarise
 
 
 class PoolAnswer(msgspec.Struct, frozen=True):
-    """Use of one pool; hours are summed over its machines and the time simulated."""
+    """Use of one pool of equal replicas; hours are summed over its machines and the time simulated."""
 
     name: str
     role: str
@@ -36,7 +36,7 @@ class PoolAnswer(msgspec.Struct, frozen=True):
 
 
 class FleetAnswer(msgspec.Struct, frozen=True):
-    """Times are seconds by percentile and on average; rates are per second over the whole fleet; `hours` is the time simulated.
+    """Result of a simulated fleet: times in seconds by percentile, rates per second of all pools, and `hours` simulated.
 
     `met` is the share of all requests, rejected and lost ones too, that met every objective.
     """

@@ -8,10 +8,10 @@ from whichgpu.estimate.serving.simulator import SimulationOutcome
 
 
 class PoolUse(msgspec.Struct, frozen=True):
-    """Use of one pool; seconds are summed over its replicas."""
+    """Use of one pool of equal replicas in a simulation; seconds are summed over its replicas."""
 
     name: str
-    role: str
+    role: str  # both, prefill or decode
     replicas: int
     gpus: int
     answered: int  # requests it finished, or prefilled if that is its role
@@ -23,7 +23,7 @@ class PoolUse(msgspec.Struct, frozen=True):
 
     @property
     def utilisation(self) -> float:
-        """Share of the paid time in which the pool ran steps."""
+        """Share of the time paid for in which the pool's replicas ran steps."""
         paid = self.on_demand_seconds + self.spot_seconds
         return self.busy_seconds / paid if paid > 0 else 0.0
 

@@ -18,7 +18,7 @@ Role = Literal["both", "prefill", "decode"]
 ROLES: tuple[Role, ...] = ("both", "prefill", "decode")
 Policy = Literal["least", "shares", "lengths"]
 POLICIES: tuple[Policy, ...] = ("least", "shares", "lengths")
-MAX_REPLICAS = 10_000  # limit per pool, which bounds the simulation's memory and time (assumed)
+MAX_REPLICAS = 10_000  # most replicas per pool, which bounds the simulation's memory and time (assumed)
 MAX_INTERRUPTION_RATE = 1e5  # interruptions per machine and hour; at one every 36 ms no request would ever be answered
 UNLIMITED = Port(float("inf"), float("inf"), 0.0, 0.0)
 
@@ -86,7 +86,7 @@ class Interruptions(msgspec.Struct, frozen=True):
 
 
 class Fleet(msgspec.Struct, frozen=True):
-    """Pools that share one stream of requests. `seed` decides when machines are interrupted; nothing else is random."""
+    """Pools of replicas that share one stream of requests; `seed` decides when machines are interrupted, all else is fixed."""
 
     pools: tuple[ReplicaPool, ...]
     routing: FleetRouting = FleetRouting()

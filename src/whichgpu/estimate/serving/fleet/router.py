@@ -12,7 +12,7 @@ NO_WORKER = -1  # returned instead of a scheduler's index if no machine that cou
 
 
 class Router:
-    """Chooses schedulers for requests among those of open machines."""
+    """Chooses the scheduler of a replica for each request, among machines that accept requests."""
 
     def __init__(self, fleet: Fleet, schedulers: Sequence[Scheduler], machines: Sequence[ReplicaMachine]) -> None:
         self._pools, self._routing, self._schedulers, self._machines = fleet.pools, fleet.routing, schedulers, machines
@@ -31,7 +31,7 @@ class Router:
         self.update()
 
     def update(self) -> None:
-        """Refresh the open schedulers after machines have opened or closed."""
+        """Recompute which schedulers accept requests, after machines have opened or closed."""
         for schedulers in self._open:
             schedulers.clear()
         for machine in self._machines:
@@ -39,7 +39,7 @@ class Router:
                 self._open[machine.pool].extend(machine.schedulers)
 
     def fits(self, prompt: int, output: int) -> bool:
-        """Whether any pool could ever serve a request of these lengths."""
+        """Whether the KV cache of any pool of replicas holds a request with these input and output tokens."""
         tokens = prompt + output
         return tokens <= self._fits_all or any(self._can_enter(index, tokens) for index in self._entries)
 
@@ -90,7 +90,7 @@ class Router:
         return chosen
 
     def _least_loaded(self, pools: list[int]) -> int:
-        """Return the index of the scheduler with the least load relative to its pool's weight; ties are broken by rotation."""
+        """Return the scheduler with the least load (requests; for prefill, input tokens) relative to capacity; ties rotate."""
         self._routed += 1
         schedulers, pending, best, min_load = self._schedulers, self.pending, NO_WORKER, 0.0
         for pool in pools:

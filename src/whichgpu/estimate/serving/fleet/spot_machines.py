@@ -22,7 +22,7 @@ class ReplicaMachine(msgspec.Struct):
     schedulers: range
     spot: bool
     open: bool
-    since: float | None = None
+    since: float | None = None  # second at which the current rental began; None while not rented
     rented_spans: list[tuple[float, float]] = msgspec.field(default_factory=list)
 
     def start(self, now: float) -> None:
@@ -43,7 +43,7 @@ class ReplicaMachine(msgspec.Struct):
 
 
 class SpotEvent(IntEnum):
-    """What can happen to a spot machine or its on-demand fallback; of events at the same time the lower number comes first."""
+    """Event of a spot machine or its on-demand fallback; of events at the same time the lower number comes first."""
 
     NOTICE = 0  # an interruption is announced
     INTERRUPTED = 1

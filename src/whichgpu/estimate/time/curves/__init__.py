@@ -1,1 +1,1 @@
-"""Seconds of one operator on any GPU: curves in dimensionless numbers that all GPUs share, fitted once."""
+"""Timing models ("curves") of operators: seconds of one call on any GPU, in dimensionless numbers all GPUs share, fitted once."""

@@ -14,7 +14,7 @@ BACKWARD_FLOPS_RATIO = 2.5  # The backward kernel recomputes scores, then four g
 SPLIT_KEYS = 128.0  # fewest keys of one part when the KV cache is split over SMs (Flash-Decoding, arXiv 2311.01282)
 MAX_SPLITS = 128.0  # parts of one sequence (FlashAttention-3's heuristic)
 REFERENCE_HEAD_DIM = 128.0  # head dimension at which `attention.decode_clocks_per_key` is stated
-MLA = "mla"  # role of MLA's kernels; in decode all query heads share the latents (DeepSeek-V2, arXiv 2405.04434)
+MLA = "mla"  # variant of attention kernels; in decode all query heads share the latents (DeepSeek-V2, arXiv 2405.04434)
 MLA_ROWS = 64.0  # query heads of one block in MLA kernels that do not split the keys
 
 
@@ -29,7 +29,7 @@ def seconds(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
 
 
 def _query_blocks(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
-    """Return the seconds when each SM runs a block of queries over tiles of the keys visible to it.
+    """Return the seconds of attention over whole sequences: each SM runs a block of queries over tiles of their visible keys.
 
     Kernels with asynchronous matrix instructions keep one block per SM, so that loading its queries and writing its results
     adds to the arithmetic; others overlap the two in several blocks per SM.
@@ -71,7 +71,7 @@ def _tiles(stack: OperatorStack) -> tuple[Array, Array, Array]:
 
 
 def _narrow_slowdown(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
-    """Return the factor on the time of 16-bit GEMMs: fp8 is faster, by less than in plain GEMMs.
+    """Return the factor on the seconds of 16-bit attention for operands below 16 bits; fp8 gains less than in plain GEMMs.
 
     With a KV cache below 16 bits chips either multiply in fp8 or dequantise every tile.
     """
@@ -90,10 +90,10 @@ def _wide(unit: str) -> str:
 
 
 def _decode(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
-    """Return the seconds of one query per sequence, which reads the KV cache once.
+    """Return the seconds of attention in decode: one query per sequence, which reads the KV cache once.
 
     Keys are split over all SMs, whose results are then combined part by part; the query heads of a KV head share one tile. In
-    PyTorch (role `whole`) one SM reads the keys of one query head instead.
+    PyTorch (kernel variant `whole`) one SM reads the keys of one query head instead.
     """
     batch, keys, heads = stack.size("batch"), stack.size("keys"), stack.size("heads")
     mla, whole = stack.has_role(MLA), stack.has_role("whole")

@@ -40,7 +40,7 @@ def seconds(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
 
 
 def moved_bytes(stack: OperatorStack) -> Array:
-    """Return the bytes read and written; filters smaller than their stride leave part of the input unread."""
+    """Return the bytes that each convolution reads and writes; filters smaller than their stride leave input unread."""
     read = np.minimum(stack.size("kernel") / stack.size("stride") ** 2, 1.0)
     pixels = stack.size("batch") * stack.size("height") * stack.size("width") * stack.size("stride") ** 2
     unread = pixels * stack.size("cin") * UNITS[stack.unit].bytes * (1.0 - read)
@@ -108,7 +108,7 @@ def _tile_model(unit: str, taps: Array, split: Array, p: Parameters) -> TileMode
 
 
 def _peak_share(stack: OperatorStack, taps: Array, gpus: GpuColumns, p: Parameters) -> Array:
-    """Return the achieved share of peak; chips without matrix units are assumed to run fp32 NCHW kernels at any precision."""
+    """Return the share of peak FLOP/s that convolutions achieve; chips without matrix units run fp32 NCHW kernels (assumed)."""
     unit = UNITS[stack.unit].conv_class
     share = _by_filter(stack, taps, unit, p)
     before_ampere = stack.parameter(p, "conv.peak_share.nchw_before_ampere")
@@ -122,7 +122,7 @@ def _peak_share(stack: OperatorStack, taps: Array, gpus: GpuColumns, p: Paramete
 
 
 def _by_filter(stack: OperatorStack, taps: Array, kernel: str, p: Parameters) -> Array:
-    """Return the share of peak that kernels of class `kernel` achieve; 1x1 filters have a separate value."""
+    """Return the share of peak FLOP/s that convolution kernels of class `kernel` achieve; 1x1 filters have a separate value."""
     return np.where(
         taps > 1, stack.parameter(p, f"conv.peak_share.{kernel}"), stack.parameter(p, f"conv.peak_share_1x1.{kernel}")
     )
@@ -158,7 +158,7 @@ def _uses_winograd(stack: OperatorStack) -> Mask:
 
 
 def min_flops(stack: OperatorStack, gpus: GpuColumns) -> Array:
-    """Return the FLOPs of the cheapest algorithm in use, which bound the time from below."""
+    """Return the FLOPs of each convolution by the cheapest algorithm in use, which bound its time from below."""
     no_matrix = gpus.native["tf32"] < 1 if stack.unit == "tf32" else gpus.matrix_convolutions < 1
     fewer = _uses_winograd(stack) & (no_matrix | (stack.unit == "fp32")) & (gpus.winograd > 0)
     return np.where(fewer & (not UNITS[stack.unit].below_16_bits), stack.flops / WINOGRAD_SAVING, stack.flops)

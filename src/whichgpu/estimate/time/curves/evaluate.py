@@ -39,7 +39,7 @@ class OperatorSeconds(msgspec.Struct, frozen=True):
 
 
 class OperatorTotals(msgspec.Struct, frozen=True):
-    """Seconds of all calls, [classes, gpus, batches] in the order of TIME_CLASSES; roofline seconds, [gpus, batches]."""
+    """Seconds of all calls by class of operator (TIME_CLASSES), [classes, gpus, batches]; roofline seconds, [gpus, batches]."""
 
     seconds: Array
     floors: Array
@@ -71,7 +71,7 @@ def operator_seconds(ops: Sequence[Op], gpus: GpuColumns, parameters: Parameters
 
 
 def operator_totals(ops: Sequence[Op], gpus: GpuColumns, parameters: Parameters | None = None) -> OperatorTotals:
-    """Return the seconds of all calls, summed by class of operator."""
+    """Return the seconds of all calls of these operators, summed by class of operator (GEMM, attention, …), and the roofline."""
     p = fitted_parameters() if parameters is None else parameters
     if gpus.distinct:
         distinct, index = gpus.distinct
@@ -116,7 +116,7 @@ def _totals(stacks: Sequence[OperatorStack], gpus: GpuColumns, p: Parameters, ba
 
 
 def _curve(group: OperatorStack, gpus: GpuColumns, p: Parameters) -> tuple[Array, Array | None]:
-    """Return the seconds by the operators' curve and, for GEMMs, the share spent reading; GPUs without tf32 run it as fp32."""
+    """Return the seconds by the operators' timing model and, for GEMMs, the share spent reading; without tf32 units fp32 runs."""
     has_tf32 = gpus.native["tf32"] > 0
     if group.unit != "tf32" or has_tf32.all():
         return _curve_seconds(group, gpus, p)
@@ -147,7 +147,7 @@ def roofline_seconds(group: OperatorStack, gpus: GpuColumns, p: Parameters) -> t
 
 
 def batch_count(stacks: Sequence[OperatorStack]) -> int:
-    """Return the number of batch sizes in the arrays of the stacks."""
+    """Return the number of batch sizes for which stacked operators have numbers: the second axis of their arrays."""
     return max((side.shape[1] for one in stacks for side in (one.flops, one.read, one.write)), default=1)
 
 
@@ -164,7 +164,7 @@ def merge_equal(ops: Sequence[Op]) -> list[Op]:
 
 
 def stacks_by_curve(ops: Sequence[Op]) -> list[tuple[list[int], OperatorStack]]:
-    """Stack the operators that share a curve and unit; each stack comes with the indices of its operators."""
+    """Stack operators with the same timing model and arithmetic unit (e.g. fp8), each stack with its operators' indices."""
     places_by_curve: dict[tuple[str, str], list[int]] = {}
     for place, op in enumerate(ops):
         places_by_curve.setdefault((CURVE_BY_KIND[op.kind], op.unit), []).append(place)

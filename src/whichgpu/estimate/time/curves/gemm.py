@@ -55,7 +55,7 @@ def _fourth_power(times: Array) -> Array:
 
 
 def tile_model(unit: str, odd: Mask, small: Mask, p: Parameters) -> TileModel:
-    """Return the tiles that libraries choose from for GEMMs of an arithmetic unit."""
+    """Return the tiles that libraries choose from for GEMMs in an arithmetic unit; `odd`: misaligned, `small`: batched small."""
     if UNITS[unit].product_class == "fp32":
         edge, fill, split = (p[f"gemm.{name}.fp32"] for name in ("half_rate_intensity", "k_pipeline_fill", "split_k_work_ratio"))
         return TileModel(SIMT_TILES, edge, fill, split, p["gemm.split_k_seconds"])
@@ -65,7 +65,7 @@ def tile_model(unit: str, odd: Mask, small: Mask, p: Parameters) -> TileModel:
 
 
 def peak_share(unit: str, gpus: GpuColumns, p: Parameters) -> Array:
-    """Return the share of peak that large GEMMs achieve by unit and architecture; less if another unit emulates this one."""
+    """Return the share of peak FLOP/s that large GEMMs achieve in an arithmetic unit such as fp8, less if it is emulated."""
     stated = p.get(f"gemm.peak_share.{unit}", p["gemm.peak_share"])
     share = gpus.architecture_factor(p, f"gemm.architecture_multiplier.{UNITS[unit].product_class}") * stated
     if unit == "fp32":
@@ -84,7 +84,7 @@ def misaligned(stack: OperatorStack, gemms: GemmShapes) -> Mask:
 
 
 def slowdown(stack: OperatorStack, gemms: GemmShapes, odd: Mask, gpus: GpuColumns, p: Parameters) -> Array:
-    """Return the factor by which arithmetic is slower: misaligned rows, transposed operands, dequantised weights."""
+    """Return the factor by which a GEMM's arithmetic is slower: misaligned rows, transposed operands, dequantised weights."""
     unit = stack.unit
     factor = np.ones((len(gpus), len(stack.ops), 1)) * stack.parameter(p, "gemm.arithmetic_slowdown")
     bulk = gpus.bulk_copies > 0  # Bulk copies (TMA) need alignment, so misaligned rows cost these chips more.

@@ -1,4 +1,4 @@
-"""Properties of GPUs as arrays (columns) for the curves, including the unit that emulates one that a chip lacks."""
+"""Properties of GPUs as arrays (columns) for the operators' timing models, such as peak FLOP/s, native or emulated."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from whichgpu.estimate.time.calibration import LOW_POWER_WATTS
 from whichgpu.estimate.time.curves.stack import Array, Parameters
 from whichgpu.estimate.time.units import UNITS
 
-# The curves were fitted on the H200: other GPUs are compared with its SM and clock.
+# The operators' timing models were fitted on the H200: other GPUs are compared with its SM and clock.
 REFERENCE_ARCHITECTURE = "Hopper", "sm_90"
 ASYNC_MATRIX_INSTRUCTIONS = frozenset({"wgmma", "tcgen05"})
 MATRIX_ROWS = {"tcgen05": 128.0, "wgmma": 64.0}  # fewest rows of one matrix instruction (PTX ISA)
@@ -32,17 +32,17 @@ PICO = 1e-12  # joules per picojoule
 
 
 class GpuColumns(msgspec.Struct, frozen=True):
-    """Arrays shaped [gpus, 1, 1], ready to broadcast over operators and batches. Rates per second, sizes in bytes."""
+    """Properties of GPUs as arrays [gpus, 1, 1], to broadcast over operators and batches; rates per second, sizes in bytes."""
 
     ids: tuple[str, ...]
     architectures: tuple[str, ...]
     targets: tuple[str, ...]  # compute capability or its equivalent, since chips of one architecture may differ
     matrix_instructions: tuple[str, ...]  # asynchronous matrix instructions that the full rate needs: wgmma, tcgen05, or ""
-    peaks: dict[str, Array]  # by unit: peak FLOP/s of GEMMs, or of the unit that emulates a missing one
-    sustained_rates: dict[str, Array]  # by unit: FLOP/s at the sustained clock
-    sm_rate_vs_reference: dict[str, Array]  # by unit: ratio of an SM's FLOPs per clock to the H200's, at most 1
-    sm_rates: dict[str, Array]  # by unit: FLOP/s of one SM
-    native: dict[str, Array]  # by unit: 1 if the chip has it
+    peaks: dict[str, Array]  # by arithmetic unit: peak FLOP/s of GEMMs, or of the unit that emulates it
+    sustained_rates: dict[str, Array]  # by arithmetic unit: FLOP/s at the sustained clock
+    sm_rate_vs_reference: dict[str, Array]  # by arithmetic unit: an SM's FLOPs per clock relative to the H200's, at most 1
+    sm_rates: dict[str, Array]  # by arithmetic unit: FLOP/s of one SM
+    native: dict[str, Array]  # by arithmetic unit: 1 if the chip has it
     matrix_convolutions: Array  # 1 if convolutions run on matrix units
     dot_product_share: Array  # share of the 16-bit rate that convolutions achieve without matrix units
     winograd: Array  # 1 if libraries have Winograd kernels
@@ -64,7 +64,7 @@ class GpuColumns(msgspec.Struct, frozen=True):
         return len(self.ids)
 
     def parts(self, size: int) -> Iterator[GpuColumns]:
-        """Yield the columns in order, at most `size` GPUs at a time."""
+        """Yield the arrays of properties in order, split into parts of at most `size` GPUs."""
         if len(self) <= size:
             yield self
             return
@@ -77,20 +77,20 @@ class GpuColumns(msgspec.Struct, frozen=True):
         return GpuColumns(**{name: _take_places(value, places) for name, value in whole.items()})
 
     def fitted_value(self, parameters: Mapping[str, float], name: str, stated: Array) -> Array:
-        """Return a value per GPU: the parameter of its compute target, else of its architecture, else `stated`."""
+        """Return a value per GPU: the fitted parameter of its compute target (sm_90), else of its architecture, else `stated`."""
         rows = zip(self.architectures, self.targets, stated.ravel().tolist(), strict=True)
         get = parameters.get
         return _column([get(f"{name}.{target}", get(f"{name}.{family}", value)) for family, target, value in rows])
 
     def architecture_factor(self, parameters: Mapping[str, float], name: str) -> Array:
-        """Return a factor per GPU: the parameter of its architecture times that of its compute target, each 1 if absent."""
+        """Return a factor per GPU: the fitted one of its architecture times its compute target's (sm_90), each 1 if absent."""
         pairs = zip(self.architectures, self.targets, strict=True)
         get = parameters.get
         return _column([get(f"{name}.{family}", 1.0) * get(f"{name}.{target}", 1.0) for family, target in pairs])
 
 
 def power_bound(flops: Array, unit: str, gpus: GpuColumns, p: Parameters) -> Array:
-    """Return the least seconds that these FLOPs take at the board's power limit, which slows low-profile cards."""
+    """Return the least seconds that these FLOPs in an arithmetic unit take at the board's power limit (low on small cards)."""
     if (energy := UNITS[unit].energy_vs_fp16) is not None:
         joules = gpus.fitted_value(p, "power.fp16_energy_per_flop", gpus.fp16_pj) * (PICO * energy)
         joules = np.where(gpus.native[unit] > 0, joules, 0.0)
@@ -103,7 +103,7 @@ _COLUMN_CACHE: dict[tuple[int, ...], tuple[Sequence[Gpu], GpuColumns]] = {}
 
 
 def cached_gpu_columns(gpus: Sequence[Gpu]) -> GpuColumns:
-    """Return the columns of these GPUs, cached by object identity; the cache keeps the objects alive."""
+    """Return the properties of these GPUs as arrays, cached by object identity; the cache keeps the objects alive."""
     key = tuple(map(id, gpus))
     if key not in _COLUMN_CACHE:
         if len(_COLUMN_CACHE) >= MAX_CACHED_COLUMNS:
@@ -113,7 +113,7 @@ def cached_gpu_columns(gpus: Sequence[Gpu]) -> GpuColumns:
 
 
 def build_gpu_columns(gpus: Sequence[Gpu]) -> GpuColumns:
-    """Build the columns of these GPUs in order; repeated GPUs are computed once."""
+    """Build the arrays of properties of these GPUs in order; repeated GPUs are computed once."""
     distinct = {id(gpu): gpu for gpu in gpus}
     if len(distinct) == len(gpus):
         return _columns(gpus)

@@ -13,7 +13,7 @@ REGISTER_COLUMNS = 1024.0  # columns of the longest softmax row that a thread bl
 TWO_STAGE_ROWS, SECOND_STAGE = 65536.0, 0.2  # rows beyond which PyTorch sums in two stages; relative cost of each row beyond
 FULL_ROW_WIDTH = 768.0  # columns; narrower rows are summed several at once
 VOCABULARY = 16384.0  # columns; wider softmax rows belong to the loss, whose backward pass is one kernel instead of two
-CUDNN_NCHW = "cudnn_nchw"  # role of cuDNN's batch norm on NCHW images, which uses one thread block per channel
+CUDNN_NCHW = "cudnn_nchw"  # variant of batch norm: cuDNN's on NCHW images, which uses one thread block per channel
 CHANNEL_CACHE_BYTES = 100.0 * 1024.0  # bytes; a smaller channel stays on chip, so its thread block reads it only once
 BLOCK_SHARPNESS, WAVE_SHARPNESS = 4.0, 3.0  # exponents of smooth maxima: one block against bandwidth; several waves against one
 
@@ -42,7 +42,7 @@ def cache_hit_share(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Ar
 
 
 def bandwidth_share(stack: OperatorStack, p: Parameters) -> Array:
-    """Return the achieved share of bandwidth; softmax keeps a short row in registers and reads it once."""
+    """Return the share of bandwidth that each kernel achieves; softmax keeps a short row in registers and reads it once."""
     share = stack.parameter(p, "memory.bandwidth_share")
     if not any(op.kind == "softmax" for op in stack.ops):
         return share
@@ -51,7 +51,7 @@ def bandwidth_share(stack: OperatorStack, p: Parameters) -> Array:
 
 
 def reduction_rows(stack: OperatorStack) -> Array:
-    """Return the effective number of rows; beyond 65,536 rows, and if rows are narrow, each costs less."""
+    """Return the effective number of rows that a kernel reduces; beyond 65,536 rows, and if rows are narrow, each costs less."""
     count = stack.size("rows", 0.0)
     first = np.minimum(count, TWO_STAGE_ROWS)
     count = np.where(stack.is_kind("norm_backward"), first + SECOND_STAGE * (count - first), count)
@@ -60,7 +60,7 @@ def reduction_rows(stack: OperatorStack) -> Array:
 
 
 def channel_bound(stack: OperatorStack, gpus: GpuColumns, p: Parameters, total: Array) -> Array:
-    """Return the seconds if one thread block processes one channel: about the larger of `total` and a block's, plus overhead."""
+    """Return batch norm's seconds with a thread block per channel: about the larger of a block's and all blocks' `total`."""
     channels = stack.size("width", 0.0) / gpus.sms
     waves = channels / stack.parameter(p, "batchnorm.channels_per_sm")
     cached_row = UNITS[stack.unit].bytes * stack.parameter(p, "batchnorm.cached_clocks_per_byte")
@@ -80,7 +80,7 @@ def byte_passes(stack: OperatorStack) -> Array:
 
 
 def min_byte_share(stack: OperatorStack) -> Array:
-    """Return the share of a kernel's bytes that it must move: less than 1 for batch norm that caches its channels."""
+    """Return the share of a kernel's bytes that it must move: below 1 for batch norm that keeps its channels on chip."""
     if not any(op.role == CUDNN_NCHW for op in stack.ops):
         return np.ones((len(stack.ops), 1))
     return np.where(_channel_cached(stack), np.where(stack.is_kind("batch_norm"), 2.0 / 3.0, 3.0 / 5.0), 1.0)

@@ -32,7 +32,7 @@ def seconds_and_read_share(stack: OperatorStack, gpus: GpuColumns, p: Parameters
 
 
 def formats(stack: OperatorStack) -> list[tuple[str, str]]:
-    """Return the weights' format and the engine of each distinct role, which is `format.engine`."""
+    """Return the weights' format and the engine of each distinct kernel variant (`role`), which is named `format.engine`."""
     return [(role.partition(".")[0], role.partition(".")[2]) for _, role in stack.kind_roles]
 
 
@@ -42,7 +42,7 @@ def weight_only(stack: OperatorStack) -> Mask:
 
 
 def chip_factor(gpus: GpuColumns, p: Parameters, name: str) -> Array:
-    """Return the multiplier of each chip: that of its matrix instructions times that of its compute target, [gpus, 1, 1]."""
+    """Return factor `name` of each chip: its matrix instructions' (wgmma) times its compute target's (sm_90), [gpus, 1, 1]."""
     prefix = f"moe.architecture_multiplier.{name}"
     factors = {one: p.get(f"{prefix}.{one}", 1.0) for one in set(gpus.matrix_instructions)}
     return np.array([factors[one] for one in gpus.matrix_instructions])[:, None, None] * gpus.architecture_factor(p, prefix)
@@ -56,7 +56,7 @@ def weight_seconds(stack: OperatorStack, dequantised: Mask, gpus: GpuColumns, p:
 
 
 def activation_bytes(stack: OperatorStack) -> Array:
-    """Return the bytes that the chain's kernels move beside weights if each reads its input and writes its output once."""
+    """Return the bytes an MoE layer's kernels move beside weights if each reads its input and writes its output once."""
     rows, hidden, inner = stack.size("rows"), stack.size("hidden"), stack.size("ffn")
     operands = np.where(weight_only(stack), ACTIVATION_BYTES, min(UNITS[stack.unit].bytes, ACTIVATION_BYTES))
     gathered = rows * hidden * (ACTIVATION_BYTES + operands)

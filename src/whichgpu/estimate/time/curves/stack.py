@@ -1,4 +1,4 @@
-"""Operators that share a curve, stacked into arrays over operators and batches."""
+"""Operators with the same timing model, stacked into arrays over operators and batches."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ MIN_SECONDS = 1e-30  # seconds; avoids 0/0 for an operator without work, such as
 
 
 class OperatorStack(msgspec.Struct, frozen=True, eq=False):
-    """Operators that share a curve and a unit; arrays are [operators, batches] and read-only."""
+    """Operators with the same timing model and arithmetic unit (e.g. fp8); arrays are [operators, batches] and read-only."""
 
     unit: str
     ops: tuple[Op, ...]
     flops: Array
     read: Array
     write: Array
-    kind_roles: tuple[tuple[str, str], ...]  # the distinct (kind, role) pairs of the operators
+    kind_roles: tuple[tuple[str, str], ...]  # the distinct pairs of an operator's kind and kernel variant
     pair_index: NDArray[np.intp]  # index of each operator's pair in `kind_roles`
     size_cache: dict[tuple[str, float], Array] = msgspec.field(default_factory=dict)
 
@@ -41,16 +41,16 @@ class OperatorStack(msgspec.Struct, frozen=True, eq=False):
         return np.array([kind in names for kind, _ in self.kind_roles])[self.pair_index][:, None]
 
     def has_role(self, *names: str) -> Mask:
-        """Return a mask of the operators with these roles, [operators, 1]."""
+        """Return a mask of the operators that run these kernel variants (`role`), such as `mla`, [operators, 1]."""
         return np.array([role in names for _, role in self.kind_roles])[self.pair_index][:, None]
 
     def parameter(self, parameters: Parameters, name: str) -> Array:
-        """Return one parameter of each operator, [operators, 1]: `name.kind.role`, else `name.kind`, else `name`."""
+        """Return each operator's fitted parameter, [operators, 1]: `name.kind.role` (variant), else `name.kind`, else `name`."""
         return np.array([_most_specific(parameters, name, *pair) for pair in self.kind_roles])[self.pair_index][:, None]
 
 
 def stack_operators(unit: str, ops: Sequence[Op]) -> OperatorStack:
-    """Stack operators that share a curve and an arithmetic unit."""
+    """Stack operators with the same timing model and arithmetic unit into arrays, [operators, batches]."""
     flops, read, write = (stack_numbers([getattr(op, name) for op in ops]) for name in ("flops", "read", "write"))
     places: dict[tuple[str, str], int] = {}
     index = [places.setdefault((op.kind, op.role), len(places)) for op in ops]

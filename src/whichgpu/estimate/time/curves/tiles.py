@@ -30,7 +30,7 @@ class GemmShapes(msgspec.Struct, frozen=True):
 
 
 class TileModel(msgspec.Struct, frozen=True):
-    """Tile choices of a class of kernels and their costs; numbers or arrays [operators, 1]."""
+    """Tiles that a class of GEMM kernels can choose from, and their costs; numbers or arrays [operators, 1]."""
 
     tiles: tuple[tuple[int, int], ...]
     edge: float | Array  # half-rate intensity: h at which a tile runs at half its SM's rate

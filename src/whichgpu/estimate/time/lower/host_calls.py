@@ -35,7 +35,7 @@ def view_overhead(calls: Iterable[Call]) -> dict[str, float]:
 
 
 def with_host_calls(call: Call, ops: list[Op], shares: Mapping[str, float]) -> list[Op]:
-    """Return the operators of a call with its host cost assigned to the first of them."""
+    """Return a call's operators with its host cost on the first, times `shares`: `view_overhead` by phase."""
     if not ops:
         return ops
     first, *rest = ops

@@ -27,7 +27,7 @@ def layer_kinds(shape: Transformer, parallel: Parallel) -> tuple[tuple[LayerKind
 
 
 def layer_kind(shape: Transformer, index: int) -> LayerKind:
-    """Return the kind of a layer."""
+    """Return the kind of the layer at an index: its sliding window, and whether it has experts."""
     full = not shape.window or (shape.global_every > 0 and (index + 1) % shape.global_every == 0)
     return LayerKind(0 if full else shape.window, is_moe_layer(shape, index))
 

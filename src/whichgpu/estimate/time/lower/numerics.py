@@ -24,7 +24,7 @@ class Numerics(msgspec.Struct, frozen=True):
 
 
 def numerics(precision: str, year: int | None = None) -> Numerics:
-    """Return the widths and unit of a precision; weight-only quantised precisions compute in fp16.
+    """Return the element widths and arithmetic unit of a precision; weight-only quantised precisions compute in fp16.
 
     Chips with bf16 units run fp16 at the same rate, and on chips without them (Volta, Turing) engines use fp16.
     """

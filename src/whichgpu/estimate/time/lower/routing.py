@@ -17,7 +17,7 @@ from whichgpu.workload.shapes import Experts
 # Served models are taken to route evenly: they are trained to balance their experts, and decode steps of Qwen3-30B-A3B measured
 # on the H200 read as many experts as even routing touches. Skewed routing touches fewer experts and loads the busiest rank more.
 SERVED_SKEW: Final = 1.0
-POPULARITY_EXPONENT: Final = 1.2  # of the density of popularities, as in aiconfigurator's kernel tables
+POPULARITY_EXPONENT: Final = 1.2  # exponent of the density of popularities, as in aiconfigurator's kernel tables
 QUANTILES: Final = 64  # points of the popularity distribution, over which sums over experts are approximated
 
 
@@ -47,7 +47,7 @@ def choice_probabilities(topk: float, experts: float, skew: float) -> tuple[floa
 
 
 def touched_experts(experts: Experts, rows: Number) -> Number:
-    """Return the expected distinct experts of a rank touched by `rows` tokens per group.
+    """Return the expected distinct experts chosen on one rank if each attention data-parallel group has `rows` tokens.
 
     >>> round(touched_experts(Experts(8, 2, 1), 4.0), 2), round(touched_experts(Experts(8, 2, 1, ranks=4), 4.0), 2)
     (5.47, 1.37)
@@ -57,7 +57,7 @@ def touched_experts(experts: Experts, rows: Number) -> Number:
 
 
 def routed_rows(experts: Experts, rows: Number) -> Number:
-    """Return the rows that a rank's experts process if each group has `rows` tokens and routing is even.
+    """Return the rows that one rank's experts process under even routing, with `rows` tokens per attention data-parallel group.
 
     >>> routed_rows(Experts(8, 2, 1), 4.0), routed_rows(Experts(8, 2, 1, ranks=4), 4.0)
     (8.0, 2.0)

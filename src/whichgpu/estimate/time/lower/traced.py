@@ -21,12 +21,12 @@ from whichgpu.workload.workload import Workload
 
 
 def lower_traced(workload: Workload, shape: TracedShape, batch: Number | None = None) -> LoweredStep:
-    """Lower one step or forward pass; if `batch` is an array, all numbers of the operators are arrays."""
+    """Lower one step or forward pass of a traced model to operators; if `batch` is an array, so are the operators' numbers."""
     return lower_model(workload, traced_model(workload, shape), batch)
 
 
 def lower_model(workload: Workload, model: TracedModel, batch: Number | None = None) -> LoweredStep:
-    """Lower one step or forward pass of a prepared model."""
+    """Lower one step or forward pass of a traced model, read or traced before, to operators."""
     area = ((workload.image or model.image) / model.image) ** 2 if model.image else 1.0
     samples = float(workload.local_batch) if batch is None else batch
     options = lowering_options(workload)
@@ -42,7 +42,7 @@ def lower_model(workload: Workload, model: TracedModel, batch: Number | None = N
 
 
 def _pass_ops(model: TracedModel, options: LoweringOptions, fusion: Fusion, area: float, batch: Number) -> list[Op]:
-    """Return the operators of the forward pass and, in training, of the backward pass."""
+    """Return the operators of forward and, in training, backward, for images of `area` times the traced ones' pixels."""
     calls = [operator.call(batch, area) for operator in model.operators]
     shares = view_overhead(calls)
     lowered = [(call, with_host_calls(call, aten_kernels(call, options), shares)) for call in calls]

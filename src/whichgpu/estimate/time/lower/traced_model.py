@@ -18,7 +18,7 @@ from whichgpu.workload.workload import Workload
 
 
 class PreparedOperator(msgspec.Struct, frozen=True):
-    """An operator of the table with everything that does not depend on the batch precomputed."""
+    """A traced operator with everything that does not depend on the batch precomputed."""
 
     name: str
     phase: Phase
@@ -54,7 +54,7 @@ class TracedModel(msgspec.Struct, frozen=True, eq=False):
 
 
 def traced_model(workload: Workload, shape: TracedShape) -> TracedModel:
-    """Return the traced pass that a request needs, from the operator tables or traced on demand."""
+    """Return the traced forward pass or training step that a request needs, from shipped tables or traced on demand."""
     traced = trace_of(workload.precision)
     image = workload.image or shape.image
     if ":" not in shape.table:

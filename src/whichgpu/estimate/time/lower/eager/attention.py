@@ -48,7 +48,7 @@ class AttentionSizes(msgspec.Struct, frozen=True):
 
     @property
     def sizes(self) -> dict[str, Number]:
-        """Sizes under the names that the curves use, and the sliding window if there is one."""
+        """Dimensions by the names under which attention's timing model reads them (heads, keys, …), and any sliding window."""
         window: dict[str, Number] = {"window": float(self.window)} if self.window else {}
         return window | {
             "batch": self.batch,
@@ -62,7 +62,7 @@ class AttentionSizes(msgspec.Struct, frozen=True):
         }
 
     def op(self, unit: str, width: float, kind: str = "attention", kv_width: float | None = None, role: str = "") -> Op:
-        """Return the fused kernel; the backward kernel also reads the output and its gradient, and writes three gradients."""
+        """Return the fused attention kernel of variant `role`; backward also reads output and gradient, writes 3 gradients."""
         both = self.dim + self.value_dim
         flops = 2.0 * self.batch * self.heads * self.pairs * both
         cached = self.batch * self.kv_heads * self.keys_read * both * (width if kv_width is None else kv_width)
@@ -103,7 +103,7 @@ def flash_attention(
     share: float = 0.0,
     decoding: bool = False,
 ) -> MatrixSizes:
-    """Append SDPA's fused kernel; under GQA the gradients of keys and values are computed per query head and summed."""
+    """Append SDPA's fused kernel with dropout rate `share`; under GQA gradients of keys and values are summed over heads."""
     width = write.compute
     for part in (q, k, v):
         write.cast(part, width)
@@ -124,7 +124,7 @@ def flash_attention(
 def math_attention(
     write: KernelWriter, over: AttentionSizes, q: MatrixSizes, k: MatrixSizes, v: MatrixSizes, share: float = 0.0
 ) -> MatrixSizes:
-    """Append SDPA's math backend: fp32 scores in memory, checked for fully masked rows.
+    """Append SDPA's math backend with dropout rate `share`: fp32 scores in memory, checked for fully masked rows.
 
     PyTorch uses it if the position bias is trained, or under GQA in fp32.
     """
@@ -151,7 +151,7 @@ def math_attention(
 def eager_attention(
     write: KernelWriter, over: AttentionSizes, q: MatrixSizes, k: MatrixSizes, v: MatrixSizes, share: float = 0.0
 ) -> MatrixSizes:
-    """Append softmax(q k' + bias) v as separate operators, with the scores in memory."""
+    """Append softmax(q k' + bias) v with dropout rate `share` as separate operators, with the scores in memory."""
     width = write.compute
     for part in (q, k, v):
         write.transpose(write.cast(part, width).like(over.heads * over.dim))
@@ -166,7 +166,7 @@ def eager_attention(
 def disentangled_attention(
     write: KernelWriter, over: AttentionSizes, q: MatrixSizes, k: MatrixSizes, v: MatrixSizes, share: float = 0.0
 ) -> MatrixSizes:
-    """Append DeBERTa's attention (arXiv 2006.03654): content-content, content-position and position-content scores."""
+    """Append DeBERTa's attention (arXiv 2006.03654), the sum of content and position scores, with dropout rate `share`."""
     width = write.compute
     for part in (q, k, v):
         write.transpose(write.cast(part, width))
@@ -188,7 +188,7 @@ def disentangled_attention(
 
 
 def fused_softmax_attention(write: KernelWriter, over: AttentionSizes, q: MatrixSizes, share: float = 0.0) -> MatrixSizes:
-    """Append attention with scale, mask, softmax and dropout in one kernel, which saves one byte of mask per score."""
+    """Append attention with scale, mask, softmax and dropout (rate `share`) in one kernel, which saves a mask byte per score."""
     scores = score_gemms(write, over, write.compute)
     mask = scores.elements if share and write.training else 0.0
     size, sizes = scores.bytes, scores.sizes

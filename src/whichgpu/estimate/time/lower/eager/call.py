@@ -16,7 +16,7 @@ IMAGE_AXES = 4  # batch, channels, height, width
 
 
 class LoweringOptions(msgspec.Struct, frozen=True):
-    """Units, memory format and autocast of a run."""
+    """Options that decide which kernels PyTorch's calls run: arithmetic units, memory format, autocast, quantisation."""
 
     half: str = "bf16"  # unit of 16-bit GEMMs: bf16 or fp16
     gemm32: str = "fp32"  # unit of fp32 GEMMs: fp32 or tf32
@@ -29,7 +29,7 @@ class LoweringOptions(msgspec.Struct, frozen=True):
 
 
 class Call(msgspec.Struct):
-    """One operator of a pass: its name without namespace and overload, and shapes; numbers may be arrays over batches."""
+    """One call of a PyTorch operator in a pass: its bare name and its shapes, whose numbers may be arrays over batches."""
 
     name: str
     phase: Phase
@@ -48,7 +48,7 @@ class Call(msgspec.Struct):
         return DTYPE_BYTES.get(self.dtype, 4)
 
     def op(self, kind: str, unit: str, read: Number = 0.0, write: Number = 0.0, **rest: Any) -> Op:
-        """Return an operator launched by this call; the host cost is added later."""
+        """Return an operator that this PyTorch call launches, with the bytes it reads and writes; host cost is added later."""
         return Op(kind, unit, read=read, write=write, count=self.count, phase=self.phase, calls=0.0, **rest)
 
     def adopt(self, op: Op) -> Op:

@@ -47,7 +47,7 @@ def strided_elementwise(call: Call, options: LoweringOptions) -> list[Op]:
 def memory_op(
     call: Call, options: LoweringOptions, kind: str, read: Number, written: Number, role: str | None = None, **sizes: Number
 ) -> Op:
-    """Return a memory-bound kernel from the bytes it moves; by default its role is the name of the call."""
+    """Return a memory-bound kernel from the bytes it moves; `role`, its variant, is the name of the PyTorch call by default."""
     if "elements" not in sizes:
         counts = [elements(shape) for shape in (*call.inputs[:1], call.outputs[0])]
         sizes["elements"] = maximum(counts[0], counts[-1])
@@ -81,7 +81,7 @@ def maximum(one: Number, other: Number) -> Number:
 
 
 def copy_rule(kind: str, role: str | None = None) -> Rule:
-    """Return the rule of a kernel that copies its first input to its first output."""
+    """Return a rule (PyTorch call to kernels) for a kernel that copies its first input to its first output."""
 
     def rule(call: Call, options: LoweringOptions) -> list[Op]:
         read = elements(call.inputs[0]) * call.width if call.inputs else 0.0
@@ -91,7 +91,7 @@ def copy_rule(kind: str, role: str | None = None) -> Rule:
 
 
 def result_rule(kind: str, role: str | None = None, reads: int = 1, mask_read: int = 0, mask_written: int = 0) -> Rule:
-    """Return a rule for kernels that read `reads` tensors of the result's size, write one, and move mask bytes per element."""
+    """Return a rule (PyTorch call to kernels): it reads `reads` tensors of the result's size, writes one, moves mask bytes."""
 
     def rule(call: Call, options: LoweringOptions) -> list[Op]:
         size = elements(call.outputs[0])
@@ -133,7 +133,7 @@ def scatter(call: Call, options: LoweringOptions) -> list[Op]:
 
 
 def index_put(call: Call, options: LoweringOptions) -> list[Op]:
-    """Return the kernels that add rows at given indices."""
+    """Return the kernels of PyTorch's `index_put`, which adds rows at given indices."""
     count = elements(call.inputs[-1])
     op = call.op("elementwise", call.unit(options), count * call.width, count * call.width, sizes={"elements": count})
     return [op.times(INDEX_PUT_KERNELS)]

@@ -14,7 +14,7 @@ PHASES: tuple[Phase, Phase] = ("forward", "backward")
 
 
 def linear(write: KernelWriter, x: MatrixSizes, out: Number, bias: bool = False, role: str = "") -> MatrixSizes:
-    """Append a linear layer with its bias in the GEMM; autocast casts weights once per step and their gradients back."""
+    """Append a linear layer (`role`: projection, e.g. `q`), bias in the GEMM; autocast casts weights, and gradients back."""
     x = write.cast(x, write.compute)
     adapted = bool(write.lora_rank) and (not write.targets or role in write.targets)
     gemm_with_gradients(write, x, out, frozen=write.frozen or bool(write.lora_rank))
@@ -145,7 +145,7 @@ def power(write: KernelWriter, x: MatrixSizes) -> MatrixSizes:
 
 
 def dropout(write: KernelWriter, x: MatrixSizes, share: float) -> MatrixSizes:
-    """Append fused dropout, which writes a mask of one byte per element; nothing outside training."""
+    """Append fused dropout of a `share` of elements, which writes a mask of one byte each; nothing outside training."""
     if share > 0 and write.training:
         write.elementwise(x, x.width, x.width + 1, kind="dropout")
         write.backward(x, x.width + 1, x.width)

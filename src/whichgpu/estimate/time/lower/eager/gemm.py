@@ -13,7 +13,7 @@ HEAD_DIM = 64.0  # elements per head in every tabled Vision Transformer, which t
 
 
 def matmul(call: Call, options: LoweringOptions) -> list[Op]:
-    """Return the GEMM of addmm, mm or bmm; the position of the batch dimension determines its role."""
+    """Return the GEMM of addmm, mm or bmm, as forward, input-gradient or weight-gradient GEMM by where the batch dimension is."""
     first, second = call.inputs[-2:]
     batch, rows, inner, columns = (first[0] if len(first) == 3 else 1.0), first[-2], first[-1], second[-1]
     role = "forward" if call.phase == "forward" else _gradient_role(call, rows, inner)
@@ -23,7 +23,7 @@ def matmul(call: Call, options: LoweringOptions) -> list[Op]:
 
 
 def _gradient_role(call: Call, rows: Number, inner: Number) -> str:
-    """Return the role of a gradient GEMM: if it sums over the batch, it computes a weight gradient."""
+    """Return whether a gradient GEMM is of the weight (`wgrad`: it sums over the batch) or of the input (`dgrad`)."""
     if call.growing:
         return "wgrad" if call.growing[-2][-1] else "dgrad"
     return "wgrad" if np.all(np.greater(inner, rows)) else "dgrad"

@@ -7,13 +7,13 @@ import msgspec
 from whichgpu.estimate.time.lower.numerics import Numerics
 from whichgpu.estimate.time.operators import Number, Op, Phase
 
-# Role of elementwise kernels that PyTorch cannot vectorise: an operand is broadcast, strided or of another width.
+# Variant of elementwise kernels that PyTorch cannot vectorise: an operand is broadcast, strided or of another width.
 STRIDED = "strided"
 OpSizes = dict[str, Number]
 
 
 class MatrixSizes(msgspec.Struct, frozen=True):
-    """`rows` x `columns` elements of `width` bytes."""
+    """Sizes of a tensor, taken as a matrix: `rows` x `columns` elements of `width` bytes."""
 
     rows: Number
     columns: Number
@@ -31,7 +31,7 @@ class MatrixSizes(msgspec.Struct, frozen=True):
 
     @property
     def sizes(self) -> dict[str, Number]:
-        """Sizes under the names that the curves use: rows, and elements per row."""
+        """Sizes by the names that the operators' timing models read: `rows`, and `width` for elements per row."""
         return {"rows": self.rows, "width": self.columns}
 
     def like(self, columns: Number | None = None, width: float | None = None) -> MatrixSizes:
@@ -72,7 +72,7 @@ class KernelWriter(msgspec.Struct):
 
     @property
     def trains_weights(self) -> bool:
-        """Whether the base weights are trained, not only adapters."""
+        """Whether the base weights are trained, not only LoRA adapters."""
         return not self.frozen and not self.lora_rank
 
     def put(self, op: Op, phase: Phase = "forward") -> None:

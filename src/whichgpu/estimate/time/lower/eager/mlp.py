@@ -54,7 +54,7 @@ def _writer(workload: Workload) -> KernelWriter:
 
 
 def _mlp(write: KernelWriter, x: MatrixSizes, units: Sequence[int], inputs: bool = False) -> MatrixSizes:
-    """Append an MLP with layers of these units; gradients of the model's inputs are not computed."""
+    """Append an MLP with layers of `units` outputs; if `inputs`, `x` is the model's input, whose gradient is not computed."""
     first, last = len(write.ops), len(units) - 1
     for index, out in enumerate(units):
         x = linear(write, x, out, bias=True)

@@ -34,7 +34,7 @@ def _training_batch_norm(call: Call, options: LoweringOptions, kind: str, reads:
 
 
 def _batch_norm_kernel(call: Call, options: LoweringOptions) -> str:
-    """Return the batch-norm kernel's role: cuDNN's for fp32 input or weights (not bf16), else PyTorch's; by memory format."""
+    """Return the batch-norm kernel's variant: cuDNN's for fp32 input or weights (not bf16), else PyTorch's; by memory format."""
     nchw = not options.nhwc and len(call.inputs[0]) >= IMAGE_AXES
     if call.width == 4 or (options.amp and options.half == "fp16"):
         return "cudnn_nchw" if nchw else "cudnn"
@@ -42,7 +42,7 @@ def _batch_norm_kernel(call: Call, options: LoweringOptions) -> str:
 
 
 def layer_norm_rule(kind: str, reads: int) -> Rule:
-    """Return the rule of layer norm: one kernel over rows; the backward curve includes the gradients of the weights."""
+    """Return a rule (PyTorch call to kernels) for layer norm: one kernel over rows; backward's time includes weight gradients."""
 
     def rule(call: Call, options: LoweringOptions) -> list[Op]:
         rows = call.inputs[0]
@@ -72,7 +72,7 @@ def _group_norm(call: Call, options: LoweringOptions, kind: str, reads: int, sta
 
 
 def softmax_rule(kind: str, reads: float, axis: int = -1) -> Rule:
-    """Return the rule of softmax or its backward over an axis; the loss uses the second axis, the classes."""
+    """Return a rule (PyTorch call to kernels) for softmax or its backward over an axis; the loss uses axis 1, the classes."""
 
     def rule(call: Call, options: LoweringOptions) -> list[Op]:
         scores = call.outputs[0]
@@ -95,7 +95,7 @@ def reduce(call: Call, options: LoweringOptions) -> list[Op]:
 
 
 def pool_rule(index_bytes: int) -> Rule:
-    """Return the rule of pooling, whose time depends on its results; max pooling also writes the positions of the maxima."""
+    """Return a rule (PyTorch call to kernels) for pooling, timed by its results; max pooling also writes `index_bytes` each."""
 
     def rule(call: Call, options: LoweringOptions) -> list[Op]:
         inputs, outputs = elements(call.inputs[0]) * call.width, elements(call.outputs[0])
@@ -105,7 +105,7 @@ def pool_rule(index_bytes: int) -> Rule:
 
 
 def pool_backward_rule(index_bytes: int, cost: int) -> Rule:
-    """Return the rule of pooling backward: every pixel visits each window that covers it, so overlapping windows cost more."""
+    """Return a rule (PyTorch call to kernels) for pooling backward: a pixel visits each window over it, at `cost` per visit."""
 
     def rule(call: Call, options: LoweringOptions) -> list[Op]:
         gradient, written = elements(call.inputs[0]), elements(call.outputs[0])

@@ -56,7 +56,7 @@ def training_step(workload: Workload, shape: Transformer, batch: Number) -> list
 
 
 def training_parts(workload: Workload, shape: Transformer, batch: Number) -> TrainingStep:
-    """Return a training step in sections."""
+    """Return a training step's operators by section (embedding, each kind of layer, head), accumulation and optimizer."""
     own = tensor_share(shape, workload.parallel)
     fusing = not engine_record(workload.engine).eager
     run = _ModelPass(workload, own, numerics(workload.precision or "bf16", workload.year), training=True, fusing=fusing)
@@ -78,7 +78,7 @@ def eager_pass(workload: Workload, shape: Transformer, batch: Number, length: Nu
 
 
 class _ModelPass(msgspec.Struct, frozen=True):
-    """Lowers a model's sections, each kind of layer once."""
+    """Lowers a model (embedding, layers, output head) to the kernels of a pass, each kind of layer once."""
 
     workload: Workload
     shape: Transformer
@@ -87,7 +87,7 @@ class _ModelPass(msgspec.Struct, frozen=True):
     fusing: bool = False  # a run of elementwise operators is one kernel
 
     def sections(self, batch: Number, length: Number) -> list[StepSection]:
-        """Return sections for all tokens of `batch` sequences; a prefill fills the KV cache and gives the last tokens' logits."""
+        """Return embedding, layers and head of a pass over all tokens; a prefill fills the KV cache."""
         shape, prefill = self.shape, self.workload.traits.step == "prefill"
         run = LayerPass(batch, length, self.workload.attention or "sdpa", shape.causal, cached=prefill)
         sections: list[StepSection] = []
@@ -101,7 +101,7 @@ class _ModelPass(msgspec.Struct, frozen=True):
         return [*sections, StepSection(self._ops(partial(self._output, rows=rows)))]
 
     def decode_sections(self, batch: Number, context: Number) -> list[StepSection]:
-        """Return the sections of one decode step."""
+        """Return embedding, layers and head of one decode step with `context` tokens in each sequence's KV cache."""
         shape = self.shape
         run = LayerPass(batch, 1.0, self.workload.attention or "sdpa", False, context=context, cached=True, decoding=True)
         if shape.encoder_layers:
@@ -136,7 +136,7 @@ class _ModelPass(msgspec.Struct, frozen=True):
             eager_layer(write, self.shape, run)
 
     def _section(self, count: int, growth: float, write: Callable[[KernelWriter], None]) -> StepSection:
-        """Return a section of `count` layers; under checkpointing their forward pass runs twice."""
+        """Return the operators of `count` equal layers; under checkpointing their forward pass runs twice."""
         workload = self.workload
         writer = KernelWriter(
             self.numerics,

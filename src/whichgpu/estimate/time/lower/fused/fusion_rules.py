@@ -34,7 +34,7 @@ class FusionRule(msgspec.Struct, frozen=True):
     hosts: frozenset[str]
     guests: frozenset[str]
     folded: frozenset[str] = frozenset()  # operators removed entirely, such as batch norm folded into weights
-    rebuilt: Callable[[Call, Sequence[Op]], list[Op]] | None = None  # returns the engine's own kernels for a host
+    rebuilt: Callable[[Call, Sequence[Op]], list[Op]] | None = None  # returns an engine's own kernels for an operator
 
 
 def _generated(call: Call, ops: Sequence[Op]) -> list[Op]:
@@ -66,7 +66,7 @@ NORM_ACTIVATION = FusionRule(BATCH_NORMS, ACTIVATIONS | {"add_"})
 
 
 def fuse(lowered: Sequence[LoweredCall], fusion: Fusion, options: LoweringOptions) -> list[Op]:
-    """Return the operators that remain after fusion."""
+    """Return the kernels that remain after an engine fuses elementwise operators into neighbours."""
     rules = FUSION_RULES.get(fusion)
     if fusion == "cudnn-norm" and options.nhwc and any(call.width == 2 for call, ops in lowered if ops):
         rules = NORM_ACTIVATION
@@ -99,7 +99,7 @@ def _key(call: Call) -> tuple[object, ...]:
 
 
 def _join(remaining: list[list[Op]], hosts: Sequence[int], call: Call, options: LoweringOptions) -> None:
-    """Add the guest's further operands to the last kernel of each host; a cast halves the bytes the host writes or reads."""
+    """Add a fused operator's further operands to the last kernel of each it is fused into; a cast halves what that moves."""
     others = sum(elements(shape) for shape in call.inputs[1:]) * call.width * call.count
     times = sum(float(remaining[place][-1].count) for place in hosts)
     cast = call.name == "_to_copy" and options.amp

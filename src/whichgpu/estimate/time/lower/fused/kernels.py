@@ -32,7 +32,7 @@ class FusedKernels(msgspec.Struct):
 
     @property
     def dequantising_kernel(self) -> str:
-        """Role of the kernel that multiplies weight-only quantised weights."""
+        """Variant of the kernel that multiplies weight-only quantised weights, such as `marlin`."""
         return self.traits.weight_only_gemm
 
     @property
@@ -41,7 +41,7 @@ class FusedKernels(msgspec.Struct):
         return "fp32" if self.width >= 4 else self.stored.half
 
     def put(self, *ops: Op) -> None:
-        """Append operators."""
+        """Append operators to those of the pass."""
         self.ops.extend(ops)
 
     def add_calls(self, calls: float) -> None:
@@ -53,7 +53,7 @@ class FusedKernels(msgspec.Struct):
         self.put(Op(kind, self.dtype, 0.0, read / count, write / count, sizes, count, calls=self.calls, role=role))
 
     def elementwise(self, read: Number, write: Number, count: float = 1.0, role: str = "") -> None:
-        """Append an elementwise kernel, or `count` of them that share the bytes."""
+        """Append an elementwise kernel that moves these bytes, or `count` of them that share the bytes."""
         self.move("elementwise", read, write, {"elements": (read + write) / (2 * self.width * count)}, count, role)
 
     def norm(self, rows: Number, columns: float, tensors: float = 4.0) -> None:
@@ -62,7 +62,7 @@ class FusedKernels(msgspec.Struct):
         self.move("norm", moved, moved, {"rows": rows, "width": columns}, role="fused")
 
     def linear(self, rows: Number, k: Number, n: Number, *roles: str, after_attention: bool = False, parts: int = 1) -> None:
-        """Append a linear layer; its input is quantised first if the precision needs that.
+        """Append a linear layer of matrices `roles` (such as attn_q); its input is quantised first if the precision needs that.
 
         The model stores the layer in `parts` matrices, which are multiplied in one GEMM.
         """

@@ -33,7 +33,7 @@ class InferencePass(msgspec.Struct, frozen=True):
 
 
 def fused_layer(kernels: FusedKernels, shape: Transformer, step: InferencePass, window: int = 0, mixture: bool = False) -> None:
-    """Append the kernels of one layer."""
+    """Append the kernels of one transformer layer with a sliding `window` (0: full attention); with `mixture` an MoE layer."""
     rows, hidden, separate_residual = step.rows, float(shape.hidden), kernels.traits.separate_residual
     kernels.norm(rows, hidden, 2.0 if separate_residual else 4.0)
     if shape.mla:

@@ -17,11 +17,11 @@ MICRO_BATCH = 512.0  # tokens; llama.cpp's default
 LIBRARY_ROWS = 64.0  # number of rows from which cuBLAS is used
 KEY_STEP = 32.0  # keys; the KV cache is read in multiples of this
 HALF_BYTES, SINGLE_BYTES = 2.0, 4.0  # bytes of an element
-VECTOR_KERNEL, MMQ_KERNEL = "gguf", "mmq"  # roles of llama.cpp's own GEMM kernels
+VECTOR_KERNEL, MMQ_KERNEL = "gguf", "mmq"  # variants of llama.cpp's own GEMM kernels: for few rows, for any
 
 
 class LlamaCppKernels(FusedKernels):
-    """Collects llama.cpp's kernels."""
+    """Collects llama.cpp's kernels of an inference pass."""
 
     @property
     def width(self) -> float:
@@ -68,11 +68,11 @@ class LlamaCppKernels(FusedKernels):
 
     @property
     def dequantising_kernel(self) -> str:
-        """Role of the kernel that multiplies quantised weights."""
+        """Variant of llama.cpp's kernel that multiplies quantised weights: `mmq`, before 2025 `gguf` (few rows only)."""
         return VECTOR_KERNEL if self.traits.unfused_graph else MMQ_KERNEL
 
     def plain_gemm(self, rows: Number, k: Number, n: Number, weight: Number | None = None) -> Op:
-        """Return a GEMM that runs in the vector kernel."""
+        """Return a GEMM of unquantised weights, which llama.cpp runs in the kernel for few rows."""
         stored = k * n * self.stored.width if weight is None else weight
         return gemm(rows, n, k, self.unit, self.width, weight=stored, role=VECTOR_KERNEL, calls=self.calls)
 

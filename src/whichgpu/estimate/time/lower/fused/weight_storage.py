@@ -14,11 +14,11 @@ from whichgpu.workload.shapes import Transformer
 
 
 class WeightStorage(msgspec.Struct, frozen=True):
-    """Bytes of a model's weights by role of matrix."""
+    """Storage of a model's weights in a precision: bytes by matrix role (its name in llama.cpp, such as attn_q)."""
 
     precision: str
     half: str  # the 16-bit type: bf16 or fp16
-    roles: tuple[tuple[str, float, float], ...]  # (role, bytes, number of weights) of matrices over all layers
+    roles: tuple[tuple[str, float, float], ...]  # (role such as attn_q, bytes, number of weights) over all layers
     mean: float  # bytes per weight over all these matrices
     head: float  # bytes per weight of the output head
 
@@ -44,16 +44,16 @@ class WeightStorage(msgspec.Struct, frozen=True):
         return not self.quantises_inputs and self.mean < self.width
 
     def weight(self, *roles: str) -> float:
-        """Return the mean bytes per weight of the matrices with these roles, which are multiplied in one GEMM."""
+        """Return the mean bytes per weight of the matrices with these roles (such as attn_q), multiplied in one GEMM."""
         stored = [(size, weights) for role, size, weights in self.roles if role in roles]
         return sum(size for size, _ in stored) / sum(weights for _, weights in stored) if stored else self.mean
 
     def unquantised(self, *roles: str) -> bool:
-        """Whether matrices with these roles stay unquantised in a quantised model."""
+        """Whether matrices with these roles (such as attn_q) stay unquantised in a quantised model."""
         return self.mean < self.width <= self.weight(*roles)
 
     def expert_format(self, *roles: str) -> tuple[str, str]:
-        """Return the arithmetic unit of experts with these roles and the format of their weights, by which MoE kernels differ.
+        """Return the arithmetic unit and the weights' format of expert matrices `roles`, by which MoE kernels differ.
 
         Experts in fp8 are taken to have a scale per 128 x 128 block, as DeepSeek, Qwen and GLM publish them.
         """
@@ -63,7 +63,7 @@ class WeightStorage(msgspec.Struct, frozen=True):
         return self.unit, "dequantised" if self.weight_only and not self.unquantised(*roles) else "16bit"
 
     def size(self, k: Number, n: Number, *roles: str) -> Number:
-        """Return the bytes of a k x n matrix with these roles."""
+        """Return the bytes of a k x n matrix stored as those with these roles (such as attn_q) are."""
         return k * n * self.weight(*roles)
 
 
