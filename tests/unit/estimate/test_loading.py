@@ -81,6 +81,6 @@ def test_the_remark_says_what_is_needed_and_whether_it_is_there() -> None:
         return english().render(loading_remark(1154, vcpus))
 
     assert "about 9 vCPUs" in told(None)
-    assert "too few to feed" in told(2)
-    assert "may not feed" in told(8)
+    assert "are too few to feed" in told(2)
+    assert "may be too few to feed" in told(8)
     assert "vCPUs feed it" in told(96)

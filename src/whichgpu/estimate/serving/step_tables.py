@@ -78,15 +78,21 @@ class StepQueries:
 
     def table_values(self, decode: Array, mixed: Array) -> dict[str, Any]:
         """Return the attributes of `StepTables`, computed from the seconds of both queries."""
-        host: dict[str, Any] = {"_host_tokens": [], "_host_rows": [], "_serial": []}
+        host: dict[str, Any] = {"_host_tokens": [], "_host_rows": [], "_host_mixed": [], "_serial": []}
         if decode.ndim > 1:
             (decode, *decode_host), (mixed, *mixed_host) = decode, mixed
             if decode_host[0].any() or mixed_host[0].any():
                 by_batch = [np.interp(self._every_batch, self._tokens, row[self._decode_split :]) for row in decode_host]
                 by_rows = np.interp(self._every_row, self._rows, mixed_host[0][: self._mixed_splits[0]])
+                by_tokens = by_batch[0] - by_rows[0]
+                # Outside CUDA graphs the host launches decode attention as well: the last chunk with the smallest batch shows it.
+                batch = int(self._beside[1])
+                both = mixed_host[0][self._mixed_splits[1] - len(self._beside) + 1]
+                launches = max(0.0, float(both - by_rows[int(self._chunks[-1]) + batch - 1] - by_tokens[batch - 1]))
                 host = {
-                    "_host_tokens": [0.0, *(by_batch[0] - by_rows[0]).tolist()],
+                    "_host_tokens": [0.0, *by_tokens.tolist()],
                     "_host_rows": [0.0, *by_rows.tolist()],
+                    "_host_mixed": [0.0, *np.where(by_rows > 0.0, by_rows + launches, 0.0).tolist()],
                     "_serial": [float(mixed_host[1][0]), *by_batch[1].tolist()],
                 }
         attention, tokens = np.split(decode, [self._decode_split])
@@ -138,8 +144,8 @@ class StepTables:
 
     # The disk cache names a result by a hash over the values of these slots.
     __slots__ = (
-        "_ahead", "_attention", "_beside", "_chunks", "_contexts", "_host_rows", "_host_tokens", "_own", "_reaches", "_rows",
-        "_serial", "_tokens",
+        "_ahead", "_attention", "_beside", "_chunks", "_contexts", "_host_mixed", "_host_rows", "_host_tokens", "_own",
+        "_reaches", "_rows", "_serial", "_tokens",
     )  # fmt: skip
     _contexts: list[float]  # mean contexts in tokens at which decode attention is tabulated
     _reaches: list[float]  # numbers of earlier tokens attended to (see `mixed`) at which prefill attention is tabulated
@@ -151,6 +157,7 @@ class StepTables:
     _ahead: LazyRows  # seconds of a chunk's attention to cached tokens, by chunk and reach
     _own: list[float]  # seconds of a chunk's attention per token of reach, by chunk
     _host_rows: list[float]  # host seconds of a step without decode tokens, by rows; empty if the device never waits for the host
+    _host_mixed: list[float]  # as `_host_rows`, of a step with decode tokens
     _host_tokens: list[float]  # further host seconds with decode tokens, by batch
     _serial: list[float]  # seconds that overlap neither device nor host work, by batch
 
@@ -173,7 +180,7 @@ class StepTables:
         """Return the tables with the seconds of every step multiplied by `factor`."""
         values = {name: getattr(self, name) for name in self.__slots__}
         values |= {name: values[name].scaled(factor) for name in ("_attention", "_beside", "_ahead")}
-        lists = ("_tokens", "_rows", "_own", "_host_rows", "_host_tokens", "_serial")
+        lists = ("_tokens", "_rows", "_own", "_host_rows", "_host_mixed", "_host_tokens", "_serial")
         values |= {name: [factor * one for one in values[name]] for name in lists}
         return StepTables.from_values(values)
 
@@ -198,7 +205,8 @@ class StepTables:
 
     def _beside_host(self, seconds: float, rows: int, batch: int) -> float:
         """Return the seconds of a step that takes `seconds` on the device, including host work that it has to wait for."""
-        host, serial = self._host_rows[rows] + self._host_tokens[batch], self._serial[batch]
+        by_rows = self._host_mixed if batch and rows > 1 else self._host_rows
+        host, serial = by_rows[rows] + self._host_tokens[batch], self._serial[batch]
         if host < NEGLIGIBLE_HOST * seconds:
             return seconds + serial
         sharpness = OVERLAP_SHARPNESS
