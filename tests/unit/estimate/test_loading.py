@@ -83,4 +83,4 @@ def test_the_remark_says_what_is_needed_and_whether_it_is_there() -> None:
     assert "about 9 vCPUs" in told(None)
     assert "are too few to feed" in told(2)
     assert "may be too few to feed" in told(8)
-    assert "vCPUs feed it" in told(96)
+    assert "are enough to feed" in told(96)
