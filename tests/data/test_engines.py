@@ -25,7 +25,7 @@ from whichgpu.workload.tasks import Task
 from whichgpu.workload.workload import KINDS, Workload
 
 UNITS = {"MiB", "GiB", "byte", "share", "flag", "token", "row", "sequence", "s", "call/layer", "call/attention", "GPU:share",
-         "GiB:token", "GiB:sequence"}  # fmt: skip
+         "GiB:token", "GiB:sequence", "step"}  # fmt: skip
 TASKS = {"train", "prefill", "decode", "forward", "serve", "batch"}
 
 

@@ -182,4 +182,4 @@ def test_what_does_not_fit_is_said_before_its_speed() -> None:
     whole = ("--batch", "8", "--micro-batch", "8")  # as stated: nothing is made to fit
     said = call("estimate", "finetune", "llama-3.1-8b", *whole, "--gpu", "A100 PCIe 80GB").err.splitlines()
     assert "it does not fit A100 PCIe 80GB" in said[0]
-    assert said[1].startswith("It does not fit; if it did")
+    assert said[1].startswith("The workload does not fit; if it did")

@@ -243,7 +243,7 @@ def test_one_line_for_a_status_bar(seen: Machine, jumping: Callable[..., Jumping
     jumping()
     reply = call("watch", "--line", "--once", "--price", "2usd/h")
     assert reply.out.count("\n") == 1
-    assert re.fullmatch(r"2 GPUs 49% 13\.5/155 GiB 146 W \| 0\.0000 USD, 0\.0000 USD of it idle\n", reply.out)
+    assert re.fullmatch(r"2 GPUs 49% 13\.5/155 GiB 146 W \| 0\.0000 USD spent, 0\.0000 USD of it while idle\n", reply.out)
     seen(H200)
     reply = call("watch", "--line", "--every", "60s", "--for", "5min", "--price", "2usd/h")
     assert len(reply.out.splitlines()) == 6

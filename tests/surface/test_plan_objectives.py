@@ -16,13 +16,13 @@ LATE = (
     "--gpu",
     "L40S",
     "--rate",
-    "2/s",
+    "2.6/s",
     "--in",
     "4000",
     "--out",
     "300",
     "--ttft",
-    "1s",
+    "900ms",
     "--tpot",
     "60ms",
     "--headroom",
@@ -81,7 +81,7 @@ def test_requests_served_late_that_leave_the_others_too_little_room_give_a_relax
 
 def test_python_gets_the_plan_and_what_became_of_it() -> None:
     found = wg.plan(
-        "llama-3.1-8b", gpu="L40S", rate=2, seq_in=4000, seq_out=300, ttft=1, tpot=0.06, headroom=0, curve=False,
+        "llama-3.1-8b", gpu="L40S", rate=2.6, seq_in=4000, seq_out=300, ttft=0.9, tpot=0.06, headroom=0, curve=False,
         as_of="2026-10-01",
     )  # fmt: skip
     assert [row.holds for row in found.simulation] == [False]
@@ -107,7 +107,7 @@ def test_a_trace_too_short_for_a_rate_is_refused_or_remarked(tmp_path: Path) -> 
     assert any("40 requests" in one for one in short["warnings"])
 
 
-SMALL = (*LLAMA, "--gpu", "L40S", "--rate", "0.5/s", "--in", "500", "--out", "200", "--ttft", "55ms")
+SMALL = (*LLAMA, "--gpu", "L40S", "--rate", "0.5/s", "--in", "500", "--out", "200", "--ttft", "50ms")
 
 
 def test_headroom_is_raised_until_the_fleet_changes() -> None:
@@ -118,9 +118,9 @@ def test_headroom_is_raised_until_the_fleet_changes() -> None:
 
 
 def test_a_percentile_that_so_few_requests_cannot_tell_is_said() -> None:
-    told = call(*SMALL, "--percentile", "99.99", "--json").json()
+    told = call(*SMALL[:-1], "55ms", "--percentile", "99.99", "--json").json()
     assert [one for one in told["warnings"] if "too few for p99.99" in one]
-    sure = call(*SMALL, "--percentile", "95", "--json").json()
+    sure = call(*SMALL[:-1], "55ms", "--percentile", "95", "--json").json()
     assert not [one for one in sure["warnings"] if "too few for p95" in one]
 
 

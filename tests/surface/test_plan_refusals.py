@@ -74,7 +74,7 @@ def test_bad_traces_are_named(tmp_path: Path, lines: str) -> None:
         (("--jobs", "0"), "--jobs: jobs is a whole number from 1 to 256"),
         (("--levels", "99"), "from 1 to 24"),
         (("--headroom", "2"), "from 0 to 0.9"),
-        (("--horizon", "soon"), "horizon is a time"),
+        (("--horizon", "soon"), "horizon is a duration"),
         (("--owned", "0xH100-SXM"), "is not a count of one GPU or more"),
         (("--change-cost", "much"), "not an amount of money"),
         (("--sweep", "rate=0/s"), "is not a sweep"),
