@@ -365,7 +365,7 @@ def test_a_price_in_dong_that_is_none_never_becomes_the_answer(lists: Path) -> N
 
 def test_help_of_history_speaks_of_its_own_picture() -> None:
     words = " ".join(call("catalog", "history", "--help").out.split())
-    assert "how the prices went into a file" in words
+    assert "the price history into a file" in words
     assert "memory" not in words
 
 
