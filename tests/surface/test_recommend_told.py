@@ -120,7 +120,6 @@ def test_verify_says_where_measure_cannot_run_it() -> None:
     assert "measure runs on one GPU only, not on 4" in answer["verify_note"]
 
 
-@pytest.mark.xfail(strict=True, reason="recommend holds one GPU to 119 requests/s where estimate simulates 300 on it")
 def test_short_prompts_are_read_together_and_take_no_gpu_each() -> None:
     """A step has room for many of them: one GPU bears what eight would if each was read alone."""
     reply = call(

@@ -52,8 +52,13 @@ class ServiceTimes:
         alone = first * prompt / chunk + attention
         prefills = np.full(len(sizes), alone)
         if limits.mixed_steps:  # In a shared step, the weights are read only once.
-            parts = np.clip(limits.max_batched_tokens - sizes, 1, chunk)
-            mixed = [steps.mixed(int(part), 0.0, int(size), lengths.context) for part, size in zip(parts, sizes, strict=True)]
+            # In every step as many requests join as finish, one of `output` running ones; their prompts share the step.
+            joining = np.maximum(1.0, sizes / max(1.0, output)) * chunk
+            parts = np.clip(np.minimum(limits.max_batched_tokens - sizes, joining), 1, None).astype(int)
+            mixed = [
+                steps.mixed(int(part), min(0.0, (chunk - int(part)) / 2), int(size), lengths.context)
+                for part, size in zip(parts, sizes, strict=True)
+            ]
             prefills = np.minimum(alone, (np.array(mixed) - decode) * prompt / parts + attention)
         return ServiceTimes(lengths, limits, server.batches, sizes, decode, prefills)
 

@@ -325,6 +325,8 @@ def test_h200_rows_follow_the_contract_words(truth: Path) -> None:
         ("forward", "cuda-graphs"),
         ("prefill", "pytorch-compile"),
         ("decode", "cuda-graphs"),
+        ("prefill", "vllm"),
+        ("decode", "vllm"),
     }
     assert not any(row.request["model"].startswith("bert") for row in rows if row.source == "h200-forward-graph")
     assert not any(row.request["precision"] == "fp32" for row in rows if row.kind == "forward")
