@@ -48,7 +48,7 @@ WIDER = {"launch": 1.5}
 # Constants of collectives are fitted on measured kernels, so steps of engines whose host does not interfere say little more of
 # them: with the full width, seven rows of one source made AMD's links five times slower. Straggling of ranks without a host in
 # between is that of equal chips' clocks; left free, it took in all that is wrong with SGLang's steps (30% at eight GPUs).
-KNOWN_OF_OVERLAPPED = {"latency": 0.3, "volume": 0.3, "straggle": 0.1}
+KNOWN_OF_OVERLAPPED = {"latency": 0.3, "volume": 0.1, "straggle": 0.1}
 SPECIAL = {("style", "straggle"): 0.7}  # the most general there is
 MIN_LOG_FACTOR = 5e-3  # a correction nearer to 1 is left out
 ROUNDS, TOLERANCE = 800, 1e-9  # enough of them that nothing of what was left out lingers

@@ -19,6 +19,7 @@ from scipy.optimize import minimize  # type: ignore[import-untyped]
 from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
 
 from calibration.correction_table import Correction, standard_errors
+from whichgpu.catalog.engines.registry import engine_ids, engine_record
 from whichgpu.estimate.time.calibration import LEVELS, YEARLY_LEVELS, Calibration, CorrectionKey
 from whichgpu.estimate.time.combine import OVERLAP_SHARPNESS, HostMode, StepSeconds, soft_maximum, step_seconds
 from whichgpu.estimate.time.terms import DEVICE_TERMS, TERMS, TimeTerms
@@ -42,8 +43,11 @@ WIDTHS = {
     "machine": 0.35,  # the host of one source's machine: fitted so that it does not colour the rest, and not kept
 }
 # Launching differs more than arithmetic does, by engine and by architecture; what all have in common is known.
-# Operators bound by bandwidth reach much the same share of it everywhere, so they may stray less.
-WIDER = {"forward_calls": 2.0, "backward_calls": 2.0, "step": 2.5, "sequences": 2.5, "memory": 0.3}
+# Operators bound by bandwidth reach much the same share of it everywhere, so they may stray less; least in serving engines, which
+# run few of them and the same ones.
+WIDER = {"forward_calls": 2.0, "backward_calls": 2.0, "step": 2.5, "sequences": 2.5, "memory": 0.75}
+SERVING_MEMORY = 0.3
+ENGINE_LEVELS = ("style", "era", "engine", "year", "task")  # levels whose groups begin with a style or an engine
 SPECIAL = {
     ("all", "gap"): 0.2,
     ("all", "step"): 0.2,
@@ -325,8 +329,16 @@ def whose_multiplier(level: str, term: str) -> str | None:
 
 
 def _width(parameter: Parameter) -> float:
-    level, _, term = parameter
+    level, group, term = parameter
+    if term == "memory" and level in ENGINE_LEVELS and _style(group) == "serving":
+        return WIDTHS[level] * SERVING_MEMORY
     return SPECIAL.get((level, term), WIDTHS[level] * WIDER.get(term, 1.0))
+
+
+def _style(group: str) -> str:
+    """Return the style of a group named by a style or an engine, such as `serving/2025` or `vllm/decode`."""
+    name = group.partition("/")[0]
+    return engine_record(name).style if name in engine_ids() else name
 
 
 assert set(WIDTHS) == {*LEVELS, MACHINE}

@@ -102,6 +102,7 @@ class Paths:
         self.hop = self._ratios("hop")
         self.direct = self._ratios("direct")
         self.nvls = self._ratios("nvls")
+        self.ring = self._ratios("ring")
         self.has_nvls = np.array([[fabric.has_nvls] for fabric in fabrics])
         self.peer_access = np.array([[fabric.peer_access(self.near)] for fabric in fabrics])
         self.nodes = ranks.nodes
@@ -112,7 +113,7 @@ class Paths:
         Network bandwidths are those that Simple achieves; `node_share` is the share of the node's bandwidth that is achieved.
         """
         share = self.parameters[f"{protocol}.share"]
-        near: Array = self.node_bandwidth * (share * node_share)
+        near: Array = self.node_bandwidth * self.ring * (share * node_share)
         if self.nodes == 1:
             return near
         return np.minimum(near, self.network_bandwidth * (self.near * min(1.0, share / self.parameters["simple.share"])))
