@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import asdict
 
-from calibration.fit_groups import Leaving
+from calibration.fit_groups import LeaveOneGpuOut
 from calibration.group_alone import copies_of
 
 
@@ -78,7 +78,7 @@ class Held(msgspec.Struct, frozen=True):
 
 def held_out(gpus: Iterable[str] = ()) -> Held:
     """Every row of a group, by fits of the work and of the links without its GPU."""
-    leaving = Leaving()
+    leaving = LeaveOneGpuOut()
     found: list[HeldRow] = []
     for gpu in gpus or sorted({row.gpu for row in leaving.rows}):
         examples, predicted, anchored = leaving.without(gpu)
