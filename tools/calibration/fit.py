@@ -93,7 +93,7 @@ def measured_task(example: Example) -> str:
 
 
 def evidence(examples: list[Example] | Any) -> dict[str, Any]:
-    """Evidence behind each engine's corrections: rows, GPUs, generations, tasks, years, sources; and bit widths by generation."""
+    """Evidence behind each engine's corrections: rows, GPUs, generations, tasks, years, sources; and formats by generation."""
     engines: dict[str, dict[str, Any]] = {}
     gpus: dict[str, int] = defaultdict(int)
     for example in examples:
@@ -102,14 +102,14 @@ def evidence(examples: list[Example] | Any) -> dict[str, Any]:
         one = engines.setdefault(
             setting.engine,
             {
-                "rows": 0, "gpus": set(), "generations": set(), "bits": {}, "tasks": defaultdict(int), "years": set(),
+                "rows": 0, "gpus": set(), "generations": set(), "formats": {}, "tasks": defaultdict(int), "years": set(),
                 "sources": set(),
             },
         )  # fmt: skip
         one["rows"] += 1
         one["gpus"].add(setting.gpu)
-        one["generations"].add(setting.generation)
-        one["bits"].setdefault(setting.gpu, set()).add(PRECISION_BY_NAME[example.row.request["precision"]].bits)
+        one["generations"].add(example.groups["generation"])
+        one["formats"].setdefault(setting.gpu, set()).add(number_format(example))
         one["tasks"][measured_task(example)] += 1
         one["years"].add(setting.year)
         source = (
@@ -119,15 +119,20 @@ def evidence(examples: list[Example] | Any) -> dict[str, Any]:
         )
         one["sources"].add(SOURCE_IDS.get(source, f"results-{source.lower()}"))
     for one in engines.values():
-        one["bits"] = {name: sorted(known) for name, known in one["bits"].items()}
+        one["formats"] = {name: sorted(known) for name, known in one["formats"].items()}
     plain = {
         name: {key: sorted(value) if isinstance(value, set) else value for key, value in one.items()}
         for name, one in engines.items()
     }
-    widths: dict[str, set[int]] = defaultdict(set)
+    formats: dict[str, set[str]] = defaultdict(set)
     for example in examples:
-        widths[example.setting.generation].add(PRECISION_BY_NAME[example.row.request["precision"]].bits)
-    return {"engines": plain, "gpus": dict(gpus), "bits": {name: sorted(known) for name, known in widths.items()}}
+        formats[example.groups["generation"]].add(number_format(example))
+    return {"engines": plain, "gpus": dict(gpus), "formats": {name: sorted(known) for name, known in formats.items()}}
+
+
+def number_format(example: Example) -> str:
+    """Number format by which evidence of a row's precision is grouped, such as 16-bit, fp8, int4 or mxfp4."""
+    return PRECISION_BY_NAME[example.row.request["precision"]].evidence_format
 
 
 def digest() -> str:
