@@ -92,18 +92,18 @@ def table(runs: Sequence[HeldRun], shipped: Sequence[HeldRun]) -> Iterator[str]:
     yield "|---|---|---|---|---|---|---|---|---|---|---|"
     shipped_errors = grouped(shipped)
     for (source, kind, metric), errors in grouped(runs).items():
-        scored, as_shipped = score(errors), score(shipped_errors[source, kind, metric])
+        blind, as_shipped = score(errors), score(shipped_errors[source, kind, metric])
         goal = GOALS.get(metric) if kind != "flood" else None
-        met = "" if goal is None else "yes" if scored.median <= goal else "no"
+        met = "" if goal is None else "yes" if blind.median <= goal else "no"
         yield (
-            f"| {source} | {KINDS[kind]} | {metric} | {scored.rows} | {scored.median:.1%} | {scored.p90:.1%} | {scored.bias:+.1%} | "
+            f"| {source} | {KINDS[kind]} | {metric} | {blind.rows} | {blind.median:.1%} | {blind.p90:.1%} | {blind.bias:+.1%} | "
             f"{f'{goal:.0%}' if goal else ''} | {met} | {as_shipped.median:.1%} | {as_shipped.bias:+.1%} |"
         )
     for metric, goal in GOALS.items():
         errors = np.concatenate([one for (_, kind, name), one in grouped(runs).items() if name == metric and kind != "flood"])
-        scored = score(errors)
-        met = "yes" if scored.median <= goal else "no"
-        cells = f"{scored.rows} | {scored.median:.1%} | {scored.p90:.1%} | {scored.bias:+.1%} | {goal:.0%} | {met}"
+        blind = score(errors)
+        met = "yes" if blind.median <= goal else "no"
+        cells = f"{blind.rows} | {blind.median:.1%} | {blind.p90:.1%} | {blind.bias:+.1%} | {goal:.0%} | {met}"
         yield f"| all | stated loads | {metric} | {cells} | | |"
     yield ""
 
