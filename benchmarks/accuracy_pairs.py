@@ -17,14 +17,14 @@ import numpy as np
 from calibration.examples import examples
 from calibration.fit import SOURCE_IDS, all_ranges, kinds_of
 from calibration.fit_steps import Design, Example
-from calibration.scores import Held, load, source_of
+from calibration.scores import HeldOut, load, source_of
 
 from whichgpu.catalog.evidence import measurements, steps
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.time.accuracy_pairs import PAIR_COLUMNS, PAIRS_FILE
 
 
-def rows(design: Design, held: Held) -> Iterator[list[object]]:
+def rows(design: Design, held: HeldOut) -> Iterator[list[object]]:
     """A row an example, in the order they were read."""
     tables, kinds = all_ranges(design, held), kinds_of(design)
     for place, example in enumerate(design.examples):

@@ -20,7 +20,7 @@ from calibration.examples import examples
 from calibration.fit import all_ranges, digest, kinds_of
 from calibration.fit_steps import Design, Example
 from calibration.ranges import coverage
-from calibration.scores import Held, Score, by, held_out, load, rank_order, source_of
+from calibration.scores import HeldOut, Score, by, held_out, load, rank_order, source_of
 
 from benchmarks import peer_aiconfigurator
 from whichgpu.catalog.evidence import measurements, steps
@@ -89,7 +89,7 @@ def _ours(example: Example) -> bool:
     return example.groups["source"].startswith("h200")
 
 
-def _h200(design: Design, held: Held, plain: np.ndarray, launched: np.ndarray) -> Iterator[str]:
+def _h200(design: Design, held: HeldOut, plain: np.ndarray, launched: np.ndarray) -> Iterator[str]:
     chosen = np.array([example.groups["source"].startswith("h200") for example in design.examples])
     ours = [example for example, keep in zip(design.examples, chosen, strict=True) if keep]
     yield "## H200, leaving each model out"
@@ -111,7 +111,7 @@ def _h200(design: Design, held: Held, plain: np.ndarray, launched: np.ndarray) -
     yield ""
 
 
-def _public(design: Design, held: Held, plain: np.ndarray, launched: np.ndarray) -> Iterator[str]:
+def _public(design: Design, held: HeldOut, plain: np.ndarray, launched: np.ndarray) -> Iterator[str]:
     chosen = np.array([not example.groups["source"].startswith("h200") for example in design.examples])
     theirs = [example for example, keep in zip(design.examples, chosen, strict=True) if keep]
     told = {name: (getattr(held, name) - design.actual)[chosen] for name in ("gpu", "source", "generation")}
@@ -141,7 +141,7 @@ def _public(design: Design, held: Held, plain: np.ndarray, launched: np.ndarray)
         yield from _table(f"{title}, without the GPU", by(_group(key), theirs, told["gpu"]))
 
 
-def _ranks(design: Design, held: Held, chosen: np.ndarray, launched: np.ndarray) -> Iterator[str]:
+def _ranks(design: Design, held: HeldOut, chosen: np.ndarray, launched: np.ndarray) -> Iterator[str]:
     yield "### Which of two GPUs is faster"
     yield ""
     yield "Pairs of GPUs measured on the same request by the same source that differ by more than 10%: the share in which the"
@@ -170,7 +170,7 @@ def _table(title: str, scores: Mapping[str, Score]) -> Iterator[str]:
     yield ""
 
 
-def _coverage(design: Design, held: Held) -> Iterator[str]:
+def _coverage(design: Design, held: HeldOut) -> Iterator[str]:
     tables = all_ranges(design, held)
     tiers = {"gpu": held.model, "generation": held.gpu, "other": held.generation}
     yield "## Do the ranges hold"
@@ -185,7 +185,7 @@ def _coverage(design: Design, held: Held) -> Iterator[str]:
     yield ""
 
 
-def _worst(design: Design, held: Held) -> Iterator[str]:
+def _worst(design: Design, held: HeldOut) -> Iterator[str]:
     logs = held.gpu - design.actual
     yield "## Worst cases, without the GPU"
     yield ""

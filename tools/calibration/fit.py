@@ -20,7 +20,7 @@ from calibration.correction_table import write_corrections
 from calibration.examples import examples
 from calibration.fit_steps import MIN_LOG_FACTOR, Design, Example
 from calibration.ranges import ranges, widening
-from calibration.scores import Held, held_out, save
+from calibration.scores import HeldOut, held_out, save
 from whichgpu.catalog.evidence import TABLE, measurements, steps
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.time.calibration import DATA_FOLDER
@@ -73,7 +73,7 @@ def _largest_change(before: Mapping[str, Any], after: Mapping[str, Any]) -> floa
     return max(float(abs(old - new)) for olds, news in pairs for old, new in zip(olds, news, strict=True))
 
 
-def all_ranges(design: Design, held: Held) -> dict[str, Any]:
+def all_ranges(design: Design, held: HeldOut) -> dict[str, Any]:
     """Log factors by tier and kind, from predictions that never saw the model, the GPU or the generation."""
     weights = design.weights(np.ones(len(design.examples), dtype=bool), trusted=1.0)
     predictions = {"gpu": held.model, "generation": held.gpu, "other": held.generation}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from calibration.examples import redrawn
+from calibration.examples import replace_stochastic_depth
 from calibration.fit_steps import COMPUTE_LEVELS, Design, Example
 
 from whichgpu.estimate.time.calibration import LEVELS, CorrectionKey
@@ -65,7 +65,7 @@ def test_a_step_is_host_bound_only_if_both_passes_together_are() -> None:
 def test_networks_of_other_libraries_have_no_stochastic_depth(model: str, layers: int) -> None:
     """torchvision's stochastic depth draws a number per sample in three calls for every layer, then multiplies by it."""
     own = traced_model(Workload("train", model, precision="fp32"), TracedShape(model, model, 0))
-    calls = {depth: sum(one.count for one in redrawn(own, depth).operators) for depth in ("kept", "dropout")}
+    calls = {depth: sum(one.count for one in replace_stochastic_depth(own, depth).operators) for depth in ("kept", "dropout")}
     every = sum(one.count for one in own.operators)
     assert every - calls["dropout"] == 3 * layers
     assert every - calls["kept"] == 5 * layers  # the multiplications of forward and backward too
