@@ -25,9 +25,8 @@ def seconds_and_read_share(stack: OperatorStack, gpus: GpuColumns, p: Parameters
     native = gpus.native.get(stack.unit, np.ones(1)) > 0
     dequantised = weight_only(stack) | (UNITS[stack.unit].below_16_bits & ~native)
     memory = weight_seconds(stack, dequantised, gpus, p) + activation_bytes(stack) * p["moe.activation_passes"] / gpus.bandwidth
-    fixed = np.where(dequantised, p["moe.fixed_seconds.dequantised"], p["moe.fixed_seconds"])
-    fixed = fixed * gpus.latency * chip_factor(gpus, p, "fixed_seconds")
-    total = memory + padded_flops(stack, p) / flop_rate(stack, dequantised, gpus, p) + fixed
+    flops = padded_flops(stack, gpus, p)
+    total = memory + flops / flop_rate(stack, dequantised, gpus, p) + latency(stack, dequantised, gpus, p)
     return total, memory / total
 
 
@@ -38,7 +37,7 @@ def formats(stack: OperatorStack) -> list[tuple[str, str]]:
 
 def weight_only(stack: OperatorStack) -> Mask:
     """Return a mask of the operators whose weights are dequantised on every chip, [operators, 1]."""
-    return np.array([name == "dequantised" for name, _ in formats(stack)])[stack.pair_index][:, None]
+    return _by_role(stack, [name == "dequantised" for name, _ in formats(stack)])
 
 
 def chip_factor(gpus: GpuColumns, p: Parameters, name: str) -> Array:
@@ -46,6 +45,17 @@ def chip_factor(gpus: GpuColumns, p: Parameters, name: str) -> Array:
     prefix = f"moe.architecture_multiplier.{name}"
     factors = {one: p.get(f"{prefix}.{one}", 1.0) for one in set(gpus.matrix_instructions)}
     return np.array([factors[one] for one in gpus.matrix_instructions])[:, None, None] * gpus.architecture_factor(p, prefix)
+
+
+def latency(stack: OperatorStack, dequantised: Mask, gpus: GpuColumns, p: Parameters) -> Array:
+    """Return the seconds that pass whatever the tokens' number: start of each kernel, its loop over k, and sorting by expert."""
+    by_engine = [p.get(f"moe.fixed_seconds.{engine}", 1.0) for _, engine in formats(stack)]
+    kernels = np.where(dequantised, p["moe.fixed_seconds.dequantised"], p["moe.fixed_seconds"]) * _by_role(stack, by_engine)
+    if UNITS[stack.unit].below_16_bits:
+        kernels = kernels + np.where(dequantised, 0.0, p["moe.quantisation_seconds"])
+    loops = (stack.size("hidden") + stack.size("ffn")) * p["moe.k_seconds"]
+    sorting = stack.size("touched") * p["moe.expert_seconds"]
+    return ((kernels + loops) * chip_factor(gpus, p, "fixed_seconds") + sorting) * gpus.latency
 
 
 def weight_seconds(stack: OperatorStack, dequantised: Mask, gpus: GpuColumns, p: Parameters) -> Array:
@@ -65,10 +75,12 @@ def activation_bytes(stack: OperatorStack) -> Array:
     return gathered + activated + summed
 
 
-def padded_flops(stack: OperatorStack, p: Parameters) -> Array:
+def padded_flops(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
     """Return the FLOPs of both grouped GEMMs with the rows that pad each expert's last tile and the filling of the k loop."""
     hidden, inner, ups, fill = stack.size("hidden"), stack.size("ffn"), stack.size("ups"), p["moe.k_pipeline_fill"]
-    rows = stack.size("rows") + p["moe.padding_rows"] * stack.size("touched")
+    padding = {one: [_padding_rows(p, *pair, one) for pair in formats(stack)] for one in set(gpus.matrix_instructions)}
+    by_role = np.array([padding[one] for one in gpus.matrix_instructions])[:, stack.pair_index][:, :, None]
+    rows = stack.size("rows") + by_role * stack.size("touched")
     return 2.0 * rows * (ups * inner * (hidden + fill) + hidden * (inner + fill))
 
 
@@ -81,6 +93,15 @@ def flop_rate(stack: OperatorStack, dequantised: Mask, gpus: GpuColumns, p: Para
     if UNITS[stack.unit].below_16_bits:
         rate = np.maximum(rate, gpus.sustained_rates["bf16"] * as_16_bit)
     return np.where(dequantised, gpus.sustained_rates[stack.unit] * dequantising, rate)
+
+
+def _by_role(stack: OperatorStack, values: list[float] | list[bool]) -> Array:
+    """Return a value of each distinct kernel variant as a column over operators, [operators, 1]."""
+    return np.array(values)[stack.pair_index][:, None]
+
+
+def _padding_rows(p: Parameters, weights: str, engine: str, instruction: str) -> float:
+    return p.get(f"moe.padding_rows.{weights}.{engine}.{instruction}", p["moe.padding_rows"])
 
 
 def _peak_shares(stack: OperatorStack, pairs: list[tuple[str, str]], gpus: GpuColumns, p: Parameters) -> Array:

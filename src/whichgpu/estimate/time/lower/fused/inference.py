@@ -43,15 +43,17 @@ def fused_pass(workload: Workload, shape: Transformer, batch: Number, length: Nu
         cached=shape.has_kv_cache and workload.traits.caching,
         cache_width=cache.bytes / cache.weights,
     )
-    return _ModelKernels(workload, shape, stored, engine.kernels, _calls_per_kernel(engine, step.rows)).run(step)
+    return _ModelKernels(workload, shape, stored, engine.kernels, _calls_per_kernel(engine, shape, step.rows)).run(step)
 
 
-def _calls_per_kernel(engine: EngineRecord, tokens: Number) -> Number:
+def _calls_per_kernel(engine: EngineRecord, shape: Transformer, tokens: Number) -> Number:
     """Return the framework calls per kernel of a pass over `tokens` tokens: none in steps that a CUDA graph replays."""
     calls = engine.kernels.calls_per_kernel
     if not engine.captures_graphs:
         return calls
     largest = engine.kernels.graph_tokens
+    if shape.experts and shape.experts.bias:  # gpt-oss alone has experts with biases
+        largest = engine.kernels.graph_tokens_gpt_oss or largest
     if not largest:
         return 0.0
     chunk = engine.memory.chunk_large or engine.memory.chunk or np.inf
