@@ -16,7 +16,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
 
-from pages.browser import DESK, browsing, chromium, drawn, serving, until
+from pages.browser import DESKTOP, browsing, chromium, drawn, serving, until
 
 from benchmarks.start import Result, table
 
@@ -48,7 +48,7 @@ def results() -> Iterator[Result]:
 
 def _opened(browser: Any, address: str) -> tuple[float, float]:
     """Milliseconds to the paint that contains the answer, and to the last chart, in a browser with an empty cache."""
-    context = browser.new_context(viewport=DESK)
+    context = browser.new_context(viewport=DESKTOP)
     try:
         page = context.new_page()
         page.goto(address)
@@ -62,7 +62,7 @@ def _opened(browser: Any, address: str) -> tuple[float, float]:
 
 def _moves(browser: Any, address: str) -> list[float]:
     """Milliseconds of redraws as a slider moves up and down."""
-    context = browser.new_context(viewport=DESK)
+    context = browser.new_context(viewport=DESKTOP)
     try:
         page = context.new_page()
         page.goto(address)
