@@ -84,8 +84,8 @@ def test_steps_grow_with_what_is_in_them(layout: dict[str, int]) -> None:
 def test_a_mixed_step_costs_less_than_its_halves_and_more_than_either(size: int) -> None:
     """Both with and without CUDA graphs, which vLLM replays for up to 512 tokens.
 
-    A chunk of 512 tokens is replayed alone and launched by the host with decode tokens, which takes longer: on the H200 600 tokens
-    of Llama-3.1-8B took 38.4 ms, 1,024 tokens 29.8 ms and 128 tokens 13.3 ms.
+    A chunk of 512 tokens is replayed alone and launched by the host with decode tokens, which takes longer: on the H200, 600
+    tokens of Llama-3.1-8B took 38.4 ms, 1,024 tokens 29.8 ms and 128 tokens 13.3 ms.
     """
     own = steps("llama-3.1-8b")
     chunk, tokens = float(own.prefill(1, size)), float(own.decode(64, 1000))
