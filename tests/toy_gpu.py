@@ -70,6 +70,7 @@ def toy(**changed: Any) -> GpuColumns:
                               "sms": 10.0, "l2": 1e6, "clock": 1e9, "latency": 1.0, "tdp": np.inf}  # fmt: skip
     units: dict[str, float] = {
         "peaks": 1e13,
+        "clocked_peaks": 1e13,
         "sustained_rates": 1e13,
         "sm_rate_vs_reference": 1.0,
         "sm_rates": 1e12,
