@@ -1,6 +1,6 @@
 """Fit the corrections of steps on one GPU, and their ranges, on the evidence table.
 
-`make refit` runs all fits; `python -m calibration.fit --held FILE` writes predictions by fits that never saw the row.
+`make refit` runs all fits; `python -m calibration.fit --held-out FILE` writes predictions by fits that never saw the row.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ def refit() -> str:
 def main() -> int:
     """Write predictions by fits without each model, GPU and generation, for the accuracy pages."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--held", type=Path, required=True, help="file for the predictions made without each group")
+    parser.add_argument("--held-out", type=Path, required=True, help="file for the predictions made without each group")
     arguments = parser.parse_args()
     design = Design(examples(steps(measurements()), Catalog()))
-    save(held_out(design, design.fit(np.ones(len(design.examples), dtype=bool))), arguments.held)
+    save(held_out(design, design.fit(np.ones(len(design.examples), dtype=bool))), arguments.held_out)
     return 0
 
 
