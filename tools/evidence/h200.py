@@ -114,7 +114,7 @@ def engine_steps(folder: Path) -> Iterator[Measurement]:
 
 
 def more_engine_steps() -> Iterator[Measurement]:
-    """Steps of vLLM 0.26 on further models, measured like those of `engine_steps` in a second session (h200_vllm.csv).
+    """Steps of vLLM 0.26 on further models, measured later in the same way as those of `engine_steps` (h200_vllm.csv).
 
     `left_out` is the reason why a row measures something else: compilation of kernels, or routing by random weights.
     """
