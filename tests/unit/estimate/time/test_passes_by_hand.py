@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from tests.toy_gpu import PLAIN, elementwise, toy
+from tests.toy_gpu import NEUTRAL, elementwise, toy
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.group.collectives import Communicator, collective_cost
 from whichgpu.estimate.group.engine_steps import EngineSteps, _with_cached_context
@@ -230,12 +230,12 @@ def test_many_gpus_in_parts_are_each_alone(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_floors_by_hand() -> None:
     product = gemm(100.0, 100.0, 100.0, "fp16", 2.0)
-    flops, moved = roofline_seconds(stack_operators("fp16", [product]), toy(), PLAIN)
+    flops, moved = roofline_seconds(stack_operators("fp16", [product]), toy(), NEUTRAL)
     assert (flops.item(), moved.item()) == (2e6 / 1e13, 6e4 / 1e12)
     small = elementwise(1e5, 2.0, 2.0, unit="fp16")  # 400 kB, half of which the cache holds
-    _, moved = roofline_seconds(stack_operators("fp16", [small]), toy(), PLAIN | {"memory.recent_share": 0.5})
+    _, moved = roofline_seconds(stack_operators("fp16", [small]), toy(), NEUTRAL | {"memory.recent_share": 0.5})
     assert moved.item() == pytest.approx(2e5 / 1e12)
-    told = operator_seconds([product, small], toy(), PLAIN)
+    told = operator_seconds([product, small], toy(), NEUTRAL)
     assert told.seconds.shape == (1, 2, 1)
     assert np.all(told.seconds >= told.floors)
 
