@@ -51,11 +51,18 @@ def table(results: Iterable[Result]) -> int:
     return 1 if missed else 0
 
 
-def process(*argv: str) -> Callable[[], object]:
-    """A run of a command in a process of its own, its modules compiled as an installation has them."""
+def process(*argv: str, **variables: str) -> Callable[[], object]:
+    """Return a run of a command of this checkout in a process of its own, with bytecode as in an installation."""
     rest = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    environment = {**rest, "PYTHONPYCACHEPREFIX": str(COMPILED)}
-    return lambda: subprocess.run(argv, check=True, capture_output=True, cwd="/", env=environment)
+    # The process starts in another folder, so a relative search path would let it import another copy of the package.
+    environment = {**rest, "PYTHONPATH": str(ROOT / "src"), "PYTHONPYCACHEPREFIX": str(COMPILED), **variables}
+
+    def run() -> None:
+        done = subprocess.run(argv, check=False, capture_output=True, text=True, cwd="/", env=environment)
+        if done.returncode:
+            raise SystemExit(f"{' '.join(argv)} exits {done.returncode}: {(done.stderr or done.stdout)[-500:]}")
+
+    return run
 
 
 def installed_bytes() -> int:
