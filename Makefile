@@ -1,15 +1,15 @@
 # make test        everything a change must pass; does all its own set-up
-# make test-long   what takes minutes, and how much of the code the tests run: before a release
-# make coverage    the second of these alone: fails where a room's branch coverage is below 90%
+# make test-long   tests that take minutes, and test coverage: before a release
+# make coverage    test coverage alone: fails if the branch coverage of a package is below 90%
 # make mutation    how many small faults in estimate and price the tests notice (cosmic-ray): an hour or two
 # make docs        the documentation as a site (site/), outputs shown in it refreshed
 # make refit       fit the model's parameters and corrections on the evidence table: a quarter of an hour
-# make format      lay the code out
+# make format      format the code
 # make benchmarks  the tool's own speed
 # make release-check  builds, installs into an empty environment, runs the README's examples
 .PHONY: release-check test test-long mutation lint tests tests-inside tests-outside tests-long browser format docs benchmarks environment clean
 .PHONY: refit coverage coverage-begun coverage-inside coverage-outside
-MAKEFLAGS += --jobs=2 # the two halves of the tests side by side, then the types
+MAKEFLAGS += --jobs=2 # both parts of the tests at once, then the types
 .DEFAULT_GOAL := test
 ROOT := $(dir $(abspath $(lastword $(MAKEFILE_LIST))))
 VENV := $(or $(WHICHGPU_VENV),$(ROOT).venv)
@@ -26,7 +26,7 @@ lint: environment
 browser: environment
 	@"$(ROOT)tools/chromium"
 
-# What is asked of the whole tool from outside, and all the rest: two halves that take about as long.
+# Tests that use the whole tool from outside, and all others: two parts that take about as long.
 OUTSIDE := tests/browser tests/docs tests/release tests/surface
 
 tests-outside: environment browser
@@ -54,7 +54,7 @@ coverage-inside: coverage-begun
 	@cd "$(ROOT)" && $(COVERED) $(OUTSIDE:%=--ignore=%)
 
 coverage: coverage-outside coverage-inside
-	@cd "$(ROOT)" && "$(BIN)/python" -m coverage combine --quiet && "$(BIN)/python" tools/rooms_covered.py
+	@cd "$(ROOT)" && "$(BIN)/python" -m coverage combine --quiet && "$(BIN)/python" tools/package_coverage.py
 
 test: tests lint
 

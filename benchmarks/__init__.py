@@ -1,1 +1,1 @@
-"""How fast the tool itself is. Run: make benchmarks."""
+"""Benchmarks of the tool's own speed and accuracy. Run: make benchmarks."""

@@ -1,4 +1,4 @@
-"""Run every benchmark of the tool's own speed and print one table; exit 1 where a goal is missed."""
+"""Run every benchmark of the tool's own speed and print one table; exit status 1 if a goal is missed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors of estimated kernel times by family of kernels, with the GPU seen by the fit and with each GPU left out of it whole.
+"""Errors of estimated kernel times by family of kernels: with the GPU seen by the fit, and with each GPU left out of it.
 
 PYTHONPATH=src:tools python -m benchmarks.accuracy_kernels attention mla moe collectives
 """
@@ -34,7 +34,7 @@ def mla() -> None:
 
 
 def _attention_errors(source: str) -> None:
-    """Print the errors of one source of attention kernels; the curve is fitted to all of them, and to PyTorch's on the H200."""
+    """Print the errors of one source of attention kernels; the curve is fitted to all sources and to PyTorch's on the H200."""
     chosen = [sample for sample in usable(measurements()) if sample.curve == "attention"]
     seen, left_out = seen_and_left_out(chosen, [True] * len(chosen), "attention")
     own = np.array([sample.source == source for sample in chosen])
@@ -62,20 +62,20 @@ def collectives() -> None:
 
 def seen_and_left_out(chosen: Sequence[Sample], fitted: Sequence[bool], curve: str) -> tuple[np.ndarray, np.ndarray]:
     """Return seconds by the committed parameters, and by fits to the `fitted` samples of all other GPUs."""
-    gpus, known = gpu_columns(chosen), {row.name: float(row.start) for row in read_table()} | dict(parameters())
+    gpus, start = gpu_columns(chosen), {row.name: float(row.start) for row in read_table()} | dict(parameters())
     left_out = np.empty(len(chosen))
     for gpu in gpus:
         places = [place for place, sample in enumerate(chosen) if sample.gpu == gpu]
         others = [sample for sample, used in zip(chosen, fitted, strict=True) if used and sample.gpu != gpu]
-        refitted = fit_without(others, gpus, known, curve)
+        refitted = fit_without(others, gpus, start, curve)
         left_out[places] = Problem([chosen[place] for place in places], gpus).predict(refitted)
-    return Problem(chosen, gpus).predict(known), left_out
+    return Problem(chosen, gpus).predict(start), left_out
 
 
-def fit_without(others: Sequence[Sample], gpus: Mapping[str, GpuColumns], known: Parameters, curve: str) -> Parameters:
-    """Return the parameters of a curve fitted to these samples from neutral starts; unseen chips have no multipliers."""
+def fit_without(others: Sequence[Sample], gpus: Mapping[str, GpuColumns], start: Parameters, curve: str) -> Parameters:
+    """Return the parameters of a curve fitted to these samples from neutral starts; GPUs without samples have multiplier 1."""
     declared = [row for row in read_table() if row.curve == curve]
-    return fit(Problem(others, gpus), known | {row.name: float(row.start) for row in declared}, declared, EFFORT)
+    return fit(Problem(others, gpus), start | {row.name: float(row.start) for row in declared}, declared, EFFORT)
 
 
 def print_errors(chosen: Sequence[Sample], seen: np.ndarray, left_out: np.ndarray) -> None:
@@ -93,13 +93,13 @@ def print_errors(chosen: Sequence[Sample], seen: np.ndarray, left_out: np.ndarra
         names = np.array([label(sample) for sample in chosen])
         for name in sorted(set(names)):
             here = names == name
-            off = [(told / measured - 1.0)[here] for told in (seen, left_out)]
+            off = [(predicted / measured - 1.0)[here] for predicted in (seen, left_out)]
             cells = [f"{np.median(np.abs(one)):>14.1%}{np.abs(one).mean():>7.1%}" for one in off]
             print(f"{name:42}{here.sum():6d}{cells[0]}    {cells[1]}{np.median(off[1]):+7.1%}")
 
 
 def _operator_kind(sample: Sample) -> str:
-    """Return the kind of the first operator, or of the collective, which is lowered to none."""
+    """Return the kind of the sample's first operator, or of its collective, which has no operators."""
     return sample.ops[0].kind if sample.ops else sample.kind
 
 
@@ -107,7 +107,7 @@ FAMILIES: Mapping[str, Callable[[], None]] = {"attention": attention, "mla": mla
 
 
 def main() -> int:
-    """Print the tables of the families named, by default of all."""
+    """Print the tables of the named families; by default of all."""
     for name in sys.argv[1:] or FAMILIES:
         print(f"\n{name}")
         FAMILIES[name]()

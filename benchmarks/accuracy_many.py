@@ -2,7 +2,7 @@
 
 docs/evidence/accuracy-many.md is this program's output:
 
-    PYTHONPATH=src:tools python -m calibration.group_scores --held groups.json
+    PYTHONPATH=src:tools python -m calibration.group_scores --held-out groups.json
     PYTHONPATH=src:tools python -m benchmarks.accuracy_many ../shared/truth groups.json > docs/evidence/accuracy-many.md
 """
 
@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from calibration.fit import digest
 from calibration.group_examples import group_examples
-from calibration.group_scores import Held, HeldRow, load
+from calibration.group_scores import HeldOutRows, HeldRow, load
 from calibration.ranges import coverage, ranges
 from calibration.scores import Score, score
 from evidence.group_rows import loaded_rows
@@ -27,19 +27,19 @@ from whichgpu.estimate.group.breakdown import combine_parts
 from whichgpu.estimate.group.group_calibration import load_group_calibration
 
 GOAL = 0.18  # median error of a source, each GPU left out
-NEAR, CASES = 0.08, 0.80  # scaling efficiency: so near, in so many cases
+NEAR, CASES = 0.08, 0.80  # goal for the scaling efficiency: largest error, and share of the cases within it
 
 
-def lines(truth: Path, held: Held) -> Iterator[str]:
-    """The page."""
+def lines(truth: Path, held: HeldOutRows) -> Iterator[str]:
+    """Lines of the page."""
     yield "# How far predicted times of groups of GPUs are from measured ones"
     yield ""
     yield f"Made by `python -m benchmarks.accuracy_many` on {date.today().isoformat()} from {len(held.rows):,} measured steps on"
     yield f"several GPUs (digest {digest()[:12]}). Errors are shares of the measured time. The corrections of the work and"
     yield "those of the links were both fitted without the GPU that is predicted; layouts are those the sources ran."
     yield "(While the links are fitted without a GPU, the work of the other GPUs' rows is corrected by the fit on all of them."
-    yield "Where somebody measured one of them alone on the same work, links are learnt with that time given, so that they do not"
-    yield "make up for work that is told wrongly.)"
+    yield "If one GPU alone was measured on the same work, links are fitted with that time given, so that they do not compensate"
+    yield "errors in the estimate of the work.)"
     yield ""
     yield from sources(held)
     yield from scaling(held)
@@ -51,24 +51,24 @@ def lines(truth: Path, held: Held) -> Iterator[str]:
     yield from worst(held)
 
 
-def sources(held: Held) -> Iterator[str]:
+def sources(held: HeldOutRows) -> Iterator[str]:
     """Medians by source against the goal."""
     yield "## By source"
     yield ""
     yield "| source | layout | rows | mean | median | p90 | bias | goal (median) | met |"
     yield "|---|---|---|---|---|---|---|---|---|"
-    for name, found in grouped(held.rows, lambda row: row.source).items():
-        told = score(logs(found))
-        met = "yes" if told.median <= GOAL else "no"
-        yield f"| {name} | {LAYOUTS[name]} | {cells(told)} | {GOAL:.0%} | {met} |"
+    for name, rows in grouped(held.rows, lambda row: row.source).items():
+        scored = score(logs(rows))
+        met = "yes" if scored.median <= GOAL else "no"
+        yield f"| {name} | {LAYOUTS[name]} | {cells(scored)} | {GOAL:.0%} | {met} |"
     yield ""
 
 
 LAYOUTS = {
     "argonne": "tensor parallel, 2 to 8",
-    "cloudrift": "copies, tensor and pipeline parallel, served",
+    "cloudrift": "replicas, tensor and pipeline parallel, served",
     "llm-foundry": "FSDP, 8 to 128",
-    "mlperf-inf": "copies that do not talk",
+    "mlperf-inf": "replicas that do not communicate",
     "nv-dle": "data parallel, 2 to 64",
     "ryujaehun": "torch.nn.DataParallel, 2 to 4",
     "splitwise": "tensor parallel, 2 to 8",
@@ -76,43 +76,43 @@ LAYOUTS = {
 }
 
 
-def scaling(held: Held) -> Iterator[str]:
-    """Efficiencies where one GPU was measured as well."""
+def scaling(held: HeldOutRows) -> Iterator[str]:
+    """Scaling efficiencies of rows for which one GPU alone was measured as well."""
     yield "## Scaling efficiency"
     yield ""
-    yield "What a GPU of the group gets done against one alone, where somebody measured one alone on the same work: share of"
-    yield f"cases in which it is told within {NEAR * 100:.0f} points (goal: {CASES:.0%}), and the median distance in points. The"
-    yield "time of one GPU is given; the last column is the share where that is predicted as well."
+    yield "Throughput per GPU relative to one GPU alone, if one alone was measured on the same work: share of cases in which it"
+    yield f"is predicted within {NEAR * 100:.0f} points (goal: {CASES:.0%}), and the median distance in points. The time of one"
+    yield "GPU is given; in the last column it is predicted as well."
     yield ""
     yield "| source | cases | within | median distance | measured, median | predicted, median | within, nothing given |"
     yield "|---|---|---|---|---|---|---|"
     both = [row for row in held.rows if row.alone_measured > 0]
     groups = {**grouped(both, lambda row: f"{row.source}, {row.kind}"), "all": both}
-    for name, found in groups.items():
-        pairs = np.array([row.efficiency for row in found])
+    for name, rows in groups.items():
+        pairs = np.array([row.efficiency for row in rows])
         apart = np.abs(pairs[:, 0] - pairs[:, 1])
-        blind = np.array([abs(row.blind[0] - row.blind[1]) for row in found])
+        blind = np.array([abs(row.blind[0] - row.blind[1]) for row in rows])
         yield (
-            f"| {name} | {len(found)} | {np.mean(apart <= NEAR):.0%} | {100 * np.median(apart):.1f} | "
+            f"| {name} | {len(rows)} | {np.mean(apart <= NEAR):.0%} | {100 * np.median(apart):.1f} | "
             f"{np.median(pairs[:, 0]):.0%} | {np.median(pairs[:, 1]):.0%} | {np.mean(blind <= NEAR):.0%} |"
         )
     yield ""
 
 
-def table(title: str, held: Held, key: Callable[[HeldRow], str]) -> Iterator[str]:
+def table(title: str, held: HeldOutRows, key: Callable[[HeldRow], str]) -> Iterator[str]:
     """Scores of rows that share a key."""
     yield title
     yield ""
     yield "| | rows | mean | median | p90 | bias |"
     yield "|---|---|---|---|---|---|"
-    for name, found in grouped(held.rows, key).items():
-        yield f"| {name} | {cells(score(logs(found)))} |"
+    for name, rows in grouped(held.rows, key).items():
+        yield f"| {name} | {cells(score(logs(rows)))} |"
     yield ""
 
 
-def covered(held: Held) -> Iterator[str]:
-    """Share of rows inside ranges made from the other GPUs' rows."""
-    yield "## Do the ranges hold"
+def covered(held: HeldOutRows) -> Iterator[str]:
+    """Share of rows inside the product's ranges and inside ranges from the other GPUs' rows."""
+    yield "## Coverage of the ranges"
     yield ""
     yield "Share of rows inside the 90% range the product states for a GPU it has not seen in groups; and inside one made from"
     yield "the rows of all other GPUs alone, which is stricter: few GPUs were measured in groups."
@@ -126,10 +126,10 @@ def covered(held: Held) -> Iterator[str]:
     names = np.array([row.gpu for row in held.rows])
     for gpu in sorted(set(names)):
         left = names == gpu
-        told = ranges(residuals[~left], list(kinds[~left]), weights[~left])
+        table_of_others = ranges(residuals[~left], list(kinds[~left]), weights[~left])
         for kind in sorted(set(kinds[left])):
             own = left & (kinds == kind)
-            inside[kind] += [coverage(residuals[own], list(kinds[own]), told)] * int(own.sum())
+            inside[kind] += [coverage(residuals[own], list(kinds[own]), table_of_others)] * int(own.sum())
     for kind, shares in sorted(inside.items()):
         own = kinds == kind
         yield f"| {kind} | {len(shares)} | {coverage(residuals[own], list(kinds[own]), product):.1%} | {np.mean(shares):.1%} |"
@@ -140,18 +140,18 @@ def covered(held: Held) -> Iterator[str]:
 
 def loaded(truth: Path) -> Iterator[str]:
     """TensorRT-LLM at maximum load, never fitted on."""
-    found = group_examples(loaded_rows(truth), Catalog())
+    examples = group_examples(loaded_rows(truth), Catalog())
     groups = load_group_calibration()
-    told = []
-    for example in found:
+    errors = []
+    for example in examples:
         factors = groups.factors([example.setting])
-        whole = sum(times * float(combine_parts(parts, factors).wall[0, 0]) for times, parts in example.passes)
-        told.append(np.log(whole / example.seconds))
-    result = score(np.array(told))
+        predicted = sum(times * float(combine_parts(parts, factors).wall[0, 0]) for times, parts in example.passes)
+        errors.append(np.log(predicted / example.seconds))
+    result = score(np.array(errors))
     yield "## TensorRT-LLM at maximum load"
     yield ""
-    yield "Tables whose batch is not printed, taken to be what fits. Nothing was fitted on these rows; the scheduler's refilling"
-    yield "of batches is not in this estimate."
+    yield "Tables whose batch is not printed, assumed to be the largest that fits. Nothing was fitted on these rows; refilling"
+    yield "of batches by the scheduler is not in this estimate."
     yield ""
     yield "| rows | mean | median | p90 | bias |"
     yield "|---|---|---|---|---|"
@@ -159,7 +159,7 @@ def loaded(truth: Path) -> Iterator[str]:
     yield ""
 
 
-def worst(held: Held) -> Iterator[str]:
+def worst(held: HeldOutRows) -> Iterator[str]:
     """The largest errors."""
     yield "## Worst cases"
     yield ""
@@ -171,18 +171,18 @@ def worst(held: Held) -> Iterator[str]:
 
 
 def grouped(rows: Sequence[HeldRow], key: Callable[[HeldRow], str]) -> dict[str, list[HeldRow]]:
-    found: dict[str, list[HeldRow]] = defaultdict(list)
+    groups: dict[str, list[HeldRow]] = defaultdict(list)
     for row in rows:
-        found[key(row)].append(row)
-    return dict(sorted(found.items()))
+        groups[key(row)].append(row)
+    return dict(sorted(groups.items()))
 
 
 def logs(rows: Sequence[HeldRow]) -> np.ndarray:
     return np.log([row.predicted / row.measured for row in rows])
 
 
-def cells(told: Score) -> str:
-    return f"{told.rows} | {told.mean:.1%} | {told.median:.1%} | {told.p90:.1%} | {told.bias:+.1%}"
+def cells(scored: Score) -> str:
+    return f"{scored.rows} | {scored.mean:.1%} | {scored.median:.1%} | {scored.p90:.1%} | {scored.bias:+.1%}"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Memory estimates against measured training steps, beside counting parameters and the formula of 2015 on the same rows.
+"""Memory estimates against measured training steps, next to counting parameters and the formula of 2015 on the same rows.
 
 Run: python -m benchmarks.accuracy_memory [FOLDER]   (the folder with h200/train.jsonl; default ../shared/truth)
 """
@@ -26,7 +26,7 @@ WIDTH = {"fp32": 4, "tf32": 4, "amp-bf16": 4, "bf16": 2}
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One measured step and what each way of counting says, in bytes."""
+    """One measured step and the bytes by each method of estimation."""
 
     family: str
     label: str
@@ -41,7 +41,7 @@ class Row:
 
 
 def request(measured: dict[str, Any]) -> Workload:
-    """The contract's words for a row of train.jsonl."""
+    """A row of train.jsonl as a request of the contract."""
     name = measured["model"]
     return Workload(
         "train",
@@ -58,7 +58,7 @@ def request(measured: dict[str, Any]) -> Workload:
 
 
 def rows(folder: Path) -> Iterator[Row]:
-    """Every row that was measured."""
+    """Every measured row with its estimates."""
     catalog = Catalog()
     gpu = catalog.gpu_by_id["h200-sxm"]
     for line in (folder / "h200" / "train.jsonl").read_text(encoding="utf-8").splitlines():
@@ -68,24 +68,24 @@ def rows(folder: Path) -> Iterator[Row]:
         workload = request(measured)
         shape = find_model(workload.model, catalog)
         filled = fill_defaults(workload, shape)
-        told = estimate_memory(filled, shape, gpu)
+        estimate = estimate_memory(filled, shape, gpu)
         other = estimate_memory(fill_defaults(with_method(workload), shape), shape, gpu)
         yield Row(
             family(measured["model"]),
             f"{measured['model']} b{measured['batch']} {measured['precision']}",
             int((measured["peak_alloc_mib"] + measured["base_alloc_mib"]) * MIB),
             int(measured["device_used_mib"] * MIB),
-            told.allocated.value,
-            (told.allocated.low, told.allocated.high),
-            told.device.value,
-            (told.device.low, told.device.high),
+            estimate.allocated.value,
+            (estimate.allocated.low, estimate.allocated.high),
+            estimate.device.value,
+            (estimate.device.low, estimate.device.high),
             measured["params"] * WIDTH[measured["precision"]],
             other.allocated.value,
         )
 
 
 def with_method(workload: Workload) -> Workload:
-    """The same request by the formula of 2015."""
+    """The same workload, estimated by the formula of 2015."""
     from msgspec.structs import replace
 
     return replace(workload, method="blog-2015")
@@ -124,8 +124,8 @@ def _mean_and_worst(chosen: Sequence[Row], ratio: Callable[[Row], float]) -> tup
 
 
 def _share(inside: Iterable[bool]) -> str:
-    told = list(inside)
-    return f"{sum(told) / len(told):.0%}"
+    shares = list(inside)
+    return f"{sum(shares) / len(shares):.0%}"
 
 
 def main() -> int:

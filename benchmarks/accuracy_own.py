@@ -1,13 +1,13 @@
 """How much a GPU's own measurements lower the errors on cases that were not measured; writes docs/evidence/measured-h200.md.
 
-A fit without any row of the GPU (curves of operators and corrections of steps alike), and the same fit with the corrections of a
-record of `whichgpu measure` on top, are compared with that GPU's rows of the truth, none of which `measure` runs:
+Two fits are compared with the GPU's rows of the truth, none of which `measure` runs: a fit without any row of the GPU (curves of
+operators and corrections of steps alike), and the same fit with the corrections of a record of `whichgpu measure` on top.
 
     PYTHONPATH=src:tools:. python -m benchmarks.accuracy_own FOLDER --write docs/evidence/measured-h200.md
 
-FOLDER holds what a run on the GPU left (see `own_page`): `record.json`, and where they are there `plain.json`, `verify.jsonl`,
-`watch.json`, `diagnosis.json`, `doctor.json`. The tables replace what stands between their marks in the page; its other words
-stay. Fitting takes minutes; `--curves FILE` keeps the curves fitted without the GPU for the next time, `--quick` uses the shipped
+FOLDER holds the files of a run on the GPU (see `own_page`): `record.json`, and optionally `plain.json`, `verify.jsonl`,
+`watch.json`, `diagnosis.json`, `doctor.json`. The tables replace the text between their marks in the page; its other text stays.
+Fitting takes minutes; `--curves FILE` saves the curves fitted without the GPU for the next time, `--quick` uses the shipped
 curves, which saw the GPU, and says so.
 """
 
@@ -40,12 +40,12 @@ from whichgpu.measure.records import read_record
 
 BEGIN, END = "<!-- accuracy_own: begin -->", "<!-- accuracy_own: end -->"
 TITLE = "# What was measured on an H200, beside what is predicted"
-OURS = "h200-"  # sources of the truth's own measurements
+OWN_SOURCES = "h200-"  # sources of the truth's own measurements
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Log(predicted / measured) of the truth's rows of a GPU: never seen, with the record's corrections, and as shipped."""
+    """Log(predicted / measured) of the truth's rows of a GPU: GPU left out, with the record's corrections, and as shipped."""
 
     rows: Sequence[Example]
     before: np.ndarray
@@ -56,32 +56,32 @@ class Compared:
     fitted_on: int
 
 
-def without(found: Sequence[Example], gpu: str) -> Calibration:
-    """The fit of steps that never saw the GPU."""
-    kept = [one for one in found if one.setting.gpu != gpu]
-    design = Design(kept)
-    return design.calibration(design.fit(np.ones(len(kept), dtype=bool)))
+def without(examples: Sequence[Example], gpu: str) -> Calibration:
+    """Corrections of steps fitted without the GPU."""
+    others = [one for one in examples if one.setting.gpu != gpu]
+    design = Design(others)
+    return design.calibration(design.fit(np.ones(len(others), dtype=bool)))
 
 
-def predicted(found: Sequence[Example], calibration: Calibration) -> np.ndarray:
-    """Log seconds as the product would say them."""
+def predicted(examples: Sequence[Example], calibration: Calibration) -> np.ndarray:
+    """Log seconds of examples, as the product estimates them."""
     blank = np.zeros((1, 1))
-    told = []
-    for one in found:
+    logs = []
+    for one in examples:
         terms = TimeTerms(one.terms[:, None, None], one.floors[:, None, None], blank, blank, one.setting.unit)
-        told.append(step_seconds(terms, calibration.factors([one.setting]), one.host).wall[0, 0])
-    return np.asarray(np.log(told))
+        logs.append(step_seconds(terms, calibration.factors([one.setting]), one.host).wall[0, 0])
+    return np.asarray(np.log(logs))
 
 
 def own_of(record: Record, calibration: Calibration, catalog: Catalog) -> OwnCorrections:
-    """The record's corrections of a fit."""
+    """Corrections of a fit by the record's measurements."""
     gpu = catalog.gpu_by_id[record.where.gpu]
     fit = fit_steps([example(step, gpu, catalog) for step in record.steps], calibration)
     return OwnCorrections(gpu.id, record.source, "measured", fit.kinds, fit.multipliers, fit.spreads)
 
 
 def use_curves(file: Path | None) -> None:
-    """Let everything use these curves; the shipped ones without."""
+    """Make every estimate use these curves; without a file, the shipped ones."""
     curve_parameters.PARAMETERS_FILE = file or SHIPPED_CURVES
     curve_parameters.parameters.cache_clear()
 
@@ -99,81 +99,81 @@ def fit_curves_without(gpu: str, file: Path) -> None:
 
 
 def compared(record: Record, curves: Path | None) -> Compared:
-    """All of it; with `curves`, everything but the shipped prediction stands on them."""
+    """Errors before and after the record's corrections; with `curves`, all predictions but the shipped one use them."""
     catalog, gpu, rows = Catalog(), record.where.gpu, steps(measurements())
     shipped_rows = _of_truth(examples([row for row in rows if row.gpu == gpu], catalog), gpu)
     shipped = predicted(shipped_rows, load_calibration())
     use_curves(curves)
     try:
-        found = examples(rows, catalog)
-        about = _of_truth(found, gpu)
-        bare = without(found, gpu)
+        every_example = examples(rows, catalog)
+        about = _of_truth(every_example, gpu)
+        bare = without(every_example, gpu)
         own = own_of(record, bare, catalog)
         actual = np.log([one.seconds for one in about])
         logs = [predicted(about, one) - actual for one in (bare, with_own_corrections(bare, {gpu: own}))]
     finally:
         use_curves(None)
-    count = sum(one.setting.gpu != gpu for one in found)
+    count = sum(one.setting.gpu != gpu for one in every_example)
     return Compared(about, logs[0], logs[1], shipped - actual, own, bare, count)
 
 
-def _of_truth(found: Sequence[Example], gpu: str) -> list[Example]:
-    return [one for one in found if one.setting.gpu == gpu and one.groups["source"].startswith(OURS)]
+def _of_truth(examples: Sequence[Example], gpu: str) -> list[Example]:
+    return [one for one in examples if one.setting.gpu == gpu and one.groups["source"].startswith(OWN_SOURCES)]
 
 
-def error_lines(told: Compared, record: Record, without_curves: bool) -> Iterator[str]:
+def error_lines(errors: Compared, record: Record, without_curves: bool) -> Iterator[str]:
     """The table of errors before and after."""
     curves = "curves and corrections" if without_curves else "corrections (the curves had seen it)"
     yield "## Errors on cases that `measure` does not run"
     yield ""
-    yield f"Never seen: {curves} fitted on {told.fitted_on:,} measured steps of other GPUs, none of this one."
+    yield f"Never seen: {curves} fitted on {errors.fitted_on:,} measured steps of other GPUs, none of this one."
     yield f"Corrected: the same, with what the record's {len(record.steps)} steps say. Fitted: the product's own fit, which"
     yield "these rows are part of. Shares of the measured time."
     yield ""
     yield "| task | rows | mean, never seen | corrected | median, never seen | corrected | p90, never seen | corrected | fitted |"
     yield "|---|---|---|---|---|---|---|---|---|"
-    tables = [by(h200_task, told.rows, logs) for logs in (told.before, told.after, told.shipped)]
+    tables = [by(h200_task, errors.rows, logs) for logs in (errors.before, errors.after, errors.shipped)]
     for task in tables[0]:
         yield _row(task, *(table[task] for table in tables))
-    everything = [score(logs) for logs in (told.before, told.after, told.shipped)]
+    everything = [score(logs) for logs in (errors.before, errors.after, errors.shipped)]
     yield _row("**all**", *everything)
     yield ""
     lower = 1 - everything[1].mean / everything[0].mean
-    nearer = np.mean(np.abs(told.after) < np.abs(told.before))
+    nearer = np.mean(np.abs(errors.after) < np.abs(errors.before))
     yield f"The mean error falls by {lower:.0%}; {nearer:.0%} of the rows come nearer to what was measured."
-    widths = [told.own.log_range(one.setting.task)[1] for one in told.rows]
-    inside = np.mean([abs(log) <= most for log, most in zip(told.after, widths, strict=True)])
-    width = float(np.exp(np.mean(widths)))
-    yield f"{inside:.0%} of them lie inside the range that the record's own residuals give (on average ×/÷ {width:.2f})."
+    widths = [errors.own.log_range(one.setting.task)[1] for one in errors.rows]
+    inside = np.mean([abs(log) <= width for log, width in zip(errors.after, widths, strict=True)])
+    mean_width = float(np.exp(np.mean(widths)))
+    yield f"{inside:.0%} of them lie inside the range that the record's own residuals give (on average ×/÷ {mean_width:.2f})."
 
 
 def _row(task: str, before: Score, after: Score, shipped: Score) -> str:
     pairs = ((before.mean, after.mean), (before.median, after.median), (before.p90, after.p90))
-    shown = " | ".join(f"{first:.1%} | {second:.1%}" for first, second in pairs)
-    return f"| {task} | {before.rows} | {shown} | {shipped.mean:.1%} |"
+    cells = " | ".join(f"{first:.1%} | {second:.1%}" for first, second in pairs)
+    return f"| {task} | {before.rows} | {cells} | {shipped.mean:.1%} |"
 
 
 def never_seen(record: Record, bare: Calibration, curves: Path | None) -> list[float]:
-    """What the fit that never saw the GPU says of the record's steps, in seconds."""
+    """Seconds of the record's steps by the fit that never saw the GPU."""
     catalog = Catalog()
     use_curves(curves)
     try:
         gpu = catalog.gpu_by_id[record.where.gpu]
-        found = [example(step, gpu, catalog) for step in record.steps]
+        examples = [example(step, gpu, catalog) for step in record.steps]
     finally:
         use_curves(None)
-    rows = [Example(one.seconds, one.terms, one.floors, one.setting, one.host, {}) for one in found]
+    rows = [Example(one.seconds, one.terms, one.floors, one.setting, one.host, {}) for one in examples]
     return [float(seconds) for seconds in np.exp(predicted(rows, bare))]
 
 
 def page(folder: Path, curves: Path | None) -> Iterator[str]:
-    """Every section."""
+    """Lines of every section."""
     record = read_record(folder / "record.json")
-    told = compared(record, curves)
+    errors = compared(record, curves)
     yield from own_page.where_lines(record, folder)
     yield from own_page.reach_lines(record, folder)
-    yield from own_page.step_lines(record, never_seen(record, told.bare, curves))
-    yield from error_lines(told, record, curves is not None)
+    yield from own_page.step_lines(record, never_seen(record, errors.bare, curves))
+    yield from error_lines(errors, record, curves is not None)
     yield ""
     yield from own_page.verify_lines(folder)
     yield from own_page.watch_lines(folder)
@@ -181,28 +181,28 @@ def page(folder: Path, curves: Path | None) -> Iterator[str]:
 
 
 def put(lines: Sequence[str], file: Path) -> None:
-    """Between the marks of a page; the words around them stay."""
+    """Put lines between the marks of a page; the text around them stays."""
     text = file.read_text(encoding="utf-8") if file.exists() else f"{TITLE}\n\n{BEGIN}\n{END}\n"
     first, _, rest = text.partition(BEGIN)
     file.write_text("\n".join([first + BEGIN, "", *lines, "", END]) + rest.partition(END)[2], encoding="utf-8")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the sections, and write them where asked."""
+    """Print the sections, and write them to the page if there is one."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--curves", type=Path, help="where curves fitted without the GPU are kept")
+    parser.add_argument("--curves", type=Path, help="file for the curves fitted without the GPU")
     parser.add_argument("--quick", action="store_true", help="use the shipped curves")
     parser.add_argument("--write", type=Path)
-    asked = parser.parse_args(argv)
+    options = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as scratch:
-        curves = None if asked.quick else asked.curves or Path(scratch) / "curves.csv"
+        curves = None if options.quick else options.curves or Path(scratch) / "curves.csv"
         if curves and not curves.exists():
-            fit_curves_without(read_record(asked.folder / "record.json").where.gpu, curves)
-        told = list(page(asked.folder, curves))
-    print("\n".join(told))
-    if asked.write:
-        put(told, asked.write)
+            fit_curves_without(read_record(options.folder / "record.json").where.gpu, curves)
+        text = list(page(options.folder, curves))
+    print("\n".join(text))
+    if options.write:
+        put(text, options.write)
     return 0
 
 

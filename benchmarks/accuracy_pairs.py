@@ -1,9 +1,9 @@
-"""Predicted beside measured times of every step the time model is checked on, as the table the product shows them from.
+"""Predicted and measured times of every step that the time model is checked on: the table that the product shows them from.
 
-    PYTHONPATH=src:tools python -m benchmarks.accuracy_pairs HELD
+    PYTHONPATH=src:tools python -m benchmarks.accuracy_pairs HELD_OUT
 
-writes src/whichgpu/estimate/time/data/pairs.csv. HELD is what `calibration.fit --held HELD` kept. Every prediction comes from a
-fit that never saw what it is about: the model for our own H200, the GPU for published results; the range is that of its tier.
+writes src/whichgpu/estimate/time/data/pairs.csv. HELD_OUT is the file of `calibration.fit --held-out`. Every prediction is by a
+fit that never saw its group: the model for our own H200, the GPU for published results; the range is that of its tier.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ import numpy as np
 from calibration.examples import examples
 from calibration.fit import SOURCE_IDS, all_ranges, kinds_of
 from calibration.fit_steps import Design, Example
-from calibration.scores import Held, load, source_of
+from calibration.scores import HeldOut, load, source_of
 
 from whichgpu.catalog.evidence import measurements, steps
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.time.accuracy_pairs import PAIR_COLUMNS, PAIRS_FILE
 
 
-def rows(design: Design, held: Held) -> Iterator[list[object]]:
-    """A row an example, in the order they were read."""
+def rows(design: Design, held: HeldOut) -> Iterator[list[object]]:
+    """One row per example, in the order of the evidence table."""
     tables, kinds = all_ranges(design, held), kinds_of(design)
     for place, example in enumerate(design.examples):
         own = source_of(example) == "h200"
-        told = float((held.model if own else held.gpu)[place])
+        predicted = float((held.model if own else held.gpu)[place])
         table = tables["gpu" if own else "generation"]
         low, high = table.get(kinds[place], table["any"])
-        seconds = [f"{number:.4g}" for number in (example.seconds, *np.exp([told, told + low, told + high]))]
+        seconds = [f"{number:.4g}" for number in (example.seconds, *np.exp([predicted, predicted + low, predicted + high]))]
         yield [*_words(example), *seconds]
 
 
@@ -42,11 +42,11 @@ def _words(example: Example) -> list[object]:
     sizes = [request.get(name, "") for name in ("batch", "seq_in", "seq_out", "image")]
     source_id = SOURCE_IDS.get(source, f"results-{source.lower()}")
     kind, _, field = example.groups["task"].partition("-")
-    named = (kind, field, example.groups["model"], setting.engine, request.get("precision", ""))
-    return [source_id, setting.gpu, *named, setting.year, *sizes]
+    words = (kind, field, example.groups["model"], setting.engine, request.get("precision", ""))
+    return [source_id, setting.gpu, *words, setting.year, *sizes]
 
 
-def _named(row: list[object]) -> list[str]:
+def _sort_key(row: list[object]) -> list[str]:
     return [str(cell) for cell in row[:5]]
 
 
@@ -55,13 +55,13 @@ def main() -> int:
     if len(sys.argv) != 3:
         print(__doc__, file=sys.stderr)
         return 2
-    kept = Path(sys.argv[1])
+    file = Path(sys.argv[1])
     design = Design(examples(steps(measurements()), Catalog()))
     with PAIRS_FILE.open("w", newline="", encoding="utf-8") as stream:
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(PAIR_COLUMNS)
-        found = sorted(rows(design, load(kept)), key=_named)
-        writer.writerows(found)
+        pairs = sorted(rows(design, load(file)), key=_sort_key)
+        writer.writerows(pairs)
     print(f"{len(design.examples)} pairs", file=sys.stderr)
     return 0
 

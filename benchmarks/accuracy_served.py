@@ -1,11 +1,11 @@
-"""Published serving runs against what the tool answers today: time between output tokens, or output rate at maximum load.
+"""Published serving runs against the tool's current estimates: time between output tokens, or output rate at maximum load.
 
     PYTHONPATH=src:tools python -m calibration.served_scores > served.json
-    PYTHONPATH=src:tools python -m benchmarks.accuracy_served [--rows] [--held served.json] [PATTERN]
+    PYTHONPATH=src:tools python -m benchmarks.accuracy_served [--rows] [--held-out served.json] [PATTERN]
 
-Each row is asked as a user would ask it: the closed form of a decode step and the share of other requests' prefills. Estimates
-are those of the product's own fit, which may have seen the rows. With `--held`, errors of fits that never saw a row's source,
-model or GPU follow, in the ranges the product gives. `--rows` prints every row, PATTERN keeps groups that match it.
+Each row is estimated as for a user: the closed form of a decode step and the share of other requests' prefills. Estimates
+are those of the product's own fit, which may have seen the rows. With `--held-out`, errors of fits that never saw a row's
+source, model or GPU follow, with the ranges that the product gives. `--rows` prints every row, PATTERN selects groups.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ AMD_SOURCES = ("argonne",)  # Their rows on other GPUs are scored elsewhere.
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """One row: measured and estimated seconds (a token's, or a whole batch's), the 90% range, and where it belongs."""
+    """One row: measured and estimated seconds (of a token or a whole batch), the 90% range, and its group."""
 
     row: Measurement
     line: str
@@ -55,7 +55,7 @@ class Scored:
 
     @property
     def covered(self) -> bool:
-        """Whether the 90% range holds the measured value."""
+        """Whether the measured value lies in the 90% range."""
         return self.low <= self.row.seconds <= self.high
 
     @property
@@ -98,36 +98,36 @@ def _line(row: Measurement, experts: bool) -> str:
     return ("MoE, several GPUs" if several else "MoE, one GPU") if experts else "dense"
 
 
-def table(found: Sequence[Scored], key: str) -> Iterator[str]:
+def table(rows: Sequence[Scored], key: str) -> Iterator[str]:
     """Yield rows, median and mean absolute error, bias and coverage of the groups that share `key`."""
     groups: dict[str, list[Scored]] = defaultdict(list)
-    for one in found:
+    for one in rows:
         groups[getattr(one, key)].append(one)
     yield f"| {key} | rows | median error | mean error | bias | in 90% range |"
     yield "|---|---|---|---|---|---|"
-    for name, rows in sorted(groups.items()):
-        ratios = np.array([one.ratio for one in rows])
+    for name, members in sorted(groups.items()):
+        ratios = np.array([one.ratio for one in members])
         errors = np.abs(ratios - 1.0)
         bias = float(np.exp(np.mean(np.log(ratios)))) - 1.0
-        inside = np.mean([one.covered for one in rows])
-        yield f"| {name} | {len(rows)} | {np.median(errors):.1%} | {errors.mean():.1%} | {bias:+.1%} | {inside:.0%} |"
+        inside = np.mean([one.covered for one in members])
+        yield f"| {name} | {len(members)} | {np.median(errors):.1%} | {errors.mean():.1%} | {bias:+.1%} | {inside:.0%} |"
     yield ""
 
 
-def each(found: Sequence[Scored]) -> Iterator[str]:
-    """Yield one line a row."""
-    for one in sorted(found, key=lambda one: (one.group, one.row.request["gpus"], one.row.request.get("batch", 0))):
+def each(rows: Sequence[Scored]) -> Iterator[str]:
+    """Yield one line per row."""
+    for one in sorted(rows, key=lambda one: (one.group, one.row.request["gpus"], one.row.request.get("batch", 0))):
         request = one.row.request
         sizes = " ".join(f"{name}={request[name]}" for name in ("gpus", "batch", "seq_in", "seq_out") if name in request)
         yield f"{one.group} {sizes} {request.get('parallel', '')} measured {one.row.seconds:.4g} s, {one.ratio:.2f} times"
 
 
-def without(found: Sequence[Scored], held: Sequence[HeldServed], name: str) -> list[Scored]:
+def without(rows: Sequence[Scored], held_out: Sequence[HeldServed], name: str) -> list[Scored]:
     """Return the rows with the predictions of fits without their source, model or GPU, and the product's range around them."""
-    told = {(one.source, one.row, one.gpu, one.kind): one.predicted for one in held}
+    predictions = {(one.source, one.row, one.gpu, one.kind): one.predicted for one in held_out}
     result = []
-    for one in found:
-        seconds = told.get((one.row.source, one.row.row, one.row.gpu, one.row.kind), {}).get(name)
+    for one in rows:
+        seconds = predictions.get((one.row.source, one.row.row, one.row.gpu, one.row.kind), {}).get(name)
         if seconds is not None:
             change = seconds / one.seconds
             result.append(replace(one, seconds=seconds, low=one.low * change, high=one.high * change))
@@ -139,16 +139,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
     parser.add_argument("pattern", nargs="?", default="")
     parser.add_argument("--rows", action="store_true")
-    parser.add_argument("--held", type=Path)
-    asked = parser.parse_args()
+    parser.add_argument("--held-out", type=Path)
+    arguments = parser.parse_args()
     lookups = lookup_cache(Catalog(), own=False)
-    found = [one for row in served_rows(measurements()) if (one := scored(row, lookups))]
-    found = [one for one in found if re.search(asked.pattern, f"{one.line} {one.group}")]
-    if asked.rows:
-        print("\n".join(each(found)))
-    print("\n".join([*table(found, "line"), *table(found, "group")]))
-    for name in LEFT_OUT if asked.held else ():
-        left = without(found, load(asked.held.read_bytes()), name)
+    rows = [one for row in served_rows(measurements()) if (one := scored(row, lookups))]
+    rows = [one for one in rows if re.search(arguments.pattern, f"{one.line} {one.group}")]
+    if arguments.rows:
+        print("\n".join(each(rows)))
+    print("\n".join([*table(rows, "line"), *table(rows, "group")]))
+    for name in LEFT_OUT if arguments.held_out else ():
+        left = without(rows, load(arguments.held_out.read_bytes()), name)
         print(f"Without the row's {name}:\n")
         print("\n".join([*table(left, "line"), *table(left, "group")]))
 

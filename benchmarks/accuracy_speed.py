@@ -1,11 +1,11 @@
 """Predicted times against measured ones, by fits that never saw the model, the GPU, the generation or the source.
 
-Beside them the plain roofline (FLOPs over peak, bytes over bandwidth) and, where the package `aiconfigurator` is installed, its
-answer on the same rows. docs/evidence/accuracy.md is this program's output:
+The page also has the plain roofline (FLOPs over peak, bytes over bandwidth) and, if the package `aiconfigurator` is installed,
+its estimates of the same rows. docs/evidence/accuracy.md is this program's output:
 
-    PYTHONPATH=src:tools python -m benchmarks.accuracy_speed [HELD] > docs/evidence/accuracy.md
+    PYTHONPATH=src:tools python -m benchmarks.accuracy_speed [HELD_OUT] > docs/evidence/accuracy.md
 
-HELD is what `calibration.fit --held HELD` kept; without it the fits are made again, which takes minutes.
+HELD_OUT is the file of `calibration.fit --held-out`; without it the fits are made again, which takes minutes.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from calibration.examples import examples
 from calibration.fit import all_ranges, digest, kinds_of
 from calibration.fit_steps import Design, Example
 from calibration.ranges import coverage
-from calibration.scores import Held, Score, by, held_out, load, rank_order, source_of
+from calibration.scores import HeldOut, Score, by, held_out, load, rank_order, source_of
 
 from benchmarks import peer_aiconfigurator
 from whichgpu.catalog.evidence import measurements, steps
 from whichgpu.catalog.store import Catalog
 
 ROOT = Path(__file__).resolve().parent.parent
-# Goals of the H200's own rows, leaving each model out: mean error, and 2.5 times that for the 90th percentile.
+# Goals for the H200's own rows, each model left out: mean error, and 2.5 times that for the 90th percentile.
 GOALS = {
     "decode": 0.04,
     "prefill": 0.05,
@@ -50,27 +50,27 @@ TUNED = ("mlperf-inf", "trtllm")
 
 
 def h200_task(example: Example) -> str:
-    """The row of the goals an H200 example belongs to."""
+    """Name of the goal that an H200 example belongs to."""
     return H200_TASKS.get(example.groups["source"]) or f"training, {example.groups['task'].partition('-')[2]}"
 
 
-def roofline(found: Sequence[Example]) -> np.ndarray:
-    """Log seconds of FLOPs over peak and bytes over bandwidth, operator by operator."""
-    return np.log([max(sum(float(floors.sum()) for _, floors in example.parts), 1e-9) for example in found])
+def roofline(examples: Sequence[Example]) -> np.ndarray:
+    """Log seconds of the roofline: FLOPs over peak or bytes over bandwidth, operator by operator."""
+    return np.log([max(sum(float(floors.sum()) for _, floors in example.parts), 1e-9) for example in examples])
 
 
-def lines(kept: Path | None) -> Iterator[str]:
-    """The page."""
-    found = examples(steps(measurements()), Catalog())
-    design = Design(found)
-    theta = design.fit(np.ones(len(found), dtype=bool))
-    held = load(kept) if kept else held_out(design, theta)
-    plain = roofline(found) - design.actual
+def lines(file: Path | None) -> Iterator[str]:
+    """Lines of the page."""
+    members = examples(steps(measurements()), Catalog())
+    design = Design(members)
+    theta = design.fit(np.ones(len(members), dtype=bool))
+    held = load(file) if file else held_out(design, theta)
+    plain = roofline(members) - design.actual
     launched = design.host_bound(theta)
     yield "# How far predicted times are from measured ones"
     yield ""
-    made = f"Made by `python -m benchmarks.accuracy_speed` on {date.today().isoformat()} from {len(found):,} measured steps"
-    yield f"{made} (digest {digest()[:12]})."
+    summary = f"Made by `python -m benchmarks.accuracy_speed` on {date.today().isoformat()} from {len(members):,} measured steps"
+    yield f"{summary} (digest {digest()[:12]})."
     yield "Errors are shares of the measured time. Every prediction comes from a fit that never saw what it is about; which rows"
     yield "are used, and as what, is in [calibration-rows.md](calibration-rows.md)."
     yield ""
@@ -78,18 +78,18 @@ def lines(kept: Path | None) -> Iterator[str]:
     yield from _public(design, held, plain, launched)
     yield from _coverage(design, held)
     yield from _worst(design, held)
-    told = {
+    predictions = {
         (example.row.source, example.row.row): float(np.exp((held.model if _ours(example) else held.gpu)[place]))
-        for place, example in enumerate(found)
+        for place, example in enumerate(members)
     }
-    yield from peer_aiconfigurator.lines(told)
+    yield from peer_aiconfigurator.lines(predictions)
 
 
 def _ours(example: Example) -> bool:
     return example.groups["source"].startswith("h200")
 
 
-def _h200(design: Design, held: Held, plain: np.ndarray, launched: np.ndarray) -> Iterator[str]:
+def _h200(design: Design, held: HeldOut, plain: np.ndarray, launched: np.ndarray) -> Iterator[str]:
     chosen = np.array([example.groups["source"].startswith("h200") for example in design.examples])
     ours = [example for example, keep in zip(design.examples, chosen, strict=True) if keep]
     yield "## H200, leaving each model out"
@@ -102,23 +102,23 @@ def _h200(design: Design, held: Held, plain: np.ndarray, launched: np.ndarray) -
         return f"{h200_task(example)} (host-bound)" if marked[id(example)] else h200_task(example)
 
     roofs = by(task_of, ours, plain[chosen])
-    for task, told in by(task_of, ours, (held.model - design.actual)[chosen]).items():
+    for task, scored in by(task_of, ours, (held.model - design.actual)[chosen]).items():
         goal = GOALS.get(task)
-        met = "–" if goal is None else "yes" if told.mean <= goal and told.p90 <= 2.5 * goal else "no"
+        met = "–" if goal is None else "yes" if scored.mean <= goal and scored.p90 <= 2.5 * goal else "no"
         goal_text = f"{goal:.0%}" if goal else "–"
-        errors = f"{told.mean:.1%} | {told.median:.1%} | {told.p90:.1%}"
-        yield f"| {task} | {told.rows} | {errors} | {goal_text} | {met} | {roofs[task].mean:.0%} |"
+        errors = f"{scored.mean:.1%} | {scored.median:.1%} | {scored.p90:.1%}"
+        yield f"| {task} | {scored.rows} | {errors} | {goal_text} | {met} | {roofs[task].mean:.0%} |"
     yield ""
 
 
-def _public(design: Design, held: Held, plain: np.ndarray, launched: np.ndarray) -> Iterator[str]:
+def _public(design: Design, held: HeldOut, plain: np.ndarray, launched: np.ndarray) -> Iterator[str]:
     chosen = np.array([not example.groups["source"].startswith("h200") for example in design.examples])
     theirs = [example for example, keep in zip(design.examples, chosen, strict=True) if keep]
-    told = {name: (getattr(held, name) - design.actual)[chosen] for name in ("gpu", "source", "generation")}
+    errors = {name: (getattr(held, name) - design.actual)[chosen] for name in ("gpu", "source", "generation")}
     yield "## Published results, one GPU"
     yield ""
     yield "Median error, leaving out the GPU, the whole source, or all of its generation. Rows whose time is decided by launching"
-    yield "operators tell of the host more than of the GPU: they are a row of their own."
+    yield "operators measure the host more than the GPU: they are a row of their own."
     yield ""
     yield "| source | rows | without the GPU | goal | without the source | goal | without the generation | plain roofline |"
     yield "|---|---|---|---|---|---|---|---|"
@@ -127,7 +127,7 @@ def _public(design: Design, held: Held, plain: np.ndarray, launched: np.ndarray)
     def split(example: Example) -> str:
         return f"{source_of(example)} (host-bound)" if marked[id(example)] else source_of(example)
 
-    tables = {name: by(split, theirs, values) for name, values in told.items()}
+    tables = {name: by(split, theirs, values) for name, values in errors.items()}
     roofs = by(split, theirs, plain[chosen])
     for source, one in tables["gpu"].items():
         goal = 0.20 if source.partition(" ")[0] in TUNED else 0.15
@@ -138,10 +138,10 @@ def _public(design: Design, held: Held, plain: np.ndarray, launched: np.ndarray)
     yield ""
     yield from _ranks(design, held, chosen, launched)
     for title, key in (("By GPU", "gpu"), ("By architecture", "architecture"), ("By task", "task")):
-        yield from _table(f"{title}, without the GPU", by(_group(key), theirs, told["gpu"]))
+        yield from _table(f"{title}, without the GPU", by(_group(key), theirs, errors["gpu"]))
 
 
-def _ranks(design: Design, held: Held, chosen: np.ndarray, launched: np.ndarray) -> Iterator[str]:
+def _ranks(design: Design, held: HeldOut, chosen: np.ndarray, launched: np.ndarray) -> Iterator[str]:
     yield "### Which of two GPUs is faster"
     yield ""
     yield "Pairs of GPUs measured on the same request by the same source that differ by more than 10%: the share in which the"
@@ -165,12 +165,12 @@ def _table(title: str, scores: Mapping[str, Score]) -> Iterator[str]:
     yield ""
     yield "| | rows | mean | median | p90 | bias |"
     yield "|---|---|---|---|---|---|"
-    for name, told in scores.items():
-        yield f"| {name} | {told.rows} | {told.mean:.1%} | {told.median:.1%} | {told.p90:.1%} | {told.bias:+.1%} |"
+    for name, scored in scores.items():
+        yield f"| {name} | {scored.rows} | {scored.mean:.1%} | {scored.median:.1%} | {scored.p90:.1%} | {scored.bias:+.1%} |"
     yield ""
 
 
-def _coverage(design: Design, held: Held) -> Iterator[str]:
+def _coverage(design: Design, held: HeldOut) -> Iterator[str]:
     tables = all_ranges(design, held)
     tiers = {"gpu": held.model, "generation": held.gpu, "other": held.generation}
     yield "## Do the ranges hold"
@@ -185,7 +185,7 @@ def _coverage(design: Design, held: Held) -> Iterator[str]:
     yield ""
 
 
-def _worst(design: Design, held: Held) -> Iterator[str]:
+def _worst(design: Design, held: HeldOut) -> Iterator[str]:
     logs = held.gpu - design.actual
     yield "## Worst cases, without the GPU"
     yield ""
@@ -201,8 +201,8 @@ def _worst(design: Design, held: Held) -> Iterator[str]:
 
 def _brief(example: Example) -> Iterable[tuple[str, object]]:
     request = example.row.request
-    named = ((name, request.get(name)) for name in ("task", "model", "precision", "batch", "seq_in", "seq_out"))
-    return ((name, value) for name, value in named if isinstance(value, str | int | float))
+    fields = ((name, request.get(name)) for name in ("task", "model", "precision", "batch", "seq_in", "seq_out"))
+    return ((name, value) for name, value in fields if isinstance(value, str | int | float))
 
 
 def main() -> int:

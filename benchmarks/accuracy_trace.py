@@ -1,9 +1,9 @@
-"""How near the trace path comes to memory measured on real GPUs; needs torch, torchvision, transformers and timm.
+"""Errors of traced models' memory against memory measured on real GPUs; needs torch, torchvision, transformers and timm.
 
     python -m benchmarks.accuracy_trace h200 [--json FILE]
     python -m benchmarks.accuracy_trace timm --jobs 16 --json FILE [--models 505] [--timeout 120]
 
-Each model is traced in a process of its own, so that one that fails, or takes too long, costs only its own rows.
+Each model is traced in a process of its own, so that one that fails or takes too long loses only its own rows.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--total", type=float, default=450, help="seconds all of them may take")
     parser.add_argument("--only", default="", help="models whose name has this in it")
     parser.add_argument("--score", action="store_true", help="score the results in --json; trace nothing")
-    wanted = parser.parse_args(arguments)
-    if not wanted.truth.is_dir():
-        print(f"no measured truth at {wanted.truth}: nothing to compare with")
+    options = parser.parse_args(arguments)
+    if not options.truth.is_dir():
+        print(f"no measured truth at {options.truth}: nothing to compare with")
         return 0
-    run = h200.run if wanted.which == "h200" else timm_a100.run
-    results, lines, met = run(wanted)
-    if wanted.json and not wanted.score:
-        wanted.json.write_text(json.dumps(results, indent=0))
+    run = h200.run if options.which == "h200" else timm_a100.run
+    results, lines, met = run(options)
+    if options.json and not options.score:
+        options.json.write_text(json.dumps(results, indent=0))
     print("\n".join(lines))
     return 0 if met else 1
 

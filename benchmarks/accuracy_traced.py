@@ -1,4 +1,4 @@
-"""Memory of traced models against measured training steps: the vision half of `accuracy_memory`."""
+"""Memory of traced models against measured training steps: the vision models of `accuracy_memory`."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from whichgpu.workload.workload import Workload
 
 SHARED = Path(os.environ.get("WHICHGPU_SHARED", Path(__file__).resolve().parent.parent.parent / "shared"))
 TRUTH = SHARED / "truth" / "h200" / "train.jsonl"
-OPTIMIZERS = {"sgdm": "sgd-momentum"}  # as the rows spell it
+OPTIMIZERS = {"sgdm": "sgd-momentum"}  # spelling of the rows
 IMAGE = 224
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A measured step and what we say of it, in bytes; `…_device` is what the device reports in use."""
+    """A measured step and its estimate in bytes; `…_device` is the memory in use that the device reports."""
 
     name: str
     precision: str
@@ -33,19 +33,19 @@ class Row:
 
 
 def rows(truth: Path = TRUTH) -> list[Row]:
-    """Every measured step of a model that has a table; none where the measurements are not at hand."""
+    """Every measured step of a model that has a table; empty without the measurements."""
     if not truth.exists():
         return []
-    known = frozenset(table_names())
-    found = [json.loads(line) for line in truth.read_text(encoding="utf-8").splitlines()]
-    return [_row(step) for step in found if step["model"] in known and "peak_alloc_mib" in step]
+    models = frozenset(table_names())
+    measured = [json.loads(line) for line in truth.read_text(encoding="utf-8").splitlines()]
+    return [_row(step) for step in measured if step["model"] in models and "peak_alloc_mib" in step]
 
 
 def _row(step: dict[str, object]) -> Row:
     model, precision, batch = str(step["model"]), str(step["precision"]), int(str(step["batch"]))
     optimizer = OPTIMIZERS.get(str(step["opt"]), str(step["opt"]))
     workload = Workload("train", model, precision=precision, batch=batch, optimizer=optimizer, image=IMAGE)
-    found = traced_memory(workload, TracedShape(model, model, IMAGE), None)
+    estimate = traced_memory(workload, TracedShape(model, model, IMAGE), None)
 
     def measured(*fields: str) -> int:
         return round(sum(float(str(step[field])) for field in fields) * MIB)
@@ -55,9 +55,9 @@ def _row(step: dict[str, object]) -> Row:
         precision,
         batch,
         measured("peak_alloc_mib", "base_alloc_mib"),
-        round(found.allocated.value),
+        round(estimate.allocated.value),
         measured("device_used_mib"),
-        round(found.device.value),
+        round(estimate.device.value),
     )
 
 

@@ -1,12 +1,12 @@
-"""Decisions against measurements: of several GPUs measured at the same work, did we choose the best for the money?
+"""Decisions against measurements: of several GPUs measured on the same work, did the tool choose the best for the money?
 
 Groups of published rows with the same source, model, engine and sizes on two or more GPUs that were for rent on demand in the
-row's year; the choice is the GPU with the most predicted work for a dollar, the truth the most measured. Regret is how much less
-the choice gets done for its money than the best would have.
+row's year. The tool's choice is the GPU with the most predicted work per dollar, the best one that with the most measured work.
+Regret is the share of work per dollar that the choice loses against the best.
 
-    PYTHONPATH=src:tools python -m benchmarks.decisions [--held]
+    PYTHONPATH=src:tools python -m benchmarks.decisions [--held-out]
 
-The shipped corrections were fitted on these rows; with --held every GPU's time is told by a fit that never saw that GPU.
+The shipped corrections were fitted on these rows; with --held-out every GPU's time is predicted by a fit that never saw that GPU.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ GOAL_SHARE, GOAL_REGRET = 0.90, 0.05
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One group: who was chosen, who was best, and the regret as a share."""
+    """One group: the GPU chosen, the best GPU, and the regret as a share."""
 
     source: str
     what: str
@@ -50,7 +50,7 @@ class Decision:
 
 
 def decisions(held: Mapping[tuple[str, int], float] | None = None) -> Iterator[Decision]:
-    """Every group that can be decided; `held` are seconds by fits without the row's GPU, of each source and row."""
+    """Every group with two or more priced GPUs; `held` are seconds by fits without the row's GPU, by source and row."""
     catalog = Catalog()
     lookups = lookup_cache(catalog, own=False)
     years = _years()
@@ -63,17 +63,17 @@ def decisions(held: Mapping[tuple[str, int], float] | None = None) -> Iterator[D
     for (source, key), by_gpu in groups.items():
         year = json.loads(key)["of"]
         prices = hourly(year)
-        known = {gpu: rows for gpu, rows in by_gpu.items() if gpu in prices}
-        if len(known) < 2:
+        priced = {gpu: rows for gpu, rows in by_gpu.items() if gpu in prices}
+        if len(priced) < 2:
             continue
         try:
-            told = {gpu: float(np.median([_told(row, lookups, held) for row in rows])) for gpu, rows in known.items()}
+            predicted = {gpu: float(np.median([_predicted(row, lookups, held) for row in rows])) for gpu, rows in priced.items()}
         except (WhichGpuError, KeyError):
             continue
-        true = {gpu: 1.0 / (float(np.median([row.seconds for row in rows])) * prices[gpu]) for gpu, rows in known.items()}
-        chosen = max(told, key=lambda gpu: 1.0 / (told[gpu] * prices[gpu]))
+        true = {gpu: 1.0 / (float(np.median([row.seconds for row in rows])) * prices[gpu]) for gpu, rows in priced.items()}
+        chosen = max(predicted, key=lambda gpu: 1.0 / (predicted[gpu] * prices[gpu]))
         best = max(true, key=lambda gpu: true[gpu])
-        yield Decision(source, key, chosen, best, 1.0 - true[chosen] / true[best], len(known))
+        yield Decision(source, key, chosen, best, 1.0 - true[chosen] / true[best], len(priced))
 
 
 @cache
@@ -83,22 +83,22 @@ def hourly(year: int) -> Mapping[str, float]:
     rows = rows_on_day(table, date(year, 12, 31) if year < 2026 else date(2026, 10, 1))
     part = table.select_rows(rows)
     keep = part.matches("term", ("on-demand",)) & part.matches("currency", ("USD",)) & (part.gpus >= 1)
-    found: dict[str, float] = {}
+    prices: dict[str, float] = {}
     for row in np.flatnonzero(keep).tolist():
         gpu, price = part.word("gpu", row), float(part.price[row] / part.gpus[row])
-        found[gpu] = min(price, found.get(gpu, np.inf))
-    return found
+        prices[gpu] = min(price, prices.get(gpu, np.inf))
+    return prices
 
 
 def _years() -> dict[int, int]:
     """The year of each published row that is dated to a year or better."""
-    found = {}
+    years = {}
     for row in steps(measurements()):
         text = row.date.strip()
         published = not row.source.startswith("h200")
         if published and text[:4].isdigit() and (len(text) == 4 or (len(text) >= 7 and text[4] == "-" and len(text) != 9)):
-            found[row.row] = int(text[:4])
-    return found
+            years[row.row] = int(text[:4])
+    return years
 
 
 def without_its_gpu() -> dict[tuple[str, int], float]:
@@ -109,12 +109,12 @@ def without_its_gpu() -> dict[tuple[str, int], float]:
     return {(one.row.source, one.row.row): float(np.exp(each[gpu_of(one)][place])) for place, one in enumerate(design.examples)}
 
 
-def _told(row: Measurement, lookups: LookupCache, held: Mapping[tuple[str, int], float] | None) -> float:
+def _predicted(row: Measurement, lookups: LookupCache, held: Mapping[tuple[str, int], float] | None) -> float:
     return _seconds(row, lookups) if held is None else held[row.source, row.row]
 
 
 def _seconds(row: Measurement, lookups: LookupCache) -> float:
-    """What we say the row takes."""
+    """Estimated seconds of a row."""
     shape, gpu = lookups.shape(row.request["model"]), lookups.catalog.gpu_by_id[row.gpu]
     workload = fill_defaults(from_object({name: value for name, value in row.request.items() if name != "id"}).workload, shape)
     terms, kind = step_terms(workload, shape, gpu, row.kind)
@@ -122,20 +122,20 @@ def _seconds(row: Measurement, lookups: LookupCache) -> float:
     return float(step_seconds(terms, factors, host_mode(workload.engine, workload.year), workload.host_speed).wall[0, 0])
 
 
-def report(found: Sequence[Decision]) -> str:
-    """By source and in all: groups, how many within 5% of the best, mean regret."""
+def report(all_decisions: Sequence[Decision]) -> str:
+    """Groups, share within 5% of the best, and mean regret, by source and in total."""
     lines = ["| source | groups | within 5% | mean regret | worst |", "|---|---|---|---|---|"]
-    sources = sorted({one.source for one in found})
+    sources = sorted({one.source for one in all_decisions})
     for name in (*sources, "all"):
-        regrets = np.array([one.regret for one in found if name in ("all", one.source)])
+        regrets = np.array([one.regret for one in all_decisions if name in ("all", one.source)])
         within = float((regrets <= GOAL_REGRET).mean())
         lines.append(f"| {name} | {len(regrets)} | {within:.0%} | {regrets.mean():.1%} | {regrets.max():.0%} |")
     return "\n".join(lines)
 
 
 if __name__ == "__main__":
-    made = list(decisions(without_its_gpu() if "--held" in sys.argv else None))
-    print(report(made))
-    share = float(np.mean([one.regret <= GOAL_REGRET for one in made])) if made else 0.0
-    print(f"\nwithin {GOAL_REGRET:.0%} of the best in {share:.1%} of {len(made)} groups; the goal is {GOAL_SHARE:.0%}")
+    all_decisions = list(decisions(without_its_gpu() if "--held-out" in sys.argv else None))
+    print(report(all_decisions))
+    share = float(np.mean([one.regret <= GOAL_REGRET for one in all_decisions])) if all_decisions else 0.0
+    print(f"\nwithin {GOAL_REGRET:.0%} of the best in {share:.1%} of {len(all_decisions)} groups; the goal is {GOAL_SHARE:.0%}")
     sys.exit(0 if share >= GOAL_SHARE else 1)

@@ -2,7 +2,7 @@
 
     PYTHONPATH=src:tools python -m benchmarks.engine_load ../shared/truth
 
-`benchmarks.accuracy_serving` prints the same section. KV tokens and seconds of a start are compared beside the loads.
+`benchmarks.accuracy_serving` prints the same section, and also compares KV tokens and start-up seconds.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def server(model: Mapping[str, Any], lookups: LookupCache, prompt: int, output: 
 
 
 def replay(model: Mapping[str, Any], run: Mapping[str, Any], lookups: LookupCache) -> SimulationOutcome:
-    """Simulate one run from its own arrivals and lengths."""
+    """Simulate one run with its measured arrivals and lengths."""
     online = run["task"] == "serve"
     arrivals: list[Arrival] = [(row[0], row[1], row[2], ()) if online else (0.0, row[0], row[1], ()) for row in run["requests"]]
     prompt, output = (max(1, round(float(np.mean([one[place] for one in arrivals])))) for place in (1, 2))
@@ -95,12 +95,12 @@ def metrics(arrived: Any, first: Any, finished: Any, outputs: Any) -> dict[str, 
     """Return medians and 95th percentiles of TTFT and TPOT in seconds, and output tokens per second."""
     more = outputs > 1
     ttft, tpot = first - arrived, ((finished - first) / np.maximum(1, outputs - 1))[more]
-    found = {
-        f"{name} p{percentile}": float(np.percentile(values, percentile))
-        for name, values in (("TTFT", ttft), ("TPOT", tpot))
+    values = {
+        f"{name} p{percentile}": float(np.percentile(seconds, percentile))
+        for name, seconds in (("TTFT", ttft), ("TPOT", tpot))
         for percentile in (50, 95)
     }
-    return found | {"throughput": float(outputs.sum() / finished.max())}
+    return values | {"throughput": float(outputs.sum() / finished.max())}
 
 
 def compared(model: Mapping[str, Any], run: Mapping[str, Any], lookups: LookupCache) -> Replayed:
@@ -109,8 +109,8 @@ def compared(model: Mapping[str, Any], run: Mapping[str, Any], lookups: LookupCa
     if run["task"] == "batch":
         wall = {"wall": float(outcome.finished.max())}
         return Replayed(run["model"], f"{run['n']} at once, {run['shape']}", {"wall": run["wall_s"]}, wall)
-    seen = np.array(run["requests"])
-    measured = metrics(seen[:, 0], seen[:, 0] + seen[:, 3], seen[:, 0] + seen[:, 4], seen[:, 2])
+    requests = np.array(run["requests"])
+    measured = metrics(requests[:, 0], requests[:, 0] + requests[:, 3], requests[:, 0] + requests[:, 4], requests[:, 2])
     if COMPILED_TAIL in run["flags"]:
         measured = {name: value for name, value in measured.items() if name != "TTFT p95"}
     simulated = metrics(outcome.arrived, outcome.first, outcome.finished, outcome.outputs)
@@ -118,8 +118,8 @@ def compared(model: Mapping[str, Any], run: Mapping[str, Any], lookups: LookupCa
 
 
 def replayed(truth: Path, lookups: LookupCache) -> tuple[list[Replayed], int]:
-    """Return all runs that count, and the number of those left out because kernels were compiled in them."""
-    found: list[Replayed] = []
+    """Return all valid runs, and the number of runs left out because kernels were compiled in them."""
+    runs: list[Replayed] = []
     model: Mapping[str, Any] = {}
     left_out = 0
     for row in rows(truth):
@@ -129,12 +129,12 @@ def replayed(truth: Path, lookups: LookupCache) -> tuple[list[Replayed], int]:
             if COMPILED in row["flags"]:
                 left_out += 1
             else:
-                found.append(compared(model, row, lookups))
-    return found, left_out
+                runs.append(compared(model, row, lookups))
+    return runs, left_out
 
 
 def lines(truth: Path, lookups: LookupCache | None = None) -> Iterator[str]:
-    """The section on loads replayed."""
+    """Lines of the section on replayed loads."""
     runs, left_out = replayed(truth, lookups or LookupCache(Catalog()))
     yield "## vLLM 0.26 on one H200: measured arrivals replayed"
     yield ""
@@ -165,9 +165,9 @@ def _summary(runs: Sequence[Replayed]) -> Iterator[str]:
 
 
 def start_lines(truth: Path, lookups: LookupCache | None = None) -> Iterator[str]:
-    """The section on KV tokens and seconds of a start."""
-    lookups, found = lookups or LookupCache(Catalog()), rows(truth)
-    starts = [row for row in found if row["task"] == "memory" and "kv_tokens" in row]
+    """Lines of the section on KV tokens and start-up seconds."""
+    lookups, measured = lookups or LookupCache(Catalog()), rows(truth)
+    starts = [row for row in measured if row["task"] == "memory" and "kv_tokens" in row]
     yield "## vLLM 0.26 on one H200: KV tokens and start"
     yield ""
     yield "KV tokens: no constant was fitted on these rows. Start: seconds from launch to ready, with a cold cache, without"
@@ -176,24 +176,24 @@ def start_lines(truth: Path, lookups: LookupCache | None = None) -> Iterator[str
     yield "| model | KV tokens | estimated | error | start, s | estimated | error |"
     yield "|---|---|---|---|---|---|---|"
     for row in starts:
-        model = next(one for one in found if one["task"] == "model" and one["model"] == row["model"])
+        model = next(one for one in measured if one["task"] == "model" and one["model"] == row["model"])
         longest = model["settings"]["max_model_len"]
         workload, shape, limits = workload_of(model, lookups, longest - 256, 256)
         tokens = kv_tokens(workload, shape, lookups.catalog.gpu_by_id[GPU], limits.memory)
         assert tokens is not None
         others = [one for one in starts if one["model"] != row["model"]]
         rule = start_constants([(one, _layers(one, lookups)) for one in others])
-        seen = row["import_s"] + row["engine_start_s"]
-        told = start_seconds(rule, *_layers(row, lookups))
+        seconds = row["import_s"] + row["engine_start_s"]
+        predicted = start_seconds(rule, *_layers(row, lookups))
         yield (
             f"| {row['model']} | {row['kv_tokens']:,} | {tokens.value:,.0f} | {tokens.value / row['kv_tokens'] - 1:+.1%} | "
-            f"{seen:.0f} | {told:.0f} | {told / seen - 1:+.1%} |"
+            f"{seconds:.0f} | {predicted:.0f} | {predicted / seconds - 1:+.1%} |"
         )
     yield ""
 
 
 def start_constants(starts: Sequence[tuple[Mapping[str, Any], tuple[int, bool]]]) -> EngineStart:
-    """Return the constants of a start as medians over measured starts with their layers and whether they are MoE."""
+    """Return the constants of start-up as medians over measured starts, given their layers and whether they are MoE."""
     beside = [row["import_s"] + row["engine_start_s"] - row["compile_s"] - row["graph_s"] for row, _ in starts]
     capture = {moe: [row["graph_s"] / row["graph_sizes"] for row, one in starts if one[1] is moe] for moe in (False, True)}
     return EngineStart(

@@ -1,6 +1,6 @@
-"""Fleets: an hour of conversations on eight GPUs, whole, in halves and with machines taken away; and dozens of groups.
+"""Fleets: an hour of conversations on eight GPUs, aggregated, disaggregated and with failing machines; and dozens of groups.
 
-The published trace is used where it lies beside the checkout, else lengths drawn like its own.
+The published trace is used if it is next to the checkout, else lengths are drawn from a similar distribution.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ MODEL, GPU = "llama-3.1-8b", "h100-sxm"
 
 
 def results() -> Iterator[Result]:
-    """Each fleet in turn; the engine's tables are made beforehand."""
+    """Seconds of each fleet simulation in turn; the engine's tables are made beforehand."""
     server, load = _server(), _load(RATE, SECONDS)
     port = Port(46e9, 46e9, 20e-6, 131072.0)
-    halves = (ReplicaPool("read", server, 3, "prefill", port=port), ReplicaPool("write", server, 5, "decode", port=port))
+    disaggregated = (ReplicaPool("read", server, 3, "prefill", port=port), ReplicaPool("write", server, 5, "decode", port=port))
     often = Interruptions(rate=1.0, notice=30.0, warm_up=600.0)
     large = tuple(ReplicaPool(str(place), server, 2, weight=1.0 + place % 3) for place in range(GROUPS))
     fleets = {
-        "whole": Fleet((ReplicaPool("all", server, 8),)),
-        "in halves": Fleet(halves),
-        "each taken away once an hour": Fleet((ReplicaPool("all", server, 8, spot=8),), FleetRouting(), often),
+        "aggregated": Fleet((ReplicaPool("all", server, 8),)),
+        "disaggregated": Fleet(disaggregated),
+        "each replica interrupted once an hour": Fleet((ReplicaPool("all", server, 8, spot=8),), FleetRouting(), often),
     }
     for name, fleet in fleets.items():
         yield timed(f"fleet: an hour at {RATE:g}/s of {MODEL} on 8 x {GPU}, {name}", GOAL, _run(fleet, load), 1)

@@ -1,4 +1,4 @@
-"""Every layout of a group on every GPU of the catalog: how long the screen takes."""
+"""Time to evaluate every layout of a group on every GPU of the catalog."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
 
 
 def results() -> Iterator[Result]:
-    """Each case in turn."""
+    """Seconds of each case in turn."""
     catalog = Catalog()
     gpus = [gpu for gpu in catalog.gpus if gpu.peaks and gpu.memory_bandwidth]
     devices = Devices.of(gpus, [fabric_of(gpu) for gpu in gpus])

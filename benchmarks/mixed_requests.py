@@ -1,9 +1,9 @@
-"""A file of mixed requests: language models in training, reading, writing and serving, vision models forward and in training.
+"""A file of mixed requests: language models in training, prefill, decode and serving, vision models forward and in training.
 
-    python -m benchmarks.mixed_requests [LINES] [SEED] [PLAIN] > requests.jsonl
+    python -m benchmarks.mixed_requests [LINES] [SEED] [DEFAULTS] > requests.jsonl
 
-The same seed makes the same file. Of the choices beyond task, model, GPU and batch a share, PLAIN, is left to the defaults. With
-0 hardly two lines have anything in common but a model, so that next to nothing can be shared between them.
+The same seed makes the same file. DEFAULTS is the share of the fields beyond task, model, GPU and batch that keep their defaults.
+With 0 hardly two lines share more than a model, so that next to nothing can be computed once for several lines.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from whichgpu.catalog.engines.engine import may_run_on
 from whichgpu.catalog.store import Catalog
 from whichgpu.workload.precisions import TRAINED_PRECISIONS
 
-LINES, SEED, PLAIN = 1000, 4, 0.95
+LINES, SEED, DEFAULTS = 1000, 4, 0.95
 LANGUAGE = "llama-3.1-8b llama-3.2-1b mistral-7b mixtral-8x7b qwen2.5-7b gemma-2-9b gpt2 phi-4".split()
 ENCODERS = ("bert-large", "roberta-large", "vit-base-patch16-224", "mlp:784x2048x2048x10")
 VISION = "resnet50 resnet18 vgg16 efficientnet_b0 mobilenet_v2 convnext_tiny swin_t vit_b_16".split()
@@ -30,8 +30,8 @@ NAMED = ("task", "model")
 LENGTHS = (128, 256, 512, 777, 1024, 2048, 4096)
 
 
-def mixed(lines: int = LINES, seed: int = SEED, plain: float = PLAIN) -> Iterator[dict[str, Any]]:
-    """So many requests: a third generates, a third is of vision models, the rest trains or encodes."""
+def mixed(lines: int = LINES, seed: int = SEED, defaults: float = DEFAULTS) -> Iterator[dict[str, Any]]:
+    """Return random requests: a third generates text, a third is of vision models, the rest trains or encodes."""
     chance = random.Random(seed)
     catalog = Catalog()
     gpus = [gpu for gpu in catalog.gpus if gpu.peaks and gpu.memory_bandwidth]
@@ -39,9 +39,9 @@ def mixed(lines: int = LINES, seed: int = SEED, plain: float = PLAIN) -> Iterato
     kinds = (_training, _generating, _generating, _seeing, _seeing, _encoding)
     for number in range(lines):
         whole = chance.choice(kinds)(chance)
-        request = {name: value for name, value in whole.items() if name in NAMED or chance.random() >= plain}
+        request = {name: value for name, value in whole.items() if name in NAMED or chance.random() >= defaults}
         gpu = chance.choice(able[request.get("engine", "pytorch")])
-        batch = chance.choice(BATCHES if chance.random() < plain else (*BATCHES, *ODD_BATCHES))
+        batch = chance.choice(BATCHES if chance.random() < defaults else (*BATCHES, *ODD_BATCHES))
         yield {"id": number, **request, "gpu": gpu, "batch": batch}
 
 
@@ -89,8 +89,8 @@ def _encoding(chance: random.Random) -> dict[str, Any]:
 
 
 def main() -> int:
-    given: tuple[float, ...] = tuple(float(word) for word in sys.argv[1:4])
-    lines, seed, plain = (given + (LINES, SEED, PLAIN)[len(given) :])[:3]
+    numbers: tuple[float, ...] = tuple(float(word) for word in sys.argv[1:4])
+    lines, seed, plain = (numbers + (LINES, SEED, DEFAULTS)[len(numbers) :])[:3]
     for request in mixed(int(lines), int(seed), float(plain)):
         print(json.dumps(request))
     return 0

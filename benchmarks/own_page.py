@@ -1,10 +1,10 @@
 """Sections of docs/evidence/measured-h200.md from the files a run on the GPU left; a missing file leaves its section out.
 
-- `record.json`: the record that `whichgpu measure` kept
+- `record.json`: the record that `whichgpu measure` wrote
 - `plain.json`: [{"id", "kind", "dtype", "median", "best", "unit"}, …], rates of plain PyTorch loops in the same session
 - `verify.jsonl`: {"claim", "code", "reply", "without"} a line: `measure --verify … --json`, and the estimate without own records
 - `watch.json`: what `whichgpu watch` cost, beside a load
-- `diagnosis.json`: {load: {"expected": […], "running": […]}}: what `doctor --running` said of loads whose answer is known
+- `diagnosis.json`: {load: {"expected": […], "running": […]}}: diagnosis of `doctor --running` for loads whose bottleneck is known
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ import numpy as np
 from whichgpu.base.units import GIB, MIB, significant
 from whichgpu.measure.record import MicroResult, Record
 
-GOAL = 0.95  # of what PyTorch itself reaches
+GOAL = 0.95  # share of the rate that PyTorch itself reaches
 UNITS = {"FLOP/s": (1e12, "TFLOP/s"), "B/s": (1e9, "GB/s")}
 
 
 def where_lines(record: Record, folder: Path) -> Iterator[str]:
-    """What was measured, on what."""
+    """Lines on the GPU and host that were measured."""
     where, software = record.where, ", ".join(f"{name} {version}" for name, version in record.where.software.items())
     yield f"Made by `python -m benchmarks.accuracy_own` from the record `{record.source}` of `whichgpu measure`:"
     yield f"{where.gpu}, driver {where.driver or '?'}, {where.cpu or 'a CPU that does not name itself'}, {software}."
-    told = _json(folder / "doctor.json")
-    if told:
-        found = [f"{one['level']}: {one['what']}" for one in told.get("findings", ())]
-        yield f"`doctor` there: {len(told['gpus'])} GPU, {len(found)} findings. {' '.join(found)}".rstrip()
+    doctor = _json(folder / "doctor.json")
+    if doctor:
+        findings = [f"{one['level']}: {one['what']}" for one in doctor.get("findings", ())]
+        yield f"`doctor` there: {len(doctor['gpus'])} GPU, {len(findings)} findings. {' '.join(findings)}".rstrip()
     yield ""
 
 
 def reach_lines(record: Record, folder: Path) -> Iterator[str]:
-    """Bandwidth and products beside what plain PyTorch loops reach there."""
+    """Lines on bandwidth and GEMM rates next to those of plain PyTorch loops on the same GPU."""
     plain = _json(folder / "plain.json")
     if not plain:
         return
@@ -69,7 +69,7 @@ def reach_lines(record: Record, folder: Path) -> Iterator[str]:
 
 
 def step_lines(record: Record, never_seen: Sequence[float]) -> Iterator[str]:
-    """Predicted beside measured, of every step of the record."""
+    """Lines on predicted and measured times of every step of the record."""
     yield "## Steps: predicted and measured"
     yield ""
     yield "Predicted as shipped, before anything was measured there; and by a fit that never saw this GPU. Milliseconds, medians."
@@ -78,15 +78,15 @@ def step_lines(record: Record, never_seen: Sequence[float]) -> Iterator[str]:
     yield "|---|---|---|---|---|---|---|---|---|"
     judged, offs, blind = [], [], []
     for step, unseen in zip(record.steps, never_seen, strict=True):
-        said = step.predicted
-        if said is None:
+        own = step.predicted
+        if own is None:
             continue
         judged.append(bool(step.inside))
-        offs.append(abs(said.value / step.seconds - 1))
+        offs.append(abs(own.value / step.seconds - 1))
         blind.append(abs(unseen / step.seconds - 1))
-        shown = f"{_ms(said.value)} | {_ms(said.low)} – {_ms(said.high)} | {'inside' if step.inside else '**outside**'}"
-        off, unseen_off = (f"{value / step.seconds - 1:+.0%}" for value in (said.value, unseen))
-        yield f"| {step.id} | {_ms(step.seconds)} | {step.runs} | {shown} | {off} | {_ms(unseen)} | {unseen_off} |"
+        cells = f"{_ms(own.value)} | {_ms(own.low)} – {_ms(own.high)} | {'inside' if step.inside else '**outside**'}"
+        off, unseen_off = (f"{value / step.seconds - 1:+.0%}" for value in (own.value, unseen))
+        yield f"| {step.id} | {_ms(step.seconds)} | {step.runs} | {cells} | {off} | {_ms(unseen)} | {unseen_off} |"
     yield ""
     if judged:
         yield f"{len(judged)} steps, {sum(judged)} inside the range."
@@ -96,7 +96,7 @@ def step_lines(record: Record, never_seen: Sequence[float]) -> Iterator[str]:
 
 
 def verify_lines(folder: Path) -> Iterator[str]:
-    """Claims checked by `measure --verify`."""
+    """Lines on estimates checked by `measure --verify`."""
     file = folder / "verify.jsonl"
     rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines() if line.strip()] if file.exists() else []
     if not rows:
@@ -113,35 +113,35 @@ def verify_lines(folder: Path) -> Iterator[str]:
 
 
 def watch_lines(folder: Path) -> Iterator[str]:
-    """What the meter costs."""
-    told = _json(folder / "watch.json")
-    if not told:
+    """Lines on the cost of `whichgpu watch`."""
+    read = _json(folder / "watch.json")
+    if not read:
         return
     yield "## What `watch` costs"
     yield ""
-    each, pace = told["cpu_per_reading"], told["usual_every"]
-    before, during = (told[name] / GIB for name in ("gpu_before", "gpu_during"))
-    yield f"{told['readings']} readings, one every {told['every']:g} s, beside a load: {each * 1e3:.2f} ms of processor each."
-    yield f"At the usual pace of one every {pace:g} s that is {each / pace:.3%} of one core; it takes {told['rss'] / MIB:.0f} MiB"
+    each, pace = read["cpu_per_reading"], read["usual_every"]
+    before, during = (read[name] / GIB for name in ("gpu_before", "gpu_during"))
+    yield f"{read['readings']} readings, one every {read['every']:g} s, beside a load: {each * 1e3:.2f} ms of processor each."
+    yield f"At the usual pace of one every {pace:g} s that is {each / pace:.3%} of one core; it takes {read['rss'] / MIB:.0f} MiB"
     yield "of the host's memory."
     yield f"Without a load the GPU's memory in use is {before:.2f} GiB before and {during:.2f} GiB while `watch` runs, with"
-    yield f"{told['gpu_processes']} processes on the GPU."
+    yield f"{read['gpu_processes']} processes on the GPU."
     yield ""
 
 
 def diagnosis_lines(folder: Path) -> Iterator[str]:
-    """What `doctor --running` says of loads whose answer is known."""
-    told = _json(folder / "diagnosis.json")
-    if not told:
+    """Lines on the diagnosis of `doctor --running` for loads whose bottleneck is known."""
+    loads = _json(folder / "diagnosis.json")
+    if not loads:
         return
     yield "## What holds a job back, on loads whose answer is known"
     yield ""
-    yield "| load | expected | said | because |"
+    yield "| load | expected | diagnosis | because |"
     yield "|---|---|---|---|"
-    for name, one in told.items():
-        said = one["running"][0] if one["running"] else {"id": "nothing", "because": []}
-        right = said["id"] if said["id"] in one["expected"] else f"**{said['id']}**"
-        yield f"| {name} | {' or '.join(one['expected'])} | {right} | {'; '.join(said['because'])} |"
+    for name, one in loads.items():
+        first = one["running"][0] if one["running"] else {"id": "nothing", "because": []}
+        right = first["id"] if first["id"] in one["expected"] else f"**{first['id']}**"
+        yield f"| {name} | {' or '.join(one['expected'])} | {right} | {'; '.join(first['because'])} |"
     yield ""
 
 
@@ -149,11 +149,11 @@ def _verified(row: dict[str, Any]) -> str:
     reply = row.get("reply") or {}
     if not reply.get("ok"):
         return f"refused: {reply.get('error', {}).get('message', 'no answer')} | | | | |"
-    said, measured, without = reply["claim"]["time"], reply["measured"]["seconds"], (row.get("without") or {}).get("time")
+    claim, measured, without = reply["claim"]["time"], reply["measured"]["seconds"], (row.get("without") or {}).get("time")
     verdict = "inside" if reply["inside"] else "**outside**"
-    off = f"{said['value'] / measured - 1:+.1%}"
+    off = f"{claim['value'] / measured - 1:+.1%}"
     bare = f"{without['value'] / measured - 1:+.1%}" if without else ""
-    return f"{_ms(measured)} | {_ms(said['value'])} | {_ms(said['low'])} – {_ms(said['high'])} | {verdict} | {off} | {bare}"
+    return f"{_ms(measured)} | {_ms(claim['value'])} | {_ms(claim['low'])} – {_ms(claim['high'])} | {verdict} | {off} | {bare}"
 
 
 def _rate(rate: float, plain: Sequence[dict[str, Any]], kind: str, dtype: str) -> str:

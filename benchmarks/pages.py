@@ -1,9 +1,9 @@
-"""How fast pages are in a real browser: the first answer after opening the page, its charts, and a slider's redraw.
+"""Speed of the pages in a real browser: the first answer after opening a page, its charts, and redraws by a slider.
 
     PYTHONPATH=src:tools python -m benchmarks.pages
 
-Needs the system's Chromium; without it there is nothing to say. The first answer counts from the moment the address is opened
-to the first paint that has the answer in it; redraws from the slider's move to the bars drawn anew.
+Needs the system's Chromium; without it nothing is measured. The first answer counts from opening the address to the first paint
+that contains the answer; redraws from the slider's move to the new bars.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
 
-from pages.browser import DESK, browsing, chromium, drawn, serving, until
+from pages.browser import DESKTOP, browsing, chromium, drawn, serving, until
 
 from benchmarks.start import Result, table
 
@@ -26,7 +26,7 @@ OPENINGS, MOVES = 7, 40
 
 
 def results() -> Iterator[Result]:
-    """Every figure against its goal; none without a browser."""
+    """Every figure against its goal; empty without a browser."""
     if chromium() is None:
         print("no Chromium: pages are not timed", file=sys.stderr)
         return
@@ -34,11 +34,11 @@ def results() -> Iterator[Result]:
         cold = _opened(browser, f"{home}/recommend")
         yield Result("page: first answer, server just started", cold[0] / 1e3, cold[0] / 1e3, 1.0)
         other = [_opened(browser, f"{home}/recommend?rate={rate}/s")[0] / 1e3 for rate in range(6, 6 + OPENINGS)]
-        yield Result("page: first answer, question never asked", median(other), min(other), 1.0)
+        yield Result("page: first answer, new question", median(other), min(other), 1.0)
         again = [_opened(browser, f"{home}/recommend") for _ in range(OPENINGS)]
-        yield Result("page: first answer, asked before", median(one[0] for one in again) / 1e3, min(again)[0] / 1e3, 1.0)
+        yield Result("page: first answer, cached", median(one[0] for one in again) / 1e3, min(again)[0] / 1e3, 1.0)
         charts = [one[1] / 1e3 for one in again]
-        yield Result("page: all charts drawn, asked before", median(charts), min(charts), 3.0)
+        yield Result("page: all charts drawn, cached", median(charts), min(charts), 3.0)
         for name, address in (("serve", "/fit"), ("train", "/fit?task=train&model=bert-large&batch=8")):
             moves = _moves(browser, home + address)
             yield Result(f"page: slider's redraw, {name}, median", median(moves) / 1e3, min(moves) / 1e3, 0.1)
@@ -47,8 +47,8 @@ def results() -> Iterator[Result]:
 
 
 def _opened(browser: Any, address: str) -> tuple[float, float]:
-    """Milliseconds to the paint with the answer in it, and to the last chart, in a browser that kept nothing."""
-    context = browser.new_context(viewport=DESK)
+    """Milliseconds to the paint that contains the answer, and to the last chart, in a browser with an empty cache."""
+    context = browser.new_context(viewport=DESKTOP)
     try:
         page = context.new_page()
         page.goto(address)
@@ -61,8 +61,8 @@ def _opened(browser: Any, address: str) -> tuple[float, float]:
 
 
 def _moves(browser: Any, address: str) -> list[float]:
-    """Milliseconds of redraws as a slider goes up and down."""
-    context = browser.new_context(viewport=DESK)
+    """Milliseconds of redraws as a slider moves up and down."""
+    context = browser.new_context(viewport=DESKTOP)
     try:
         page = context.new_page()
         page.goto(address)

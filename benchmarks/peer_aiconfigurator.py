@@ -1,6 +1,6 @@
-"""What NVIDIA's package `aiconfigurator` answers on measured rows, beside what we do.
+"""Estimates of NVIDIA's package `aiconfigurator` for measured rows, compared with the tool's.
 
-The package is optional. Its answers are recorded in peer_aiconfigurator.csv by running, where it is installed:
+The package is optional. Its estimates are recorded in peer_aiconfigurator.csv by running, in an environment that has it:
 
     PYTHONPATH=src:tools python -m benchmarks.peer_aiconfigurator --record
 """
@@ -34,7 +34,7 @@ SOURCES = ("h200-decode", "h200-prefill", "h200-quant", "h200-moe", "h200-vllm",
 MODES = {"decode": "static_gen", "prefill": "static_ctx", "generate": "static"}
 SYSTEMS = {"h200-sxm": "h200_sxm", "h100-sxm": "h100_sxm", "a100-sxm-80gb": "a100_sxm", "l40s": "l40s"}
 BACKENDS = {"vllm": ("vllm",), "tensorrt-llm": ("trtllm",)}
-PLAIN = ("vllm", "trtllm", "sglang")  # plain PyTorch is none of its backends: each of them is asked
+ALL_BACKENDS = ("vllm", "trtllm", "sglang")  # plain PyTorch is none of its backends, so every backend is queried for such rows
 ARCHITECTURES = {
     "llama": "Llama", "mistral": "Llama", "qwen2": "Qwen2", "mixtral": "Mixtral", "qwen3": "Qwen3", "qwen3_moe": "Qwen3Moe",
     "gpt_oss": "GptOss", "deepseek_v2": "DeepseekV3",
@@ -44,16 +44,16 @@ PRODUCTS = {"bf16": "bfloat16", "fp16": "bfloat16", "fp8": "fp8_static", "int4":
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A measured row as the package is asked for it."""
+    """A measured row as a query to the package."""
 
     row: Measurement
     config: Mapping[str, Any]
     backend: str
 
     def arguments(self) -> dict[str, Any]:
-        """Arguments of its `cli_estimate`. One decode step is the second of two tokens."""
+        """Arguments of the package's `cli_estimate`. One decode step is the second of two tokens."""
         request = self.row.request
-        cache_fp8 = request["precision"] == "fp8" and request["engine"] == "tensorrt-llm"  # NVIDIA's engines keep it in fp8
+        cache_fp8 = request["precision"] == "fp8" and request["engine"] == "tensorrt-llm"  # NVIDIA's engines use an fp8 KV cache
         return {
             "system_name": SYSTEMS[self.row.gpu],
             "mode": MODES[self.row.kind],
@@ -75,40 +75,40 @@ class Question:
 
 
 class Answer(NamedTuple):
-    """A line of the record. `asked` is the question, so that a record of other rows is not taken for these."""
+    """A line of the record. `question` identifies the row, so that a record of other rows is not used by mistake."""
 
     source: str
     row: int
     tables: str
-    asked: str
+    question: str
     seconds: float
     version: str
 
 
 def questions(rows: Sequence[Measurement]) -> Iterator[Question]:
-    """The questions of rows whose GPU and architecture it knows."""
+    """Queries for rows whose GPU and architecture the package knows."""
     configs = {model.id: model.config for model in Catalog().models}
     for row in rows:
         model = row.request["model"]
         config = configs.get(model) if isinstance(model, str) else model
         if row.gpu in SYSTEMS and config is not None and config.get("model_type") in ARCHITECTURES:
-            yield from (Question(row, config, backend) for backend in BACKENDS.get(row.request["engine"], PLAIN))
+            yield from (Question(row, config, backend) for backend in BACKENDS.get(row.request["engine"], ALL_BACKENDS))
 
 
 def candidates() -> list[Measurement]:
-    """Steps of language models on one GPU that some engine of its kind ran."""
+    """Steps of language models on one GPU by an engine of the package's kind."""
     return [row for row in steps(measurements()) if row.source in SOURCES and row.kind in MODES]
 
 
-def ask(asked: Sequence[Question]) -> Iterator[Answer]:
-    """The answers of the installed package from its measured tables, where it has them."""
+def ask(queries: Sequence[Question]) -> Iterator[Answer]:
+    """Estimates of the installed package from its measured tables, if it has them."""
     for name in (PACKAGE, f"{PACKAGE}_core"):
         logging.getLogger(name).setLevel(logging.ERROR)
     estimate: Any = import_module(f"{PACKAGE}.cli.api").cli_estimate
     latest: Any = cache(import_module(f"{PACKAGE}.sdk.perf_database").get_latest_database_version)
     missing: Any = import_module(f"{PACKAGE}.sdk.errors").PerfDataNotAvailableError
     with tempfile.TemporaryDirectory() as folder:
-        for question in asked:
+        for question in queries:
             row, arguments = question.row, question.arguments()
             tables = latest(arguments["system_name"], question.backend)
             architecture = f"{ARCHITECTURES[question.config['model_type']]}ForCausalLM"
@@ -117,24 +117,24 @@ def ask(asked: Sequence[Question]) -> Iterator[Answer]:
             model.mkdir(exist_ok=True)
             (model / "config.json").write_text(config)
             try:
-                told = estimate(str(model), backend_version=tables, **arguments)
+                estimates = estimate(str(model), backend_version=tables, **arguments)
             except missing:
                 continue
-            seconds = round((told.ttft + told.tpot * (arguments["osl"] - 1)) / 1e3, 7)
+            seconds = round((estimates.ttft + estimates.tpot * (arguments["osl"] - 1)) / 1e3, 7)
             yield Answer(row.source, row.row, f"{question.backend} {tables}", str(question), seconds, version(PACKAGE))
 
 
-def recorded(asked: Sequence[Question]) -> list[Answer]:
-    """The recorded answers to these very questions."""
-    wanted = {(question.row.source, question.row.row, str(question)) for question in asked}
+def recorded(queries: Sequence[Question]) -> list[Answer]:
+    """The recorded estimates for exactly these queries."""
+    keys = {(question.row.source, question.row.row, str(question)) for question in queries}
     with RECORD.open(newline="") as stream:
         _, *cells = csv.reader(stream)
-    found = [Answer(source, int(row), tables, text, float(took), made) for source, row, tables, text, took, made in cells]
-    return [answer for answer in found if (answer.source, answer.row, answer.asked) in wanted]
+    answers = [Answer(source, int(row), tables, text, float(took), made) for source, row, tables, text, took, made in cells]
+    return [answer for answer in answers if (answer.source, answer.row, answer.question) in keys]
 
 
 def lines(ours: Mapping[tuple[str, int], float] | None = None) -> Iterator[str]:
-    """Its section of the page; `ours` are our predictions in seconds by source and row, scored on the same rows."""
+    """The page's section on the package; `ours` are the tool's predictions in seconds by source and row."""
     yield f"## Beside {PACKAGE}\n"
     installed = find_spec(PACKAGE) is not None
     if not installed:
@@ -142,10 +142,10 @@ def lines(ours: Mapping[tuple[str, int], float] | None = None) -> Iterator[str]:
         if not RECORD.exists():
             return
     rows = candidates()
-    asked = list(questions(rows))
-    answers = list(ask(asked)) if installed else recorded(asked)
+    queries = list(questions(rows))
+    answers = list(ask(queries)) if installed else recorded(queries)
     measured = {(row.source, row.row): row for row in rows}
-    yield _method(measured, asked, answers)
+    yield _method(measured, queries, answers)
     yield f"| rows | its tables | count | mean | median | p90 | bias |{' ours: mean | median | p90 |' if ours else ''}"
     yield f"|---|---|---|---|---|---|---|{'---|---|---|' if ours else ''}"
     groups: dict[str, list[tuple[float, float]]] = defaultdict(list)
@@ -161,30 +161,30 @@ def lines(ours: Mapping[tuple[str, int], float] | None = None) -> Iterator[str]:
     yield ""
 
 
-def _errors(told: Score) -> str:
-    return f"{told.mean:.1%} | {told.median:.1%} | {told.p90:.1%}"
+def _errors(scored: Score) -> str:
+    return f"{scored.mean:.1%} | {scored.median:.1%} | {scored.p90:.1%}"
 
 
-def _method(measured: Mapping[tuple[str, int], Measurement], asked: Sequence[Question], answers: Sequence[Answer]) -> str:
-    known = {(question.row.source, question.row.row) for question in asked}
+def _method(measured: Mapping[tuple[str, int], Measurement], queries: Sequence[Question], answers: Sequence[Answer]) -> str:
+    keys = {(question.row.source, question.row.row) for question in queries}
     answered = {(answer.source, answer.row) for answer in answers}
-    strangers = Counter("GPU" if row.gpu not in SYSTEMS else "model" for key, row in measured.items() if key not in known)
+    unknown = Counter("GPU" if row.gpu not in SYSTEMS else "model" for key, row in measured.items() if key not in keys)
     return f"""\
 Version {", ".join(sorted({answer.version for answer in answers}))}, its default mode (measured tables), nothing adjusted.
 Of {len(measured)} steps of language models on one GPU it answers {len(answered)}: it does not know the GPU of \
-{strangers["GPU"]} and the architecture of {strangers["model"]}, and has no table of the products of {len(known - answered)}.
+{unknown["GPU"]} and the architecture of {unknown["model"]}, and has no table of the GEMMs of {len(keys - answered)}.
 
 - A whole batch (generate) is its `static` estimate, a prefill `static_ctx`, a decode step the second token of `static_gen`.
-- 16-bit rows are asked for as bfloat16. fp8 has static scales, as it reads a checkpoint that does not say otherwise, and \
+- 16-bit rows are queried as bfloat16. fp8 has static scales, as it reads a checkpoint that does not say otherwise, and \
 16-bit attention; NVIDIA's own rows keep the cache in fp8, as their engines were built.
-- The H200's rows ran in plain PyTorch, which is none of its backends, so each of these is asked. Its mixtures of experts run a \
-fused kernel and load experts unevenly; PyTorch's grouped product, which was measured, is about half as fast.
+- The H200's rows ran in plain PyTorch, which is none of its backends, so every backend is queried. Its MoE layers run a \
+fused kernel and load experts unevenly; PyTorch's grouped GEMM, which was measured, is about half as fast.
 - Its tables are of newer engines than the published rows of 2024. Its static estimates have no term for the host.
 """
 
 
 def main() -> int:
-    """Print the section; with --record, ask the package first and keep its answers."""
+    """Print the section; with --record, query the package first and save its estimates."""
     if "--record" in sys.argv:
         answers = list(ask(list(questions(candidates()))))
         with RECORD.open("w", newline="") as stream:

@@ -1,9 +1,9 @@
-"""What other tools answer to the same five questions: their commands, run where they are installed.
+"""Answers of other tools to the same five questions: their commands, run if they are installed.
 
     python -m benchmarks.peers FOLDER
 
 FOLDER holds a virtual environment for each (`FOLDER/skypilot`, `FOLDER/gpuhunt`, …); docs/evidence/comparison.md has the results.
-Each command gets ten minutes; the last lines it prints are shown with its exit code. Nothing here is needed to use whichgpu.
+Each command gets ten minutes; its last output lines are printed with its exit code. Nothing here is needed to use whichgpu.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-PATIENCE = 600  # seconds
-SHOWN = 12  # lines
+TIMEOUT = 600  # seconds until a command is stopped
+OUTPUT_LINES = 12  # last lines of a command's output to print
 LLAMA = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 128256, "num_key_value_heads": 8, "head_dim": 128,
     "max_position_embeddings": 131072, "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "torch_dtype": "bfloat16",
@@ -47,7 +47,7 @@ OFFERS = "import gpuhunt; print(gpuhunt.query(gpu_name=['H100'], min_gpu_count=8
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One command of a peer for one question."""
+    """One command of another tool for one question."""
 
     peer: str
     question: str
@@ -55,7 +55,7 @@ class Run:
 
 
 def runs(folder: Path) -> Iterator[Run]:
-    """Every command; peers that have none for a question are left out of it."""
+    """Every command; tools without an answer to a question are left out of it."""
     models = {name: config_of(folder, name) for name in SIZES}
     big, small = models["llama-3.1-70b"], models["llama-3.1-8b"]
     tool = {
@@ -87,7 +87,7 @@ def runs(folder: Path) -> Iterator[Run]:
 
 
 def config_of(folder: Path, name: str) -> Path:
-    """A config.json, as a model's repository has it."""
+    """Write a config.json as in a model's repository and return its path."""
     path = folder / "models" / name / "config.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({**LLAMA, **SIZES[name]}))
@@ -95,37 +95,37 @@ def config_of(folder: Path, name: str) -> Path:
 
 
 def analysed(folder: Path, name: str) -> Path:
-    """The same in llm-analysis's own words."""
+    """Write the same model in llm-analysis's format and return its name."""
     size = SIZES[name]
     path = folder / "models" / f"{name}.json"
-    told = {
+    output_of = {
         "name": name, "num_layers": size["num_hidden_layers"], "n_head": size["num_attention_heads"],
         "hidden_dim": size["hidden_size"], "vocab_size": 128256, "max_seq_len": 131072, "num_key_value_heads": 8,
         "ffn_embed_dim": size["intermediate_size"], "expansion_ratio": 3.5, "model_type": "llama",
     }  # fmt: skip
-    path.write_text(json.dumps(told))
+    path.write_text(json.dumps(output_of))
     return path
 
 
-def told(run: Run) -> tuple[int | str, str]:
-    """Exit code and the last lines."""
+def output_of(run: Run) -> tuple[int | str, str]:
+    """Exit code and last lines of a command."""
     if not Path(run.argv[0]).exists():
         return "-", "not installed"
     try:
-        done = subprocess.run(run.argv, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        done = subprocess.run(run.argv, capture_output=True, text=True, timeout=TIMEOUT, check=False)
     except subprocess.TimeoutExpired:
-        return "-", f"no answer within {PATIENCE} s"
+        return "-", f"no answer within {TIMEOUT} s"
     lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
-    return done.returncode, "\n".join(lines[-SHOWN:])
+    return done.returncode, "\n".join(lines[-OUTPUT_LINES:])
 
 
 def main(argv: list[str]) -> int:
-    """Run them all."""
+    """Run all commands and print their results."""
     folder = Path(argv[0]) if argv else Path("peers")
     for question, words in QUESTIONS.items():
         print(f"\n## {question}: {words}")
         for run in (one for one in runs(folder) if one.question == question):
-            code, lines = told(run)
+            code, lines = output_of(run)
             print(f"\n[{run.peer}] exit {code}: {' '.join(run.argv)[:200]}\n{lines}", flush=True)
     return 0
 

@@ -1,4 +1,4 @@
-"""How fast a fleet's mix is chosen, and how near the cheapest it provably is, as offers, buckets and the fleet grow.
+"""Time to choose a fleet's mix, and its proven distance from the cheapest, as offers, buckets and the fleet grow.
 
     python -m benchmarks.plan           # the goals
     python -m benchmarks.plan growth    # offers x buckets x fleet, three kinds of market, as a table
@@ -22,14 +22,14 @@ from whichgpu.decide.plan.solver.solve import solve
 KINDS = 40
 GAP = 0.03
 GOALS = ((2000, 200, 20.0), (5000, 400, 60.0))  # offers, buckets, seconds on two cores
-SHARE = 0.8  # of the goal's seconds the solver is given
+SHARE = 0.8  # share of the goal's seconds that the solver may use
 MARKETS = ("alike", "near", "apart")
-FLEETS = (5.0, 50.0, 500.0)  # times the price of a usual machine that the bill comes to
+FLEETS = (5.0, 50.0, 500.0)  # total cost as a multiple of a typical machine's price
 SIZES = ((250, 50), (500, 100), (1000, 200), (2000, 200), (5000, 400))
 
 
 def drawn(offers: int, buckets: int, fleet: float, market: str, seed: int = 0) -> Problem:
-    """A market and traffic for it."""
+    """A random market and its traffic."""
     chance = np.random.default_rng([seed, offers, buckets])
     prompts, outputs = 2.0 ** chance.uniform(5, 14, buckets), 2.0 ** chance.uniform(3, 11, buckets)
     flops = 2.0 ** chance.uniform(0, 5, KINDS)
@@ -46,8 +46,8 @@ def drawn(offers: int, buckets: int, fleet: float, market: str, seed: int = 0) -
     rates = base[kinds] * sizes[:, None] * noise
     cost = price[kinds] * sizes * chance.uniform(0.7, 1.5, offers)
     mix = chance.dirichlet(np.full(buckets, 0.5))
-    least = float((mix / (rates / cost[:, None]).max(axis=0)).sum())
-    demand = mix * fleet * float(np.median(price)) / least
+    cheapest = float((mix / (rates / cost[:, None]).max(axis=0)).sum())
+    demand = mix * fleet * float(np.median(price)) / cheapest
     pools = tuple(Pool(f"offer {j}", f"gpu {kinds[j]}", 1, (PriceOption(f"offer {j}", float(cost[j])),)) for j in range(offers))
     names = tuple(pool.name for pool in pools)
     ones = np.ones(offers, dtype=np.int64)
@@ -55,17 +55,17 @@ def drawn(offers: int, buckets: int, fleet: float, market: str, seed: int = 0) -
 
 
 def _speed(prompts: Floats, outputs: Floats, flops: float, band: float, memory: float) -> Floats:
-    """Requests a second of a made-up GPU: prompts take arithmetic, answers bandwidth, and memory says how many at once."""
+    """Requests per second of a fictional GPU: prefill is compute-bound, decode memory-bound, memory limits concurrency."""
     together = np.clip(memory * 60_000 / (prompts + outputs), 0.0, 256.0)
     seconds = prompts / (flops * 8000) + outputs * (
         0.02 / band / np.maximum(together, 1.0) + 2e-5 / band * (prompts + outputs) / 2000
     )
-    told: Floats = np.where(together >= 1, 1.0 / seconds, 0.0)
-    return told
+    speeds: Floats = np.where(together >= 1, 1.0 / seconds, 0.0)
+    return speeds
 
 
 def solved(problem: Problem, seconds: float) -> tuple[Solution, float]:
-    """The plan of a problem and the seconds it took."""
+    """The plan for a problem and the seconds it took."""
     start = time.perf_counter()
     solution = solve(problem, seconds)
     assert solution is not None
@@ -73,7 +73,7 @@ def solved(problem: Problem, seconds: float) -> tuple[Solution, float]:
 
 
 def results() -> Iterator[Result]:
-    """Each goal on the hardest market, at every size of fleet; a gap beyond the goal counts as no answer."""
+    """Each goal on the hardest market, at every fleet size; a gap beyond the goal counts as no answer."""
     for offers, buckets, seconds in GOALS:
         for fleet in FLEETS:
             solution, took = solved(drawn(offers, buckets, fleet, "apart"), SHARE * seconds)
@@ -85,7 +85,7 @@ def growth() -> None:
     """A table of all sizes, markets and fleets."""
     print("\t".join(("offers", "buckets", "market", "fleet", "groups", "program", "gap", "seconds")))
     for offers, buckets in SIZES:
-        seconds = next(goal for most, _, goal in GOALS if offers <= most)
+        seconds = next(goal for max_offers, _, goal in GOALS if offers <= max_offers)
         for market in MARKETS:
             for fleet in FLEETS:
                 problem = drawn(offers, buckets, fleet, market)

@@ -1,4 +1,4 @@
-"""A store of a million prices: how long it takes to fill, how much memory, and how fast it answers."""
+"""A store of a million prices: time to fill it, its memory, and the speed of queries."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ IMPORT_SECONDS, IMPORT_MIB, ASK_SECONDS, COLD_SECONDS = 60.0, 500, 0.05, 0.4
 
 
 def write_list(path: Path) -> int:
-    """A price list of a million rows: twenty thousand offers on fifty days, each price another than the day before."""
+    """Write a price list of a million rows: twenty thousand offers on fifty days, each price different from the day before."""
     first = date(2024, 1, 1)
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow("provider instance region gpu gpus term price currency observed".split())
         for day in range(DAYS):
-            seen = (first + timedelta(days=7 * day)).isoformat()
+            day_seen = (first + timedelta(days=7 * day)).isoformat()
             for offer in range(OFFERS):
                 gpu, gpus = GPUS[offer % len(GPUS)], (1, 2, 4, 8)[offer % 4]
                 price = gpus * (1.5 + (offer % 7) / 10 + (day + offer) % 9 / 20)
@@ -40,7 +40,7 @@ def write_list(path: Path) -> int:
                     term,
                     f"{price:.4f}",
                     "USD",
-                    seen,
+                    day_seen,
                 )
                 writer.writerow(row)
     return OFFERS * DAYS
@@ -62,7 +62,7 @@ def fill(folder: Path, path: Path) -> tuple[float, float]:
 
 
 def results() -> Iterator[Result]:
-    """Filling once; asking many times."""
+    """Fill once, then query many times."""
     from whichgpu.catalog.live.price_store import open_for_reading
     from whichgpu.catalog.live.queries import OfferQuery, offers_on
 
@@ -72,12 +72,12 @@ def results() -> Iterator[Result]:
         seconds, mib = fill(folder, path)
         yield Result(f"import {rows:,} prices", seconds, seconds, IMPORT_SECONDS)
         yield Result("memory of that import", mib / 1000, mib / 1000, IMPORT_MIB / 1000, "MiB")
-        wish = OfferQuery(gpus=frozenset({"a100-sxm-80gb"}))
+        query = OfferQuery(gpus=frozenset({"a100-sxm-80gb"}))
         with open_for_reading(folder) as connection:
             assert connection is not None
             past = date(2024, 9, 1)
-            yield timed("offers of one GPU on a past day, of them", ASK_SECONDS, lambda: offers_on(connection, past, None, wish))
-            yield timed("the same today", ASK_SECONDS, lambda: offers_on(connection, None, None, wish))
+            yield timed("offers of one GPU on a past day, of them", ASK_SECONDS, lambda: offers_on(connection, past, None, query))
+            yield timed("the same today", ASK_SECONDS, lambda: offers_on(connection, None, None, query))
         argv = [sys.executable, "-P", "-m", "whichgpu", "offers", "--gpu", "A100-SXM-80GB"]
         for name, data in (("the bundled prices alone", Path(temporary)), ("that store beside them", folder)):
             action = process(*argv, WHICHGPU_DATA=str(data))

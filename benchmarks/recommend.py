@@ -1,4 +1,4 @@
-"""How fast a full recommendation is: in a process of its own, again in the same one, and with many times the offers."""
+"""Time of a full recommendation: in a new process, again in the same process, and with many times the offers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RUNS = 5
 
 
 def results() -> Iterator[Result]:
-    """Cold, warm, and with more offers."""
+    """Seconds of a cold recommendation, a warm one, and one with more offers."""
     for name, flags in FLAGS.items():
         argv = [sys.executable, "-P", "-m", "whichgpu", "recommend", *name.split(), *flags.split()]
         yield timed(f"whichgpu recommend {name}, cold process", COLD_SECONDS, process(*argv), RUNS)
@@ -50,7 +50,7 @@ CATALOG: dict[str, Any] = {}
 
 
 def grown(times: int) -> Callable[[], object]:
-    """Filtering, grouping and costing so many times the bundled prices, each copy in regions of its own."""
+    """Filter, group and cost the bundled prices multiplied `times`, each copy in regions of its own."""
     import numpy as np
 
     from whichgpu.catalog.currency import Exchanger
@@ -76,13 +76,13 @@ def grown(times: int) -> Callable[[], object]:
         days=np.tile(table.days, (1, times)),
         numbers=np.tile(table.numbers, (1, times)),
     )
-    wishes = Constraints(date(2026, 10, 1) - timedelta(days=1))
+    constraints = Constraints(date(2026, 10, 1) - timedelta(days=1))
 
     def run() -> object:
-        found = market(many, catalog, wishes, Exchanger(wishes.day, catalog.exchange))
-        groups = groups_of(found, catalog, wishes.span, several=False)
+        offers = market(many, catalog, constraints, Exchanger(constraints.day, catalog.exchange))
+        groups = groups_of(offers, catalog, constraints.span, several=False)
         hours = np.full(len(groups.offer_of), 10.0)
-        return run_cost(hours, terms_of(found).at(groups.offer_of, np.ones(len(hours))), RunSettings(), True)
+        return run_cost(hours, terms_of(offers).at(groups.offer_of, np.ones(len(hours))), RunSettings(), True)
 
     return run
 

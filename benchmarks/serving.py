@@ -1,6 +1,6 @@
-"""An hour of a conversation trace at 20 requests a second on eight GPUs: how long the simulation takes.
+"""Time to simulate an hour of a conversation trace at 20 requests per second on eight GPUs.
 
-The published trace is used where it lies beside the checkout, else lengths drawn like its own.
+The published trace is used if it is next to the checkout, else lengths are drawn from a similar distribution.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CASES = [
 
 
 def results() -> Iterator[Result]:
-    """Each case in turn: reading the trace, tabulating the steps, serving."""
+    """Seconds of each case in turn: reading the trace, tabulating the steps, serving."""
     for model, gpu, parallel in CASES:
         words = ",".join(f"{name}={size}" for name, size in parallel.items())
         yield timed(f"an hour at {RATE:g}/s of {model} on 8 x {gpu}, {words}", GOAL, _hour(model, gpu, parallel), 3)

@@ -1,4 +1,4 @@
-"""How many device groups a second the vectorised call evaluates, and how long a file of mixed requests takes.
+"""Device groups per second that the vectorised call evaluates, and seconds for a file of mixed requests.
 
 python -m benchmarks.speed_grid
 """
@@ -22,11 +22,11 @@ from whichgpu.workload.spelling import fill_defaults, from_object
 MODEL = "llama-3.1-8b"
 BATCHES = np.arange(1.0, 65.0)
 PRECISIONS = {"train": ("bf16", "amp-bf16", "fp32"), "": ("bf16", "fp8", "int8", "int4")}
-GROUPS = 100_000  # evaluations a goal of one second is set for
+GROUPS = 100_000  # device groups that the goal of one second refers to
 
 
 def grid(task: str) -> tuple[Callable[[], object], int]:
-    """One workload on every GPU at 64 batch sizes in each precision, and how many device groups that is."""
+    """Action that evaluates one workload on every GPU at 64 batch sizes in each precision, and its number of device groups."""
     lookups = lookup_cache()
     shape, gpus = lookups.shape(MODEL), list(lookups.catalog.gpus)
     precisions = PRECISIONS.get(task, PRECISIONS[""])
@@ -42,12 +42,12 @@ def grid(task: str) -> tuple[Callable[[], object], int]:
 
 
 def results() -> Iterator[Result]:
-    """Each benchmark in turn; the grids' seconds are for as many device groups as the goal is set for."""
+    """Each benchmark in turn; seconds of the grids are scaled to the device groups of the goal."""
     for task in ("decode", "prefill", "serve", "train"):
         action, groups = grid(task)
-        found = timed("", 1.0, action, runs=5)
+        result = timed("", 1.0, action, runs=5)
         share = GROUPS / groups
-        yield Result(f"{GROUPS:,} device groups, {MODEL} {task}", found.median * share, found.best * share, found.goal)
+        yield Result(f"{GROUPS:,} device groups, {MODEL} {task}", result.median * share, result.best * share, result.goal)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "requests.jsonl"
         path.write_text("".join(json.dumps(request) + "\n" for request in mixed()))

@@ -1,4 +1,4 @@
-"""Start-up and catalog: help, import, a cold answer, the tables, and what the launcher adds."""
+"""Start-up and catalog: help, import, a cold answer, the tables, and the cost of the launcher."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Result:
     median: float
     best: float
     goal: float
-    unit: str = "ms"  # of a thousandth
+    unit: str = "ms"  # unit of a thousandth of the value
 
 
 def timed(name: str, goal: float, action: Callable[[], object], runs: int = RUNS) -> Result:
-    """Median and best of several runs after one to warm the disk."""
+    """Median and best seconds of several runs after a warm-up run."""
     action()
     seconds = []
     for _ in range(runs):
@@ -40,7 +40,7 @@ def timed(name: str, goal: float, action: Callable[[], object], runs: int = RUNS
 
 
 def table(results: Iterable[Result]) -> int:
-    """Print them as they come; 1 where a goal is missed."""
+    """Print results as they come; exit status 1 if a goal is missed."""
     missed = 0
     print("\t".join(("benchmark", "median", "best", "goal", "met")))
     for result in results:
@@ -52,7 +52,7 @@ def table(results: Iterable[Result]) -> int:
 
 
 def process(*argv: str, **variables: str) -> Callable[[], object]:
-    """Return a run of a command of this checkout in a process of its own, with bytecode as in an installation."""
+    """Function that runs a command of this checkout in a new process, with modules compiled as in an installation."""
     rest = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     # The process starts in another folder, so a relative search path would let it import another copy of the package.
     environment = {**rest, "PYTHONPATH": str(ROOT / "src"), "PYTHONPYCACHEPREFIX": str(COMPILED), **variables}
@@ -66,7 +66,7 @@ def process(*argv: str, **variables: str) -> Callable[[], object]:
 
 
 def installed_bytes() -> int:
-    """Bytes of the package and of all that it needs without any extra, bytecode left out."""
+    """Bytes of the package and its required dependencies, without bytecode."""
     sys.path.insert(0, str(ROOT / "tools"))
     from supply.closure import closure
 
@@ -90,7 +90,7 @@ def results() -> Iterator[Result]:
     yield timed("whichgpu --help", 0.2, process(python, "-P", "-m", "whichgpu", "--help"))
     yield timed("import whichgpu", 0.1, process(python, "-c", "import whichgpu"))
     size = installed_bytes() / 1e9
-    yield Result("installed, without extras", size, size, 0.12, "MB")  # of a thousandth of a GB
+    yield Result("installed, without extras", size, size, 0.12, "MB")  # in GB, so that a thousandth is a MB
     yield Result("launcher, second call, adds", max(0.0, launched.median - bare.median), 0.0, 0.05)
     yield timed("load the whole catalog", 0.05, _load)
     yield timed("whichgpu gpus --json, cold process", 0.4, process(python, "-P", "-m", "whichgpu", "gpus", "--json"))

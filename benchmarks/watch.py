@@ -1,4 +1,4 @@
-"""What `whichgpu watch` costs: processor time of a reading, on a recorded GPU, against a hundredth of a core at one every 2 s."""
+"""Cost of `whichgpu watch`: processor time of a reading on a recorded GPU; the goal is 1% of a core at one reading every 2 s."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _clock(listening: bool = False) -> JumpingClock:  # noqa: ARG001 - as the re
 
 
 def _used(*argv: str) -> float:
-    """Processor seconds a reading, without the start."""
+    """Processor seconds per reading, without start-up."""
     setattr(watch, "SystemClock", _clock)  # noqa: B010 - not a name the module gives out
     took = []
     for readings in (1, READINGS + 1):
@@ -36,7 +36,7 @@ def _used(*argv: str) -> float:
 
 
 def results() -> Iterator[Result]:
-    """One GPU and eight, as a line and as JSON."""
+    """Seconds for one GPU and for eight, as a line and as JSON."""
     for names, form in ((1, "--line"), (1, "--json"), (8, "--json"), (8, "--tsv")):
         fake_gpus.install(*["H200"] * names)
         used = [_used(form) for _ in range(RUNS)]

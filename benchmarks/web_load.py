@@ -1,9 +1,9 @@
-"""The server under load: 50 clients drawing from 200 different questions, the cost of one that was never asked, memory.
+"""The server under load: 50 clients drawing from 200 different questions, the cost of a new question, memory.
 
     python -m benchmarks.web_load [REQUESTS]
 
-starts a server on this machine, asks every question once (nothing kept yet), then REQUESTS times (20,000) at random, a tenth of
-them never asked before, and prints what clients saw.
+starts a server on this machine, asks every question once (empty caches), then REQUESTS times (20,000) at random, a tenth of
+them new, and prints the clients' latencies.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ GPUS = ("H100 SXM", "A100-SXM-80GB", "L4", "T4", "RTX 4090", "A10G", "V100-SXM-1
 
 
 def questions(seed: int = 0) -> list[str]:
-    """So many different addresses: half recommendations, the rest memory, speed, prices, specs and pages."""
+    """Different addresses from a seed: half recommendations, the rest memory, speed, prices, specs and pages."""
     draw = random.Random(seed)
-    found: dict[str, None] = {}
-    while len(found) < QUESTIONS:
-        found.setdefault(_recommendation(draw) if len(found) % 2 else _other(draw))
-    return list(found)
+    addresses: dict[str, None] = {}
+    while len(addresses) < QUESTIONS:
+        addresses.setdefault(_recommendation(draw) if len(addresses) % 2 else _other(draw))
+    return list(addresses)
 
 
 def _recommendation(draw: random.Random) -> str:
     task = draw.choice(("serve", "serve", "train", "finetune", "batch"))
     model = draw.choice(MODELS[:6] if task != "serve" else ("llama-3.1-8b", "llama-3.1-70b", "qwen2.5-7b", "mixtral-8x7b"))
-    asked = {"task": task, "model": model}
+    fields = {"task": task, "model": model}
     if task == "serve":
-        asked |= {"rate": f"{draw.choice((0.5, 1, 2, 5, 10))}/s", "seq_in": str(draw.choice((200, 500, 1000, 2000)))}
+        fields |= {"rate": f"{draw.choice((0.5, 1, 2, 5, 10))}/s", "seq_in": str(draw.choice((200, 500, 1000, 2000)))}
     elif task == "finetune":
-        asked |= {"lora_rank": str(draw.choice((8, 16, 64)))}
-    asked |= draw.choice(({}, {"rank": "time"}, {"rank": "value"}, {"provider": "aws"}, {"provider": "gcp"}, {"gpus": "1..4"}))
-    return "/api/v1/recommend?" + urlencode(asked)
+        fields |= {"lora_rank": str(draw.choice((8, 16, 64)))}
+    fields |= draw.choice(({}, {"rank": "time"}, {"rank": "value"}, {"provider": "aws"}, {"provider": "gcp"}, {"gpus": "1..4"}))
+    return "/api/v1/recommend?" + urlencode(fields)
 
 
 def _other(draw: random.Random) -> str:
@@ -66,12 +66,12 @@ def _other(draw: random.Random) -> str:
 
 
 def new_question(number: int) -> str:
-    """One never asked before."""
+    """An address that no request had before."""
     return f"/api/v1/engines?limit={number % 9 + 1}&offset={number}"
 
 
 class Client:
-    """One connection kept open, one request at a time; what it saw."""
+    """One connection kept open, one request at a time, with the seconds and failures of its requests."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -79,7 +79,7 @@ class Client:
         self.failed: list[str] = []
 
     async def ask(self, addresses: Iterator[str]) -> None:
-        """All addresses, one after the other."""
+        """Request all addresses, one after the other."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
         for address in addresses:
             start = time.perf_counter()
@@ -93,7 +93,7 @@ class Client:
 
 
 async def load(port: int, addresses: Sequence[str]) -> tuple[list[float], list[str], float]:
-    """Seconds of every request, failures, and the wall time of all, with so many clients drawing from one list."""
+    """Seconds of every request, failures, and the wall time of all, with all clients drawing from one list."""
     left = iter(addresses)
     clients = [Client(port) for _ in range(CLIENTS)]
     start = time.perf_counter()
@@ -105,7 +105,7 @@ async def load(port: int, addresses: Sequence[str]) -> tuple[list[float], list[s
 
 @contextlib.contextmanager
 def serving() -> Iterator[tuple[int, int]]:
-    """A server of its own: its process and port."""
+    """A new server: its process and port."""
     environ = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     command = [sys.executable, "-m", "whichgpu", "web", "--port", "0"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environ) as process:
@@ -126,15 +126,15 @@ def resident(pid: int) -> int:
 
 
 def processor_seconds(runs: int = 24) -> tuple[float, float, float]:
-    """Processor time of a recommendation nobody asked before, in a process that is warm: median, best, worst."""
+    """Processor time of a new recommendation in a warm process: median, best, worst."""
     from whichgpu.base.messages import english
     from whichgpu.surface.web.worker_answers import rest
 
-    asked = [address.partition("?")[2] for address in questions() if "/recommend" in address]
-    for query in asked[:6]:
+    addresses = [address.partition("?")[2] for address in questions() if "/recommend" in address]
+    for query in addresses[:6]:
         rest({"endpoint": "recommend", "query": query}, english(), None)
     seconds = []
-    for query in asked[6 : 6 + runs]:
+    for query in addresses[6 : 6 + runs]:
         start = time.process_time()
         rest({"endpoint": "recommend", "query": query}, english(), None)
         seconds.append(time.process_time() - start)
@@ -150,7 +150,7 @@ def results(requests: int = 2000) -> Iterator[Result]:
     addresses, draw = questions(), random.Random(1)
     with serving() as (pid, port):
         seconds, failed, wall = asyncio.run(load(port, addresses))
-        _told("asked for the first time", seconds, failed, wall)
+        _report("first request of each question", seconds, failed, wall)
         sizes = [resident(pid)]
         each = max(requests // 4, 1)
         for part in range(4):
@@ -158,7 +158,7 @@ def results(requests: int = 2000) -> Iterator[Result]:
             drawn[::10] = [new_question(part * each + n) for n in range(len(drawn[::10]))]
             seconds, failed, wall = asyncio.run(load(port, drawn))
             sizes.append(resident(pid))
-            _told(f"requests {part * each + 1} to {(part + 1) * each}", seconds, failed, wall)
+            _report(f"requests {part * each + 1} to {(part + 1) * each}", seconds, failed, wall)
             if failed:
                 raise SystemExit("\n".join(failed[:10]))
             yield Result(f"{CLIENTS} clients, {QUESTIONS} questions, p99", _at(seconds, 0.99), _at(seconds, 0.5), P99_SECONDS)
@@ -166,7 +166,7 @@ def results(requests: int = 2000) -> Iterator[Result]:
         yield Result("memory after all / after a quarter", sizes[-1] / sizes[1] / 1000, 1 / 1000, GROWTH / 1000, "times")
 
 
-def _told(what: str, seconds: list[float], failed: list[str], wall: float) -> None:
+def _report(what: str, seconds: list[float], failed: list[str], wall: float) -> None:
     at = ", ".join(f"p{share * 100:g} {_at(seconds, share) * 1000:.0f} ms" for share in (0.5, 0.95, 0.99, 1))
     print(f"# {what}: {len(seconds)} in {wall:.1f} s, {at}, {len(failed)} failed", flush=True)
 

@@ -31,8 +31,8 @@ def detector(backbone: Any, head: Any) -> Any:
             self.backbone, self.head = backbone, head
 
         def forward(self, pictures: Any) -> Any:
-            found = self.head(list(self.backbone(pictures).values()))
-            return [found["bbox_regression"], found["cls_logits"].transpose(1, 2)]
+            outputs = self.head(list(self.backbone(pictures).values()))
+            return [outputs["bbox_regression"], outputs["cls_logits"].transpose(1, 2)]
 
     return Detector()
 

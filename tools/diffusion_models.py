@@ -1,7 +1,7 @@
-"""Diffusion networks as the tracer takes them: a picture of the final size goes in, and the network sees its latents.
+"""Diffusion networks for the tracer: the input is a picture of the final size, the network sees its latents.
 
 The autoencoder shrinks a picture by eight in each direction; text enters as embeddings of the encoders' length and width. Only
-the denoising network is traced: autoencoder and text encoders run before or after it, and are small beside it.
+the denoising network is traced: autoencoder and text encoders run before or after it and are small in comparison.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def network(name: str) -> Any:
 
         def forward(self, pictures: Any) -> Any:
             batch, _, side, _ = pictures.shape
-            made = INPUTS[name](torch, pictures, batch, side // SHRINK)
-            return self.network(**made, return_dict=False)[0]
+            inputs = INPUTS[name](torch, pictures, batch, side // SHRINK)
+            return self.network(**inputs, return_dict=False)[0]
 
     return Denoiser()
 

@@ -9,7 +9,7 @@ from whichgpu.estimate.trace.framework import load_torch, load_torchvision
 SIZES: dict[str, tuple[int, ...]] = {"efficientdet_d0": (512,)}
 WIDTH, CELLS, DEPTH = 64, 3, 3  # of the pyramid and of the heads, by the paper's table 1
 ANCHORS, CLASSES = 9, 90
-TAPS = {3: 40, 5: 112, 7: 320}  # stages of the backbone that the pyramid sees, with their channels
+TAPS = {3: 40, 5: 112, 7: 320}  # stages of the backbone that feed the pyramid, with their channels
 LEVELS = 5
 
 
@@ -86,17 +86,17 @@ def cell(*, first: bool) -> Any:
             self.coarser = nn.ModuleList(fused(3 if number < LEVELS - 2 else 2) for number in range(LEVELS - 1))
 
         def forward(self, maps: list[Any]) -> list[Any]:
-            kept = list(maps)
+            outputs = list(maps)
             if self.down is not None:
                 maps = [*(layer(x) for layer, x in zip(self.down, maps, strict=False)), *maps[3:]]
-                kept = [maps[0], *(layer(x) for layer, x in zip(self.again, kept[1:3], strict=True)), *maps[3:]]
+                outputs = [maps[0], *(layer(x) for layer, x in zip(self.again, outputs[1:3], strict=True)), *maps[3:]]
             up = [maps[-1]]
             for layer, x in zip(self.finer, maps[-2::-1], strict=True):
                 up.insert(0, layer(x, nn.functional.interpolate(up[0], scale_factor=2, mode="nearest")))
             out = [up[0]]
             for level, layer in enumerate(self.coarser, 1):
                 below = nn.functional.max_pool2d(out[-1], 3, 2, 1)
-                out.append(layer(kept[level], up[level], below) if level < LEVELS - 1 else layer(kept[level], below))
+                out.append(layer(outputs[level], up[level], below) if level < LEVELS - 1 else layer(outputs[level], below))
             return out
 
     return Cell()
@@ -116,12 +116,12 @@ def head(values: int) -> Any:
             self.last = separable(ANCHORS * values, bias=True)
 
         def forward(self, maps: list[Any]) -> Any:
-            found = []
+            outputs = []
             for level, x in enumerate(maps):
                 for layer, norms in zip(self.layers, self.norms, strict=True):
                     x = self.act(norms[level](layer(x)))
                 x = self.last(x)
-                found.append(x.permute(0, 2, 3, 1).reshape(x.shape[0], -1, values))
-            return torch.cat(found, 1)
+                outputs.append(x.permute(0, 2, 3, 1).reshape(x.shape[0], -1, values))
+            return torch.cat(outputs, 1)
 
     return Head()

@@ -7,8 +7,8 @@ from typing import Any
 
 from whichgpu.estimate.trace.framework import load_torch, load_torchvision
 
-# The usual size first: what the published weights were evaluated at. Then what benchmarks use: 224 throughout; timm's own sizes;
-# 32, pictures of CIFAR as they are.
+# The default size first, at which the published weights were evaluated. Then sizes of benchmarks: 224 throughout, timm's own
+# sizes, and 32, the size of CIFAR's pictures.
 TORCHVISION: dict[str, tuple[int, ...]] = {
     **dict.fromkeys(
         "alexnet vgg11 vgg13 vgg16 vgg19 vgg11_bn vgg13_bn vgg16_bn vgg19_bn resnext101_32x8d resnext101_64x4d wide_resnet101_2 "
@@ -51,7 +51,7 @@ TORCHVISION: dict[str, tuple[int, ...]] = {
     "swin_v2_s": (256, 224),
     "swin_v2_b": (256, 224),
 }
-# Those that torchvision has not, or builds otherwise. Sizes are those of timm's own results, the one of its weights first.
+# Networks that torchvision lacks or builds differently. Sizes are those of timm's results, that of its weights first.
 TIMM: dict[str, tuple[int, ...]] = {
     **dict.fromkeys(
         "resnext101_32x4d seresnext101_32x4d legacy_senet154 dpn92 hrnet_w32 repvgg_b0 ghostnet_100 levit_256 "
@@ -88,7 +88,7 @@ def network(name: str) -> Any:
     if name in TIMM:
         return timm_model(name)
     options = {"init_weights": False} if name in ("googlenet", "inception_v3") else {}
-    if name.startswith("regnet"):  # reads its own widths back from a tensor, so it has to be made where tensors have bytes
+    if name.startswith("regnet"):  # it reads its widths back from a tensor, so it is built on the CPU
         return on_meta(lambda: getattr(models, name)(**options))
     return getattr(models, name)(**options)
 

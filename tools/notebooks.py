@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""The example notebooks run as a reader would run them, and their outputs stored anew.
+"""Run the example notebooks as a reader would, and store their outputs.
 
     .venv/bin/python tools/notebooks.py
 
-Run it after a change of figures: `make test-long` compares the outputs stored with those of a real run.
+Run it after a change of figures: `make test-long` compares the stored outputs with those of a real run.
 """
 
 from __future__ import annotations
@@ -17,8 +17,12 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "docs" / "notebooks"
-SECONDS = 300  # for one cell, on a slow machine
-KEPT = ("text/html", "text/plain", "image/svg+xml")  # a spec beside its picture would double the size
+SECONDS = 300  # limit for one cell, on a slow machine
+STORED_FORMATS = (
+    "text/html",
+    "text/plain",
+    "image/svg+xml",
+)  # a chart's specification too would double the size
 
 
 def notebooks() -> list[Path]:
@@ -27,16 +31,16 @@ def notebooks() -> list[Path]:
 
 
 def executed(path: Path) -> Any:
-    """The notebook with the outputs of a run in a fresh kernel, which sees no settings or prices of the user's own."""
+    """The notebook with the outputs of a run in a fresh kernel, without the user's settings and prices."""
     from nbclient import NotebookClient
 
     notebook = _format().read(path, as_version=4)
     with tempfile.TemporaryDirectory() as folder:
         NotebookClient(notebook, timeout=SECONDS, kernel_name="python3").execute(cwd=folder, env=_environment(folder))
     for cell in notebook.cells:
-        cell.metadata.pop("execution", None)  # when it ran
+        cell.metadata.pop("execution", None)  # time of the run
         for output in cell.get("outputs", ()):
-            output["data"] = {kind: data for kind, data in output.get("data", {}).items() if kind in KEPT}
+            output["data"] = {kind: data for kind, data in output.get("data", {}).items() if kind in STORED_FORMATS}
             if output.output_type == "stream":
                 del output["data"]
     notebook.metadata.language_info = {"name": "python"}
@@ -44,14 +48,19 @@ def executed(path: Path) -> Any:
 
 
 def _format() -> Any:
-    """The library of the format, whose functions bear no types."""
+    """The library of the notebook format, whose functions have no types."""
     return import_module("nbformat")
 
 
 def _environment(folder: str) -> dict[str, str]:
     own = dict.fromkeys(("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME"), folder)
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("WHICHGPU_")}
-    return {**kept, **own, "COLUMNS": "80", "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), kept.get("PYTHONPATH", "")])}
+    base = {name: value for name, value in os.environ.items() if not name.startswith("WHICHGPU_")}
+    return {
+        **base,
+        **own,
+        "COLUMNS": "80",
+        "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), base.get("PYTHONPATH", "")]),
+    }
 
 
 def main() -> int:

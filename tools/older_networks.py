@@ -85,7 +85,7 @@ def googlenet_v1() -> Any:
 
 
 def inception_bn() -> Any:
-    """Inception with batch normalisation, arXiv 1502.03167, in the sizes that MXNet's example gave it."""
+    """Inception with batch normalisation, arXiv 1502.03167, in the sizes of MXNet's example."""
     nn = load_torch().nn
     # 1x1; 3x3 after its reduction; double 3x3 after its reduction; projection of the pool. Those without 1x1 halve the sides.
     modules = (
@@ -146,7 +146,7 @@ def overfeat_fast() -> Any:
 
 
 def alexnet_one_tower() -> Any:
-    """AlexNet of 2012 with the two towers in one, as MXNet's example has it."""
+    """AlexNet of 2012 with its two towers merged, as in MXNet's example."""
     nn = load_torch().nn
     hidden = [
         layer for i, o in ((6400, 4096), (4096, 4096)) for layer in (nn.Linear(i, o), nn.ReLU(inplace=True), nn.Dropout(0.5))
@@ -177,7 +177,7 @@ NETWORKS = {
 
 
 def efficientnet_widese(name: str) -> Any:
-    """NVIDIA's "widese" EfficientNet: squeeze-and-excitation a quarter as wide as the expanded channels, not as the input's."""
+    """NVIDIA's "widese" EfficientNet: squeeze-and-excitation a quarter as wide as the expanded channels, not the input."""
     efficientnet = load_torchvision().models.efficientnet
     width, depth, dropout = {"efficientnet_widese_b0": (1.0, 1.0, 0.2), "efficientnet_widese_b4": (1.4, 1.8, 0.4)}[name]
 

@@ -38,7 +38,7 @@ def backbone(name: str, layers: Sequence[int], extra: Any) -> Any:
 
 
 def one_stage(trunk: Any, head: Any) -> Any:
-    """Boxes, and scores with the classes second."""
+    """One-stage detector: returns boxes, and scores with the classes as second dimension."""
     torch = load_torch()
 
     class OneStage(torch.nn.Module):  # type: ignore[misc]
@@ -53,7 +53,7 @@ def one_stage(trunk: Any, head: Any) -> Any:
     return OneStage()
 
 
-def told(output: Any, values: int) -> Any:
+def per_box(output: Any, values: int) -> Any:
     """The output of a head's last convolution as [batch, boxes, values]."""
     return output.permute(0, 2, 3, 1).reshape(output.shape[0], -1, values)
 
@@ -72,13 +72,13 @@ def shared_head(layers: int, anchors: int, classes: int, norms: int, act: Callab
             self.last = nn.Conv2d(256, anchors * values, 3, padding=1)
 
         def forward(self, maps: list[Any]) -> Any:
-            found = []
+            outputs = []
             for level, x in enumerate(maps):
                 for depth, layer in enumerate(self.layers):
                     x = layer(x)
                     x = self.act(self.norms[level][depth](x) if norms else x)
-                found.append(told(self.last(x), self.values))
-            return torch.cat(found, 1)
+                outputs.append(per_box(self.last(x), self.values))
+            return torch.cat(outputs, 1)
 
     class Head(nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -101,7 +101,7 @@ def retinanet() -> Any:
 
 
 def ssd320() -> Any:
-    """SSD320 of NVIDIA's example: the same pyramid on ResNet-50, 6 boxes a place, 91 classes, heads with normalisation."""
+    """SSD320 of NVIDIA's example: the same pyramid on ResNet-50, 6 boxes per position, 91 classes, heads with normalisation."""
     from torchvision.ops.feature_pyramid_network import LastLevelP6P7
 
     nn = load_torch().nn
@@ -112,7 +112,7 @@ def ssd320() -> Any:
 def mask_rcnn(classes: int = 91) -> Any:
     """Mask R-CNN, arXiv 1703.06870, on ResNet-50 with a pyramid: 1000 boxes a picture (512 in training), 100 masks (128).
 
-    Which boxes is for the data to say: RoIAlign is one gather of as many features as it writes, on the finest map.
+    The choice of boxes depends on the data: RoIAlign is traced as one gather of as many features as it writes, on the finest map.
     """
     from torchvision.ops.feature_pyramid_network import LastLevelMaxPool
 
@@ -137,18 +137,18 @@ def mask_rcnn(classes: int = 91) -> Any:
         def aligned(self, features: Any, boxes: int, side: int) -> Any:
             batch = features.shape[0]
             places = features.permute(0, 2, 3, 1).reshape(-1, 256)
-            asked = torch.zeros(batch * boxes * side * side, dtype=torch.int64, device=features.device)
-            return places.index_select(0, asked).view(batch * boxes, side, side, 256).permute(0, 3, 1, 2)
+            indices = torch.zeros(batch * boxes * side * side, dtype=torch.int64, device=features.device)
+            return places.index_select(0, indices).view(batch * boxes, side, side, 256).permute(0, 3, 1, 2)
 
         def forward(self, pictures: Any) -> Any:
             maps = list(self.trunk(pictures).values())
-            found = []
+            outputs = []
             for features in maps:
                 x = nn.functional.relu(self.proposed(features))
-                found += [told(self.moved(x), 4), told(self.objectness(x), 1)]
+                outputs += [per_box(self.moved(x), 4), per_box(self.objectness(x), 1)]
             inside = self.hidden(self.aligned(maps[0], 512 if self.training else 1000, 7).flatten(1))
             masks = self.masks(self.aligned(maps[0], 128 if self.training else 100, 14))
-            return [*found, self.scores(inside), self.boxes(inside), masks]
+            return [*outputs, self.scores(inside), self.boxes(inside), masks]
 
     return MaskRcnn()
 

@@ -1,7 +1,7 @@
-"""Whether this tree can be released: `make release-check`.
+"""Check whether this tree can be released: `make release-check`.
 
-Builds wheel and sdist, installs the wheel into an empty environment, runs the README's examples as they are written (with the
-installed program in place of ./whichgpu), and looks at the version, the changelog and the tree. Says what it left out and why.
+Builds wheel and sdist, installs the wheel into an empty environment, runs the README's examples as written (with the installed
+program in place of ./whichgpu), and checks the version, the changelog and the tree. Prints the checks it left out and why.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SKIPPED = {
     "watch --price": "needs a GPU, and goes on until it is stopped",
     "web": "serves until it is stopped",
 }
-MAY_SAY_NO = ("doctor", "fit")  # exit 1 where there is no GPU, where something does not fit
+MAY_EXIT_ONE = ("doctor", "fit")  # commands that may exit with 1: without a GPU, or if nothing fits
 TRACE = "time,prompt_tokens,output_tokens\n" + "".join(f"{0.5 * n},{200 + 37 * n % 900},{50 + 11 * n % 200}\n" for n in range(60))
 
 
@@ -43,25 +43,25 @@ def main() -> int:
 
 
 def version() -> Iterator[str]:
-    """The changelog's newest heading is this version, with its day or marked as not yet released; Unreleased may stand above."""
+    """Check that the changelog's newest heading but Unreleased is this version, with its date or marked as unreleased."""
     assert VERSION is not None
     headings = re.findall(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
     newest = headings[1:] if headings[:1] == ["Unreleased"] else headings
-    known = re.compile(rf"{re.escape(VERSION[1])} (\((unreleased|\d{{4}}-\d\d-\d\d)\)|- \d{{4}}-\d\d-\d\d)")
+    heading = re.compile(rf"{re.escape(VERSION[1])} (\((unreleased|\d{{4}}-\d\d-\d\d)\)|- \d{{4}}-\d\d-\d\d)")
     print(f"version {VERSION[1]}, changelog {headings[:2]}")
-    if not newest or not known.fullmatch(newest[0]):
+    if not newest or not heading.fullmatch(newest[0]):
         yield f"CHANGELOG.md begins with {headings[:2]}, the version is {VERSION[1]}"
 
 
 def tree() -> Iterator[str]:
     """Check that nothing is changed or untracked."""
-    told = subprocess.run(["git", "status", "--porcelain"], cwd=ROOT, capture_output=True, text=True, check=False)
-    if told.returncode or told.stdout.strip():
-        yield f"the tree is not clean: {(told.stdout or told.stderr).split(chr(10))[:5]}"
+    status = subprocess.run(["git", "status", "--porcelain"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if status.returncode or status.stdout.strip():
+        yield f"the tree is not clean: {(status.stdout or status.stderr).split(chr(10))[:5]}"
 
 
 def installed(folder: Path) -> Path:
-    """The program, from the wheel, in an environment that has nothing else."""
+    """The program, installed from the wheel into an empty environment."""
     run(sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder / "dist"), str(ROOT))
     (wheel,) = (folder / "dist").glob("*.whl")
     run(sys.executable, "-m", "venv", str(folder / "venv"))
@@ -76,8 +76,8 @@ def examples(program: Path, folder: Path) -> Iterator[str]:
     home = folder / "home"
     home.mkdir()
     (home / "requests.csv").write_text(TRACE, encoding="utf-8")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "WHICHGPU_", "XDG_"))}
-    settings = kept | {"HOME": str(home), "PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}"}
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "WHICHGPU_", "XDG_"))}
+    settings = variables | {"HOME": str(home), "PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}"}
     for language, block in BLOCK.findall((ROOT / "README.md").read_text(encoding="utf-8")):
         if language == "python":
             yield from _tried([str(program.parent / "python"), "-c", block], block.strip().partition("\n")[0], home, settings)
@@ -99,8 +99,8 @@ def _commands(line: str) -> Iterator[list[str]]:
 
 
 def _line(words: list[str], program: Path, home: Path, settings: dict[str, str]) -> Iterator[str]:
-    command, told = shlex.join(words), " ".join(words[1:])
-    reason = next((why for start, why in SKIPPED.items() if command == start or f"{told} ".startswith(f"{start} ")), None)
+    command, arguments = shlex.join(words), " ".join(words[1:])
+    reason = next((why for start, why in SKIPPED.items() if command == start or f"{arguments} ".startswith(f"{start} ")), None)
     if reason:
         print(f"skipped {command}: {reason}")
     elif words[0] not in ("./whichgpu", "whichgpu"):
@@ -109,20 +109,20 @@ def _line(words: list[str], program: Path, home: Path, settings: dict[str, str])
         yield from _tried([str(program), *words[1:]], command, home, settings)
 
 
-def _tried(argv: list[str], shown: str, home: Path, settings: dict[str, str]) -> Iterator[str]:
-    told = subprocess.run(argv, cwd=home, env=settings, capture_output=True, text=True, timeout=600, check=False)
-    allowed = (0, 1) if argv[1] in MAY_SAY_NO else (0,)
-    print(f"{'ok     ' if told.returncode in allowed else 'BROKEN '} {shown}", flush=True)
-    if told.returncode not in allowed:
-        yield f"README: {shown} gives {told.returncode}: {told.stderr.strip()[-300:]}"
+def _tried(argv: list[str], command: str, home: Path, settings: dict[str, str]) -> Iterator[str]:
+    result = subprocess.run(argv, cwd=home, env=settings, capture_output=True, text=True, timeout=600, check=False)
+    allowed = (0, 1) if argv[1] in MAY_EXIT_ONE else (0,)
+    print(f"{'ok     ' if result.returncode in allowed else 'BROKEN '} {command}", flush=True)
+    if result.returncode not in allowed:
+        yield f"README: {command} gives {result.returncode}: {result.stderr.strip()[-300:]}"
 
 
 def run(*argv: str) -> None:
     """Run a command that must succeed."""
-    told = subprocess.run(argv, capture_output=True, text=True, check=False)
-    print(f"{'ok     ' if told.returncode == 0 else 'BROKEN '} {Path(argv[0]).name} {' '.join(argv[1:4])}", flush=True)
-    if told.returncode:
-        raise SystemExit(told.stdout + told.stderr)
+    result = subprocess.run(argv, capture_output=True, text=True, check=False)
+    print(f"{'ok     ' if result.returncode == 0 else 'BROKEN '} {Path(argv[0]).name} {' '.join(argv[1:4])}", flush=True)
+    if result.returncode:
+        raise SystemExit(result.stdout + result.stderr)
 
 
 if __name__ == "__main__":

@@ -64,15 +64,15 @@ def unet(inputs: int = 3, base: int = 64, classes: int = 2, *, modern: bool = Tr
 
 
 def unet_industrial() -> Any:
-    """The small U-Net of NVIDIA's industrial example: 32 to 256 channels; the last layer of each step up is half as wide."""
+    """The small U-Net of NVIDIA's industrial example: 32 to 256 channels; the last layer of each upward block is half as wide."""
     nn = load_torch().nn
     down, widest = (32, 32, 64, 128), 256
 
     def layers(*widths: int) -> list[Any]:
-        made = []
+        modules = []
         for inputs, outputs in pairwise(widths):
-            made += [nn.Conv2d(inputs, outputs, 3, padding=1), nn.ReLU(inplace=True)]
-        return made
+            modules += [nn.Conv2d(inputs, outputs, 3, padding=1), nn.ReLU(inplace=True)]
+        return modules
 
     def upward(inputs: int, outputs: int) -> Any:
         return nn.Sequential(nn.ConvTranspose2d(inputs, outputs, 2, stride=2), nn.ReLU(inplace=True))
@@ -125,14 +125,14 @@ def u_shaped(down: list[Any], up: list[Any], merge: list[Any], head: Any, pool: 
             self.head = head
 
         def forward(self, x: Any) -> Any:
-            kept = []
+            skips = []
             for level, block in enumerate(self.down):
                 x = block(nn.functional.max_pool2d(x, pool) if level and pool else x)
-                kept.append(x)
-            kept.pop()
+                skips.append(x)
+            skips.pop()
             for upward, merged in zip(self.up, self.merge, strict=True):
                 x = upward(x)
-                x = merged(torch.cat([cropped(kept.pop(), x.shape[2:]), x], 1))
+                x = merged(torch.cat([cropped(skips.pop(), x.shape[2:]), x], 1))
             return self.head(x)
 
     return Unet()
@@ -164,7 +164,7 @@ def vnet(base: int = 16, classes: int = 3, depth: int = 3) -> Any:
             self.first = layer(nn.Conv3d(1, base, 3, padding=1), base)
             self.shrink = nn.ModuleList(layer(nn.Conv3d(w, 2 * w, 2, stride=2), 2 * w) for w in widths[:3])
             self.down = nn.ModuleList(residual(w) for w in widths[1:])
-            # The upper blocks keep the width of what they put together.
+            # The upward blocks keep the width of their concatenated inputs.
             self.grow = nn.ModuleList(
                 layer(nn.ConvTranspose3d(i, o, 2, stride=2), o)
                 for i, o in ((widths[3], widths[2]), (2 * widths[2], widths[1]), (2 * widths[1], widths[0]))
@@ -174,14 +174,14 @@ def vnet(base: int = 16, classes: int = 3, depth: int = 3) -> Any:
 
         def forward(self, volume: Any) -> Any:
             x = self.first(volume) + volume
-            kept = [x]
+            outputs = [x]
             for shrink, block in zip(self.shrink, self.down, strict=True):
                 x = shrink(x)
                 x = block(x) + x
-                kept.append(x)
-            kept.pop()
+                outputs.append(x)
+            outputs.pop()
             for grow, block in zip(self.grow, self.up, strict=False):
-                x = torch.cat([grow(x), kept.pop()], 1)
+                x = torch.cat([grow(x), outputs.pop()], 1)
                 x = block(x) + x
             return self.head(self.grow[-1](x))
 

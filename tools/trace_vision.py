@@ -41,7 +41,7 @@ CHECKED = ("train/amp", "infer/amp")
 
 FAMILIES = (library_models, older_networks, detectors, pyramids, efficientdet, segmenters, diffusion_models)
 SIZES: dict[str, tuple[int, ...]] = {name: sizes for family in FAMILIES for name, sizes in family.SIZES.items()}
-SHAPES = pyramids.SHAPES | segmenters.SHAPES  # channels and sides of what is no square picture in colour, by its image size
+SHAPES = pyramids.SHAPES | segmenters.SHAPES  # input shape by image size, of models whose input is no square RGB picture
 SCORES = 81, 90, 91, 264  # classes of detectors
 
 
@@ -85,7 +85,7 @@ class Kinds:
 
 
 def affine(values: Iterable[int]) -> Any:
-    """n, or (a, b), through what was seen at the two batch sizes."""
+    """n, or (a, b) with a + b * batch, from the values at the two batch sizes."""
     first, second = values
     slope, rest = divmod(second - first, BATCHES[1] - BATCHES[0])
     assert rest == 0, values
@@ -93,24 +93,24 @@ def affine(values: Iterable[int]) -> Any:
 
 
 def moves(run: ModuleTrace) -> list[tuple[int, int]]:
-    """Allocations and frees; simultaneous frees by age, since autocast drops its copies in hash-table order."""
+    """Allocations and frees; simultaneous frees are sorted by age, since autocast frees its copies in hash-table order."""
     groups = groupby(run.events, key=lambda event: event[1] > 0)
     return [event for born, group in groups for event in (group if born else sorted(group, reverse=True))]
 
 
 def operands(run: ModuleTrace, width: int) -> dict[int, int]:
-    """Bytes of input, output and filter by the id a dense convolution wider than 1x1 made (not its bias)."""
+    """Bytes of input, output and filter of each dense convolution wider than 1x1, by the id of its result (not of its bias)."""
     calls = [operator for operator in run.operators if operator.name.startswith("aten.convolution")]
     born = [id for id, size in run.events if size > 0 and run.makers[id].startswith("aten.convolution")]
-    made = [(operator, shape) for operator in calls for shape in operator.outputs]
-    assert len(made) == len(born), (len(made), len(born))
-    found = {}
-    for id, (operator, shape) in zip(born, made, strict=True):
+    results = [(operator, shape) for operator in calls for shape in operator.outputs]
+    assert len(results) == len(born), (len(results), len(born))
+    bytes_by_id = {}
+    for id, (operator, shape) in zip(born, results, strict=True):
         weight = operator.inputs[2 if "backward" in operator.name else 1]
         if len(shape) == 4 and operator.attributes["groups"] == 1 and prod(weight[2:]) > 1:
             others = operator.inputs[0], operator.inputs[1] if "backward" in operator.name else operator.outputs[0]
-            found[id] = width * (prod(others[0]) + prod(others[1]) + prod(weight))
-    return found
+            bytes_by_id[id] = width * (prod(others[0]) + prod(others[1]) + prod(weight))
+    return bytes_by_id
 
 
 VIEWS = frozenset(
@@ -123,7 +123,7 @@ VIEWS = frozenset(
 def called(runs: tuple[ModuleTrace, ...]) -> list[Any]:
     """Operators without repeats; views cost nothing but the call, so their shapes are left out."""
     counts: dict[str, int] = {}
-    known: dict[str, Any] = {}
+    operators: dict[str, Any] = {}
     for pair in zip(*(run.operators for run in runs), strict=True):
         one: TracedOperator = pair[0]
         shapes: list[Any] = [[], []]
@@ -135,8 +135,8 @@ def called(runs: tuple[ModuleTrace, ...]) -> list[Any]:
         row = [one.phase, one.name, one.dtype, *shapes, dict(one.attributes)]
         key = repr(row)
         counts[key] = counts.get(key, 0) + 1
-        known.setdefault(key, row)
-    return [[*row[:3], counts[key], *row[3:]] for key, row in known.items()]
+        operators.setdefault(key, row)
+    return [[*row[:3], counts[key], *row[3:]] for key, row in operators.items()]
 
 
 def traced_pass(runs: tuple[ModuleTrace, ...], kinds: Kinds, width: int) -> dict[str, Any]:
@@ -166,7 +166,7 @@ def traced_pass(runs: tuple[ModuleTrace, ...], kinds: Kinds, width: int) -> dict
 def table(name: str, image: int) -> dict[str, Any]:
     """Table of a model at an image size."""
     make, kinds = factory(name), Kinds()
-    flat = len(SHAPES[name](image)) == 3 if name in SHAPES else True  # volumes are left in the order they come in
+    flat = len(SHAPES[name](image)) == 3 if name in SHAPES else True  # volumes keep their memory format
     passes: dict[str, Any] = {}
     for training in (True, False):
         for key, precision in PRECISIONS.items():
@@ -193,10 +193,10 @@ def table(name: str, image: int) -> dict[str, Any]:
 
 def check(one: dict[str, Any], kinds: Kinds, run: ModuleTrace, name: str) -> None:
     """Verify the table's sizes at a third batch size against a trace."""
-    known = [size if isinstance(size, int) else size[0] + size[1] * CHECKED_AT for _, size, _ in kinds.known]
-    told = [known[move // 2] for move in one["moves"] if not move % 2]
-    seen = [size for _, size in moves(run) if size > 0]
-    if told != seen:
+    sizes = [size if isinstance(size, int) else size[0] + size[1] * CHECKED_AT for _, size, _ in kinds.known]
+    expected = [sizes[move // 2] for move in one["moves"] if not move % 2]
+    measured = [size for _, size in moves(run) if size > 0]
+    if expected != measured:
         raise ValueError(f"{name}: sizes are not affine in the batch")
 
 
@@ -223,14 +223,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Write the operator tables.")
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--jobs", type=int, default=2)
-    wanted = parser.parse_args()
-    if unknown := set(wanted.names) - set(SIZES):
+    options = parser.parse_args()
+    if unknown := set(options.names) - set(SIZES):
         parser.error(f"no such model: {', '.join(sorted(unknown))}")
-    tasks = [(name, image) for name in wanted.names or SIZES for image in SIZES[name]]
-    content = TABLES_FILE.read_bytes() if wanted.names and TABLES_FILE.exists() else b""
+    tasks = [(name, image) for name in options.names or SIZES for image in SIZES[name]]
+    content = TABLES_FILE.read_bytes() if options.names and TABLES_FILE.exists() else b""
     blocks, earlier = (decode_blocks(content), decode_versions(content)) if content else ({}, {})
     failed = 0
-    with ProcessPoolExecutor(wanted.jobs) as pool:
+    with ProcessPoolExecutor(options.jobs) as pool:
         for done in as_completed([pool.submit(_job, task) for task in tasks]):
             key, block = done.result()
             if isinstance(block, str):

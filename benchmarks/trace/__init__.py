@@ -1,1 +1,1 @@
-"""The parts of `accuracy_trace`: models of the measured rows, a pool of processes, constants and scores."""
+"""Parts of `accuracy_trace`: models of the measured rows, a pool of processes, constants and scores."""

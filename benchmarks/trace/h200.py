@@ -1,4 +1,4 @@
-"""The trace path against training steps measured on an H200 (PyTorch 2.11): allocated peak and device memory, row by row."""
+"""Traced memory against training steps measured on an H200 (PyTorch 2.11): allocated peak and device memory, row by row."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ LIBRARIES = 66  # MiB of cuBLAS workspace inside the allocator: 65 to 66 before 
 GOAL_ALLOCATED, GOAL_DEVICE = 0.02, 0.05
 
 
-def run(wanted: argparse.Namespace) -> tuple[dict[str, Any], list[str], bool]:
-    """Trace every row that was measured; the context is the one constant fitted here."""
-    lines = (wanted.truth / "h200" / "train.jsonl").read_text().splitlines()
+def run(options: argparse.Namespace) -> tuple[dict[str, Any], list[str], bool]:
+    """Trace every measured row; the memory of the CUDA context is the only constant fitted here."""
+    lines = (options.truth / "h200" / "train.jsonl").read_text().splitlines()
     rows = {str(at): json.loads(line) for at, line in enumerate(lines)}
-    rows = {at: row for at, row in rows.items() if "error" not in row and wanted.only in row["model"]}
-    if wanted.score:
-        results = json.loads(wanted.json.read_text())
+    rows = {at: row for at, row in rows.items() if "error" not in row and options.only in row["model"]}
+    if options.score:
+        results = json.loads(options.json.read_text())
     else:
         load_torch().set_num_threads(1)
         load_torchvision()
         warnings.simplefilter("ignore")
-        results = pool.each(rows, lambda at: traced(rows[at]), wanted.jobs, wanted.timeout, wanted.total)
+        results = pool.each(rows, lambda at: traced(rows[at]), options.jobs, options.timeout, options.total)
     return results, *score(rows, results)
 
 
 def traced(row: dict[str, Any]) -> dict[str, Any]:
-    """Peaks of one row in MiB, libraries not included."""
-    found = trace_row(row)
-    peaks = found.replay()
+    """Peaks of one row in MiB, without the libraries' workspace."""
+    trace = trace_row(row)
+    peaks = trace.replay()
     return {
         "allocated": peaks.peak_allocated / 2**20,
         "reserved": peaks.peak_reserved / 2**20,
-        "parameters": found.parameters,
+        "parameters": trace.parameters,
         "parts": {label: round(size / 2**20, 1) for label, size in peaks.breakdown.items()},
     }
 
 
 def score(rows: dict[str, Any], results: dict[str, Any]) -> tuple[list[str], bool]:
-    """A line a row, then the averages."""
+    """One line per row, then the averages."""
     good = {at: row for at, row in rows.items() if "error" not in results.get(at, {"error": ""})}
-    lines = [f"{rows[at]['model']}: {found['error']}" for at, found in results.items() if at in rows and "error" in found]
+    lines = [f"{rows[at]['model']}: {result['error']}" for at, result in results.items() if at in rows and "error" in result]
     if not good:
         return [*lines, "nothing was traced"], False
     context = median(row["device_used_mib"] - row["peak_reserved_mib"] for row in good.values())

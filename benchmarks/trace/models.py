@@ -1,4 +1,4 @@
-"""The models of the H200 rows, built as they were when measured: torchvision's, plain MLPs, and transformers' own classes."""
+"""Models of the H200 rows, built as they were when measured: torchvision's, plain MLPs, and transformers' own classes."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _built(name: str) -> Any:
 
 
 def _adapt(model: Any, rank: int) -> None:
-    """Low-rank adapters beside seven projections (arXiv 2106.09685); everything else is frozen."""
+    """Add low-rank adapters to seven projections (arXiv 2106.09685) and freeze everything else."""
     nn = load_torch().nn
 
     class Adapted(nn.Module):  # type: ignore[misc, name-defined]

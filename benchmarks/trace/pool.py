@@ -1,4 +1,4 @@
-"""One forked process a task, so many at a time, each with a time limit: a crash or a hang costs one task."""
+"""A pool of forked processes, one per task, each with a time limit: a crash or a hang loses only its task."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 
 def each(tasks: Iterable[str], work: Callable[[str], Any], jobs: int, timeout: float, total: float) -> dict[str, Any]:
-    """What `work` answers for each task, by task; `{"error": …}` where it failed, hung or was not reached."""
+    """Result of `work` for each task; `{"error": …}` if it failed, hung or did not start."""
     waiting = list(tasks)[::-1]
     running: dict[int, tuple[str, Path, float]] = {}
     done: dict[str, Any] = {}
@@ -28,12 +28,12 @@ def each(tasks: Iterable[str], work: Callable[[str], Any], jobs: int, timeout: f
                 place = Path(folder) / str(next(places))
                 running[_fork(task, work, place)] = task, place, min(now + timeout, end)
             for pid, (task, place, limit) in list(running.items()):
-                found, _ = os.waitpid(pid, os.WNOHANG)
-                if not found and now > limit:
+                finished, _ = os.waitpid(pid, os.WNOHANG)
+                if not finished and now > limit:
                     os.kill(pid, signal.SIGKILL)
                     os.waitpid(pid, 0)
                     done[task] = {"error": "took too long"}
-                elif found:
+                elif finished:
                     done[task] = json.loads(place.read_text()) if place.exists() else {"error": "crashed"}
                 else:
                     continue

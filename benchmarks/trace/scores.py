@@ -1,4 +1,4 @@
-"""Few constants fitted on a random half of the timm models, and errors on the other half."""
+"""Constants fitted on a random half of the timm models, and errors on the other half."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Row = tuple[str, int, list[float]]  # model, measured MiB, terms
 
 
 def shuffled(names: Iterable[str], seed: int = 2015) -> list[str]:
-    """The same random order every time."""
+    """Names in a random order that depends only on the seed."""
     order = sorted(names)
     random.Random(seed).shuffle(order)
     return order
@@ -24,10 +24,10 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 
 def timm(results: Mapping[str, Any], measured: Mapping[str, Mapping[int, int]]) -> tuple[list[str], bool]:
-    """Device memory: what the allocator reserves, a constant, a share of the weights, a share of the largest workspace."""
+    """Device memory as a sum: the allocator's reserve, a constant, a share of the weights, a share of the largest workspace."""
     good = [name for name in results if "error" not in results[name]]
     lines = [f"{len(good)} models traced, {len(results) - len(good)} not"]
-    lines += [f"  {name}: {found['error']}" for name, found in results.items() if "error" in found]
+    lines += [f"  {name}: {result['error']}" for name, result in results.items() if "error" in result]
     rows = [_row(name, results[name], batch, value) for name in good for batch, value in measured[name].items()]
     chosen = set(shuffled(good)[::2])
     fitted, left = [row for row in rows if row[0] in chosen], [row for row in rows if row[0] not in chosen]
@@ -44,18 +44,18 @@ def timm(results: Mapping[str, Any], measured: Mapping[str, Mapping[int, int]]) 
     return lines, score[0] <= GOAL_MEDIAN and score[1] <= GOAL_P90 and len(good) >= 150
 
 
-def _row(name: str, found: Mapping[str, Any], batch: int, value: int) -> Row:
-    peaks = found["batches"][str(batch)]
-    return name, value, [peaks["reserved"], 1.0, found["parameters"] * 4 / 2**20, peaks["workspace"]]
+def _row(name: str, result: Mapping[str, Any], batch: int, value: int) -> Row:
+    peaks = result["batches"][str(batch)]
+    return name, value, [peaks["reserved"], 1.0, result["parameters"] * 4 / 2**20, peaks["workspace"]]
 
 
 def predicted(constants: Sequence[float], terms: Sequence[float]) -> float:
-    """The first term as it is, the others times their constants."""
+    """Sum of the first term and the others times their constants."""
     return terms[0] + sum(constant * term for constant, term in zip(constants, terms[1:], strict=True))
 
 
 def fit(rows: Sequence[tuple[float, Sequence[float]]], rounds: int = 50) -> list[float]:
-    """Least relative absolute deviations by reweighting: rows that failed without being marked do not pull."""
+    """Least relative absolute deviations by reweighting, so that rows that failed without being marked have little influence."""
     weights = [1 / value for value, _ in rows]
     constants: list[float] = []
     for _ in range(rounds):
@@ -72,7 +72,7 @@ def fit(rows: Sequence[tuple[float, Sequence[float]]], rounds: int = 50) -> list
 
 
 def _solved(normal: list[list[float]]) -> list[float]:
-    """Gauss-Jordan; the matrix is small and positive."""
+    """Solve a small positive definite system by Gauss-Jordan elimination."""
     size = len(normal)
     for i in range(size):
         lead = normal[i][i] or 1e-12

@@ -1,7 +1,7 @@
-"""The trace path against device memory measured while training timm models on an A100-40GB at five batch sizes.
+"""Traced memory against device memory measured while training timm models on an A100-40GB at five batch sizes.
 
-The rows do not say how they were made; fp32 with TF32 convolutions and SGD with momentum explain them. Each model is traced at
-two batch sizes; storages are affine in the batch, so the others follow. Few constants (context and libraries, a share of the
+The rows do not state how they were measured; fp32 with TF32 convolutions and SGD with momentum explain them. Each model is traced
+at two batch sizes; storages are affine in the batch, so the others follow. A few constants (context and libraries, a share of the
 weights, a share of the convolution library's workspace) are fitted on a random half of the models and scored on the other half.
 """
 
@@ -27,21 +27,21 @@ SMALL, LARGE = 8, 16
 
 def rows(path: Path) -> dict[str, dict[int, int]]:
     """Measured MiB by model and batch, failed rows left out."""
-    known: dict[str, dict[int, int]] = {}
+    measured: dict[str, dict[int, int]] = {}
     with path.open(newline="") as file:
         for row in csv.DictReader(file):
             if row["likely_oom_or_failed"] == "False":
-                known.setdefault(row["model"], {})[int(row["batch"])] = int(row["measured_mib"])
-    return known
+                measured.setdefault(row["model"], {})[int(row["batch"])] = int(row["measured_mib"])
+    return measured
 
 
-def run(wanted: argparse.Namespace) -> tuple[dict[str, Any], list[str], bool]:
+def run(options: argparse.Namespace) -> tuple[dict[str, Any], list[str], bool]:
     """Trace (or read) every model, then fit and score."""
-    measured = rows(wanted.truth / "public" / "timm_train_memory_a100.csv")
-    if wanted.score:
-        results = json.loads(wanted.json.read_text())
+    measured = rows(options.truth / "public" / "timm_train_memory_a100.csv")
+    if options.score:
+        results = json.loads(options.json.read_text())
     else:
-        names = [name for name in scores.shuffled(measured) if wanted.only in name][: wanted.models]
+        names = [name for name in scores.shuffled(measured) if options.only in name][: options.models]
         torch = load_torch()
         load_torchvision()
         import timm  # type: ignore[import-not-found, unused-ignore]
@@ -52,7 +52,7 @@ def run(wanted: argparse.Namespace) -> tuple[dict[str, Any], list[str], bool]:
         def work(name: str) -> dict[str, Any]:
             return traced(timm, name, sorted(measured[name]))
 
-        results = pool.each(names, work, wanted.jobs, wanted.timeout, wanted.total)
+        results = pool.each(names, work, options.jobs, options.timeout, options.total)
     return results, *scores.timm(results, measured)
 
 
@@ -65,16 +65,16 @@ def traced(timm: Any, name: str, batches: list[int]) -> dict[str, Any]:
         return trace(lambda: timm.create_model(name), images(batch, size), optimizer="sgd-momentum", precision="tf32")
 
     small, large = at(SMALL), at(LARGE)
-    found: dict[str, Any] = {"image": size, "parameters": small.parameters, "events": len(small.events), "batches": {}}
+    result: dict[str, Any] = {"image": size, "parameters": small.parameters, "events": len(small.events), "batches": {}}
     for batch in batches:
         plain = replay_events(_between(small.events, large.events, batch), small.labels)
         scratch = _between(convolution_workspace(small), convolution_workspace(large), batch)
-        found["batches"][str(batch)] = {
+        result["batches"][str(batch)] = {
             "allocated": _mib(plain.peak_allocated),
             "reserved": _mib(plain.peak_reserved),
             "workspace": _mib(max((size for id, size in scratch if id >= len(small.makers)), default=0)),
         }
-    return {**found, "seconds": round(time.monotonic() - began, 1)}
+    return {**result, "seconds": round(time.monotonic() - began, 1)}
 
 
 def _between(small: tuple[Event, ...], large: tuple[Event, ...], batch: int) -> list[Event]:

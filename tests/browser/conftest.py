@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pages.browser import DESK, PHONE, browsing, chromium, drawn, serving
+from pages.browser import DESKTOP, PHONE, browsing, chromium, drawn, serving
 
 from tests.browser.looking import Opener
 
 LOOKS: dict[str, dict[str, Any]] = {
-    "light": {"viewport": DESK, "color_scheme": "light"},
-    "dark": {"viewport": DESK, "color_scheme": "dark"},
+    "light": {"viewport": DESKTOP, "color_scheme": "light"},
+    "dark": {"viewport": DESKTOP, "color_scheme": "dark"},
     "phone": {"viewport": PHONE, "color_scheme": "light", "is_mobile": True, "has_touch": True},
-    "bare": {"viewport": DESK, "color_scheme": "light", "java_script_enabled": False},
+    "bare": {"viewport": DESKTOP, "color_scheme": "light", "java_script_enabled": False},
 }
 
 

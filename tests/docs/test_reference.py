@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from reference import PAGES, commands, errors, formulas, glossary, pages, records, settings
-from reference.tongue import Tongue
+from reference.translator import Translator
 
 from tests.surface.cli import call
 from whichgpu.base.messages import languages
@@ -44,10 +44,10 @@ ADDED = {
 
 
 @cache
-def made(code: str) -> tuple[Tongue, dict[str, str]]:
-    """The pages of a language by their names, and the tongue that wrote them."""
-    tongue = Tongue(code)
-    return tongue, {path.split("/")[-1].removesuffix(".md"): content for path, content in pages(tongue).items()}
+def made(code: str) -> tuple[Translator, dict[str, str]]:
+    """The pages of a language by their names, and the translator that wrote them."""
+    translator = Translator(code)
+    return translator, {path.split("/")[-1].removesuffix(".md"): content for path, content in pages(translator).items()}
 
 
 def rows(code: str, page: str) -> set[tuple[str, ...]]:
@@ -65,10 +65,10 @@ def test_there_are_four_languages() -> None:
 
 @in_every_language
 def test_every_sentence_is_said_in_the_language(code: str) -> None:
-    tongue, written = made(code)
+    translator, written = made(code)
     assert tuple(written) == PAGES
-    assert len(tongue.asked) > 1000
-    assert list(tongue.lacking) == [], f"tools/translations missing {code}"
+    assert len(translator.used) > 1000
+    assert list(translator.lacking) == [], f"tools/translations missing {code}"
 
 
 @in_every_language
@@ -86,8 +86,8 @@ def test_every_flag_has_words(code: str) -> None:
 def test_every_field_of_every_answer_has_words(code: str) -> None:
     found = [field for record in records.all_records().values() for field in record.fields]
     assert len(found) > 500
-    tongue = made(code)[0]
-    assert [f"{field.record}.{field.name}" for field in found if not tongue.say(field.meaning)] == []
+    translator = made(code)[0]
+    assert [f"{field.record}.{field.name}" for field in found if not translator.say(field.meaning)] == []
     told = {row[0]: row[2] for row in rows(code, "fields") if len(row) == 3}
     assert [field.name for field in found if not told.get(f"`{field.name}`")] == []
 
@@ -120,7 +120,7 @@ def test_real_answers_hold_no_field_without_words(words: tuple[str, ...]) -> Non
     known = (
         {field.name for record in records.all_records().values() for field in record.fields}
         | ADDED
-        | set(settings.request_fields(Tongue()))
+        | set(settings.request_fields(Translator()))
     )
     reply = call(*words, "--json")
     assert sorted({name for name in _names(reply.json()) if name not in known}) == []
@@ -157,15 +157,15 @@ def test_errors_met_are_in_the_list(words: tuple[str, ...], kind: str) -> None:
 
 @in_every_language
 def test_every_key_of_files_has_words(code: str) -> None:
-    tongue, written = made(code)
-    assert [key for key in settings.plan_keys() if not key.meaning(tongue)] == []
+    translator, written = made(code)
+    assert [key for key in settings.plan_keys() if not key.meaning(translator)] == []
     assert [key for _, key in settings.config_keys() if f"`{key}`" not in written["settings"]] == []
 
 
 @in_every_language
 def test_every_key_of_config_files_is_a_flag_with_words(code: str) -> None:
-    tongue, known = made(code)[0], dict(commands.commands())
-    told = {name: {flag.name: flag.meaning(tongue) for flag in commands.flags(name, known[name])} for name in known}
+    translator, known = made(code)[0], dict(commands.commands())
+    told = {name: {flag.name: flag.meaning(translator) for flag in commands.flags(name, known[name])} for name in known}
     shared = told["gpus"]
     assert [(table, key) for table, key in settings.config_keys() if not (told[table] if table else shared).get(key)] == []
 
@@ -208,17 +208,17 @@ def test_no_message_id_is_left_where_words_belong(code: str) -> None:
 
 @in_every_language
 def test_a_page_leads_to_the_same_page_in_other_languages(code: str) -> None:
-    tongue = made(code)[0]
+    translator = made(code)[0]
     for name, content in made(code)[1].items():
         links = re.findall(r"\]\((\S+)\)", content.split("\n\n")[1])
-        assert links == [f"{tongue.up}{Tongue(other).folder}/{name}.md" for other in languages() if other != code]
+        assert links == [f"{translator.up}{Translator(other).folder}/{name}.md" for other in languages() if other != code]
 
 
 def test_what_a_language_lacks_is_told_and_said_in_english() -> None:
-    tongue = Tongue("ko")
-    assert tongue.say("a sentence nobody translated: {n}", n=3) == "a sentence nobody translated: 3"
-    assert tongue.text("no.such-id") == "no.such-id"
-    assert list(tongue.lacking) == ["a sentence nobody translated: {n}", "no.such-id"]
+    translator = Translator("ko")
+    assert translator.say("a sentence nobody translated: {n}", n=3) == "a sentence nobody translated: 3"
+    assert translator.text("no.such-id") == "no.such-id"
+    assert list(translator.lacking) == ["a sentence nobody translated: {n}", "no.such-id"]
 
 
 def _names(value: Any, inside: str = "") -> Iterator[str]:

@@ -28,6 +28,7 @@ MIXTURES = ["mixtral-8x7b", "deepseek-v3", "gpt-oss-120b", "qwen3-30b-a3b"]
 ENGINES = ["vllm", "sglang", "tensorrt-llm"]
 # One NVLink domain of 8 ranks: (dp, tp, ep).
 SPREADS = [(1, 8, 1), (1, 8, 2), (1, 8, 8), (2, 4, 4), (2, 4, 8), (4, 2, 8), (8, 1, 8), (8, 1, 2), (8, 1, 1)]
+TILE_COLUMNS = 128  # of the tiles of grouped GEMMs in CUTLASS and Triton
 few = settings(max_examples=12, deadline=None)
 fewer = settings(max_examples=5, deadline=None)
 
@@ -52,12 +53,22 @@ def seconds(workload: Workload, shape: Shape, gpu: str) -> float:
 def test_experts_spread_over_tensor_ranks_cost_what_sharded_ones_do(
     task: str, model: str, engine: str, gpu: str, batch: int, tp: int
 ) -> None:
+    """Within 15% in decode and 25% in prefill, but where a shard of an expert is narrower than a tile of its GEMM.
+
+    Only one of 8 shards of Qwen3-30B-A3B is: 96 columns. A layer with 8,192 tokens takes 0.71 ms on one of 8 tensor ranks and
+    0.37 ms on the busiest of 8 expert ranks (H100, fp8, TensorRT-LLM, as aiconfigurator measured), so that prefill with whole
+    experts takes at least half of the time of prefill with such shards, and no longer than it.
+    """
     fields = {"gpus": tp, "batch": batch, "seq_in": 1024, "engine": engine}
-    sharded = seconds(*asked(task, model, **fields, parallel={"tp": tp}), gpu)
+    workload, shape = asked(task, model, **fields, parallel={"tp": tp})
+    sharded = seconds(workload, shape, gpu)
     spread = seconds(*asked(task, model, **fields, parallel={"tp": tp, "ep": tp}), gpu)
-    # Shards of narrow experts are slower in prefill: measured, 8,192 tokens of Qwen3-30B-A3B take 0.71 ms on one of 8 tensor
-    # ranks and 0.37 ms on the busiest of 8 expert ranks (H100, fp8).
-    assert (0.85 if task == "decode" else 0.5) * sharded <= spread <= 1.15 * sharded
+    assert isinstance(shape, Transformer)
+    assert shape.experts is not None
+    if task == "prefill" and shape.experts.ffn < tp * TILE_COLUMNS:
+        assert 0.5 * sharded <= spread <= sharded
+    else:
+        assert spread == pytest.approx(sharded, rel=0.15 if task == "decode" else 0.25)
 
 
 @few
@@ -69,7 +80,7 @@ def test_work_of_experts_does_not_depend_on_how_they_are_spread(model: str, spre
     flops, weights = expert_work(model, float(tokens), Parallel(dp=dp, tp=tp, ep=ep))
     one_flops, one_weights = expert_work(model, tokens * dp / copies, Parallel())
     assert flops == pytest.approx(one_flops * copies, rel=1e-9)
-    assert weights == pytest.approx(one_weights * copies, rel=1e-5)  # Each shard of a matrix has scales of its own.
+    assert weights == pytest.approx(one_weights * copies, rel=1e-9)
 
 
 def expert_work(model: str, tokens: float, parallel: Parallel) -> tuple[float, float]:

@@ -165,15 +165,19 @@ def test_a_model_that_leaves_no_room_still_has_an_answer() -> None:
 
 
 def test_the_best_layout_under_a_load_bears_it() -> None:
-    """Alone a request is fastest over all GPUs; many are served by copies, which a single step does not tell."""
+    """Alone a request is fastest over all GPUs; many are served by replicas, which a single step does not show.
+
+    All-reduces over PCIe were estimated too slow before they were fitted on measured ones: pairs of GPUs have the shorter time
+    between tokens up to 20 requests/s, and sustain 42 at most.
+    """
     words = ("estimate", "serve", "llama-3.1-8b", "--gpu", "l40s", "--gpus", "4", "--in", "500", "--out", "100", "--best-layout")
     alone, loaded, most = (
-        document(*words, *more)["request"]["parallel"] for more in ((), ("--rate", "20/s"), ("--rate", "999/s"))
+        document(*words, *more)["request"]["parallel"] for more in ((), ("--rate", "40/s"), ("--rate", "999/s"))
     )
     assert (alone["tp"], alone["dp"]) == (4, 1)
-    assert (loaded["dp"] > 1, most["dp"]) == (True, 4)
-    answer = document(*words, "--rate", "20/s")
-    assert answer["serving"]["copies"] == loaded["dp"]
+    assert (loaded["dp"], most["dp"]) == (4, 4)
+    answer = document(*words, "--rate", "40/s")
+    assert answer["serving"]["copies"] == 4
     assert answer["serving"]["saturated"] is False
 
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from whichgpu.estimate.time.lower.eager.attention import AttentionSizes, mla_decode_op, narrow_mla_prefill
 from whichgpu.estimate.time.operators import Op
 
-WIDTHS = {"bf16": 2.0, "fp8": 1.0}
+WIDTHS = {"bf16": 2.0, "fp8": 1.0}  # bytes of an element
 WIDE = WIDTHS["bf16"]  # bytes of an element of queries and results
 # DeepSeek-V3's MLA: rank of the latents, and dimensions of a head with and without position.
 KV_RANK, ROPE_DIM, NOPE_DIM, VALUE_DIM = 512.0, 64.0, 128.0, 128.0
@@ -18,19 +18,19 @@ KERNEL_ALONE = "sglang"  # its rows time the kernel alone; those of other engine
 
 WITHOUT_FP8_MLA = "vllm"  # it expands the latents to 16 bits; other engines quantise the expanded operands
 
-Made = tuple[str, str, tuple[Op, ...]]
+NamedOps = tuple[str, str, tuple[Op, ...]]
 
 
-def attention_kernel(row: Mapping[str, Any]) -> Made:
+def attention_kernel(row: Mapping[str, Any]) -> NamedOps:
     """One layer's attention over whole prompts, or of one token per sequence against the KV cache."""
-    decoding = row["op"] == "decode_attention"
+    is_decode = row["op"] == "decode_attention"
     batch, length = float(row["batch"]), float(row["seq_in"])
     heads, kv_heads, dim = (float(row[name]) for name in ("heads", "kv_heads", "dim"))
-    queries = 1.0 if decoding else length
-    over = AttentionSizes(batch, heads, kv_heads, queries, length, dim, dim, causal=not decoding)
-    kind, role = ("decode_attention", "split") if decoding else ("attention", "paged")
+    queries = 1.0 if is_decode else length
+    over = AttentionSizes(batch, heads, kv_heads, queries, length, dim, dim, causal=not is_decode)
+    kind, role = ("decode_attention", "split") if is_decode else ("attention", "paged")
     kv_width = WIDTHS[row["kv_dtype"]]
-    op = over.op("bf16" if decoding else row["dtype"], WIDE, kind, kv_width, role)
+    op = over.op("bf16" if is_decode else row["dtype"], WIDE, kind, kv_width, role)
     if row["dtype"] == "fp8":  # Queries come in fp8.
         op = replace(op, read=op.read - batch * heads * queries * dim)
     elif kv_width < WIDE:
@@ -48,7 +48,7 @@ def _cache_write(tokens: float, query: float, keys_and_values: float, kv_width: 
     return Op("elementwise", "bf16", 0.0, WIDE * (cached + quantised), cached * kv_width + quantised, sizes)
 
 
-def mla_kernel(row: Mapping[str, Any]) -> Made:
+def mla_kernel(row: Mapping[str, Any]) -> NamedOps:
     """One layer's MLA of DeepSeek's dimensions: expanded keys and values in prefill, latents in decode."""
     batch, length, heads = (float(row[name]) for name in ("batch", "seq_in", "heads"))
     kv_dtype = row["kv_dtype"]

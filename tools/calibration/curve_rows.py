@@ -1,4 +1,4 @@
-"""Measured single operators as operators of the model: what each row ran, on which GPU, and the seconds it took."""
+"""Measured single operators as operators of the model, with their GPU and their seconds."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Sample(msgspec.Struct, frozen=True):
 
     @property
     def curve(self) -> str:
-        """The curve these seconds say most about: that of the operator with the most FLOPs."""
+        """Name of the curve that this sample is fitted to: that of its operator with the most FLOPs."""
         if self.source in OWN_CURVES:
             return OWN_CURVES[self.source]
         return CURVE_BY_KIND[max(self.ops, key=lambda op: (float(op.flops), float(op.read + op.write))).kind]
@@ -41,24 +41,25 @@ class Sample(msgspec.Struct, frozen=True):
 
 def samples(rows: Iterable[Measurement]) -> list[Sample]:
     """Every single operator of the evidence that the curves describe."""
-    return [sample for row in operators(rows) if (sample := _sample(row)) is not None]
+    return [sample for row in operators(rows) if (sample := operator_sample(row)) is not None]
 
 
-def _sample(row: Measurement) -> Sample | None:
+def operator_sample(row: Measurement) -> Sample | None:
+    """One row as operators of the model; none where the curves do not describe it."""
     sizes = {**row.request, "op": row.request["kind"], "gpu": row.gpu}
-    made = _READERS[row.source](sizes)
-    if made is None:
+    named_ops = _READERS[row.source](sizes)
+    if named_ops is None:
         return None
-    kind, family, ops = made
+    kind, family, ops = named_ops
     source = "h200" if row.source == "h200-ops" else row.source
     return Sample(source, row.gpu, kind, family or row.family, ops, row.seconds)
 
 
-Made = tuple[str, str, tuple[Op, ...]] | None
+NamedOps = tuple[str, str, tuple[Op, ...]] | None
 
 
-def _h200_operator(row: Mapping[str, Any]) -> Made:
-    """A row of the H200's operators: inputs are reused, so that what fits the L2 is read from there."""
+def _h200_operator(row: Mapping[str, Any]) -> NamedOps:
+    """A row of operators timed on the H200: inputs are reused, so those that fit are read from the L2 cache."""
     ops = _lowered(row)
     if not ops:
         return None
@@ -67,20 +68,20 @@ def _h200_operator(row: Mapping[str, Any]) -> Made:
     return f"{kind}.{row['dtype']}", _family(row), hot
 
 
-def _nchw_convolution(row: Mapping[str, Any]) -> Made:
+def _nchw_convolution(row: Mapping[str, Any]) -> NamedOps:
     """Convolutions in fp32 and tf32 on NCHW tensors."""
     hot = tuple(replace(op, sizes={**op.sizes, "resident": 1.0}) for op in _convolution({**row, "layout": "nchw"}))
     return f"conv.planes.{row['dir']}.{row['dtype']}", _family(row), hot
 
 
-def _nchw_norm(row: Mapping[str, Any]) -> Made:
+def _nchw_norm(row: Mapping[str, Any]) -> NamedOps:
     """Batch normalisation of NCHW tensors: fp32 and fp16 by cuDNN, bf16 by PyTorch's own kernels."""
     role = "torch_nchw" if row["dtype"] == "bf16" else "cudnn_nchw"
-    ops = tuple(replace(op, role=role, sizes={**op.sizes, "resident": 1.0}) for op in _moved(row))
+    ops = tuple(replace(op, role=role, sizes={**op.sizes, "resident": 1.0}) for op in _memory_bound(row))
     return f"{row['op']}.planes.{row['dtype']}", _family(row), ops
 
 
-def _micro(row: Mapping[str, Any]) -> Made:
+def _micro(row: Mapping[str, Any]) -> NamedOps:
     """FP8 GEMMs and attention, timed by events around one launch."""
     if row["op"] == "gemm":
         op = replace(_gemm(row, "fp8"), write=2.0 * row["m"] * row["n"])
@@ -89,11 +90,11 @@ def _micro(row: Mapping[str, Any]) -> Made:
     return row["op"], str(sizes), (_attention(*sizes, backward=row["op"] == "attention_backward"),)
 
 
-def _published_gemm(row: Mapping[str, Any]) -> Made:
+def _published_gemm(row: Mapping[str, Any]) -> NamedOps:
     return f"gemm.{row['dtype']}", "", (_gemm(row, row["dtype"]),)
 
 
-def _vllm_linear(row: Mapping[str, Any]) -> Made:
+def _vllm_linear(row: Mapping[str, Any]) -> NamedOps:
     """A linear layer of vLLM; narrower ones quantise their input first: in one kernel, before 0.19 with PyTorch's operators.
 
     GEMMs with a scale for every block run kernels that differ from GPU to GPU more than the GPUs do, and are left out.
@@ -125,7 +126,7 @@ _MOE_FORMATS = {
 _WITHOUT_FP4 = ("a100-sxm-80gb", "l40s", "h100-sxm", "h200-sxm")  # mxfp4 experts are dequantised there, as the tool lowers them
 
 
-def _moe(row: Mapping[str, Any]) -> Made:
+def _moe(row: Mapping[str, Any]) -> NamedOps:
     """The routed experts of one MoE layer."""
     emulated = row["dtype"] == "w4a16_mxfp4" and row["gpu"] in _WITHOUT_FP4
     unit, role = ("fp4", "mxfp4") if emulated else _MOE_FORMATS[row["dtype"]]
@@ -150,7 +151,7 @@ def _gemm(row: Mapping[str, Any], unit: str) -> Op:
     return gemm(m, n, k, unit, BYTES[unit], batch=float(row.get("batch", 1)))
 
 
-_READERS: dict[str, Callable[[Mapping[str, Any]], Made]] = {
+_READERS: dict[str, Callable[[Mapping[str, Any]], NamedOps]] = {
     "h200-ops": _h200_operator,
     "h200-planes": _nchw_convolution,
     "h200-norms": _nchw_norm,
@@ -177,15 +178,15 @@ def _family(row: Mapping[str, Any]) -> str:
 def _attention(batch: int, heads: int, length: int, dim: int, causal: bool, backward: bool = False) -> Op:
     pairs = float(batch * heads) * length * (length / 2 if causal else length)
     side = 2.0 * batch * heads * length * dim
-    named = {"batch": batch, "heads": heads, "kv_heads": heads, "queries": length, "keys": length, "dim": dim, "causal": causal}
-    sizes = {name: float(size) for name, size in named.items()}
+    counts = {"batch": batch, "heads": heads, "kv_heads": heads, "queries": length, "keys": length, "dim": dim, "causal": causal}
+    sizes = {name: float(size) for name, size in counts.items()}
     if backward:
         return Op("attention_backward", "bf16", 10.0 * pairs * dim, 5 * side, 3 * side, sizes)
     return Op("attention", "bf16", 4.0 * pairs * dim, 3 * side, side, sizes)
 
 
 def _lowered(row: Mapping[str, Any]) -> tuple[Op, ...]:
-    """The operators of a row of ops.jsonl; none where it is not a single operator, or nothing runs."""
+    """The operators of a row of ops.jsonl; empty if it is not a single operator or nothing runs."""
     name, dtype = row["op"], row["dtype"]
     if name == "conv":
         return _convolution(row)
@@ -196,14 +197,14 @@ def _lowered(row: Mapping[str, Any]) -> tuple[Op, ...]:
         role = {"linear": "forward", "linear_dgrad": "dgrad", "linear_wgrad": "wgrad"}[name]
         shape = {"forward": (m, n, k), "dgrad": (m, k, n), "wgrad": (n, k, m)}[role]
         return (gemm(*shape, dtype, BYTES[dtype], role=role),)
-    return _moved(row)
+    return _memory_bound(row)
 
 
 _GRADIENTS = {"fwd": ("conv",), "dgrad": ("conv_dgrad",), "wgrad": ("conv_wgrad",)}
 
 
 def _convolution(row: Mapping[str, Any]) -> tuple[Op, ...]:
-    """Forward, or both gradients: the input's is made unless the input is an image."""
+    """Forward, or both gradients; no gradient of the input if that is an image (three channels)."""
     width, groups, taps = BYTES[row["dtype"]], row["groups"], row["k"] ** 2
     out = ceil(row["hw"] / row["stride"])
     sides = {
@@ -228,7 +229,7 @@ def _convolution(row: Mapping[str, Any]) -> tuple[Op, ...]:
     return tuple(Op(kind, row["dtype"], flops, total - sides[kind], float(sides[kind]), sizes) for kind in kinds)
 
 
-# Operators that move every element so often, in and out, in elements of their width: kind, role, read, written.
+# Memory-bound operators: kind, role, and how often each element is read and written.
 _SIMPLE: dict[str, tuple[str, str, float, float]] = {
     "add": ("elementwise", "add", 2, 1),
     "mul": ("elementwise", "mul", 2, 1),
@@ -249,7 +250,7 @@ _SIMPLE: dict[str, tuple[str, str, float, float]] = {
     "log_softmax_bwd": ("softmax_backward", "", 2, 1),
     "layer_norm": ("norm", "", 1, 1),
     "layer_norm_bwd": ("norm_backward", "", 2, 1),
-    "sum_rows": ("reduce_columns", "", 1, 0),  # over the rows
+    "sum_rows": ("reduce_columns", "", 1, 0),  # sum over the rows
     "sum_cols": ("reduce", "", 1, 0),
     "avg_pool": ("pool", "_adaptive_avg_pool2d", 1, 0),
     "batch_norm": ("batch_norm", "", 2, 1),
@@ -261,8 +262,8 @@ _SIMPLE: dict[str, tuple[str, str, float, float]] = {
 }
 
 
-def _moved(row: Mapping[str, Any]) -> tuple[Op, ...]:
-    """Kernels bound by bandwidth."""
+def _memory_bound(row: Mapping[str, Any]) -> tuple[Op, ...]:
+    """Memory-bound kernels."""
     name, width = row["op"], BYTES[row["dtype"]]
     rows, columns = _rows(row)
     size = float(rows * columns)
@@ -273,18 +274,18 @@ def _moved(row: Mapping[str, Any]) -> tuple[Op, ...]:
 
     if name in _SIMPLE:
         kind, role, read, write = _SIMPLE[name]
-        role = "" if role == "cudnn" and width == 2 else role  # in bf16 PyTorch's own runs after all
+        role = "" if role == "cudnn" and width == 2 else role  # in bf16 PyTorch runs its own kernel, not cuDNN's
         return (move(kind, read * width, write * width, role),)
     if name in ("cast", "upcast"):  # to fp32, or from it
         return (move("copy", 2.0, 4.0, "upcast"),) if width == 2 else (move("copy", 4.0, 2.0),) if name == "cast" else ()
     if name == "pow_mean":
         squares = (move("elementwise", 4.0, 4.0, "pow"), move("reduce", 4.0, 0.0))
         return squares if width == 4 else (move("copy", 2.0, 4.0, "upcast"), *squares)
-    if name == "squeeze_excite":  # a mean of each channel, a gate, and the product of both
+    if name == "squeeze_excite":  # mean of each channel, then multiplication by a gate
         return (move("pool", width, 0.0, "_adaptive_avg_pool2d"), move("elementwise", width, width, "strided"))
     if name == "dropout":
         return (move("dropout", width, width + 1.0),)
-    if name == "max_pool":  # 3x3 windows at stride 2; the places of the largest are kept
+    if name == "max_pool":  # 3x3 windows at stride 2; the indices of the maxima (8 bytes each) are written too
         return (move("pool", width, (width + 8.0) / 4.0, "max_pool2d_with_indices"),)
     if name == "embedding_bwd":
         op = move("embedding_backward", width, width)

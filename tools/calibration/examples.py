@@ -28,47 +28,47 @@ from whichgpu.workload.shapes import Shape, TracedShape
 from whichgpu.workload.spelling import fill_defaults, from_object
 from whichgpu.workload.workload import Workload
 
-PAGEABLE_COPY = 6e9  # bytes a second from memory the driver has to copy first
+PAGEABLE_COPY = 6e9  # bytes/s, assumed: copies to the GPU from host memory that is not pinned
 NOT_SINGLE = ("id", "op")
-# How torchvision leaves out layers: a number drawn for each sample, by which the layer's result is multiplied.
-LEAVING = ("empty", "bernoulli_", "div_")
-A_SAMPLE = ((0, 1), (1, 0), (1, 0), (1, 0))
+# Operators of torchvision's stochastic depth: draw a number per sample, by which the layer's result is multiplied.
+DRAW_OPERATORS = ("empty", "bernoulli_", "div_")
+PER_SAMPLE_SHAPE = ((0, 1), (1, 0), (1, 0), (1, 0))
 
 
 def examples(rows: Sequence[Measurement], catalog: Catalog) -> list[Example]:
-    """Examples of the single-GPU rows; rows that cannot be asked for are named on stderr."""
+    """Examples of the single-GPU rows; rows that the tool rejects are listed on stderr."""
     lookups = LookupCache(catalog)
     gpus = {gpu.id: gpu for gpu in catalog.gpus}
-    found, failed = [], dict[str, int]()
+    results, failed = [], dict[str, int]()
     for row in rows:
         if row.request.get("gpus", 1) != 1:
             continue
         try:
-            found.append(example(row, lookups, gpus[row.gpu]))
+            results.append(example(row, lookups, gpus[row.gpu]))
         except WhichGpuError as error:
             model = row.request.get("model")
             why = f"{row.source}: {error.kind} {model if isinstance(model, str) else row.family}"
             failed[why] = failed.get(why, 0) + 1
     for why, count in sorted(failed.items()):
-        print(f"not asked for: {why} x{count}", file=sys.stderr)
-    return found
+        print(f"rejected: {why} x{count}", file=sys.stderr)
+    return results
 
 
 def example(row: Measurement, lookups: LookupCache, gpu: Gpu) -> Example:
-    """One row's."""
+    """Example of one measured step on one GPU."""
     shape = lookups.shape(row.request["model"])
     workload = fill_defaults(from_object({name: value for name, value in row.request.items() if name != "id"}).workload, shape)
     terms, kind = step_terms(workload, shape, gpu, row.kind)
     unit, later = terms.unit, None
     if workload.training and (row.synchronises_after_forward or row.stochastic_depth):
         drawn = (
-            redrawn(traced_model(workload, shape), row.stochastic_depth)
+            replace_stochastic_depth(traced_model(workload, shape), row.stochastic_depth)
             if row.stochastic_depth and isinstance(shape, TracedShape)
             else None
         )
         lowered = lower_model(workload, drawn) if drawn else lower(workload, shape)
         terms, later = (
-            passes_apart(lowered, gpu)
+            forward_and_rest(lowered, gpu)
             if row.synchronises_after_forward
             else (uncorrected_terms(lowered, build_gpu_columns([gpu])), None)
         )
@@ -86,15 +86,15 @@ def example(row: Measurement, lookups: LookupCache, gpu: Gpu) -> Example:
     )
 
 
-def redrawn(model: TracedModel, depth: StochasticDepth) -> TracedModel:
-    """A torchvision network as another library has it: no layers left out at random, or dropout in that place."""
-    dropped = LEAVING if depth == "dropout" else (*LEAVING, "mul")
-    kept = [one for one in model.operators if one.name not in dropped or A_SAMPLE not in (*one.inputs, *one.outputs)]
-    return replace(model, operators=tuple(kept))
+def replace_stochastic_depth(model: TracedModel, depth: StochasticDepth) -> TracedModel:
+    """A torchvision network as other libraries run it: without stochastic depth, or with dropout instead."""
+    dropped = DRAW_OPERATORS if depth == "dropout" else (*DRAW_OPERATORS, "mul")
+    operators = [one for one in model.operators if one.name not in dropped or PER_SAMPLE_SHAPE not in (*one.inputs, *one.outputs)]
+    return replace(model, operators=tuple(operators))
 
 
-def passes_apart(lowered: LoweredStep, gpu: Gpu) -> tuple[TimeTerms, TimeTerms]:
-    """TimeTerms of the forward pass, with what a step costs once, and of the rest of a training step."""
+def forward_and_rest(lowered: LoweredStep, gpu: Gpu) -> tuple[TimeTerms, TimeTerms]:
+    """Terms of the forward pass, including the fixed cost per step, and of the rest of a training step."""
     column = build_gpu_columns([gpu])
     forward, rest = (
         uncorrected_terms(replace(lowered, ops=tuple(op for op in lowered.ops if (op.phase == "forward") == first)), column)
@@ -105,21 +105,21 @@ def passes_apart(lowered: LoweredStep, gpu: Gpu) -> tuple[TimeTerms, TimeTerms]:
 
 
 def step_terms(workload: Workload, shape: Shape, gpu: Gpu, kind: str) -> tuple[TimeTerms, str]:
-    """TimeTerms of what was timed, and the kind of step it is."""
+    """Terms of the measured step, and its kind."""
     column = build_gpu_columns([gpu])
     batch = float(workload.local_batch)
     if kind in ("generate", "serve"):
-        asked = replace(workload, task="batch") if kind == "generate" else workload
-        read, token = generation_terms(asked, shape, column, batch)
+        timed = replace(workload, task="batch") if kind == "generate" else workload
+        read, token = generation_terms(timed, shape, column, batch)
         length = float(max(1, workload.seq_out or 1))
-        prompts = batch if asked.task == "serve" else 1.0
+        prompts = batch if timed.task == "serve" else 1.0
         return token * length + read if kind == "generate" else token + read * (prompts / length), "generate"
     sequences = scheduled_sequences(workload, batch) if workload.task == "decode" else 0.0
     return uncorrected_terms(lower(workload, shape, batch), column, sequences), workload.traits.step
 
 
 def groups(row: Measurement, gpu: Gpu, shape: Shape, kind: str) -> dict[str, str]:
-    """What the row may be left out with."""
+    """Groups of the row that a left-out fit may leave out: its source, GPU, generation, model and so on."""
     model: Any = row.request["model"]
     language = shape.is_language_model
     return {

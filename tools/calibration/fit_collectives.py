@@ -3,8 +3,8 @@
     PYTHONPATH=src:tools python -m calibration.fit_collectives   # a part of make refit
 
 Nonlinear least squares on log(predicted / measured) in the logarithm of every fitted parameter, with robust residuals and a wide
-prior around where it starts (published constants of NCCL, where there are any); the ratios of one link generation have a narrower
-one around 1, so that a generation that was not measured is taken for the mean of the others. `without_gpu` predicts a GPU's rows
+prior around its start (published constants of NCCL if there are any); the ratios of one link generation have a narrower
+one around 1, so that a generation that was not measured gets the mean of the others. `without_gpu` predicts a GPU's rows
 by a fit that never saw them.
 """
 
@@ -33,8 +33,8 @@ ROBUST = 0.15  # residuals beyond this count less than their square
 # Width of the prior of a parameter's logarithm by the beginning of its name: flags take a known share of the bytes.
 PRIORS = {"start.": 0.3, "hop.": 0.3, "direct.": 0.3, "nvls.nvlink": 0.3, "ll128.share": 0.05, "simple.share": 0.02, "": 1.5}
 ELEMENT_BYTES = {"dispatch": FP8_BYTES, "combine": 2.0}  # as DeepEP's own tests, and the measured rows, send them
-ROUNDS, TOLERANCE = 60, 1e-5
-DIFFERENCE = 1e-4  # of a parameter's logarithm, for slopes
+ROUNDS, TOLERANCE = 60, 1e-5  # evaluations at most, relative change of the cost at which the fit ends
+DIFFERENCE = 1e-4  # of a parameter's logarithm, for numerical derivatives
 LIBRARIES = ("nccl", "oneccl")  # without a custom all-reduce
 
 Parameters = dict[str, float]
@@ -88,12 +88,12 @@ def series_of(rows: Sequence[Measurement], catalog: Catalog) -> list[Series]:
         setting = (row.request.get(name) for name in ("kind", "engine", "gpus", "hidden", "topk", "experts"))
         groups.setdefault((row.gpu, *setting), []).append(place)
     fabrics = {gpu: [fabric_of(catalog.gpu_by_id[gpu])] for gpu in {row.gpu for row in rows}}
-    found = []
+    series = []
     for places in groups.values():
         first, size = rows[places[0]], "tokens" if rows[places[0]].request["kind"] in ELEMENT_BYTES else "bytes"
         sizes = np.array([float(rows[place].request[size]) for place in places])
-        found.append(Series(places, first.request, fabrics[first.gpu], sizes))
-    return found
+        series.append(Series(places, first.request, fabrics[first.gpu], sizes))
+    return series
 
 
 class Problem:
@@ -110,24 +110,24 @@ class Problem:
 
     def predict(self, parameters: Parameters) -> np.ndarray:
         """Return the log seconds of every row."""
-        found = np.zeros(len(self.rows))
+        logs = np.zeros(len(self.rows))
         for one in self.series:
-            found[one.places] = np.log(one.seconds(parameters))
-        return found
+            logs[one.places] = np.log(one.seconds(parameters))
+        return logs
 
     def parameters(self, point: np.ndarray) -> Parameters:
         """Return all parameters with the fitted ones at `point`, their logarithms."""
         return {**self.start, **dict(zip(self.names, np.exp(point).tolist(), strict=True))}
 
     def slopes(self, point: np.ndarray) -> np.ndarray:
-        """Return the derivatives of the rows' log seconds by the logarithm of each parameter, by differences."""
-        here, found = self.predict(self.parameters(point)), np.zeros((len(self.rows), len(self.names)))
+        """Return the derivatives of the rows' log seconds by the logarithm of each parameter, numerically."""
+        here, derivatives = self.predict(self.parameters(point)), np.zeros((len(self.rows), len(self.names)))
         for column, name in enumerate(self.names):
             moved = self.parameters(point + DIFFERENCE * (np.arange(len(point)) == column))
             for one in self.series:
                 if one.depends_on(name):
-                    found[one.places, column] = (np.log(one.seconds(moved)) - here[one.places]) / DIFFERENCE
-        return found
+                    derivatives[one.places, column] = (np.log(one.seconds(moved)) - here[one.places]) / DIFFERENCE
+        return derivatives
 
     def fit(self) -> Parameters:
         """Return the most probable parameters."""
@@ -139,8 +139,8 @@ class Problem:
         def jacobian(point: np.ndarray) -> np.ndarray:
             return np.concatenate([self.slopes(point) / ROBUST, np.diag(1.0 / self.widths)])
 
-        found = least_squares(residuals, self.centre, jacobian, loss="soft_l1", x_scale=0.1, ftol=TOLERANCE, max_nfev=ROUNDS)
-        return self.parameters(found.x)
+        solution = least_squares(residuals, self.centre, jacobian, loss="soft_l1", x_scale=0.1, ftol=TOLERANCE, max_nfev=ROUNDS)
+        return self.parameters(solution.x)
 
 
 def errors(rows: Sequence[Measurement], parameters: Parameters) -> np.ndarray:
@@ -172,8 +172,8 @@ def refit() -> str:
     rows = collective_measurements()
     fitted = Problem(rows).fit()
     write(fitted)
-    found = np.abs(np.expm1(errors(rows, fitted)))
-    medians = {gpu: float(np.median(found[[row.gpu == gpu for row in rows]])) for gpu in sorted({row.gpu for row in rows})}
+    relative = np.abs(np.expm1(errors(rows, fitted)))
+    medians = {gpu: float(np.median(relative[[row.gpu == gpu for row in rows]])) for gpu in sorted({row.gpu for row in rows})}
     return ", ".join(f"{gpu} {median:.1%}" for gpu, median in medians.items())
 
 

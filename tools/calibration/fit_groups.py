@@ -1,4 +1,6 @@
-"""Fit the corrections of groups: multipliers of what links, processes and threads cost, by engine, year and link, shrunk to 1.
+"""Fit the corrections of groups of GPUs: multipliers of the costs of links, processes and threads, shrunk towards 1.
+
+They depend on the engine, its year and the link.
 
 The same ridge regression with Student's t as for single GPUs (`fit_steps.py`), with the corrections of the work held fixed.
 
@@ -18,7 +20,7 @@ from scipy.optimize import minimize  # type: ignore[import-untyped]
 from calibration.correction_table import Correction, standard_errors, write_corrections
 from calibration.examples import examples as single_examples
 from calibration.fit import write_summary
-from calibration.fit_steps import FREEDOM, MOVES, Design
+from calibration.fit_steps import FREEDOM, MIN_SENSITIVITY, Design
 from calibration.group_alone import single_times
 from calibration.group_examples import GroupExample, group_examples, logs
 from calibration.ranges import ranges, widening
@@ -28,43 +30,44 @@ from whichgpu.estimate.group.breakdown import TERMS, StepParts, combine_parts, s
 from whichgpu.estimate.group.group_calibration import DATA_FOLDER, LEVELS, OVERLAPPED_SUFFIX, GroupCalibration
 from whichgpu.estimate.time.calibration import Calibration
 
-ROW_SPREAD = 0.1  # of a measured step against the best model there could be, the work being corrected already
+ROW_SPREAD = 0.1  # in log, assumed: scatter of a measured step around a perfect model, after correction of the compute time
 WIDTHS = {"all": 0.7, "style": 0.3, "engine": 0.4, "year": 0.3, "task": 0.3, "link": 0.3, "fabric": 0.2, "machine": 1.0}
-# The host of one source's machine: what it costs there is fitted so that it does not colour the rest, and not kept.
+# The host of one source's machine: its costs are fitted so that they do not bias the rest, then dropped.
 MACHINE, OF_HOSTS = "machine", ("copies", "threads")
-# Which levels may correct which term: links differ by kind and generation, what engines do by engine, year and task.
+# Levels that may correct each term: links differ by kind and generation, engines by name, year and task.
 OF_LINKS, OF_ENGINES = ("all", "link", "fabric", "style"), ("all", "style", "engine", "year", "task")
 VARIES = {
     "latency": (*OF_LINKS, "engine", "year"),
     "volume": OF_LINKS,
     "beside": ("all", "link"),
-    "straggle": ("style", "engine"),  # ranks that wait at every layer tell nothing of copies that wait once a step
+    "straggle": ("style", "engine"),  # no common level: ranks synchronise at every layer, replicas once per step
     "launch": OF_ENGINES,
     "step": OF_ENGINES,
     "copies": ("all", "task"),
     "threads": ("all", "task"),
 }
 WIDER = {"launch": 1.5}
-# Constants of collectives are fitted on measured kernels, so steps of engines whose host does not interfere say little more of
-# them: with the full width, seven rows of one source made AMD's links five times slower. Straggling of ranks without a host in
-# between is that of equal chips' clocks; left free, it took in all that is wrong with SGLang's steps (30% at eight GPUs).
+# Factors on the prior's width for engines that overlap host and device. Constants of collectives are fitted on measured
+# kernels, so whole steps add little: with the full width, seven rows of one source made AMD's links five times slower. Without
+# a host in between, ranks straggle only by their clocks; left free, this term absorbed every other error of SGLang's steps
+# (30% at eight GPUs).
 KNOWN_OF_OVERLAPPED = {"latency": 0.3, "volume": 0.3, "straggle": 0.1}
-SPECIAL = {("style", "straggle"): 0.7}  # the most general there is
+SPECIAL = {("style", "straggle"): 0.7}  # wide: straggling has no level "all" above it
 MIN_LOG_FACTOR = 5e-3  # a correction nearer to 1 is left out
-ROUNDS, TOLERANCE = 800, 1e-9  # enough of them that nothing of what was left out lingers
-STEP = 1e-4  # of a log factor, for slopes
-MOST = 8.0  # a log factor no term has: a search that strays beyond it comes back
-SILENT = ("mlperf-inf",)
+ROUNDS, TOLERANCE = 800, 1e-9  # iterations: enough that a fit started from all rows forgets those left out
+STEP = 1e-4  # of a log factor, for numerical derivatives
+MAX_LOG_FACTOR = 8.0  # far beyond any plausible correction: keeps the line search from overflowing
+NO_COMMUNICATION_SOURCES = ("mlperf-inf",)  # replicas that never communicate: predicted, but not fitted on
 WORK = ("device", "calls", "forward_calls", "once", "forward", "backward", "attention")
 
 Parameter = tuple[str, str, str]
 
 
 class GroupDesign:
-    """The parameters examples have, and where each sits.
+    """The parameters of the fit and, for each example and term, the indices of those that apply.
 
-    Where one GPU alone was measured as well, the corrections are learnt with the work as long as that says: from what several
-    GPUs change, not from how far the work itself is off.
+    If one GPU alone was measured as well, its compute time is scaled to that measurement: the corrections then come from what
+    several GPUs change, not from the error of the single-GPU estimate.
     """
 
     def __init__(self, examples: Sequence[GroupExample]) -> None:
@@ -81,7 +84,7 @@ class GroupDesign:
                     parameter = (MACHINE, f"{example.row.source}/{example.row.gpu}", term)
                     self.places[term][row, -1] = self.parameters.setdefault(parameter, len(self.parameters))
         self.widths = np.array([_width(*parameter) for parameter in self.parameters])
-        self.told = np.array([float(level != MACHINE) for level, _, _ in self.parameters])  # 0 for what the product does not know
+        self.in_product = np.array([float(level != MACHINE) for level, _, _ in self.parameters])  # 0 for hosts of single sources
         self.actual = logs(examples)
         most = max(len(example.passes) for example in examples)
         padded = [[*example.passes, *[(0.0, example.passes[0][1])] * (most - len(example.passes))] for example in examples]
@@ -91,17 +94,17 @@ class GroupDesign:
         self.given = [scaled(parts, ratios) for parts in self.parts]
 
     def weights(self, kept: np.ndarray) -> np.ndarray:
-        """Each (source, GPU, kind) by the square root of its rows."""
+        """Weight of each row: each (source, GPU, kind) counts by the square root of its rows."""
         keys = [(one.row.source, one.row.gpu, one.row.kind) for one in self.examples]
         counts = Counter(key for key, keep in zip(keys, kept, strict=True) if keep)
         return np.array([counts[key] ** -0.5 if keep else 0.0 for key, keep in zip(keys, kept, strict=True)])
 
     def predict(self, theta: np.ndarray) -> np.ndarray:
-        """Log seconds of every example, as the product would say them."""
-        return self._walls(self._logs(theta * self.told), self.parts)
+        """Log seconds of every example, as the product estimates them."""
+        return self._walls(self._logs(theta * self.in_product), self.parts)
 
     def fit(self, kept: np.ndarray, start: np.ndarray | None = None) -> np.ndarray:
-        """The most probable log multipliers given the examples kept."""
+        """The most probable log multipliers given the examples selected by `kept`."""
         weights = self.weights(kept)
         weights = weights * (kept.sum() / weights.sum())
         scaled = np.zeros(len(self.parameters)) if start is None else start / self.widths
@@ -115,21 +118,21 @@ class GroupDesign:
         return np.asarray(found.x * self.widths)
 
     def anchored(self, theta: np.ndarray) -> np.ndarray:
-        """Log seconds given what one GPU alone took, where that was measured."""
-        return self._walls(self._logs(theta * self.told), self.given)
+        """Log seconds of every example, from the measured time of one GPU alone if there is one."""
+        return self._walls(self._logs(theta * self.in_product), self.given)
 
     def _logs(self, theta: np.ndarray) -> dict[str, np.ndarray]:
         """Log factors of each term, by example."""
-        whole = np.append(theta, 0.0)
-        return {term: whole[self.places[term]].sum(axis=1) for term in TERMS}
+        padded = np.append(theta, 0.0)
+        return {term: padded[self.places[term]].sum(axis=1) for term in TERMS}
 
     def _walls(self, logs_of: dict[str, np.ndarray], parts_of: Sequence[StepParts]) -> np.ndarray:
-        factors = {term: np.exp(np.clip(value, -MOST, MOST)) for term, value in logs_of.items()}
+        factors = {term: np.exp(np.clip(value, -MAX_LOG_FACTOR, MAX_LOG_FACTOR)) for term, value in logs_of.items()}
         walls = [times * combine_parts(parts, factors).wall for times, parts in zip(self.times, parts_of, strict=True)]
         return np.asarray(np.log(sum(walls)))
 
     def _cost(self, scaled: np.ndarray, weights: np.ndarray) -> tuple[float, np.ndarray]:
-        """Minus twice the log posterior and its slope; slopes by term are differences, since a term is one number an example."""
+        """Minus twice the log posterior and its gradient, from numerical derivatives by the log factor of each term."""
         logs_of = self._logs(scaled * self.widths)
         predicted = self._walls(logs_of, self.given)
         residual = (predicted - self.actual) / ROW_SPREAD
@@ -143,7 +146,7 @@ class GroupDesign:
         return cost, gradient[:-1] * self.widths + 2 * scaled
 
     def supported(self, theta: np.ndarray, kept: np.ndarray) -> np.ndarray:
-        """With 1 for what only the rows left out have multipliers of."""
+        """Log multipliers with 0 for those that only rows outside `kept` have."""
         known = np.zeros(len(self.parameters) + 1, dtype=bool)
         for places in self.places.values():
             known[places[kept].ravel()] = True
@@ -162,7 +165,7 @@ class GroupDesign:
         residual = (predicted - self.actual) / ROW_SPREAD
         information = weights * (len(slopes) / weights.sum()) * (FREEDOM + 1) / (FREEDOM + residual**2) / ROW_SPREAD**2
         errors = standard_errors(slopes[:, :-1], information, self.widths)
-        counts = (np.abs(slopes) > MOVES).sum(axis=0)
+        counts = (np.abs(slopes) > MIN_SENSITIVITY).sum(axis=0)
         return [
             Correction(level, group, term, str(log_factor), float(errors[place]), int(counts[place]))
             for level, groups in self.multipliers(theta, 0.0).items()
@@ -172,7 +175,7 @@ class GroupDesign:
         ]
 
     def multipliers(self, theta: np.ndarray, min_log_factor: float = MIN_LOG_FACTOR) -> dict[str, dict[str, dict[str, float]]]:
-        """The fitted corrections as the product reads them, without those that make no difference."""
+        """The fitted corrections as the product reads them, without those too close to 1 to matter."""
         found: dict[str, dict[str, dict[str, float]]] = {level: {} for level in LEVELS}
         for (level, group, term), place in self.parameters.items():
             if level != MACHINE and abs(theta[place]) >= min_log_factor:
@@ -186,7 +189,7 @@ def _width(level: str, group: str, term: str) -> float:
 
 
 def scaled(parts: StepParts, ratios: np.ndarray) -> StepParts:
-    """Work so many times as long; what threads cost goes with the host where it is the host that one GPU waits for."""
+    """Parts with the compute time scaled by each ratio; thread overhead scales with it only in host-bound steps."""
     host = np.where(parts.calls > parts.device, ratios, 1.0)
     return replace(
         parts,
@@ -195,8 +198,8 @@ def scaled(parts: StepParts, ratios: np.ndarray) -> StepParts:
     )
 
 
-class Leaving:
-    """Predictions of groups' rows by fits, of the work and of the links, that never saw their GPU."""
+class LeaveOneGpuOut:
+    """Predictions of rows of several GPUs by fits, of single steps and of links, that never saw the row's GPU."""
 
     def __init__(self) -> None:
         self.catalog = Catalog()
@@ -204,45 +207,45 @@ class Leaving:
         alone = steps(measurements())
         self.singles = single_times(alone)
         self.single = Design(single_examples(alone, self.catalog))
-        self.whole = self.single.fit(np.ones(len(self.single.examples), dtype=bool))
-        speaking = [row for row in self.rows if row.source not in SILENT]
-        self.speaking = group_examples(speaking, self.catalog, self.single.calibration(self.whole), self.singles)
-        design = GroupDesign(self.speaking)
-        found = design.fit(np.ones(len(self.speaking), dtype=bool))
+        self.full_theta = self.single.fit(np.ones(len(self.single.examples), dtype=bool))
+        communicating = [row for row in self.rows if row.source not in NO_COMMUNICATION_SOURCES]
+        self.communicating = group_examples(communicating, self.catalog, self.single.calibration(self.full_theta), self.singles)
+        design = GroupDesign(self.communicating)
+        found = design.fit(np.ones(len(self.communicating), dtype=bool))
         self.found = {name: found[place] for name, place in design.parameters.items()}
 
     def calibration(self, gpu: str | None) -> Calibration:
-        """Of the work on one GPU, without a GPU."""
+        """Corrections of single-GPU steps, fitted without the rows of one GPU."""
         names = np.array([example.groups["gpu"] for example in self.single.examples])
         left = names == gpu
         if not left.any():
-            return self.single.calibration(self.whole)
+            return self.single.calibration(self.full_theta)
         supported = np.zeros(len(self.single.parameters) + 1, dtype=bool)
         supported[self.single.places[~left].ravel()] = True
-        start = np.where(supported[:-1], self.whole, 0.0)
+        start = np.where(supported[:-1], self.full_theta, 0.0)
         return self.single.calibration(self.single.fit(~left, start))
 
     def without(self, gpu: str) -> tuple[list[GroupExample], np.ndarray, np.ndarray]:
-        """Its examples, their log predictions, and those given what one GPU alone took, where that is known.
+        """A GPU's examples, their log predictions, and those from the measured time of one GPU alone if there is one.
 
-        Copies that never talk teach nothing of links and are only predicted.
+        Rows of replicas that never communicate say nothing about links: they are predicted but not fitted on.
         """
         own = group_examples([row for row in self.rows if row.gpu == gpu], self.catalog, self.calibration(gpu), self.singles)
-        others = [example for example in self.speaking if example.row.gpu != gpu]
+        others = [example for example in self.communicating if example.row.gpu != gpu]
         design = GroupDesign([*own, *others])
         kept = np.arange(len(design.examples)) >= len(own)
         theta = np.zeros(len(design.parameters))
-        if len(others) < len(self.speaking):
+        if len(others) < len(self.communicating):
             start = np.array([self.found.get(name, 0.0) for name in design.parameters])
             theta = design.supported(design.fit(kept, design.supported(start, kept)), kept)
         return own, design.predict(theta)[: len(own)], design.anchored(theta)[: len(own)]
 
 
-def evidence(found: Sequence[GroupExample]) -> dict[str, Any]:
-    """What each engine's numbers rest on."""
+def evidence(examples: Sequence[GroupExample]) -> dict[str, Any]:
+    """Evidence behind each engine's corrections: rows, GPUs, generations and sources; and rows by GPU."""
     engines: dict[str, dict[str, Any]] = {}
     gpus: Counter[str] = Counter()
-    for example in found:
+    for example in examples:
         gpus[example.row.gpu] += 1
         one = engines.setdefault(example.setting.engine, {"rows": 0, "gpus": set(), "generations": set(), "sources": set()})
         one["rows"] += 1
@@ -257,10 +260,10 @@ def evidence(found: Sequence[GroupExample]) -> dict[str, Any]:
 
 
 def refit() -> str:
-    """Fit the corrections of groups on the evidence table and write them with their ranges; what changed."""
+    """Fit the corrections of groups on the evidence table and write them with their ranges; a sentence on what changed."""
     from calibration.group_scores import held_out
 
-    rows = [row for row in steps(measurements(), several_gpus=True) if row.source not in SILENT]
+    rows = [row for row in steps(measurements(), several_gpus=True) if row.source not in NO_COMMUNICATION_SOURCES]
     design = GroupDesign(group_examples(rows, Catalog(), singles=single_times(steps(measurements()))))
     theta = design.fit(np.ones(len(design.examples), dtype=bool))
     change = write_corrections(DATA_FOLDER, design.correction_rows(theta), MIN_LOG_FACTOR)
@@ -269,10 +272,10 @@ def refit() -> str:
 
 
 def group_ranges(design: GroupDesign, theta: np.ndarray, held: Any) -> dict[str, Any]:
-    """Log factors by tier and kind.
+    """90% ranges as log factors, by evidence tier and kind.
 
-    Of a GPU left out: from the predictions without it. Of one whose groups were measured: half-way between those and the own
-    residuals of the fit, since another model on it is neither new nor known. Of others: a quarter wider.
+    GPU of a measured generation: from the predictions of fits without the GPU. GPU measured in groups: half-way between those
+    and the residuals of the fit, since another model on it is only partly covered by its rows. Other GPUs: a quarter wider.
     """
     weights = design.weights(np.ones(len(design.examples), dtype=bool))
     kinds = [example.setting.task for example in design.examples]
@@ -280,14 +283,14 @@ def group_ranges(design: GroupDesign, theta: np.ndarray, held: Any) -> dict[str,
     unseen = ranges(held.actual - held.predicted, held.kinds, held.weights)
     wider = {kind: [round(1.25 * low, 4), round(1.25 * high, 4)] for kind, (low, high) in unseen.items()}
     between = {
-        kind: [round((mine + other) / 2, 4) for mine, other in zip(seen.get(kind, seen["any"]), told, strict=True)]
-        for kind, told in unseen.items()
+        kind: [round((mine + other) / 2, 4) for mine, other in zip(seen.get(kind, seen["any"]), without, strict=True)]
+        for kind, without in unseen.items()
     }
     return widening({"group": between, "group-kin": unseen, "group-other": wider})
 
 
 def calibration_of(design: GroupDesign, theta: np.ndarray) -> GroupCalibration:
-    """As the product reads it, without ranges."""
+    """The fitted corrections as the product reads them, without ranges."""
     return GroupCalibration(design.multipliers(theta), {}, {}, {})
 
 

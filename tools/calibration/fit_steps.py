@@ -1,7 +1,7 @@
 """Fit the corrections of whole steps: multipliers of each term by engine, year, architecture and GPU, shrunk to 1.
 
 A ridge regression on log(measured / predicted): every multiplier has a Gaussian prior around 1 whose width says how much such
-groups may differ; residuals are weighted as Student's t, so that a strange row does not pull; and each (source, GPU, kind)
+groups may differ; residuals are weighted as Student's t, so that an outlier has little influence; and each (source, GPU, kind)
 counts by the square root of its rows, so that a large source does not outvote the others.
 """
 
@@ -23,7 +23,7 @@ from whichgpu.estimate.time.calibration import LEVELS, YEARLY_LEVELS, Calibratio
 from whichgpu.estimate.time.combine import OVERLAP_SHARPNESS, HostMode, StepSeconds, soft_maximum, step_seconds
 from whichgpu.estimate.time.terms import DEVICE_TERMS, TERMS, TimeTerms
 
-# Widths of the priors, in log: how far groups of a level may stray from their parent.
+# Widths of the priors, in log: how far groups of a level may differ from their parent.
 WIDTHS = {
     "all": 0.5,
     "style": 0.45,
@@ -39,10 +39,10 @@ WIDTHS = {
     "build": 0.15,
     "vendor-engine": 0.15,
     "chip": 0.1,
-    "machine": 0.35,  # the host of one source's machine: fitted so that it does not colour the rest, and not kept
+    "machine": 0.35,  # the host of one source's machine: fitted so that it does not bias the rest, then dropped
 }
-# Launching differs more than arithmetic does, by engine and by architecture; what all have in common is known.
-# Operators bound by bandwidth reach much the same share of it everywhere, so they may stray less.
+# Factors on the width: launch overhead differs more between engines and architectures than compute does. Memory-bound
+# operators reach about the same share of the bandwidth everywhere, so their corrections may differ less.
 WIDER = {"forward_calls": 2.0, "backward_calls": 2.0, "step": 2.5, "sequences": 2.5, "memory": 0.3}
 SPECIAL = {
     ("all", "gap"): 0.2,
@@ -55,24 +55,24 @@ SPECIAL = {
     ("architecture", "gap"): 0.4,
     ("engine", "gap"): 0.4,
 }
-ENOUGH_A_YEAR = 5  # rows: a year with fewer is no reason to believe that software changed
-ROW_SPREAD = 0.2  # of a measurement against the best model there could be
-FREEDOM = 4.0  # of Student's t
+MIN_ROWS_PER_YEAR = 5  # assumed: fewer rows of a year are no evidence that the software changed
+ROW_SPREAD = 0.2  # in log, assumed: scatter of a measurement around a perfect model
+FREEDOM = 4.0  # degrees of freedom of Student's t
 DEVICE_LEVELS = ("platform", "architecture", "build", "generation", "generation-unit", "generation-task", "vendor-engine", "chip")
-# Fitting begins with wide tolerance, so that no source is given up as strange before its turn has come; and with floors that
-# round off, so that a term at its floor still feels its multiplier: it then ends in one place wherever it starts, while with
-# sharp floors alone it ends in one of many. Spread and sharpness of the floors of each stage.
+# Spread of the rows and sharpness of the floors in each stage of the fit. The first stage has a wide spread, so that no source
+# is treated as an outlier too early, and smooth floors, so that a term at its floor still depends on its multiplier: the fit
+# then converges to one optimum from any start, while sharp floors alone leave many local optima.
 SOFT = 8.0
 STAGES = ((0.5, SOFT), (ROW_SPREAD, SOFT), (ROW_SPREAD, None))
-# Rounds of a stage: enough of them that nothing of what was left out lingers.
+# Iterations of a stage: enough that a fit started from all rows forgets those left out.
 ROUNDS, TOLERANCE = 1500, 1e-9
-MOVES = 0.01  # relative change of a time per relative change of a factor, from which a row counts as one it rests on
+MIN_SENSITIVITY = 0.01  # relative change of a row's time per relative change of a factor, for the row to count as its evidence
 MIN_LOG_FACTOR = 5e-4  # a correction nearer to 1 is left out
-TRUSTED = 6.0  # rows measured by one method on one machine, with every setting known
-ARITHMETIC = ("build", "generation-unit")  # levels that tell of clocks and units: nothing to products that read weights
+TRUSTED_WEIGHT = 6.0  # weight, assumed, of rows measured by one method on one machine with every setting known
+COMPUTE_LEVELS = ("build", "generation-unit")  # clocks and compute units: they do not affect GEMMs bound by reading weights
 CALLS = ("forward_calls", "backward_calls")
 MACHINE = "machine"
-REFERENCE = "h200-"  # its host is the one others are told against
+REFERENCE = "h200-"  # source whose host is the baseline: hosts of other sources are fitted relative to it
 
 
 class Example(msgspec.Struct, frozen=True):
@@ -85,11 +85,11 @@ class Example(msgspec.Struct, frozen=True):
     host: HostMode
     groups: Mapping[str, str]  # source, gpu, architecture, model, kind: what may be left out
     row: Any = None
-    later: tuple[np.ndarray, np.ndarray] | None = None  # terms and floors of a second part that waits for the end of the first
+    later: tuple[np.ndarray, np.ndarray] | None = None  # terms and floors of a second part that starts when the first ends
 
     @property
     def parts(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """TimeTerms and floors of what runs one after the other."""
+        """Terms and floors of the parts that run one after the other."""
         return [(self.terms, self.floors), *([self.later] if self.later else [])]
 
 
@@ -97,14 +97,14 @@ Parameter = tuple[str, str, str]  # level, group, term
 
 
 class Design:
-    """The parameters that examples have, and where each sits."""
+    """The parameters of the fit and, for each example and term, the indices of those that apply."""
 
     def __init__(self, examples: Sequence[Example]) -> None:
         self.examples = examples
         self._last: tuple[np.ndarray, Any] | None = None
         self.parameters: dict[Parameter, int] = {}
         self.places = np.full((len(examples), len(TERMS), len(WIDTHS)), -1)
-        years = _told_by_others(examples)
+        years = _substitute_years(examples)
         for row, example in enumerate(examples):
             reference = example.groups["source"].startswith(REFERENCE)
             for column, term in enumerate(TERMS):
@@ -128,15 +128,15 @@ class Design:
         self.overlaps = np.array([example.host.overlaps for example in examples])
         self.widths = np.array([_width(parameter) for parameter in self.parameters])
 
-    def weights(self, kept: np.ndarray, trusted: float = TRUSTED) -> np.ndarray:
-        """Each (source, GPU, kind) by the square root of its rows; those of the reference count for more."""
+    def weights(self, kept: np.ndarray, trusted: float = TRUSTED_WEIGHT) -> np.ndarray:
+        """Weight of each row: each (source, GPU, kind) counts by the square root of its rows, the reference source for more."""
         keys = [(e.groups["source"], e.groups["gpu"], e.groups["kind"]) for e in self.examples]
         counts = Counter(key for key, keep in zip(keys, kept, strict=True) if keep)
         own = [trusted if key[0].startswith(REFERENCE) else 1.0 for key in keys]
         return np.array([trust * counts[key] ** -0.5 if keep else 0.0 for key, keep, trust in zip(keys, kept, own, strict=True)])
 
     def fit(self, kept: np.ndarray, start: np.ndarray | None = None) -> np.ndarray:
-        """The most probable log multipliers given the examples kept."""
+        """The most probable log multipliers given the examples selected by `kept`."""
         weights = self.weights(kept)
         weights = weights * (kept.sum() / max(weights.sum(), 1e-9))
         rows = np.flatnonzero(kept)
@@ -187,14 +187,14 @@ class Design:
         return np.log(total), slopes / total[:, None]
 
     def _part(self, part: int, rows: np.ndarray, factors: np.ndarray, soft: float | None) -> tuple[np.ndarray, np.ndarray]:
-        """StepSeconds of a part of these rows, and their derivatives by the log of each term."""
+        """Seconds of one part of these rows, and their derivatives by the log of each term."""
         (terms, floors), count = (side[rows] for side in self.parts[part]), len(DEVICE_TERMS)
         corrected = terms * factors
         held, free = _above(corrected[:, :count], floors[:, :count], soft)
         device = held.sum(1)
         concurrent = np.column_stack(
             [self.launches[rows]] * 2 + [np.zeros(len(rows), dtype=bool), self.overlaps[rows]]
-        )  # host terms beside the device
+        )  # host terms that overlap with the device
         host = (corrected[:, count:] * concurrent).sum(1)
         wall = soft_maximum(device, host)
         slopes = corrected.copy()
@@ -204,7 +204,7 @@ class Design:
         return wall + (corrected[:, count + 2 :] * ~concurrent[:, 2:]).sum(1), slopes
 
     def calibration(self, theta: np.ndarray, min_log_factor: float = MIN_LOG_FACTOR) -> Calibration:
-        """The fitted corrections as the product reads them, without those that make no difference."""
+        """The fitted corrections as the product reads them, without those too close to 1 to matter."""
         found: dict[str, dict[str, dict[str, float]]] = {level: {} for level in LEVELS}
         for (level, group, term), place in self.parameters.items():
             if level != MACHINE and abs(theta[place]) >= min_log_factor:
@@ -225,7 +225,7 @@ class Design:
         residual = (predicted - self.actual) / ROW_SPREAD
         information = weights * (FREEDOM + 1) / (FREEDOM + residual**2) / ROW_SPREAD**2
         errors = standard_errors(slopes, information, self.widths)
-        counts = (np.abs(slopes) > MOVES).sum(axis=0)
+        counts = (np.abs(slopes) > MIN_SENSITIVITY).sum(axis=0)
         multipliers = self.calibration(theta, 0.0).multipliers
         return [
             Correction(level, group, term, str(multipliers[level][group][term]), float(errors[place]), int(counts[place]))
@@ -236,15 +236,16 @@ class Design:
         ]
 
     def predict(self, theta: np.ndarray, rows: Iterable[int]) -> np.ndarray:
-        """Log seconds of these rows as the product would say them."""
-        return np.asarray(np.log([told.wall[0, 0] for told in self._told(theta, rows)]))
+        """Log seconds of these rows, as the product estimates them."""
+        return np.asarray(np.log([step.wall[0, 0] for step in self._estimates(theta, rows)]))
 
     def host_bound(self, theta: np.ndarray) -> np.ndarray:
-        """Rows whose time is decided by launching operators: they tell of the host, not of the GPU."""
-        told = self._told(theta, range(len(self.examples)))
-        return np.asarray(np.array([bool(one.host[0, 0] > one.device[0, 0]) for one in told]) & self.launches)
+        """Rows bound by launch overhead: they measure the host, not the GPU."""
+        estimates = self._estimates(theta, range(len(self.examples)))
+        return np.asarray(np.array([bool(one.host[0, 0] > one.device[0, 0]) for one in estimates]) & self.launches)
 
-    def _told(self, theta: np.ndarray, rows: Iterable[int]) -> list[StepSeconds]:
+    def _estimates(self, theta: np.ndarray, rows: Iterable[int]) -> list[StepSeconds]:
+        """Estimated time of each row, with rounded multipliers as in the product."""
         calibration = self.calibration(theta)
         shape, blank = (len(TERMS), 1, 1), np.zeros((1, 1))
         found = []
@@ -260,7 +261,7 @@ class Design:
 
 
 def _above(corrected: np.ndarray, floors: np.ndarray, soft: float | None) -> tuple[np.ndarray, np.ndarray]:
-    """Times that do not go below their floors, and their derivatives: logs by logs."""
+    """Times limited to their floors from below, and the derivative of their log by the log of the corrected time."""
     largest = np.maximum(np.maximum(corrected, floors), 1e-30)
     if soft is None:
         return largest, (corrected > floors).astype(float)
@@ -268,13 +269,13 @@ def _above(corrected: np.ndarray, floors: np.ndarray, soft: float | None) -> tup
     return held, (corrected / held) ** soft
 
 
-def _told_by_others(examples: Sequence[Example]) -> dict[str, str]:
-    """Years with too few rows to speak for themselves, by the nearest of the same name that has enough, as the product does."""
+def _substitute_years(examples: Sequence[Example]) -> dict[str, str]:
+    """For each group of a year with too few rows, the nearest year of the same group with enough, as in the product."""
     counts = Counter(example.setting.group(level) for level in YEARLY_LEVELS for example in examples)
     found = {}
-    for key in (key for key, count in counts.items() if count < ENOUGH_A_YEAR):
+    for key in (key for key, count in counts.items() if count < MIN_ROWS_PER_YEAR):
         name, _, year = key.rpartition("/")
-        known = [other for other, count in counts.items() if count >= ENOUGH_A_YEAR and other.rpartition("/")[0] == name]
+        known = [other for other, count in counts.items() if count >= MIN_ROWS_PER_YEAR and other.rpartition("/")[0] == name]
         if known:
             found[key] = min(known, key=lambda other: abs(int(other.rpartition("/")[2]) - int(year)))
     return found
@@ -283,11 +284,11 @@ def _told_by_others(examples: Sequence[Example]) -> dict[str, str]:
 def leave_out(design: Design, group: Callable[[Example], str], start: np.ndarray) -> np.ndarray:
     """Log predictions of every example by a fit without its group."""
     names = np.array([group(example) for example in design.examples])
-    told = np.full(len(names), np.nan)
+    predictions = np.full(len(names), np.nan)
     for name, left, predicted in _folds(design, names, start, everything=False):
         assert (names[left] == name).all()
-        told[left] = predicted
-    return told
+        predictions[left] = predicted
+    return predictions
 
 
 def leave_each_out(design: Design, group: Callable[[Example], str], start: np.ndarray) -> dict[str, np.ndarray]:
@@ -306,7 +307,7 @@ def _folds(
 
 
 def _without(work: tuple[Design, np.ndarray, np.ndarray, bool]) -> np.ndarray:
-    """Predictions of the rows left out, or of all. What only they have multipliers of begins, and so ends, at 1."""
+    """Predictions of the rows left out, or of all rows. Multipliers that only those rows have start, and so stay, at 1."""
     design, left, start, everything = work
     supported = np.zeros(len(design.parameters) + 1, dtype=bool)
     supported[design.places[~left].ravel()] = True
@@ -315,13 +316,13 @@ def _without(work: tuple[Design, np.ndarray, np.ndarray, bool]) -> np.ndarray:
 
 
 def whose_multiplier(level: str, term: str) -> str | None:
-    """Which term's multiplier a term takes at a level, if any.
+    """Name of the term whose multiplier a term shares at a level; None if the level does not affect it.
 
-    What engines and chips make of products holds for those that read weights, too, unless it is a matter of arithmetic.
+    GEMMs bound by reading weights (`stream`) share the corrections of other GEMMs, except those of clocks and compute units.
     """
     if term != "stream":
         return term
-    return None if level in ARITHMETIC else "gemm"
+    return None if level in COMPUTE_LEVELS else "gemm"
 
 
 def _width(parameter: Parameter) -> float:

@@ -1,4 +1,4 @@
-"""Measured rows of groups as examples: the parts of each step, made with a calibration of the work that may leave its GPU out."""
+"""Measured rows on several GPUs as examples for the fit: the parts of each step, with single-GPU corrections held fixed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from calibration.examples import PAGEABLE_COPY
-from calibration.group_alone import copies_of, key
+from calibration.group_alone import key, replicas_of
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.catalog.evidence import Measurement
 from whichgpu.catalog.gpu import Gpu
@@ -33,49 +33,49 @@ NONE: Mapping[str, float] = MappingProxyType({})
 
 
 class GroupExample(msgspec.Struct, frozen=True):
-    """A measured step on several GPUs: passes with how often each is made, and what one GPU alone would need."""
+    """A measured step on several GPUs: its passes with how often each runs, and the time of one GPU alone."""
 
     seconds: float
     passes: tuple[tuple[float, StepParts], ...]
     setting: GroupSetting
     row: Measurement
     generation: str
-    alone: float = 0.0  # predicted seconds of the same on one GPU, where somebody measured that
+    alone: float = 0.0  # predicted seconds of the same on one GPU, 0 if nobody measured that
     alone_measured: float = 0.0
 
     @property
     def ratio(self) -> float:
-        """What one GPU alone took over what is said of it; 1 where nobody measured it."""
+        """Measured over predicted time of one GPU alone; 1 if nobody measured it."""
         return self.alone_measured / self.alone if self.alone_measured and self.alone else 1.0
 
 
 def group_examples(
     rows: Sequence[Measurement], catalog: Catalog, calibration: Calibration | None = None, singles: Mapping[str, float] = NONE
 ) -> list[GroupExample]:
-    """Examples of these rows; those that cannot be asked for are named on stderr. `singles` is what was measured on one GPU."""
+    """Examples of these rows; rows that the tool rejects are listed on stderr. `singles` are measured seconds of one GPU."""
     lookups = LookupCache(catalog)
-    found, failed = [], dict[str, int]()
+    results, failed = [], dict[str, int]()
     for row in rows:
         try:
-            found.append(group_example(row, lookups, catalog.gpu_by_id[row.gpu], calibration, singles))
+            results.append(group_example(row, lookups, catalog.gpu_by_id[row.gpu], calibration, singles))
         except WhichGpuError as error:
             why = f"{row.source}: {error.kind} {row.family}"
             failed[why] = failed.get(why, 0) + 1
     for why, count in sorted(failed.items()):
-        print(f"not asked for: {why} x{count}", file=sys.stderr)
-    return found
+        print(f"rejected: {why} x{count}", file=sys.stderr)
+    return results
 
 
 def group_example(
     row: Measurement, lookups: LookupCache, gpu: Gpu, calibration: Calibration | None, singles: Mapping[str, float] = NONE
 ) -> GroupExample:
-    """One row's."""
-    workload, shape = asked(row, lookups)
+    """Example of one measured step on several GPUs."""
+    workload, shape = workload_of(row, lookups)
     fabric = fabric_of(gpu, None, workload.interconnect, workload.network_gbps, workload.network)
     devices = Devices.of([gpu], [fabric], calibration, NO_CORRECTIONS)
     passes = _passes(workload, shape, devices, row.kind)
     copied = row.pageable_copy_bytes / PAGEABLE_COPY
-    measured = singles.get(key(row, copies_of(row)), 0.0)
+    measured = singles.get(key(row, replicas_of(row)), 0.0)
     return GroupExample(
         seconds=max(row.seconds - copied, row.seconds * 0.2),
         passes=tuple((times, one.parts) for times, one in passes),
@@ -87,8 +87,8 @@ def group_example(
     )
 
 
-def asked(row: Measurement, lookups: LookupCache) -> tuple[Workload, Shape]:
-    """The workload a row asks for."""
+def workload_of(row: Measurement, lookups: LookupCache) -> tuple[Workload, Shape]:
+    """The workload and model shape of a row's request."""
     shape = lookups.shape(row.request["model"])
     request: dict[str, Any] = {name: value for name, value in row.request.items() if name != "id"}
     return fill_defaults(from_object(request).workload, shape), shape
@@ -113,11 +113,11 @@ def _setting(workload: Workload, fabric: Fabric, kind: str) -> GroupSetting:
 
 
 def _alone(workload: Workload, shape: Shape, gpu: Gpu, calibration: Calibration, kind: str) -> float:
-    """The same on one GPU: of copies, one copy's share; of a model cut up, all of it."""
-    copies = workload.parallel.dp
-    single = replace(workload, gpus=1, nodes=1, parallel=Parallel(), batch=max(1, (workload.batch or 1) // copies))
-    told = float(evaluate_grid(single, shape, [gpu], calibration=calibration).seconds.wall[0, 0])
-    return told * max(1, workload.seq_out or 1) if kind == "generate" else told
+    """Predicted seconds on one GPU: of one replica's batch under data parallelism, else of the whole model."""
+    replicas = workload.parallel.dp
+    single = replace(workload, gpus=1, nodes=1, parallel=Parallel(), batch=max(1, (workload.batch or 1) // replicas))
+    seconds = float(evaluate_grid(single, shape, [gpu], calibration=calibration).seconds.wall[0, 0])
+    return seconds * max(1, workload.seq_out or 1) if kind == "generate" else seconds
 
 
 def logs(examples: Sequence[GroupExample]) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The table of curve parameters (`estimate/time/data/parameters.csv`): read before a fit, written with what the fit found.
+"""The table of curve parameters (`estimate/time/data/parameters.csv`): read before a fit and written with its results.
 
 A parameter's name, unit, meaning, status, bounds, prior and source are written by hand; value, standard error, rows and
 `confounded_with` by the fit.
@@ -20,11 +20,11 @@ from whichgpu.estimate.time.curves.parameters import PARAMETERS_FILE
 FITTED, FIXED, NUISANCE = "fitted", "fixed", "nuisance"  # a nuisance parameter belongs to one source and is used by fits alone
 EXCEPTIONS_FILE = Path(__file__).with_name("parameter_exceptions.csv")
 ON_BOUND = 5e-3  # relative distance from a bound below which a parameter counts as sitting on it
-CONFOUNDED = 0.95  # correlation of two parameters from which they cannot be told apart
+CONFOUNDED = 0.95  # correlation of two parameters from which the rows cannot separate them
 
 
 class ParameterRow(msgspec.Struct, frozen=True):
-    """A line of the table; numbers are text as written, empty where there is none."""
+    """A line of the table; numbers are text as written, empty if there is none."""
 
     name: str
     value: str
@@ -37,8 +37,8 @@ class ParameterRow(msgspec.Struct, frozen=True):
     upper: str
     prior_width: str  # of the logarithm
     standard_error: str  # relative: of the logarithm
-    rows: str  # samples that move when the parameter does
-    confounded_with: str  # a parameter that the rows cannot tell it from
+    rows: str  # samples whose time depends on the parameter
+    confounded_with: str  # a parameter that the rows cannot separate from this one
     source: str
 
     @property
@@ -65,7 +65,7 @@ def write_table(rows: Iterable[ParameterRow]) -> None:
 
 
 class Fit(msgspec.Struct, frozen=True):
-    """What a fit found of one parameter."""
+    """Result of a fit for one parameter."""
 
     value: float
     standard_error: float
@@ -73,9 +73,9 @@ class Fit(msgspec.Struct, frozen=True):
     confounded_with: str
 
 
-def with_fits(table: Sequence[ParameterRow], found: Mapping[str, Fit]) -> list[ParameterRow]:
+def with_fits(table: Sequence[ParameterRow], fits: Mapping[str, Fit]) -> list[ParameterRow]:
     """The table with the columns that a fit writes; nuisance parameters keep no value."""
-    return [_with_fit(row, found[row.name]) if row.name in found else row for row in table]
+    return [_with_fit(row, fits[row.name]) if row.name in fits else row for row in table]
 
 
 def _with_fit(row: ParameterRow, fit: Fit) -> ParameterRow:
@@ -89,7 +89,7 @@ def _with_fit(row: ParameterRow, fit: Fit) -> ParameterRow:
 
 
 def problems(table: Iterable[ParameterRow]) -> list[tuple[str, str]]:
-    """Parameters on a bound and pairs that cannot be told apart: name, and `on its bound` or the other's name."""
+    """Parameters on a bound and pairs that cannot be separated: name, and `on its bound` or the other's name."""
     fitted = [row for row in table if row.status == FITTED]
     bound = [(row.name, "on its bound") for row in fitted if row.on_bound]
     return bound + [(row.name, row.confounded_with) for row in fitted if row.confounded_with]

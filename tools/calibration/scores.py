@@ -42,16 +42,17 @@ def score(logs: np.ndarray) -> Score:
 
 def by(key: Callable[[Example], str], examples: Sequence[Example], logs: np.ndarray) -> dict[str, Score]:
     """Scores of rows that share a key."""
-    found: dict[str, list[float]] = defaultdict(list)
+    logs_by_key: dict[str, list[float]] = defaultdict(list)
     for example, log in zip(examples, logs, strict=True):
-        found[key(example)].append(log)
-    return {name: score(np.array(values)) for name, values in sorted(found.items())}
+        logs_by_key[key(example)].append(log)
+    return {name: score(np.array(values)) for name, values in sorted(logs_by_key.items())}
 
 
 def model_group(examples: Iterable[Example]) -> Callable[[Example], str]:
-    """What is left out for a new model: its rows in all sources.
+    """Return the function that names the group left out together with a row, to predict a model as if it were new.
 
-    Models of the H200's rows go one by one (where a kind of row has one model only, the row itself), all others in ten folds.
+    Models measured on the H200 are left out one by one (if a kind of row has only one model, row by row), all others in ten
+    folds.
     """
     models: dict[str, set[str]] = defaultdict(set)
     for example in examples:
@@ -71,7 +72,7 @@ def _kind(example: Example) -> str:
     return f"{example.groups['source']}/{example.setting.unit}/{example.row.request.get('precision')}"
 
 
-class Held(msgspec.Struct, frozen=True):
+class HeldOut(msgspec.Struct, frozen=True):
     """Log predictions of every example by fits without its GPU, its source, its generation or its model."""
 
     full: np.ndarray
@@ -82,8 +83,8 @@ class Held(msgspec.Struct, frozen=True):
     model: np.ndarray
 
 
-def held_out(design: Design, theta: np.ndarray) -> Held:
-    """All of them. H200 files are one source."""
+def held_out(design: Design, theta: np.ndarray) -> HeldOut:
+    """Predictions of every example by fits without its GPU, source, generation and model; H200 files are one source."""
     everything = range(len(design.examples))
     each = leave_each_out(design, gpu_of, theta)
     own = np.array([each[gpu_of(example)][row] for row, example in enumerate(design.examples)])
@@ -93,35 +94,35 @@ def held_out(design: Design, theta: np.ndarray) -> Held:
         "model": model_group(design.examples),
     }
     rest = {name: leave_out(design, key, theta) for name, key in grouped.items()}
-    return Held(design.predict(theta, everything), own, np.array([each[name] for name in sorted(each)]), **rest)
+    return HeldOut(design.predict(theta, everything), own, np.array([each[name] for name in sorted(each)]), **rest)
 
 
-def save(held: Held, path: Path) -> None:
-    """Keep them: fitting without each group takes minutes."""
+def save(held: HeldOut, path: Path) -> None:
+    """Write the predictions to a file: fitting without each group takes minutes."""
     np.savez(path, **asdict(held))
 
 
-def load(path: Path) -> Held:
-    """What was kept."""
-    kept = np.load(path)
-    return Held(**{name: kept[name] for name in Held.__struct_fields__})
+def load(path: Path) -> HeldOut:
+    """Read the predictions that `save` wrote."""
+    arrays = np.load(path)
+    return HeldOut(**{name: arrays[name] for name in HeldOut.__struct_fields__})
 
 
 def gpu_of(example: Example) -> str:
-    """The GPU it ran on."""
+    """Id of the GPU an example ran on."""
     return example.groups["gpu"]
 
 
 def source_of(example: Example) -> str:
-    """The source as a whole."""
+    """Name of an example's source; all H200 files are one source."""
     return "h200" if example.groups["source"].startswith(H200) else example.groups["source"]
 
 
-def rank_order(examples: Sequence[Example], held: Held, actual: np.ndarray, counted: np.ndarray) -> tuple[int, float, float]:
-    """Pairs of GPUs measured on the same request by the same source that differ by over 10%, and shares ordered rightly.
+def rank_order(examples: Sequence[Example], held: HeldOut, actual: np.ndarray, counted: np.ndarray) -> tuple[int, float, float]:
+    """Pairs of GPUs measured on the same request by the same source that differ by over 10%, and shares ordered correctly.
 
-    First with both by one fit that never saw one of them (each of the two in turn); then with each by the fit without itself,
-    so that nothing the two have in common cancels.
+    First share: both predicted by one fit that never saw one of them (each of the two in turn). Second share: each predicted
+    by the fit without itself, so that no error common to both cancels.
     """
     same: dict[str, list[int]] = defaultdict(list)
     for place in np.flatnonzero(counted).tolist():

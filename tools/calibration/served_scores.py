@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from calibration.examples import examples
-from calibration.fit_groups import SILENT, GroupDesign
+from calibration.fit_groups import NO_COMMUNICATION_SOURCES, GroupDesign
 from calibration.fit_steps import Design
 from calibration.group_alone import single_times
 from calibration.group_examples import GroupExample, group_examples
@@ -90,34 +90,34 @@ REPLAYED = (
 class Folds:
     """Fits of the steps of serving engines, on one GPU and on several, without some of the rows.
 
-    Other engines' rows share only the most general multipliers with these, so that they are not fitted again in each fold.
+    Rows of other engines share only the most general multipliers with these, so they are left out of every fold.
     """
 
     def __init__(self) -> None:
         self.catalog = Catalog()
         rows = [row for row in measurements() if row.kind not in ("max-load", "op") and _serving(row)]
         self.singles, self.groups = steps(rows), steps(rows, several_gpus=True)
-        self.groups = [row for row in self.groups if row.source not in SILENT]
+        self.groups = [row for row in self.groups if row.source not in NO_COMMUNICATION_SOURCES]
         self.single = Design(examples(self.singles, self.catalog))
-        self.whole = self.single.fit(np.ones(len(self.single.examples), dtype=bool))
+        self.full_theta = self.single.fit(np.ones(len(self.single.examples), dtype=bool))
         self.times = single_times(self.singles)
         self.found: dict[tuple[str, str, str], float] = {}
         self.replays = [Replay(module, name) for module, name in REPLAYED]
 
     def predictions(self, left: Callable[[Measurement], bool] | None = None) -> Iterator[tuple[Measurement, float]]:
-        """Yield served rows with their seconds as the product would say them: those left out of the fit, or all of one on all."""
+        """Yield served rows with the seconds that the product would estimate: rows left out of the fit, or all if none is."""
 
         def scored(row: Measurement) -> bool:
             return is_served(row) and (left is None or left(row))
 
         kept = np.array([left is None or not left(example.row) for example in self.single.examples])
-        theta = self.whole
+        theta = self.full_theta
         if not kept.all():
-            known = _known(self.single.places, kept, len(self.single.parameters))
-            theta = np.where(known, self.single.fit(kept, np.where(known, self.whole, 0.0)), 0.0)
+            supported = _supported(self.single.places, kept, len(self.single.parameters))
+            theta = np.where(supported, self.single.fit(kept, np.where(supported, self.full_theta, 0.0)), 0.0)
         own = [place for place, example in enumerate(self.single.examples) if scored(example.row)]
-        for place, told in zip(own, np.exp(self.single.predict(theta, own)), strict=True):
-            yield self.single.examples[place].row, float(told)
+        for place, seconds in zip(own, np.exp(self.single.predict(theta, own)), strict=True):
+            yield self.single.examples[place].row, float(seconds)
         if not any(map(scored, self.groups)):
             return
         design = GroupDesign(self._group_examples(self.single.calibration(theta)))
@@ -126,9 +126,9 @@ class Folds:
         theta = design.supported(design.fit(used, design.supported(start, used)), used)
         if left is None:
             self.found = {name: theta[place] for name, place in design.parameters.items()}
-        for example, told in zip(design.examples, np.exp(design.predict(theta)), strict=True):
+        for example, seconds in zip(design.examples, np.exp(design.predict(theta)), strict=True):
             if scored(example.row):
-                yield example.row, float(told)
+                yield example.row, float(seconds)
 
     def _group_examples(self, calibration: Calibration) -> list[GroupExample]:
         with ExitStack() as swapped:
@@ -138,10 +138,10 @@ class Folds:
             return group_examples(self.groups, self.catalog, calibration, self.times)
 
 
-def _known(places: np.ndarray, kept: np.ndarray, parameters: int) -> np.ndarray:
-    known = np.zeros(parameters + 1, dtype=bool)
-    known[places[kept].ravel()] = True
-    return known[:-1]
+def _supported(places: np.ndarray, kept: np.ndarray, parameters: int) -> np.ndarray:
+    supported = np.zeros(parameters + 1, dtype=bool)
+    supported[places[kept].ravel()] = True
+    return supported[:-1]
 
 
 def _serving(row: Measurement) -> bool:
@@ -151,14 +151,14 @@ def _serving(row: Measurement) -> bool:
 
 def held_served() -> list[HeldServed]:
     """Return every served row with its predictions by all fits."""
-    folds, told = Folds(), dict[tuple[str, int, str, str], dict[str, float]]()
+    folds, predictions = Folds(), dict[tuple[str, int, str, str], dict[str, float]]()
     rows: dict[tuple[str, int, str, str], Measurement] = {}
 
-    def keep(name: str, found: Iterator[tuple[Measurement, float]]) -> None:
-        for row, seconds in found:
+    def keep(name: str, estimates: Iterator[tuple[Measurement, float]]) -> None:
+        for row, seconds in estimates:
             key = (row.source, row.row, row.gpu, row.kind)
             rows[key] = row
-            told.setdefault(key, {})[name] = seconds
+            predictions.setdefault(key, {})[name] = seconds
 
     keep("all", folds.predictions())
     scored = [row for row in chain(folds.singles, folds.groups) if is_served(row)]
@@ -166,7 +166,7 @@ def held_served() -> list[HeldServed]:
         for value in sorted({key_of(row) for row in scored}):
             print(f"without {name} {value}", file=sys.stderr)
             keep(name, folds.predictions(lambda row, of=key_of, value=value: of(row) == value))  # type: ignore[misc]
-    return [HeldServed(*key, rows[key].seconds, predicted) for key, predicted in told.items()]
+    return [HeldServed(*key, rows[key].seconds, predicted) for key, predicted in predictions.items()]
 
 
 def load(text: bytes) -> Sequence[HeldServed]:

@@ -1,6 +1,6 @@
 """Runs of serving engines predicted by the simulator, with fits that never saw their source.
 
-PYTHONPATH=src:tools python -m calibration.serving_scores --truth ../shared/truth --held serving.json
+PYTHONPATH=src:tools python -m calibration.serving_scores --truth ../shared/truth --held-out serving.json
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from evidence.serving_rows import FLOOD_ROUNDS, Served, served_rows
 from msgspec.structs import asdict
 
 from calibration.examples import examples as single_examples
-from calibration.fit_groups import SILENT, GroupDesign, calibration_of
+from calibration.fit_groups import NO_COMMUNICATION_SOURCES, GroupDesign, calibration_of
 from calibration.fit_steps import Design
 from calibration.group_examples import group_examples
 from whichgpu.base.errors import WhichGpuError
@@ -37,7 +37,7 @@ from whichgpu.workload.spelling import fill_defaults, from_object
 
 
 class HeldRun(msgspec.Struct, frozen=True):
-    """One run: what was seen, and what the simulator said without its source; seconds, output tokens a second."""
+    """One run with its metrics, measured and predicted without its source; seconds, output tokens per second."""
 
     source: str
     kind: str
@@ -46,14 +46,14 @@ class HeldRun(msgspec.Struct, frozen=True):
     concurrency: int
     rate: float
     line: int
-    seen: dict[str, float]
-    told: dict[str, float]
+    measured: dict[str, float]
+    predicted: dict[str, float]
 
 
-def predicted(
+def predicted_metrics(
     run: Served, lookups: LookupCache, calibration: Calibration | None, groups: GroupCalibration | None
 ) -> dict[str, float]:
-    """What the simulator says of a run."""
+    """Metrics of a run by the simulator."""
     shape = lookups.shape(run.request["model"])
     workload = fill_defaults(from_object({name: value for name, value in run.request.items() if name != "id"}).workload, shape)
     if not isinstance(shape, Transformer):
@@ -63,7 +63,7 @@ def predicted(
     server = server_of(workload, shape, gpu, overrides=run.limits, devices=Devices.of([gpu], [fabric], calibration, groups))
     prompt, output = int(workload.seq_in or 1), int(workload.seq_out or 1)
     outcome = server.run(_arrivals(run, server, prompt, output), run.concurrency, routing=run.routing)
-    return told(outcome, run.mean)
+    return metrics(outcome, run.mean)
 
 
 def _arrivals(run: Served, server: Server, prompt: int, output: int) -> Iterator[Arrival]:
@@ -78,84 +78,84 @@ def _arrivals(run: Served, server: Server, prompt: int, output: int) -> Iterator
         yield 0.0, prompt, output, ()
 
 
-def told(outcome: SimulationOutcome, mean: bool) -> dict[str, float]:
-    """The printed metrics of a run."""
+def metrics(outcome: SimulationOutcome, mean: bool) -> dict[str, float]:
+    """TTFT, TPOT and throughput of a simulated run; means or medians."""
     middle = np.mean if mean else np.median
     done = outcome.answered
     more = done & (outcome.outputs > 1)
-    found = {
+    results = {
         "ttft": float(middle((outcome.first - outcome.arrived)[done])),
         "throughput": float(outcome.outputs[done].sum() / (outcome.finished.max() - outcome.arrived[0])),
     }
     if more.any():
-        found["tpot"] = float(middle(((outcome.finished - outcome.first) / np.maximum(1, outcome.outputs - 1))[more]))
-    return found
+        results["tpot"] = float(middle(((outcome.finished - outcome.first) / np.maximum(1, outcome.outputs - 1))[more]))
+    return results
 
 
-class Leaving:
-    """Fits of the work and of the links without one source."""
+class LeaveOneSourceOut:
+    """Corrections of steps on one and on several GPUs, fitted without the rows of one source."""
 
     def __init__(self, truth: Path) -> None:
         self.truth, self.catalog = truth, Catalog()
-        self.rows = [row for row in steps(measurements(), several_gpus=True) if row.source not in SILENT]
+        self.rows = [row for row in steps(measurements(), several_gpus=True) if row.source not in NO_COMMUNICATION_SOURCES]
         self.singles = steps(measurements())
         self.single = Design(single_examples(self.singles, self.catalog))
-        self.whole = self.single.fit(np.ones(len(self.single.examples), dtype=bool))
+        self.full_theta = self.single.fit(np.ones(len(self.single.examples), dtype=bool))
 
     def without(self, source: str) -> tuple[Calibration, GroupCalibration]:
-        """Both."""
+        """Corrections of steps on one GPU and on several, fitted without the source."""
         kept = np.array([example.row.source != source for example in self.single.examples])
-        theta = self.whole
+        theta = self.full_theta
         if not kept.all():
             supported = np.zeros(len(self.single.parameters) + 1, dtype=bool)
             supported[self.single.places[kept].ravel()] = True
-            theta = self.single.fit(kept, np.where(supported[:-1], self.whole, 0.0))
+            theta = self.single.fit(kept, np.where(supported[:-1], self.full_theta, 0.0))
             theta = np.where(supported[:-1], theta, 0.0)
         calibration = self.single.calibration(theta)
         design = GroupDesign(group_examples([row for row in self.rows if row.source != source], self.catalog, calibration))
         return calibration, calibration_of(design, design.fit(np.ones(len(design.examples), dtype=bool)))
 
 
-def held(
+def held_out(
     runs: Sequence[Served], lookups: LookupCache, calibration: Calibration | None, groups: GroupCalibration | None
 ) -> list[HeldRun]:
-    """Runs with what is said of them."""
-    found = []
+    """Runs with their measured and predicted metrics; runs that the tool rejects are listed on stderr."""
+    results = []
     for run in runs:
         try:
-            said = predicted(run, lookups, calibration, groups)
+            estimate = predicted_metrics(run, lookups, calibration, groups)
         except WhichGpuError as error:
-            print(f"not asked for: {run.source} {run.gpu} line {run.lines[0]}: {error}", file=sys.stderr)
+            print(f"rejected: {run.source} {run.gpu} line {run.lines[0]}: {error}", file=sys.stderr)
             continue
-        found.append(
+        results.append(
             HeldRun(
                 run.source, run.kind, run.gpu, int(run.request.get("gpus", 1)), run.concurrency or 0, run.rate or 0.0,
-                run.lines[0], run.seen, said,
+                run.lines[0], run.measured, estimate,
             )
         )  # fmt: skip
-    return found
+    return results
 
 
 def load(path: Path) -> list[HeldRun]:
-    """What was kept."""
+    """Read the runs that `main` wrote."""
     return [HeldRun(**run) for run in json.loads(path.read_bytes())]
 
 
 def main() -> int:
-    """Predict and keep."""
+    """Predict every run and write the predictions to a file."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--truth", type=Path, required=True)
-    parser.add_argument("--held", type=Path, required=True)
-    parser.add_argument("--seen", action="store_true", help="with the product's own fit, which saw these rows")
-    asked = parser.parse_args()
-    runs = served_rows(asked.truth) + served_rows(asked.truth, flood=True)
+    parser.add_argument("--held-out", type=Path, required=True, help="file for the predictions")
+    parser.add_argument("--product-fit", action="store_true", help="with the fit of the product, which saw these rows")
+    arguments = parser.parse_args()
+    runs = served_rows(arguments.truth) + served_rows(arguments.truth, flood=True)
     lookups = LookupCache(Catalog())
-    found: list[HeldRun] = []
-    leaving: Any = None if asked.seen else Leaving(asked.truth)
+    results: list[HeldRun] = []
+    leave_out: Any = None if arguments.product_fit else LeaveOneSourceOut(arguments.truth)
     for source in sorted({run.source for run in runs}):
-        fits = leaving.without(source) if leaving else (None, None)
-        found += held([run for run in runs if run.source == source], lookups, *fits)
-    asked.held.write_text(json.dumps([asdict(run) for run in found]))
+        fits = leave_out.without(source) if leave_out else (None, None)
+        results += held_out([run for run in runs if run.source == source], lookups, *fits)
+    arguments.held_out.write_text(json.dumps([asdict(run) for run in results]))
     return 0
 
 

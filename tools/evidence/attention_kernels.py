@@ -26,7 +26,7 @@ SOURCES = {ATTENTION: "aiconfigurator_attention_ops.csv.gz", MLA: "aiconfigurato
 PATH = "ai-dynamo/aiconfigurator@095f58a"
 DTYPES = {"bfloat16": "bf16", "fp8": "fp8"}
 YEARS = {"trtllm 1.0.0": 2025}  # release year of engine versions older than 2026
-# Shapes of which every second setting (batch, length) is enough: others of the same ratio of query to KV heads are whole.
+# Shapes that are thinned to every second setting (batch, length): others with the same ratio of query to KV heads are complete.
 THINNED = ((8, 1), (32, 8))
 TRUSTED = "ok"
 MLA_OPS = {"mla-prefill": "attention", "mla-decode": "decode_attention"}
@@ -36,7 +36,7 @@ Row = tuple[int, dict[str, str]]
 
 
 def kernel_rows(truth: Path) -> tuple[list[Measurement], Counter[str]]:
-    """Rows of all sources, and how many lines of their files were left out, by reason."""
+    """Rows of all sources, and the number of lines of their files that are left out, by reason."""
     left_out: Counter[str] = Counter()
     attention = _fastest(ATTENTION, _attention(_lines(truth, ATTENTION), left_out), left_out)
     mla = _fastest(MLA, _mla(_lines(truth, MLA), left_out), left_out)
@@ -44,7 +44,7 @@ def kernel_rows(truth: Path) -> tuple[list[Measurement], Counter[str]]:
 
 
 def with_rows(table: Iterable[Measurement], rows: Iterable[Measurement]) -> list[Measurement]:
-    """The table's rows of other sources, then these."""
+    """The table's rows of other sources, followed by the new rows."""
     added = list(rows)
     sources = {row.source for row in added}
     return [row for row in table if row.source not in sources] + added

@@ -29,7 +29,7 @@ KERNEL_ENGINES = {
     "DeepEP low-latency": "deepep",
 }
 EAGER, EAGER_ENGINE, EAGER_GPU = "vLLM_custom_eager", "oneccl", "Arc Pro B60 24GB"
-MIN_EAGER_BYTES = 1 << 22  # from here on the Arc's times are far above the host's
+MIN_EAGER_BYTES = 1 << 22  # bytes from which the Arc's times are far above the host's launch overhead
 BAD_HOSTS = ("L40S 48GB",)
 DTYPE_BYTES = {"half": 2, "bfloat16": 2}  # int8 rows repeat those of half at the same bytes
 KINDS = {"alltoall": "all_to_all"}
@@ -49,7 +49,7 @@ def collective_rows(truth: Path) -> tuple[list[Measurement], Counter[str]]:
 
 
 def _medians(rows: list[Measurement], left_out: Counter[str]) -> list[Measurement]:
-    """Of each setting measured several times, the row in the middle."""
+    """The median row of each setting that was measured several times."""
     groups: dict[str, list[Measurement]] = {}
     for row in rows:
         groups.setdefault(f"{row.gpu} {sorted(row.request.items())}", []).append(row)
@@ -58,7 +58,7 @@ def _medians(rows: list[Measurement], left_out: Counter[str]) -> list[Measuremen
 
 
 def with_rows(table: Iterable[Measurement], rows: Iterable[Measurement]) -> list[Measurement]:
-    """The table's rows of other sources, then these."""
+    """The table's rows of other sources, followed by the new rows."""
     return [row for row in table if row.source != SOURCE] + list(rows)
 
 
@@ -78,7 +78,7 @@ def _measurements(lines: Iterable[Line], left_out: Counter[str]) -> Iterator[Mea
 
 
 def _reason(cells: dict[str, str]) -> str:
-    """Why a line is left out, or nothing."""
+    """Reason why a line is left out, or None."""
     eager = cells["kernel"].endswith("_eager")
     if cells["gpu"] in BAD_HOSTS:
         return "bad host"
@@ -108,7 +108,7 @@ def _collective(cells: dict[str, str]) -> tuple[dict[str, Any], float]:
 
 
 def _expert_exchange(cells: dict[str, str]) -> tuple[dict[str, Any], float]:
-    """A dispatch or combine; the source's column of milliseconds holds microseconds here (128 tokens of DeepSeek-V3: 35)."""
+    """A dispatch or combine. The source's column named milliseconds holds microseconds here (128 tokens of DeepSeek-V3: 35)."""
     sizes = {name: int(cells[name]) for name in ("tokens", "hidden", "topk", "experts")}
     return {"kind": cells["collective"], "engine": KERNEL_ENGINES[cells["kernel"]], **sizes}, float(cells["ms"]) * 1e-6
 

@@ -1,4 +1,4 @@
-"""Whether all sequences of a batch fit a GPU at once: an engine that must queue some runs a smaller batch than is printed."""
+"""Whether all sequences of a batch fit in memory at once; if not, the engine ran a smaller batch than printed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from whichgpu.workload.models import find_model
 from whichgpu.workload.parameters import count_parameters
 from whichgpu.workload.shapes import Transformer
 
-USABLE = 0.9  # of the memory, after context and activations
+USABLE = 0.9  # share of the memory, assumed: the rest is context and activations
 _BYTES = {"fp16": 2.0, "bf16": 2.0, "fp8": 1.0, "int8": 1.0, "int4": 0.56, "mxfp4": 0.56, "nvfp4": 0.58}
 
 
@@ -28,8 +28,8 @@ def _sizes(model: str, kv: str) -> tuple[int, int]:
     return int(count_parameters(shape).total), kv_bytes_per_token(shape, kv)
 
 
-def most_sequences(model: str, gpu: str, precision: str, tokens: int, kv_precision: str = "", gpus: int = 1) -> int:
-    """Sequences of so many tokens whose cache fits beside the weights."""
+def max_sequences(model: str, gpu: str, precision: str, tokens: int, kv_precision: str = "", gpus: int = 1) -> int:
+    """Number of sequences of this many tokens whose KV cache fits next to the weights."""
     parameters, token_bytes = _sizes(model, kv_precision or "fp16")
     memory = _catalog().gpu_by_id[gpu].memory_bytes * gpus * USABLE
     return max(int((memory - parameters * _BYTES[precision]) / (token_bytes * tokens)), 0)
@@ -39,4 +39,4 @@ def fits_at_once(model: str, request: dict[str, Any]) -> bool:
     """Whether the request's whole batch runs at once."""
     tokens = request["seq_in"] + request["seq_out"]
     kv = request.get("kv_precision", "")
-    return most_sequences(model, request["gpu"], request["precision"], tokens, kv, request["gpus"]) >= int(request["batch"])
+    return max_sequences(model, request["gpu"], request["precision"], tokens, kv, request["gpus"]) >= int(request["batch"])

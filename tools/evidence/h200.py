@@ -1,4 +1,4 @@
-"""The measurements of one H200, as requests."""
+"""Measured steps of one H200, as requests."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ def _inference(source: str, number: int, row: Mapping[str, Any]) -> Measurement:
     )
 
 
-# Models of the served engine as the catalog names them, and flags of rows that measure something else than a step: kernels being
-# compiled, or routing that random weights skew.
+# Models of the serving engine as the catalog names them, and flags of rows that do not measure a step: they include the
+# compilation of kernels, or routing skewed by random weights.
 _ENGINE_MODELS = {
     "llama31-8b": "llama-3.1-8b",
     "llama31-8b-fp8": "llama-3.1-8b",
@@ -91,7 +91,7 @@ _ENGINE_FLAGS = {"uneven-runs", "jit", "jit-tail", "routing-skewed", "routing-do
 
 
 def engine_steps(folder: Path) -> Iterator[Measurement]:
-    """Decode steps and prefills of vLLM 0.26; host-bound prefills repeat, so they stay although a flag says uneven."""
+    """Decode steps and prefills of vLLM 0.26; host-bound prefills are reproducible and used, although flagged as uneven."""
     precisions: dict[str, str] = {}
     for number, row in lines(folder / "vllm.jsonl"):
         model, kind = row["model"], row["task"]
@@ -114,9 +114,9 @@ def engine_steps(folder: Path) -> Iterator[Measurement]:
 
 
 def more_engine_steps() -> Iterator[Measurement]:
-    """Steps of vLLM 0.26 on further models, measured as those of `engine_steps` in a second session (h200_vllm.csv).
+    """Steps of vLLM 0.26 on further models, measured like those of `engine_steps` in a second session (h200_vllm.csv).
 
-    `left_out` names why a row measures something else: kernels being compiled, or routing by random weights.
+    `left_out` is the reason why a row measures something else: compilation of kernels, or routing by random weights.
     """
     for number, row in enumerate(table("h200_vllm"), start=2):
         if not row["left_out"]:
@@ -136,23 +136,23 @@ def more_engine_steps() -> Iterator[Measurement]:
 
 
 def measured_on_h200(folder: Path) -> tuple[list[Measurement], int]:
-    """Every step measured on the H200, and how many rows are errors."""
-    found: list[Measurement] = []
+    """Every step measured on the H200, and the number of rows that are errors."""
+    rows: list[Measurement] = []
     errors = 0
     for number, row in lines(folder / "train.jsonl"):
         if "step_ms" in row:
-            found.append(training("h200-train", number, row, row["step_ms"], "pytorch"))
+            rows.append(training("h200-train", number, row, row["step_ms"], "pytorch"))
         else:
             errors += 1
     for number, row in lines(folder / "infer.jsonl"):
         if row["task"] == "forward":
-            found.extend(_forward("h200-forward", number, row))
+            rows.extend(_forward("h200-forward", number, row))
         else:
-            found.append(_inference(f"h200-{row['task']}", number, row))
+            rows.append(_inference(f"h200-{row['task']}", number, row))
     for number, row in lines(folder / "quant_moe.jsonl"):
         if row["task"] == "train":
-            found.append(training("h200-compiled", number, row, row["ms"], row["engine"]))
+            rows.append(training("h200-compiled", number, row, row["ms"], row["engine"]))
         else:
-            found.append(_inference("h200-quant" if row["moe"] is None else "h200-moe", number, row))
-    found.extend((*engine_steps(folder), *more_engine_steps()))
-    return found, errors
+            rows.append(_inference("h200-quant" if row["moe"] is None else "h200-moe", number, row))
+    rows.extend((*engine_steps(folder), *more_engine_steps()))
+    return rows, errors

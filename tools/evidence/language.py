@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from evidence.fits_in_memory import most_sequences
+from evidence.fits_in_memory import max_sequences
 from evidence.names import gpu_id, model_named, precision
 from evidence.published import Published
 from evidence.reasons import Reason
 from evidence.requests import measured
 from whichgpu.catalog.evidence import Measurement
 
-_MOST_SEQUENCES = 2048  # TensorRT-LLM's largest batch in these runs
+_MAX_BATCH = 2048  # TensorRT-LLM's largest batch in these runs
 
 
 def argonne(row: Published) -> Measurement | Reason:
-    """A fixed batch, offline: the whole time from prompts to last tokens."""
+    """A fixed batch, offline: seconds from the start of prefill to the last token."""
     whole = row.noted(r"latency=([\d.eE+-]+) s")
     if not whole:
         return Reason.NOT_A_TIME
@@ -21,7 +21,7 @@ def argonne(row: Published) -> Measurement | Reason:
 
 
 def tensorrt_llm(row: Published) -> Measurement | Reason:
-    """NVIDIA's tables: static batches and first tokens are times; loads held at a maximum or at a rate do not state a batch."""
+    """NVIDIA's tables: static batches and times to first token; other rows (maximum load, request rate) state no batch."""
     lengths: dict[str, object] = {"seq_in": row.seq_in, "seq_out": row.seq_out}
     if row.precision == "FP8":
         lengths["kv_precision"] = "fp8"  # the documents' runs keep the cache in fp8 too
@@ -33,10 +33,10 @@ def tensorrt_llm(row: Published) -> Measurement | Reason:
     return Reason.LATENCY_BOUND if row.notes.startswith("online serving") else Reason.NO_BATCH
 
 
-def tensorrt_llm_at_most(row: Published) -> Measurement | Reason:
-    """NVIDIA's tables at maximum load, whose batch is not printed: taken to be what fits, 2,048 at most.
+def tensorrt_llm_max_load(row: Published) -> Measurement | Reason:
+    """NVIDIA's tables at maximum load, whose batch is not printed: assumed to be the largest that fits, at most 2,048.
 
-    Weaker evidence than a stated batch, so not among the measured rows; the rate changes little with the batch there.
+    Weaker evidence than a stated batch, so these rows are not in the table; the rate depends little on such large batches.
     """
     model, gpu = model_named(row.source, row.model), gpu_id(row.gpu)
     dtype = precision(row.source, row.precision, row.gpu)
@@ -49,7 +49,7 @@ def tensorrt_llm_at_most(row: Published) -> Measurement | Reason:
         return Reason.NO_BATCH
     kv = "fp8" if dtype == "fp8" else "fp16"
     lengths = {"seq_in": row.seq_in or 0, "seq_out": row.seq_out or 0}
-    batch = min(most_sequences(model, gpu, dtype, sum(lengths.values()), kv, row.gpus), _MOST_SEQUENCES)
+    batch = min(max_sequences(model, gpu, dtype, sum(lengths.values()), kv, row.gpus), _MAX_BATCH)
     more: dict[str, object] = {**lengths, "batch": batch, "kv_precision": kv}
     seconds = batch * lengths["seq_out"] / row.value
     return (
@@ -65,7 +65,7 @@ def llama_cpp(row: Published) -> Measurement | Reason:
 
 
 def splitwise(row: Published) -> Measurement | Reason:
-    """Prompt and token times of one batch, all on several GPUs."""
+    """Times of the prompt and of a token in one batch, all on several GPUs."""
     tensor = {"parallel": {"tp": row.gpus}} if row.gpus > 1 else {}
     if row.task == "infer-prefill":
         return measured(row, "prefill", row.value / 1e3, more={"seq_in": row.seq_in, **tensor})
@@ -74,9 +74,9 @@ def splitwise(row: Published) -> Measurement | Reason:
 
 
 def cloudrift(row: Published) -> Measurement | Reason:
-    """vLLM under a fixed concurrency: the time between one sequence's output tokens stands for all metrics of a run.
+    """vLLM under a fixed concurrency: of a run's metrics, the time between output tokens of one sequence is used.
 
-    A request comes in when another is done, so prompts are read one by one while others decode.
+    A request starts when another ends, so prompts are prefilled one by one while other sequences decode.
     """
     more: dict[str, object] = {"task": "serve", "seq_in": row.seq_in, "seq_out": row.seq_out}
     if "kv fp8" in row.notes:

@@ -12,7 +12,7 @@ from whichgpu.catalog.evidence import Measurement
 
 
 def mlperf(row: Published) -> Measurement | Reason:
-    """Offline rates as large batches, single streams as one sample, multi-streams as eight; servers are bound by latency."""
+    """Offline rates as large batches, single streams as one sample, multi-streams as eight; server runs are left out."""
     if "server" in row.metric:
         return Reason.LATENCY_BOUND
     entry = _entry(row)

@@ -2,10 +2,11 @@
 
     PYTHONPATH=src:tools python -m evidence.moe_kernels ../shared/truth
 
-A row is the routed experts of one layer on one rank. What the source does not say was found in its collector and in the times:
-`tokens` are those of all ranks together before routing, and with expert parallelism the busiest rank is timed (at 8,192 tokens a
-rank of 8 takes 0.28 of the time of all experts, not 0.125). Expert loads are drawn from a power law; `rows` and `touched` of a
-measurement are the mean of such draws. The fastest kernel of each engine and setting is kept, as an engine would choose it.
+A row is the routed experts of one layer on one rank. Two facts that the source does not state follow from its collector and from
+its times: `tokens` are those of all ranks together before routing, and with expert parallelism the busiest rank is timed (at
+8,192 tokens a rank of 8 takes 0.28 of the time of all experts, not 0.125). Expert loads are drawn from a power law; `rows` and
+`touched` of a measurement are the mean of such draws. Only the fastest kernel of each engine and setting is used, since an
+engine would choose it.
 """
 
 from __future__ import annotations
@@ -42,9 +43,13 @@ WEIGHT_BYTES = {
 }
 UNGATED = ("Nemotron-3-Nano",)  # squared ReLU: two matrices per expert instead of three
 DEQUANTISED_AT_LOAD = ("w4a16_mxfp4", "sglang_fused_moe_triton")  # SGLang's Triton kernel multiplies mxfp4 weights as bf16
-EXPONENT, DRAWS = 1.2, 8  # of the power law, as the file states; draws averaged
-FLOOR_TOLERANCE = 1.05  # rows that read faster than this many times the bandwidth are left out
-KEPT_EVERY, KEPT_EVERY_OF_FEW, FEW = 7, 3, 110  # one row of so many is kept; more of a GPU, dtype and engine with few rows
+EXPONENT, DRAWS = 1.2, 8  # exponent of the power law, as the file states; draws averaged
+FLOOR_TOLERANCE = 1.05  # rows whose bytes over seconds exceed the bandwidth by this factor are left out
+STRIDE, SMALL_GROUP_STRIDE, SMALL_GROUP_ROWS = (
+    7,
+    3,
+    110,
+)  # one row of 7 is used, of 3 if a GPU, dtype and engine have few
 
 Row = Mapping[str, str]
 
@@ -56,7 +61,7 @@ def draw_loads(tokens: int, topk: int, experts: int, ranks: int, generator: np.r
     loads = (edges[0] + (edges[1] - edges[0]) * generator.random(experts)) ** (1 / (1 - EXPONENT))
     counts: np.ndarray = np.minimum(np.rint(loads / loads.sum() * tokens * topk), tokens).reshape(ranks, -1)
     step = 1.0 if counts.sum() < tokens * topk else -1.0
-    for turn in range(int(abs(tokens * topk - counts.sum()))):  # Each rank's least (or most) loaded expert in turn.
+    for turn in range(int(abs(tokens * topk - counts.sum()))):  # Correct rounding at the least (most) loaded experts.
         rank = counts[turn % ranks]
         rank[rank.argmin() if step > 0 else rank.argmax()] += step
     return counts
@@ -88,7 +93,7 @@ def fastest_rows(lines: Iterable[Row]) -> Iterator[tuple[int, Row]]:
 
 
 def measurement(number: int, row: Row) -> Measurement | Reason:
-    """Return a row as evidence, or the reason why it is none."""
+    """Return a row as a measurement, or the reason why it is left out."""
     gpu = gpu_id(row["gpu"])
     if isinstance(gpu, Reason):
         return gpu
@@ -127,7 +132,7 @@ def read_moe_kernels(truth: Path) -> list[Measurement | Reason]:
 
 
 def representative(rows: Iterable[Measurement]) -> list[Measurement]:
-    """Return a part of the rows with all GPUs, formats, engines, sizes and shapes in proportion."""
+    """Return a sample of the rows with all GPUs, formats, engines, sizes and shapes in proportion."""
     groups: dict[tuple[str, str, str], list[Measurement]] = {}
     for row in rows:
         groups.setdefault((row.gpu, row.request["dtype"], row.request["engine"]), []).append(row)
@@ -135,18 +140,18 @@ def representative(rows: Iterable[Measurement]) -> list[Measurement]:
     chosen: list[Measurement] = []
     for _, group in sorted(groups.items()):
         group.sort(key=lambda row: tuple(row.request[name] for name in order))
-        chosen += group[:: KEPT_EVERY_OF_FEW if len(group) < FEW else KEPT_EVERY]
+        chosen += group[:: SMALL_GROUP_STRIDE if len(group) < SMALL_GROUP_ROWS else STRIDE]
     return chosen
 
 
 def main(truth: Path) -> None:
     """Write the evidence table with this source's rows replaced and print how many rows are used and left out."""
     read = read_moe_kernels(truth)
-    found = [row for row in read if isinstance(row, Measurement)]
-    chosen = representative(found)
+    rows = [row for row in read if isinstance(row, Measurement)]
+    chosen = representative(rows)
     TABLE.write_bytes(table_bytes([*(row for row in measurements() if row.source != SOURCE), *chosen]))
     print(f"{len(read)} fastest rows outside L2; left out {dict(Counter(row for row in read if isinstance(row, Reason)))}")
-    print(f"{len(chosen)} of {len(found)} rows kept; {TABLE.stat().st_size} bytes")
+    print(f"{len(chosen)} of {len(rows)} rows kept; {TABLE.stat().st_size} bytes")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The tables that turn other people's names into ours."""
+"""Tables that translate names used by sources into the catalog's."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _REASONS = {reason.name.lower(): reason for reason in Reason}
 
 @cache
 def table(name: str) -> tuple[dict[str, str], ...]:
-    """The rows of one of our own tables."""
+    """Rows of one of the tables in this folder."""
     with (FOLDER / f"{name}.csv").open(newline="") as stream:
         return tuple(csv.DictReader(stream))
 
 
 def reason_named(text: str) -> Reason:
-    """A reason by the name the tables use, `unknown_network` say."""
+    """The reason named in a table, `unknown_network` for example."""
     return _REASONS[text]
 
 
@@ -42,7 +42,7 @@ def gpu_id(name: str) -> str | Reason:
 
 @cache
 def model_named(source: str, name: str) -> str | Reason:
-    """Our name of a model as a source spells it. `=` in the table means that it is spelt as we do."""
+    """The catalog's name of a model as a source spells it; `=` in the table means that both are the same."""
     for row in table("model_names"):
         if row["source"] == source and row["theirs"] in (name, "*"):
             if row["left_out"]:
@@ -53,7 +53,7 @@ def model_named(source: str, name: str) -> str | Reason:
 
 @cache
 def as_model(name: str) -> str | dict[str, Any]:
-    """What a request's `model` is: a name, or the config.json kept here under that name."""
+    """Value of a request's `model`: a name, or the config.json stored here under that name."""
     if not name.startswith(_CONFIG):
         return name
     config: dict[str, Any] = json.loads((FOLDER / "configs" / f"{name.removeprefix(_CONFIG)}.json").read_text())
@@ -61,7 +61,7 @@ def as_model(name: str) -> str | dict[str, Any]:
 
 
 class Software(msgspec.Struct, frozen=True):
-    """The engine a row was run by."""
+    """The engine that ran a row's workload."""
 
     engine: str
     year: int
@@ -70,7 +70,7 @@ class Software(msgspec.Struct, frozen=True):
 
 @cache
 def software(source: str, framework: str, gpu: str = "") -> Software | Reason:
-    """The engine, its year and layout by the framework's description."""
+    """The engine, its year and its memory format, from the framework's description."""
     for row in table("frameworks"):
         if row["source"] == source and re.search(row["framework"], framework) and re.search(row["gpu"], gpu):
             if row["left_out"]:
@@ -81,7 +81,7 @@ def software(source: str, framework: str, gpu: str = "") -> Software | Reason:
 
 @cache
 def precision(source: str, text: str, gpu: str, model: str = "", task: str = "") -> str | Reason:
-    """The contract's precision for what a source states; the GPU, network and task decide where the words do not."""
+    """The contract's precision for a source's wording; GPU, network and task decide if the wording does not."""
     for row in table("precisions"):
         if (
             row["source"] == source
@@ -104,7 +104,7 @@ def family(model: str) -> str:
 
 
 def doubt(row: Published) -> Reason | None:
-    """Why a row is not believed, where its neighbours or its notes give reason."""
+    """Reason why a row is not trusted, if its neighbours or its notes give one; else None."""
     for entry in table("doubts"):
         if (
             entry["source"] == row.source

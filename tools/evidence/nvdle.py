@@ -1,6 +1,6 @@
 """NVIDIA/DeepLearningExamples: tables of many READMEs, each with its own network, sizes and units.
 
-`nvdle.csv` says for each network and task what was run: facts of the READMEs and of the benchmark scripts they name.
+`nvdle.csv` states what was run for each network and task: facts of the READMEs and of the benchmark scripts they name.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Result = tuple[Published, Measurement | Reason]
 
 
 def read(rows: Iterable[Published]) -> Iterator[Result]:
-    """Every row with its request or its reason; of two metrics of one run only the preferred is a request."""
+    """Every row with its measurement or the reason why it is left out; of two metrics of one run only the preferred is used."""
     pairs = list(_with_occurrence(rows))
     results = [(row, run, _read(row, nth)) for row, run, nth in pairs]
     used = {run for _, run, result in results if isinstance(result, Measurement)}
@@ -31,12 +31,12 @@ def read(rows: Iterable[Published]) -> Iterator[Result]:
 
 
 def _with_occurrence(rows: Iterable[Published]) -> Iterator[tuple[Published, tuple[object, ...], int]]:
-    """Each row with the run it belongs to and which of several equally described tables it stands in."""
-    seen: Counter[tuple[object, ...]] = Counter()
+    """Each row with its run, and which of several equally described tables it belongs to."""
+    occurrences: Counter[tuple[object, ...]] = Counter()
     for row in rows:
         described = (row.model, row.task, row.gpu, row.gpus, row.precision.lower(), row.batch, row.seq_in, row.notes)
-        seen[(*described, row.metric)] += 1
-        nth = seen[(*described, row.metric)]
+        occurrences[(*described, row.metric)] += 1
+        nth = occurrences[(*described, row.metric)]
         yield row, (*described, nth), nth
 
 
@@ -101,7 +101,7 @@ def _more(row: Published, entry: dict[str, str], batch: int, kind: Kind) -> dict
 
 
 def _seconds(row: Published, entry: dict[str, str], batch: int) -> float | None:
-    """Seconds of one batch, or nothing where the run's other metric is the one to read."""
+    """Seconds of one batch; None if the run's other metric is to be read."""
     latency = row.metric.startswith("latency")
     if (entry["prefer"] or "throughput") != ("latency" if latency else "throughput"):
         return None

@@ -19,15 +19,15 @@ _GEMM = re.compile(r"(?:gemm|linear|bmm) (?:B=(?P<batch>\d+) )?M=(?P<m>\d+) N=(?
 _LAYER = re.compile(r"(attn_qkv_proj|mlp_up_proj|mlp_down_proj) \(n_embd=(\d+), n_expanded=(\d+), tp_shards=(\d+)")
 _H200 = "h200-sxm"
 _MICRO_ATTENTION = ("b", "h", "s", "d", "causal")
-_LONG_ENOUGH = 2048  # tokens; backward passes of shorter sequences wait for the host
+_MIN_BACKWARD_TOKENS = 2048  # tokens; backward passes of shorter sequences are host-bound
 
 
 def _vidur_sizes(row: Published) -> dict[str, Any] | None:
-    """Llama 2's projections on one shard: gate and up are one product, and the 70B has 8 KV heads of 128."""
-    found = _LAYER.search(row.model)
-    if not found:
+    """Llama 2's projections on one shard: gate and up are one GEMM, and the 70B has 8 KV heads of 128."""
+    match = _LAYER.search(row.model)
+    if not match:
         return None
-    layer, hidden, wide, shards = found[1], int(found[2]), int(found[3]), int(found[4])
+    layer, hidden, wide, shards = match[1], int(match[2]), int(match[3]), int(match[4])
     qkv = hidden + 2 * (1024 if hidden == 8192 else hidden)
     n, k = {
         "attn_qkv_proj": (qkv // shards, hidden),
@@ -40,17 +40,17 @@ def _vidur_sizes(row: Published) -> dict[str, Any] | None:
 def _sizes(row: Published) -> dict[str, Any] | None:
     if row.source == "vidur":
         return _vidur_sizes(row)
-    if row.source == "neusight":  # it writes M x N times N x K
+    if row.source == "neusight":  # neusight writes M x N times N x K
         batch, m, k, n = re.findall(r"[BMNK]=(\d+)", row.model)
         return {"batch": int(batch), "m": int(m), "n": int(n), "k": int(k)}
-    if found := _PRODUCT.search(row.model):
-        return {name: int(found[name]) for name in ("m", "n", "k")} | {"batch": 1}
-    found = _GEMM.search(row.model)
-    return {name: int(found[name] or 1) for name in ("batch", "m", "n", "k")} if found else None
+    if match := _PRODUCT.search(row.model):
+        return {name: int(match[name]) for name in ("m", "n", "k")} | {"batch": 1}
+    match = _GEMM.search(row.model)
+    return {name: int(match[name] or 1) for name in ("batch", "m", "n", "k")} if match else None
 
 
 def published_operator(row: Published) -> Measurement | Reason:
-    """A GEMM of neusight, vidur, aiconfigurator or stas00, whose rates are of each GPU's best shape."""
+    """A GEMM of neusight, vidur, aiconfigurator or stas00; stas00's rates are those of each GPU's best shape."""
     sizes = _sizes(row)
     gpu = gpu_id(row.gpu)
     if sizes is None:
@@ -71,7 +71,7 @@ def published_operator(row: Published) -> Measurement | Reason:
 
 
 def h200_operators(folder: Path) -> list[Measurement]:
-    """Rows of ops.jsonl: device time without the host's, sizes by their names there."""
+    """Rows of ops.jsonl: device time without host time; sizes are named as in the file."""
     return [
         _h200("h200-ops", number, {"kind": row.pop("op")}, row, row.pop("us") * 1e-6)
         for number, row in lines(folder / "ops.jsonl")
@@ -84,18 +84,18 @@ def h200_micro(folder: Path) -> list[Measurement]:
 
     The backward pass of attention is the difference of two measurements.
     """
-    found = []
+    rows = []
     for number, row in lines(folder / "micro.jsonl"):
         if row["op"] == "gemm" and row["dtype"] == "fp8":
             sizes = {name: row[name] for name in ("dtype", "m", "n", "k")}
-            found.append(_h200("micro", number, {"kind": "gemm"}, sizes, row["ms"] * 1e-3))
+            rows.append(_h200("micro", number, {"kind": "gemm"}, sizes, row["ms"] * 1e-3))
         elif row["op"] == "attention":
             sizes = {"dtype": "bf16", **{name: row[name] for name in _MICRO_ATTENTION}}
-            found.append(_h200("micro", number, {"kind": "attention"}, sizes, row["fwd_ms"] * 1e-3))
-            if row["s"] >= _LONG_ENOUGH:
+            rows.append(_h200("micro", number, {"kind": "attention"}, sizes, row["fwd_ms"] * 1e-3))
+            if row["s"] >= _MIN_BACKWARD_TOKENS:
                 backward = (row["fwdbwd_ms"] - row["fwd_ms"]) * 1e-3
-                found.append(_h200("micro", number, {"kind": "attention_backward"}, sizes, backward))
-    return found
+                rows.append(_h200("micro", number, {"kind": "attention_backward"}, sizes, backward))
+    return rows
 
 
 def _h200(source: str, number: int, name: dict[str, str], sizes: dict[str, Any], seconds: float) -> Measurement:

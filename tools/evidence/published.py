@@ -1,4 +1,4 @@
-"""Rows of the published results as they stand in the file."""
+"""Rows of the published results as written in the file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 
 
 class Published(msgspec.Struct, frozen=True):
-    """One row; text as published, numbers where the column holds numbers."""
+    """One row: text as published, numbers in numeric columns."""
 
     line: int
     source: str
@@ -36,9 +36,9 @@ class Published(msgspec.Struct, frozen=True):
         return bool(self.model and self.precision and self.batch)
 
     def noted(self, pattern: str) -> str:
-        """The first group of `pattern` found in the notes, or nothing."""
-        found = re.search(pattern, self.notes)
-        return found.group(1).strip() if found else ""
+        """The first group of `pattern` in the notes, or ""."""
+        match = re.search(pattern, self.notes)
+        return match.group(1).strip() if match else ""
 
 
 def _integer(text: str) -> int | None:

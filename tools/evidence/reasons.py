@@ -1,4 +1,4 @@
-"""Why a published row is not evidence."""
+"""Reasons why a published row is not used as evidence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Building a `Measurement` from a published row and the names it uses."""
+"""Build a `Measurement` from a published row and the names it uses."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from whichgpu.catalog.evidence import Kind, Measurement
 
 
 def first_year(date: str) -> int:
-    """The first year a date or a span of dates names."""
-    found = re.search(r"(?:19|20)\d\d", date)
-    if not found:
+    """The first year in a date or a span of dates."""
+    match = re.search(r"(?:19|20)\d\d", date)
+    if not match:
         raise ValueError(f"no year in {date!r}")
-    return int(found.group())
+    return int(match.group())
 
 
 def measured(
@@ -31,7 +31,7 @@ def measured(
     more: dict[str, Any] | None = None,
     **fields: Any,
 ) -> Measurement | Reason:
-    """The row as a request, or the first reason met why it cannot be one. `None` in `more` leaves a field out."""
+    """The row as a measurement, or the first reason why it cannot be one. `None` in `more` leaves a field out."""
     gpu = gpu_id(row.gpu)
     model = model_named(row.source, row.model) if model is None else model
     dtype = precision(row.source, row.precision, row.gpu, row.model, row.task) if dtype is None else dtype

@@ -1,4 +1,4 @@
-"""Which published and measured rows the calibration uses, as what, and why it leaves out the others.
+"""Which published and measured rows the calibration uses, in which form, and why the others are left out.
 
 PYTHONPATH=src:tools python -m evidence.rows ../shared/truth
 """
@@ -52,29 +52,29 @@ ADAPTERS: Mapping[str, Adapter] = {
 
 
 class Read(msgspec.Struct, frozen=True):
-    """A published row and what became of it."""
+    """A published row with its measurement, or the reason why it is left out."""
 
     row: Published
     result: Measurement | Reason
 
 
 def read_all(truth: Path) -> list[Read]:
-    """Every published row with its request or its reason."""
+    """Every published row with its measurement or the reason why it is left out."""
     rows = read_published(truth / "public" / "calibration.csv")
     nv = {row.line: result for row, result in nvdle.read(row for row in rows if row.source == "nv-dle")}
     return [Read(row, doubt(row) or (nv[row.line] if row.source == "nv-dle" else ADAPTERS[row.source](row))) for row in rows]
 
 
 def single_gpu_rows(truth: Path) -> list[Measurement]:
-    """Every step on one GPU that can be asked for as a request: the H200's and the published ones."""
+    """Every step on one GPU that the tool can estimate: the H200's rows and the published ones."""
     published = [read.result for read in read_all(truth) if isinstance(read.result, Measurement) and read.result.kind != "op"]
     return steps(measured_on_h200(truth / "h200")[0] + published)
 
 
 def max_load_rows(truth: Path) -> list[Measurement]:
-    """Serving at maximum load with the batch that fits: weaker evidence, not in the table."""
+    """Serving at maximum load with the largest batch that fits: weaker evidence, not in the table."""
     rows = [row for row in read_published(truth / "public" / "calibration.csv") if row.source == "trtllm" and row.gpus == 1]
-    return [result for row in rows if isinstance(result := language.tensorrt_llm_at_most(row), Measurement)]
+    return [result for row in rows if isinstance(result := language.tensorrt_llm_max_load(row), Measurement)]
 
 
 def operator_rows(truth: Path) -> list[Measurement]:
@@ -89,18 +89,18 @@ def left_out(truth: Path) -> Counter[tuple[str, Reason]]:
 
 
 class Tally(msgspec.Struct, frozen=True):
-    """What became of one source's rows on one GPU."""
+    """Counts of one source's rows on one GPU: used and left out."""
 
     rows: int
     single: int
-    stated: int  # of the single-GPU rows: those that state model, precision and batch
-    stated_used: int  # of these: used, or another metric of one that is
+    stated: int  # single-GPU rows that state model, precision and batch
+    stated_used: int  # those of them that are used, or are another metric of a run that is
     used: int
     reasons: Counter[Reason]
 
 
 def tally(reads: Iterable[Read]) -> dict[str, Tally]:
-    """Counts by source, and under `all` of all."""
+    """Counts by source, and their sum under `all`."""
     groups: dict[str, list[Read]] = {"all": []}
     for read in reads:
         groups.setdefault(read.row.source, []).append(read)
@@ -122,7 +122,7 @@ def _tally(group: list[Read]) -> Tally:
 
 
 def main(truth: Path) -> None:
-    """Print the counts."""
+    """Print the counts of rows used and left out."""
     print("source\trows\tsingle GPU\tstate all\tof these used\tshare\tused of single GPU\tleft out")
     for source, count in tally(read_all(truth)).items():
         share = f"{count.stated_used / count.stated:.0%}" if count.stated else "-"

@@ -32,7 +32,7 @@ FILES = (
     "trtllm_perf_overview_2026.csv", "rocm_vllm_mi300x.csv", "dstack_benchmarks.csv", "l4_inference_bench.csv",
     "vllm_recipes_serving.csv",
 )  # fmt: skip
-# lmsys_blog_tables.csv has no row that can be asked for: its models are DeepSeek-V4 and others "see post".
+# lmsys_blog_tables.csv has no row that the tool can estimate: its models are DeepSeek-V4 and others "see post".
 RENAMED = {"trtllm": "trtllm-2026"}  # The older rows of the same publisher are collected from another file.
 MAX_SEQUENCES = 256  # vLLM's default limit in 2024; more prompts than that wait in the queue.
 # Share of the prompts of a burst that still run when half of all output tokens are generated, and the share of the mean output
@@ -53,7 +53,7 @@ KV_FORMATS = (
 
 
 class Run(msgspec.Struct, frozen=True):
-    """A published row with its layout and flags, and the time to first token (s) printed for the same run; 0 if none is."""
+    """A published row with its layout and flags, and the time to first token (s) printed for the same run; 0 if there is none."""
 
     row: Published
     layout: str
@@ -62,7 +62,7 @@ class Run(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """What the metrics of one run have in common."""
+        """Key that the metrics of one run share."""
         row = self.row
         return (row.path, row.date, row.framework, row.model, row.batch, row.seq_in, row.seq_out, self.layout, row.notes)
 
@@ -99,16 +99,16 @@ def layout_of(run: Run) -> dict[str, int] | None:
         text = "TP1"
     if "--enable-dp-attention" in run.row.notes or text.startswith("DEP"):
         return {"dp": gpus, "ep": gpus}
-    degree = {name.lower(): int(found.group(1)) for name in ("TP", "PP", "EP", "aDP") if (found := _degree(name, text))}
-    if found := re.search(r"-pp (\d+)", text):
-        degree["pp"] = int(found.group(1))
+    degree = {name.lower(): int(match.group(1)) for name in ("TP", "PP", "EP", "aDP") if (match := _degree(name, text))}
+    if match := re.search(r"-pp (\d+)", text):
+        degree["pp"] = int(match.group(1))
     if "--enable-expert-parallel" in text:
         degree["ep"] = gpus
-    if found := re.search(r"--ep-size (\d+)", text):
-        degree["ep"] = int(found.group(1))
+    if match := re.search(r"--ep-size (\d+)", text):
+        degree["ep"] = int(match.group(1))
     tensor, stages, experts, data = (max(1, degree.get(name, 1)) for name in ("tp", "pp", "ep", "adp"))
     if data > 1:
-        experts = max(experts, data)  # Experts cut by tensor parallelism over data ranks read as many bytes as spread ones.
+        experts = max(experts, data)  # Expert and tensor parallelism over data ranks read as many bytes.
     if tensor * stages * data != gpus:
         return None
     layout = {"dp": data, "tp": tensor, "pp": stages, "ep": experts}
@@ -134,9 +134,9 @@ def _measured(run: Run, kind: Kind, seconds: float, more: dict[str, Any], throug
     gpu, model = gpu_id(row.gpu), model_named(row.source, row.model)
     dtype = precision(row.source, row.precision, row.gpu, row.model, row.task)
     run_by = software(row.source, row.framework, row.gpu)
-    for found in (gpu, model, dtype, run_by):
-        if isinstance(found, Reason):
-            return found
+    for field in (gpu, model, dtype, run_by):
+        if isinstance(field, Reason):
+            return field
     assert isinstance(gpu, str)
     assert isinstance(model, str)
     assert isinstance(dtype, str)
@@ -180,7 +180,7 @@ def served(run: Run) -> Result:
 
 
 def burst_decode(run: Run) -> Result:
-    """Median gap between tokens of prompts sent at once: a decode step of those that run when half of all tokens are out."""
+    """Median gap between tokens of prompts sent at once: a decode step of the sequences running at half of all tokens."""
     row = run.row
     if not row.metric.startswith("ms ITL"):
         return Reason.TWIN
@@ -220,7 +220,7 @@ READERS: Mapping[str, Callable[[Run], Result]] = {
 
 
 def served_runs(truth: Path) -> tuple[list[Measurement], Counter[tuple[str, Reason]]]:
-    """Return the rows, repeats of one setting merged into their median, and counts of those left out by source and reason."""
+    """Return the rows, repeats of one setting merged into their median, and counts of rows left out by source and reason."""
     groups: dict[str, list[Measurement]] = {}
     left_out: Counter[tuple[str, Reason]] = Counter()
     runs = list(read_runs(truth / "public2"))
@@ -236,7 +236,7 @@ def served_runs(truth: Path) -> tuple[list[Measurement], Counter[tuple[str, Reas
 
 
 def _setting(row: Measurement) -> str:
-    """Return a key that repeats of one run share; repeated bursts differ a little in what was generated, so in context."""
+    """Return a key that repeats of one run share; repeated bursts differ a little in output length, hence in context."""
     same = {name: value for name, value in row.request.items() if row.kind != "decode" or name != "seq_in"}
     return repr((row.source, row.kind, same))
 
@@ -246,13 +246,13 @@ def main(truth: Path) -> None:
     rows, left_out = served_runs(truth)
     if unknown := {row.source for row in rows} - set(evidence_sources()):
         raise SystemExit(f"no licence and address in evidence_sources.csv: {sorted(unknown)}")
-    kept = [row for row in measurements() if row.source not in READERS]
-    TABLE.write_bytes(table_bytes([*kept, *rows]))
+    others = [row for row in measurements() if row.source not in READERS]
+    TABLE.write_bytes(table_bytes([*others, *rows]))
     for (source, kind, gpu), count in sorted(Counter((row.source, row.kind, row.gpu) for row in rows).items()):
         print(source, kind, gpu, count, sep="\t")
     for (source, reason), count in sorted(left_out.items()):
         print(source, "left out", reason, count, sep="\t")
-    print(f"{len(rows)} rows of {len(kept) + len(rows)}, {TABLE.stat().st_size} bytes")
+    print(f"{len(rows)} rows of {len(others) + len(rows)}, {TABLE.stat().st_size} bytes")
 
 
 if __name__ == "__main__":

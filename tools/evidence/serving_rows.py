@@ -1,6 +1,6 @@
-"""Measured runs of serving engines as loads: how many asked at once or at which rate, and what was seen.
+"""Measured runs of serving engines: their load (concurrency or request rate) and the metrics measured.
 
-The same published rows as elsewhere, joined by run: the simulator queues, so runs whose batch does not fit at once are kept.
+The rows of one run are joined. The simulator queues requests, so runs whose batch does not fit at once are included.
 
 PYTHONPATH=src:tools python -m evidence.serving_rows ../shared/truth
 """
@@ -26,20 +26,20 @@ from whichgpu.catalog.evidence import Measurement
 from whichgpu.estimate.serving.scheduler_limits import LimitOverrides
 from whichgpu.estimate.serving.simulator import RoutingPolicy
 
-# What each printed metric is in our words, and what one unit of it is worth.
+# Our name of each printed metric, and the factor to seconds or tokens per second.
 METRICS = {
     "ms TPOT median": ("tpot", 1e-3), "ms TTFT median": ("ttft", 1e-3), "tokens/s (output, total)": ("throughput", 1.0),
     "ms/token (TBT)": ("tpot", 1e-3), "ms prompt (TTFT)": ("ttft", 1e-3), "ms mean ITL": ("tpot", 1e-3),
     "ms mean TTFT": ("ttft", 1e-3), "tokens/s/GPU (output)": ("throughput", 1.0),
 }  # fmt: skip
-ONLINE_REQUESTS = 512  # of TensorRT-LLM's online runs, which do not print it: told from the rates they reached
-FLOOD_ROUNDS = 3  # times what fits at once, where a load is held at its maximum
+ONLINE_REQUESTS = 512  # of TensorRT-LLM's online runs, which do not print it: inferred from the rates they reached
+FLOOD_ROUNDS = 3  # requests of a run at maximum load, as a multiple of those that fit at once
 CAPPED = "results/pro6000_l40s_h100_h200/"  # cloudrift's folder of runs with --max-num-seqs 256
 _REPLICAS = re.compile(r"(\d+) replica\(s\) x TP(\d+) PP(\d+)")
 
 
 class Served(msgspec.Struct):
-    """One run. `concurrency` clients ask for `requests` answers in all, or requests come at a `rate`; 0 means all at once."""
+    """One run: `requests` in all, sent by `concurrency` clients or arriving at a `rate` (0: all at once)."""
 
     source: str
     kind: str  # static, clients, online, flood
@@ -52,7 +52,7 @@ class Served(msgspec.Struct):
     limits: LimitOverrides = msgspec.field(default_factory=LimitOverrides)
     routing: RoutingPolicy = "least"
     lines: list[int] = msgspec.field(default_factory=list)
-    seen: dict[str, float] = msgspec.field(default_factory=dict)  # tpot and ttft in seconds, throughput in output tokens a second
+    measured: dict[str, float] = msgspec.field(default_factory=dict)  # tpot, ttft: seconds; throughput: output tokens/s
 
 
 def served_rows(truth: Path, flood: bool = False) -> list[Served]:
@@ -67,22 +67,22 @@ def served_rows(truth: Path, flood: bool = False) -> list[Served]:
         if run is None or (run.kind == "flood") != flood:
             continue
         name, unit = METRICS[row.metric]
-        known = runs.setdefault(repr((run.source, run.kind, run.request, run.concurrency, run.rate)), run)
-        known.lines.append(row.line)
-        known.seen.setdefault(name, row.value * unit * (row.gpus if row.metric.startswith("tokens/s/GPU") else 1))
+        run = runs.setdefault(repr((run.source, run.kind, run.request, run.concurrency, run.rate)), run)
+        run.lines.append(row.line)
+        run.measured.setdefault(name, row.value * unit * (row.gpus if row.metric.startswith("tokens/s/GPU") else 1))
     return list(runs.values())
 
 
 def _cloudrift(row: Published, layout: str) -> Served | None:
-    """vLLM under a fixed concurrency behind nginx, whose workers each keep their own turn: as good as random.
+    """vLLM under a fixed concurrency behind nginx, whose workers each do their own round robin: in effect random routing.
 
     Its result files print the flags: --gpu-memory-utilization=0.9 always, --max-num-seqs 256 in the runs of `CAPPED`.
     """
-    found, count = _REPLICAS.search(layout), row.noted(r"(\d+) requests")
-    if not found or not count or not row.batch:
+    match, count = _REPLICAS.search(layout), row.noted(r"(\d+) requests")
+    if not match or not count or not row.batch:
         return None
-    copies, tensor, stages = map(int, found.groups())
-    more: dict[str, Any] = {"parallel": {"dp": copies, "tp": tensor, "pp": stages}}
+    replicas, tensor, stages = map(int, match.groups())
+    more: dict[str, Any] = {"parallel": {"dp": replicas, "tp": tensor, "pp": stages}}
     if "kv fp8" in row.notes:
         more["kv_precision"] = "fp8"
     capped = CAPPED in row.path and "/tensor-parallel/" not in row.path
@@ -102,7 +102,7 @@ def _splitwise(row: Published, _: str) -> Served | None:
 
 
 def _tensorrt_llm(row: Published, _: str) -> Served | None:
-    """Static batches; an offered rate; or as much as it takes."""
+    """Static batches, a given request rate, or maximum load."""
     more: dict[str, Any] = {"parallel": {"tp": row.gpus}}
     if row.precision == "FP8":
         more["kv_precision"] = "fp8"
@@ -127,26 +127,26 @@ def _served(
     row: Published, kind: str, more: dict[str, Any], requests: int, concurrency: int | None, rate: float | None, mean: bool
 ) -> Served | None:
     lengths = {"seq_in": row.seq_in, "seq_out": row.seq_out, "batch": row.batch or 1}
-    found = measured(row, "decode", row.value, more={**lengths, **more})
-    if isinstance(found, Reason):
+    measurement = measured(row, "decode", row.value, more={**lengths, **more})
+    if isinstance(measurement, Reason):
         return None
-    request = {**found.request, "task": "serve", **_host(found)}
-    return Served(row.source, kind, found.gpu, request, requests, concurrency, rate, mean)
+    request = {**measurement.request, "task": "serve", **_host(measurement)}
+    return Served(row.source, kind, measurement.gpu, request, requests, concurrency, rate, mean)
 
 
-def _host(found: Measurement) -> dict[str, Any]:
-    known = [row for row in table("group_hosts") if (row["source"], row["gpu"]) == (found.source, found.gpu)]
-    return {"host_speed": float(known[0]["host_speed"])} if known else {}
+def _host(measurement: Measurement) -> dict[str, Any]:
+    rows = [row for row in table("group_hosts") if (row["source"], row["gpu"]) == (measurement.source, measurement.gpu)]
+    return {"host_speed": float(rows[0]["host_speed"])} if rows else {}
 
 
 def _layouts(truth: Path) -> dict[int, str]:
-    """How each line's run was spread over its GPUs."""
+    """Parallelism of each line's run, as the source writes it."""
     with (truth / "public" / "calibration.csv").open(newline="") as stream:
         return {line: row["parallelism"] for line, row in enumerate(csv.DictReader(stream), start=2)}
 
 
 def main(truth: Path) -> None:
-    """Print the counts."""
+    """Print the number of runs by source, kind of load and GPU."""
     rows = served_rows(truth) + served_rows(truth, flood=True)
     for (source, kind, gpu), count in sorted(Counter((row.source, row.kind, row.gpu) for row in rows).items()):
         print(source, kind, gpu, count, sep="\t")

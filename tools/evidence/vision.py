@@ -1,4 +1,4 @@
-"""Convolutional networks and vision transformers, timed by people who published tables of them."""
+"""Convolutional networks and vision transformers, from published tables."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from evidence.requests import measured
 from whichgpu.catalog.evidence import Measurement, StochasticDepth
 
 _FP32_PIXEL = 3 * 4.0  # bytes of one RGB pixel
-# Whose training leaves layers out as torchvision's does not: both libraries' ConvNeXt and timm's EfficientNet leave out none
-# unless told to; transformers' EfficientNet has dropout in that place.
+# Networks trained without torchvision's stochastic depth: ConvNeXt of both libraries and timm's EfficientNet have none by
+# default, and EfficientNet of transformers has dropout instead.
 _TIMM: Mapping[str, StochasticDepth] = {"convnext": "kept", "efficientnet": "kept"}
 _TRANSFORMERS: Mapping[str, StochasticDepth] = {"convnext": "kept", "efficientnet": "dropout"}
 
 
 def torchvision_script(row: Published) -> Measurement | Reason:
-    """ryujaehun and lamikr: torchvision at 224 px and batch 12 a GPU; forward and backward without an optimizer step.
+    """ryujaehun and lamikr: torchvision at 224 px, batch 12 per GPU; forward and backward without an optimizer step.
 
-    The clock also runs over the copy of the images from pageable memory.
+    The measured time includes the copy of the images from pageable memory.
     """
     batch = row.batch or 0
     width = 0.5 if row.precision == "fp16" else 1.0
@@ -42,8 +42,8 @@ def timm(row: Published) -> Measurement | Reason:
     return measured(row, kind, row.batch / row.value, more=more, stochastic_depth=depth)  # type: ignore[arg-type]
 
 
-def _depth(row: Published, sign: str, known: Mapping[str, StochasticDepth]) -> StochasticDepth:
-    return known.get(row.model.partition(sign)[0], "")
+def _depth(row: Published, sign: str, depth_by_family: Mapping[str, StochasticDepth]) -> StochasticDepth:
+    return depth_by_family.get(row.model.partition(sign)[0], "")
 
 
 def mxnet(row: Published) -> Measurement | Reason:
@@ -71,7 +71,7 @@ def forward_and_backward(row: Published) -> Measurement | Reason:
 
 
 def devos50(row: Published) -> Measurement | Reason:
-    """CIFAR-10 on AWS: 32 px for convolutional networks, where the host often decides; resized to 224 for ViT.
+    """CIFAR-10 on AWS: 32 px for convolutional networks, which are often host-bound; resized to 224 for ViT.
 
     Networks named with hyphens are transformers', the others torchvision's. The script's "backward" ends after the step of SGD
     with momentum. It waits for the device after each of the two.

@@ -1,10 +1,10 @@
-"""Record what the command line answers to the golden questions, or compare two recordings number by number.
+"""Record the numbers of the command line's answers to the golden questions, or compare two recordings number by number.
 
     PYTHONPATH=src:tools python -m golden record before.jsonl
     PYTHONPATH=src:tools python -m golden compare before.jsonl after.jsonl
 
 A recording has one line per question: its command line, its exit code and every number, amount, date and truth value of the JSON
-answer by its path. Sentences are left out: wording may change where numbers may not.
+answer by its path. Sentences are left out: wording may change, numbers may not.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _is_figure(value: Any) -> bool:
 
 
 def answered(argv: list[str]) -> dict[str, Any]:
-    """One question asked in this process: exit code and numbers of the answer."""
+    """Exit code and numbers of one question's answer, computed in this process."""
     from whichgpu.surface.cli.main import main
 
     out = io.StringIO()
@@ -64,24 +64,24 @@ def answered(argv: list[str]) -> dict[str, Any]:
 
 def record(path: str) -> int:
     """Ask every question and write the recording."""
-    asked = questions()
+    every_question = questions()
     with open(path, "w", encoding="utf-8") as out:
-        for place, argv in enumerate(asked, start=1):
+        for place, argv in enumerate(every_question, start=1):
             out.write(json.dumps(answered(argv)) + "\n")
             if sys.stderr.isatty():
-                sys.stderr.write(f"\r{place}/{len(asked)}")
+                sys.stderr.write(f"\r{place}/{len(every_question)}")
     return 0
 
 
 def compare(before: str, after: str) -> int:
-    """Print every question whose exit code or numbers differ; exit 1 where there is one."""
+    """Print every question whose exit code or numbers differ; exit status 1 if there is one."""
     first, second = _read(before), _read(after)
     changed = 0
     for question in first:
-        told = _difference(first[question], second.get(question))
-        if told:
+        difference = _difference(first[question], second.get(question))
+        if difference:
             changed += 1
-            print(f"{question}\n  {told}")
+            print(f"{question}\n  {difference}")
     print(f"{len(first)} questions, {changed} changed, {len(second.keys() - first.keys())} new")
     return 1 if changed else 0
 
@@ -92,7 +92,7 @@ def _read(path: str) -> dict[str, dict[str, Any]]:
 
 
 def _difference(first: dict[str, Any], second: dict[str, Any] | None) -> str:
-    """What differs between two answers to one question, in one line; empty where nothing does."""
+    """Differences between two answers to one question in one line; empty if there are none."""
     if second is None:
         return "not asked"
     if first["exit"] != second["exit"]:
@@ -100,15 +100,15 @@ def _difference(first: dict[str, Any], second: dict[str, Any] | None) -> str:
     old, new = first["numbers"], second["numbers"]
     differing = [path for path in old if path in new and old[path] != new[path]]
     gone, added = old.keys() - new.keys(), new.keys() - old.keys()
-    told = [f"{path}: {old[path]} -> {new[path]}" for path in differing[:3]]
-    told += [f"{len(paths)} {word} ({sorted(paths)[0]})" for word, paths in (("gone", gone), ("new", added)) if paths]
+    changes = [f"{path}: {old[path]} -> {new[path]}" for path in differing[:3]]
+    changes += [f"{len(paths)} {word} ({sorted(paths)[0]})" for word, paths in (("gone", gone), ("new", added)) if paths]
     if len(differing) > 3:
-        told.append(f"{len(differing)} differ")
-    return "; ".join(told)
+        changes.append(f"{len(differing)} differ")
+    return "; ".join(changes)
 
 
 def main(argv: list[str]) -> int:
-    """The two verbs."""
+    """Run `record` or `compare`."""
     if len(argv) == 2 and argv[0] == "record":
         return record(argv[1])
     if len(argv) == 3 and argv[0] == "compare":

@@ -1,1 +1,1 @@
-"""The pages in a real browser, for pictures and for tests."""
+"""The web pages in a real browser, for screenshots and tests."""

@@ -1,4 +1,4 @@
-"""The system's Chromium driven by Playwright, and a server of our own to look at."""
+"""The system's Chromium driven by Playwright, and a local server to open."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ FLAGS = (
     "--disable-component-update", "--disable-sync",
 )  # fmt: skip
 PHONE = {"width": 390, "height": 844}
-DESK = {"width": 1360, "height": 900}
+DESKTOP = {"width": 1360, "height": 900}
 
 
 def chromium() -> str | None:
-    """The system's Chromium, where there is one."""
-    return next((found for name in CHROMIUM if (found := shutil.which(name))), None)
+    """Path of the system's Chromium, or None."""
+    return next((path for name in CHROMIUM if (path := shutil.which(name))), None)
 
 
 @contextmanager
 def serving(workers: int = 1) -> Iterator[str]:
-    """The address of `whichgpu web` on a free port of this machine, for as long as it is used."""
+    """Address of a `whichgpu web` started on a free port of this machine, for the duration of the context."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])}
     words = [sys.executable, "-m", "whichgpu", "web", "--port", "0", "--workers", str(workers)]
     with subprocess.Popen(
@@ -38,13 +38,13 @@ def serving(workers: int = 1) -> Iterator[str]:
     ) as server:
         try:
             assert server.stderr is not None
-            said = ""
+            output = ""
             for line in server.stderr:
-                said += line
-                if found := re.search(r"http://[0-9.]+:\d+", line):
-                    yield found[0]
+                output += line
+                if match := re.search(r"http://[0-9.]+:\d+", line):
+                    yield match[0]
                     return
-            raise RuntimeError(f"the server did not start: {said}")
+            raise RuntimeError(f"the server did not start: {output}")
         finally:
             server.terminate()
             try:
@@ -55,7 +55,7 @@ def serving(workers: int = 1) -> Iterator[str]:
 
 @contextmanager
 def browsing() -> Iterator[Any]:
-    """A browser."""
+    """A browser for the duration of the context."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as play:
@@ -67,7 +67,7 @@ def browsing() -> Iterator[Any]:
 
 
 def until(page: Any, script: str, value: Any = None, seconds: float = 90.0) -> None:
-    """Wait until an expression holds; asked from outside, since the pages' policy lets nothing inside be evaluated."""
+    """Wait until an expression holds; polled from outside, since the pages' security policy forbids evaluation inside."""
     end = time.monotonic() + seconds
     while not page.evaluate(script, value):
         if time.monotonic() > end:
@@ -76,5 +76,5 @@ def until(page: Any, script: str, value: Any = None, seconds: float = 90.0) -> N
 
 
 def drawn(page: Any) -> None:
-    """Wait until every chart of a page is there."""
+    """Wait until every chart of a page is drawn."""
     until(page, "() => [...document.querySelectorAll('[data-chart]')].every(plot => plot.dataset.drawn)")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 
-from prices.seen import Seen, Sky, lowest, same, table
+from prices.observations import Observation, Sky, lowest, same, table
 
 SKY, VANTAGE, KARPENTER, TSAOL = "skypilot-catalog", "vantage-ec2instances", "karpenter-aws-prices", "tsaol-aws-gpu"
 SUMMED, FULLSTACK = "skypilot-gcp-sum", "fullstack-cloud-gpus"
@@ -25,22 +25,30 @@ class Clouds:
         self.sky = Sky(evidence)
         self.left: Counter[str] = Counter()
 
-    def all(self) -> Iterator[Seen]:
+    def all(self) -> Iterator[Observation]:
         """Yield all prices."""
-        for found in (*self.aws_old(), *self.aws(), *self.gcp(), *self.azure(), *self.others(), *self.vast(), *self.fullstack()):
-            if found.region != "any" and (found.provider, found.region) not in self._regions:
-                self.left[f"{found.provider}: region {found.region} not in regions.csv"] += 1
-            elif found.gpu or (found.provider, found.instance) in self._machines:
-                yield found
+        for observation in (
+            *self.aws_old(),
+            *self.aws(),
+            *self.gcp(),
+            *self.azure(),
+            *self.others(),
+            *self.vast(),
+            *self.fullstack(),
+        ):
+            if observation.region != "any" and (observation.provider, observation.region) not in self._regions:
+                self.left[f"{observation.provider}: region {observation.region} not in regions.csv"] += 1
+            elif observation.gpu or (observation.provider, observation.instance) in self._machines:
+                yield observation
             else:
-                self.left[f"{found.provider}: machine not in instances.csv"] += 1
+                self.left[f"{observation.provider}: machine not in instances.csv"] += 1
 
-    def aws_old(self) -> Iterator[Seen]:
+    def aws_old(self) -> Iterator[Observation]:
         """Yield AWS prices of 2013 to 2017: on-demand and reserved by term and payment, without convertible reservations."""
         rows = table(self._evidence / "aws_ec2_gpu_price_history_2013_2017.csv")
         days = sorted({row["as_of"] for row in rows})
         payments = {"noUpfront": "no-upfront", "partialUpfront": "partial-upfront", "allUpfront": "all-upfront"}
-        found: dict[tuple[str, str, str, str], list[list[str]]] = {}
+        rows_by_offer: dict[tuple[str, str, str, str], list[list[str]]] = {}
         for row in rows:
             term, payment = "on-demand", ""
             if row["term"] != "on_demand":
@@ -49,34 +57,34 @@ class Clouds:
                     self.left["aws 2016-2017: convertible reservations"] += 1
                     continue
                 term, payment = f"reserved-{length[0]}y", payments[how]
-            runs = found.setdefault((row["instance_type"], row["region"], term, payment), [])
+            runs = rows_by_offer.setdefault((row["instance_type"], row["region"], term, payment), [])
             if runs:
                 if runs[-1][0] == row["usd_per_hour"]:
                     continue
                 runs[-1][2] = days[days.index(row["as_of"]) - 1]
             runs.append([row["usd_per_hour"], row["as_of"], days[-1]])
-        for (instance, region, term, payment), runs in found.items():
+        for (instance, region, term, payment), runs in rows_by_offer.items():
             for price, first, last in runs:
-                kept = "2013-09-26" if instance.startswith("cg1") else last
-                yield Seen("aws", instance, region, term, payment, Decimal(price), first, max(first, kept), "", VANTAGE)
+                until = "2013-09-26" if instance.startswith("cg1") else last
+                yield Observation("aws", instance, region, term, payment, Decimal(price), first, max(first, until), "", VANTAGE)
 
-    def aws(self) -> Iterator[Seen]:
+    def aws(self) -> Iterator[Observation]:
         """Yield AWS prices of 2022 to 2026: on-demand of three data sets, one-year reservations of one, spot of some months."""
         for (instance, _, _, region), price, first, last, ended in self.sky.runs("aws", "price", live=True):
-            yield Seen("aws", instance, region, "on-demand", "", Decimal(price), first, last, ended, SKY)
+            yield Observation("aws", instance, region, "on-demand", "", Decimal(price), first, last, ended, SKY)
         for row in table(self._evidence / "karpenter_aws_gpu_ondemand_history_2022_2026.csv"):
             region, day = row["region"], row["as_of"]
-            currency = "CNY" if region.startswith("cn-") else "USD"  # theirs stands under a USD heading
+            currency = "CNY" if region.startswith("cn-") else "USD"  # the prices of China are in CNY under a USD heading
             price = Decimal(row["usd_per_hour"])
-            yield Seen("aws", row["instance_type"], region, "on-demand", "", price, day, day, "", KARPENTER, currency)
+            yield Observation("aws", row["instance_type"], region, "on-demand", "", price, day, day, "", KARPENTER, currency)
         for row in table(self._evidence / "aws_gpu_ondemand_reserved_2025-11-30.csv"):
             day, place = "2025-11-30", (row["instance"], row["region"])
-            yield Seen("aws", *place, "on-demand", "", Decimal(row["on_demand"]), day, day, "", TSAOL)
+            yield Observation("aws", *place, "on-demand", "", Decimal(row["on_demand"]), day, day, "", TSAOL)
             if row["reserved"]:
-                yield Seen("aws", *place, "reserved-1y", "", Decimal(row["reserved"]), day, day, "", TSAOL)
+                yield Observation("aws", *place, "reserved-1y", "", Decimal(row["reserved"]), day, day, "", TSAOL)
         yield from self._aws_spot()
 
-    def _aws_spot(self) -> Iterator[Seen]:
+    def _aws_spot(self) -> Iterator[Observation]:
         """Yield spot prices: home regions each half-year, from 2025 each quarter; elsewhere each January; all at the end."""
         days = self.sky.days("aws")
         often = [
@@ -96,9 +104,9 @@ class Clouds:
                 elif first < "2023-11-02" and any(abs(share - Decimal(s)) < Decimal("0.0002") for s in ("0.3", "0.7")):
                     self.left["aws: spot made up as exactly 0.3 or 0.7 of on demand, before 2023-11"] += 1
                 else:
-                    yield Seen("aws", instance, region, "spot", "", Decimal(price), first, last, ended, SKY)
+                    yield Observation("aws", instance, region, "spot", "", Decimal(price), first, last, ended, SKY)
 
-    def azure(self) -> Iterator[Seen]:
+    def azure(self) -> Iterator[Observation]:
         """Yield prices of US regions until the file last changed; spot if it has its own price."""
         full: dict[tuple[str, str], Decimal] = {}
         for column, term in (("price", "on-demand"), ("spot_price_min", "spot")):
@@ -110,9 +118,9 @@ class Clouds:
                 if term == "spot" and Decimal(price) >= full[instance, region]:
                     self.left["azure: spot equal to on demand"] += 1
                     continue
-                yield Seen("azure", instance, region, term, "", Decimal(price), first, last, ended, SKY)
+                yield Observation("azure", instance, region, term, "", Decimal(price), first, last, ended, SKY)
 
-    def gcp(self) -> Iterator[Seen]:
+    def gcp(self) -> Iterator[Observation]:
         """Yield prices of GPUs for N1 hosts, and sums of GPU and host for fixed instance types."""
         newest = self.sky.newest("gcp")
         hosts: dict[tuple[str, str], tuple[str, str]] = {}
@@ -132,33 +140,35 @@ class Clouds:
                 if includes == "sum" or not own:
                     self.left["gcp: spot above on demand, or of the GPU without its host"] += 1
                 else:
-                    yield Seen("gcp", instance, region, "spot", "", Decimal(price), first, last, ended, SKY, "USD", includes)
+                    yield Observation(
+                        "gcp", instance, region, "spot", "", Decimal(price), first, last, ended, SKY, "USD", includes
+                    )
         for (_, name, count, region), (_, spot) in spots.items():
             for instance, includes in GCP.get((name, count), ()):
                 host = hosts.get((instance, region), ("", ""))[1]
                 whole = (name, count, region) in floor and spot and host and Decimal(host) > 0
                 if includes == "sum" and whole and Decimal(spot) < floor[name, count, region]:
                     day, total = self.sky.NEWEST, (Decimal(spot) + Decimal(host)).quantize(CENT)
-                    yield Seen("gcp", instance, region, "spot", "", total, day, day, "", SUMMED)
+                    yield Observation("gcp", instance, region, "spot", "", total, day, day, "", SUMMED)
 
     def _gcp_floor(self) -> dict[tuple[str, str, str], Decimal]:
         """Yield the list price of each GPU and region. From 2025-03 many rows have other prices (flexible start, sums):
         one outside 0.9 to 1.6 of that in Iowa, or that changes and returns, is dropped."""
         everywhere: dict[tuple[str, str], list[tuple[bool, Decimal]]] = {}
         for (_, name, count, region), price, first, *_ in self.sky.runs("gcp", "price", live=True):
-            if not "2025-03" <= first < "2026-08" or name in ("B200", "H200"):  # the two that came in that time
+            if not "2025-03" <= first < "2026-08" or name in ("B200", "H200"):  # the two GPUs that were introduced in that time
                 everywhere.setdefault((name, count), []).append((region != "us-central1", Decimal(price)))
         iowa = {
             key: max(price for away, price in prices if not away or all(a for a, _ in prices))
             for key, prices in everywhere.items()
         }
-        found: dict[tuple[str, str, str], Decimal] = {}
+        floors: dict[tuple[str, str, str], Decimal] = {}
         for (_, name, count, region), price, first, *_ in self.sky.runs("gcp", "price", live=True):
             list_price, value = iowa.get((name, count), Decimal(0)), Decimal(price)
             fitting = list_price * Decimal("0.9") <= value <= list_price * Decimal("1.6")
-            if fitting and (not "2025-03" <= first < "2026-08" or (name, count, region) not in found):
-                found[name, count, region] = value
-        return found
+            if fitting and (not "2025-03" <= first < "2026-08" or (name, count, region) not in floors):
+                floors[name, count, region] = value
+        return floors
 
     def _gcp(
         self,
@@ -171,7 +181,7 @@ class Clouds:
         span: tuple[str, str, str],
         hosts: dict[tuple[str, str], tuple[str, str]],
         floor: dict[tuple[str, str, str], Decimal],
-    ) -> Iterator[Seen]:
+    ) -> Iterator[Observation]:
         settled = floor.get((name, count, region))
         if settled is None or not settled * Decimal("0.9") <= price <= settled * Decimal("1.4"):
             self.left["gcp: not an on-demand price"] += 1
@@ -189,9 +199,9 @@ class Clouds:
             if Decimal(host) == 0:  # the host of a4 machines is not in the file
                 includes, source = "gpu", SKY
             price = (settled + Decimal(host)).quantize(CENT)
-        yield Seen("gcp", instance, region, "on-demand", "", price, *span, source, "USD", includes)
+        yield Observation("gcp", instance, region, "on-demand", "", price, *span, source, "USD", includes)
 
-    def others(self) -> Iterator[Seen]:
+    def others(self) -> Iterator[Observation]:
         """Yield prices of clouds with the same instance names everywhere, and of brokers whose names identify the variant."""
         for cloud, live in OTHERS.items():
             currency = "EUR" if cloud in ("scaleway", "seeweb") else "USD"
@@ -218,16 +228,18 @@ class Clouds:
                         self.left[f"{cloud}: machine or variant not known"] += 1
                         continue
                     machine = (gpu, count) if gpu else ("", "")
-                    yield Seen(cloud, instance, place, term, "", value, first, last, ended, SKY, currency, "gpu+host", *machine)
+                    yield Observation(
+                        cloud, instance, place, term, "", value, first, last, ended, SKY, currency, "gpu+host", *machine
+                    )
 
-    def vast(self) -> Iterator[Seen]:
+    def vast(self) -> Iterator[Observation]:
         """Yield the lowest price of one GPU in each country of a marketplace, on each day of data."""
         days = self.sky.days("vast")
         lowest_on: dict[tuple[str, str, str], Decimal] = {}
         for key, price, first, last, _ in self.sky.runs("vast", "price", live=True):
             (instance, _, _, region), (_, count) = key, self.sky.named["vast"].get(key, ("", key[0].partition("x")[0]))
             model, place = instance.split("-")[1], region.split(", ")
-            if count != "1" or len(place) < 2 or model.startswith(("A100", "Tesla_V100")):  # 40 or 80, 16 or 32 GB: not told
+            if count != "1" or len(place) < 2 or model.startswith(("A100", "Tesla_V100")):  # memory size not stated
                 continue
             country = place[1]
             for day in [*days, self.sky.NEWEST]:
@@ -236,9 +248,9 @@ class Clouds:
                     lowest_on[listing] = min(lowest_on.get(listing, Decimal(price)), Decimal(price))
         for (instance, country, day), price in lowest_on.items():
             if price >= Decimal("0.02"):
-                yield Seen("vast", instance, country, "on-demand", "", price, day, day, "", SKY)
+                yield Observation("vast", instance, country, "on-demand", "", price, day, day, "", SKY)
 
-    def fullstack(self) -> Iterator[Seen]:
+    def fullstack(self) -> Iterator[Observation]:
         """Yield hand-kept prices of 2022 to 2025: instances with the cloud's own name, and GPUs of one variant."""
         for row in table(self._evidence / "fullstack_cloud_gpus_history_2022_2025.csv"):
             provider = FULLSTACK_CLOUDS.get(row["cloud"])
@@ -255,20 +267,22 @@ class Clouds:
                 continue
             instance = instance or f"{row['gpus']}x {row['gpu']}"
             day, machine = row["as_of"], (gpu, row["gpus"]) if gpu else ("", "")
-            yield Seen(
+            yield Observation(
                 provider, instance, "any", "on-demand", "", Decimal(price), day, day, "", FULLSTACK, "USD", "gpu+host", *machine
             )
             if provider == "jarvislabs" and row["spot"]:
                 spot = Decimal(row["spot"])
-                yield Seen(provider, instance, "any", "spot", "", spot, day, day, "", FULLSTACK, "USD", "gpu+host", *machine)
+                yield Observation(
+                    provider, instance, "any", "spot", "", spot, day, day, "", FULLSTACK, "USD", "gpu+host", *machine
+                )
 
 
 def _gcp_machines() -> dict[tuple[str, str], tuple[tuple[str, str], ...]]:
     """Instances of the catalog by SkyPilot's accelerator and count, and what the price includes (`sum`: add the host)."""
-    found: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {}
+    machines: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {}
     for name in ("K80", "P4", "P100", "V100", "T4"):
         for count in ("1", "2", "4", "8"):
-            found[name, count] = ((f"n1+{count}x{name.lower()}", "gpu"),)
+            machines[name, count] = ((f"n1+{count}x{name.lower()}", "gpu"),)
     sums = {
         ("A100", "1"): "a2-highgpu-1g", ("A100", "2"): "a2-highgpu-2g", ("A100", "4"): "a2-highgpu-4g",
         ("A100", "8"): "a2-highgpu-8g", ("A100", "16"): "a2-megagpu-16g",
@@ -281,14 +295,14 @@ def _gcp_machines() -> dict[tuple[str, str], tuple[tuple[str, str], ...]]:
         ("RTXPRO6000", "4"): "g4-standard-192", ("RTXPRO6000", "8"): "g4-standard-384",
         ("L4", "2"): "g2-standard-24", ("L4", "4"): "g2-standard-48", ("L4", "8"): "g2-standard-96",
     }  # fmt: skip
-    found |= {key: ((instance, "sum"),) for key, instance in sums.items()}
-    found["L4", "1"] = tuple((f"g2-standard-{size}", "sum") for size in (4, 8, 12, 16, 32))
+    machines |= {key: ((instance, "sum"),) for key, instance in sums.items()}
+    machines["L4", "1"] = tuple((f"g2-standard-{size}", "sum") for size in (4, 8, 12, 16, 32))
     tpus = {
         "tpu-v2-8": "v2-8", "tpu-v3-8": "v3-8", "tpu-v4-8": "ct4p-hightpu-4t", "tpu-v5p-8": "ct5p-hightpu-4t",
         "tpu-v5litepod-1": "ct5lp-hightpu-1t", "tpu-v5litepod-4": "ct5lp-hightpu-4t", "tpu-v5litepod-8": "ct5lp-hightpu-8t",
         "tpu-v6e-1": "ct6e-standard-1t", "tpu-v6e-4": "ct6e-standard-4t", "tpu-v6e-8": "ct6e-standard-8t",
     }  # fmt: skip
-    return found | {(name, "1"): ((instance, "gpu+host"),) for name, instance in tpus.items()}
+    return machines | {(name, "1"): ((instance, "gpu+host"),) for name, instance in tpus.items()}
 
 
 def variant(cloud: str, instance: str, name: str) -> str:
@@ -301,14 +315,14 @@ def variant(cloud: str, instance: str, name: str) -> str:
     if cloud == "primeintellect" and "__" in instance and name in ("A6000", "L40", "L40S", "RTX6000Ada", "A4000", "A10"):
         return VARIANTS[name]
     if cloud == "mithril":
-        known = {"h100-80gb.sxm": "h100-sxm", "h200": "h200-sxm", "a100-80gb.sxm": "a100-sxm-80gb"}
-        return next((gpu for name, gpu in known.items() if instance.startswith(f"{name}.")), "")
+        variants = {"h100-80gb.sxm": "h100-sxm", "h200": "h200-sxm", "a100-80gb.sxm": "a100-sxm-80gb"}
+        return next((gpu for name, gpu in variants.items() if instance.startswith(f"{name}.")), "")
     if cloud == "hyperbolic" and name in ("H100-SXM", "H100", "RTX4090"):  # its H100s report themselves as 80GB HBM3
         return VARIANTS[name]
     if cloud == "shadeform" and ("-sxm4" in instance or "-sxm5" in instance):
         big = "80G" in instance  # written 80G and 80GB
-        known = {"H200": "h200-sxm", "H100": "h100-sxm", "A100": "a100-sxm-80gb" if big else "a100-sxm-40gb", "B200": "b200"}
-        return next((gpu for model, gpu in known.items() if model in instance), "")
+        variants = {"H200": "h200-sxm", "H100": "h100-sxm", "A100": "a100-sxm-80gb" if big else "a100-sxm-40gb", "B200": "b200"}
+        return next((gpu for model, gpu in variants.items() if model in instance), "")
     if cloud in ("shadeform", "seeweb", "yotta") and name in VARIANTS and name != "H100":
         return VARIANTS[name]
     return ""

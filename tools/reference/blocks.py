@@ -1,8 +1,8 @@
 """Code blocks of Markdown files, and the commands in them.
 
-A comment right above a block says how it is to be treated: `<!-- not run: why -->`, `<!-- exit: 0, 1 -->` for commands
-that may find nothing, `<!-- long -->` for what takes many seconds, `<!-- output: 12 -->` for a block that shows what the
-one before it prints.
+A comment right above a block says how tests treat it: `<!-- not run: why -->`, `<!-- exit: 0, 1 -->` for commands that may
+find nothing, `<!-- long -->` for blocks that take many seconds, `<!-- output: 12 -->` for a block that shows the output of the
+one before it.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ class Block(msgspec.Struct, frozen=True):
 
     @property
     def is_run(self) -> bool:
-        """Whether nothing says it is not to be run."""
+        """Whether the block is run by tests."""
         return not self.remark.startswith("not run:")
 
     @property
     def is_long(self) -> bool:
-        """Whether it takes too long for every change."""
+        """Whether the block takes too long to be run on every change."""
         return self.remark.startswith("long")
 
     @property
     def codes(self) -> tuple[int, ...]:
-        """Exit codes its commands may have."""
-        told = re.search(r"exit: ([\d, ]+)", self.remark)
-        return tuple(int(part) for part in told[1].split(",")) if told else (0,)
+        """Exit codes that its commands may have."""
+        match = re.search(r"exit: ([\d, ]+)", self.remark)
+        return tuple(int(part) for part in match[1].split(",")) if match else (0,)
 
     @property
     def shows(self) -> int:
-        """Lines of output it shows; 0 where it shows none."""
-        told = re.fullmatch(r"output: (\d+)", self.remark)
-        return int(told[1]) if told else 0
+        """Number of output lines that it shows; 0 if it is no output."""
+        match = re.fullmatch(r"output: (\d+)", self.remark)
+        return int(match[1]) if match else 0
 
     def commands(self) -> Iterator[list[str]]:
-        """Words of each command of a shell block: lines that go on are joined, comments left out."""
+        """Words of each command of a shell block: continued lines are joined, comments left out."""
         for line in self.text.replace("\\\n", " ").splitlines():
             words = shlex.split(line, comments=True)
             while words:
@@ -65,18 +65,18 @@ class Block(msgspec.Struct, frozen=True):
 
 def blocks(path: Path) -> list[Block]:
     """All code blocks of a file."""
-    found, remark = [], ""
+    results, remark = [], ""
     lines = path.read_text(encoding="utf-8").splitlines()
     place = 0
     while place < len(lines):
         if not (opening := _FENCE.match(lines[place])):
-            told = _COMMENT.match(lines[place])
-            remark = told[1] if told else remark if not lines[place].strip() else ""
+            match = _COMMENT.match(lines[place])
+            remark = match[1] if match else remark if not lines[place].strip() else ""
             place += 1
             continue
         end = next(n for n in range(place + 1, len(lines)) if lines[n].strip() == opening["fence"])
         inside = "\n".join(line.removeprefix(opening["indent"]) for line in lines[place + 1 : end])
         title = _TITLE.search(opening["more"])
-        found.append(Block(path, place + 1, opening["language"], inside, title[1] if title else "", remark))
+        results.append(Block(path, place + 1, opening["language"], inside, title[1] if title else "", remark))
         place, remark = end + 1, ""
-    return found
+    return results

@@ -1,4 +1,4 @@
-"""Every command with every flag, as the parser knows them and in the words help prints."""
+"""Every command with every flag, as the parser knows them, with the text of the help."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import click
 import msgspec
 
 from reference.markdown import anchor, code, heading, table, text
-from reference.tongue import Tongue
+from reference.translator import Translator
 from whichgpu.surface.cli.click_parts import SHARED_OPTIONS, ValueType
 from whichgpu.surface.cli.main import root
 
-MANY = 12  # choices beyond these are not all written out
+MAX_CHOICES = 12  # longer lists of choices are not written out
 
 
 class Flag(msgspec.Struct, frozen=True):
@@ -25,44 +25,44 @@ class Flag(msgspec.Struct, frozen=True):
     name: str
     spelled: str
     takes: str
-    id: str  # of the sentence that says what it means; of an argument, that sentence in English
+    id: str  # of the sentence that describes it; of an argument, that sentence in English
     variable: str
     is_shared: bool
     is_argument: bool
 
-    def meaning(self, tongue: Tongue) -> str:
-        """What it means."""
+    def meaning(self, translator: Translator) -> str:
+        """Description in a language."""
         if self.is_argument:
-            return tongue.say(self.id)
-        return tongue.text(self.id) if self.id in tongue else ""
+            return translator.say(self.id)
+        return translator.text(self.id) if self.id in translator else ""
 
 
 def commands() -> Iterator[tuple[str, click.Command]]:
-    """Commands by what is typed, those under a group after it."""
+    """Commands by what is typed; subcommands follow their group."""
     above = click.Context(root, info_name="whichgpu")
     for name in root.list_commands(above):
-        found = root.get_command(above, name)
-        assert found is not None
-        yield name, found
-        if isinstance(found, click.Group):
-            yield from ((f"{name} {below}", one) for below, one in found.commands.items())
+        command = root.get_command(above, name)
+        assert command is not None
+        yield name, command
+        if isinstance(command, click.Group):
+            yield from ((f"{name} {below}", one) for below, one in command.commands.items())
 
 
 @cache
 def arguments() -> dict[tuple[str, str], str]:
-    """What the arguments of commands mean, and, of no command, those that endpoints alone take."""
+    """Descriptions of the arguments of commands and, under "", of those that only endpoints take."""
     with (Path(__file__).parent / "arguments.csv").open(encoding="utf-8", newline="") as lines:
         return {(row["command"], row["argument"]): row["meaning"] for row in csv.DictReader(lines)}
 
 
 def flags(name: str, command: click.Command) -> list[Flag]:
-    """What a command takes, in the order of its help."""
+    """Flags and arguments of a command, in the order of its help."""
     return [_flag(name, param) for param in command.params if not getattr(param, "hidden", False)]
 
 
-def page(tongue: Tongue) -> str:
+def page(translator: Translator) -> str:
     """The page."""
-    say = tongue.say
+    say = translator.say
     parts = [
         f"# {say('Commands')}\n\n",
         say(
@@ -71,39 +71,39 @@ def page(tongue: Tongue) -> str:
         ),
         "\n",
     ]
-    found = list(commands())
-    rows = [(f"[{code(name)}](#{anchor(name)})", text(_short(command, tongue))) for name, command in found]
+    all_commands = list(commands())
+    rows = [(f"[{code(name)}](#{anchor(name)})", text(_short(command, translator))) for name, command in all_commands]
     parts.append("\n" + table((say("command"), say("what it answers")), rows))
-    for name, command in found:
+    for name, command in all_commands:
         parts.append(heading(2, code(f"whichgpu {name}"), anchor(name)))
-        parts.append(text(tongue.text(command.help or "")) + "\n")
+        parts.append(text(translator.text(command.help or "")) + "\n")
         if not isinstance(command, click.Group):
-            parts.append(_of(name, command, tongue))
+            parts.append(_of(name, command, translator))
     parts.append(heading(2, say("Flags of every command"), "every-command"))
-    shared = [flag for flag in flags(*found[0]) if flag.is_shared]
-    parts.append(_table(say("flag"), shared, tongue))
+    shared = [flag for flag in flags(*all_commands[0]) if flag.is_shared]
+    parts.append(_table(say("flag"), shared, translator))
     return "".join(parts)
 
 
-def _of(name: str, command: click.Command, tongue: Tongue) -> str:
+def _of(name: str, command: click.Command, translator: Translator) -> str:
     own = [flag for flag in flags(name, command) if not flag.is_shared]
     parts = []
     if own:
-        parts.append("\n" + _table(tongue.say("argument or flag"), own, tongue))
-    parts.append(f"\n{tongue.say('Also [those of every command](#every-command).')}\n")
+        parts.append("\n" + _table(translator.say("argument or flag"), own, translator))
+    parts.append(f"\n{translator.say('Also [those of every command](#every-command).')}\n")
     if command.epilog:
-        parts.append(f"\n```text\n{tongue.text(command.epilog)}\n```\n")
+        parts.append(f"\n```text\n{translator.text(command.epilog)}\n```\n")
     return "".join(parts)
 
 
-def _short(command: click.Command, tongue: Tongue) -> str:
+def _short(command: click.Command, translator: Translator) -> str:
     id = (command.help or "").replace(".help", ".short")
-    return tongue.text(id if id in tongue else command.help or "")
+    return translator.text(id if id in translator else command.help or "")
 
 
-def _table(first: str, found: list[Flag], tongue: Tongue) -> str:
-    rows = ((flag.spelled, flag.takes, text(flag.meaning(tongue)), code(flag.variable)) for flag in found)
-    return table((first, tongue.say("takes"), tongue.say("meaning"), tongue.say("variable")), rows)
+def _table(first: str, flags_of_table: list[Flag], translator: Translator) -> str:
+    rows = ((flag.spelled, flag.takes, text(flag.meaning(translator)), code(flag.variable)) for flag in flags_of_table)
+    return table((first, translator.say("takes"), translator.say("meaning"), translator.say("variable")), rows)
 
 
 def _flag(command: str, param: click.Parameter) -> Flag:
@@ -120,9 +120,9 @@ def _flag(command: str, param: click.Parameter) -> Flag:
 
 def _takes(param: click.Parameter) -> str:
     if isinstance(param.type, ValueType):
-        known = param.type.choices
-        if 0 < len(known) <= MANY:
-            return ", ".join(map(code, known))
+        choices = param.type.choices
+        if 0 < len(choices) <= MAX_CHOICES:
+            return ", ".join(map(code, choices))
     if isinstance(param, click.Option) and param.is_flag:
         return ""
     return code(param.metavar or param.type.name)

@@ -1,9 +1,9 @@
-"""The defaults of engines that memory, time and serving are estimated from, out of their records."""
+"""Page of the engines' defaults that memory, time and serving are estimated from, out of their records."""
 
 from __future__ import annotations
 
 from reference.markdown import anchor, code, heading, table, text
-from reference.tongue import Tongue
+from reference.translator import Translator
 from whichgpu.catalog.engines.files import RecordLine
 from whichgpu.catalog.engines.registry import engine_entries, engine_record
 from whichgpu.catalog.store import Catalog
@@ -16,11 +16,11 @@ ABOUT = (
 )
 
 
-def page(tongue: Tongue) -> str:
+def page(translator: Translator) -> str:
     """The page."""
-    say, catalog = tongue.say, Catalog()
+    say, catalog = translator.say, Catalog()
     facts = {field for engine in catalog.engines for field in engine.__struct_fields__}
-    parts = [f"# {say('Engines')}\n\n", say(ABOUT, up=tongue.up), "\n"]
+    parts = [f"# {say('Engines')}\n\n", say(ABOUT, up=translator.up), "\n"]
     head = [say(column) for column in HEAD]
     for id, lines in engine_entries().items():
         parts.append(heading(2, text(engine_record(id).name), anchor(id)))
@@ -29,7 +29,7 @@ def page(tongue: Tongue) -> str:
 
 
 def _row(line: RecordLine, catalog: Catalog) -> tuple[str, ...]:
-    known = catalog.sources.get(line.source)
-    url = known.url if known else line.source
-    source = f"[{text(known.title if known else 'link')}]({url})" if url.startswith("https://") else text(url)
+    record = catalog.sources.get(line.source)
+    url = record.url if record else line.source
+    source = f"[{text(record.title if record else 'link')}]({url})" if url.startswith("https://") else text(url)
     return code(line.field), line.since, code(line.value), line.unit, source

@@ -1,11 +1,11 @@
-"""The page of fields: what a request may hold, and what every answer does."""
+"""The page of fields: fields of a request, and fields of every answer."""
 
 from __future__ import annotations
 
 from reference.markdown import anchor, code, heading, table, text
 from reference.records import ANSWERS, Record, catalog_meanings, records
 from reference.settings import request_fields
-from reference.tongue import Tongue
+from reference.translator import Translator
 from reference.typed import holds
 
 OPENING = (
@@ -21,26 +21,26 @@ OPENING = (
 )
 
 
-def page(tongue: Tongue) -> str:
+def page(translator: Translator) -> str:
     """The page."""
-    say = tongue.say
+    say = translator.say
     parts = [f"# {say('Fields')}\n\n", *(say(words) + "\n\n" for words in OPENING), heading(2, say("A request"), "request")]
     about = "What `estimate`, `fit`, `recommend` and `estimate --requests` take. All but the task and the model may be left out."
     parts.append(say(about) + "\n\n")
-    asked = request_fields(tongue).items()
-    parts.append(table((say("field"), say("meaning")), ((code(name), text(meaning)) for name, meaning in asked)))
-    shown: dict[tuple[str, str], str] = {}
+    request = request_fields(translator).items()
+    parts.append(table((say("field"), say("meaning")), ((code(name), text(meaning)) for name, meaning in request)))
+    anchors: dict[tuple[str, str], str] = {}
     for command in ANSWERS:
         parts.append(heading(2, code(command), anchor(command)))
         for record in records(command):
             key = record.module, record.name
-            if key in shown:
+            if key in anchors:
                 continue
-            shown[key] = anchor(command, record.name)
-            parts.append(_record(record, shown[key], tongue))
-        known = [one for one in records(command) if shown[one.module, one.name] != anchor(command, one.name)]
-        if known:
-            links = ", ".join(f"[{one.name}](#{shown[one.module, one.name]})" for one in known)
+            anchors[key] = anchor(command, record.name)
+            parts.append(_record(record, anchors[key], translator))
+        repeated = [one for one in records(command) if anchors[one.module, one.name] != anchor(command, one.name)]
+        if repeated:
+            links = ", ".join(f"[{one.name}](#{anchors[one.module, one.name]})" for one in repeated)
             parts.append(f"\n{say('Told above: {links}.', links=links)}\n")
     parts.append(heading(2, say("Columns of the catalog"), "catalog"))
     parts.append(say("The tables in `catalog/data`, from their own `fields.csv`.") + "\n\n")
@@ -49,9 +49,9 @@ def page(tongue: Tongue) -> str:
     return "".join(parts)
 
 
-def _record(record: Record, id: str, tongue: Tongue) -> str:
-    say = tongue.say
-    rows = ((code(one.name), text(holds(one.type, tongue)), text(say(one.meaning))) for one in record.fields)
+def _record(record: Record, id: str, translator: Translator) -> str:
+    say = translator.say
+    rows = ((code(one.name), text(holds(one.type, translator)), text(say(one.meaning))) for one in record.fields)
     return (
         heading(3, record.name, id) + text(say(record.about)) + "\n\n" + table((say("field"), say("type"), say("meaning")), rows)
     )

@@ -1,4 +1,4 @@
-"""The formulas with their symbols and sources, each beside the docstring and the worked example of the code that holds it."""
+"""The formulas with their symbols and sources, each with the docstring and the worked example of its code."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pathlib import Path
 import msgspec
 
 from reference.markdown import anchor, code, heading, text
-from reference.tongue import Tongue
+from reference.translator import Translator
 
 TABLE = Path(__file__).parent / "formulas.csv"
 
 
 class Formula(msgspec.Struct, frozen=True):
-    """A formula: its symbols, where it lives (`module:name`), and who found it."""
+    """A formula: its symbols, its code (`module:name`), and its source."""
 
     part: str
     name: str
@@ -27,21 +27,21 @@ class Formula(msgspec.Struct, frozen=True):
     source: str
 
     def docstring(self) -> str:
-        """What the code says of itself."""
+        """Docstring of the formula's code."""
         module, _, name = self.home.partition(":")
         return inspect.getdoc(getattr(importlib.import_module(f"whichgpu.{module}"), name)) or ""
 
 
 @cache
 def formulas() -> tuple[Formula, ...]:
-    """All of them."""
+    """All formulas."""
     with TABLE.open(encoding="utf-8", newline="") as lines:
         return tuple(Formula(**row) for row in csv.DictReader(lines))
 
 
-def page(tongue: Tongue) -> str:
+def page(translator: Translator) -> str:
     """The page."""
-    say = tongue.say
+    say = translator.say
     about = "The main ones. Code is the last word: each names the function that holds it, whose example is a test."
     parts = [f"# {say('Formulas')}\n\n{say(about)}\n"]
     part = ""

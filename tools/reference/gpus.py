@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reference.markdown import anchor, code, heading, table, text
-from reference.tongue import Tongue
+from reference.translator import Translator
 from whichgpu.base.units import format_bandwidth, format_flops, format_memory, significant
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
@@ -17,14 +17,14 @@ ABOUT = (
 )
 
 
-def page(tongue: Tongue) -> str:
+def page(translator: Translator) -> str:
     """The page."""
     catalog = Catalog()
     vendors: dict[str, list[Gpu]] = {}
     for gpu in sorted(catalog.gpus, key=lambda gpu: gpu.launch_date, reverse=True):
         vendors.setdefault(gpu.vendor, []).append(gpu)
-    say = tongue.say
-    parts = [f"# {say('GPUs')}\n\n", say(ABOUT, count=len(catalog.gpus), up=tongue.up), "\n"]
+    say = translator.say
+    parts = [f"# {say('GPUs')}\n\n", say(ABOUT, count=len(catalog.gpus), up=translator.up), "\n"]
     head = [say(column) for column in HEAD]
     for vendor, gpus in vendors.items():
         parts.append(heading(2, text(vendor), anchor(vendor)))
@@ -48,5 +48,5 @@ def _row(gpu: Gpu) -> tuple[str, ...]:
 
 
 def _rate(gpu: Gpu, *dtypes: str) -> str:
-    found = next((gpu.peaks[dtype] for dtype in dtypes if gpu.peaks.get(dtype)), None)
-    return format_flops(int(found)).replace("FLOP", "OP") if found else ""
+    rate = next((gpu.peaks[dtype] for dtype in dtypes if gpu.peaks.get(dtype)), None)
+    return format_flops(int(rate)).replace("FLOP", "OP") if rate else ""

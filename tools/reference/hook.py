@@ -1,4 +1,4 @@
-"""MkDocs calls this while it builds: the reference pages come from the code as it is, so they cannot be old."""
+"""MkDocs hook: adds the generated reference pages while the site is built, so that they are always up to date."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add the pages that are made."""
+    """Add the generated pages."""
     for folder in (ROOT / "tools", ROOT / "src"):
         if str(folder) not in sys.path:
             sys.path.insert(0, str(folder))
@@ -24,7 +24,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_content(html: str, page: Any, **_: Any) -> str:
-    """Say which language a page of another language is in: browsers choose type and voice by it."""
+    """Mark the language of a translated page, by which browsers choose font and voice."""
     match page.file.src_uri.split("/"):
         case ["reference", code, _]:
             return f'<div lang="{code}">{html}</div>'

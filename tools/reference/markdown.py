@@ -1,4 +1,4 @@
-"""Markdown out of values: tables, and text that stays text."""
+"""Markdown from values: tables, code and escaped text."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ _SPECIAL = re.compile(r"([\\`*{\[<|])")
 
 
 def text(value: object) -> str:
-    """Words that Markdown does not read as its own signs."""
+    """Text with Markdown's special characters escaped."""
     return _SPECIAL.sub(r"\\\1", " ".join(str(value).split()))
 
 
 def code(value: object) -> str:
-    """A name as code; nothing where there is none. A bar would end a table's cell."""
+    """A name as code, or "" if empty; a bar is escaped, since it would end a table's cell."""
     word = " ".join(str(value).split()).replace("|", "∣")
     return f"`{word}`" if word else ""
 
@@ -26,10 +26,10 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def anchor(*words: str) -> str:
-    """An id that stays when a heading's words change."""
+    """An id from words that does not change with the heading's text."""
     return re.sub(r"[^a-z0-9]+", "-", " ".join(words).lower()).strip("-")
 
 
 def heading(level: int, words: str, id: str) -> str:
-    """A heading with an id of its own."""
+    """A heading with its own id."""
     return f"\n{'#' * level} {words} {{ #{id} }}\n\n"

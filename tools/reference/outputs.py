@@ -1,6 +1,6 @@
-"""Refreshes what the pages show of commands' output: `python -m reference.outputs`, or `make docs`.
+"""Refresh the outputs of commands output_of on the pages: `python -m reference.outputs`, or `make docs`.
 
-Only blocks under `<!-- output: N -->` are touched; each shows the first N lines of what the block before it prints on a terminal.
+Only blocks under `<!-- output: N -->` change; each shows the first N lines that the block before it prints on a terminal.
 """
 
 from __future__ import annotations
@@ -20,39 +20,39 @@ WIDTH = "100"
 
 
 def pages() -> list[Path]:
-    """Every page whose blocks are looked at."""
+    """Every page with code blocks."""
     return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
-def shown(asked: Block, lines: int) -> str:
-    """What a block of commands prints, cut off after so many lines."""
+def output_of(block: Block, lines: int) -> str:
+    """Output of a block of commands, cut off after a number of lines."""
     from whichgpu.surface.cli.main import main
 
     out = io.StringIO()
-    for words in asked.commands():
+    for words in block.commands():
         if words[0] in TOOL:
             with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
                 main([*words[1:], "--format", "table"])
-    told = [line.rstrip() for line in out.getvalue().strip("\n").splitlines()]
-    return "\n".join(told if len(told) <= lines else [*told[:lines], "…"])
+    output_lines = [line.rstrip() for line in out.getvalue().strip("\n").splitlines()]
+    return "\n".join(output_lines if len(output_lines) <= lines else [*output_lines[:lines], "…"])
 
 
 def stale(page: Path) -> list[tuple[Block, str]]:
-    """Blocks of a page that show something else than is printed now, with what is."""
-    found = blocks(page)
-    pairs = [(before, block) for before, block in pairwise(found) if block.shows]
-    told = [(block, shown(before, block.shows)) for before, block in pairs]
-    return [(block, text) for block, text in told if text != block.text]
+    """Output blocks of a page that differ from the current output, with that output."""
+    all_blocks = blocks(page)
+    pairs = [(before, block) for before, block in pairwise(all_blocks) if block.shows]
+    outputs = [(block, output_of(before, block.shows)) for before, block in pairs]
+    return [(block, text) for block, text in outputs if text != block.text]
 
 
 def main() -> int:
-    """Write them."""
+    """Write the outdated blocks anew."""
     os.environ |= {"COLUMNS": WIDTH, "NO_COLOR": "1", "LANGUAGE": "en"}
-    with tempfile.TemporaryDirectory() as home:  # nobody's own prices or measurements
+    with tempfile.TemporaryDirectory() as home:  # without the user's prices and measurements
         os.environ |= {"XDG_CONFIG_HOME": home, "XDG_DATA_HOME": home}
         for page in pages():
             lines = page.read_text(encoding="utf-8").split("\n")
-            for block, text in reversed(stale(page)):  # from the end, so that line numbers hold
+            for block, text in reversed(stale(page)):  # from the end, so that line numbers stay valid
                 lines[block.line : block.line + len(block.text.splitlines())] = text.splitlines()
                 print(f"{page.relative_to(ROOT)}:{block.line}: refreshed", file=sys.stderr)
             page.write_text("\n".join(lines), encoding="utf-8")

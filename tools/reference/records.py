@@ -1,4 +1,4 @@
-"""The records answers are made of, found by walking the types of the public verbs' answers."""
+"""The records that answers consist of, found by walking the types of the public verbs' answers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from whichgpu.measure.watcher import WatchReading
 HERE = Path(__file__).parent
 CATALOG_FIELDS = Path(inspect.getfile(Message)).parents[1] / "catalog" / "data" / "fields.csv"
 
-# command -> the records its --json document is made of, the outermost first
+# Records of each command's --json document, the outermost first.
 ANSWERS: dict[str, tuple[type, ...]] = {
     "gpus": (GpusAnswer, RelativeAnswer),
     "instances": (InstancesAnswer,),
@@ -77,7 +77,7 @@ ANSWERS: dict[str, tuple[type, ...]] = {
     "catalog history": (HistoryAnswer,),
     "report-error": (FactReport,),
 }
-# records that hold rows of a table of the catalog, whose columns say what they mean
+# Records with rows of a table of the catalog, whose columns have descriptions.
 TABLES = {
     "Gpu": "gpus", "Software": "targets", "Instance": "instances", "Cpu": "cpus", "Region": "regions", "Source": "sources",
     "ModelRow": "models", "EngineRow": "engines", "MixItem": "reference_mix", "NamePart": "name_parts", "SourceRow": "sources",
@@ -85,7 +85,7 @@ TABLES = {
 
 
 class Field(msgspec.Struct, frozen=True):
-    """A field of a record, what it holds as the code says it, and what that means; an empty meaning is a gap."""
+    """A field of a record with its type and meaning; an empty meaning is a gap."""
 
     record: str
     name: str
@@ -94,7 +94,7 @@ class Field(msgspec.Struct, frozen=True):
 
 
 class Record(msgspec.Struct, frozen=True):
-    """A record: its name, where it is made, what its docstring says, its fields."""
+    """A record: its name, module, docstring and fields."""
 
     name: str
     module: str
@@ -105,10 +105,10 @@ class Record(msgspec.Struct, frozen=True):
 @cache
 def records(command: str) -> tuple[Record, ...]:
     """The records of a command's answer, each once, the outermost first."""
-    found: dict[type, None] = {}
+    types: dict[type, None] = {}
     for kind in ANSWERS[command]:
-        _walk(kind, found)
-    return tuple(_record(kind) for kind in found)
+        _walk(kind, types)
+    return tuple(_record(kind) for kind in types)
 
 
 def all_records() -> dict[str, Record]:
@@ -116,13 +116,13 @@ def all_records() -> dict[str, Record]:
     return {f"{one.module}.{one.name}": one for command in ANSWERS for one in records(command)}
 
 
-def _walk(kind: Any, found: dict[type, None]) -> None:
+def _walk(kind: Any, types: dict[type, None]) -> None:
     for inner in typing.get_args(kind):
-        _walk(inner, found)
-    if is_record(kind) and kind not in found and kind is not Message:
-        found[kind] = None
+        _walk(inner, types)
+    if is_record(kind) and kind not in types and kind is not Message:
+        types[kind] = None
         for hint in _hints(kind).values():
-            _walk(hint, found)
+            _walk(hint, types)
 
 
 def _hints(kind: type[msgspec.Struct]) -> dict[str, Any]:
@@ -135,15 +135,15 @@ def _hints(kind: type[msgspec.Struct]) -> dict[str, Any]:
 
 @cache
 def _for_types_only(name: str) -> dict[str, Any]:
-    """What a module imports for its annotations alone."""
-    found: dict[str, Any] = {}
+    """Names that a module imports only for its annotations."""
+    names: dict[str, Any] = {}
     for node in ast.parse(inspect.getsource(sys.modules[name])).body:
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             for line in node.body:
                 if isinstance(line, ast.ImportFrom) and line.module:
                     module = importlib.import_module(line.module)
-                    found |= {alias.asname or alias.name: getattr(module, alias.name) for alias in line.names}
-    return found
+                    names |= {alias.asname or alias.name: getattr(module, alias.name) for alias in line.names}
+    return names
 
 
 def _record(kind: Any) -> Record:
@@ -154,14 +154,14 @@ def _record(kind: Any) -> Record:
 
 
 def _remarks(kind: type) -> Iterator[tuple[str, str]]:
-    """Comments beside fields in the code."""
+    """Comments next to fields in the code."""
     for line in inspect.getsource(kind).splitlines():
         if (match := re.match(r"    (\w+):[^#]*#\s*(.+)$", line)) and not match[2].startswith("noqa"):
             yield match[1], match[2]
 
 
 def _meaning(record: str, field: str, remarks: dict[str, str]) -> str:
-    """In this order: said for this record, beside the field in the code, of a column of the catalog, said for the name."""
+    """Meaning of a field: its own entry, else the comment in the code, the catalog's column, or the entry of its name."""
     ours, table = meanings(), TABLES.get(record, "")
     return (
         ours.get((record, field)) or remarks.get(field) or catalog_meanings().get((table, field)) or ours.get(("", field)) or ""
@@ -170,13 +170,13 @@ def _meaning(record: str, field: str, remarks: dict[str, str]) -> str:
 
 @cache
 def meanings() -> dict[tuple[str, str], str]:
-    """Our own words for fields: by record and field, or by field alone."""
+    """Descriptions of fields: by record and field, or by field alone."""
     with (HERE / "meanings.csv").open(encoding="utf-8", newline="") as lines:
         return {(row["record"], row["field"]): row["meaning"] for row in csv.DictReader(lines)}
 
 
 @cache
 def catalog_meanings() -> dict[tuple[str, str], str]:
-    """What the columns of the catalog's tables mean."""
+    """Descriptions of the columns of the catalog's tables."""
     with CATALOG_FIELDS.open(encoding="utf-8", newline="") as lines:
         return {(row["table"], row["column"]): row["meaning"] for row in csv.DictReader(lines)}

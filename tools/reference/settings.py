@@ -1,4 +1,4 @@
-"""Config files, plan files, price files and environment variables: every key and what it means."""
+"""Config files, plan files, price files and environment variables: every key and its meaning."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import msgspec
 from reference import commands
 from reference.errors import SOURCE
 from reference.markdown import code, heading, table, text
-from reference.tongue import Tongue
+from reference.translator import Translator
 from whichgpu.api.plan.plan_file import FILTERS, TOP, TRAFFIC
 from whichgpu.catalog.live.overlay import CONTRACT, OWNED
 from whichgpu.surface.cli.click_parts import options_of
@@ -25,7 +25,7 @@ HERE = Path(__file__).parent
 
 
 class Key(msgspec.Struct, frozen=True):
-    """A key of a file: in which file and table, and what it means, as a sentence of ours or by its flag; neither is a gap."""
+    """A key of a file: its file and table, and its meaning as a sentence or by its flag; neither is a gap."""
 
     file: str
     table: str
@@ -33,17 +33,17 @@ class Key(msgspec.Struct, frozen=True):
     words: str = ""
     flag: commands.Flag | None = None
 
-    def meaning(self, tongue: Tongue) -> str:
-        """What it means."""
-        return tongue.say(self.words) if self.words or self.flag is None else self.flag.meaning(tongue)
+    def meaning(self, translator: Translator) -> str:
+        """Description in a language."""
+        return translator.say(self.words) if self.words or self.flag is None else self.flag.meaning(translator)
 
 
-def request_fields(tongue: Tongue) -> dict[str, str]:
-    """Fields of a request, with the words of their flags."""
+def request_fields(translator: Translator) -> dict[str, str]:
+    """Fields of a request, with the help of their flags."""
     ids = {name: (f"option.workload-{_dashed(name)}", f"option.{_dashed(name)}") for name in KINDS}
     extra = {"task": "train, finetune, serve, batch, prefill, decode or forward", "model": "a model, as every command takes it"}
     return {
-        name: next((tongue.text(id) for id in pair if id in tongue), "") or tongue.say(extra.get(name, ""))
+        name: next((translator.text(id) for id in pair if id in translator), "") or translator.say(extra.get(name, ""))
         for name, pair in ids.items()
     }
 
@@ -51,17 +51,17 @@ def request_fields(tongue: Tongue) -> dict[str, str]:
 @cache
 def plan_keys() -> tuple[Key, ...]:
     """Keys of plan files and of prices.toml."""
-    said, planned = _said(), {flag.name: flag for flag in _flags_of("plan")}
-    top = [Key("plan", "", name, said.get(("plan", "", name), ""), planned.get(name)) for name in (*TOP, *FILTERS)]
+    descriptions, planned = _descriptions(), {flag.name: flag for flag in _flags_of("plan")}
+    top = [Key("plan", "", name, descriptions.get(("plan", "", name), ""), planned.get(name)) for name in (*TOP, *FILTERS)]
     loads = [Key("plan", "model", name, flag=planned.get(name)) for name in TRAFFIC]
-    rest = [Key(*place, meaning) for place, meaning in said.items() if place[1] or place[0] == "prices"]
-    named = {(one.table, one.name) for one in rest if one.file == "prices"}
+    rest = [Key(*place, meaning) for place, meaning in descriptions.items() if place[1] or place[0] == "prices"]
+    price_keys = {(one.table, one.name) for one in rest if one.file == "prices"}
     lost = [("contract", name) for name in CONTRACT] + [("owned", name) for name in OWNED]
-    return (*top, *loads, *rest, *(Key("prices", *place) for place in lost if place not in named))
+    return (*top, *loads, *rest, *(Key("prices", *place) for place in lost if place not in price_keys))
 
 
 def config_keys() -> Iterator[tuple[str, str]]:
-    """Tables and keys of config.toml; the table of shared keys has no name."""
+    """Tables and keys of config.toml; the table of shared keys has an empty name."""
     yield from (("", name) for name in SHARED)
     for name, command in commands.commands():
         if " " not in name:
@@ -70,25 +70,25 @@ def config_keys() -> Iterator[tuple[str, str]]:
 
 @cache
 def variables() -> dict[str, str]:
-    """Environment variables and what they mean."""
+    """Environment variables and their meaning."""
     with (HERE / "variables.csv").open(encoding="utf-8", newline="") as lines:
         return {row["variable"]: row["meaning"] for row in csv.DictReader(lines)}
 
 
 def variables_read() -> set[str]:
-    """Environment variables the code names."""
-    found: set[str] = set()
+    """Environment variables that the code reads."""
+    names: set[str] = set()
     for path in SOURCE.rglob("*.py"):
         source = path.read_text(encoding="utf-8")
-        found |= set(re.findall(r"WHICHGPU_[A-Z_]*[A-Z]\b|WHICHGPU_URL_", source))
+        names |= set(re.findall(r"WHICHGPU_[A-Z_]*[A-Z]\b|WHICHGPU_URL_", source))
         if "environ" in source:
-            found |= {word for node in ast.walk(ast.parse(source)) for word in _read(node)}
-    return {name for name in found if not name.endswith("_SORT")}
+            names |= {word for node in ast.walk(ast.parse(source)) for word in _read(node)}
+    return {name for name in names if not name.endswith("_SORT")}
 
 
-def page(tongue: Tongue) -> str:
+def page(translator: Translator) -> str:
     """The page."""
-    say, up, meaning = tongue.say, tongue.up, tongue.say("meaning")
+    say, up, meaning = translator.say, translator.up, translator.say("meaning")
     parts = [
         f"# {say('Settings')}\n\n",
         say("A flag wins over a variable, a variable over the config file.") + "\n",
@@ -99,14 +99,14 @@ def page(tongue: Tongue) -> str:
         )
         + "\n\n",
         '```toml\nformat = "json"\n\n[offers]\ncurrency = "EUR"\nprovider = ["aws", "gcp"]\n```\n\n',
-        _config_table(tongue),
+        _config_table(translator),
         heading(2, say("Plan files"), "plan"),
         say("`whichgpu plan FILE.toml`; an example is in [How plan decides]({up}plan.md#a-plan-file).", up=up) + " ",
         say("A `[[model]]` and a `[[job]]` also take every [field of a request](fields.md#request).") + "\n\n",
-        _keys_table("plan", tongue),
+        _keys_table("plan", translator),
         heading(2, "prices.toml", "prices"),
         say("Your own discounts, contracts and machines: [Use your own prices]({up}guides/own-prices.md).", up=up) + "\n\n",
-        _keys_table("prices", tongue),
+        _keys_table("prices", translator),
         heading(2, say("Environment variables"), "variables"),
         say("Each flag of a command also has one: `WHICHGPU_<COMMAND>_<FLAG>`, as the [commands](commands.md) list them.")
         + "\n\n",
@@ -115,21 +115,21 @@ def page(tongue: Tongue) -> str:
     return "".join(parts)
 
 
-def _config_table(tongue: Tongue) -> str:
+def _config_table(translator: Translator) -> str:
     tables: dict[str, list[str]] = {}
     for name, key in config_keys():
         tables.setdefault(name, []).append(key)
-    top = tongue.say("top")
+    top = translator.say("top")
     rows = ((code(f"[{name}]") if name else top, ", ".join(map(code, keys))) for name, keys in tables.items())
-    return table((tongue.say("table"), tongue.say("keys")), rows)
+    return table((translator.say("table"), translator.say("keys")), rows)
 
 
-def _keys_table(file: str, tongue: Tongue) -> str:
+def _keys_table(file: str, translator: Translator) -> str:
     rows = [one for one in plan_keys() if one.file == file]
-    order, top = sorted(rows, key=lambda one: (one.table, one.name)), tongue.say("top")
+    order, top = sorted(rows, key=lambda one: (one.table, one.name)), translator.say("top")
     return table(
-        (tongue.say("table"), tongue.say("key"), tongue.say("meaning")),
-        ((code(one.table) if one.table else top, code(one.name), text(one.meaning(tongue))) for one in order),
+        (translator.say("table"), translator.say("key"), translator.say("meaning")),
+        ((code(one.table) if one.table else top, code(one.name), text(one.meaning(translator))) for one in order),
     )
 
 
@@ -137,7 +137,7 @@ def _flags_of(command: str) -> list[commands.Flag]:
     return commands.flags(command, dict(commands.commands())[command])
 
 
-def _said() -> dict[tuple[str, str, str], str]:
+def _descriptions() -> dict[tuple[str, str, str], str]:
     with (HERE / "keys.csv").open(encoding="utf-8", newline="") as lines:
         return {(row["file"], row["table"], row["key"]): row["meaning"] for row in csv.DictReader(lines)}
 

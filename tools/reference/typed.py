@@ -1,25 +1,25 @@
-"""What fields hold, as a reader of JSON meets it, from how the code writes it."""
+"""Types of fields in words for readers of JSON, from the annotations in the code."""
 
 from __future__ import annotations
 
 import ast
 from functools import cache
 
-from reference.tongue import Tongue
+from reference.translator import Translator
 
 NAMED = {"str": "text", "Decimal": "text", "Message": "text", "bool": "yes/no", "Any": "anything", "object": "anything"}
 
 
-def holds(annotation: str, tongue: Tongue) -> str:
+def holds(annotation: str, translator: Translator) -> str:
     """A type in words.
 
-    >>> english = Tongue()
+    >>> english = Translator()
     >>> holds("tuple[Gpu, ...]", english), holds("Mapping[str, Figure]", english), holds("bool | None", english)
     ('list of Gpu', 'Figure by name', 'yes/no or null')
     >>> holds("tuple[tuple[int, float], ...]", english), holds("Literal['reported', 'marketed']", english)
     ('list of [int, float]', 'reported or marketed')
     """
-    return _said(_parsed(annotation), tongue)
+    return _words(_parsed(annotation), translator)
 
 
 @cache
@@ -27,24 +27,24 @@ def _parsed(annotation: str) -> ast.expr:
     return ast.parse(annotation, mode="eval").body
 
 
-def _said(node: ast.expr, tongue: Tongue) -> str:
+def _words(node: ast.expr, translator: Translator) -> str:
     if isinstance(node, ast.Constant):
         return "null" if node.value is None else str(node.value)
     if isinstance(node, ast.BinOp):
-        return tongue.say("{one} or {other}", one=_said(node.left, tongue), other=_said(node.right, tongue))
+        return translator.say("{one} or {other}", one=_words(node.left, translator), other=_words(node.right, translator))
     if isinstance(node, ast.Subscript):
         inner = list(node.slice.elts) if isinstance(node.slice, ast.Tuple) else [node.slice]
-        return _of_several(ast.unparse(node.value), inner, tongue)
+        return _of_several(ast.unparse(node.value), inner, translator)
     name = ast.unparse(node)
-    return tongue.say(NAMED[name]) if name in NAMED else name
+    return translator.say(NAMED[name]) if name in NAMED else name
 
 
-def _of_several(outer: str, inner: list[ast.expr], tongue: Tongue) -> str:
+def _of_several(outer: str, inner: list[ast.expr], translator: Translator) -> str:
     if outer in ("Mapping", "dict"):
-        return tongue.say("{type} by name", type=_said(inner[1], tongue))
+        return translator.say("{type} by name", type=_words(inner[1], translator))
     if outer == "Literal":
-        *most, last = (_said(one, tongue) for one in inner)
-        return tongue.say("{one} or {other}", one=", ".join(most), other=last) if most else last
+        *first, last = (_words(one, translator) for one in inner)
+        return translator.say("{one} or {other}", one=", ".join(first), other=last) if first else last
     if outer == "tuple" and ast.unparse(inner[-1]) != "...":
-        return f"[{', '.join(_said(one, tongue) for one in inner)}]"
-    return tongue.say("list of {type}", type=_said(inner[0], tongue))
+        return f"[{', '.join(_words(one, translator) for one in inner)}]"
+    return translator.say("list of {type}", type=_words(inner[0], translator))

@@ -1,1 +1,1 @@
-"""What this project stands on: which packages, under which licences, with which digests."""
+"""Dependencies of this project: packages, licences and digests."""

@@ -1,4 +1,4 @@
-"""Which distributions an extra brings, told by what is installed."""
+"""Distributions that an extra installs, from the metadata of the installed ones."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 CONSTRAINTS = ROOT / "constraints.txt"
-TOOLS = ("pip", "setuptools", "wheel")  # come with a virtual environment
+TOOLS = ("pip", "setuptools", "wheel")  # part of every virtual environment
 
 
 def key(name: str) -> str:
-    """A name as indexes compare it."""
+    """A package name in the normalised form of package indexes."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
@@ -27,33 +27,33 @@ def pins() -> dict[str, str]:
 
 
 def stated() -> dict[str, list[Requirement]]:
-    """What pyproject.toml asks for, by extra; "" is what every installation has."""
+    """Requirements of pyproject.toml by extra; "" are those of every installation."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    found = {"": project["dependencies"], **project["optional-dependencies"]}
-    return {extra: [Requirement(text) for text in texts] for extra, texts in found.items()}
+    requirements = {"": project["dependencies"], **project["optional-dependencies"]}
+    return {extra: [Requirement(text) for text in texts] for extra, texts in requirements.items()}
 
 
 def closure(*extras: str) -> dict[str, metadata.Distribution]:
-    """Every installed distribution that the base and these extras lead to, by name."""
-    asked = stated()
-    left = [requirement for extra in ("", *extras) for requirement in asked[extra]]
-    found: dict[str, metadata.Distribution] = {}
-    seen: set[tuple[str, str]] = set()
+    """Installed distributions that the base and these extras require, directly or not, by name."""
+    requirements = stated()
+    left = [requirement for extra in ("", *extras) for requirement in requirements[extra]]
+    distributions: dict[str, metadata.Distribution] = {}
+    visited: set[tuple[str, str]] = set()
     while left:
         requirement = left.pop()
         for extra in ("", *requirement.extras):
-            if (key(requirement.name), extra) in seen:
+            if (key(requirement.name), extra) in visited:
                 continue
-            seen.add((key(requirement.name), extra))
+            visited.add((key(requirement.name), extra))
             try:
-                one = found[key(requirement.name)] = metadata.distribution(requirement.name)
+                one = distributions[key(requirement.name)] = metadata.distribution(requirement.name)
             except metadata.PackageNotFoundError:
                 continue
-            left += _wanted(one, extra)
-    return found
+            left += _requirements(one, extra)
+    return distributions
 
 
-def _wanted(one: metadata.Distribution, extra: str) -> Iterator[Requirement]:
+def _requirements(one: metadata.Distribution, extra: str) -> Iterator[Requirement]:
     for text in one.requires or ():
         requirement = Requirement(text)
         if requirement.marker is None or requirement.marker.evaluate({"extra": extra}):

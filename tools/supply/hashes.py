@@ -1,8 +1,8 @@
-"""SHA-256 digests of every file an index offers of the pinned versions: `PYTHONPATH=tools python -m supply.hashes`.
+"""SHA-256 digests of every file that an index offers for the pinned versions: `PYTHONPATH=tools python -m supply.hashes`.
 
-Writes `requirements-run.txt` and `requirements-dev.txt`: what `tools/environment` installs first, with pip's --require-hashes.
-All files of a version are listed, so that any platform's wheel is among them; no addresses, so that any mirror will do. Needs the
-network: the index is pip's own (PIP_INDEX_URL, else PyPI).
+Writes `requirements-run.txt` and `requirements-dev.txt`, which `tools/environment` installs first, with pip's --require-hashes.
+All files of a version are listed, so that every platform's wheel is included; without addresses, so that any mirror works. Needs
+the network: the index is pip's own (PIP_INDEX_URL, else PyPI).
 """
 
 from __future__ import annotations
@@ -29,33 +29,33 @@ def digests(page: str, name: str, version: str) -> tuple[str, ...]:
     True
     """
     squashed = re.sub(r"[-_.]+", "[-_.]+", name)
-    wanted = re.compile(rf"{squashed}-{re.escape(version)}(-.*\.whl|\.tar\.gz|\.zip)", re.IGNORECASE)
-    return tuple(sorted({digest for digest, file in _FILE.findall(page) if wanted.fullmatch(html.unescape(file).strip())}))
+    pattern = re.compile(rf"{squashed}-{re.escape(version)}(-.*\.whl|\.tar\.gz|\.zip)", re.IGNORECASE)
+    return tuple(sorted({digest for digest, file in _FILE.findall(page) if pattern.fullmatch(html.unescape(file).strip())}))
 
 
-def requirements(kind: str, known: Mapping[str, tuple[str, ...]]) -> str:
-    """The file of one kind of environment."""
+def requirements(kind: str, digests_by_name: Mapping[str, tuple[str, ...]]) -> str:
+    """Text of the requirements file of one kind of environment."""
     names = sorted(name for name in closure(*KINDS[kind]) if name not in TOOLS)
     lines = [f"# Made by supply.hashes; `tools/environment {kind}` installs these, each held against its digests."]
     for name in names:
-        hashes = "".join(f" \\\n    --hash=sha256:{digest}" for digest in known[name])
+        hashes = "".join(f" \\\n    --hash=sha256:{digest}" for digest in digests_by_name[name])
         lines.append(f"{name}=={pins()[name]}{hashes}")
     return "\n".join(lines) + "\n"
 
 
 def main() -> int:
-    """Ask the index and write both files."""
+    """Query the index and write both files."""
     index = os.environ.get("PIP_INDEX_URL", INDEX).rstrip("/")
-    known: dict[str, tuple[str, ...]] = {}
+    digests_by_name: dict[str, tuple[str, ...]] = {}
     with httpx.Client(follow_redirects=True, timeout=60) as client:
         for name in sorted(closure(*KINDS["dev"])):
             if name not in TOOLS:
-                known[name] = digests(client.get(f"{index}/{name}/").raise_for_status().text, name, pins()[name])
-    if lacking := [name for name, found in known.items() if not found]:
+                digests_by_name[name] = digests(client.get(f"{index}/{name}/").raise_for_status().text, name, pins()[name])
+    if lacking := [name for name, file_digests in digests_by_name.items() if not file_digests]:
         print(f"the index has no digests of: {', '.join(lacking)}", file=sys.stderr)
         return 1
     for kind in KINDS:
-        (ROOT / f"requirements-{kind}.txt").write_text(requirements(kind, known), encoding="utf-8")
+        (ROOT / f"requirements-{kind}.txt").write_text(requirements(kind, digests_by_name), encoding="utf-8")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""The licences of what users install, as docs/licences.md lists them; and of everything here, held against those we accept.
+"""Licences of the packages that users install, as in docs/licences.md; and a check of every package's licence.
 
 `PYTHONPATH=tools python -m supply.licences` writes the page.
 """
@@ -11,11 +11,11 @@ import re
 from supply.closure import ROOT, closure, key, stated
 
 PAGE = ROOT / "docs" / "licences.md"
-SHIPPED = ("web", "plot")  # extras of the usual installation
-# Extras of their own, too large to have about: as their own metadata say.
+SHIPPED = ("web", "plot")  # extras of the default installation
+# Large optional extras that are not installed here, with the licences that their metadata state.
 APART = {"pyarrow": "Apache-2.0", "ray": "Apache-2.0", "torch": "BSD-3-Clause"}
 
-# May be used and passed on with this project; MPL-2.0 asks for changes of its own files only.
+# Licences of packages that may be used and redistributed with this project; MPL-2.0 covers changes of its own files only.
 ACCEPTED = frozenset(
     "MIT MIT-0 MIT-CMU BSD BSD-2-Clause BSD-3-Clause 0BSD ISC Apache-2.0 PSF-2.0 Python-2.0 MPL-2.0 Zlib CC0-1.0 Unlicense HPND "
     "BSL-1.0".split()
@@ -34,12 +34,12 @@ _WORDS = (
 
 
 def licence(one: metadata.Distribution) -> str:
-    """An SPDX expression; the words of its metadata where they are no such thing, "unknown" where there are none."""
-    told = one.metadata
-    if "License-Expression" in told:
-        return told["License-Expression"]
-    classifiers = [text.rpartition("::")[2] for text in told.get_all("Classifier") or () if text.startswith("License ::")]
-    for text in (*(told.get_all("License") or ()), *classifiers, _text(one)):
+    """SPDX expression of a distribution's licence; the text of its metadata if that is none, "unknown" without any."""
+    fields = one.metadata
+    if "License-Expression" in fields:
+        return fields["License-Expression"]
+    classifiers = [text.rpartition("::")[2] for text in fields.get_all("Classifier") or () if text.startswith("License ::")]
+    for text in (*(fields.get_all("License") or ()), *classifiers, _text(one)):
         short = text.strip().partition("\n")[0].lower()
         for pattern, name in _WORDS:
             if re.search(pattern, short):
@@ -54,20 +54,20 @@ def accepted(expression: str) -> bool:
     (True, True, False, False)
     """
     plain = expression.replace("(", " ").replace(")", " ")
-    return any(all(part.partition(" WITH ")[0].strip() in ACCEPTED for part in way.split(" AND ")) for way in plain.split(" OR "))
+    return any(all(part.partition(" WITH ")[0].strip() in ACCEPTED for part in one.split(" AND ")) for one in plain.split(" OR "))
 
 
 def page() -> str:
-    """The page's text."""
-    asked = {extra: {key(one.name) for one in wanted} for extra, wanted in stated().items()}
+    """Text of the page."""
+    names = {extra: {key(one.name) for one in requirements} for extra, requirements in stated().items()}
     base = closure()
     rows = []
     for name, one in sorted(closure(*SHIPPED).items()):
         why = "base" if name in base else ", ".join(extra for extra in SHIPPED if name in closure(extra))
-        direct = any(name in asked[extra] for extra in ("", *SHIPPED))
+        direct = any(name in names[extra] for extra in ("", *SHIPPED))
         rows.append(f"| {one.metadata['Name']} | {licence(one)} | {why} | {'yes' if direct else 'through another'} |")
     for name, expression in APART.items():
-        rows.append(f"| {name} | {expression} | {', '.join(extra for extra in asked if name in asked[extra])} | yes |")
+        rows.append(f"| {name} | {expression} | {', '.join(extra for extra in names if name in names[extra])} | yes |")
     return "\n".join((HEAD, *rows, ""))
 
 
@@ -84,7 +84,7 @@ NVIDIA's own terms.
 
 
 def _text(one: metadata.Distribution) -> str:
-    """The first line that says something of its licence file."""
+    """First non-empty line of the licence file."""
     for path in one.files or ():
         if path.name.upper().startswith(("LICENSE", "LICENCE", "COPYING")):
             lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]

@@ -1,1 +1,1 @@
-"""For translators: what a language lacks, what has changed since it was translated, and putting new translations in place."""
+"""Tools for translators: missing and stale translations of a language, and merging new ones."""

@@ -71,10 +71,10 @@ def english(source: str | None = None) -> Mapping[str, Forms]:
         return PoCatalog(ENGLISH.read_text(encoding="utf-8"))
     if Path(source).is_file():
         return PoCatalog(Path(source).read_text(encoding="utf-8"))
-    shown = subprocess.run(
+    result = subprocess.run(
         ["git", "show", f"{source}:./{ENGLISH.name}"], cwd=ENGLISH.parent, capture_output=True, encoding="utf-8", check=True
     )
-    return PoCatalog(shown.stdout)
+    return PoCatalog(result.stdout)
 
 
 def read(text: str) -> dict[str, Entry]:
@@ -86,11 +86,11 @@ def read(text: str) -> dict[str, Entry]:
 def read_language(code: str) -> dict[str, Entry]:
     """All entries of a language, books included; empty if it has no files yet."""
     path = LOCALE_DIR / f"{code}.po"
-    found = read(path.read_text(encoding="utf-8")) if path.exists() else {}
+    entries = read(path.read_text(encoding="utf-8")) if path.exists() else {}
     for book in books():
         path = book.folder / f"{code}.po"
-        found |= of_book(path.read_text(encoding="utf-8")) if path.exists() else {}
-    return found
+        entries |= of_book(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return entries
 
 
 def of_book(text: str) -> dict[str, Entry]:
@@ -104,7 +104,7 @@ def books() -> tuple[Book, ...]:
 
 
 def called_by_english() -> dict[str, Forms]:
-    """English sentences of all books, keyed by themselves."""
+    """English sentences of all books, by themselves as keys."""
     return {id: forms for book in books() for id, forms in book.sentences().items()}
 
 
@@ -117,12 +117,12 @@ def reference() -> dict[str, Forms]:
 
 def facts() -> dict[str, Forms]:
     """English sentences of the tables of facts that users see, keyed by themselves."""
-    found: dict[str, Forms] = {}
+    forms: dict[str, Forms] = {}
     for table, columns in TABLES.items():
         header, lines = engine_cells(DATA, columns) if table == ENGINES else read_cells(DATA / f"{table}.csv")
         rows = [dict(zip(header, cells, strict=True)) for _, cells in lines]
-        found |= {row[column]: (row[column],) for row in rows for column in columns if row[column]}
-    return found
+        forms |= {row[column]: (row[column],) for row in rows for column in columns if row[column]}
+    return forms
 
 
 def written_book(book: Book, code: str, entries: Mapping[str, Entry]) -> str:
@@ -134,8 +134,8 @@ def written_book(book: Book, code: str, entries: Mapping[str, Entry]) -> str:
 def written(code: str, entries: Mapping[str, Entry], source: Mapping[str, Forms]) -> str:
     """Text of a language's file, in the order of the English one; superfluous entries come last."""
     order = [*(id for id in source if id in entries), *(id for id in entries if id not in source)]
-    made = "Each entry names the digest of the English it was made from"
-    blocks = [HEADER.format(name=NAMES.get(code, code), entries=made, code=code)]
+    note = "Each entry names the digest of the English it was made from"
+    blocks = [HEADER.format(name=NAMES.get(code, code), entries=note, code=code)]
     blocks += [f"#. en {entries[id].digest}\n" + block(id, entries[id].forms, len(source.get(id, ())) > 1) for id in order]
     return "\n".join(blocks)
 

@@ -32,12 +32,12 @@ class Problem(msgspec.Struct, frozen=True):
 
 def problems(entries: Mapping[str, Entry], source: Mapping[str, Forms]) -> list[Problem]:
     """All problems of a language."""
-    found = [Problem("missing", id) for id, forms in source.items() if id not in entries and any(forms)]
-    found += [Problem("superfluous", id) for id in entries if id not in source]
+    all_problems = [Problem("missing", id) for id, forms in source.items() if id not in entries and any(forms)]
+    all_problems += [Problem("superfluous", id) for id in entries if id not in source]
     for id, entry in entries.items():
         if id in source:
-            found += of_entry(id, entry, source[id])
-    return found
+            all_problems += of_entry(id, entry, source[id])
+    return all_problems
 
 
 def of_entry(id: str, entry: Entry, forms: Sequence[str]) -> Iterator[Problem]:
@@ -60,9 +60,9 @@ def _of_text(id: str, text: str, model: str) -> Iterator[Problem]:
     commands, ours = Counter(_COMMAND.findall(text)), Counter(_COMMAND.findall(model))
     if commands != ours:
         yield Problem("typed", id, _differing(set(commands), set(ours)))
-    typed, given = set(_TYPED.findall(text)), set(_TYPED.findall(model))
-    if typed != given:
-        yield Problem("typed", id, _differing(typed, given))
+    typed, expected_code = set(_TYPED.findall(text)), set(_TYPED.findall(model))
+    if typed != expected_code:
+        yield Problem("typed", id, _differing(typed, expected_code))
     if id not in LANGUAGE_SETTINGS and not _alike(_edges(text), _edges(model), text.endswith(WIDE)):
         yield Problem("blanks", id, f"{_edges(text)} for {_edges(model)}")
 
@@ -72,9 +72,9 @@ def _edges(text: str) -> tuple[str, str]:
     return text[: len(text) - len(text.lstrip())], text[len(text.rstrip()) :]
 
 
-def _alike(edges: tuple[str, str], wanted: tuple[str, str], is_wide: bool) -> bool:
-    """Whether blanks are as they were; a wide mark at the end has its blank in itself."""
-    return edges == wanted or (is_wide and edges == (wanted[0], "") and wanted[1] == " ")
+def _alike(edges: tuple[str, str], expected: tuple[str, str], is_wide: bool) -> bool:
+    """Whether blanks at the edges agree; a full-width mark at the end includes its blank."""
+    return edges == expected or (is_wide and edges == (expected[0], "") and expected[1] == " ")
 
 
 def _differing(have: set[str], want: set[str]) -> str:

@@ -42,7 +42,7 @@ from whichgpu.base.messages import LOCALE_DIR
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run it."""
+    """Run the command."""
     parser = argparse.ArgumentParser(
         prog="tools/translations", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -56,38 +56,38 @@ def main(argv: Sequence[str] | None = None) -> int:
     apply_ = commands.choices["apply"]
     apply_.add_argument("files", nargs="+", metavar="FILE", type=Path)
     apply_.add_argument("--from", dest="source", metavar="EN", help="en.po they were made from: a file or a commit")
-    given = parser.parse_args(argv)
-    if given.command in ("status", "check"):
-        return report(given.languages or sorted(NAMES), given.command == "check")
-    if given.command == "unchanged":
-        return keep_translations(given.ids)
-    if given.command == "reworded":
-        return carry_over(dict(line.split("\t", 1) for line in given.file.read_text(encoding="utf-8").splitlines()))
-    if given.command == "missing":
-        sys.stdout.write(to_translate(read_language(given.language), {**english(), **called_by_english()}))
+    options = parser.parse_args(argv)
+    if options.command in ("status", "check"):
+        return report(options.languages or sorted(NAMES), options.command == "check")
+    if options.command == "unchanged":
+        return keep_translations(options.ids)
+    if options.command == "reworded":
+        return carry_over(dict(line.split("\t", 1) for line in options.file.read_text(encoding="utf-8").splitlines()))
+    if options.command == "missing":
+        sys.stdout.write(to_translate(read_language(options.language), {**english(), **called_by_english()}))
         return 0
-    if given.command == "prune":
+    if options.command == "prune":
         source = {**english(), **called_by_english()}
-        write(given.language, {id: entry for id, entry in read_language(given.language).items() if id in source})
+        write(options.language, {id: entry for id, entry in read_language(options.language).items() if id in source})
         return 0
-    return put_in_place(given.language, given.files, given.source)
+    return put_in_place(options.language, options.files, options.source)
 
 
 def keep_translations(ids: Sequence[str]) -> int:
-    """Mark stale translations of these messages, or of all, as made from today's English, where placeholders still agree."""
+    """Mark stale translations of these messages, or of all, as up to date if their placeholders still agree."""
     source = english()
     for code in sorted(NAMES):
         entries = read_language(code)
         stale = [id for id in (ids or source) if id in entries and id in source and entries[id].digest != digest(source[id])]
-        kept = {id: Entry(entries[id].forms, digest(source[id])) for id in stale}
-        wrong = {problem.id for problem in problems(kept, {id: source[id] for id in kept})}
-        write(code, entries | {id: entry for id, entry in kept.items() if id not in wrong})
-        print(f"{code}: {len(kept) - len(wrong)} kept" + (f", {sorted(wrong)} differ in more than words" if wrong else ""))
+        renewed = {id: Entry(entries[id].forms, digest(source[id])) for id in stale}
+        wrong = {problem.id for problem in problems(renewed, {id: source[id] for id in renewed})}
+        write(code, entries | {id: entry for id, entry in renewed.items() if id not in wrong})
+        print(f"{code}: {len(renewed) - len(wrong)} kept" + (f", {sorted(wrong)} differ in more than words" if wrong else ""))
     return 0
 
 
 def carry_over(renamed: Mapping[str, str]) -> int:
-    """Give the translations of old English sentences of the books to the new ones."""
+    """Move the translations of reworded English sentences of the books to the new sentences."""
     for code in sorted(NAMES):
         entries = read_language(code)
         moved = {new: Entry(entries[old].forms, digest((new,))) for old, new in renamed.items() if old in entries}
@@ -97,36 +97,36 @@ def carry_over(renamed: Mapping[str, str]) -> int:
 
 
 def report(languages: Sequence[str], one_by_one: bool) -> int:
-    """How languages stand."""
+    """Print the counts of missing, stale and wrong translations per language, or each problem; 1 if there is any."""
     source, wrong = {**english(), **called_by_english()}, 0
     for code in languages:
         entries = read_language(code)
-        found = problems(entries, source)
-        wrong += len(found)
+        found_problems = problems(entries, source)
+        wrong += len(found_problems)
         if one_by_one:
-            print("".join(f"{code}: {one.kind}: {one.id} {one.detail}".rstrip() + "\n" for one in found), end="")
+            print("".join(f"{code}: {one.kind}: {one.id} {one.detail}".rstrip() + "\n" for one in found_problems), end="")
             continue
-        counts = Counter(one.kind for one in found)
-        told = ", ".join(f"{counts[kind]} {kind}" for kind in KINDS if counts[kind]) or "all well"
-        print(f"{code}: {len(entries)} of {len(source)}; {told}")
+        counts = Counter(one.kind for one in found_problems)
+        summary = ", ".join(f"{counts[kind]} {kind}" for kind in KINDS if counts[kind]) or "all well"
+        print(f"{code}: {len(entries)} of {len(source)}; {summary}")
     return 1 if wrong else 0
 
 
 def to_translate(entries: Mapping[str, Entry], source: Mapping[str, Forms]) -> str:
-    """Blocks to fill in: the English above each, and what a stale one says now."""
+    """Blocks to fill in, with the English and the stale translation above each."""
     blocks = []
     for id, forms in source.items():
         entry = entries.get(id)
         if not any(forms) or (entry is not None and entry.digest == digest(forms)):
             continue
-        said = [f"# en: {quoted(form)}".replace("\n", "\n#   ") for form in forms]
-        said += [f"# now: {quoted(entry.forms[0])}".replace("\n", "\n#   ")] if entry else []
-        blocks.append("\n".join(said) + "\n" + block(id, ("",), len(forms) > 1))
+        comments = [f"# en: {quoted(form)}".replace("\n", "\n#   ") for form in forms]
+        comments += [f"# now: {quoted(entry.forms[0])}".replace("\n", "\n#   ")] if entry else []
+        blocks.append("\n".join(comments) + "\n" + block(id, ("",), len(forms) > 1))
     return "\n".join(blocks)
 
 
 def put_in_place(code: str, files: Sequence[Path], made_from: str | None) -> int:
-    """Merge partial files: a translation of today's English is never replaced by one of an older."""
+    """Merge partial files; a translation of today's English is never replaced by one of an older version."""
     called = called_by_english()
     source = {**english(), **called}
     try:
@@ -134,33 +134,33 @@ def put_in_place(code: str, files: Sequence[Path], made_from: str | None) -> int
     except (OSError, subprocess.CalledProcessError):
         print(f"error: no en.po at {made_from!r}", file=sys.stderr)
         return 2
-    entries, unknown, taken = read_language(code), [], 0
+    entries, unknown, merged = read_language(code), [], 0
     for file in files:
         text = file.read_text(encoding="utf-8")
         of_books = {id: entry for id, entry in of_book(text).items() if id in called}
         entries |= of_books
-        taken += len(of_books)
+        merged += len(of_books)
         for id, new in read(text).items():
             if id in called:
                 continue
             if id not in source:
                 unknown.append(id)
                 continue
-            made = digest(older[id]) if id in older else digest(source[id])
+            made_digest = digest(older[id]) if id in older else digest(source[id])
             is_current = id in entries and entries[id].digest == digest(source[id])
-            if made == digest(source[id]) or not is_current:
-                entries[id] = Entry(new.forms, made)
-                taken += 1
+            if made_digest == digest(source[id]) or not is_current:
+                entries[id] = Entry(new.forms, made_digest)
+                merged += 1
     write(code, entries)
-    found = problems(entries, source)
-    told = [one for one in found if one.kind not in ("missing", "stale")]
-    print("".join(_line(code, one) for one in told), end="")
-    print(f"{code}: {taken} put in place, {len(unknown)} unknown to English left out" + (f": {unknown[:9]}" if unknown else ""))
-    return 1 if told else 0
+    all_problems = problems(entries, source)
+    wrong = [one for one in all_problems if one.kind not in ("missing", "stale")]
+    print("".join(_line(code, one) for one in wrong), end="")
+    print(f"{code}: {merged} put in place, {len(unknown)} unknown to English left out" + (f": {unknown[:9]}" if unknown else ""))
+    return 1 if wrong else 0
 
 
 def write(code: str, entries: dict[str, Entry]) -> None:
-    """The files of a language; a sentence called by an English that no book has any more is left out."""
+    """Write the files of a language; sentences whose English is in no book any more are left out."""
     called = called_by_english()
     words = {id: entry for id, entry in entries.items() if id not in called and entry.digest != digest((id,))}
     (LOCALE_DIR / f"{code}.po").write_text(written(code, words, english()), encoding="utf-8")

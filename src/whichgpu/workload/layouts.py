@@ -16,7 +16,10 @@ from whichgpu.workload.workload import Parallel
 
 
 def tensor_share(shape: Transformer, parallel: Parallel) -> Transformer:
-    """Return the model's shape on one tensor- and expert-parallel rank; KV heads are replicated if there are fewer than ranks."""
+    """Return the model's shape on one tensor- and expert-parallel rank; KV heads are replicated if there are fewer than ranks.
+
+    Experts already distributed over tensor-parallel ranks as whole experts are sharded over the other ones only.
+    """
     tp, ep = parallel.tp, parallel.ep
     if tp == 1 and ep == 1:
         return shape
@@ -25,7 +28,7 @@ def tensor_share(shape: Transformer, parallel: Parallel) -> Transformer:
         experts = replace(
             experts,
             count=_share(experts.count, ep),
-            ffn=_share(experts.ffn, tp),
+            ffn=_share(experts.ffn, tp // experts.tensor_ranks),
             shared_ffn=_share(experts.shared_ffn, tp),
             active=max(1, experts.active),
         )

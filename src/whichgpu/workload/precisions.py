@@ -51,7 +51,7 @@ class Precision(msgspec.Struct, frozen=True):
     kv_default: str  # precision of the KV cache if the user gives none
     trace: str  # traced precision with the same allocations; empty if models are not trained in this one
     operand_unit: str  # execution units of GEMMs with quantised weights and inputs; empty if only weights are
-    bits: int  # bits by which measurements are grouped: 32, 16, 8, or 4 for all narrower ones
+    evidence_format: str  # number format by which measurements are grouped; int4 is also that of narrow GGUF types
     tensor_type: str  # GGUF tensor type of most matrices
     alias_of: str  # precision for which llama-quantize has this as another name (GGUF)
 

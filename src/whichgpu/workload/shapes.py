@@ -26,6 +26,11 @@ class Experts(msgspec.Struct, frozen=True):
         """Return the number of experts on the expert-parallel rank with the most of them."""
         return -(-self.count // self.ranks)
 
+    @property
+    def tensor_ranks(self) -> int:
+        """Return the number of tensor-parallel ranks of one data-parallel group over which whole experts are distributed."""
+        return self.ranks // self.token_groups
+
 
 class LatentAttention(msgspec.Struct, frozen=True):
     """Sizes of MLA (DeepSeek-V2, arXiv 2405.04434), which caches one latent vector and one rotary key per token and layer."""

@@ -72,8 +72,15 @@ def test_an_engine_known_on_one_generation_tells_little_of_the_next() -> None:
 def test_a_gpu_measured_under_an_engine_in_other_numbers_is_told_by_its_generation() -> None:
     fitted = load_calibration()
     assert fitted.tier("vllm", GPUS["h100-sxm"], "decode", "bf16") == "gpu"
-    assert fitted.tier("vllm", GPUS["h100-sxm"], "decode", "fp32") != "gpu"
+    assert fitted.tier("vllm", GPUS["h100-sxm"], "decode", "int4") == "generation"
     assert fitted.tier("cuda-graphs", GPUS["h200-sxm"], "decode", "int4") == "gpu"
+
+
+def test_measured_formats_of_the_same_width_do_not_count_for_one_another() -> None:
+    fitted, b200 = load_calibration(), GPUS["b200"]
+    assert [fitted.tier("vllm", b200, "decode", name) for name in ("fp8", "nvfp4", "mxfp4")] == ["gpu"] * 3
+    assert [fitted.tier("vllm", b200, "decode", name) for name in ("int8", "int4")] == ["other"] * 2
+    assert fitted.tier("vllm", GPUS["t4"], "decode", "fp8") == "other"  # measured in int8
 
 
 def test_a_servers_chip_on_a_card_for_desks_holds_what_is_stated() -> None:

@@ -154,10 +154,13 @@ def _capacity(
     busy = np.minimum(rate * prefill[None, :], BUSIEST)
     rate = np.minimum(rate, BUSIEST / np.maximum(prefill[None, :], 1e-12))
     wait = busy / (2.0 * (1.0 - busy)) * prefill[None, :] * -np.log(1.0 - objectives.percentile / 100.0)
+    # A request that finds others running also waits for a step scheduled before it arrived; a replica of one sequence is idle.
+    ahead = decode * (limits.schedules_ahead * (BATCHES > 1))[:, None]
+    delay = wait + ahead + limits.request_latency
     tests: Tests = {
-        "ttft": (first + wait, objectives.ttft_max),
+        "ttft": (first + delay, objectives.ttft_max),
         "tpot": (np.where(outputs > 1.0, between, 0.0), objectives.tpot_max),  # A single output token has no TPOT.
-        "latency": (residence + wait, objectives.latency_max),
+        "latency": (residence + delay, objectives.latency_max),
     }
     feasible = fits.copy()
     for value, limit in tests.values():

@@ -50,9 +50,7 @@ def spread_experts(workload: Workload, shape: Transformer) -> Transformer:
     parallel, experts = workload.parallel, shape.experts
     if not experts or parallel.ep == 1 or workload.training:
         return shape
-    tensor_ranks, groups = expert_ranks(parallel)
-    whole = experts.ffn * tensor_ranks  # The list of operators divides this width by the tensor-parallel degree again.
-    return replace(shape, experts=replace(experts, ffn=whole, ranks=parallel.ep, token_groups=groups))
+    return replace(shape, experts=replace(experts, ranks=parallel.ep, token_groups=expert_ranks(parallel)[1]))
 
 
 def _without_experts(workload: Workload) -> Workload:

@@ -21,7 +21,7 @@ GRID_RATIO = 2**0.25  # ratio of neighbouring batch sizes, four per doubling (as
 TILE, FINE_TOKENS = 128, 4096  # queries per attention tile; tokens up to which every tile edge is evaluated
 
 
-NEGLIGIBLE_HOST = 0.2  # share of the device's seconds below which the host's lengthen a step by 0.001% at most
+NEGLIGIBLE_HOST = 0.04  # share of the device's seconds below which the host's lengthen a step by less than a billionth
 
 
 class StepTimes(Protocol):

@@ -113,30 +113,32 @@ class Calibration(CorrectionTables, frozen=True, eq=False):
     def tier(self, engine: str, gpu: Gpu, kind: str = "", precision: str = "") -> Tier:
         """Return how near the nearest measurements are: this GPU and engine, its generation, other GPUs, none of the vendor.
 
-        The tier is "other" if the generation was not measured at this bit width, the engine not in this kind of step, or the
-        engine on too few generations to predict another. "gpu" needs the engine measured on this GPU at this bit width.
+        The tier is "other" if the generation was not measured in this number format, the engine not in this kind of step, or the
+        engine on too few generations to predict another. "gpu" needs the engine measured on this GPU in this number format.
         """
         if gpu.vendor not in MEASURED_VENDORS:
             return "none"
-        unmeasured_width = precision and not self._measured_width(gpu, precision)
+        unmeasured_format = precision and not self._measured_format(gpu, precision)
         generations = self._generations(engine)
-        if unmeasured_width or (kind and not self._measured_step(engine, kind)):
+        if unmeasured_format or (kind and not self._measured_step(engine, kind)):
             return "other"
         if len(generations) < MIN_GENERATIONS and generation(gpu) not in generations:
             return "other"
         nearest = TIER_BY_NEARNESS[self.nearness(engine, gpu)]
-        bits = self.engine_evidence(engine).get("bits", {}).get(gpu.id, ())
-        return "generation" if nearest == "gpu" and precision and PRECISION_BY_NAME[precision].bits not in bits else nearest
+        formats = self.engine_evidence(engine).get("formats", {}).get(gpu.id, ())
+        elsewhere = precision and PRECISION_BY_NAME[precision].evidence_format not in formats
+        return "generation" if nearest == "gpu" and elsewhere else nearest
 
     def _generations(self, engine: str) -> Sequence[str]:
         """Return the hardware generations (architecture and compute capability) on which an engine was measured."""
         generations: Sequence[str] = self.engine_evidence(engine).get("generations", ())
         return generations
 
-    def _measured_width(self, gpu: Gpu, precision: str) -> bool:
-        """Whether a precision's bit width was measured on a GPU's generation; emulated bf16 does not count."""
+    def _measured_format(self, gpu: Gpu, precision: str) -> bool:
+        """Whether a precision's number format was measured on a GPU's generation; emulated bf16 does not count."""
         emulated = precision.endswith("bf16") and "bf16" not in gpu.peaks
-        return not emulated and PRECISION_BY_NAME[precision].bits in self.evidence.get("bits", {}).get(generation(gpu), ())
+        formats = self.evidence.get("formats", {}).get(generation(gpu), ())
+        return not emulated and PRECISION_BY_NAME[precision].evidence_format in formats
 
     def _measured_step(self, engine: str, kind: str) -> bool:
         """Whether this kind of step was measured under an engine; any measured generation step covers prefill and decode."""

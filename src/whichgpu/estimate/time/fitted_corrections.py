@@ -28,7 +28,7 @@ class CorrectionTables(msgspec.Struct, frozen=True):
     provenance: Mapping[str, Any]
 
     def engine_evidence(self, engine: str) -> Mapping[str, Any]:
-        """Return what was measured under an engine: its `gpus`, `generations`, `bits`, `tasks` and `sources`."""
+        """Return what was measured under an engine: its `gpus`, `generations`, `formats`, `tasks` and `sources`."""
         measured: Mapping[str, Any] = self.evidence.get("engines", {}).get(engine, {})
         return measured
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from calibration.fit_groups import GroupDesign
-from calibration.group_alone import copies_of, key
+from calibration.group_alone import key, replicas_of
 from calibration.group_examples import group_examples
 from calibration.group_scores import HeldRow
 from evidence.group_rows import foundry, with_layout
@@ -59,7 +59,7 @@ def test_data_parallel_of_one_process_is_told_apart() -> None:
     assert told.request["parallel"] == {"dp": 4, "threads": True}
 
 
-def test_served_rows_state_copies_and_degrees() -> None:
+def test_served_rows_state_replicas_and_degrees() -> None:
     told = laid_out(replace(ROW, source="cloudrift"), result("cloudrift", "h200-sxm", 8), "2 replica(s) x TP2 PP2")
     assert told.request["parallel"] == {"dp": 2, "tp": 2, "pp": 2}
 
@@ -81,31 +81,31 @@ def test_mosaic_tables_are_fsdp_over_nodes_of_eight() -> None:
     assert (told.request["nodes"], told.request["checkpointing"]) == (4, "full")
 
 
-def test_efficiency_of_copies_is_weak_and_of_one_copy_strong() -> None:
+def test_scaling_is_weak_under_data_parallelism_and_strong_otherwise() -> None:
     row = HeldRow("s", "g", 4, "train", "train", 1, 4, measured=2.0, predicted=2.0, anchored=2.5, alone=1.5, alone_measured=1.8)
     assert row.efficiency == pytest.approx((0.9, 0.72))
     assert row.blind == pytest.approx((0.9, 0.75))
-    cut = replace(row, copies=1, measured=0.6, anchored=0.5)
+    cut = replace(row, replicas=1, measured=0.6, anchored=0.5)
     assert cut.efficiency == pytest.approx((0.75, 0.9))
 
 
-def test_one_gpus_row_is_found_by_a_copys_batch() -> None:
+def test_the_row_of_one_gpu_matches_by_the_batch_of_a_replica() -> None:
     many = laid_out(ROW, result("nv-dle", "a100-sxm-80gb", 8))
     one = result("nv-dle", "a100-sxm-80gb", 1)
-    assert key(many, copies_of(many)) == key(one, copies_of(one))
+    assert key(many, replicas_of(many)) == key(one, replicas_of(one))
 
 
 @pytest.mark.parametrize("wrong", [0.8, 1.4])
-def test_links_learn_nothing_from_work_that_is_told_wrongly(wrong: float) -> None:
-    """Eight GPUs and one alone both took so many times what is said: nothing between the GPUs is to be corrected."""
+def test_errors_of_the_single_gpu_estimate_do_not_change_corrections_of_links(wrong: float) -> None:
+    """Eight GPUs and one alone are off by the same factor: the links need no correction."""
     catalog = Catalog()
     rows = [laid_out(replace(ROW, gpus=gpus), result("nv-dle", "a100-sxm-80gb", gpus, precision="amp-fp16")) for gpus in (4, 8)]
     plain = group_examples(rows, catalog)
-    said = np.exp(GroupDesign(plain).predict(np.zeros(len(GroupDesign(plain).parameters))))
-    rows = [replace(row, seconds=float(wrong * seconds)) for row, seconds in zip(rows, said, strict=True)]
+    predicted = np.exp(GroupDesign(plain).predict(np.zeros(len(GroupDesign(plain).parameters))))
+    rows = [replace(row, seconds=float(wrong * seconds)) for row, seconds in zip(rows, predicted, strict=True)]
     blind = GroupDesign(group_examples(rows, catalog))
-    alone = group_examples(rows, catalog, singles={key(row, copies_of(row)): 1.0 for row in rows})
-    singles = {key(one.row, copies_of(one.row)): wrong * one.alone for one in alone}
+    alone = group_examples(rows, catalog, singles={key(row, replicas_of(row)): 1.0 for row in rows})
+    singles = {key(one.row, replicas_of(one.row)): wrong * one.alone for one in alone}
     design = GroupDesign(group_examples(rows, catalog, singles=singles))
     everything = np.ones(len(rows), dtype=bool)
     assert np.abs(design.fit(everything)).max() < 0.25 * np.abs(blind.fit(everything)).max()

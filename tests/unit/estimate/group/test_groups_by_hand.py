@@ -23,6 +23,7 @@ from whichgpu.estimate.group.traffic import (
     step_collectives,
     weight_bytes,
 )
+from whichgpu.workload.layouts import tensor_share
 from whichgpu.workload.shapes import Experts, Mlp, Transformer
 from whichgpu.workload.tasks import Task
 from whichgpu.workload.workload import Parallel, Workload
@@ -251,9 +252,10 @@ def test_pipelines_wait_for_their_first_and_last_stage() -> None:
 
 
 def test_inference_spreads_whole_experts_over_ranks() -> None:
-    spread = spread_experts(work("serve", parallel=Parallel(tp=4, ep=4)), MIXED).experts
+    parallel = Parallel(tp=4, ep=4)
+    spread = tensor_share(spread_experts(work("serve", parallel=parallel), MIXED), replace(parallel, ep=1)).experts
     assert spread is not None
-    assert (spread.count, spread.per_rank, spread.token_groups, spread.ffn) == (8, 2, 1, 128 * 4)
+    assert (spread.count, spread.per_rank, spread.token_groups, spread.ffn) == (8, 2, 1, 128)
     assert spread_experts(work(parallel=Parallel(dp=4, ep=4)), MIXED) is MIXED
     assert spread_experts(work("serve", parallel=Parallel(tp=4)), MIXED) is MIXED
 

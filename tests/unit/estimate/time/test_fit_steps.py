@@ -1,11 +1,11 @@
-"""The fit of whole steps: a step whose passes wait for one another takes the longer of host and device in each."""
+"""Fit of whole steps: if the backward pass waits for the forward pass, each takes the longer of host and device."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from calibration.examples import redrawn
-from calibration.fit_steps import ARITHMETIC, Design, Example
+from calibration.examples import replace_stochastic_depth
+from calibration.fit_steps import COMPUTE_LEVELS, Design, Example
 
 from whichgpu.estimate.time.calibration import LEVELS, CorrectionKey
 from whichgpu.estimate.time.combine import HostMode
@@ -32,7 +32,7 @@ def example(apart: bool) -> Example:
     return Example(9.0, FORWARD + REST, NONE, SETTING, HostMode(True), GROUPS)
 
 
-def test_passes_that_wait_for_one_another_take_the_longer_of_host_and_device_each() -> None:
+def test_sequential_passes_each_take_the_longer_of_host_and_device() -> None:
     design = Design([example(apart=True), example(apart=False)])
     waiting, overlapped = np.exp(design.predict(np.zeros(len(design.parameters)), range(2)))
     assert waiting == pytest.approx(4.0 + 6.0 + 0.5, rel=1e-3)
@@ -40,7 +40,7 @@ def test_passes_that_wait_for_one_another_take_the_longer_of_host_and_device_eac
 
 
 @pytest.mark.parametrize("soft", [None, 8.0])
-def test_the_slope_of_the_cost_is_its_own(soft: float | None) -> None:
+def test_analytic_gradient_of_the_cost_equals_the_numerical_one(soft: float | None) -> None:
     held = Example(9.0, FORWARD, 0.9 * FORWARD, SETTING, HostMode(True), GROUPS)
     both = Example(9.0, terms(gemm=3.0, stream=5.0, memory=1.0), terms(gemm=6.0, stream=1.0), SETTING, HostMode(True), GROUPS)
     overlapped = Example(9.0, terms(gemm=3.0, step=2.5, sequences=1.0), NONE, SETTING, HostMode(True, overlaps=True), GROUPS)
@@ -55,30 +55,32 @@ def test_the_slope_of_the_cost_is_its_own(soft: float | None) -> None:
         assert slope[place] == pytest.approx((more - less) / 2e-6, rel=1e-4, abs=1e-4)
 
 
-def test_a_step_decided_by_its_host_is_known_by_both_passes() -> None:
+def test_a_step_is_host_bound_only_if_both_passes_together_are() -> None:
     hosts = Example(9.0, FORWARD, NONE, SETTING, HostMode(True), GROUPS, later=(terms(conv=1.0, backward_calls=2.0), NONE))
     design = Design([example(apart=True), hosts])
     assert design.host_bound(np.zeros(len(design.parameters))).tolist() == [False, True]
 
 
 @pytest.mark.parametrize(("model", "layers"), [("convnext_tiny", 17), ("efficientnet_b0", 9)])
-def test_networks_of_other_libraries_leave_out_no_layers(model: str, layers: int) -> None:
-    """torchvision draws a number for each sample and layer beyond the first of a stage, in three calls, and multiplies by it."""
+def test_networks_of_other_libraries_have_no_stochastic_depth(model: str, layers: int) -> None:
+    """torchvision's stochastic depth draws a number per sample in three calls for every layer, then multiplies by it."""
     own = traced_model(Workload("train", model, precision="fp32"), TracedShape(model, model, 0))
-    calls = {depth: sum(one.count for one in redrawn(own, depth).operators) for depth in ("kept", "dropout")}
+    calls = {depth: sum(one.count for one in replace_stochastic_depth(own, depth).operators) for depth in ("kept", "dropout")}
     every = sum(one.count for one in own.operators)
     assert every - calls["dropout"] == 3 * layers
-    assert every - calls["kept"] == 5 * layers  # the products forward and backward too
+    assert every - calls["kept"] == 5 * layers  # the multiplications of forward and backward too
 
 
-def test_products_that_read_weights_take_the_corrections_of_all_but_arithmetic() -> None:
+def test_gemms_bound_by_reading_weights_share_all_corrections_but_those_of_compute() -> None:
     reading = Example(1.0, terms(stream=1.0), NONE, SETTING, HostMode(False), GROUPS)
     computing = Example(1.0, terms(gemm=1.0), NONE, SETTING, HostMode(False), GROUPS)
     design = Design([reading, computing])
     theta = np.full(len(design.parameters), 0.1)
     read, computed = design.predict(theta, range(2))
     levels = [level for level in LEVELS if SETTING.applies(level)]
-    assert read == pytest.approx(0.1 * (len(levels) - len(ARITHMETIC)))
+    assert read == pytest.approx(0.1 * (len(levels) - len(COMPUTE_LEVELS)))
     assert computed == pytest.approx(0.1 * len(levels))
-    told = design.calibration(theta).multipliers
-    assert all(("stream" in values) == (level not in ARITHMETIC) for level in LEVELS for values in told[level].values())
+    multipliers = design.calibration(theta).multipliers
+    assert all(
+        ("stream" in values) == (level not in COMPUTE_LEVELS) for level in LEVELS for values in multipliers[level].values()
+    )

@@ -39,6 +39,7 @@ class GpuColumns(msgspec.Struct, frozen=True):
     targets: tuple[str, ...]  # compute capability or its equivalent, since chips of one architecture may differ
     matrix_instructions: tuple[str, ...]  # asynchronous matrix instructions that the full rate needs: wgmma, tcgen05, or ""
     peaks: dict[str, Array]  # by arithmetic unit: peak FLOP/s of GEMMs, or of the unit that emulates it
+    clocked_peaks: dict[str, Array]  # by arithmetic unit: peak FLOP/s at the sustained clock if that is above the stated one
     sustained_rates: dict[str, Array]  # by arithmetic unit: FLOP/s at the sustained clock
     sm_rate_vs_reference: dict[str, Array]  # by arithmetic unit: an SM's FLOPs per clock relative to the H200's, at most 1
     sm_rates: dict[str, Array]  # by arithmetic unit: FLOP/s of one SM
@@ -138,6 +139,7 @@ def _columns(gpus: Sequence[Gpu]) -> GpuColumns:
         targets=tuple(gpu.target or "" for gpu in gpus),
         matrix_instructions=tuple(next(iter(sorted(ASYNC_MATRIX_INSTRUCTIONS & kind.instructions)), "") for kind in kinds),
         peaks={unit: _column([peak[unit] for peak in peaks]) for unit in UNITS},
+        clocked_peaks={unit: _column([peak[unit] * boost for _, peak, boost in by_rate]) for unit in UNITS},
         sustained_rates={unit: _column([_sustained_rate(*row, unit) for row in by_rate]) for unit in UNITS},
         sm_rate_vs_reference={unit: _column([_sm_rate_vs(reference, *row, unit) for row in rows]) for unit in UNITS},
         sm_rates={unit: _column([_sm_rate(*row, clock, unit) for row, clock in by_clock]) for unit in UNITS},

@@ -14,7 +14,7 @@ from whichgpu.estimate.memory.kv import kv_type
 from whichgpu.estimate.time.lower.fused.kernels import FusedKernels
 from whichgpu.estimate.time.lower.fused.layers import InferencePass, fused_layer
 from whichgpu.estimate.time.lower.fused.llama_cpp import LlamaCppKernels
-from whichgpu.estimate.time.lower.fused.weight_storage import weight_storage
+from whichgpu.estimate.time.lower.fused.weight_storage import WeightStorage, weight_storage
 from whichgpu.estimate.time.lower.layer_kinds import encoder_layers_per_stage, layer_kinds
 from whichgpu.estimate.time.lower.numerics import numerics
 from whichgpu.estimate.time.operators import Number, Op
@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 def fused_pass(workload: Workload, shape: Transformer, batch: Number, length: Number, context: Number | None) -> list[Op]:
     """Return the operators of a pass over `batch` sequences: `length` new tokens each, or one token at a `context` if given."""
     engine = engine_record(workload.engine, workload.year)
-    shape = tensor_share(shape, workload.parallel)
     precision = workload.precision or "bf16"
+    stored = weight_storage(shape, precision, numerics(precision).half)  # A shard takes its part of the scales and no more.
+    shape = tensor_share(shape, workload.parallel)
     cache = kv_type(workload.kv_precision or PRECISION_BY_NAME[precision].kv_default)
     step = InferencePass(
         batch=batch,
@@ -42,7 +43,7 @@ def fused_pass(workload: Workload, shape: Transformer, batch: Number, length: Nu
         cached=shape.has_kv_cache and workload.traits.caching,
         cache_width=cache.bytes / cache.weights,
     )
-    return _ModelKernels(workload, shape, engine.kernels, _calls_per_kernel(engine, step.rows)).run(step)
+    return _ModelKernels(workload, shape, stored, engine.kernels, _calls_per_kernel(engine, step.rows)).run(step)
 
 
 def _calls_per_kernel(engine: EngineRecord, tokens: Number) -> Number:
@@ -61,10 +62,10 @@ def _calls_per_kernel(engine: EngineRecord, tokens: Number) -> Number:
 class _ModelKernels:
     """Collects the kernels of an inference pass: embedding, encoder and decoder layers, head."""
 
-    def __init__(self, workload: Workload, shape: Transformer, traits: KernelTraits, calls: Number) -> None:
-        precision = workload.precision or "bf16"
-        self._workload, self._shape, self._traits, self._calls = workload, shape, traits, calls
-        self._stored = weight_storage(shape, precision, numerics(precision).half)
+    def __init__(
+        self, workload: Workload, shape: Transformer, stored: WeightStorage, traits: KernelTraits, calls: Number
+    ) -> None:
+        self._workload, self._shape, self._stored, self._traits, self._calls = workload, shape, stored, traits, calls
         self._ops: list[Op] = []
 
     def run(self, step: InferencePass) -> list[Op]:

@@ -1,7 +1,8 @@
-"""How much of each room that computes the tests have run: the end of `make coverage`.
+"""Test coverage of each package that computes: the end of `make coverage`.
 
-Reads what coverage recorded, prints the share of lines and of branches for every room, then the modules below what is asked of a
-room, and exits with 1 where a room is. Branches are counted alone: mixed with lines, as coverage totals them, they look better.
+Reads the recorded coverage, prints the share of lines and of branches of every package, then the modules below the required
+share, and exits with 1 if a package is below it. Branches are counted alone: mixed with lines, as coverage totals them, they look
+better.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from pathlib import Path
 import coverage
 import msgspec
 
-ROOMS = ("base", "catalog", "workload", "estimate", "price", "decide")
-LEAST_PERCENT = 90
+PACKAGES = ("base", "catalog", "workload", "estimate", "price", "decide")
+MIN_PERCENT = 90
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = Path("src/whichgpu")
 
 
 class Tally(msgspec.Struct):
-    """Counts of lines and branches, and of those that were run."""
+    """Counts of lines and branches, in all and executed."""
 
     lines: int = 0
     lines_run: int = 0
@@ -38,18 +39,18 @@ class Tally(msgspec.Struct):
 
     @property
     def line_percent(self) -> float:
-        """Share of lines run; 1 if there are none."""
+        """Percentage of lines executed; 100 if there are none."""
         return 100 * self.lines_run / self.lines if self.lines else 100.0
 
     @property
     def branch_percent(self) -> float:
-        """Share of branches run; 1 if there are none."""
+        """Percentage of branches executed; 100 if there are none."""
         return 100 * self.branches_run / self.branches if self.branches else 100.0
 
     @property
-    def enough(self) -> bool:
-        """Whether both reach the required share."""
-        return min(self.line_percent, self.branch_percent) >= LEAST_PERCENT
+    def is_sufficient(self) -> bool:
+        """Whether both reach the required percentage."""
+        return min(self.line_percent, self.branch_percent) >= MIN_PERCENT
 
     def row(self, name: str) -> str:
         """Line of the table."""
@@ -58,7 +59,7 @@ class Tally(msgspec.Struct):
 
 
 def summaries() -> dict[Path, dict[str, int]]:
-    """What coverage counts in each module, by its path in the package."""
+    """Counts of lines and branches of each module, by its path in the package."""
     recorded = coverage.Coverage(config_file=str(ROOT / "pyproject.toml"))
     recorded.load()
     with tempfile.TemporaryDirectory() as folder:
@@ -68,28 +69,28 @@ def summaries() -> dict[Path, dict[str, int]]:
     return {(ROOT / name).relative_to(ROOT / PACKAGE): file["summary"] for name, file in files.items()}
 
 
-def rooms_and_modules(found: dict[Path, dict[str, int]]) -> tuple[dict[str, Tally], dict[str, Tally]]:
-    """The tallies of the rooms, all of them, and of the modules in them."""
-    rooms = {name: Tally() for name in ROOMS}
+def packages_and_modules(summaries_by_path: dict[Path, dict[str, int]]) -> tuple[dict[str, Tally], dict[str, Tally]]:
+    """Tallies of the packages and of their modules."""
+    packages = {name: Tally() for name in PACKAGES}
     modules: dict[str, Tally] = defaultdict(Tally)
-    for path, summary in sorted(found.items()):
-        if path.parts[0] in rooms:
-            rooms[path.parts[0]].add(summary)
+    for path, summary in sorted(summaries_by_path.items()):
+        if path.parts[0] in packages:
+            packages[path.parts[0]].add(summary)
             modules[str(path)].add(summary)
-    return rooms, modules
+    return packages, modules
 
 
 def main() -> int:
-    """Print the table; return 1 if a room falls short or none of its lines were counted."""
-    rooms, modules = rooms_and_modules(summaries())
-    for name, tally in rooms.items():
-        print(tally.row(name) + ("" if tally.enough else f"  below {LEAST_PERCENT}%"))
-    short = {name: tally for name, tally in modules.items() if not tally.enough}
+    """Print the table; return 1 if a package falls short or none of its lines were counted."""
+    packages, modules = packages_and_modules(summaries())
+    for name, tally in packages.items():
+        print(tally.row(name) + ("" if tally.is_sufficient else f"  below {MIN_PERCENT}%"))
+    short = {name: tally for name, tally in modules.items() if not tally.is_sufficient}
     if short:
-        print(f"\nmodules below {LEAST_PERCENT}%:")
+        print(f"\nmodules below {MIN_PERCENT}%:")
         for name, tally in sorted(short.items(), key=lambda one: one[1].branch_percent):
             print(tally.row(name))
-    return 0 if all(tally.enough and tally.lines for tally in rooms.values()) else 1
+    return 0 if all(tally.is_sufficient and tally.lines for tally in packages.values()) else 1
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Observed prices, and SkyPilot's price history as such."""
+"""Observed prices, and SkyPilot's price history as such observations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Row = dict[str, str]
 Key = tuple[str, str, str, str]  # instance, accelerator and count (where there is no instance), region
 
 
-class Seen(msgspec.Struct, frozen=True):
+class Observation(msgspec.Struct, frozen=True):
     """A price of an offer from the first to the last day it was seen; `ended` is the first day it was not."""
 
     provider: str
@@ -77,12 +77,12 @@ class Sky:
 
     def newest_lowest(self, cloud: str) -> dict[Key, tuple[str, str]]:
         """Lowest price and lowest spot price over the zones of each offer in the newest file."""
-        found: dict[Key, tuple[str, str]] = {}
+        lowest_by_key: dict[Key, tuple[str, str]] = {}
         for row in self.newest(cloud):
             key = _key(row["InstanceType"], row["AcceleratorName"], row["AcceleratorCount"], row["Region"])
-            have = found.get(key, ("", ""))
-            found[key] = (lowest(have[0], row["Price"]), lowest(have[1], row["SpotPrice"]))
-        return found
+            have = lowest_by_key.get(key, ("", ""))
+            lowest_by_key[key] = (lowest(have[0], row["Price"]), lowest(have[1], row["SpotPrice"]))
+        return lowest_by_key
 
     def days(self, cloud: str) -> list[str]:
         """Days on which an offer of a cloud changed or ended."""
