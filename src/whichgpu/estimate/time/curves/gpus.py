@@ -202,8 +202,8 @@ def _peaks(gpu: Gpu, kind: Architecture) -> dict[str, float]:
         "fp16_fp16acc": float(has.get("fp16_fp16acc") or fp16),
         "fp8": float(has.get("fp8") or best),
         "fp4": float(has.get("fp4") or best),
-        # Volta's int8 dot products (dp4a) are slower than its tensor cores in fp16; Pascal has nothing faster. If no rate is known
-        # `best` is NaN, and max() returns its first argument.
+        # Volta's int8 dot products (dp4a) are slower than its tensor cores in fp16; Pascal has nothing faster. If no rate
+        # is known `best` is NaN, and max() returns its first argument.
         "int8": max(best, float(has.get("int8") or 0.0)),
     }
 
