@@ -65,7 +65,6 @@ class TestAws2021:
         within = aws(catalog, rank="balanced", gpus=(4.0, 8.0), budget="25usd/h")
         assert set(machines(within)[:2]) == {"p3.8xlarge", "p3.16xlarge"}
 
-    @pytest.mark.xfail(strict=True, reason="after the refit 4x T4 comes out cheaper than 8x V100")
     def test_cost_effective_several_gpus_by_money_alone(self, catalog: Catalog) -> None:
         within = aws(catalog, rank="value", gpus=(4.0, 8.0), budget="25usd/h")
         assert set(machines(within)[:2]) == {"p3.8xlarge", "p3.16xlarge"}

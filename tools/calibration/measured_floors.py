@@ -17,9 +17,9 @@ import numpy as np
 from msgspec.structs import replace
 
 from calibration.curve_rows import operator_sample
-from calibration.examples import redrawn
+from calibration.examples import replace_stochastic_depth
 from calibration.fit_collectives import ELEMENT_BYTES, SOURCE
-from calibration.group_examples import asked
+from calibration.group_examples import workload_of
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.catalog.evidence import Measurement
 from whichgpu.catalog.gpu import Gpu
@@ -100,7 +100,7 @@ def row_floors(rows: Sequence[Measurement], catalog: Catalog) -> Iterator[RowFlo
     lookups = LookupCache(catalog)
     for alike in _by_request(row for row in rows if row.kind != "op"):
         try:
-            workload, shape = asked(alike[0], lookups)
+            workload, shape = workload_of(alike[0], lookups)
             passes = _passes(alike[0], workload, shape)
         except WhichGpuError:
             continue  # The tool refuses the request; `calibration.fit` names such rows.
@@ -135,7 +135,7 @@ def _passes(row: Measurement, workload: Workload, shape: Shape) -> list[tuple[fl
         return _generation(workload, shape, row.kind)
     batch = float(workload.local_batch)
     if row.stochastic_depth and workload.training and isinstance(shape, TracedShape):
-        return [(1.0, lower_model(workload, redrawn(traced_model(workload, shape), row.stochastic_depth)).ops)]
+        return [(1.0, lower_model(workload, replace_stochastic_depth(traced_model(workload, shape), row.stochastic_depth)).ops)]
     micro_batch, stages = pipeline_schedule(workload, batch)
     return [(float(np.max(stages)), rank_ops(workload, shape, micro_batch).ops)]
 

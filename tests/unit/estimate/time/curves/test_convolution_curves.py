@@ -278,10 +278,10 @@ def test_fixed_seconds_by_kind_of_convolution() -> None:
         "conv.depthwise_seconds_per_tap.16bit": 0.01,
         "conv.depthwise_seconds_per_tap.fp32": 0.02,
     }
-    for op, seconds in (
+    for op, expected in (
         (conv_op(), 1.5), (conv_op(kernel=1.0), 1.0), (conv_op(unit="fp32"), 2.5), (conv_op(unit="tf32", kernel=1.0), 3.0),
         (conv_op(unit="fp32", groups=4.0), 2.8), (conv_op(groups=4.0), 1.5),
         (conv_op(groups=256.0), 7.09), (conv_op(unit="fp32", groups=256.0), 7.18), (conv_op(groups=256.0, nhwc=0.0), 7.0),
         (conv_op("conv_dgrad", groups=256.0), 7.0),
     ):  # fmt: skip
-        assert begun(op, **starts) == pytest.approx(seconds, abs=1e-6)
+        assert begun(op, **starts) == pytest.approx(expected, abs=1e-6)
