@@ -32,7 +32,7 @@ def estimate_memory(workload: Workload, shape: Shape, gpu: Gpu | None = None) ->
 
 
 def least_training_memory(workload: Workload, shape: Shape) -> float:
-    """Return bytes that training certainly needs, at a tenth of the computing time of `estimate_memory`; 0 if there is no bound."""
+    """Return bytes that training needs at least, in a fifth of the time of `estimate_memory`; 0 if no bound is known."""
     if workload.method == "blog-2015" or not isinstance(shape, Transformer):
         return 0.0
     check_training(workload, shape)
