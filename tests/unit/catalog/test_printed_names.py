@@ -113,6 +113,7 @@ AMD RYZEN AI MAX+ 395 w/ Radeon 8060S = ryzen-ai-max-395
 Intel(R) Arc(TM) A770 Graphics = arc-a770-16gb arc-a770-8gb
 Intel(R) Arc(TM) B580 Graphics = arc-b580
 Intel(R) Arc(TM) Pro B50 Graphics = arc-pro-b50
+Intel(R) Arc(TM) Pro B70 Graphics = arc-pro-b70
 Intel(R) Data Center GPU Max 1550 = max-1550
 Chipset Model: Apple M2 Pro = apple-m2-pro
 Apple M4 Max = apple-m4-max
