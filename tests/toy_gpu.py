@@ -1,7 +1,6 @@
-"""A GPU of round numbers, and curves without corrections, so that seconds can be worked out by hand.
+"""A GPU with round numbers and neutral curve parameters, so that seconds can be worked out by hand.
 
-Ten SMs of 1 TFLOP/s at 1 GHz, 1 TB/s, an L2 of a megabyte; every share is 1, nothing takes time to start or
-overlaps in part.
+Ten SMs of 1 TFLOP/s at 1 GHz, 1 TB/s, an L2 cache of a megabyte; every share is 1, no fixed seconds, full overlap.
 """
 
 from __future__ import annotations
@@ -46,10 +45,10 @@ ONES = """
     memory.bandwidth_share memory.bandwidth_share.softmax_in_registers attention.dropout_slowdown attention.peak_share
     attention.bandwidth_share attention.decode_blocks_per_sm attention.decode_peak_share attention.peak_share_ratio.synchronous
     attention.query_block_ratio.synchronous attention.fp8_speedup attention.mla_peak_share attention.mla_peak_share.synchronous
-    attention.mla_fp8_speedup
+    attention.mla_fp8_speedup gemm.mmq_dot_product_slowdown gemm.arithmetic_slowdown.weight_only_gemm.mmq
 """.split()
-SHARP, NEVER = 1e4, 1e9
-PLAIN = {
+SHARP, NEVER = 1e4, 1e9  # exponent of a maximum without overlap; ratio that no operator reaches
+NEUTRAL = {
     **dict.fromkeys(ZEROS, 0.0), **dict.fromkeys(ONES, 1.0), "l2.overflow_share": 1.0, "l2.fits_share": 0.5,
     **{f"{curve}.overlap_exponent": SHARP for curve in ("gemm", "conv", "memory", "attention")},
     "attention.overlap_exponent.decode_attention": SHARP,
@@ -59,45 +58,46 @@ PLAIN = {
 
 
 def column(value: float) -> np.ndarray:
-    """One GPU's."""
+    """The value as a column of one GPU."""
     return np.full((1, 1, 1), value)
 
 
 def toy(**changed: Any) -> GpuColumns:
-    """The GPU; `sustained_rates={"fp16": 2e13}` and the like change one unit."""
+    """Columns of the GPU with some of them changed; `sustained_rates={"fp16": 2e13}` changes one unit."""
     each: dict[str, float] = {"matrix_convolutions": 1.0, "dot_product_share": 1.0, "winograd": 1.0, "bulk_copies": 1.0,
                               "async_matrix": 1.0, "matrix_rows": 64.0, "fp32_pj": 0.0, "fp16_pj": 0.0, "wide_fp32": 0.0,
                               "bandwidth": 1e12,
                               "sms": 10.0, "l2": 1e6, "clock": 1e9, "latency": 1.0, "tdp": np.inf}  # fmt: skip
     units: dict[str, float] = {
         "peaks": 1e13,
+        "clocked_peaks": 1e13,
         "sustained_rates": 1e13,
         "sm_rate_vs_reference": 1.0,
         "sm_rates": 1e12,
         "native": 1.0,
     }
-    made: dict[str, Any] = {name: column(value) for name, value in each.items()}
-    made |= {name: {unit: column(value) for unit in UNITS} for name, value in units.items()}
-    found = GpuColumns(
+    values: dict[str, Any] = {name: column(value) for name, value in each.items()}
+    values |= {name: {unit: column(value) for unit in UNITS} for name, value in units.items()}
+    columns = GpuColumns(
         ids=("toy",), architectures=("Hopper",), targets=("sm_90",), matrix_instructions=("wgmma",),
-        **made,
+        **values,
     )  # fmt: skip
-    new: dict[str, Any] = {}
+    replaced: dict[str, Any] = {}
     for name, value in changed.items():
         if isinstance(value, dict):
-            new[name] = getattr(found, name) | {unit: column(one) for unit, one in value.items()}
+            replaced[name] = getattr(columns, name) | {unit: column(one) for unit, one in value.items()}
         else:
-            new[name] = value if isinstance(value, tuple) else column(value)
-    return replace(found, **new)
+            replaced[name] = value if isinstance(value, tuple) else column(value)
+    return replace(columns, **replaced)
 
 
-def of(*ops: Op) -> OperatorStack:
-    """These operators, all of one unit."""
+def stack(*ops: Op) -> OperatorStack:
+    """A stack of operators that all use one unit."""
     return stack_operators(ops[0].unit, ops)
 
 
-def told(values: Any) -> float:
-    """The one number an array holds."""
+def number(values: Any) -> float:
+    """The only number in an array."""
     return float(np.asarray(values).ravel()[0])
 
 

@@ -41,10 +41,11 @@ class Sample(msgspec.Struct, frozen=True):
 
 def samples(rows: Iterable[Measurement]) -> list[Sample]:
     """Every single operator of the evidence that the curves describe."""
-    return [sample for row in operators(rows) if (sample := _sample(row)) is not None]
+    return [sample for row in operators(rows) if (sample := operator_sample(row)) is not None]
 
 
-def _sample(row: Measurement) -> Sample | None:
+def operator_sample(row: Measurement) -> Sample | None:
+    """One row as operators of the model; none where the curves do not describe it."""
     sizes = {**row.request, "op": row.request["kind"], "gpu": row.gpu}
     named_ops = _READERS[row.source](sizes)
     if named_ops is None:

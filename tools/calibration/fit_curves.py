@@ -21,7 +21,8 @@ from calibration.curve_rows import UNTUNED_MOE, Sample, samples
 from calibration.parameter_table import CONFOUNDED, FIXED, Fit, ParameterRow, read_table, with_fits, write_table
 from whichgpu.catalog.evidence import Measurement, measurements
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.time.curves.evaluate import CURVES, roofline_seconds, stacks_by_curve
+from whichgpu.estimate.time.curves.evaluate import CURVES, stacks_by_curve
+from whichgpu.estimate.time.curves.floors import floor_seconds
 from whichgpu.estimate.time.curves.gpus import GpuColumns, build_gpu_columns
 from whichgpu.estimate.time.curves.parameters import parameters
 from whichgpu.estimate.time.curves.stack import OperatorStack
@@ -69,7 +70,7 @@ class Problem:
         """Seconds of each sample."""
         seconds_of_samples = np.zeros(len(self.samples))
         for piece in self.pieces:
-            floor = np.maximum(*roofline_seconds(piece.stack, piece.gpu, p))
+            floor = floor_seconds(piece.stack, piece.gpu)
             seconds = np.maximum(CURVES[piece.curve](piece.stack, piece.gpu, p), floor)[0, :, 0]
             seconds_of_samples += np.bincount(piece.owners, seconds, minlength=len(seconds_of_samples))
         for source in set(self.sources):

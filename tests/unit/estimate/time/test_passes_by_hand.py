@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from tests.toy_gpu import PLAIN, elementwise, toy
+from tests.toy_gpu import NEUTRAL, elementwise, toy
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.group.collectives import Communicator, collective_cost
 from whichgpu.estimate.group.engine_steps import EngineSteps, _with_cached_context
@@ -24,7 +24,8 @@ from whichgpu.estimate.memory.training.tape import Tape, TapeBlock
 from whichgpu.estimate.memory.training.transformer import transformer_parts
 from whichgpu.estimate.time.calibration import load_calibration
 from whichgpu.estimate.time.curves import evaluate
-from whichgpu.estimate.time.curves.evaluate import operator_seconds, operator_totals, roofline_seconds
+from whichgpu.estimate.time.curves.evaluate import floor_totals, operator_seconds, operator_totals, roofline_seconds
+from whichgpu.estimate.time.curves.floors import floor_seconds
 from whichgpu.estimate.time.curves.gpus import build_gpu_columns
 from whichgpu.estimate.time.curves.stack import stack_operators
 from whichgpu.estimate.time.curves.tiles import CONV_TILES, LARGEST_TILE_INTENSITY, SIMT_TILES, TENSOR_TILES
@@ -229,14 +230,44 @@ def test_many_gpus_in_parts_are_each_alone(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_floors_by_hand() -> None:
     product = gemm(100.0, 100.0, 100.0, "fp16", 2.0)
-    flops, moved = roofline_seconds(stack_operators("fp16", [product]), toy(), PLAIN)
+    flops, moved = roofline_seconds(stack_operators("fp16", [product]), toy(), NEUTRAL)
     assert (flops.item(), moved.item()) == (2e6 / 1e13, 6e4 / 1e12)
     small = elementwise(1e5, 2.0, 2.0, unit="fp16")  # 400 kB, half of which the cache holds
-    _, moved = roofline_seconds(stack_operators("fp16", [small]), toy(), PLAIN | {"memory.recent_share": 0.5})
+    _, moved = roofline_seconds(stack_operators("fp16", [small]), toy(), NEUTRAL | {"memory.recent_share": 0.5})
     assert moved.item() == pytest.approx(2e5 / 1e12)
-    told = operator_seconds([product, small], toy(), PLAIN)
+    told = operator_seconds([product, small], toy(), NEUTRAL)
     assert told.seconds.shape == (1, 2, 1)
     assert np.all(told.seconds >= told.floors)
+
+
+def least(op: Op, **changed: Any) -> float:
+    """Least seconds of one operator on the GPU of round numbers, whose L2 holds a megabyte."""
+    return float(floor_seconds(stack_operators(op.unit, [op]), toy(**changed)).item())
+
+
+def test_least_seconds_count_what_the_cache_cannot_hold() -> None:
+    """Of 10 MB read and 10 MB written a megabyte each may be in the L2, whose bytes count an eighth."""
+    moved = elementwise(5e6, 2.0, 2.0, unit="fp16")
+    assert least(moved) == pytest.approx((2e7 - 2e6 * 7 / 8) / 1e12)
+    assert least(elementwise(1e5, 2.0, 2.0, unit="fp16")) == pytest.approx(4e5 / 8 / 1e12)
+    cold = replace(moved, sizes={**moved.sizes, "resident": 0.0})
+    assert least(cold) == pytest.approx(2e7 / 1e12)
+
+
+def test_weights_and_kv_caches_are_read_from_memory() -> None:
+    product = gemm(1.0, 1000.0, 1000.0, "fp16", 2.0)
+    assert least(product) == pytest.approx((2e6 + 4e3) / 1e12)
+    hot = replace(product, sizes={**product.sizes, "resident": 1.0})
+    assert least(hot) == pytest.approx((2e6 + 4e3 - (1e6 + 2e3) * 7 / 8) / 1e12)
+    decode = Op("decode_attention", "fp16", 0.0, 5e5, 1e5, {"batch": 1.0})
+    assert least(decode) == pytest.approx(6e5 / 1e12)
+
+
+def test_least_seconds_of_arithmetic_are_at_the_clock_that_cards_sustain() -> None:
+    product = gemm(1e4, 1e4, 1e4, "fp16", 2.0)
+    assert least(product) == pytest.approx(2e12 / 1e13)
+    assert least(product, clocked_peaks={"fp16": 1.25e13}) == pytest.approx(2e12 / 1.25e13)
+    assert float(floor_totals([product.times(3.0)], toy()).item()) == pytest.approx(3 * 2e12 / 1e13)
 
 
 def test_tiles_of_libraries() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from whichgpu.estimate.time.curves import attention, conv, gemm, memory, moe
+from whichgpu.estimate.time.curves.floors import floor_seconds
 from whichgpu.estimate.time.curves.gpus import GpuColumns
 from whichgpu.estimate.time.curves.parameters import parameters as fitted_parameters
 from whichgpu.estimate.time.curves.stack import Array, OperatorStack, Parameters, stack_numbers, stack_operators
@@ -61,7 +62,7 @@ def operator_seconds(ops: Sequence[Op], gpus: GpuColumns, parameters: Parameters
     times = np.empty((len(gpus), len(ops), batch_count([group for _, group in stacks])))
     floors, streamed = np.empty_like(times), np.zeros_like(times)
     for places, group in stacks:
-        floor = np.maximum(*roofline_seconds(group, gpus, p))
+        floor = floor_seconds(group, gpus)
         curve_seconds, read_share = _curve(group, gpus, p)
         floors[:, places] = floor
         times[:, places] = np.maximum(curve_seconds, floor)
@@ -92,6 +93,16 @@ def operator_totals(ops: Sequence[Op], gpus: GpuColumns, parameters: Parameters 
     )
 
 
+def floor_totals(ops: Sequence[Op], gpus: GpuColumns) -> Array:
+    """Return the least seconds physically possible for all calls of these operators, [gpus, batches]."""
+    stacks = [group for _, group in stacks_by_curve(merge_equal(ops))]
+    counts = [stack_numbers([op.count for op in group.ops]) for group in stacks]
+    total = np.zeros((len(gpus), batch_count(stacks)))
+    for group, count in zip(stacks, counts, strict=True):
+        total += (floor_seconds(group, gpus) * count).sum(axis=1)
+    return total
+
+
 def _totals(stacks: Sequence[OperatorStack], gpus: GpuColumns, p: Parameters, batches: int) -> OperatorTotals:
     times = np.zeros((len(TIME_CLASSES), len(gpus), batches))
     floors = np.zeros_like(times)
@@ -100,7 +111,7 @@ def _totals(stacks: Sequence[OperatorStack], gpus: GpuColumns, p: Parameters, ba
         place = TIME_CLASSES.index(CLASS_BY_KIND[group.ops[0].kind])
         count = stack_numbers([op.count for op in group.ops])
         flop_seconds, byte_seconds = roofline_seconds(group, gpus, p)
-        floor = np.maximum(flop_seconds, byte_seconds)
+        floor = floor_seconds(group, gpus)
         curve_seconds, read_share = _curve(group, gpus, p)
         total, lowest = np.maximum(curve_seconds, floor) * count, floor * count
         if read_share is not None:

@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import msgspec
+import numpy as np
 from msgspec.structs import replace
 
 from whichgpu.catalog.engines.record import Fusion
 from whichgpu.estimate.time.lower.eager.call import Call, LoweringOptions, elements
-from whichgpu.estimate.time.operators import Op
+from whichgpu.estimate.time.lower.fused.bottleneck_stage import fuse_bottleneck_stage
+from whichgpu.estimate.time.operators import Number, Op
 
 LoweredCall = tuple[Call, list[Op]]
 
@@ -35,6 +37,7 @@ class FusionRule(msgspec.Struct, frozen=True):
     guests: frozenset[str]
     folded: frozenset[str] = frozenset()  # operators removed entirely, such as batch norm folded into weights
     rebuilt: Callable[[Call, Sequence[Op]], list[Op]] | None = None  # returns an engine's own kernels for an operator
+    chains: bool = False  # whether elementwise operators of one size without a host are fused into one another
 
 
 def _generated(call: Call, ops: Sequence[Op]) -> list[Op]:
@@ -56,7 +59,7 @@ def _sums(call: Call, op: Op) -> Op:
     return replace(op, kind="reduce_columns", role="", write=8.0 * channels, sizes=sizes)
 
 
-COMPILED = FusionRule(BATCH_NORMS | LAYER_NORMS, ELEMENTWISE, rebuilt=_generated)
+COMPILED = FusionRule(BATCH_NORMS | LAYER_NORMS, ELEMENTWISE | {"addcmul"}, rebuilt=_generated, chains=True)
 FUSION_RULES: dict[Fusion, FusionRule] = {
     "inductor": COMPILED,
     "tensorrt": FusionRule(GEMMS, ELEMENTWISE - {"mul", "mul_"}, frozenset({"native_batch_norm"})),
@@ -75,13 +78,55 @@ def fuse(lowered: Sequence[LoweredCall], fusion: Fusion, options: LoweringOption
     hosts = _hosts(lowered, rules)
     rebuild = rules.rebuilt
     remaining = [rebuild(call, ops) if rebuild and ops and call.name in rules.hosts else ops for call, ops in lowered]
+    if not options.training:
+        remaining = [
+            [_without_indices(op, call, options) for op in ops] for (call, _), ops in zip(lowered, remaining, strict=True)
+        ]
+    alone = [ops[-1].read if ops else 0.0 for ops in remaining]
     for place, (call, ops) in enumerate(lowered):
         if call.name in rules.folded:
             remaining[place] = []
         elif ops and call.name in rules.guests and (joined := hosts.get(_key(call))):
             remaining[place] = []
-            _join(remaining, joined, call, options)
+            _join(remaining, joined, call, options, alone)
+    if rules.chains:
+        _fuse_chains(lowered, remaining, rules)
+    if fusion == "tensorrt" and options.quantised_unit == "int8":
+        return fuse_bottleneck_stage([op for ops in remaining for op in ops])
     return [op for ops in remaining for op in ops]
+
+
+def _fuse_chains(lowered: Sequence[LoweredCall], remaining: list[list[Op]], rules: FusionRule) -> None:
+    """Merge the elementwise operators of one size that no norm took in: one kernel after each GEMM or convolution.
+
+    The kernel also adds the bias of a convolution, which the compiler splits off (torch/_inductor/kernel/conv.py).
+    """
+    chains: dict[tuple[object, ...], list[int]] = {}
+    producers: dict[tuple[object, ...], list[int]] = {}
+    for place, (call, ops) in enumerate(lowered):
+        if ops and remaining[place]:
+            kind = chains if call.name in rules.guests else producers if call.name in GEMMS else {}
+            kind.setdefault(_key(call), []).append(place)
+    for key, places in chains.items():
+        before = producers.get(key, [])
+        kernels = sum(float(op.count) for place in places for op in remaining[place])
+        count = sum(float(remaining[place][0].count) for place in before) or max(
+            float(op.count) for place in places for op in remaining[place]
+        )
+        if count > kernels:
+            continue  # Some results are not followed by such an operator.
+        calls = [lowered[place][0] for place in places]
+        narrowest = min(calls, key=lambda call: call.width)
+        size = elements(narrowest.outputs[0]) * narrowest.width
+        others = sum(sum(elements(shape) for shape in call.inputs[1:]) * call.width * call.count for call in calls) / count
+        first = remaining[places[calls.index(narrowest)]][0]
+        for place in places:
+            remaining[place] = []
+        for place in before:
+            remaining[place] = [op for op in remaining[place] if op.kind != "elementwise"]
+        host_calls = sum(float(op.calls) * float(op.count) for place in places for op in lowered[place][1]) / kernels
+        merged = replace(first, kind="elementwise", role="", read=size + smaller(others, size), write=size)
+        remaining[places[0]] = [replace(merged, count=count, calls=min(host_calls, float(first.calls)))]
 
 
 def _hosts(lowered: Sequence[LoweredCall], rules: FusionRule) -> dict[tuple[object, ...], list[int]]:
@@ -98,9 +143,21 @@ def _key(call: Call) -> tuple[object, ...]:
     return call.phase, float(size if isinstance(size, (int, float)) else size.sum())
 
 
-def _join(remaining: list[list[Op]], hosts: Sequence[int], call: Call, options: LoweringOptions) -> None:
-    """Add a fused operator's further operands to the last kernel of each it is fused into; a cast halves what that moves."""
-    others = sum(elements(shape) for shape in call.inputs[1:]) * call.width * call.count
+def _without_indices(op: Op, call: Call, options: LoweringOptions) -> Op:
+    """Return an operator of an inference pass: engines that fuse store no positions of maxima, and pool quantised values."""
+    if op.role != "max_pool2d_with_indices":
+        return op
+    width = options.quantised_width if options.quantised_unit else call.width
+    return replace(op, read=op.read * (width / call.width), write=elements(call.outputs[0]) * width)
+
+
+def _join(remaining: list[list[Op]], hosts: Sequence[int], call: Call, options: LoweringOptions, alone: Sequence[Number]) -> None:
+    """Add a fused operator's further operands to the last kernel of each it is fused into; a cast halves what that moves.
+
+    A kernel reads at most one tensor more than it reads alone: further operands are results of the operators fused with it.
+    """
+    width = options.quantised_width if options.quantised_unit else call.width
+    others = sum(elements(shape) for shape in call.inputs[1:]) * width * call.count
     times = sum(float(remaining[place][-1].count) for place in hosts)
     cast = call.name == "_to_copy" and options.amp
     share = min(1.0, call.count / times) / 2
@@ -110,4 +167,12 @@ def _join(remaining: list[list[Op]], hosts: Sequence[int], call: Call, options: 
             last = replace(last, read=last.read * (1 - share))
         elif cast:
             last = replace(last, write=last.write * (1 - share))
-        remaining[place] = [*first, replace(last, read=last.read + others / times)]
+        limit = alone[place] + elements(call.outputs[0]) * width
+        remaining[place] = [*first, replace(last, read=smaller(last.read + others / times, limit))]
+
+
+def smaller(one: Number, other: Number) -> Number:
+    """Return the smaller number, or the smaller of each pair of two arrays' numbers."""
+    if isinstance(one, float) and isinstance(other, float):
+        return min(one, other)
+    return np.minimum(one, other)

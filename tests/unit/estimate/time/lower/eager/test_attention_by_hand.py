@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.serving_cases import asked
-from tests.toy_gpu import PLAIN, of, toy
+from tests.toy_gpu import NEUTRAL, stack, toy
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.memory.quantisation import _fullest, split_weights
 from whichgpu.estimate.serving.scheduler_limits import LimitOverrides, scheduler_limits
@@ -126,7 +126,7 @@ def test_only_what_is_turned_pays_for_turning() -> None:
     }
     planes, last = (Op("conv", "fp16", 1e9, 1e9, 0.0, sizes | {"nhwc": nhwc}) for nhwc in (0.0, 1.0))
     plain, turned = (
-        conv.seconds(of(planes, last), toy(), PLAIN | {"conv.layout_conversion_seconds.16bit": cost}) for cost in (0.0, 0.5)
+        conv.seconds(stack(planes, last), toy(), NEUTRAL | {"conv.layout_conversion_seconds.16bit": cost}) for cost in (0.0, 0.5)
     )
     assert np.allclose((turned - plain).ravel(), [0.5, 0.0])
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from tests.toy_gpu import PLAIN, of, told, toy
+from tests.toy_gpu import NEUTRAL, number, stack, toy
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.group.fabric import fabric_of
 from whichgpu.estimate.group.layout_search import MAX_COUNTED, MAX_TIMED, screen_layouts, time_best_layouts
@@ -52,14 +52,14 @@ def test_latents_in_pytorch() -> None:
 def test_softmax_of_a_very_wide_vocabulary_is_one_kernel() -> None:
     for width, passes in ((16383.0, 2), (16384.0, 1), (128256.0, 1)):
         op = Op("softmax_backward", "fp32", 0.0, 1e9, 1e9, {"width": width})
-        assert told(memory_curve.seconds(of(op), toy(), PLAIN)) == pytest.approx(passes * 2e-3, rel=1e-3)
+        assert number(memory_curve.seconds(stack(op), toy(), NEUTRAL)) == pytest.approx(passes * 2e-3, rel=1e-3)
 
 
 def test_the_share_of_small_products_grows_to_that_of_large_ones() -> None:
     ops = [gemm(64.0, 64.0, 8.0, "fp16", 2.0, batch=1e5), gemm(160.0, 64.0, 8.0, "fp16", 2.0, batch=1e5)]
     quick = toy(sustained_rates={"fp16": 1e18}, sm_rates={"fp16": 1e17})
     found = product_curve.seconds(
-        of(*ops), quick, PLAIN | {"gemm.bandwidth_share.small_batched": 0.2, "gemm.bandwidth_share": 0.6}
+        stack(*ops), quick, NEUTRAL | {"gemm.bandwidth_share.small_batched": 0.2, "gemm.bandwidth_share": 0.6}
     )[0, 1, 0]
     assert found == pytest.approx(float(ops[1].read + ops[1].write) / (0.4 * 1e12), rel=1e-3)
 

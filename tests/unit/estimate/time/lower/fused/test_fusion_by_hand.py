@@ -74,6 +74,59 @@ def test_others_sizes_and_phases_stay_kernels_of_their_own() -> None:
     ]  # fmt: skip
 
 
+def test_a_compiler_merges_elementwise_operators_that_no_norm_takes_in() -> None:
+    """Bias, ReLU and residual sum after a convolution become one kernel; a residual is read there."""
+    biased = call("convolution", IMAGE, WEIGHT, (16.0,))
+    assert left("pytorch-compile", biased, RELU, ADD)[1:] == [("elementwise", "", 2 * (2 * N), 2 * N)]
+    assert [kind for kind, *_ in left("pytorch-compile", biased)] == ["conv", "elementwise"]
+    twice = left("pytorch-compile", biased, biased, RELU)  # only one of two results has a ReLU after it
+    assert [kind for kind, *_ in twice] == ["conv", "elementwise"] * 2 + ["elementwise"]
+    wide = call("mul", IMAGE, IMAGE, dtype="float32", alike=True)
+    assert left("pytorch-compile", biased, wide, wide, RELU)[1:] == [("elementwise", "", 2 * (2 * N), 2 * N)]
+
+
+def test_a_fused_kernel_reads_at_most_one_tensor_more() -> None:
+    sums = [ADD] * 3  # their further operands are one another's results
+    assert left("pytorch-compile", NORM, *sums)[1] == ("elementwise", "", 2 * N + 2 * N, 2 * N)
+
+
+def test_engines_that_fuse_store_no_positions_of_maxima_in_inference() -> None:
+    small = (2.0, 16.0, 4.0, 4.0)
+    pool = call("max_pool2d_with_indices", IMAGE, outputs=(small, small))
+    moved = {
+        engine: [one[2:] for one in left(engine, pool, training=False)] for engine in ("pytorch", "pytorch-compile", "tensorrt")
+    }
+    assert moved["pytorch"] == [(2 * N, (2 + 8) * N / 4)]
+    assert moved["pytorch-compile"] == moved["tensorrt"] == [(2 * N, 2 * N / 4)]
+    assert left("tensorrt", pool, training=False, quantised_unit="int8")[0][2:] == (N, N / 4)
+    assert left("pytorch-compile", pool)[0][3] == (2 + 8) * N / 4  # the backward pass needs them
+
+
+def bottleneck_stage(pixels: float = 8.0) -> list[Call]:
+    """Convolutions of the first stage of a ResNet-50, with how often each runs."""
+    narrow, wide = (2.0, 64.0, pixels, pixels), (2.0, 256.0, pixels, pixels)
+    return [
+        call("convolution", narrow, (64.0, 64.0, 1.0, 1.0), outputs=(narrow,)),
+        call("convolution", narrow, (64.0, 64.0, 3.0, 3.0), outputs=(narrow,), count=3.0),
+        call("convolution", narrow, (256.0, 64.0, 1.0, 1.0), outputs=(wide,), count=4.0),
+        call("convolution", wide, (64.0, 256.0, 1.0, 1.0), outputs=(narrow,), count=2.0),
+    ]
+
+
+def test_tensorrt_runs_a_resnet_s_first_stage_in_int8_as_one_kernel() -> None:
+    """Weights, the input once and the result once are all that moves."""
+    settings: dict[str, Any] = {"training": False, "quantised_unit": "int8"}
+    stage = bottleneck_stage()
+    how = LoweringOptions(**settings)
+    ops = fuse([(one, aten_kernels(one, how)) for one in stage], "tensorrt", how)
+    weights = 64 * 64 + 3 * 9 * 64 * 64 + 4 * 64 * 256 + 2 * 64 * 256
+    assert sum(float(op.read * op.count) for op in ops) == weights + 2 * 64 * 64
+    assert sum(float(op.write * op.count) for op in ops) == 2 * 256 * 64
+    assert left("tensorrt", *stage[1:3], **settings) != left("tensorrt", *stage, **settings)[1:3]  # not the whole stage
+    for other in ({"training": False}, {**settings, "quantised_unit": "fp8"}):
+        assert left("tensorrt", *stage, **other)[0][2:] != left("tensorrt", *stage, **settings)[0][2:]
+
+
 def test_tensorrt_folds_norms_and_lets_activations_ride_on_products() -> None:
     found = left("tensorrt", CONV, NORM, RELU, ADD, training=False)
     plain = left("pytorch", CONV, training=False)

@@ -1,0 +1,66 @@
+"""No measured row is faster than physics: all rows of the evidence table against their floors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from calibration.measured_floors import collective_floor, exceptions, row_floors, too_fast, unexplained
+from msgspec.structs import replace
+
+from whichgpu.catalog.evidence import Measurement, measurements
+from whichgpu.catalog.store import Catalog
+
+CATALOG = Catalog()
+CAUSES = {"bad row", "byte count", "clock", "L2", "lowering", "peak", "routing"}
+MOST_EXCEPTIONS = 78  # rows that beat their floors for a known reason; the number may only shrink
+
+
+def test_no_row_beats_its_floor_without_a_known_reason() -> None:
+    floors = list(row_floors(measurements(), CATALOG))
+    assert len(floors) > 0.97 * len(measurements())
+    assert unexplained(floors) == []
+
+
+def test_exceptions_have_a_cause_and_a_reason_and_only_shrink() -> None:
+    known = exceptions()
+    assert len({(one.source, one.gpu, one.family) for one in known}) == len(known)
+    assert {one.cause for one in known} <= CAUSES
+    assert all(one.reason.endswith(".") and one.rows > 0 for one in known)
+    assert sum(one.rows for one in known) <= MOST_EXCEPTIONS
+
+
+def operator(kind: str, gpu: str, **sizes: Any) -> Measurement:
+    request = {"kind": kind, "engine": "nccl", **sizes}
+    return Measurement("aiconfigurator-collectives", gpu, request, 1e-3, "op", "high", "collectives", 1)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "kind", "sent"),
+    [
+        ("a100-sxm-80gb", "all_reduce", 2 * 7 / 8),  # a ring sends all but its own part twice
+        ("h100-sxm", "all_reduce", 1.0),  # the switch reduces
+        ("h100-sxm", "all_gather", 7 / 8),
+        ("h100-sxm", "all_to_all", 7 / 8),
+    ],
+)
+def test_floors_of_collectives(gpu: str, kind: str, sent: float) -> None:
+    link = CATALOG.gpu_by_id[gpu].link
+    assert link
+    assert link.bandwidth
+    row = operator(kind, gpu, gpus=8, bytes=8e8)
+    assert collective_floor(row, CATALOG.gpu_by_id[gpu]) == pytest.approx(8e8 * sent / (link.bandwidth / 2))
+
+
+def test_a_gemm_faster_than_the_tensor_cores_is_found() -> None:
+    row = next(row for row in measurements() if row.source == "stas00" and row.gpu == "h100-sxm")
+    sizes = {"m": 8192, "n": 8192, "k": 8192}
+    flops = 2 * 8192**3
+    peak = CATALOG.gpu_by_id["h100-sxm"].peaks["bf16"]
+    slow = replace(row, request={**row.request, **sizes, "dtype": "bf16"}, seconds=1.01 * flops / peak)
+    fast = replace(slow, seconds=flops / peak / 1.05)
+    floors = list(row_floors([slow, fast], CATALOG))
+    assert floors[0].ratio == pytest.approx(1 / 1.01)
+    assert [one.row for one in too_fast(floors)] == [fast]
+    assert floors[1].seconds == pytest.approx(flops / peak)
+    assert len(unexplained(floors)) > 1  # this row, and the known ones that are not among the two

@@ -1,0 +1,62 @@
+"""From the terms of a step to its seconds, and the kinds of steps."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from tests.tiny_transformer import TINY, tiny_workload
+from tests.toy_gpu import elementwise
+from whichgpu.estimate.time.combine import HostMode, soft_maximum, step_seconds
+from whichgpu.estimate.time.grid import scheduled_sequences, throttling_slowdown
+from whichgpu.estimate.time.operators import gemm
+from whichgpu.estimate.time.terms import TERMS, TimeTerms, dominant_unit_class
+from whichgpu.workload.shapes import Mlp, Patches
+
+
+def test_terms_add_up_to_device_host_and_wall() -> None:
+    """Ten seconds of each term with a correction of 2, and a floor of 30 s for attention."""
+    shape = (len(TERMS), 1, 1)
+    floors = np.zeros(shape)
+    floors[TERMS.index("attention")] = 30.0
+    terms = TimeTerms(np.full(shape, 10.0), floors, np.ones((1, 1)), np.ones((1, 1)), "half")
+    device_only = step_seconds(terms, np.full((len(TERMS), 1), 2.0), HostMode(launches=False), host_speed=2.0)
+    assert device_only.device.item() == 5 * 20 + 30
+    assert device_only.wall.item() == 130 + 20  # fixed seconds of the step and of its sequences, on a host of twice the speed
+    both = step_seconds(terms, np.full((len(TERMS), 1), 2.0), HostMode(launches=True), host_speed=2.0)
+    assert both.host.item() == 20 + 20
+    assert both.wall.item() == pytest.approx((130**6 + 20**6) ** (1 / 6) + 20)
+    overlapped = step_seconds(terms, np.full((len(TERMS), 1), 2.0), HostMode(launches=True, overlaps=True), host_speed=2.0)
+    assert overlapped.wall.item() == pytest.approx(
+        (130**6 + 30**6) ** (1 / 6) + 10
+    )  # the fixed seconds of the step do not overlap
+    assert soft_maximum(np.zeros(1), np.zeros(1)).item() == 0.0
+    twice = terms + terms * 2.0
+    assert (twice.seconds.max(), twice.floors.max(), twice.flop_seconds.item(), twice.byte_seconds.item()) == (30, 90, 3, 3)
+
+
+def test_dominant_unit_class_is_that_of_most_gemm_flops() -> None:
+    ops = (gemm(10.0, 10.0, 10.0, "bf16", 2.0), gemm(10.0, 10.0, 15.0, "fp32", 4.0), gemm(10.0, 10.0, 10.0, "fp16", 2.0))
+    assert dominant_unit_class(ops) == "half"
+    assert dominant_unit_class(ops[:2]) == "single"
+    assert dominant_unit_class((ops[0].times(2.0), ops[1])) == "half"
+    assert dominant_unit_class(()) == "half"
+    assert dominant_unit_class((gemm(10.0, 10.0, 10.0, "int8", 1.0), elementwise(10.0, 4.0, 4.0))) == "narrow"
+    weight_only = replace(gemm(10.0, 10.0, 10.0, "int8", 1.0), kind="weight_only_gemm")
+    assert dominant_unit_class((weight_only, elementwise(10.0, 4.0, 4.0))) == "half"
+    assert dominant_unit_class((gemm(np.array([1.0, 2.0]), 10.0, 10.0, "tf32", 4.0),)) == "tf32"
+
+
+def test_kinds_of_steps_and_their_host_terms() -> None:
+    assert [tiny_workload(task).traits.step for task in ("train", "finetune", "prefill", "decode", "forward", "serve")] == [
+        "train", "train", "prefill", "decode", "forward", "forward",
+    ]  # fmt: skip
+    assert TINY.is_generative
+    assert not replace(TINY, causal=False).is_generative
+    assert not replace(TINY, patches=Patches(224, 16)).is_generative
+    assert not Mlp("", (8, 4)).is_generative
+    assert scheduled_sequences(tiny_workload(engine="vllm"), 7.0) == 7.0
+    assert scheduled_sequences(tiny_workload(engine="pytorch"), 7.0) == 0.0
+    assert throttling_slowdown(np.array(0.0)).item() == 1.0
+    assert throttling_slowdown(np.array(1e9)).item() > throttling_slowdown(np.array(0.01)).item() > 1.0
