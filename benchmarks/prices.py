@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import csv
-import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from datetime import date, timedelta
-from functools import partial
 from pathlib import Path
 
-from benchmarks.start import Result, timed
+from benchmarks.start import Result, process, timed
 
 OFFERS, DAYS = 20_000, 50
 GPUS = (
@@ -82,6 +80,5 @@ def results() -> Iterator[Result]:
             yield timed("the same today", ASK_SECONDS, lambda: offers_on(connection, None, None, query))
         argv = [sys.executable, "-P", "-m", "whichgpu", "offers", "--gpu", "A100-SXM-80GB"]
         for name, data in (("the bundled prices alone", Path(temporary)), ("that store beside them", folder)):
-            environ = {**os.environ, "WHICHGPU_DATA": str(data)}
-            action = partial(subprocess.run, argv, check=True, capture_output=True, cwd="/", env=environ)
+            action = process(*argv, WHICHGPU_DATA=str(data))
             yield timed(f"whichgpu offers --gpu A100-SXM-80GB, cold process, {name}", COLD_SECONDS, action)

@@ -51,11 +51,18 @@ def table(results: Iterable[Result]) -> int:
     return 1 if missed else 0
 
 
-def process(*argv: str) -> Callable[[], object]:
-    """Function that runs a command in a new process, with modules compiled as in an installation."""
+def process(*argv: str, **variables: str) -> Callable[[], object]:
+    """Function that runs a command of this checkout in a new process, with modules compiled as in an installation."""
     rest = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    environment = {**rest, "PYTHONPYCACHEPREFIX": str(COMPILED)}
-    return lambda: subprocess.run(argv, check=True, capture_output=True, cwd="/", env=environment)
+    # The process starts in another folder, so a relative search path would let it import another copy of the package.
+    environment = {**rest, "PYTHONPATH": str(ROOT / "src"), "PYTHONPYCACHEPREFIX": str(COMPILED), **variables}
+
+    def run() -> None:
+        done = subprocess.run(argv, check=False, capture_output=True, text=True, cwd="/", env=environment)
+        if done.returncode:
+            raise SystemExit(f"{' '.join(argv)} exits {done.returncode}: {(done.stderr or done.stdout)[-500:]}")
+
+    return run
 
 
 def installed_bytes() -> int:

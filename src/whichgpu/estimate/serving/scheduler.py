@@ -84,7 +84,8 @@ class Scheduler:
         self.in_transfer = 0  # sequences that hold KV blocks on their way to or from another engine
         self.count, self.start, self.end, self.step, self.slope = 0, 0.0, inf, 0.0, 0.0  # of decode steps simulated together
         self.decoding = False
-        self.seen_until = 0.0  # With `schedules_ahead` the next step takes in requests that arrived by this time, in seconds.
+        # The next step takes in requests that arrived by this time, in seconds: all, unless steps are scheduled ahead.
+        self.seen_until = 0.0 if self.limits.schedules_ahead else inf
         if self.prefix_cache:
             self.prefix_cache.clear()
 
@@ -135,9 +136,10 @@ class Scheduler:
         """Schedule the next step, or several decode steps to simulate together, and set the time at which they end."""
         self.start = now
         limits, steps = self.limits, self.steps
-        while self._exceeds_blocks(1):
-            self._preempt()
-        if not (self.running or self.prefilling):
+        if self.used + self.running > self.blocks:  # A decode step adds one block per sequence at most.
+            while self._exceeds_blocks(1):
+                self._preempt()
+        if limits.schedules_ahead and not (self.running or self.prefilling):
             self.seen_until = now  # Nothing could be scheduled ahead.
         self.chunks = chunks = self._schedule_chunks() if self.prefilling or self.waiting else []
         batch = self.running
@@ -155,8 +157,8 @@ class Scheduler:
         if not batch:
             self.count, self.end, self.decoding = 0, inf, False
             return
-        turns = 1 if self.pipeline or self._unseen() else self.ends[0][0] - self.turn
-        if self._exceeds_blocks(turns):
+        turns = 1 if self.pipeline or (self.waiting and self._unseen()) else self.ends[0][0] - self.turn
+        if self.used + batch * (turns // limits.block_tokens + 1) > self.blocks and self._exceeds_blocks(turns):
             turns = self._affordable_turns(turns)
         first, last = steps.run(batch, self.context_total / batch, turns)
         self.step, self.slope = first, (last - first) / (turns - 1) if turns > 1 else 0.0
@@ -165,8 +167,6 @@ class Scheduler:
 
     def _unseen(self) -> bool:
         """Whether the first waiting request arrived after the next step was scheduled, while the step before it ran."""
-        if not self.limits.schedules_ahead or not self.waiting:
-            return False
         return self.log.arrived[self.waiting[0]] > self.seen_until
 
     def _through_pipeline(self, now: float) -> float:
@@ -190,8 +190,10 @@ class Scheduler:
             chunks.append((prefill, size))
             budget -= size
         waiting = self.waiting
-        while waiting and budget > 0 and self.running + len(self.prefilling) < limits.max_sequences and not self._unseen():
+        while waiting and budget > 0 and self.running + len(self.prefilling) < limits.max_sequences:
             number = waiting[0]
+            if log.arrived[number] > self.seen_until:
+                break
             needs = self._admission_blocks(number)
             if (self.running or self.prefilling or self.in_transfer) and self._exceeds_blocks(1, needs):
                 break
@@ -215,13 +217,14 @@ class Scheduler:
 
     def complete(self) -> list[int]:
         """Finish the current step, or all steps simulated together; return the requests that finished with them."""
-        now, batch = self.end, self.running
+        now, batch, turns = self.end, self.running, self.count
         done: list[int] = []
-        self.seen_until = self.start + self._seconds_of(self.count - 1)
-        self.busy += now - self.start
-        self.batch_seconds[batch] += now - self.start
+        if self.limits.schedules_ahead:
+            self.seen_until = self.start + self._seconds_of(turns - 1) if turns > 1 else self.start
+        elapsed = now - self.start
+        self.busy += elapsed
+        self.batch_seconds[batch] += elapsed
         if self.decoding:
-            turns = self.count
             self.batch_steps[batch] += turns
             if not self.limits.reserve_answers:
                 self.used += self._growth(turns)

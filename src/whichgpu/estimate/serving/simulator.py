@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from heapq import heappop, heappush
+from heapq import heappop, heappush, heapreplace
 from math import inf
 from random import Random
 from typing import Literal
@@ -108,15 +108,18 @@ class _ServerLoop:
 
     def _next_event(self) -> int:
         """Advance to the next time at which a step ends; return how many requests finished with that step."""
-        end, index = heappop(self.events)
+        end, index = self.events[0]
         scheduler = self.schedulers[index]
         if end != scheduler.end:
+            heappop(self.events)
             return 0  # The run of steps was shortened after this event was queued.
         self.now = end
         done = scheduler.complete()
         scheduler.plan(end)
         if scheduler.end < inf:
-            heappush(self.events, (scheduler.end, index))
+            heapreplace(self.events, (scheduler.end, index))
+        else:
+            heappop(self.events)
         return len(done)
 
     def _arrive(self, time: float, prompt: int, output: int, hashes: Hashes) -> bool:
@@ -146,13 +149,10 @@ class _ServerLoop:
 
     def _least_loaded(self, first: int, count: int) -> int:
         """Return the scheduler with the fewest requests among `count` from index `first` on; ties are broken in turn."""
-        schedulers, start = self.schedulers, self.routed % count
-        best, min_load = first + start, schedulers[first + start].load
-        for step in range(1, count):
-            index = first + (start + step) % count
-            if schedulers[index].load < min_load:
-                best, min_load = index, schedulers[index].load
-        return best
+        loads = [one.load for one in self.schedulers[first : first + count]]
+        start, least = self.routed % count, min(loads)
+        in_turn = loads[start:]
+        return first + (start + in_turn.index(least) if least in in_turn else loads.index(least))
 
 
 def simulation_outcome(log: RequestLog, schedulers: Sequence[Scheduler], refused: int, span: float) -> SimulationOutcome:

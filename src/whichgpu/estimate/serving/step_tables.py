@@ -187,7 +187,9 @@ class StepTables:
     def decode(self, batch: int, context: float) -> float:
         """Return the seconds to decode one token of each of `batch` sequences at a mean `context` in tokens."""
         seconds = self._tokens[batch] + _interpolate(self._contexts, self._attention[batch], context)
-        return self._beside_host(seconds, 1, batch) if self._host_rows else seconds
+        if not self._host_rows:
+            return seconds
+        return _beside_host(seconds, self._host_rows[1] + self._host_tokens[batch]) + self._serial[batch]
 
     def run(self, batch: int, context: float, turns: int) -> tuple[float, float]:
         """Return the seconds of the first and the last of `turns` decode steps in a row, starting at a mean `context`."""
@@ -201,16 +203,10 @@ class StepTables:
         last = base + (start + rise * (context + turns - 1 - low) / width) if turns > 1 else first
         if not self._host_rows:
             return first, last
-        return self._beside_host(first, 1, batch), self._beside_host(last, 1, batch)
-
-    def _beside_host(self, seconds: float, rows: int, batch: int) -> float:
-        """Return the seconds of a step that takes `seconds` on the device, including host work that it has to wait for."""
-        by_rows = self._host_mixed if batch and rows > 1 else self._host_rows
-        host, serial = by_rows[rows] + self._host_tokens[batch], self._serial[batch]
-        if host < NEGLIGIBLE_HOST * seconds:
-            return seconds + serial
-        sharpness = OVERLAP_SHARPNESS
-        return float((seconds**sharpness + host**sharpness) ** (1.0 / sharpness)) + serial
+        host, serial = self._host_rows[1] + self._host_tokens[batch], self._serial[batch]
+        if host < NEGLIGIBLE_HOST * first and host < NEGLIGIBLE_HOST * last:
+            return first + serial, last + serial
+        return _beside_host(first, host) + serial, _beside_host(last, host) + serial
 
     def mixed(self, tokens: int, reach: float, batch: int, context: float) -> float:
         """Return the seconds of a step with `tokens` prefill tokens in all and one decode token of each of `batch` sequences.
@@ -218,26 +214,31 @@ class StepTables:
         `reach` is the mean number of earlier tokens a chunk's token attends to, less half the chunks' tokens: 0 for one whole
         prompt, the cached tokens for a later chunk, negative for several short prompts, which do not attend to one another.
         """
-        seconds = self._device_seconds(tokens, reach, batch, context)
-        return self._beside_host(seconds, tokens + batch, batch) if self._host_rows else seconds
+        rows = tokens + batch
+        seconds = self._rows[rows]
+        if batch or reach:
+            index, share = _locate(self._chunks, tokens)
+            if batch:
+                below, above = self._beside[index][batch], self._beside[index + 1][batch]
+                seconds += below + (above - below) * share + _interpolate(self._contexts, self._attention[batch], context)
+            if reach < 0.0:
+                below, above = self._own[index], self._own[index + 1]
+                seconds += reach * (below + (above - below) * share)
+            elif reach:
+                below = _interpolate(self._reaches, self._ahead[index], reach)
+                above = _interpolate(self._reaches, self._ahead[index + 1], reach)
+                seconds = seconds + below + (above - below) * share
+        if not self._host_rows:
+            return seconds
+        host = (self._host_mixed if batch else self._host_rows)[rows] + self._host_tokens[batch]
+        return _beside_host(seconds, host) + self._serial[batch]
 
-    def _device_seconds(self, tokens: int, reach: float, batch: int, context: float) -> float:
-        """Return the device seconds of a step with prefill and decode tokens; the arguments are those of `mixed`."""
-        seconds = self._rows[tokens + batch]
-        if not batch and not reach:
-            return seconds
-        index, share = _locate(self._chunks, tokens)
-        if batch:
-            below, above = self._beside[index][batch], self._beside[index + 1][batch]
-            seconds += below + (above - below) * share + _interpolate(self._contexts, self._attention[batch], context)
-        if not reach:
-            return seconds
-        if reach < 0.0:
-            below, above = self._own[index], self._own[index + 1]
-            return seconds + reach * (below + (above - below) * share)
-        below = _interpolate(self._reaches, self._ahead[index], reach)
-        above = _interpolate(self._reaches, self._ahead[index + 1], reach)
-        return seconds + below + (above - below) * share
+
+def _beside_host(seconds: float, host: float) -> float:
+    """Return the seconds of a step that takes `seconds` on the device while the host works for `host` seconds."""
+    if host < NEGLIGIBLE_HOST * seconds:
+        return seconds
+    return float((seconds**OVERLAP_SHARPNESS + host**OVERLAP_SHARPNESS) ** (1.0 / OVERLAP_SHARPNESS))
 
 
 def batch_grid(largest: int) -> Array:

@@ -43,7 +43,7 @@ class GpuColumns(msgspec.Struct, frozen=True):
     sustained_rates: dict[str, Array]  # by arithmetic unit: FLOP/s at the sustained clock
     sm_rate_vs_reference: dict[str, Array]  # by arithmetic unit: an SM's FLOPs per clock relative to the H200's, at most 1
     sm_rates: dict[str, Array]  # by arithmetic unit: FLOP/s of one SM
-    native: dict[str, Array]  # by arithmetic unit: 1 if the chip has it
+    native: dict[str, Array]  # by arithmetic unit: 1 if GEMMs use the chip's own
     matrix_convolutions: Array  # 1 if convolutions run on matrix units
     dot_product_share: Array  # share of the 16-bit rate that convolutions achieve without matrix units
     winograd: Array  # 1 if libraries have Winograd kernels
@@ -143,7 +143,7 @@ def _columns(gpus: Sequence[Gpu]) -> GpuColumns:
         sustained_rates={unit: _column([_sustained_rate(*row, unit) for row in by_rate]) for unit in UNITS},
         sm_rate_vs_reference={unit: _column([_sm_rate_vs(reference, *row, unit) for row in rows]) for unit in UNITS},
         sm_rates={unit: _column([_sm_rate(*row, clock, unit) for row, clock in by_clock]) for unit in UNITS},
-        native={unit: _column([float(unit in gpu.peaks) for gpu in gpus]) for unit in UNITS},
+        native={unit: _column([float(_has_unit(gpu, unit)) for gpu in gpus]) for unit in UNITS},
         matrix_convolutions=_column([float(_has_matrix_convolutions(*row)) for row in rows]),
         dot_product_share=_column([kind.dot_product_share for kind in kinds]),
         winograd=_column([float(bool(kind.winograd)) for kind in kinds]),
@@ -173,10 +173,22 @@ def _peaks(gpu: Gpu, kind: Architecture) -> dict[str, float]:
     True
     >>> _peaks(p4, architecture_of(p4))["fp16"] == p4.peaks["fp32"]
     True
+
+    CDNA's GEMMs run in fp32 on matrix cores, at twice the vector peak.
+
+    >>> mi210 = Catalog().gpu_by_id["mi210"]
+    >>> _peaks(mi210, architecture_of(mi210))["fp32"] / mi210.peaks["fp32"]
+    2.0
     """
     has = gpu.peaks
     half = has.get("bf16") or has.get("fp8", 0) / 2 or has.get("int8", 0) / 2 or has.get("fp4", 0) / 4
-    fp32 = float(has.get("fp32") or has.get("bf16_plain") or kind.core_tflops * 1e12 * (gpu.sms or 0) or half / 8 or nan)
+    fp32 = float(
+        has.get("fp32", 0) * kind.fp32_matrix_ratio
+        or has.get("bf16_plain")
+        or kind.core_tflops * 1e12 * (gpu.sms or 0)
+        or half / 8
+        or nan
+    )
     # GP10x computes fp16 in fp32 (its fp16 unit has 1/64 of the rate); without bf16 units GEMMs run in fp32 after a cast.
     fp16 = float(has.get("fp16") or has.get("bf16") or (half if "fp32" not in has else 0) or fp32)
     bf16 = float(has.get("bf16") or (half if "fp32" not in has else 0) or fp32)
@@ -190,9 +202,16 @@ def _peaks(gpu: Gpu, kind: Architecture) -> dict[str, float]:
         "fp16_fp16acc": float(has.get("fp16_fp16acc") or fp16),
         "fp8": float(has.get("fp8") or best),
         "fp4": float(has.get("fp4") or best),
-        # Volta multiplies int8 more slowly than fp16. If no rate is known `best` is NaN, and max() returns its first argument.
+        # Volta's int8 dot products (dp4a) are slower than its tensor cores in fp16; Pascal has nothing faster. If no rate
+        # is known `best` is NaN, and max() returns its first argument.
         "int8": max(best, float(has.get("int8") or 0.0)),
     }
+
+
+def _has_unit(gpu: Gpu, unit: str) -> bool:
+    """Whether GEMMs use a GPU's own unit for a type; int8 slower than 16 bits (V100, B300) is dequantised instead."""
+    has = gpu.peaks
+    return unit in has and (unit != "int8" or has["int8"] >= max(has.get("fp16", 0), has.get("bf16", 0)))
 
 
 def _has_matrix_convolutions(gpu: Gpu, kind: Architecture) -> bool:
@@ -229,7 +248,7 @@ def _sm_rate_vs(reference: Architecture, gpu: Gpu, kind: Architecture, unit: str
     if "fp16_fp16acc" in gpu.peaks and unit in ("tf32", "bf16", "fp16"):
         per_clock /= 2
     single, half = reference.fp32_flops_per_clock or inf, reference.fp16_flops_per_clock or inf
-    if (rate := UNITS[unit].rate_vs_fp16) is not None and unit in gpu.peaks:
+    if (rate := UNITS[unit].rate_vs_fp16) is not None and _has_unit(gpu, unit):
         reference_rate = half * rate
     else:
         reference_rate = half if _emulated_in_fp16(gpu, unit) else single
@@ -244,7 +263,7 @@ def _sm_rate(gpu: Gpu, kind: Architecture, clock: float, unit: str) -> float:
     single, half = kind.fp32_flops_per_clock, kind.fp16_flops_per_clock
     if single is None or half is None:
         return inf
-    if (rate := UNITS[unit].rate_vs_fp16) is not None and (unit in gpu.peaks or "fp32" not in gpu.peaks):
+    if (rate := UNITS[unit].rate_vs_fp16) is not None and (_has_unit(gpu, unit) or "fp32" not in gpu.peaks):
         return half * rate * clock
     return (half if _emulated_in_fp16(gpu, unit) else single * kind.dual_issue_share) * clock
 
