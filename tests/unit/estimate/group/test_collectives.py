@@ -51,7 +51,8 @@ def test_alone_nobody_talks() -> None:
 def test_a_gather_is_half_a_reduction(gpu: str) -> None:
     """Over NVLink either also copies a rank's own part once."""
     fabric = fabric_of(GPUS[gpu])
-    copied = LARGE / 4 / (fabric.bus_bandwidth(4) * collective_parameters()["own_copy.share"]) if fabric.latency_kind(4) == "nvlink" else 0.0
+    rate = fabric.bus_bandwidth(4) * collective_parameters()["own_copy.share"]
+    copied = LARGE / 4 / rate if fabric.latency_kind(4) == "nvlink" else 0.0
     both = seconds("all_reduce", LARGE, gpu, Communicator(4, 4)) - copied
     assert seconds("all_gather", LARGE, gpu, Communicator(4, 4)) - copied == pytest.approx(both / 2, rel=0.01)
     assert seconds("reduce_scatter", LARGE, gpu, Communicator(4, 4)) - copied == pytest.approx(both / 2, rel=0.01)
