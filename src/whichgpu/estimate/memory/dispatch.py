@@ -12,7 +12,7 @@ from whichgpu.base.messages import msg
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.memory.parts import MemoryEstimate
 from whichgpu.workload.precisions import TRAINED_PRECISIONS
-from whichgpu.workload.shapes import Dlrm, Shape, TracedShape, WeightsOnly
+from whichgpu.workload.shapes import Dlrm, Shape, TracedShape, Transformer, WeightsOnly
 from whichgpu.workload.workload import Workload
 
 # Load, run length and links do not affect memory, so requests that differ only in these fields share a cached estimate.
@@ -29,6 +29,16 @@ def estimate_memory(workload: Workload, shape: Shape, gpu: Gpu | None = None) ->
         return _estimate(workload, shape, gpu)
     reduced = replace(workload, **IGNORED_FIELDS)
     return _CACHE.get((reduced, shape, id(gpu)), lambda: (_estimate(reduced, shape, gpu), gpu))[0]
+
+
+def least_training_memory(workload: Workload, shape: Shape) -> float:
+    """Return bytes that training needs at least, in a fifth of the time of `estimate_memory`; 0 if no bound is known."""
+    if workload.method == "blog-2015" or not isinstance(shape, Transformer):
+        return 0.0
+    check_training(workload, shape)
+    from whichgpu.estimate.memory.training.training_step import least_memory
+
+    return least_memory(workload, shape)
 
 
 def _estimate(workload: Workload, shape: Shape, gpu: Gpu | None) -> MemoryEstimate:

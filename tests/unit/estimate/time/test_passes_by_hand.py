@@ -282,7 +282,7 @@ def test_tiles_of_libraries() -> None:
 def test_a_range_never_falls_below_the_floor() -> None:
     workload = asked("forward", engine="pytorch", batch=4, seq_in=512)
     told = estimate_time(workload, TINY, H100)
-    low, high = load_calibration().log_range(told.tier, "forward", H100.id, "pytorch")  # type: ignore[arg-type]
+    low, high = load_calibration().log_factor_range(told.tier, "forward", H100.id, "pytorch")  # type: ignore[arg-type]
     assert told.time.high == pytest.approx(told.time.value * exp(high))
     assert told.time_host.low == pytest.approx(told.time_host.value * exp(low))
     assert told.throughput.value == pytest.approx(4 / told.time.value)
