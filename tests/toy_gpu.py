@@ -45,7 +45,7 @@ ONES = """
     memory.bandwidth_share memory.bandwidth_share.softmax_in_registers attention.dropout_slowdown attention.peak_share
     attention.bandwidth_share attention.decode_blocks_per_sm attention.decode_peak_share attention.peak_share_ratio.synchronous
     attention.query_block_ratio.synchronous attention.fp8_speedup attention.mla_peak_share attention.mla_peak_share.synchronous
-    attention.mla_fp8_speedup
+    attention.mla_fp8_speedup gemm.mmq_dot_product_slowdown gemm.arithmetic_slowdown.weight_only_gemm.mmq
 """.split()
 SHARP, NEVER = 1e4, 1e9  # exponent of a maximum without overlap; ratio that no operator reaches
 NEUTRAL = {
@@ -71,6 +71,7 @@ def toy(**changed: Any) -> GpuColumns:
     units: dict[str, float] = {
         "peaks": 1e13,
         "clocked_peaks": 1e13,
+        "sustained_peaks": 1e13,
         "sustained_rates": 1e13,
         "sm_rate_vs_reference": 1.0,
         "sm_rates": 1e12,

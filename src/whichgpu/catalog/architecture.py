@@ -21,7 +21,8 @@ Cells = Mapping[str, str]  # The cells of a row as text; `catalog check` verifie
 class Architecture(msgspec.Struct, frozen=True):
     """Constants of a GPU architecture, as its table row states them; energies in picojoules for one FLOP."""
 
-    fp32_flops_per_clock: float | None  # per SM
+    fp32_flops_per_clock: float | None  # per SM; on matrix units if those are faster
+    fp32_matrix_ratio: float  # fp32 rate of GEMMs on matrix units over the stated vector peak; 1 if those have no fp32
     fp16_flops_per_clock: float | None  # per SM, on matrix units
     clock_mhz: float
     sustained_clock_mhz: float
@@ -31,6 +32,9 @@ class Architecture(msgspec.Struct, frozen=True):
     matrix_convolutions: bool | None  # whether convolutions use matrix units; None: if the GPU has any
     dot_product_share: float
     dual_issue_share: float
+    sustained_tflops: float  # 16-bit TFLOP/s that large GEMMs sustain on a chip with the SMs and watts below; 0 if unknown
+    sustained_sms: float
+    sustained_watts: float
     winograd: bool | None
     instructions: frozenset[str]
     sxm_topology: str
@@ -57,20 +61,34 @@ def architecture_named(name: str, target: str = "") -> Architecture:
     """
     rows = [row for row in map(_table("architectures").get, (target, name, TYPICAL)) if row]
     cells = {column: next((row[column] for row in rows if row[column]), "") for column in rows[-1]}
-    fp32, fp16 = _flops_per_clock(cells)
+    fp32, fp16, ratio = _flops_per_clock(cells)
     families = frozenset(filter(None, ";".join(row["instructions"] for row in rows).split(";")))
     return parse_record(
-        Architecture, cells, fp32_flops_per_clock=fp32, fp16_flops_per_clock=fp16, instructions=families, kin=_kin(cells)
+        Architecture,
+        cells,
+        fp32_flops_per_clock=fp32,
+        fp32_matrix_ratio=ratio,
+        fp16_flops_per_clock=fp16,
+        instructions=families,
+        kin=_kin(cells),
     )
 
 
-def _flops_per_clock(cells: Cells) -> tuple[float | None, float | None]:
-    """Return FLOPs per clock and SM in fp32 and in 16-bit; without 16-bit units, half the int8 rate or the fp32 rate."""
+def _flops_per_clock(cells: Cells) -> tuple[float | None, float | None, float]:
+    """Return FLOPs per clock and SM in fp32 and in 16-bit, and the gain of fp32 on matrix units.
+
+    Without 16-bit units, half the int8 rate or the fp32 rate.
+
+    >>> architecture_named("CDNA1", "gfx908").fp32_matrix_ratio, architecture_named("CDNA3", "gfx942").fp32_matrix_ratio
+    (2.0, 1.0)
+    """
     rates = _table("rates").get(cells["rates"])
     if rates is None:
-        return None, None
-    fp32, fp16, accumulated, int8 = (float(rates[column] or 0) for column in ("fp32", "fp16", "fp16_fp16acc", "int8"))
-    return fp32, max(fp16, accumulated) or int8 / 2 or fp32
+        return None, None, 1.0
+    columns = ("fp32", "fp32_matrix", "fp16", "fp16_fp16acc", "int8")
+    vector, matrix, fp16, accumulated, int8 = (float(rates[column] or 0) for column in columns)
+    fp32 = max(vector, matrix)
+    return fp32, max(fp16, accumulated) or int8 / 2 or fp32, fp32 / vector
 
 
 def _kin(cells: Cells) -> tuple[str, str] | None:

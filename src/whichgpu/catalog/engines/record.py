@@ -165,7 +165,7 @@ class EngineRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fusion: Fusion = "none"  # what fuses the operators of models that are known by operator tables
     image_layout: ImageLayout = "as-given"
     kv_precisions: dict[str, str] = {}  # KV cache precision that checkpoints for the engine state, by weight precision
-    half: str = ""  # 16-bit dtype in which such models always run; empty: that of the request
+    half_dtype: str = ""  # 16-bit dtype of models given by operator tables, whatever the request states; empty: the request's
     kernels: KernelTraits = KernelTraits()
     memory: EngineMemory = EngineMemory()
     limits: EngineLimits = EngineLimits()

@@ -31,6 +31,16 @@ def estimate_memory(workload: Workload, shape: Shape, gpu: Gpu | None = None) ->
     return _CACHE.get((reduced, shape, id(gpu)), lambda: (_estimate(reduced, shape, gpu), gpu))[0]
 
 
+def least_training_memory(workload: Workload, shape: Shape) -> float:
+    """Return bytes that training needs at least, in a fifth of the time of `estimate_memory`; 0 if no bound is known."""
+    if workload.method == "blog-2015" or not isinstance(shape, Transformer):
+        return 0.0
+    check_training(workload, shape)
+    from whichgpu.estimate.memory.training.training_step import least_memory
+
+    return least_memory(workload, shape)
+
+
 def _estimate(workload: Workload, shape: Shape, gpu: Gpu | None) -> MemoryEstimate:
     if workload.method == "blog-2015":
         from whichgpu.estimate.memory.blog2015 import blog_2015

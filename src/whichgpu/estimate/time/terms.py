@@ -55,10 +55,14 @@ class TimeTerms(msgspec.Struct, frozen=True):
 
 
 def dominant_unit_class(ops: tuple[Op, ...]) -> str:
-    """Return the class (half, tf32, single, narrow) of the arithmetic unit that performs most of the operators' FLOPs."""
+    """Return the class (half, tf32, single, narrow) of the arithmetic unit that performs most of the operators' FLOPs.
+
+    Weight-only GEMMs count as half, whatever unit multiplies the dequantised weights.
+    """
     flops_by_class: dict[str, float] = {}
     for op in ops:
-        unit, flops = UNITS[op.unit].term_class, op.flops * op.count
+        unit = "half" if op.kind == "weight_only_gemm" else UNITS[op.unit].term_class
+        flops = op.flops * op.count
         total = float(flops if isinstance(flops, (int, float)) else flops.sum())
         flops_by_class[unit] = flops_by_class.get(unit, 0.0) + total
     return max(flops_by_class, key=lambda unit: flops_by_class[unit], default="half")

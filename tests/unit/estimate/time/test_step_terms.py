@@ -43,6 +43,8 @@ def test_dominant_unit_class_is_that_of_most_gemm_flops() -> None:
     assert dominant_unit_class((ops[0].times(2.0), ops[1])) == "half"
     assert dominant_unit_class(()) == "half"
     assert dominant_unit_class((gemm(10.0, 10.0, 10.0, "int8", 1.0), elementwise(10.0, 4.0, 4.0))) == "narrow"
+    weight_only = replace(gemm(10.0, 10.0, 10.0, "int8", 1.0), kind="weight_only_gemm")
+    assert dominant_unit_class((weight_only, elementwise(10.0, 4.0, 4.0))) == "half"
     assert dominant_unit_class((gemm(np.array([1.0, 2.0]), 10.0, 10.0, "tf32", 4.0),)) == "tf32"
 
 

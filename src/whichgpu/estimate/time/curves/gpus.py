@@ -40,10 +40,11 @@ class GpuColumns(msgspec.Struct, frozen=True):
     matrix_instructions: tuple[str, ...]  # asynchronous matrix instructions that the full rate needs: wgmma, tcgen05, or ""
     peaks: dict[str, Array]  # by arithmetic unit: peak FLOP/s of GEMMs, or of the unit that emulates it
     clocked_peaks: dict[str, Array]  # by arithmetic unit: peak FLOP/s at the sustained clock if that is above the stated one
+    sustained_peaks: dict[str, Array]  # by arithmetic unit: FLOP/s that no step of some length exceeds, at the power limit
     sustained_rates: dict[str, Array]  # by arithmetic unit: FLOP/s at the sustained clock
     sm_rate_vs_reference: dict[str, Array]  # by arithmetic unit: an SM's FLOPs per clock relative to the H200's, at most 1
     sm_rates: dict[str, Array]  # by arithmetic unit: FLOP/s of one SM
-    native: dict[str, Array]  # by arithmetic unit: 1 if the chip has it
+    native: dict[str, Array]  # by arithmetic unit: 1 if GEMMs use the chip's own
     matrix_convolutions: Array  # 1 if convolutions run on matrix units
     dot_product_share: Array  # share of the 16-bit rate that convolutions achieve without matrix units
     winograd: Array  # 1 if libraries have Winograd kernels
@@ -132,6 +133,7 @@ def _columns(gpus: Sequence[Gpu]) -> GpuColumns:
     boosts = [_boost(*row, clock) for row, clock in zip(rows, stated, strict=True)]
     clocks = [clock * boost for clock, boost in zip(stated, boosts, strict=True)]
     reference = architecture_named(*REFERENCE_ARCHITECTURE)
+    by_gpu = list(zip(rows, peaks, boosts, strict=True))
     by_rate, by_clock = list(zip(kinds, peaks, boosts, strict=True)), list(zip(rows, clocks, strict=True))
     return GpuColumns(
         ids=tuple(gpu.id for gpu in gpus),
@@ -140,10 +142,14 @@ def _columns(gpus: Sequence[Gpu]) -> GpuColumns:
         matrix_instructions=tuple(next(iter(sorted(ASYNC_MATRIX_INSTRUCTIONS & kind.instructions)), "") for kind in kinds),
         peaks={unit: _column([peak[unit] for peak in peaks]) for unit in UNITS},
         clocked_peaks={unit: _column([peak[unit] * boost for _, peak, boost in by_rate]) for unit in UNITS},
+        sustained_peaks={
+            unit: _column([peak[unit] * boost * _sustained_share(*row, boost, unit) for row, peak, boost in by_gpu])
+            for unit in UNITS
+        },
         sustained_rates={unit: _column([_sustained_rate(*row, unit) for row in by_rate]) for unit in UNITS},
         sm_rate_vs_reference={unit: _column([_sm_rate_vs(reference, *row, unit) for row in rows]) for unit in UNITS},
         sm_rates={unit: _column([_sm_rate(*row, clock, unit) for row, clock in by_clock]) for unit in UNITS},
-        native={unit: _column([float(unit in gpu.peaks) for gpu in gpus]) for unit in UNITS},
+        native={unit: _column([float(_has_unit(gpu, unit)) for gpu in gpus]) for unit in UNITS},
         matrix_convolutions=_column([float(_has_matrix_convolutions(*row)) for row in rows]),
         dot_product_share=_column([kind.dot_product_share for kind in kinds]),
         winograd=_column([float(bool(kind.winograd)) for kind in kinds]),
@@ -173,10 +179,22 @@ def _peaks(gpu: Gpu, kind: Architecture) -> dict[str, float]:
     True
     >>> _peaks(p4, architecture_of(p4))["fp16"] == p4.peaks["fp32"]
     True
+
+    CDNA's GEMMs run in fp32 on matrix cores, at twice the vector peak.
+
+    >>> mi210 = Catalog().gpu_by_id["mi210"]
+    >>> _peaks(mi210, architecture_of(mi210))["fp32"] / mi210.peaks["fp32"]
+    2.0
     """
     has = gpu.peaks
     half = has.get("bf16") or has.get("fp8", 0) / 2 or has.get("int8", 0) / 2 or has.get("fp4", 0) / 4
-    fp32 = float(has.get("fp32") or has.get("bf16_plain") or kind.core_tflops * 1e12 * (gpu.sms or 0) or half / 8 or nan)
+    fp32 = float(
+        has.get("fp32", 0) * kind.fp32_matrix_ratio
+        or has.get("bf16_plain")
+        or kind.core_tflops * 1e12 * (gpu.sms or 0)
+        or half / 8
+        or nan
+    )
     # GP10x computes fp16 in fp32 (its fp16 unit has 1/64 of the rate); without bf16 units GEMMs run in fp32 after a cast.
     fp16 = float(has.get("fp16") or has.get("bf16") or (half if "fp32" not in has else 0) or fp32)
     bf16 = float(has.get("bf16") or (half if "fp32" not in has else 0) or fp32)
@@ -190,9 +208,16 @@ def _peaks(gpu: Gpu, kind: Architecture) -> dict[str, float]:
         "fp16_fp16acc": float(has.get("fp16_fp16acc") or fp16),
         "fp8": float(has.get("fp8") or best),
         "fp4": float(has.get("fp4") or best),
-        # Volta multiplies int8 more slowly than fp16. If no rate is known `best` is NaN, and max() returns its first argument.
+        # Volta's int8 dot products (dp4a) are slower than its tensor cores in fp16; Pascal has nothing faster. If no rate
+        # is known `best` is NaN, and max() returns its first argument.
         "int8": max(best, float(has.get("int8") or 0.0)),
     }
+
+
+def _has_unit(gpu: Gpu, unit: str) -> bool:
+    """Whether GEMMs use a GPU's own unit for a type; int8 slower than 16 bits (V100, B300) is dequantised instead."""
+    has = gpu.peaks
+    return unit in has and (unit != "int8" or has["int8"] >= max(has.get("fp16", 0), has.get("bf16", 0)))
 
 
 def _has_matrix_convolutions(gpu: Gpu, kind: Architecture) -> bool:
@@ -219,6 +244,26 @@ def _sustained_rate(kind: Architecture, peaks: Mapping[str, float], boost: float
     return peaks[unit] * boost * (kind.dual_issue_share if unit in ("fp32", "tf32") else 1.0)
 
 
+def _sustained_share(gpu: Gpu, kind: Architecture, boost: float, unit: str) -> float:
+    """Return the share of a unit's peak, times `boost`, that GEMMs sustain at the power limit; 1 where nothing was measured.
+
+    An SM's clock, and so its rate, grows with the cube root of its power, as voltage has to grow with the clock. GeForce cards,
+    which accumulate at half rate, sustain the little they state; so do units of more than 16 bits.
+
+    >>> from whichgpu.catalog.store import Catalog
+    >>> gpus = [Catalog().gpu_by_id[name] for name in ("h100-sxm", "h100-pcie", "h20-96gb", "rtx-4090")]
+    >>> [round(_sustained_share(gpu, architecture_of(gpu), 1.0, "bf16"), 2) for gpu in gpus]
+    [0.8, 0.76, 1.0, 1.0]
+    """
+    full_rate = _has_unit(gpu, unit) and "fp16_fp16acc" not in gpu.peaks and (UNITS[unit].rate_vs_fp16 or 0.0) >= 1.0
+    peak = max(gpu.peaks.get("bf16", 0), gpu.peaks.get("fp16", 0))
+    if not (full_rate and peak and gpu.tdp_watts and kind.sustained_tflops):
+        return 1.0
+    sms = _sms(gpu, kind) / kind.sustained_sms
+    power = gpu.tdp_watts / kind.sustained_watts / sms
+    return min(kind.sustained_tflops * 1e12 * sms * float(power ** (1 / 3)) / (peak * boost), 1.0)
+
+
 def _sm_rate_vs(reference: Architecture, gpu: Gpu, kind: Architecture, unit: str) -> float:
     """Return the ratio of an SM's FLOPs per clock to the reference's, at most 1; halved if fp32 accumulation is half rate.
 
@@ -229,7 +274,7 @@ def _sm_rate_vs(reference: Architecture, gpu: Gpu, kind: Architecture, unit: str
     if "fp16_fp16acc" in gpu.peaks and unit in ("tf32", "bf16", "fp16"):
         per_clock /= 2
     single, half = reference.fp32_flops_per_clock or inf, reference.fp16_flops_per_clock or inf
-    if (rate := UNITS[unit].rate_vs_fp16) is not None and unit in gpu.peaks:
+    if (rate := UNITS[unit].rate_vs_fp16) is not None and _has_unit(gpu, unit):
         reference_rate = half * rate
     else:
         reference_rate = half if _emulated_in_fp16(gpu, unit) else single
@@ -244,7 +289,7 @@ def _sm_rate(gpu: Gpu, kind: Architecture, clock: float, unit: str) -> float:
     single, half = kind.fp32_flops_per_clock, kind.fp16_flops_per_clock
     if single is None or half is None:
         return inf
-    if (rate := UNITS[unit].rate_vs_fp16) is not None and (unit in gpu.peaks or "fp32" not in gpu.peaks):
+    if (rate := UNITS[unit].rate_vs_fp16) is not None and (_has_unit(gpu, unit) or "fp32" not in gpu.peaks):
         return half * rate * clock
     return (half if _emulated_in_fp16(gpu, unit) else single * kind.dual_issue_share) * clock
 

@@ -11,9 +11,12 @@ from msgspec.structs import replace
 
 from tests.toy_gpu import number as only_number
 from whichgpu.catalog.architecture import architecture_named
+from whichgpu.catalog.evidence import measurements
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.time.curves.evaluate import operator_seconds
 from whichgpu.estimate.time.curves.gpus import GpuColumns, build_gpu_columns
+from whichgpu.estimate.time.operators import gemm
 
 GPUS = Catalog().gpu_by_id
 H100, T4 = GPUS["h100-sxm"], GPUS["t4"]
@@ -35,11 +38,11 @@ def test_flops_per_clock_are_those_of_the_architecture_papers() -> None:
     for row in (row for row in rows("architectures") if row["rates"]):
         target, chip = row["id"], architecture_named(row["parent"], row["id"])
         best = {name: max((float(row[name] or 0) for row in by_target.get(target, ())), default=0.0)
-                for name in ("fp32", "fp16", "fp16_fp16acc", "int8")}  # fmt: skip
+                for name in ("fp32", "fp32_matrix", "fp16", "fp16_fp16acc", "int8")}  # fmt: skip
         if not best["fp32"]:
             continue
         checked += 1
-        assert chip.fp32_flops_per_clock == best["fp32"], target
+        assert chip.fp32_flops_per_clock == max(best["fp32"], best["fp32_matrix"]), target
         half = max(best["fp16"], best["fp16_fp16acc"]) or best["int8"] / 2 or best["fp32"]
         assert chip.fp16_flops_per_clock == half, target
     assert checked >= 22
@@ -49,6 +52,65 @@ def test_flops_per_clock_are_those_of_the_architecture_papers() -> None:
     ):
         chip = architecture_named(name, target)
         assert (chip.fp32_flops_per_clock, chip.fp16_flops_per_clock) == flops
+
+
+@pytest.mark.parametrize(
+    ("gpu", "tflops"),
+    [("mi100", 46.1), ("mi210", 45.3), ("mi250", 45.3), ("mi250x", 47.9), ("mi300x", 163.4), ("h100-sxm", 67)],
+)
+def test_fp32_gemms_of_cdna_run_on_matrix_cores(gpu: str, tflops: float) -> None:
+    """AMD's product pages state FP32 matrix peaks, here of one die; on later chips they equal the vector peak."""
+    columns = build_gpu_columns([GPUS[gpu]])
+    assert number(columns, "peaks", "fp32") == pytest.approx(tflops * 1e12, rel=0.005)
+    gemms = gemm(8192.0, 8192.0, 8192.0, "fp32", 4.0)
+    rate = float(gemms.flops / operator_seconds([gemms], columns).seconds.item())
+    assert 0.7 * tflops * 1e12 < rate < tflops * 1e12
+
+
+def test_int8_dot_products_of_pascal_are_four_times_fp32() -> None:
+    """GP10x has dp4a, GP100 and what came before have no int8; Volta's is slower than its tensor cores in fp16 (white papers)."""
+    for gpu in GPUS.values():
+        if gpu.target == "sm_61":
+            assert gpu.peaks["int8"] == pytest.approx(4 * gpu.peaks["fp32"], rel=0.005), gpu.id
+            assert number(build_gpu_columns([gpu]), "peaks", "int8") == gpu.peaks["int8"]
+            assert number(build_gpu_columns([gpu]), "native", "int8") == 1.0
+        elif gpu.architecture in ("Kepler", "Maxwell") or gpu.target == "sm_60":
+            assert "int8" not in gpu.peaks, gpu.id
+        elif gpu.architecture == "Volta":
+            assert gpu.peaks["int8"] == pytest.approx(4 * gpu.peaks["fp32"], rel=0.02), gpu.id
+            assert number(build_gpu_columns([gpu]), "native", "int8") == 0.0
+    assert (GPUS["p40"].peaks["int8"], GPUS["p4"].peaks["int8"], GPUS["t4"].peaks["int8"]) == (47e12, 22e12, 130e12)
+
+
+def test_sustained_rates_depend_on_the_chip_and_its_power_limit() -> None:
+    """Published maxima of bf16 GEMMs lie below the rates that floors assume, and near them on the chips these were taken from."""
+    for row in (row for row in measurements() if row.source == "stas00" and row.request["dtype"] == "bf16"):
+        m, n, k = (float(row.request[name]) for name in ("m", "n", "k"))
+        measured = 2 * m * n * k / row.seconds
+        columns = build_gpu_columns([GPUS[row.gpu]])
+        assert measured <= 1.005 * number(columns, "sustained_peaks", "bf16"), row.gpu
+        assert number(columns, "sustained_peaks", "bf16") <= number(columns, "clocked_peaks", "bf16")
+        if row.gpu in ("h100-sxm", "b200", "mi355x"):
+            assert measured == pytest.approx(number(columns, "sustained_peaks", "bf16"), rel=0.005)
+
+    def share(gpu: str, unit: str = "bf16", **changed: Any) -> float:
+        columns = columns_of(GPUS[gpu], **changed)
+        return number(columns, "sustained_peaks", unit) / number(columns, "clocked_peaks", unit)
+
+    assert share("h100-sxm", tdp_watts=350) == pytest.approx(share("h100-sxm") * 0.5 ** (1 / 3))
+    assert share("h100-pcie") < share("h100-sxm") < share("h20-96gb") == 1.0
+    assert share("h100-sxm", "fp8") == share("h100-sxm")
+    assert (share("h100-sxm", "fp32"), share("h100-sxm", "tf32"), share("rtx-4090"), share("h100-sxm", tdp_watts=None)) == (
+        1,
+    ) * 4
+
+
+@pytest.mark.parametrize("gpu", ["v100-sxm-16gb", "titan-v", "b300"])
+@pytest.mark.parametrize("rows", [1.0, 64.0, 200.0, 1000.0, 8192.0])
+def test_int8_is_no_faster_than_fp16_without_int8_tensor_cores(gpu: str, rows: float) -> None:
+    narrow, wide = (gemm(rows, 4096.0, 4096.0, unit, 2.0) for unit in ("int8", "fp16"))
+    timed = operator_seconds([narrow, wide], build_gpu_columns([GPUS[gpu]])).seconds.ravel()
+    assert timed[0] >= 0.999 * timed[1]
 
 
 def columns_of(gpu: Gpu, **changed: Any) -> GpuColumns:

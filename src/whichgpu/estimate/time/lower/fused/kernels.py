@@ -36,6 +36,11 @@ class FusedKernels(msgspec.Struct):
         return self.traits.weight_only_gemm
 
     @property
+    def weight_only_unit(self) -> str:
+        """Arithmetic unit of the kernel that multiplies weight-only quantised weights."""
+        return self.unit
+
+    @property
     def dtype(self) -> str:
         """Data type of activations."""
         return "fp32" if self.width >= 4 else self.stored.half
@@ -85,7 +90,7 @@ class FusedKernels(msgspec.Struct):
         if stored.weight_only:
             read, role = rows * k * width + weight, self.dequantising_kernel
             sizes |= {"weight": weight}
-            op = Op("weight_only_gemm", self.unit, flops, read, written, sizes, calls=self.calls, role=role)
+            op = Op("weight_only_gemm", self.weight_only_unit, flops, read, written, sizes, calls=self.calls, role=role)
             return [*quantising, op] if self.traits.weight_only_gemm == "gguf" else [op]
         return [self.plain_gemm(rows, k, n, weight)]
 

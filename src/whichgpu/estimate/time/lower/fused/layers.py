@@ -179,4 +179,5 @@ def _grouped_gemm(kernels: FusedKernels, rows: Number, k: float, n: float, touch
     *quantising, op = kernels.linear_ops(rows, k, n, touched * stored.size(k, n, *roles))
     sizes = {"m": rows, "n": n, "k": k, "batch": touched, "unpacked": float(stored.weight_only)}
     role = "fused" if kernels.traits.fused_experts else "eager"
-    kernels.put(*quantising, Op("grouped_gemm", op.unit, op.flops, op.read, op.write, sizes, calls=kernels.calls, role=role))
+    unit = kernels.unit if stored.weight_only else op.unit
+    kernels.put(*quantising, Op("grouped_gemm", unit, op.flops, op.read, op.write, sizes, calls=kernels.calls, role=role))

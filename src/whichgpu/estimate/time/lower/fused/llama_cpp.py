@@ -2,7 +2,8 @@
 
 Few rows are multiplied by kernels that read the weights as stored. Many rows are multiplied in fp16 by cuBLAS: for each
 micro-batch, inputs are cast to fp16 and results back, and before 2025 quantised weights are first dequantised to a buffer
-(ggml-cuda.cu of May 2024). Since 2025 llama.cpp's MMQ kernels multiply quantised weights for any number of rows.
+(ggml-cuda.cu of May 2024). Since 2025 llama.cpp's MMQ kernels multiply quantised weights for any number of rows, in int8: on
+tensor cores from Turing on, in dot products (dp4a) on Pascal. Chips with neither dequantise for cuBLAS (mmq.cu).
 """
 
 from __future__ import annotations
@@ -70,6 +71,11 @@ class LlamaCppKernels(FusedKernels):
     def dequantising_kernel(self) -> str:
         """Variant of llama.cpp's kernel that multiplies quantised weights: `mmq`, before 2025 `gguf` (few rows only)."""
         return VECTOR_KERNEL if self.traits.unfused_graph else MMQ_KERNEL
+
+    @property
+    def weight_only_unit(self) -> str:
+        """Arithmetic unit of kernels for quantised weights: MMQ multiplies int8."""
+        return "int8" if self.dequantising_kernel == MMQ_KERNEL else self.unit
 
     def plain_gemm(self, rows: Number, k: Number, n: Number, weight: Number | None = None) -> Op:
         """Return a GEMM of unquantised weights, which llama.cpp runs in the kernel for few rows."""

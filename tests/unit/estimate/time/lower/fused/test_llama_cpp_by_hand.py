@@ -9,12 +9,16 @@ import pytest
 from msgspec.structs import replace
 
 from tests.unit.shapes import LLAMA_3_8B
+from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.time.curves.evaluate import operator_seconds
+from whichgpu.estimate.time.curves.gpus import build_gpu_columns
 from whichgpu.estimate.time.lower import lower
 from whichgpu.estimate.time.operators import Op
 from whichgpu.workload.spelling import fill_defaults
 from whichgpu.workload.tasks import Task
 from whichgpu.workload.workload import Workload
 
+GPUS = Catalog().gpu_by_id
 # One layer: 8 heads of 16, 2 of keys; a gated layer of 384.
 SHAPE = replace(
     LLAMA_3_8B, layers=1, hidden=128, heads=8, kv_heads=2, head_dim=16, ffn=384, vocab=1000, max_context=4096, tied=False
@@ -79,7 +83,7 @@ def test_since_2025_narrow_weights_are_multiplied_as_stored_by_any_number_of_row
     ops = kernels("prefill", "q8_0", None, 2048)
     own = [op for op in ops if op.kind == "weight_only_gemm" and op.sizes["m"] == 512]
     assert sum(op.count for op in own) == 7 * 4
-    assert {op.role for op in own} == {"mmq"}
+    assert {(op.role, op.unit) for op in own} == {("mmq", "int8")}
     assert not [op for op in ops if op.kind == "copy"]
 
 
@@ -111,3 +115,26 @@ def test_many_batches_at_once_are_each_alone() -> None:
         many = np.sum([getattr(op, quantity) * op.count * np.ones(4) for op in lower(asked, shape, batches).ops], axis=0)
         alone = [sum(float(getattr(op, quantity) * op.count) for op in lower(asked, shape, batch).ops) for batch in batches]
         assert many.tolist() == pytest.approx(alone)
+
+
+def mmq_seconds(gpu: str, rows: float) -> float:
+    op = Op("weight_only_gemm", "int8", 2.0 * rows * 4096**2, rows * 4096 * 4.0 + 4096**2 / 2, rows * 4096 * 4.0,
+            {"m": rows, "n": 4096.0, "k": 4096.0, "batch": 1.0}, role="mmq")  # fmt: skip
+    return float(operator_seconds([op], build_gpu_columns([GPUS[gpu]])).seconds.item())
+
+
+def test_pascal_multiplies_quantised_weights_in_dot_products() -> None:
+    """A P40's prefill of Llama 7B takes 13.2 GFLOP a token, at 912 tokens a second (llama.cpp pull request 4766)."""
+    rate = 2 * 512 * 4096**2 / mmq_seconds("p40", 512.0)
+    assert 11e12 < rate < 16e12
+    assert rate > GPUS["p40"].peaks["fp32"]
+
+
+def test_chips_without_fast_int8_dequantise_for_cublas() -> None:
+    """The copy of the weights is written and read; 16-bit units then multiply."""
+    for gpu, unit in (("v100-sxm-16gb", "fp16"), ("p100-sxm-16gb", "fp16"), ("gtx-980-ti", "fp32")):
+        chip = GPUS[gpu]
+        copied = 4.0 * 4096**2 / chip.memory_bandwidth
+        assert mmq_seconds(gpu, 64.0) > mmq_seconds(gpu, 63.0) + 0.3 * copied
+        rate = 2 * 8192 * 4096**2 / mmq_seconds(gpu, 8192.0)
+        assert 0.5 * chip.peaks[unit] < rate < chip.peaks[unit] * 1.1
