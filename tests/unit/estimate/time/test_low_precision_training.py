@@ -10,6 +10,7 @@ from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.lookup_cache import LookupCache
 from whichgpu.estimate.memory.dispatch import check_training, check_training_units, estimate_memory
 from whichgpu.estimate.time.lower import lower
+from whichgpu.workload.shapes import Transformer
 from whichgpu.workload.spelling import fill_defaults
 from whichgpu.workload.workload import Workload
 
@@ -25,6 +26,7 @@ def _step(precision: str, model: str = "llama-3.2-1b") -> Workload:
 
 def test_only_projections_are_quantised() -> None:
     """All GEMMs of the layers, none of the output head or of attention."""
+    assert isinstance(LLAMA, Transformer)
     ops = lower(_step("fp8"), LLAMA).ops
     head = [op for op in ops if op.kind == "gemm" and LLAMA.vocab in op.sizes.values()]
     layers = [op for op in ops if op.kind == "gemm" and LLAMA.vocab not in op.sizes.values()]
