@@ -31,16 +31,7 @@ SOURCE = "aiconfigurator-collectives"
 FITTED = "fitted"
 ROBUST = 0.15  # residuals beyond this count less than their square
 # Width of the prior of a parameter's logarithm by the beginning of its name: flags take a known share of the bytes.
-PRIORS = {
-    "start.": 0.3,
-    "hop.": 0.3,
-    "direct.": 0.3,
-    "nvls.nvlink": 0.3,
-    "ring.": 0.3,
-    "ll128.share": 0.05,
-    "simple.share": 0.02,
-    "": 1.5,
-}
+PRIORS = {"start.": 0.3, "hop.": 0.3, "direct.": 0.3, "nvls.nvlink": 0.3, "ll128.share": 0.05, "simple.share": 0.02, "": 1.5}
 ELEMENT_BYTES = {"dispatch": FP8_BYTES, "combine": 2.0}  # as DeepEP's own tests, and the measured rows, send them
 ROUNDS, TOLERANCE = 60, 1e-5  # evaluations at most, relative change of the cost at which the fit ends
 DIFFERENCE = 1e-4  # of a parameter's logarithm, for numerical derivatives
@@ -82,11 +73,11 @@ def _unused(request: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the beginnings of the names of parameters that a collective's time cannot depend on."""
     if request["kind"] in ELEMENT_BYTES:
         other = "combine" if request["kind"] == "dispatch" else "dispatch"
-        return ("ll", "simple", "ring", "gather", "p2p", "nvls", "custom", "start", "hop", f"deepep.{other}")
+        return ("ll", "simple", "own_copy", "p2p", "nvls", "custom", "start", "hop", f"deepep.{other}")
     if request["kind"] == "all_to_all":
-        return ("ll", "simple", "ring", "gather", "nvls", "custom", "hop", "direct", "deepep")
+        return ("ll", "simple", "own_copy", "nvls", "custom", "hop", "direct", "deepep")
     if request["kind"] == "all_reduce":
-        return ("gather", "p2p", "deepep", *(("custom", "direct") if request["engine"] in LIBRARIES else ()))
+        return ("p2p", "deepep", *(("custom", "direct") if request["engine"] in LIBRARIES else ()))
     return ("p2p", "nvls", "custom", "direct", "deepep")
 
 

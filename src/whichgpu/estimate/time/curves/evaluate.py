@@ -93,13 +93,13 @@ def operator_totals(ops: Sequence[Op], gpus: GpuColumns, parameters: Parameters 
     )
 
 
-def floor_totals(ops: Sequence[Op], gpus: GpuColumns) -> Array:
-    """Return the least seconds physically possible for all calls of these operators, [gpus, batches]."""
+def floor_totals(ops: Sequence[Op], gpus: GpuColumns, burst: bool = False) -> Array:
+    """Return the least seconds physically possible for all calls of these operators, [gpus, batches]; `burst`: timed alone."""
     stacks = [group for _, group in stacks_by_curve(merge_equal(ops))]
     counts = [stack_numbers([op.count for op in group.ops]) for group in stacks]
     total = np.zeros((len(gpus), batch_count(stacks)))
     for group, count in zip(stacks, counts, strict=True):
-        total += (floor_seconds(group, gpus) * count).sum(axis=1)
+        total += (floor_seconds(group, gpus, burst) * count).sum(axis=1)
     return total
 
 
