@@ -30,3 +30,4 @@ class Reason(StrEnum):
     NO_LAYOUT = "number of GPUs or layout not stated"
     NO_GRAPHS = "the engine ran without CUDA graphs"
     BELOW_FLOOR = "faster than its bytes allow: the stated concurrency never ran"
+    INEXPRESSIBLE = "the layout cannot be stated in a request"
