@@ -146,7 +146,11 @@ def _curve_seconds(group: OperatorStack, gpus: GpuColumns, p: Parameters) -> tup
 
 
 def roofline_seconds(group: OperatorStack, gpus: GpuColumns, p: Parameters) -> tuple[Array, Array]:
-    """Return the roofline seconds: FLOPs divided by peak, and bytes that miss the cache divided by bandwidth."""
+    """Return the roofline seconds: FLOPs divided by peak, and bytes that miss the cache divided by bandwidth.
+
+    llama.cpp's kernels for quantised weights count at the share of the int8 peak that they can reach, so that a prefill they
+    limit is compute-bound.
+    """
     kind = CLASS_BY_KIND[group.ops[0].kind]
     unit = group.unit if group.unit in gpus.peaks else "fp32"
     moved = conv.moved_bytes(group) if kind == "conv" else group.read + group.write
@@ -154,6 +158,8 @@ def roofline_seconds(group: OperatorStack, gpus: GpuColumns, p: Parameters) -> t
     if kind == "memory":
         byte_seconds = byte_seconds * memory.min_byte_share(group) * (1.0 - memory.cache_hit_share(group, gpus, p))
     flops = conv.min_flops(group, gpus) if kind == "conv" else group.flops
+    if (own := group.has_role(gemm.MMQ)).any():
+        flops = np.where(own, flops * gemm.mmq_slowdown(gpus, p), flops)
     return flops / gpus.peaks[unit], byte_seconds
 
 

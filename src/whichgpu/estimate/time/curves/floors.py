@@ -39,5 +39,7 @@ def least_bytes(stack: OperatorStack, gpus: GpuColumns) -> Array:
     read = np.maximum(conv.moved_bytes(stack) - stack.write, 0.0) if kind == "conv" else stack.read * share
     write = stack.write * share
     warm = np.where(stack.is_kind(*COLD_KINDS), stack.size("resident", 0.0), np.minimum(stack.size("resident"), 1.0))
+    if not warm.any():
+        return read + write
     cached = (np.minimum(read, gpus.l2) + np.minimum(write, gpus.l2)) * warm
     return read + write - cached * (1.0 - 1.0 / MAX_L2_SPEEDUP)
