@@ -141,7 +141,7 @@ def error_lines(errors: Compared, record: Record, without_curves: bool) -> Itera
     lower = 1 - everything[1].mean / everything[0].mean
     nearer = np.mean(np.abs(errors.after) < np.abs(errors.before))
     yield f"The mean error falls by {lower:.0%}; {nearer:.0%} of the rows come nearer to what was measured."
-    widths = [errors.own.log_range(one.setting.task)[1] for one in errors.rows]
+    widths = [errors.own.log_factor_range(one.setting.task)[1] for one in errors.rows]
     inside = np.mean([abs(log) <= width for log, width in zip(errors.after, widths, strict=True)])
     mean_width = float(np.exp(np.mean(widths)))
     yield f"{inside:.0%} of them lie inside the range that the record's own residuals give (on average ×/÷ {mean_width:.2f})."

@@ -39,7 +39,7 @@ def found(traced: bool, rate: float, budget: float | None) -> DesignsAnswer:
 
 
 def per_dollar(one: Design) -> float:
-    return one.bears.value / float(one.cost.amount)
+    return one.capacity.value / float(one.cost.amount)
 
 
 DRAWN = pytest.mark.xfail(strict=True, reason="1.23 times since the last fit, on lengths drawn like the trace's")
@@ -49,7 +49,7 @@ DRAWN = pytest.mark.xfail(strict=True, reason="1.23 times since the last fit, on
 def test_at_a_high_rate_reading_on_new_and_writing_on_old_bears_most_at_equal_cost(traced: bool) -> None:
     told = found(traced, 60.0, BUDGET)
     best, alone = told.best, [one for one in told.designs if len(one.gpus) == 1]
-    assert best.in_halves
+    assert best.disaggregated
     readers = {one.gpu: one.gpus for one in best.groups if one.role == "prefill"}
     writers = {one.gpu: one.gpus for one in best.groups if one.role == "decode"}
     assert readers.get(NEW, 0) > 2 * readers.get(OLD, 0)
@@ -57,14 +57,14 @@ def test_at_a_high_rate_reading_on_new_and_writing_on_old_bears_most_at_equal_co
     assert {one.name for one in alone} >= {NEW, OLD}
     assert all(float(one.cost.amount) <= BUDGET + 1e-6 for one in told.designs)
     # each kind alone, whole; and each kind alone, in halves, at what a unit of money bears
-    assert best.bears.value > 1.3 * max(one.bears.value for one in alone if not one.in_halves)
+    assert best.capacity.value > 1.3 * max(one.capacity.value for one in alone if not one.disaggregated)
     assert per_dollar(best) > max(map(per_dollar, alone))
 
 
 def test_at_a_low_rate_one_machine_whole_is_cheapest() -> None:
     told = found(True, 1.0, None)
-    assert not told.best.in_halves
+    assert not told.best.disaggregated
     assert len(told.best.gpus) == 1
     assert all(one.cost.amount >= told.best.cost.amount for one in told.designs)
-    both = [one for one in told.designs if one.in_halves and len(one.gpus) > 1]
+    both = [one for one in told.designs if one.disaggregated and len(one.gpus) > 1]
     assert all(one.cost.amount > 2 * told.best.cost.amount for one in both)

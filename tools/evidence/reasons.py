@@ -33,3 +33,4 @@ class Reason(StrEnum):
     OTHER_BUILD = "a faster or newer build, driver or power profile of the same run is used"
     THINNED = "lies between two lengths of the same run that are used"
     LOW_TRUST = "reported with low trust: one PCIe lane, hosts not stated"
+    INEXPRESSIBLE = "the layout cannot be stated in a request"

@@ -26,14 +26,14 @@ class AllocationSequence:
 
     def __init__(self, moves: Sequence[int], labels: Sequence[str]) -> None:
         """Prepare replays of `moves`; `labels` is each allocation's part of memory. A second free of one tensor is ignored."""
-        kept = _without_repeated_frees(np.asarray(moves, dtype=np.int64), len(labels))
-        allocates = kept < 0
+        unique_moves = _without_repeated_frees(np.asarray(moves, dtype=np.int64), len(labels))
+        allocates = unique_moves < 0
         frees = np.flatnonzero(~allocates)
-        until = np.full(len(labels), len(kept))
-        until[kept[frees]] = frees
+        until = np.full(len(labels), len(unique_moves))
+        until[unique_moves[frees]] = frees
         self._allocates = allocates
         self._when, self._until = np.flatnonzero(allocates), until
-        self._who = np.where(allocates, np.cumsum(allocates) - 1, kept)
+        self._who = np.where(allocates, np.cumsum(allocates) - 1, unique_moves)
         self._names = tuple(dict.fromkeys(labels))
         places = {name: place for place, name in enumerate(self._names)}
         self._labels = np.array([places[label] for label in labels], dtype=np.int64)
@@ -45,16 +45,16 @@ class AllocationSequence:
         units = np.maximum(-(-sizes // GRANULARITY), 1)
         small = (units <= SMALL_UNITS).astype(bool)
         bits = (2 * (int(units.sum()) + len(units) * segment_size(SMALL_SIZE + 1))).bit_length()
-        taken, reserved = units.copy(), 0
+        units_taken, reserved = units.copy(), 0
         for in_pool, min_remainder in ((small, 1), (~small, SMALL_UNITS + 1)) if pools else ():
             moves = in_pool[self._who]
             who = self._who[moves]
             codes = np.where(self._allocates[moves], units[who], 1 - np.cumsum(in_pool)[who])
             pool_taken, pool_reserved = replay_pool(codes.tolist(), min_remainder, bits)
-            taken[in_pool] = pool_taken
+            units_taken[in_pool] = pool_taken
             reserved += pool_reserved
         # Segments are never returned, so the bytes reserved at the end are the peak.
-        changes = taken[self._who]
+        changes = units_taken[self._who]
         allocated = np.cumsum(np.where(self._allocates, changes, -changes))
         peak = int(np.argmax(allocated))
         return Replay(int(allocated[peak]) * GRANULARITY, reserved * GRANULARITY, self._holdings(units, peak), peak)
@@ -104,5 +104,5 @@ def replay_events(events: Iterable[Event], labels: Mapping[int, str] | None = No
         else:
             continue
         places.append(place)
-    found = AllocationSequence(moves, names).replay(exact_sizes(sizes))
-    return replace(found, peak_event=places[found.peak_event]) if places else found
+    result = AllocationSequence(moves, names).replay(exact_sizes(sizes))
+    return replace(result, peak_event=places[result.peak_event]) if places else result

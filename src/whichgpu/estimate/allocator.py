@@ -13,13 +13,13 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-MIB = 1024 * 1024
-GRANULARITY = 512
+MIB = 1024 * 1024  # bytes
+GRANULARITY = 512  # bytes: every request is rounded up to a multiple of this (PyTorch's CUDA caching allocator)
 SMALL_SIZE = MIB  # bytes: the largest request served from the small pool
-SMALL_SEGMENT = 2 * MIB
-LARGE_SEGMENT = 20 * MIB
+SMALL_SEGMENT = 2 * MIB  # bytes taken from the driver for requests of the small pool
+LARGE_SEGMENT = 20 * MIB  # bytes taken from the driver for larger requests below MIN_OWN_SEGMENT
 MIN_OWN_SEGMENT = 10 * MIB  # bytes: the smallest request that gets a segment of its own
-SEGMENT_GRANULARITY = 2 * MIB
+SEGMENT_GRANULARITY = 2 * MIB  # bytes: a segment of its own is rounded up to a multiple of this
 
 Event = tuple[int, int]  # (id, bytes): positive allocates, negative frees that id
 
@@ -65,7 +65,7 @@ def replay_pool(codes: Iterable[int], min_remainder: int, bits: int) -> tuple[li
     sizes: dict[int, int] = {}  # units of free blocks by start address
     starts: dict[int, int] = {}  # start addresses of free blocks by end address
     places: list[int] = []
-    taken: list[int] = []
+    units_taken: list[int] = []
     mask, unused, reserved = (1 << bits) - 1, 0, 0
     for code in codes:
         if code > 0:
@@ -88,10 +88,10 @@ def replay_pool(codes: Iterable[int], min_remainder: int, bits: int) -> tuple[li
             else:
                 starts.pop(start + size, None)
             places.append(start)
-            taken.append(size)
+            units_taken.append(size)
             continue
         start = places[-code]
-        end = start + taken[-code]
+        end = start + units_taken[-code]
         before = starts.pop(start, None)
         if before is not None:
             del free[bisect_left(free, (start - before) << bits | before)]
@@ -103,4 +103,4 @@ def replay_pool(codes: Iterable[int], min_remainder: int, bits: int) -> tuple[li
         sizes[start] = end - start
         starts[end] = start
         insort(free, (end - start) << bits | start)
-    return taken, reserved
+    return units_taken, reserved

@@ -16,6 +16,7 @@ from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_memory
 from whichgpu.catalog.gpu import Gpu
+from whichgpu.estimate.memory.dispatch import least_training_memory
 from whichgpu.estimate.memory.engine_memory import engine_of
 from whichgpu.estimate.memory.parts import MemoryEstimate
 from whichgpu.estimate.usable import fast_bytes, usable_bytes
@@ -42,15 +43,15 @@ class FitResult(msgspec.Struct, frozen=True):
     warnings: tuple[Message, ...] = ()
 
 
-def required_memory(found: MemoryEstimate, workload: Workload) -> Figure:
+def required_memory(estimate: MemoryEstimate, workload: Workload) -> Figure:
     """Return the bytes a GPU must have: the sum of the parts in use, not the larger share an engine reserves at start."""
     if workload.training or engine_of(workload).memory.reservation == "none":
-        return found.device
-    parts = found.parts.values()
+        return estimate.device
+    parts = estimate.parts.values()
     value = sum(part.value for part in parts)
     below = sqrt(sum((part.value - part.low) ** 2 for part in parts))  # Independent deviations add as squares.
     above = sqrt(sum((part.high - part.value) ** 2 for part in parts))
-    return Figure(value, value - below, value + above, "byte", found.device.basis, found.device.sources)
+    return Figure(value, value - below, value + above, "byte", estimate.device.basis, estimate.device.sources)
 
 
 def device_usage(need: Figure, device: Figure, usable: int, workload: Workload) -> Figure:
@@ -76,41 +77,42 @@ def verdict(need: Figure, usable: int) -> Verdict:
 def fit(need: Figure, workload: Workload, gpu: Gpu, allowed: float | None = None) -> FitResult:
     """Return the verdict, headroom and warnings for required bytes on a GPU; an engine may use the share `allowed` of the GPU."""
     usable, fast = usable_bytes(gpu, workload, allowed), fast_bytes(gpu)
-    found = verdict(need, usable)
+    result = verdict(need, usable)
     warnings = []
     if fast is not None:
         over = need.high > fast
-        found = "tight" if over and found == "fits" else found
+        result = "tight" if over and result == "fits" else result
         id = "warning.slow-part" if over else "warning.slow-part-unused"
         warnings.append(msg(id, gpu=gpu.name, fast=format_memory(fast), need=format_memory(int(need.value))))
     if unknown := unsupported_dtype(gpu, workload):
         warnings.append(msg("warning.no-dtype", gpu=gpu.name, dtype=unknown))
-    return FitResult(found, usable, usable - int(need.value), tuple(warnings))
+    return FitResult(result, usable, usable - int(need.value), tuple(warnings))
 
 
-def adapts_by_default(workload: Workload, given: Collection[str]) -> bool:
-    """Whether a training request may be adapted to its GPU; `given` are the names of the fields that the user set.
+def adapts_by_default(workload: Workload, fields_set: Collection[str]) -> bool:
+    """Whether a training request may be adapted to its GPU; `fields_set` are the names of the fields that the user set.
 
     It may not if these include micro-batch, accumulation or checkpointing. For fine-tuning, the batch is that of an optimizer
     step; for training from scratch, a batch the user set is one micro-batch, as in a loop without accumulation.
     """
-    if not workload.training or {"micro_batch", "accumulation", "checkpointing"} & set(given):
+    if not workload.training or {"micro_batch", "accumulation", "checkpointing"} & set(fields_set):
         return False
-    return workload.task == "finetune" or "batch" not in given
+    return workload.task == "finetune" or "batch" not in fields_set
 
 
-def with_training_defaults(workload: Workload, shape: Shape, gpu: Gpu, given: Collection[str], memory: MemoryOf) -> Workload:
+def with_training_defaults(workload: Workload, shape: Shape, gpu: Gpu, fields_set: Collection[str], memory: MemoryOf) -> Workload:
     """Return a training request adapted to a GPU, with checkpointing and smaller micro-batches if it needs them to fit.
 
-    A request whose micro-batch, accumulation or checkpointing the user set (`given`: names of such fields) is unchanged.
+    A request whose micro-batch, accumulation or checkpointing the user set (`fields_set`: names of such fields) is unchanged.
     """
-    if not adapts_by_default(workload, given):
+    if not adapts_by_default(workload, fields_set):
         return workload
 
     def verdict_of(one: Workload) -> Verdict:
-        return verdict(required_memory(memory(one), one), usable_bytes(gpu, one))
+        usable = usable_bytes(gpu, one)
+        return "no" if least_training_memory(one, shape) > usable else verdict(required_memory(memory(one), one), usable)
 
-    return first_fitting(training_options(workload, shape, "batch" in given), verdict_of)
+    return first_fitting(training_options(workload, shape, "batch" in fields_set), verdict_of)
 
 
 def unsupported_dtype(gpu: Gpu, workload: Workload) -> str | None:
@@ -123,9 +125,9 @@ class MemoryCurve:
     """Required bytes as a function of batch or context; each value is computed once and used for all GPUs."""
 
     def __init__(
-        self, workload: Workload, shape: Shape, field: Field, memory: MemoryOf, most: int | None = None, exact: bool = True
+        self, workload: Workload, shape: Shape, field: Field, memory: MemoryOf, max_size: int | None = None, exact: bool = True
     ) -> None:
-        """Prepare a search for the largest `field` up to `most`; without `exact` results may be up to `SPAN_ERROR` too small."""
+        """Prepare a search for the largest `field` up to `max_size`; without `exact` it may be up to `SPAN_ERROR` too small."""
         self._workload = workload
         self._exact = exact
         self._field = field
@@ -137,7 +139,7 @@ class MemoryCurve:
         self._most = max(1, limit // BLOCK)
         if field == "batch":
             self._step = workload.parallel.dp * (workload.accumulation if workload.training else 1)
-            self._most = most or MAX_SIZES["batch"]
+            self._most = max_size or MAX_SIZES["batch"]
 
     def at(self, size: int) -> Workload:
         """Return the workload with `size` samples per replica and micro-batch, or `size` blocks of input plus output tokens."""

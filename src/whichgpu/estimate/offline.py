@@ -71,7 +71,7 @@ def _fitting(workload: Workload, shape: Shape, gpu: Gpu, memory: MemoryOf) -> Fl
     """Return the concurrencies of one replica that fit in memory, ascending; only 1 if none does."""
     usable = usable_bytes(gpu, workload)
     if workload.generating and shape.is_generative:
-        largest = MemoryCurve(workload, shape, "batch", memory, most=MAX_CONCURRENCY).largest(usable)
+        largest = MemoryCurve(workload, shape, "batch", memory, max_size=MAX_CONCURRENCY).largest(usable)
         return np.unique(np.append(CONCURRENCY[largest > CONCURRENCY], max(1, largest)))
 
     def need(size: float) -> Figure:

@@ -12,9 +12,9 @@ from whichgpu.workload.shapes import Shape
 from whichgpu.workload.workload import Workload
 
 
-def concurrency_note(workload: Workload, shape: Shape, gpu: Gpu | None, given: Collection[str]) -> tuple[Message, ...]:
-    """Return a message on how offline inference's batch was chosen; none if it is in `given`, the fields the user set."""
-    if not chooses_batch(workload, given):
+def concurrency_note(workload: Workload, shape: Shape, gpu: Gpu | None, fields_set: Collection[str]) -> tuple[Message, ...]:
+    """Return a message on how offline inference's batch was chosen; none if it is in `fields_set`, the fields the user set."""
+    if not chooses_batch(workload, fields_set):
         return ()
     if gpu is None:
         return (msg("note.batch-no-gpu", batch=workload.batch or 1),)

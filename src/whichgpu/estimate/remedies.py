@@ -19,7 +19,7 @@ from whichgpu.workload.workload import KINDS, Parallel, Workload
 
 FP32_WEIGHT_PRECISIONS = ("fp32", "fp32-default", "tf32", "amp-bf16", "amp-fp16")
 FULL_PRECISIONS = ("bf16", "fp16", "f16", "f32")
-LORA_RANK = 16
+LORA_RANK = 16  # rank of the adapters that a LoRA remedy suggests (a common default)
 SAME_SIZE_RATIO = 1.03  # memory sizes within 3% count as equal
 GPU_MULTIPLES = (2, 4, 8, 16, 32, 64, 128)
 MIN_CONTEXT = 512  # tokens below which no context is suggested
@@ -53,7 +53,7 @@ class FitProblem(msgspec.Struct, frozen=True):
 
 def remedies(problem: FitProblem, gpu: Gpu, able: Sequence[Gpu] = ()) -> tuple[Remedy, ...]:
     """Return every remedy that applies and saves memory; `able` are the GPUs that fit, smallest first (`gpus_that_fit`)."""
-    found: list[Remedy] = []
+    results: list[Remedy] = []
     before = problem.need(problem.workload).value
     running = problem.workload
     for id, step in STEPS:
@@ -65,10 +65,10 @@ def remedies(problem: FitProblem, gpu: Gpu, able: Sequence[Gpu] = ()) -> tuple[R
             running = replace(running, **change)
             together = problem.need(running)
             what = _words(id, change, problem.workload)
-            told = {name: _plain(value) for name, value in change.items()}
+            fields = {name: _plain(value) for name, value in change.items()}
             limits = (verdict(alone, problem.usable), verdict(together, problem.usable))
-            found.append(Remedy(id, what, told, int(before - alone.value), *limits))
-    return (*found, *_next_gpu(gpu, able))
+            results.append(Remedy(id, what, fields, int(before - alone.value), *limits))
+    return (*results, *_next_gpu(gpu, able))
 
 
 def _tried(step: Callable[[FitProblem], Iterator[Workload]], problem: FitProblem) -> list[Workload]:
@@ -161,11 +161,11 @@ def _more_gpus(problem: FitProblem) -> Iterator[Workload]:
         else:
             break
         tried = replace(workload, gpus=workload.gpus * times, parallel=split)
-        found = verdict(problem.need(tried), problem.usable)
-        if found == "fits":
+        outcome = verdict(problem.need(tried), problem.usable)
+        if outcome == "fits":
             yield tried
             return
-        tight = tight or (tried if found == "tight" else None)
+        tight = tight or (tried if outcome == "tight" else None)
     if (nearest := tight or tried) is not None:
         yield nearest
 

@@ -36,7 +36,7 @@ EVERYTHING_SHARE = 0.7  # Prior standard deviation of the correction shared by a
 # Scales of the log residuals in successive rounds, from wide to narrow, so that no case counts as an outlier too early.
 ROW_SPREADS = (0.4, 0.1, 0.04)
 FREEDOM = 4.0  # Degrees of freedom of Student's t.
-ROUNDS = 25  # Iterations at each scale.
+ROUNDS = 25  # Iterations of the fit for each of ROW_SPREADS.
 LONGEST_STEP = 0.5  # Largest change of a multiplier's logarithm in one iteration.
 # A step that takes more than this many times the shipped estimate is not used. The estimate of a GPU of which nothing was
 # measured is within 2.7 times in nine cases of ten, and power limits, thermal throttling or a slow host take a factor of two to

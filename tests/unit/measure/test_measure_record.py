@@ -143,7 +143,7 @@ def test_no_step_of_an_own_record_blows_up_a_range(times: float, measured: Recor
     """A machine that was busy with something else for one step, or a clock that jumped."""
     first, *rest = measured.steps
     records.save_record(with_digest(replace(measured, steps=(replace(first, seconds=first.seconds * times), *rest))))
-    widest = load_calibration().log_range("none", "train")
+    widest = load_calibration().log_factor_range("none", "train")
     for request in (first.request, rest[-1].request):
         told = estimate(catalog=catalog, **request)
         assert told.time is not None
@@ -166,8 +166,8 @@ def test_a_record_of_nothing_plausible_leaves_estimates_as_they_are(measured: Re
 @pytest.mark.parametrize("width", [40.0, float("inf"), float("nan"), -1.0])
 def test_a_range_that_was_kept_is_bounded_when_it_is_used(width: float) -> None:
     own = OwnCorrections(GPU, "x", "calibrated", ("pytorch/train",), {}, {"any": width})
-    low, high = with_own_corrections(load_calibration(), {GPU: own}).log_range("imported", "train", GPU, "pytorch")
-    lowest, highest = load_calibration().log_range("none", "train")
+    low, high = with_own_corrections(load_calibration(), {GPU: own}).log_factor_range("imported", "train", GPU, "pytorch")
+    lowest, highest = load_calibration().log_factor_range("none", "train")
     assert lowest <= low < 0 < high <= highest
 
 

@@ -84,7 +84,7 @@ def times(item: MixItem, gpus: Sequence[Gpu], catalog: Catalog) -> dict[str, Tim
         grid = evaluate_grid(replace(workload, model=shape.name), shape, group, calibration=calibration)
         for place, gpu in enumerate(group):
             seconds, tier = float(grid.seconds.wall[place, 0]), calibration.tier(grid.engine, gpu, grid.kind, precision)
-            low, high = calibration.log_range(tier, grid.kind, engine=grid.engine)
+            low, high = calibration.log_factor_range(tier, grid.kind, engine=grid.engine)
             if isfinite(seconds) and seconds > 0:
                 time_by_gpu[gpu.id] = Timed(log(seconds), (high - low) / 2, tier in CALIBRATED_TIERS)
     return time_by_gpu

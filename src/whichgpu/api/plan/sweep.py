@@ -37,7 +37,7 @@ class SweepPoint(msgspec.Struct, frozen=True):
     value: float
     headroom: float
     catalog: str = ""  # Folder of the catalog; empty for the bundled one.
-    known: str = ""
+    known_by: str = ""  # Day or year: rows entered later are not used; empty for all rows.
     overlay: str = ""
     own: bool = True
 
@@ -85,7 +85,7 @@ def _with_absolute_paths(question: PlanQuestion) -> PlanQuestion:
 def price_point(point: SweepPoint, seed: int) -> PricedPoint:  # noqa: ARG001 - All plans use the question's seed.
     """Return the hourly cost of the cheapest fleet for one value of the varied setting, solved but not simulated."""
     question = question_at(from_document(json.loads(point.document)), point.name, point.value, point.headroom)
-    lookups = _lookups(point.catalog, point.known, point.own)
+    lookups = _lookups(point.catalog, point.known_by, point.own)
     sources = PlanSources(lookups, date.fromisoformat(point.day), Path(point.overlay) if point.overlay else None)
     try:
         plan = search_plan(question, sources, gap=POINT_GAP)

@@ -17,7 +17,7 @@ INTERFACES = ("cuda", "rocm", "oneapi", "metal", "habana", "xla", "neuron", "vul
 SOURCED = ("memory", "limits", "host")  # Sections of an engine record whose values need a source.
 INLINE_SOURCES = ("https://", "assumed: ")  # Prefixes of sources that are not ids of the table of sources.
 LOWER_IS_BETTER = ("perplexity",)
-LOSS_TOLERANCE = Decimal("0.03")  # Tolerance in percent, since scores are published with two or three decimals.
+LOSS_TOLERANCE = Decimal("0.03")  # in percentage points: rounding of the published scores
 LOSS_RANGE = (-10, 100)  # Plausible losses in percent (assumed).
 
 

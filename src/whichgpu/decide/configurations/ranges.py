@@ -38,13 +38,13 @@ def time_range(request: WorkloadRequest, group: Group, one: Configuration) -> Ti
     engine, gpu, calibration = request.workload.engine or default_engine(), group.gpu, request.calibration
     gpu_tier = calibration.tier(engine, gpu, one.kind, request.workload.precision or "")
     tier: str = gpu_tier
-    low, high = calibration.log_range(gpu_tier, one.kind, gpu.id, engine)
+    low, high = calibration.log_factor_range(gpu_tier, one.kind, gpu.id, engine)
     basis: Basis = BASIS_BY_TIER.get(gpu_tier, "modelled")
     sources = (CALIBRATION_SOURCE, *calibration.sources_of(engine, gpu.id))
     if one.parallel.tp * one.parallel.pp > 1 or (group.gpus > 1 and request.workload.training):
         groups = load_group_calibration()
         tier = group_tier = groups.tier(engine, gpu)
-        group_low, group_high = groups.log_range(group_tier, one.kind)
+        group_low, group_high = groups.log_factor_range(group_tier, one.kind)
         # A group of GPUs of an unmeasured kind is at least as uncertain as one such GPU.
         wider = gpu_tier in OTHER_KINDS
         low, high = (min(group_low, low), max(group_high, high)) if wider else (group_low, group_high)

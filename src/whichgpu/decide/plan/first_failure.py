@@ -29,7 +29,7 @@ def breaks_first(formulation: Formulation, solution: Solution, level: int) -> tu
         share, machine, unserved = min(left)
         if unserved and len(formulation.models) > 1:
             return (*messages, msg("plan.breaks-models", machine=machine, models=unserved))
-        id = "plan.breaks-machine" if share < 1 else "plan.bears-machine"
+        id = "plan.breaks-machine" if share < 1 else "plan.tolerates-machine"
         messages.append(msg(id, machine=machine, share=f"{max(0.0, min(share, 1.0)):.0%}"))
     return tuple(messages)
 

@@ -46,13 +46,15 @@ def designs(kinds: Sequence[GpuKind], served: ModelLoad, budget: float | None = 
         design = _design(name, disaggregate, mine, able, served, budget)
         if design is None:
             left.append(msg("roles.design-none", name=name))
-        elif design.in_halves == disaggregate:  # A design that uses no disaggregation equals the aggregated one and is left out.
+        elif design.disaggregated == disaggregate:  # One without disaggregation equals the aggregated design and is left out.
             candidates.append(design)
     if not candidates:
         raise NoAnswer("no-role", msg("roles.none"), msg("roles.none-hint", reasons=tuple(dict.fromkeys(left))))
-    ordered = sorted(candidates, key=lambda one: (-one.bears.value if budget is not None else one.cost.amount, one.in_halves))
-    best = next((one for one in ordered if not one.in_halves and _near(one, ordered[0], budget)), ordered[0])
-    values = {"name": best.name, "rate": f"{best.bears.value:.3g}", "cost": str(best.cost), "model": served.name}
+    ordered = sorted(
+        candidates, key=lambda one: (-one.capacity.value if budget is not None else one.cost.amount, one.disaggregated)
+    )
+    best = next((one for one in ordered if not one.disaggregated and _near(one, ordered[0], budget)), ordered[0])
+    values = {"name": best.name, "rate": f"{best.capacity.value:.3g}", "cost": str(best.cost), "model": served.name}
     words = msg("roles.design-rate" if budget is None else "roles.design-budget", **values)
     return DesignsAnswer(words, best, tuple(ordered), tuple(dict.fromkeys(left)))
 
@@ -99,5 +101,5 @@ def _design(
 def _near(one: Design, best: Design, budget: float | None) -> bool:
     """Return whether a design is nearly as good as the best: in capacity at an equal budget, else in cost."""
     if budget is not None:
-        return one.bears.value * MIN_GAIN >= best.bears.value
+        return one.capacity.value * MIN_GAIN >= best.capacity.value
     return float(one.cost.amount) <= MIN_GAIN * float(best.cost.amount)

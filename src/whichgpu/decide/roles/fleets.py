@@ -81,7 +81,8 @@ def _group(one: ReplicaCount, served: ModelLoad, kind: GpuKind) -> RoleGroup:
         model=replica.model, role=replica.role, gpu=replica.gpu, gpus=one.count * replica.degree, copies=one.count,
         tensor_parallel=replica.degree, precision=workload_for(served, kind, replica.degree).precision or replica.precision,
         max_batch=limits.max_sequences, max_batched_tokens=limits.max_batched_tokens,
-        bears=rate_figure(one.count * replica.capacity, step_time(served, kind, replica.degree)), because=_because(replica, kind),
+        capacity=rate_figure(one.count * replica.capacity, step_time(served, kind, replica.degree)),
+        because=_because(replica, kind),
     )  # fmt: skip
 
 

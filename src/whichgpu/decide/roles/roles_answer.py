@@ -11,7 +11,7 @@ from whichgpu.estimate.serving.fleet.fleet_answer import FleetAnswer
 
 
 class RoleGroup(msgspec.Struct, frozen=True):
-    """Equal replicas of a model in one role (prefill, decode or both); `bears` is the capacity of all in requests per second."""
+    """Equal replicas of a model in one role (prefill, decode or both); `capacity` is that of all in requests per second."""
 
     model: str
     role: str  # both, prefill, decode
@@ -22,7 +22,7 @@ class RoleGroup(msgspec.Struct, frozen=True):
     precision: str
     max_batch: int
     max_batched_tokens: int
-    bears: Figure
+    capacity: Figure
     because: Message
 
 
@@ -39,8 +39,8 @@ class ModelRoles(msgspec.Struct, frozen=True):
 
     model: str
     rate: float
-    bears: Figure
-    in_halves: bool
+    capacity: Figure
+    disaggregated: bool
     fleet: FleetAnswer
 
 
@@ -69,10 +69,10 @@ class Design(msgspec.Struct, frozen=True):
     """One way to serve a model with rented GPUs: its cost per hour and simulated capacity."""
 
     name: str
-    in_halves: bool
+    disaggregated: bool
     gpus: tuple[tuple[str, int], ...]
     cost: Money  # per hour
-    bears: Figure
+    capacity: Figure
     groups: tuple[RoleGroup, ...]
 
 

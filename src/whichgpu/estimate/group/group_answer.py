@@ -101,10 +101,10 @@ def layout_words(parallel: Parallel) -> str:
 
 def _log_range(devices: Devices, grid: GroupGrid, gpu: Gpu, precision: str) -> tuple[float, float]:
     """Return logs of the 90% range's ends relative to the time; at least one GPU's range if no GPU of its kind was measured."""
-    low, high = devices.groups.log_range(devices.groups.tier(grid.engine, gpu), grid.kind)
+    low, high = devices.groups.log_factor_range(devices.groups.tier(grid.engine, gpu), grid.kind)
     single = devices.calibration.tier(grid.engine, gpu, grid.kind, precision)
     if single in OTHER_KINDS:
-        own = devices.calibration.log_range(single, grid.kind, engine=grid.engine)
+        own = devices.calibration.log_factor_range(single, grid.kind, engine=grid.engine)
         return min(low, own[0]), max(high, own[1])
     return low, high
 

@@ -108,7 +108,7 @@ class GroupCalibration(CorrectionTables, frozen=True, eq=False):
         """Return the evidence tier: this GPU measured in groups under this engine, a related GPU or other engine, or neither."""
         return TIERS[self.nearness(engine, gpu)]
 
-    def log_range(self, tier: Tier, task: str) -> tuple[float, float]:
+    def log_factor_range(self, tier: Tier, task: str) -> tuple[float, float]:
         """Return the logs of the 90% range's ends relative to the estimate, for a task in an evidence tier."""
         table = self.ranges.get(tier, {})
         low, high = table.get(task, table.get("any", UNKNOWN_RANGE))

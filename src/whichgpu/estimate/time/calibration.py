@@ -145,7 +145,7 @@ class Calibration(CorrectionTables, frozen=True, eq=False):
         tasks = self.engine_evidence(engine).get("tasks", {})
         return kind in tasks or (kind in GENERATION_STEPS and any(one in tasks for one in GENERATION_STEPS))
 
-    def log_range(self, tier: Tier, kind: str, gpu: str = "", engine: str = "") -> tuple[float, float]:
+    def log_factor_range(self, tier: Tier, kind: str, gpu: str = "", engine: str = "") -> tuple[float, float]:
         """Return the 90% range of a step's time as log factors: of its kind under this engine, else any engine, else any kind.
 
         An engine measured on few generations predicts others poorly, so its range then also covers that of all engines; if it

@@ -43,7 +43,7 @@ class OwnCorrections(msgspec.Struct, frozen=True):
         """Return the log multiplier of a time term (e.g. `gemm` seconds): the sum over groups `all`, `engine`, `engine/task`."""
         return sum(self.multipliers.get(group, {}).get(term, 0.0) for group in correction_groups(engine, task))
 
-    def log_range(self, kind: str) -> tuple[float, float]:
+    def log_factor_range(self, kind: str) -> tuple[float, float]:
         """Return the 90% range of the time of a kind of step (train, decode, …) as log factors."""
         width = max(MIN_LOG_HALF_WIDTH, self.spreads.get(kind, self.spreads.get(ANY_STEP, MIN_LOG_HALF_WIDTH)))
         return -width, width
@@ -61,12 +61,12 @@ class OwnCalibration(Calibration, frozen=True):
             return "measured" if own.basis == "measured" else "imported"
         return Calibration.tier(self, engine, gpu, kind, precision)
 
-    def log_range(self, tier: Tier, kind: str, gpu: str = "", engine: str = "") -> tuple[float, float]:
+    def log_factor_range(self, tier: Tier, kind: str, gpu: str = "", engine: str = "") -> tuple[float, float]:
         """Return a step's 90% range as log factors, from the user's measurements (at most that of tier "none") or as shipped."""
         if tier not in OWN_TIERS:
-            return Calibration.log_range(self, tier, kind, gpu, engine)
-        low, high = self.own[gpu].log_range(kind)
-        lowest, highest = Calibration.log_range(self, "none", kind)
+            return Calibration.log_factor_range(self, tier, kind, gpu, engine)
+        low, high = self.own[gpu].log_factor_range(kind)
+        lowest, highest = Calibration.log_factor_range(self, "none", kind)
         return max(low, lowest), min(high, highest)
 
     def sources_of(self, engine: str, gpu: str = "") -> tuple[str, ...]:

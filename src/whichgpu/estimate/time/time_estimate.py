@@ -59,7 +59,7 @@ def estimate_times(
 def _estimate(workload: Workload, shape: Shape, gpu: Gpu, grid: TimeGrid, place: int, calibration: Calibration) -> TimeEstimate:
     """Return the figures of the GPU at index `place` of a grid of times."""
     tier = calibration.tier(grid.engine, gpu, grid.kind, workload.precision or "")
-    low, high = calibration.log_range(tier, grid.kind, gpu.id, grid.engine)
+    low, high = calibration.log_factor_range(tier, grid.kind, gpu.id, grid.engine)
     basis = BASIS_BY_TIER.get(tier, "modelled")
     sources = (CALIBRATION_SOURCE, *calibration.sources_of(grid.engine, gpu.id))
 

@@ -83,7 +83,7 @@ def test_for_a_load_the_cheapest_comes_first_and_each_way_says_what_it_costs_and
         (f"{NEW}+{OLD}", Decimal("6.0000"), {OLD: 6}),
         (NEW, Decimal("9.0000"), {NEW: 3}),
     ]
-    assert all(one.bears.value >= 6.0 for one in told.designs)
+    assert all(one.capacity.value >= 6.0 for one in told.designs)
     assert told.sentence.id == "roles.design-rate"
 
 
@@ -91,7 +91,7 @@ def test_with_a_budget_the_most_comes_first_and_copies_are_sized_for_more_than_i
     sized = play(able(new_both=4.0, old_both=1.0))
     told = designs(RENTED, ONE, budget=6.0)
     assert sized == [UNLIMITED_RATE]
-    assert [(one.name, one.bears.value) for one in told.designs] == [(NEW, 8.0), (f"{NEW}+{OLD}", 8.0), (OLD, 6.0)]
+    assert [(one.name, one.capacity.value) for one in told.designs] == [(NEW, 8.0), (f"{NEW}+{OLD}", 8.0), (OLD, 6.0)]
     assert all(one.cost.amount <= 6 for one in told.designs)
     assert told.sentence.id == "roles.design-budget"
 
@@ -101,7 +101,7 @@ def test_what_simulation_says_corrects_what_the_program_thinks(play: Play) -> No
     play(able(new_both=2.0), lambda _: 0.75)
     told = designs(RENTED[:1], ONE)
     assert dict(told.best.gpus) == {NEW: 4}
-    assert told.best.bears.value == pytest.approx(6.0)
+    assert told.best.capacity.value == pytest.approx(6.0)
 
 
 def test_what_bears_nothing_is_no_way_and_all_reasons_are_told(play: Play) -> None:
@@ -130,7 +130,7 @@ def test_halves_are_a_way_of_their_own_where_they_are_cheaper(play: Play, decode
     play(able(new_both=2.0, new_prefill=6.0, new_decode=decode))
     told = designs(RENTED[:1], ONE)
     assert told.best.name == best
-    assert {one.name: one.in_halves for one in told.designs}[best] is best.endswith("halves")
+    assert {one.name: one.disaggregated for one in told.designs}[best] is best.endswith("halves")
 
 
 @pytest.mark.parametrize(("halves", "best"), [(2 * MIN_GAIN * 1.01, True), (2 * MIN_GAIN * 0.99, False)])
@@ -138,8 +138,8 @@ def test_of_near_equals_the_one_that_sends_nothing_about_is_named(play: Play, ha
     """Six dollars buy two GPUs: whole they bear one each, in halves a little more than two together."""
     play(able(new_both=1.0, new_prefill=halves, new_decode=halves))
     told = designs(RENTED[:1], ONE, budget=6.0)
-    assert told.designs[0].in_halves
-    assert told.best.in_halves is best
+    assert told.designs[0].disaggregated
+    assert told.best.disaggregated is best
 
 
 def test_no_kinds_are_no_cluster() -> None:

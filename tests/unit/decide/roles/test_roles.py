@@ -162,7 +162,7 @@ def test_a_small_cluster_gets_roles_and_reasons() -> None:
     assert by_gpu[OLD].precision == "fp16"
     assert by_gpu[NEW].precision == "bf16"
     (model,) = told.models
-    assert model.bears.low < model.bears.value < model.bears.high
+    assert model.capacity.low < model.capacity.value < model.capacity.high
     assert model.fleet.met is not None
     assert model.fleet.met.value >= 0.9
     assert sum(one.chosen for one in told.compared) == 1

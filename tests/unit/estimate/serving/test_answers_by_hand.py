@@ -62,10 +62,10 @@ def test_own_measurements_come_on_top() -> None:
     assert OWN.log_multiplier("pytorch", "train", "gemm") == pytest.approx(0.7)
     assert OWN.log_multiplier("pytorch", "forward", "gemm") == pytest.approx(0.3)
     assert OWN.log_multiplier("vllm", "train", "gemm") == pytest.approx(0.1)
-    assert OWN.log_range("train") == (-0.3, 0.3)
-    assert OWN.log_range("forward") == (-0.2, 0.2)
-    assert replace(OWN, spreads={}).log_range("train") == (-log(1.04), log(1.04))
-    assert replace(OWN, spreads={"train": 0.001}).log_range("train") == (-log(1.04), log(1.04))
+    assert OWN.log_factor_range("train") == (-0.3, 0.3)
+    assert OWN.log_factor_range("forward") == (-0.2, 0.2)
+    assert replace(OWN, spreads={}).log_factor_range("train") == (-log(1.04), log(1.04))
+    assert replace(OWN, spreads={"train": 0.001}).log_factor_range("train") == (-log(1.04), log(1.04))
     plain = load_calibration()
     both = with_own_corrections(plain, {"h100-sxm": OWN})
     assert with_own_corrections(plain, {}) is plain
@@ -75,8 +75,10 @@ def test_own_measurements_come_on_top() -> None:
     assert (
         with_own_corrections(plain, {"h100-sxm": replace(OWN, basis="calibrated")}).tier("pytorch", H100, "train") == "imported"
     )
-    assert both.log_range("measured", "train", "h100-sxm") == (-0.3, 0.3)
-    assert both.log_range("gpu", "train", "h100-sxm", "pytorch") == plain.log_range("gpu", "train", "h100-sxm", "pytorch")
+    assert both.log_factor_range("measured", "train", "h100-sxm") == (-0.3, 0.3)
+    assert both.log_factor_range("gpu", "train", "h100-sxm", "pytorch") == plain.log_factor_range(
+        "gpu", "train", "h100-sxm", "pytorch"
+    )
     assert both.sources_of("pytorch", "h100-sxm")[0] == "my-record"
     setting = correction_key(H100, "pytorch", 2026, "train", "half")
     ratio = both.factors([setting])[:, 0] / plain.factors([setting])[:, 0]
@@ -100,8 +102,8 @@ def test_corrections_of_groups_add_up() -> None:
     assert replace(setting, engine="pytorch-threads").style == "threads"
     assert setting.style == "serving"
     ranged = replace(UNCORRECTED, ranges={"group": {"decode": (-0.1, 0.2), "any": (-0.3, 0.4)}})
-    assert [ranged.log_range("group", task) for task in ("decode", "train")] == [(-0.1, 0.2), (-0.3, 0.4)]
-    assert ranged.log_range("group-kin", "decode") == (-0.8, 1.1)
+    assert [ranged.log_factor_range("group", task) for task in ("decode", "train")] == [(-0.1, 0.2), (-0.3, 0.4)]
+    assert ranged.log_factor_range("group-kin", "decode") == (-0.8, 1.1)
     assert layout_words(Parallel(dp=2, pp=3, sp=True)) == "dp=2,pp=3,sp"
 
 

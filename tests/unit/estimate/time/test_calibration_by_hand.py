@@ -84,10 +84,10 @@ def test_years_between_those_measured_are_on_a_line(year: int, gemm: float, gap:
 
 def test_ranges_are_of_the_engine_or_the_kind_or_of_any() -> None:
     found = replace(load_calibration(), ranges={"gpu": {"vllm/decode": (-0.1, 0.1), "decode": (-0.2, 0.2), "any": (-0.3, 0.3)}})
-    assert found.log_range("gpu", "decode", "", "vllm") == (-0.1, 0.1)
-    assert found.log_range("gpu", "decode", "", "sglang") == (-0.2, 0.2)
-    assert found.log_range("gpu", "train") == (-0.3, 0.3)
-    assert found.log_range("none", "train") == (-0.7, 1.0)
+    assert found.log_factor_range("gpu", "decode", "", "vllm") == (-0.1, 0.1)
+    assert found.log_factor_range("gpu", "decode", "", "sglang") == (-0.2, 0.2)
+    assert found.log_factor_range("gpu", "train") == (-0.3, 0.3)
+    assert found.log_factor_range("none", "train") == (-0.7, 1.0)
 
 
 def test_nothing_is_known_of_other_makers() -> None:
@@ -117,10 +117,10 @@ def test_a_kind_of_step_that_nobody_measured_under_an_engine_is_told_by_others()
 
 def test_far_from_an_engine_s_few_generations_all_engines_count() -> None:
     fitted = load_calibration()
-    low, high = fitted.log_range("other", "decode", engine="cuda-graphs")
-    every = fitted.log_range("other", "decode", engine="an engine nobody measured")
+    low, high = fitted.log_factor_range("other", "decode", engine="cuda-graphs")
+    every = fitted.log_factor_range("other", "decode", engine="an engine nobody measured")
     assert low <= every[0] < every[1] <= high
-    assert fitted.log_range("gpu", "decode", engine="cuda-graphs")[1] < every[1]
+    assert fitted.log_factor_range("gpu", "decode", engine="cuda-graphs")[1] < every[1]
 
 
 def test_cards_of_little_power_are_a_build_of_their_own() -> None:
@@ -180,5 +180,5 @@ def test_an_engine_measured_on_a_few_gpus_has_the_range_of_any_step_on_others() 
         "many": {"gpus": list("abcde"), "generations": list("abc")},
     }
     found = Calibration({}, ranges, {"engines": engines}, {})
-    assert found.log_range("other", "decode", engine="few") == (-0.4, 0.5)
-    assert found.log_range("other", "decode", engine="many") == (-0.1, 0.1)
+    assert found.log_factor_range("other", "decode", engine="few") == (-0.4, 0.5)
+    assert found.log_factor_range("other", "decode", engine="many") == (-0.1, 0.1)

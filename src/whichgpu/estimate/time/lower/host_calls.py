@@ -34,8 +34,8 @@ def view_overhead(calls: Iterable[Call]) -> dict[str, float]:
     return {phase: total[phase] / cost if cost else 1.0 for phase, cost in launching.items()}
 
 
-def with_host_calls(call: Call, ops: list[Op], shares: Mapping[str, float]) -> list[Op]:
-    """Return a call's operators with its host cost on the first, times `shares`: `view_overhead` by phase."""
+def charge_host_cost(call: Call, ops: list[Op], shares: Mapping[str, float]) -> list[Op]:
+    """Return a call's operators with its host cost charged to the first, scaled by `shares` (`view_overhead` by phase)."""
     if not ops:
         return ops
     first, *rest = ops

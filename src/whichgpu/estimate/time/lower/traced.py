@@ -11,7 +11,7 @@ from whichgpu.estimate.time.lower.eager.aten import aten_kernels
 from whichgpu.estimate.time.lower.eager.call import IMAGE_AXES, LoweringOptions
 from whichgpu.estimate.time.lower.eager.optimizer import accumulation_op, optimizer_ops
 from whichgpu.estimate.time.lower.fused.fusion_rules import fuse
-from whichgpu.estimate.time.lower.host_calls import view_overhead, with_host_calls
+from whichgpu.estimate.time.lower.host_calls import charge_host_cost, view_overhead
 from whichgpu.estimate.time.lower.numerics import TF32_MATMUL_YEARS
 from whichgpu.estimate.time.lower.traced_model import TracedModel, traced_model
 from whichgpu.estimate.time.operators import LoweredStep, Number, Op
@@ -45,7 +45,7 @@ def _pass_ops(model: TracedModel, options: LoweringOptions, fusion: Fusion, area
     """Return the operators of forward and, in training, backward, for images of `area` times the traced ones' pixels."""
     calls = [operator.call(batch, area) for operator in model.operators]
     shares = view_overhead(calls)
-    lowered = [(call, with_host_calls(call, aten_kernels(call, options), shares)) for call in calls]
+    lowered = [(call, charge_host_cost(call, aten_kernels(call, options), shares)) for call in calls]
     return fuse(lowered, fusion, options)
 
 
@@ -67,7 +67,8 @@ def lowering_options(workload: Workload) -> LoweringOptions:
     matmul = "tf32" if default and workload.year in TF32_MATMUL_YEARS else single
     record = PRECISION_BY_NAME[precision]
     return LoweringOptions(
-        half=engine_record(workload.engine).half or ("fp16" if record.operand_unit or record.wanted_peak == "fp16" else "bf16"),
+        half=engine_record(workload.engine).half_dtype
+        or ("fp16" if record.operand_unit or record.wanted_peak == "fp16" else "bf16"),
         gemm32=matmul,
         conv32="tf32" if default else single,
         nhwc=_channels_last(workload),

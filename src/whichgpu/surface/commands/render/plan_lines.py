@@ -94,7 +94,7 @@ def _designs(comparison: DesignsAnswer) -> list[Message]:
     lines = [msg("plan.roles", what=comparison.sentence)]
     for one in comparison.designs:
         gpus = tuple(f"{n}x {gpu}" for gpu, n in one.gpus)
-        cost, rate = _cost(one.cost), significant(one.bears.value)
+        cost, rate = _cost(one.cost), significant(one.capacity.value)
         lines.append(msg("plan.design", name=one.name, gpus=gpus, cost=cost, currency=one.cost.currency, rate=rate))
     return lines
 

@@ -21,7 +21,7 @@ from whichgpu.estimate.time.lower import lower
 from whichgpu.estimate.time.lower.eager.call import Call
 from whichgpu.estimate.time.lower.eager.torch_fast_path import as_run_on_gpu, short_name
 from whichgpu.estimate.time.lower.fused.weight_storage import weight_storage
-from whichgpu.estimate.time.lower.host_calls import host_call_weight, view_overhead, with_host_calls
+from whichgpu.estimate.time.lower.host_calls import charge_host_cost, host_call_weight, view_overhead
 from whichgpu.estimate.time.lower.layer_kinds import LayerKind, encoder_layers_per_stage, layer_kinds
 from whichgpu.estimate.time.operators import LoweredStep, Op, gemm
 from whichgpu.estimate.time.terms import BACKWARD_CALL_SECONDS, FORWARD_CALL_SECONDS, TERMS
@@ -124,12 +124,12 @@ def test_views_are_borne_by_the_calls_that_launch() -> None:
     calls = [call("relu", count=2.0), call("view", count=20.0), call("_to_copy", count=5.0), call("mm", phase="backward")]
     shares = view_overhead(calls)
     assert shares == {"forward": pytest.approx((2 + 1 + 3) / (2 + 3)), "backward": 1.0}
-    first, second = with_host_calls(
+    first, second = charge_host_cost(
         calls[0], [elementwise(1.0, 2.0, 2.0).times(4.0), elementwise(1.0, 2.0, 2.0)], {"forward": 1.5, "backward": 1.0}
     )
     assert first.calls * first.count == pytest.approx(1.5 * 2)
     assert second.calls == elementwise(1.0, 2.0, 2.0).calls
-    assert with_host_calls(calls[1], [], shares) == []
+    assert charge_host_cost(calls[1], [], shares) == []
     assert view_overhead([call("view")]) == {"forward": 1.0, "backward": 1.0}
 
 

@@ -133,7 +133,7 @@ def _self_attention(write: KernelWriter, shape: Transformer, x: MatrixSizes, run
         share = ROTARY_SHARE.get(shape.model_type, 1.0)
         q, k = rotary(write, q, share), rotary(write, k, share)
     if run.cached:
-        k, v = (_append_to_cache(write, part, run) for part in (k, v))
+        k, v = (_concat_kv_cache(write, part, run) for part in (k, v))
     keys_seen = run.sequence + run.context
     over = AttentionSizes(
         run.batch, shape.heads, shape.kv_heads, run.sequence, keys_seen, shape.head_dim, shape.head_dim, run.causal, run.window
@@ -142,11 +142,11 @@ def _self_attention(write: KernelWriter, shape: Transformer, x: MatrixSizes, run
     return linear(write, out, shape.hidden, shape.out_bias, "o")
 
 
-def _append_to_cache(write: KernelWriter, part: MatrixSizes, run: LayerPass) -> MatrixSizes:
-    """Append the concatenation of old and new tokens that the KV cache of `transformers` makes."""
-    whole = MatrixSizes(part.rows / run.sequence * (run.sequence + run.context), part.columns, part.width)
-    write.concat(whole)
-    return whole
+def _concat_kv_cache(write: KernelWriter, part: MatrixSizes, run: LayerPass) -> MatrixSizes:
+    """Emit the concatenation of cached and new keys (or values) that `transformers` runs, and return the size of the result."""
+    all_tokens = MatrixSizes(part.rows / run.sequence * (run.sequence + run.context), part.columns, part.width)
+    write.concat(all_tokens)
+    return all_tokens
 
 
 def _attention_kernels(

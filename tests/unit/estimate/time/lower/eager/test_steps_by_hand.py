@@ -292,7 +292,7 @@ def test_what_a_call_costs_the_host() -> None:
     assert host_calls.host_call_weight(replace(plain, name="add")) == 1.0
     shares = host_calls.view_overhead([replace(plain, count=2.0), replace(plain, outputs=(), count=10.0)])
     assert shares == {"forward": pytest.approx(2.5 / 2), "backward": 1.0}
-    first, second = host_calls.with_host_calls(plain, [Op("conv", "bf16", count=4.0), Op("conv", "bf16")], {"forward": 1.25})
+    first, second = host_calls.charge_host_cost(plain, [Op("conv", "bf16", count=4.0), Op("conv", "bf16")], {"forward": 1.25})
     assert (first.calls * first.count, second.calls) == (1.25, 1.0)
 
 
