@@ -61,7 +61,7 @@ def example(row: Measurement, lookups: LookupCache, gpu: Gpu) -> Example:
     if row.cached_tokens or row.micro_batch_tokens:
         assert isinstance(shape, Transformer)
         lowered = lower_prefill_at_depth(workload, shape, row.cached_tokens, row.micro_batch_tokens)
-        terms, kind = uncorrected_terms(lowered, build_gpu_columns([gpu])), workload.traits.step
+        terms, kind = uncorrected_terms(lowered, build_gpu_columns([gpu])), str(workload.traits.step)
     else:
         terms, kind = step_terms(workload, shape, gpu, row.kind)
     unit, later = terms.unit, None
