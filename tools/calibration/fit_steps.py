@@ -71,6 +71,7 @@ SOFT = 8.0
 STAGES = ((0.5, SOFT), (ROW_SPREAD, SOFT), (ROW_SPREAD, None))
 # Iterations of a stage: enough that a fit started from all rows forgets those left out.
 ROUNDS, TOLERANCE = 1500, 1e-9
+MIN_ROUNDS = 10  # a fit from given values that ends sooner is stuck at a floor: it has not forgotten the rows left out
 MIN_SENSITIVITY = 0.01  # relative change of a row's time per relative change of a factor, for the row to count as its evidence
 MIN_LOG_FACTOR = 5e-4  # a correction nearer to 1 is left out
 TRUSTED_WEIGHT = 6.0  # weight, assumed, of rows measured by one method on one machine with every setting known
@@ -155,6 +156,8 @@ class Design:
                 options={"maxiter": ROUNDS, "maxcor": 20, "ftol": TOLERANCE},
             )
             scaled = found.x
+        if start is not None and found.nit < MIN_ROUNDS:
+            return self.fit(kept)
         return np.asarray(scaled * self.widths)
 
     def _cost(

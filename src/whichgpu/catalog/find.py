@@ -170,7 +170,12 @@ def _family_gpus(gpus: Sequence[Gpu], name: str) -> tuple[Gpu, ...]:
 
 
 def _fully_named(gpus: Sequence[Gpu], name: str) -> tuple[Gpu, ...]:
-    """Return the variants whose own name has no word that `name` lacks (RTX 4000 Ada, not SFF); all if every one has."""
+    """Return the variants whose own name has no word that `name` lacks (RTX 4000 Ada, not SFF); all if every one has.
+
+    A name that several makers use (`M4`) means all of them.
+    """
+    if len({gpu.vendor for gpu in gpus}) > 1:
+        return tuple(gpus)
     name_words = _gpu_words(name, MAKERS)
     return tuple(gpu for gpu in gpus if _gpu_words(gpu.name, MAKERS) <= name_words) or tuple(gpus)
 

@@ -179,6 +179,7 @@ M3 Ultra 96GB = apple-m3-ultra-96gb
 M2 Ultra 192GB = apple-m2-ultra
 M5 Max = apple-m5-max
 T1000 = t1000-4gb t1000-8gb
+M4 = tesla-m4 apple-m4
 P100 16GB = p100-pcie-16gb p100-sxm-16gb
 Trainium 2 = trainium2
 Ironwood = tpu-v7
