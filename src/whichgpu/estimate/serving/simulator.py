@@ -150,9 +150,9 @@ class _ServerLoop:
     def _least_loaded(self, first: int, count: int) -> int:
         """Return the scheduler with the fewest requests among `count` from index `first` on; ties are broken in turn."""
         loads = [one.load for one in self.schedulers[first : first + count]]
-        start, least = self.routed % count, min(loads)
+        start, smallest = self.routed % count, min(loads)
         in_turn = loads[start:]
-        return first + (start + in_turn.index(least) if least in in_turn else loads.index(least))
+        return first + (start + in_turn.index(smallest) if smallest in in_turn else loads.index(smallest))
 
 
 def simulation_outcome(log: RequestLog, schedulers: Sequence[Scheduler], refused: int, span: float) -> SimulationOutcome:
