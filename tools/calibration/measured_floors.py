@@ -29,7 +29,7 @@ from whichgpu.estimate.group.ranks import pipeline_schedule, rank_ops, rank_pass
 from whichgpu.estimate.lookup_cache import LookupCache
 from whichgpu.estimate.time.curves.evaluate import floor_totals
 from whichgpu.estimate.time.curves.gpus import cached_gpu_columns
-from whichgpu.estimate.time.lower import lower
+from whichgpu.estimate.time.lower import lower, lower_prefill_at_depth
 from whichgpu.estimate.time.lower.traced import lower_model
 from whichgpu.estimate.time.lower.traced_model import traced_model
 from whichgpu.estimate.time.operators import Op
@@ -121,7 +121,8 @@ def _by_request(rows: Iterable[Measurement]) -> Iterator[list[Measurement]]:
     groups: dict[str, list[Measurement]] = {}
     for row in rows:
         request = {name: value for name, value in row.request.items() if name not in ("gpu", "id")}
-        groups.setdefault(json.dumps([row.kind, row.stochastic_depth, request], sort_keys=True), []).append(row)
+        measured = [row.kind, row.stochastic_depth, row.cached_tokens, row.micro_batch_tokens, request]
+        groups.setdefault(json.dumps(measured, sort_keys=True), []).append(row)
     yield from groups.values()
 
 
@@ -133,6 +134,8 @@ def _passes(row: Measurement, workload: Workload, shape: Shape) -> list[tuple[fl
         return [(times / tokens, ops) for times, ops in _generation(whole, shape, "generate")]
     if row.kind in ("generate", "serve"):
         return _generation(workload, shape, row.kind)
+    if (row.cached_tokens or row.micro_batch_tokens) and isinstance(shape, Transformer):
+        return [(1.0, lower_prefill_at_depth(workload, shape, row.cached_tokens, row.micro_batch_tokens).ops)]
     batch = float(workload.local_batch)
     if row.stochastic_depth and workload.training and isinstance(shape, TracedShape):
         return [(1.0, lower_model(workload, replace_stochastic_depth(traced_model(workload, shape), row.stochastic_depth)).ops)]
