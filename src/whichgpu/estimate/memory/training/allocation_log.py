@@ -36,7 +36,12 @@ class AllocationLog:
 
     def new_all(self, sizes: Iterable[int], label: str) -> list[int]:
         """Log the allocation of several tensors and return their numbers."""
-        return [self.new(size, label) for size in sizes]
+        first = len(self._sizes)
+        self._sizes += [max(1, size) for size in sizes]
+        numbers = range(first, len(self._sizes))
+        self._moves += [ALLOCATE] * len(numbers)
+        self._labels += [label] * len(numbers)
+        return [*numbers]
 
     def free(self, number: int) -> None:
         """Log the free of a tensor."""

@@ -113,7 +113,7 @@ def _totals(stacks: Sequence[OperatorStack], gpus: GpuColumns, p: Parameters, ba
         flop_seconds, byte_seconds = roofline_seconds(group, gpus, p)
         floor = floor_seconds(group, gpus)
         curve_seconds, read_share = _curve(group, gpus, p)
-        total, lowest = np.maximum(curve_seconds, floor) * count, floor * count
+        total, lowest = _times(np.maximum(curve_seconds, floor), count), _times(floor, count)
         if read_share is not None:
             times[STREAM_INDEX] += (total * read_share).sum(axis=1)
             floors[STREAM_INDEX] += (lowest * read_share).sum(axis=1)
@@ -121,9 +121,14 @@ def _totals(stacks: Sequence[OperatorStack], gpus: GpuColumns, p: Parameters, ba
             total, lowest = total * compute_share, lowest * compute_share
         times[place] += total.sum(axis=1)
         floors[place] += lowest.sum(axis=1)
-        all_flops += (flop_seconds * count).sum(axis=1)
-        all_bytes += (byte_seconds * count).sum(axis=1)
+        all_flops += _times(flop_seconds, count).sum(axis=1)
+        all_bytes += _times(byte_seconds, count).sum(axis=1)
     return OperatorTotals(times, floors, all_flops, all_bytes)
+
+
+def _times(seconds: Array, count: Array) -> Array:
+    """Return seconds [gpus, operators, batches] times the operators' counts, in place if that shape holds the product."""
+    return np.multiply(seconds, count, out=seconds if count.shape[1] in (1, seconds.shape[2]) else None)
 
 
 def _curve(group: OperatorStack, gpus: GpuColumns, p: Parameters) -> tuple[Array, Array | None]:
@@ -154,9 +159,11 @@ def roofline_seconds(group: OperatorStack, gpus: GpuColumns, p: Parameters) -> t
     kind = CLASS_BY_KIND[group.ops[0].kind]
     unit = group.unit if group.unit in gpus.peaks else "fp32"
     moved = conv.moved_bytes(group) if kind == "conv" else group.read + group.write
-    byte_seconds = moved / gpus.bandwidth
+    byte_seconds: Array = moved / gpus.bandwidth
     if kind == "memory":
-        byte_seconds = byte_seconds * memory.min_byte_share(group) * (1.0 - memory.cache_hit_share(group, gpus, p))
+        missed = memory.cache_hit_share(group, gpus, p)
+        np.subtract(1.0, missed, out=missed)
+        byte_seconds = byte_seconds * memory.min_byte_share(group) * missed
     flops = conv.min_flops(group, gpus) if kind == "conv" else group.flops
     if (own := group.has_role(gemm.MMQ)).any():
         flops = np.where(own, flops * gemm.mmq_slowdown(gpus, p), flops)

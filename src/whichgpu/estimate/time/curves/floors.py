@@ -21,11 +21,14 @@ def floor_seconds(stack: OperatorStack, gpus: GpuColumns, burst: bool = False) -
 
     Arithmetic runs at the rate that the power limit lets a chip sustain, or (`burst`, for a kernel timed alone) at the peak.
     """
+    transfer: Array = least_bytes(stack, gpus) / gpus.bandwidth
+    if not stack.flops.any():
+        return transfer
     unit = stack.unit if stack.unit in gpus.peaks else "fp32"
     convolution = CLASS_BY_KIND[stack.ops[0].kind] == "conv"
     flops = conv.min_flops(stack, gpus) if convolution else stack.flops
     rates = gpus.clocked_peaks if burst else gpus.sustained_peaks
-    return np.maximum(flops / rates[unit], least_bytes(stack, gpus) / gpus.bandwidth)
+    return np.maximum(flops / rates[unit], transfer)
 
 
 def least_bytes(stack: OperatorStack, gpus: GpuColumns) -> Array:
@@ -39,7 +42,9 @@ def least_bytes(stack: OperatorStack, gpus: GpuColumns) -> Array:
     read = np.maximum(conv.moved_bytes(stack) - stack.write, 0.0) if kind == "conv" else stack.read * share
     write = stack.write * share
     warm = np.where(stack.is_kind(*COLD_KINDS), stack.size("resident", 0.0), np.minimum(stack.size("resident"), 1.0))
+    moved: Array = read + write
     if not warm.any():
-        return read + write
+        return moved
     cached = (np.minimum(read, gpus.l2) + np.minimum(write, gpus.l2)) * warm
-    return read + write - cached * (1.0 - 1.0 / MAX_L2_SPEEDUP)
+    cached *= 1.0 - 1.0 / MAX_L2_SPEEDUP
+    return moved - cached

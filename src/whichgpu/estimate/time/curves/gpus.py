@@ -80,15 +80,18 @@ class GpuColumns(msgspec.Struct, frozen=True):
 
     def fitted_value(self, parameters: Mapping[str, float], name: str, stated: Array) -> Array:
         """Return a value per GPU: the fitted parameter of its compute target (sm_90), else of its architecture, else `stated`."""
-        rows = zip(self.architectures, self.targets, stated.ravel().tolist(), strict=True)
+        pairs = list(zip(self.architectures, self.targets, strict=True))
         get = parameters.get
-        return _column([get(f"{name}.{target}", get(f"{name}.{family}", value)) for family, target, value in rows])
+        fitted = {(family, target): get(f"{name}.{target}", get(f"{name}.{family}")) for family, target in set(pairs)}
+        values = zip(map(fitted.__getitem__, pairs), stated.ravel().tolist(), strict=True)
+        return _column([value if fit is None else fit for fit, value in values])
 
     def architecture_factor(self, parameters: Mapping[str, float], name: str) -> Array:
         """Return a factor per GPU: the fitted one of its architecture times its compute target's (sm_90), each 1 if absent."""
-        pairs = zip(self.architectures, self.targets, strict=True)
+        pairs = list(zip(self.architectures, self.targets, strict=True))
         get = parameters.get
-        return _column([get(f"{name}.{family}", 1.0) * get(f"{name}.{target}", 1.0) for family, target in pairs])
+        factors = {(family, target): get(f"{name}.{family}", 1.0) * get(f"{name}.{target}", 1.0) for family, target in set(pairs)}
+        return _column([factors[pair] for pair in pairs])
 
 
 def power_bound(flops: Array, unit: str, gpus: GpuColumns, p: Parameters) -> Array:

@@ -72,7 +72,8 @@ def stack_numbers(numbers: Sequence[Number]) -> Array:
 
 def soft_max(a: Array, b: Array, sharpness: float) -> Array:
     """Return (a^p + b^p)^(1/p), p the sharpness: the larger of two times that overlap only in part."""
-    larger = np.maximum(np.maximum(a, b), MIN_SECONDS)
+    larger = np.maximum(a, b)
+    np.maximum(larger, MIN_SECONDS, out=larger)
     ratio = np.minimum(a, b)
     ratio /= larger
     np.power(ratio, sharpness, out=ratio)
