@@ -71,6 +71,7 @@ def toy(**changed: Any) -> GpuColumns:
     units: dict[str, float] = {
         "peaks": 1e13,
         "clocked_peaks": 1e13,
+        "sustained_peaks": 1e13,
         "sustained_rates": 1e13,
         "sm_rate_vs_reference": 1.0,
         "sm_rates": 1e12,

@@ -120,7 +120,6 @@ def test_2024_a_whole_node_gets_six_tenths_of_its_gpus_done() -> None:
     assert next(point for point in a_whole_node()[0].points if point.gpus == 8).efficiency > 0.6
 
 
-@pytest.mark.xfail(strict=True, reason="with the collectives refitted, tensor parallelism over two nodes comes out too fast")
 def test_2024_that_goes_on_up_to_a_node_and_stops_there() -> None:
     """Within a node each doubling brings over 1.4 times; over a network between nodes it does not, and the answer says so."""
     scaling, said = a_whole_node()

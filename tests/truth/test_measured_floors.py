@@ -8,8 +8,10 @@ import pytest
 from calibration.measured_floors import collective_floor, exceptions, row_floors, too_fast, unexplained
 from msgspec.structs import replace
 
+from whichgpu.api.workloads.estimate import estimate
 from whichgpu.catalog.evidence import Measurement, measurements
 from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.time.curves.gpus import build_gpu_columns
 
 CATALOG = Catalog()
 CAUSES = {"bad row", "byte count", "clock", "L2", "lowering", "peak", "routing"}
@@ -64,3 +66,30 @@ def test_a_gemm_faster_than_the_tensor_cores_is_found() -> None:
     assert [one.row for one in too_fast(floors)] == [fast]
     assert floors[1].seconds == pytest.approx(flops / peak)
     assert len(unexplained(floors)) > 1  # this row, and the known ones that are not among the two
+
+
+@pytest.mark.parametrize("engine", ["pytorch", "pytorch-compile", "ngc"])
+@pytest.mark.parametrize("gpu", ["a100-sxm-80gb", "h100-sxm", "h100-pcie", "h200-sxm", "b200", "mi300x"])
+def test_corrections_put_no_training_step_above_the_sustained_rate(gpu: str, engine: str) -> None:
+    """Llama-2-7B on one node: six FLOPs per parameter and token at less than the published maximum of plain GEMMs."""
+    if engine == "ngc" and gpu == "mi300x":
+        pytest.skip("NVIDIA's stacks do not run there")
+    tokens = 64 * 4096
+    answer = estimate("train", "llama-2-7b", gpu=gpu, gpus=8, batch=64, seq_in=4096, precision="bf16", engine=engine)
+    assert answer.time
+    rate = 6 * 6.607e9 * tokens / 8 / answer.time.value  # without the embedding table, which is not multiplied
+    columns = build_gpu_columns([CATALOG.gpu_by_id[gpu]])
+    assert rate < float(columns.sustained_peaks["bf16"].item())
+    if engine == "pytorch-compile":
+        assert rate < 0.6 * CATALOG.gpu_by_id[gpu].peaks["bf16"]
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "tensorrt-llm"])
+@pytest.mark.parametrize("gpu", ["a100-sxm-80gb", "h100-sxm", "b200", "mi300x", "l40s"])
+def test_corrections_put_no_prefill_above_the_sustained_rate(gpu: str, engine: str) -> None:
+    if engine == "tensorrt-llm" and gpu == "mi300x":
+        pytest.skip("TensorRT-LLM does not run there")
+    answer = estimate("prefill", "llama-2-7b", gpu=gpu, batch=8, seq_in=2048, precision="bf16", engine=engine)
+    assert answer.time
+    rate = 2 * 6.476e9 * 8 * 2048 / answer.time.value
+    assert rate < float(build_gpu_columns([CATALOG.gpu_by_id[gpu]]).sustained_peaks["bf16"].item())

@@ -19,12 +19,12 @@ from whichgpu.estimate.time.combine import HostMode, host_mode
 from whichgpu.estimate.time.curves.gpus import build_gpu_columns
 from whichgpu.estimate.time.fitted_corrections import generation
 from whichgpu.estimate.time.grid import correction_keys, generation_terms, request_latency, scheduled_sequences, uncorrected_terms
-from whichgpu.estimate.time.lower import lower
+from whichgpu.estimate.time.lower import lower, lower_prefill_at_depth
 from whichgpu.estimate.time.lower.traced import lower_model
 from whichgpu.estimate.time.lower.traced_model import TracedModel, traced_model
 from whichgpu.estimate.time.operators import LoweredStep
 from whichgpu.estimate.time.terms import TERMS, TimeTerms
-from whichgpu.workload.shapes import Shape, TracedShape
+from whichgpu.workload.shapes import Shape, TracedShape, Transformer
 from whichgpu.workload.spelling import fill_defaults, from_object
 from whichgpu.workload.workload import Workload
 
@@ -58,7 +58,12 @@ def example(row: Measurement, lookups: LookupCache, gpu: Gpu) -> Example:
     """Example of one measured step on one GPU."""
     shape = lookups.shape(row.request["model"])
     workload = fill_defaults(from_object({name: value for name, value in row.request.items() if name != "id"}).workload, shape)
-    terms, kind = step_terms(workload, shape, gpu, row.kind)
+    if row.cached_tokens or row.micro_batch_tokens:
+        assert isinstance(shape, Transformer)
+        lowered = lower_prefill_at_depth(workload, shape, row.cached_tokens, row.micro_batch_tokens)
+        terms, kind = uncorrected_terms(lowered, build_gpu_columns([gpu])), str(workload.traits.step)
+    else:
+        terms, kind = step_terms(workload, shape, gpu, row.kind)
     unit, later = terms.unit, None
     if workload.training and (row.synchronises_after_forward or row.stochastic_depth):
         drawn = (

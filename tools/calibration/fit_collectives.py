@@ -73,11 +73,11 @@ def _unused(request: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the beginnings of the names of parameters that a collective's time cannot depend on."""
     if request["kind"] in ELEMENT_BYTES:
         other = "combine" if request["kind"] == "dispatch" else "dispatch"
-        return ("ll", "simple", "gather", "p2p", "nvls", "custom", "start", "hop", f"deepep.{other}")
+        return ("ll", "simple", "own_copy", "p2p", "nvls", "custom", "start", "hop", f"deepep.{other}")
     if request["kind"] == "all_to_all":
-        return ("ll", "simple", "gather", "nvls", "custom", "hop", "direct", "deepep")
+        return ("ll", "simple", "own_copy", "nvls", "custom", "hop", "direct", "deepep")
     if request["kind"] == "all_reduce":
-        return ("gather", "p2p", "deepep", *(("custom", "direct") if request["engine"] in LIBRARIES else ()))
+        return ("p2p", "deepep", *(("custom", "direct") if request["engine"] in LIBRARIES else ()))
     return ("p2p", "nvls", "custom", "direct", "deepep")
 
 

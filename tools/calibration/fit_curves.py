@@ -70,7 +70,7 @@ class Problem:
         """Seconds of each sample."""
         seconds_of_samples = np.zeros(len(self.samples))
         for piece in self.pieces:
-            floor = floor_seconds(piece.stack, piece.gpu)
+            floor = floor_seconds(piece.stack, piece.gpu, burst=True)
             seconds = np.maximum(CURVES[piece.curve](piece.stack, piece.gpu, p), floor)[0, :, 0]
             seconds_of_samples += np.bincount(piece.owners, seconds, minlength=len(seconds_of_samples))
         for source in set(self.sources):

@@ -113,7 +113,7 @@ def _operator_floors(rows: Sequence[Measurement], catalog: Catalog) -> Iterator[
     for row in rows:
         if sample := operator_sample(row):
             columns = cached_gpu_columns([catalog.gpu_by_id[row.gpu]])
-            yield RowFloor(row, float(floor_totals(sample.ops, columns).max()))
+            yield RowFloor(row, float(floor_totals(sample.ops, columns, burst=True).max()))
 
 
 def _by_request(rows: Iterable[Measurement]) -> Iterator[list[Measurement]]:

@@ -48,17 +48,18 @@ def _integer(text: str) -> int | None:
 def read_published(file: Path) -> list[Published]:
     """All rows of calibration.csv; `line` is the line in the file, the header being line 1."""
     with file.open(newline="") as stream:
-        return [_row(line, fields) for line, fields in enumerate(csv.DictReader(stream), start=2)]
+        return [published_row(line, fields) for line, fields in enumerate(csv.DictReader(stream), start=2)]
 
 
-def _row(line: int, fields: dict[str, str]) -> Published:
+def published_row(line: int, fields: dict[str, str]) -> Published:
+    """A row from its cells by column; `line` is its line in the file."""
     return Published(
         line=line,
         source=fields["source"],
         path=fields["source_path"],
         date=fields["date"],
         gpu=fields["gpu"],
-        gpus=int(fields["n_gpus"]),
+        gpus=int(fields["n_gpus"] or 0),  # 0 if not printed
         task=fields["task"],
         framework=fields["framework"],
         model=fields["model"],

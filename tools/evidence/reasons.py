@@ -30,3 +30,7 @@ class Reason(StrEnum):
     NO_LAYOUT = "number of GPUs or layout not stated"
     NO_GRAPHS = "the engine ran without CUDA graphs"
     BELOW_FLOOR = "faster than its bytes allow: the stated concurrency never ran"
+    OTHER_BUILD = "a faster or newer build, driver or power profile of the same run is used"
+    THINNED = "lies between two lengths of the same run that are used"
+    LOW_TRUST = "reported with low trust: one PCIe lane, hosts not stated"
+    INEXPRESSIBLE = "the layout cannot be stated in a request"

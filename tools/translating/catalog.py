@@ -23,6 +23,7 @@ from whichgpu.catalog.engines.files import engine_cells
 DATA = LOCALE_DIR.parent.parent / "catalog" / "data"
 TABLES = {
     "quirks": ("text",),
+    "unsupported": ("why",),
     "name_parts": ("meaning",),
     "engines": ("what", "note"),
     "targets": ("note",),

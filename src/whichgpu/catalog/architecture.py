@@ -32,6 +32,9 @@ class Architecture(msgspec.Struct, frozen=True):
     matrix_convolutions: bool | None  # whether convolutions use matrix units; None: if the GPU has any
     dot_product_share: float
     dual_issue_share: float
+    sustained_tflops: float  # 16-bit TFLOP/s that large GEMMs sustain on a chip with the SMs and watts below; 0 if unknown
+    sustained_sms: float
+    sustained_watts: float
     winograd: bool | None
     instructions: frozenset[str]
     sxm_topology: str

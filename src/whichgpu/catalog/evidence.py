@@ -45,6 +45,8 @@ class Measurement(msgspec.Struct, frozen=True):
     pageable_copy_bytes: float = 0.0  # bytes copied from pageable host memory during the measured time
     throughput_only: bool = False  # derived from a throughput with many batches in flight, so no single batch took this long
     stochastic_depth: StochasticDepth = ""
+    cached_tokens: int = 0  # tokens of each sequence in the KV cache before the measured prefill
+    micro_batch_tokens: int = 0  # tokens that llama.cpp ran at once (n_ubatch); 0: its default
     synchronises_after_forward: bool = False  # the host waits for the GPU between the forward and the backward pass
     path: str = ""  # file with the measurement, as repository@commit:path
     date: str = ""
@@ -130,6 +132,8 @@ def _measurement(cells: Mapping[str, str]) -> Measurement:
         pageable_copy_bytes=float(cells["pageable_copy_bytes"]),
         throughput_only=cells["throughput_only"] == "yes",
         stochastic_depth=cells["stochastic_depth"],  # type: ignore[arg-type]
+        cached_tokens=int(cells.get("cached_tokens") or 0),
+        micro_batch_tokens=int(cells.get("micro_batch_tokens") or 0),
         synchronises_after_forward=cells["synchronises_after_forward"] == "yes",
         path=cells["path"],
         date=cells["date"],

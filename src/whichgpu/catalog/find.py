@@ -8,19 +8,22 @@ from functools import lru_cache
 from typing import TypeVar
 
 from whichgpu.base.errors import AmbiguousName, NoAnswer, UnknownName, UsageError, WhichGpuError
-from whichgpu.base.messages import msg
+from whichgpu.base.messages import Fact, msg
 from whichgpu.base.names import nearest, split_count, squash, words
 from whichgpu.catalog.exact import exact_matches
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.host import Cpu, Instance, Region
 from whichgpu.catalog.places.city import find_city
 from whichgpu.catalog.places.country import countries, countries_named
+from whichgpu.catalog.printed_names import names_in_line
 from whichgpu.catalog.store import Catalog
 
 T = TypeVar("T")
 
-# Words that people add or leave out without meaning another GPU.
-BRANDS = frozenset("nvidia amd intel google aws apple geforce gtx rtx tesla quadro radeon rx instinct generation gpu".split())
+# Words that people and tools add or leave out without meaning another GPU.
+MAKERS = frozenset("nvidia amd intel google aws apple geforce radeon instinct generation gpu corporation graphics card".split())
+FILLERS = frozenset("tensor core accelerator with design lite hash rate".split())  # Max-Q Design, Tensor Core GPU, Lite Hash Rate
+BRANDS = MAKERS | FILLERS | frozenset("gtx rtx tesla quadro rx".split())
 
 MAX_NAME_CHARACTERS = 200  # Longest name to look up; no name in the catalog comes near it (set by judgement).
 MAX_NAME_WORDS = 6  # Words of the longest name, such as NVIDIA RTX PRO 6000 Blackwell Server.
@@ -32,7 +35,8 @@ _GIGABYTES = re.compile(r"(\d+)g(?:i?b)?")
 def find_gpus(catalog: Catalog, name: str) -> tuple[Gpu, ...]:
     """Return all GPU variants that match a name: of the GPU, its family, or a cloud instance that has it.
 
-    A leading or trailing count (`8xA100`) is ignored. An unknown name raises with the nearest known ones.
+    A leading or trailing count (`8xA100`) is ignored. An unknown name raises with the nearest known ones, an accelerator
+    without published figures with what is not known of it.
     """
     if len(name) > MAX_NAME_CHARACTERS:
         raise UsageError("name-too-long", msg("error.name-too-long", n=len(name)), msg("hint.list-gpus"))
@@ -43,13 +47,16 @@ def find_gpus(catalog: Catalog, name: str) -> tuple[Gpu, ...]:
         return matches
     if machines := exact_instances(catalog.instances, bare):
         return tuple({machine.gpu: catalog.gpu_in(machine) for machine in machines}.values())
+    if refused := exact_matches(catalog.unsupported, bare, lambda row: (row.id, row.name, *row.aliases)):
+        message = msg("error.unsupported-gpu", name=refused[0].name, why=Fact(refused[0].why))
+        raise NoAnswer("unsupported-gpu", message, msg("hint.list-gpus"))
     names = [gpu.name for gpu in catalog.gpus] + [gpu.family for gpu in catalog.gpus]
     raise _unknown("gpu", bare, names)
 
 
 def gpus_named(catalog: Catalog, name: str, loosely: bool = True) -> tuple[Gpu, ...]:
     """Return GPUs that match a name exactly or as a family; `loosely` also as an architecture, vendor, series or brand."""
-    attempts = (_exact_gpus, _family_gpus, _group_gpus, _series_gpus)[: 4 if loosely else 2]
+    attempts = (_exact_gpus, _family_gpus, _printed_gpus, _group_gpus, _series_gpus)[: 5 if loosely else 3]
     for text in (name, split_count(name)[1]):  # The whole name comes first: 5700XT is not 5,700 GPUs.
         for attempt in attempts:
             if matches := attempt(catalog.gpus, text):
@@ -157,14 +164,34 @@ def _family_gpus(gpus: Sequence[Gpu], name: str) -> tuple[Gpu, ...]:
         if family and family <= name_words and rest <= own:
             best.setdefault(len(family), []).append(gpu)
     if best:
-        return tuple(best[max(best)])
+        return _fully_named(best[max(best)], name)
     joined = squash(name)
     return tuple(gpu for gpu in gpus if joined in (squash(gpu.family), squash("".join(distinctive_words(gpu.family)))))
 
 
-def distinctive_words(family: str) -> tuple[str, ...]:
+def _fully_named(gpus: Sequence[Gpu], name: str) -> tuple[Gpu, ...]:
+    """Return the variants whose own name has no word that `name` lacks (RTX 4000 Ada, not SFF); all if every one has.
+
+    A name that several makers use (`M4`) means all of them.
+    """
+    if len({gpu.vendor for gpu in gpus}) > 1:
+        return tuple(gpus)
+    name_words = _gpu_words(name, MAKERS)
+    return tuple(gpu for gpu in gpus if _gpu_words(gpu.name, MAKERS) <= name_words) or tuple(gpus)
+
+
+def _printed_gpus(gpus: Sequence[Gpu], line: str) -> tuple[Gpu, ...]:
+    """Return GPUs named within a line that another tool printed, such as `lspci`: all products that share the device."""
+    for products in names_in_line(line):
+        matches = {gpu.id: gpu for name in products for gpu in _exact_gpus(gpus, name) or _family_gpus(gpus, name)}
+        if matches:
+            return tuple(matches.values())
+    return ()
+
+
+def distinctive_words(family: str, ignored: frozenset[str] = BRANDS) -> tuple[str, ...]:
     """Return the words of a family name that distinguish it from others (no brand names), in their order."""
-    distinct = tuple(word for word in words(family) if word not in BRANDS)
+    distinct = tuple(word for word in words(family) if word not in ignored)
     return distinct or words(family)
 
 
@@ -189,15 +216,15 @@ def _group_gpus(gpus: Iterable[Gpu], name: str) -> tuple[Gpu, ...]:
 
 
 @lru_cache(maxsize=4096)
-def _gpu_words(name: str) -> frozenset[str]:
+def _gpu_words(name: str, ignored: frozenset[str] = BRANDS) -> frozenset[str]:
     parts: list[str] = []
-    for word in distinctive_words(name):
+    for word in distinctive_words(name, ignored):
         if word in ("gb", "gib", "g") and parts and parts[-1].isdigit():
             parts[-1] += "gb"
         elif match := _GIGABYTES.fullmatch(word):
             parts.append(f"{match[1]}gb")
         else:
-            parts.append("sxm" if _SXM.fullmatch(word) else word)
+            parts.append("sxm" if _SXM.fullmatch(word) else "laptop" if word in ("mobile", "notebook") else word)
     return frozenset(parts)
 
 

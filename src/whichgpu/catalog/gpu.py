@@ -118,6 +118,17 @@ class Gpu(msgspec.Struct, frozen=True):
     checked: str
 
 
+class UnsupportedGpu(msgspec.Struct, frozen=True):
+    """An accelerator that people ask for but that cannot be estimated; `why` is one English sentence on what is not known."""
+
+    id: str
+    name: str
+    aliases: tuple[str, ...]
+    why: str
+    sources: tuple[str, ...]
+    recorded: str
+
+
 def build_gpu(row: Row, targets: Mapping[str, Row], rates: Mapping[str, Row], quirks: Mapping[str, Row]) -> Gpu:
     """Build a GPU from its table row and the rows of its compilation target, its rates per clock, and its known deviations."""
     target = targets.get(row["target"])

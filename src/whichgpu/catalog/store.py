@@ -14,7 +14,7 @@ from whichgpu.base.messages import msg
 from whichgpu.catalog.accuracy import Accuracy, build_accuracy
 from whichgpu.catalog.cache import load_or_build
 from whichgpu.catalog.engines.engine import Engine
-from whichgpu.catalog.gpu import Gpu, build_gpu
+from whichgpu.catalog.gpu import Gpu, UnsupportedGpu, build_gpu
 from whichgpu.catalog.host import Cpu, Instance, Provider, Region, Source, build_cpu, build_instance, build_region
 from whichgpu.catalog.model import Model, build_model
 from whichgpu.catalog.pricing import (
@@ -74,6 +74,7 @@ class Catalog:
     engines: tuple[Engine, ...] = _table("engines", Engine)
     accuracy: tuple[Accuracy, ...] = _table("accuracy", Accuracy, build_accuracy)
     reference_mix: tuple[MixItem, ...] = _table("reference_mix", MixItem, build_mix_item)
+    unsupported: tuple[UnsupportedGpu, ...] = _table("unsupported", UnsupportedGpu)
     _sources: tuple[Source, ...] = _table("sources", Source)
 
     def __init__(self, folder: Path | None = None, as_known: date | int | None = None) -> None:

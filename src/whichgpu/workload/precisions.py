@@ -50,6 +50,8 @@ class Precision(msgspec.Struct, frozen=True):
     kv_block: WeightBlock | None  # storage of the KV cache; None if a KV cache cannot have this precision
     kv_default: str  # precision of the KV cache if the user gives none
     trace: str  # traced precision with the same allocations; empty if models are not trained in this one
+    # bytes of the fp32 master weight that training with quantised GEMM operands keeps per parameter; 0: no such training
+    master_bytes: int
     operand_unit: str  # execution units of GEMMs with quantised weights and inputs; empty if only weights are
     evidence_format: str  # number format by which measurements are grouped; int4 is also that of narrow GGUF types
     tensor_type: str  # GGUF tensor type of most matrices
@@ -64,6 +66,11 @@ class Precision(msgspec.Struct, frozen=True):
     def is_trained(self) -> bool:
         """Whether models are trained in this precision."""
         return bool(self.trace)
+
+    @property
+    def quantises_training(self) -> bool:
+        """Whether models are trained with GEMM operands quantised to this precision and weights kept in 16 bits."""
+        return self.master_bytes > 0
 
     @property
     def operand_bytes(self) -> float:
@@ -87,6 +94,8 @@ PRECISION_BY_NAME: Mapping[str, Precision] = {
 }
 PRECISIONS = tuple(name for name, one in PRECISION_BY_NAME.items() if not one.is_gguf)
 TRAINED_PRECISIONS = tuple(name for name, one in PRECISION_BY_NAME.items() if one.is_trained)
+# Also those in which only operands of GEMMs are quantised; `TRAINED_PRECISIONS` store weights and activations in the precision.
+TRAINING_PRECISIONS = (*TRAINED_PRECISIONS, *(name for name, one in PRECISION_BY_NAME.items() if one.quantises_training))
 GGUF_PRECISIONS = tuple(row["name"] for row in _ROWS if row["choice"] == "yes" and row["name"] not in PRECISIONS)
 KV_PRECISIONS = tuple(row["name"] for row in _ROWS if row["kv_choice"] == "yes")
 PRECISION_SYNONYMS = {word: row["name"] for row in _ROWS if row["synonyms"] for word in row["synonyms"].split(";")}

@@ -65,11 +65,16 @@ def test_a_laptops_card_is_not_taken_for_a_desktops(catalog: Catalog) -> None:
 
 
 def test_a_size_the_catalog_lacks_is_not_guessed(catalog: Catalog) -> None:
-    match = matched(catalog, "NVIDIA GeForce RTX 3060", 8192, "sm_86")
+    match = matched(catalog, "NVIDIA GeForce RTX 4090", 49152, "sm_89")
     assert match.gpu is None
-    assert match.candidates == ("rtx-3060-12gb",)
+    assert match.candidates == ("rtx-4090",)
     assert match.why is not None
     assert match.why.id == "match.other-memory"
+
+
+def test_the_memory_tells_variants_with_one_driver_name_apart(catalog: Catalog) -> None:
+    assert matched(catalog, "NVIDIA GeForce RTX 3060", 8192, "sm_86").gpu == "rtx-3060-8gb"
+    assert matched(catalog, "NVIDIA GeForce RTX 3060", 12288, "sm_86").gpu == "rtx-3060-12gb"
 
 
 def test_the_wrong_instruction_set_is_not_believed(catalog: Catalog) -> None:

@@ -15,6 +15,7 @@ from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.host import Instance
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.loading import LOADERS, loading_remark
+from whichgpu.estimate.memory.dispatch import check_training_units
 from whichgpu.workload.engine_support import check_engine
 from whichgpu.workload.shapes import Shape
 from whichgpu.workload.workload import Workload
@@ -36,6 +37,8 @@ def advice(
     user_fields: Collection[str],
 ) -> Advice:
     """Return warnings and sources for a workload; raise an error if the user named an engine that cannot run it."""
+    if workload.training and gpu is not None:
+        check_training_units(workload, gpu)
     warnings = [*check_engine(workload, shape, gpu, catalog.engines, user_fields)]
     sources: list[str] = []
     if not workload.training and (note := accuracy_note(catalog.accuracy, catalog.models, shape.name, workload.precision or "")):

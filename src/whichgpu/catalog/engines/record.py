@@ -160,6 +160,7 @@ class EngineRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     captures_graphs: bool = False  # uses CUDA graphs: the host launches a step at once, not every kernel
     own_all_reduce: bool = False  # has a custom all-reduce
     low_latency_exchange: bool = False  # dispatches tokens to experts with DeepEP or similar kernels
+    overlaps_tensor_parallel: bool = False  # training under sequence parallelism sends activations in chunks beside GEMMs
     half_gradients: bool = False  # gradients are 16-bit in mixed precision
     fusion: Fusion = "none"  # what fuses the operators of models that are known by operator tables
     image_layout: ImageLayout = "as-given"

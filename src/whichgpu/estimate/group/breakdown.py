@@ -30,6 +30,8 @@ TENSOR_COPY_SECONDS = 90e-6  # seconds that `DataParallel` threads take to copy 
 FORWARD_CALLS_SERIAL, BACKWARD_CALLS_SERIAL = 1.0, 0.2
 # Share of a pass that can overlap communication: the first bucket must fill and the first layer's weights must arrive.
 OVERLAP_WINDOW = 0.9
+# Share of tensor-parallel communication that no GEMM overlaps: the first of four chunks (Transformer Engine's default).
+FIRST_CHUNK = 0.25
 
 
 class StepParts(msgspec.Struct, frozen=True):
@@ -54,6 +56,8 @@ class StepParts(msgspec.Struct, frozen=True):
     forward_volume: Array  # transfer time of communication overlapped with the forward pass
     attention_latency: Array  # latency of communication overlapped with attention
     attention_volume: Array  # transfer time of communication overlapped with attention
+    layers_latency: Array  # latency of tensor-parallel communication that runs in chunks beside the GEMMs before or after it
+    layers_volume: Array  # transfer time of such communication
     launches: Array  # framework calls of an engine without CUDA graphs, in calls of PyTorch on the reference host: a count
     ranks: Array  # GPUs that wait for one another: a count
     synchronised: Array  # processes or threads that the host synchronises once per step: a count
@@ -86,6 +90,7 @@ def combine_parts(parts: StepParts, factors: Mapping[str, Array | float]) -> Ste
         (parts.backward_latency, parts.backward_volume, parts.backward, parts.backward_tail),
         (parts.forward_latency, parts.forward_volume, parts.forward, 0.0),
         (parts.attention_latency, parts.attention_volume, parts.attention, 0.0),
+        (parts.layers_latency, parts.layers_volume, parts.device, FIRST_CHUNK),
     ):
         seconds = communication(latency, volume)
         overlapped = np.minimum(seconds * (1.0 - tail), OVERLAP_WINDOW * work)

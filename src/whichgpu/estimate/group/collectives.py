@@ -98,6 +98,9 @@ class Paths:
         self.network_bandwidth = _column([fabric.network_bandwidth for fabric in fabrics])
         self.network_latency = _column([fabric.network_latency for fabric in fabrics])
         self.classes = [fabric.latency_class(self.near) for fabric in fabrics]
+        # A rank copies its own part to its output. NVLink is not much slower than that; PCIe and host memory are by far.
+        shares = [parameters["own_copy.share"] if kind == "nvlink" else np.inf for kind in self.latency_kinds]
+        self.own_copy = self.node_bandwidth * _column(shares)  # bytes per second
         self.start = self._ratios("start")
         self.hop = self._ratios("hop")
         self.direct = self._ratios("direct")
@@ -106,13 +109,13 @@ class Paths:
         self.peer_access = np.array([[fabric.peer_access(self.near)] for fabric in fabrics])
         self.nodes = ranks.nodes
 
-    def bandwidth(self, protocol: str, node_share: float = 1.0) -> Array:
+    def bandwidth(self, protocol: str) -> Array:
         """Return the bytes per second of a ring or tree under a protocol of NCCL: ll, ll128 or simple.
 
-        Network bandwidths are those that Simple achieves; `node_share` is the share of the node's bandwidth that is achieved.
+        Network bandwidths are those that Simple achieves.
         """
         share = self.parameters[f"{protocol}.share"]
-        near: Array = self.node_bandwidth * (share * node_share)
+        near: Array = self.node_bandwidth * share
         if self.nodes == 1:
             return near
         return np.minimum(near, self.network_bandwidth * (self.near * min(1.0, share / self.parameters["simple.share"])))
@@ -161,8 +164,10 @@ def _ring(kind: CollectiveKind, sizes: Array, ranks: Communicator, paths: Paths,
     far = min(steps, rounds * (ranks.nodes - 1)) if kind != "send" else int(ranks.nodes > 1)
     latency = paths.start_up(protocol) + (steps - far) * paths.node_hop(protocol) + far * paths.network_hop(protocol)
     sent = 1.0 if kind in ("send", "broadcast") else float(rounds) * (n - 1) / n  # bytes one GPU sends per byte of the tensor
-    node_share = paths.parameters["gather.share"] if kind in ("all_gather", "reduce_scatter") else 1.0
-    return _cost(latency, sizes * sent / paths.bandwidth(protocol, node_share))
+    volume = sizes * sent / paths.bandwidth(protocol)
+    if kind not in ("send", "broadcast"):
+        volume = volume + sizes / n / paths.own_copy
+    return _cost(latency, volume)
 
 
 def _tree(sizes: Array, ranks: Communicator, paths: Paths, protocol: str) -> CollectiveCost:
@@ -204,7 +209,8 @@ def _all_to_all(sizes: Array, ranks: Communicator, paths: Paths, protocol: str) 
     )
     latency = paths.start_up(f"p2p.{protocol}") + (n - 1) * p["p2p.peer"]
     if ranks.nodes > 1:
-        volume = np.maximum(volume, sizes * (n - near) / n / paths.network_bandwidth)
+        share = min(1.0, p[f"p2p.{protocol}.share"] / p["p2p.simple.share"])  # Network bandwidths are those of Simple.
+        volume = np.maximum(volume, sizes * (n - near) / n / (paths.network_bandwidth * share))
         latency = latency + paths.network_hop(protocol)
     return _cost(latency, volume)
 

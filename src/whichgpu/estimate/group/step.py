@@ -236,7 +236,7 @@ def collective_seconds(workload: Workload, collectives: Sequence[Collective], de
     """Return the seconds of all collectives as fields of `StepParts`, grouped by the work that may overlap them."""
     sums: dict[str, Array] = {
         f"{overlap}_{name}": np.zeros((len(devices.gpus), 1))
-        for overlap in ("exposed", "backward", "forward", "attention")
+        for overlap in ("exposed", "backward", "forward", "attention", "layers")
         for name in ("latency", "volume")
     }
     tail = np.zeros((1, 1))

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from whichgpu.estimate.time.operators import Number
 
 Axis = Literal["tp", "dp", "cp", "ep", "pp"]
-Overlap = Literal["", "backward", "forward", "attention"]
+Overlap = Literal["", "backward", "forward", "attention", "layers"]
 FP8_DISPATCH = ("fp8", "nvfp4", "mxfp4")  # precisions whose tokens are quantised to FP8 before they are sent to experts
 BUCKET_BYTES = 25e6  # bytes of gradients per all-reduce in DistributedDataParallel (PyTorch's default)
 
@@ -99,8 +99,9 @@ def _pass(
         per_layer = (1 if shape.parallel_block else 2) + (1 if shape.encoder_layers else 0)
         sums = len(layers) * per_layer * passes + 2 * -(-shape.encoder_layers // parallel.pp) * passes
         if parallel.sp and workload.training:
-            yield Collective("all_gather", "tp", activations, sums)
-            yield Collective("reduce_scatter", "tp", activations, sums)
+            overlap: Overlap = "layers" if engine_record(workload.engine, workload.year).overlaps_tensor_parallel else ""
+            yield Collective("all_gather", "tp", activations, sums, overlap)
+            yield Collective("reduce_scatter", "tp", activations, sums, overlap)
         else:
             yield Collective("all_reduce", "tp", activations, sums)
         yield Collective("all_reduce", "tp", activations, passes)  # Each embedding row is on one rank only: ranks sum results.

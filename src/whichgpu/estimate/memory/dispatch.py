@@ -11,7 +11,7 @@ from whichgpu.base.lru import LruCache
 from whichgpu.base.messages import msg
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.memory.parts import MemoryEstimate
-from whichgpu.workload.precisions import TRAINED_PRECISIONS
+from whichgpu.workload.precisions import PRECISION_BY_NAME, TRAINED_PRECISIONS, TRAINING_PRECISIONS
 from whichgpu.workload.shapes import Dlrm, Shape, TracedShape, Transformer, WeightsOnly
 from whichgpu.workload.workload import Workload
 
@@ -75,6 +75,16 @@ def check_training(workload: Workload, shape: Shape) -> None:
         raise UsageError("no-training", msg("error.no-training", name=shape.name), msg("hint.no-training"))
     if isinstance(shape, WeightsOnly):
         raise UsageError("weights-only", msg("error.weights-only", name=shape.name), msg("hint.weights-only"))
-    if workload.precision not in TRAINED_PRECISIONS:
-        message = msg("error.not-trained", precision=workload.precision or "–")
+    # Transformer Engine and its like quantise the linear layers of transformers only.
+    choices = TRAINING_PRECISIONS if isinstance(shape, Transformer) and not workload.qlora else TRAINED_PRECISIONS
+    if workload.precision not in choices:
+        id = "error.not-trained-network" if workload.precision in TRAINING_PRECISIONS else "error.not-trained"
+        raise UsageError("bad-field", msg(id, precision=workload.precision or "–"), msg("hint.choices", choices=choices), choices)
+
+
+def check_training_units(workload: Workload, gpu: Gpu) -> None:
+    """Raise UsageError if GEMM operands are quantised in training to a format that the GPU cannot multiply."""
+    record = PRECISION_BY_NAME[workload.precision or "bf16"]
+    if record.quantises_training and record.operand_unit not in gpu.peaks:
+        message = msg("error.no-training-units", gpu=gpu.name, precision=record.name, unit=record.operand_unit)
         raise UsageError("bad-field", message, msg("hint.choices", choices=TRAINED_PRECISIONS), TRAINED_PRECISIONS)

@@ -33,6 +33,9 @@ from whichgpu.workload.workload import Workload
 Array = np.ndarray
 NEWEST_SOFTWARE_YEAR = 2026  # year of the newest software in the measurements
 # Measured: an H200 runs GEMMs at 749 TFLOP/s in a burst and at 680 to 695 after two seconds; half of the drop comes in 0.5 s.
+# fp32 GEMMs of 0.15 s and more against those of 3 to 60 ms (NeuSight; 1024 to 4096 steps of k, since longer ones are two to three
+# times slower on Pascal for another reason): 17% slower on the T4 (70 W), 10% on the P4 (75 W), 2% on the L4 (72 W), 0 to 3% on
+# P100, V100, A100 and H100.
 THROTTLING_SHARE, THROTTLING_SECONDS = 0.15, 0.3
 OVERHEAD_SHARE = 0.1  # a step is overhead-bound if less than this share of its time is spent at either roofline limit
 

@@ -132,15 +132,19 @@ def gemm(
     weight: Number | None = None,
     role: str = "forward",
     calls: Number = 1.0,
+    result: float = 0.0,
 ) -> Op:
-    """Return batch x [m, k] @ [k, n] with elements of `width` bytes; `weight` overrides the bytes of the k x n operand."""
+    """Return batch x [m, k] @ [k, n] with elements of `width` bytes; `weight` overrides the bytes of the k x n operand.
+
+    Elements of the product have `result` bytes if given.
+    """
     stored = batch * k * n * width if weight is None else weight
     return Op(
         "gemm",
         unit,
         flops=2.0 * batch * m * n * k,
         read=batch * m * k * width + stored,
-        write=batch * m * n * width,
+        write=batch * m * n * (result or width),
         sizes={"m": m, "n": n, "k": k, "batch": batch},
         role=role,
         calls=calls,

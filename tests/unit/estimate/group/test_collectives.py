@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.group.collective_parameters import collective_parameters
 from whichgpu.estimate.group.collectives import CollectiveKind, Communicator, collective_cost
 from whichgpu.estimate.group.fabric import fabric_of
 
@@ -17,10 +18,15 @@ def seconds(kind: CollectiveKind, size: float, gpu: str, ring: Communicator, own
 
 
 def test_eight_h100_reduce_as_fast_as_nvidia_says() -> None:
-    """With NVLink SHARP 275 GB/s of data (NVIDIA/nccl-tests issue 212); all-gathers of 256 MB reach 323 of a ring's 370 GB/s."""
+    """With NVLink SHARP 275 GB/s of data (NVIDIA/nccl-tests issue 212); all-gathers of 512 MiB reach 336 of a ring's 370 GB/s.
+
+    Every rank copies its own part as well. A ring's links alone, without that copy, carry 370 GB/s (the same issue).
+    """
     assert LARGE / seconds("all_reduce", LARGE, "h100-sxm", Communicator(8, 8)) == pytest.approx(275e9, rel=0.03)
-    gathered = LARGE * 7 / 8 / seconds("all_gather", LARGE, "h100-sxm", Communicator(8, 8))
-    assert gathered == pytest.approx(323e9, rel=0.1)
+    gathered = 2**29 * 7 / 8 / seconds("all_gather", 2**29, "h100-sxm", Communicator(8, 8))
+    assert gathered == pytest.approx(336e9, rel=0.03)
+    sent = LARGE / seconds("broadcast", LARGE, "h100-sxm", Communicator(8, 8))
+    assert sent == pytest.approx(370e9, rel=0.03)
 
 
 def test_eight_a100_reduce_as_fast_as_users_saw() -> None:
@@ -42,11 +48,14 @@ def test_alone_nobody_talks() -> None:
 
 
 @pytest.mark.parametrize("gpu", ["t4", "rtx-4090", "v100-sxm-16gb"])
-def test_a_gather_is_half_a_reduction_and_a_copy(gpu: str) -> None:
-    both = seconds("all_reduce", LARGE, gpu, Communicator(4, 4))
-    gathered = seconds("all_gather", LARGE, gpu, Communicator(4, 4))
-    assert both / 2 < gathered < 0.65 * both
-    assert seconds("reduce_scatter", LARGE, gpu, Communicator(4, 4)) == gathered
+def test_a_gather_is_half_a_reduction(gpu: str) -> None:
+    """Over NVLink either also copies a rank's own part once."""
+    fabric = fabric_of(GPUS[gpu])
+    rate = fabric.bus_bandwidth(4) * collective_parameters()["own_copy.share"]
+    copied = LARGE / 4 / rate if fabric.latency_kind(4) == "nvlink" else 0.0
+    both = seconds("all_reduce", LARGE, gpu, Communicator(4, 4)) - copied
+    assert seconds("all_gather", LARGE, gpu, Communicator(4, 4)) - copied == pytest.approx(both / 2, rel=0.01)
+    assert seconds("reduce_scatter", LARGE, gpu, Communicator(4, 4)) - copied == pytest.approx(both / 2, rel=0.01)
 
 
 def test_small_messages_cost_latency_and_large_ones_bandwidth() -> None:

@@ -8,9 +8,10 @@ Precision): under autocast a GEMM casts its inputs to 16 bit at each call and it
 from __future__ import annotations
 
 import msgspec
+from msgspec.structs import replace
 
 from whichgpu.estimate.memory.training.tape import Tape, TapeTensor
-from whichgpu.workload.precisions import PRECISION_BY_NAME
+from whichgpu.workload.precisions import PRECISION_BY_NAME, TRAINING_PRECISIONS, Precision
 
 
 class ElementWidths(msgspec.Struct, frozen=True):
@@ -19,6 +20,8 @@ class ElementWidths(msgspec.Struct, frozen=True):
     parameter: int
     stream: int
     compute: int
+    master: int = 0  # of the optimizer's own copy of the parameters; 0 if it updates the parameters themselves
+    operand: float = 0.0  # of operands that are quantised for GEMMs in training; 0 if none are
 
     @property
     def mixed(self) -> bool:
@@ -26,11 +29,17 @@ class ElementWidths(msgspec.Struct, frozen=True):
         return self.compute < self.parameter
 
 
-WIDTHS = {
-    name: ElementWidths(one.parameter_bytes, one.stream_bytes, one.compute_bytes)
-    for name, one in PRECISION_BY_NAME.items()
-    if one.is_trained
-}
+# Projections whose input is that of another one before them, so that one quantised copy serves both.
+SHARED_INPUTS = ("k", "v", "up")
+
+
+def training_widths(one: Precision) -> ElementWidths:
+    """Return the element widths of training in a precision."""
+    widths = ElementWidths(one.parameter_bytes, one.stream_bytes, one.compute_bytes)
+    return replace(widths, master=one.master_bytes, operand=one.operand_bytes) if one.quantises_training else widths
+
+
+WIDTHS = {name: training_widths(PRECISION_BY_NAME[name]) for name in TRAINING_PRECISIONS}
 
 
 class OperatorWriter(msgspec.Struct, frozen=True):
@@ -58,11 +67,13 @@ class OperatorWriter(msgspec.Struct, frozen=True):
             return self._adapted(x, features, out)
         # Under autocast the gradient is computed in 16 bit and cast to the parameter's width.
         temporary = weights * self.widths.compute if self.widths.mixed else 0
+        quantised = bool(role and self.widths.operand)  # The weight gradient then needs the quantised copy of x only.
         return self.tape.op(
             (x,),
             self.tokens * out,
             self.widths.compute,
-            (x,),
+            () if quantised else (x,),
+            extra=int(x.count * self.widths.operand) if quantised and role not in SHARED_INPUTS else 0,
             parameter_gradient=weights * self.widths.parameter,
             backward_temporary=temporary,
         )

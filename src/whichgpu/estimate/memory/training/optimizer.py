@@ -9,10 +9,16 @@ EIGHT_BIT = 2 * (1 + 4 / 256)  # bytes per parameter: two one-byte moments, each
 ADAFACTOR = 0.01  # bytes of row and column sums (arXiv 1804.04235) as a share of the parameters' bytes
 
 
-def state_sizes(workload: Workload, trained: int, width: int) -> list[int]:
-    """Return the bytes of each optimizer state of a parameter tensor of `trained` bytes with elements of `width` bytes."""
+def state_sizes(workload: Workload, trained: int, width: int, master: int = 0) -> list[int]:
+    """Return the bytes of each optimizer state of a parameter tensor of `trained` bytes with elements of `width` bytes.
+
+    An optimizer with master weights of `master` bytes keeps them and states of the same width.
+    """
     if not workload.include_optimizer_step:
         return []
+    if master:
+        weights = trained // width * master
+        return [weights, *state_sizes(workload, weights, master)]
     if workload.optimizer == "adamw-8bit":
         return [int(trained / width * EIGHT_BIT / 2)] * 2
     if workload.optimizer == "adafactor":

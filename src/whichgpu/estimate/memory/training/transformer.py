@@ -159,7 +159,9 @@ def _stage_parts(step: TransformerStep, stage: int, pools: bool) -> tuple[dict[s
             stretches,
             shard_sizes(_stored(step, parameters, head, tables), weights),
             shard_sizes(adapters, weights),
-            shard_sizes([size for one in trained for size in state_sizes(workload, one, widths.parameter)], states),
+            shard_sizes(
+                [size for one in trained for size in state_sizes(workload, one, widths.parameter, widths.master)], states
+            ),
             [] if rank else [size for size in tables if size != tied] + ([other] if other else []),
             0 if rank else tied,
             shard_sizes(trained, gradients) if workload.accumulation > 1 else (),
@@ -221,7 +223,14 @@ def _other(step: TransformerStep, written: int) -> int:
 
 
 def _stored(step: TransformerStep, parameters: Sequence[int], head: Sequence[int], tables: Sequence[int]) -> list[int]:
-    """Return the bytes of weights as stored; QLoRA stores base weights in NF4 and embeddings, head and norms in 16 bit."""
+    """Return the bytes of weights as stored; QLoRA stores base weights in NF4 and embeddings, head and norms in 16 bit.
+
+    Training with quantised operands keeps two quantised copies of a layer's matrices as well: one in rows, one in columns.
+    """
+    operand = step.widths.operand
+    if operand:
+        copies, others = 2.0 * operand / step.widths.parameter, {*head, *tables}
+        return [size if size in others or size <= MAX_SMALL_WEIGHT else int(size * (1.0 + copies)) for size in parameters]
     if not step.workload.qlora:
         return list(parameters)
     width, whole = step.widths.parameter, {*head, *tables}

@@ -93,13 +93,13 @@ def operator_totals(ops: Sequence[Op], gpus: GpuColumns, parameters: Parameters 
     )
 
 
-def floor_totals(ops: Sequence[Op], gpus: GpuColumns) -> Array:
-    """Return the least seconds physically possible for all calls of these operators, [gpus, batches]."""
+def floor_totals(ops: Sequence[Op], gpus: GpuColumns, burst: bool = False) -> Array:
+    """Return the least seconds physically possible for all calls of these operators, [gpus, batches]; `burst`: timed alone."""
     stacks = [group for _, group in stacks_by_curve(merge_equal(ops))]
     counts = [stack_numbers([op.count for op in group.ops]) for group in stacks]
     total = np.zeros((len(gpus), batch_count(stacks)))
     for group, count in zip(stacks, counts, strict=True):
-        total += (floor_seconds(group, gpus) * count).sum(axis=1)
+        total += (floor_seconds(group, gpus, burst) * count).sum(axis=1)
     return total
 
 
@@ -146,7 +146,11 @@ def _curve_seconds(group: OperatorStack, gpus: GpuColumns, p: Parameters) -> tup
 
 
 def roofline_seconds(group: OperatorStack, gpus: GpuColumns, p: Parameters) -> tuple[Array, Array]:
-    """Return the roofline seconds: FLOPs divided by peak, and bytes that miss the cache divided by bandwidth."""
+    """Return the roofline seconds: FLOPs divided by peak, and bytes that miss the cache divided by bandwidth.
+
+    llama.cpp's kernels for quantised weights count at the share of the int8 peak that they can reach, so that a prefill they
+    limit is compute-bound.
+    """
     kind = CLASS_BY_KIND[group.ops[0].kind]
     unit = group.unit if group.unit in gpus.peaks else "fp32"
     moved = conv.moved_bytes(group) if kind == "conv" else group.read + group.write
@@ -154,6 +158,8 @@ def roofline_seconds(group: OperatorStack, gpus: GpuColumns, p: Parameters) -> t
     if kind == "memory":
         byte_seconds = byte_seconds * memory.min_byte_share(group) * (1.0 - memory.cache_hit_share(group, gpus, p))
     flops = conv.min_flops(group, gpus) if kind == "conv" else group.flops
+    if (own := group.has_role(gemm.MMQ)).any():
+        flops = np.where(own, flops * gemm.mmq_slowdown(gpus, p), flops)
     return flops / gpus.peaks[unit], byte_seconds
 
 

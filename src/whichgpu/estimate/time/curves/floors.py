@@ -16,12 +16,16 @@ MAX_L2_SPEEDUP = 8.0
 COLD_KINDS = ("gemm", "grouped_gemm", "moe", "weight_only_gemm", "decode_attention")
 
 
-def floor_seconds(stack: OperatorStack, gpus: GpuColumns) -> Array:
-    """Return the least seconds of one call of each operator, whatever kernel runs it, [gpus, operators, batches]."""
+def floor_seconds(stack: OperatorStack, gpus: GpuColumns, burst: bool = False) -> Array:
+    """Return the least seconds of one call of each operator, whatever kernel runs it, [gpus, operators, batches].
+
+    Arithmetic runs at the rate that the power limit lets a chip sustain, or (`burst`, for a kernel timed alone) at the peak.
+    """
     unit = stack.unit if stack.unit in gpus.peaks else "fp32"
     convolution = CLASS_BY_KIND[stack.ops[0].kind] == "conv"
     flops = conv.min_flops(stack, gpus) if convolution else stack.flops
-    return np.maximum(flops / gpus.clocked_peaks[unit], least_bytes(stack, gpus) / gpus.bandwidth)
+    rates = gpus.clocked_peaks if burst else gpus.sustained_peaks
+    return np.maximum(flops / rates[unit], least_bytes(stack, gpus) / gpus.bandwidth)
 
 
 def least_bytes(stack: OperatorStack, gpus: GpuColumns) -> Array:
@@ -35,5 +39,7 @@ def least_bytes(stack: OperatorStack, gpus: GpuColumns) -> Array:
     read = np.maximum(conv.moved_bytes(stack) - stack.write, 0.0) if kind == "conv" else stack.read * share
     write = stack.write * share
     warm = np.where(stack.is_kind(*COLD_KINDS), stack.size("resident", 0.0), np.minimum(stack.size("resident"), 1.0))
+    if not warm.any():
+        return read + write
     cached = (np.minimum(read, gpus.l2) + np.minimum(write, gpus.l2)) * warm
     return read + write - cached * (1.0 - 1.0 / MAX_L2_SPEEDUP)

@@ -47,7 +47,10 @@ def seconds_and_read_share(stack: OperatorStack, gpus: GpuColumns, p: Parameters
     np.maximum(compute, power_bound(stack.flops, unit, gpus, p), out=compute)
     memory, row_by_row = bandwidth_seconds(stack, gemms, small, gpus, p)
     np.minimum(compute, row_by_row, out=compute)
-    total = soft_max(compute, memory, p["gemm.overlap_exponent"]) + p["gemm.fixed_seconds"] * gpus.latency
+    overlapped = soft_max(compute, memory, p["gemm.overlap_exponent"])
+    if (own := stack.has_role(MMQ)).any():  # Each block loads its weights, then multiplies them by all rows.
+        overlapped = np.where(own, compute + memory, overlapped)
+    total = overlapped + p["gemm.fixed_seconds"] * gpus.latency
     return total, _fourth_power(memory) / (_fourth_power(memory) + _fourth_power(compute) + TINY)
 
 

@@ -40,6 +40,7 @@ class GpuColumns(msgspec.Struct, frozen=True):
     matrix_instructions: tuple[str, ...]  # asynchronous matrix instructions that the full rate needs: wgmma, tcgen05, or ""
     peaks: dict[str, Array]  # by arithmetic unit: peak FLOP/s of GEMMs, or of the unit that emulates it
     clocked_peaks: dict[str, Array]  # by arithmetic unit: peak FLOP/s at the sustained clock if that is above the stated one
+    sustained_peaks: dict[str, Array]  # by arithmetic unit: FLOP/s that no step of some length exceeds, at the power limit
     sustained_rates: dict[str, Array]  # by arithmetic unit: FLOP/s at the sustained clock
     sm_rate_vs_reference: dict[str, Array]  # by arithmetic unit: an SM's FLOPs per clock relative to the H200's, at most 1
     sm_rates: dict[str, Array]  # by arithmetic unit: FLOP/s of one SM
@@ -132,6 +133,7 @@ def _columns(gpus: Sequence[Gpu]) -> GpuColumns:
     boosts = [_boost(*row, clock) for row, clock in zip(rows, stated, strict=True)]
     clocks = [clock * boost for clock, boost in zip(stated, boosts, strict=True)]
     reference = architecture_named(*REFERENCE_ARCHITECTURE)
+    by_gpu = list(zip(rows, peaks, boosts, strict=True))
     by_rate, by_clock = list(zip(kinds, peaks, boosts, strict=True)), list(zip(rows, clocks, strict=True))
     return GpuColumns(
         ids=tuple(gpu.id for gpu in gpus),
@@ -140,6 +142,10 @@ def _columns(gpus: Sequence[Gpu]) -> GpuColumns:
         matrix_instructions=tuple(next(iter(sorted(ASYNC_MATRIX_INSTRUCTIONS & kind.instructions)), "") for kind in kinds),
         peaks={unit: _column([peak[unit] for peak in peaks]) for unit in UNITS},
         clocked_peaks={unit: _column([peak[unit] * boost for _, peak, boost in by_rate]) for unit in UNITS},
+        sustained_peaks={
+            unit: _column([peak[unit] * boost * _sustained_share(*row, boost, unit) for row, peak, boost in by_gpu])
+            for unit in UNITS
+        },
         sustained_rates={unit: _column([_sustained_rate(*row, unit) for row in by_rate]) for unit in UNITS},
         sm_rate_vs_reference={unit: _column([_sm_rate_vs(reference, *row, unit) for row in rows]) for unit in UNITS},
         sm_rates={unit: _column([_sm_rate(*row, clock, unit) for row, clock in by_clock]) for unit in UNITS},
@@ -236,6 +242,26 @@ def _boost(gpu: Gpu, kind: Architecture, clock: float) -> float:
 
 def _sustained_rate(kind: Architecture, peaks: Mapping[str, float], boost: float, unit: str) -> float:
     return peaks[unit] * boost * (kind.dual_issue_share if unit in ("fp32", "tf32") else 1.0)
+
+
+def _sustained_share(gpu: Gpu, kind: Architecture, boost: float, unit: str) -> float:
+    """Return the share of a unit's peak, times `boost`, that GEMMs sustain at the power limit; 1 where nothing was measured.
+
+    An SM's clock, and so its rate, grows with the cube root of its power, as voltage has to grow with the clock. GeForce cards,
+    which accumulate at half rate, sustain the little they state; so do units of more than 16 bits.
+
+    >>> from whichgpu.catalog.store import Catalog
+    >>> gpus = [Catalog().gpu_by_id[name] for name in ("h100-sxm", "h100-pcie", "h20-96gb", "rtx-4090")]
+    >>> [round(_sustained_share(gpu, architecture_of(gpu), 1.0, "bf16"), 2) for gpu in gpus]
+    [0.8, 0.76, 1.0, 1.0]
+    """
+    full_rate = _has_unit(gpu, unit) and "fp16_fp16acc" not in gpu.peaks and (UNITS[unit].rate_vs_fp16 or 0.0) >= 1.0
+    peak = max(gpu.peaks.get("bf16", 0), gpu.peaks.get("fp16", 0))
+    if not (full_rate and peak and gpu.tdp_watts and kind.sustained_tflops):
+        return 1.0
+    sms = _sms(gpu, kind) / kind.sustained_sms
+    power = gpu.tdp_watts / kind.sustained_watts / sms
+    return min(kind.sustained_tflops * 1e12 * sms * float(power ** (1 / 3)) / (peak * boost), 1.0)
 
 
 def _sm_rate_vs(reference: Architecture, gpu: Gpu, kind: Architecture, unit: str) -> float:

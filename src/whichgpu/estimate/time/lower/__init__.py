@@ -42,6 +42,16 @@ def lower(workload: Workload, shape: Shape, batch: Number | None = None) -> Lowe
     return _lowered(workload, shape, samples)
 
 
+def lower_prefill_at_depth(workload: Workload, shape: Transformer, cached: float, micro_batch: float = 0.0) -> LoweredStep:
+    """Return the operators of a prefill whose sequences have `cached` tokens in the KV cache already.
+
+    llama.cpp runs it in micro-batches of `micro_batch` tokens if that is given.
+    """
+    length = float(workload.seq_in or shape.max_context)
+    ops = fused_pass(workload, shape, float(workload.local_batch), length, None, cached=cached, micro_batch=micro_batch)
+    return LoweredStep(tuple(ops))
+
+
 @lru_cache(maxsize=512)
 def _cached(workload: Workload, shape: Shape, batch: float | tuple[float, ...]) -> LoweredStep:
     return _lowered(workload, shape, np.array(batch) if isinstance(batch, tuple) else batch)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from whichgpu.estimate.memory.training.operators import ElementWidths
+from whichgpu.estimate.memory.training.operators import ElementWidths, training_widths
 from whichgpu.workload.precisions import PRECISION_BY_NAME
 
 # PyTorch 1.7 to 1.11 multiplied fp32 matrices in TF32 by default (PyTorch's CUDA notes).
@@ -17,6 +17,7 @@ class Numerics(msgspec.Struct, frozen=True):
     unit: str
     widths: ElementWidths
     half: str = "bf16"
+    operand_unit: str = ""  # unit of linear layers' GEMMs if training quantises their operands
 
     def dtype(self, width: float) -> str:
         """Return the data type of elements of `width` bytes."""
@@ -34,3 +35,14 @@ def numerics(precision: str, year: int | None = None) -> Numerics:
         unit = "tf32"
     widths = ElementWidths(record.parameter_bytes, record.stream_bytes, record.compute_bytes)
     return Numerics(unit, widths, "fp16" if unit == "fp16" else "bf16")
+
+
+def training_numerics(precision: str, year: int | None = None) -> Numerics:
+    """Return the element widths and units of training; low-precision formats are those of linear layers' GEMMs only.
+
+    Attention, norms, embeddings, router and output head stay in bf16 (NVIDIA Transformer Engine's user guide).
+    """
+    record = PRECISION_BY_NAME[precision]
+    if not record.quantises_training:
+        return numerics(precision, year)
+    return Numerics("bf16", training_widths(record), operand_unit=record.operand_unit)

@@ -40,6 +40,8 @@ def test_bytes_by_precision() -> None:
         "fp16": half,
         "amp-bf16": mixed,
         "amp-fp16": mixed,
+        "fp8": ElementWidths(2, 2, 2, master=4, operand=1.0),
+        "nvfp4": ElementWidths(2, 2, 2, master=4, operand=9 / 16),
     }
     assert expected == WIDTHS
     assert [name for name, widths in WIDTHS.items() if widths.mixed] == ["amp-bf16", "amp-fp16"]

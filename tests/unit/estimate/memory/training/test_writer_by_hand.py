@@ -40,7 +40,7 @@ def test_widths_by_precision() -> None:
     assert {name: (one.parameter, one.stream, one.compute, one.mixed) for name, one in WIDTHS.items()} == {
         **dict.fromkeys(("fp32", "fp32-default", "tf32"), (4, 4, 4, False)),
         **dict.fromkeys(("amp-bf16", "amp-fp16"), (4, 4, 2, True)),
-        **dict.fromkeys(("bf16", "fp16"), (2, 2, 2, False)),
+        **dict.fromkeys(("bf16", "fp16", "fp8", "nvfp4"), (2, 2, 2, False)),
     }
 
 

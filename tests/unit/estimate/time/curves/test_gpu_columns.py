@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from tests.toy_gpu import number as only_number
 from whichgpu.catalog.architecture import architecture_named
+from whichgpu.catalog.evidence import measurements
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.time.curves.evaluate import operator_seconds
@@ -79,6 +80,29 @@ def test_int8_dot_products_of_pascal_are_four_times_fp32() -> None:
             assert gpu.peaks["int8"] == pytest.approx(4 * gpu.peaks["fp32"], rel=0.02), gpu.id
             assert number(build_gpu_columns([gpu]), "native", "int8") == 0.0
     assert (GPUS["p40"].peaks["int8"], GPUS["p4"].peaks["int8"], GPUS["t4"].peaks["int8"]) == (47e12, 22e12, 130e12)
+
+
+def test_sustained_rates_depend_on_the_chip_and_its_power_limit() -> None:
+    """Published maxima of bf16 GEMMs lie below the rates that floors assume, and near them on the chips these were taken from."""
+    for row in (row for row in measurements() if row.source == "stas00" and row.request["dtype"] == "bf16"):
+        m, n, k = (float(row.request[name]) for name in ("m", "n", "k"))
+        measured = 2 * m * n * k / row.seconds
+        columns = build_gpu_columns([GPUS[row.gpu]])
+        assert measured <= 1.005 * number(columns, "sustained_peaks", "bf16"), row.gpu
+        assert number(columns, "sustained_peaks", "bf16") <= number(columns, "clocked_peaks", "bf16")
+        if row.gpu in ("h100-sxm", "b200", "mi355x"):
+            assert measured == pytest.approx(number(columns, "sustained_peaks", "bf16"), rel=0.005)
+
+    def share(gpu: str, unit: str = "bf16", **changed: Any) -> float:
+        columns = columns_of(GPUS[gpu], **changed)
+        return number(columns, "sustained_peaks", unit) / number(columns, "clocked_peaks", unit)
+
+    assert share("h100-sxm", tdp_watts=350) == pytest.approx(share("h100-sxm") * 0.5 ** (1 / 3))
+    assert share("h100-pcie") < share("h100-sxm") < share("h20-96gb") == 1.0
+    assert share("h100-sxm", "fp8") == share("h100-sxm")
+    assert (share("h100-sxm", "fp32"), share("h100-sxm", "tf32"), share("rtx-4090"), share("h100-sxm", tdp_watts=None)) == (
+        1,
+    ) * 4
 
 
 @pytest.mark.parametrize("gpu", ["v100-sxm-16gb", "titan-v", "b300"])

@@ -6,6 +6,7 @@ documentation, Automatic Mixed Precision) and from profiles of the `transformers
 
 from __future__ import annotations
 
+from whichgpu.estimate.memory.training.operators import SHARED_INPUTS
 from whichgpu.estimate.memory.training.transformer import NF4_BYTES
 from whichgpu.estimate.time.lower.eager.kernels import STRIDED, KernelWriter, MatrixSizes
 from whichgpu.estimate.time.operators import Number, Phase, gemm
@@ -17,7 +18,7 @@ def linear(write: KernelWriter, x: MatrixSizes, out: Number, bias: bool = False,
     """Append a linear layer (`role`: projection, e.g. `q`), bias in the GEMM; autocast casts weights, and gradients back."""
     x = write.cast(x, write.compute)
     adapted = bool(write.lora_rank) and (not write.targets or role in write.targets)
-    gemm_with_gradients(write, x, out, frozen=write.frozen or bool(write.lora_rank))
+    gemm_with_gradients(write, x, out, frozen=write.frozen or bool(write.lora_rank), role=role)
     output = x.like(out)
     if write.mixed:
         cast_weight(write, x.columns * out)
@@ -28,9 +29,20 @@ def linear(write: KernelWriter, x: MatrixSizes, out: Number, bias: bool = False,
     return adapter(write, x, output) if adapted else output
 
 
-def gemm_with_gradients(write: KernelWriter, x: MatrixSizes, out: Number, frozen: bool = False) -> None:
-    """Append a GEMM and its gradient GEMMs: one for the input, and one for the weight if it is trained."""
+def gemm_with_gradients(write: KernelWriter, x: MatrixSizes, out: Number, frozen: bool = False, role: str = "") -> None:
+    """Append a GEMM and its gradient GEMMs: one for the input, and one for the weight if it is trained.
+
+    Operands of projections (named by `role`) are quantised if the precision says so; results have 16 bits.
+    """
     unit, width = write.numerics.unit, x.width
+    if role and write.numerics.operand_unit:
+        quantise(write, x, x.like(out), role)
+        unit, width, result = write.numerics.operand_unit, write.numerics.widths.operand, x.width
+        write.put(gemm(x.rows, out, x.columns, unit, width, result=result))
+        write.put(gemm(x.rows, x.columns, out, unit, width, role="dgrad", result=result), "backward")
+        if not frozen:
+            write.put(gemm(out, x.columns, x.rows, unit, width, role="wgrad", result=result), "backward")
+        return
     if frozen and write.quantised:
         for phase in PHASES:
             size = x.columns * out
@@ -40,6 +52,18 @@ def gemm_with_gradients(write: KernelWriter, x: MatrixSizes, out: Number, frozen
     write.put(gemm(x.rows, x.columns, out, unit, width, role="dgrad"), "backward")
     if not frozen:
         write.put(gemm(out, x.columns, x.rows, unit, width, role="wgrad"), "backward")
+
+
+def quantise(write: KernelWriter, x: MatrixSizes, output: MatrixSizes, role: str) -> None:
+    """Append the quantisation of a GEMM's input and of its output's gradient, each in rows and in columns.
+
+    The kernel of a norm writes the quantised copies of its result itself.
+    """
+    copies = 2.0 * write.numerics.widths.operand
+    if role not in SHARED_INPUTS:
+        normed = role in ("q", "gate")
+        write.elementwise(x, 0.0 if normed else x.width, copies, kind="copy")
+    write.elementwise(output, output.width, copies, kind="copy", phase="backward")
 
 
 def cast_weight(write: KernelWriter, elements: Number) -> None:

@@ -66,3 +66,10 @@ def accumulation_op(parameters: float, tensors: float, width: float) -> Op:
         phase="backward",
         role="add",
     )
+
+
+def weight_quantisation(parameters: float, tensors: float, width: float, operand: float) -> Op:
+    """Return the operator that quantises updated weights for the next step's GEMMs, in rows and in columns."""
+    each = parameters / tensors
+    sizes = {"elements": each, "resident": 0.0}
+    return Op("copy", "bf16", read=each * width, write=2 * each * operand, sizes=sizes, count=tensors, phase="optimizer")

@@ -13,10 +13,10 @@ from whichgpu.estimate.memory.training.transformer import lora_projections
 from whichgpu.estimate.time.lower.eager.embedding_and_head import audio_stem, cross_entropy, embedding, output_head
 from whichgpu.estimate.time.lower.eager.kernels import KernelWriter
 from whichgpu.estimate.time.lower.eager.layers import LayerPass, eager_layer
-from whichgpu.estimate.time.lower.eager.optimizer import accumulation_op, optimizer_ops
+from whichgpu.estimate.time.lower.eager.optimizer import accumulation_op, optimizer_ops, weight_quantisation
 from whichgpu.estimate.time.lower.fused.training import fused_loss, fused_training_layer
 from whichgpu.estimate.time.lower.layer_kinds import encoder_layers_per_stage, layer_kinds
-from whichgpu.estimate.time.lower.numerics import Numerics, numerics
+from whichgpu.estimate.time.lower.numerics import Numerics, numerics, training_numerics
 from whichgpu.estimate.time.operators import CLASS_BY_KIND, Number, Op
 from whichgpu.workload.layouts import tensor_share
 from whichgpu.workload.parameters import attention_matrices, count_parameters, mlp_matrices
@@ -59,14 +59,18 @@ def training_parts(workload: Workload, shape: Transformer, batch: Number) -> Tra
     """Return a training step's operators by section (embedding, each kind of layer, head), accumulation and optimizer."""
     own = tensor_share(shape, workload.parallel)
     fusing = not engine_record(workload.engine).eager
-    run = _ModelPass(workload, own, numerics(workload.precision or "bf16", workload.year), training=True, fusing=fusing)
+    run = _ModelPass(workload, own, training_numerics(workload.precision or "bf16", workload.year), training=True, fusing=fusing)
     sections = run.sections(batch, float(workload.seq_in or shape.max_context) / workload.parallel.cp)
     parameters, tensors = trained_parameters(workload, own)
     width = run.numerics.widths.parameter
     ranks = workload.parallel.dp if workload.parallel.zero else 1
     gradients = parameters / (ranks if workload.parallel.zero >= 2 else 1)  # ZeRO 2 accumulates sharded gradients.
     accumulation = accumulation_op(gradients, tensors, width)
-    return TrainingStep(sections, accumulation, optimizer_ops(workload, parameters / ranks, tensors, width))
+    widths = run.numerics.widths
+    updates = optimizer_ops(workload, parameters / ranks, tensors, widths.master or width)
+    if widths.operand and not workload.lora_rank:
+        updates.append(weight_quantisation(parameters, tensors, width, widths.operand))
+    return TrainingStep(sections, accumulation, updates)
 
 
 def eager_pass(workload: Workload, shape: Transformer, batch: Number, length: Number, context: Number | None = None) -> list[Op]:

@@ -27,8 +27,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def fused_pass(workload: Workload, shape: Transformer, batch: Number, length: Number, context: Number | None) -> list[Op]:
-    """Return the operators of a pass over `batch` sequences: `length` new tokens each, or one token at a `context` if given."""
+def fused_pass(
+    workload: Workload,
+    shape: Transformer,
+    batch: Number,
+    length: Number,
+    context: Number | None,
+    *,
+    cached: float = 0.0,
+    micro_batch: float = 0.0,
+) -> list[Op]:
+    """Return the operators of a pass over `batch` sequences: `length` new tokens each, or one token at a `context` if given.
+
+    Each sequence has `cached` tokens in the KV cache before a prefill, which llama.cpp runs in micro-batches of `micro_batch`
+    tokens, or of its default.
+    """
     engine = engine_record(workload.engine, workload.year)
     precision = workload.precision or "bf16"
     stored = weight_storage(shape, precision, numerics(precision).half)  # A shard takes its part of the scales and no more.
@@ -37,13 +50,18 @@ def fused_pass(workload: Workload, shape: Transformer, batch: Number, length: Nu
     step = InferencePass(
         batch=batch,
         queries=length if context is None else 1.0,
-        keys=length if context is None else context,
+        keys=length + cached if context is None else context,
         decoding=context is not None,
         causal=shape.causal,
         cached=shape.has_kv_cache and workload.traits.caching,
         cache_width=cache.bytes / cache.weights,
     )
-    return _ModelKernels(workload, shape, stored, engine.kernels, _calls_per_kernel(engine, step.rows)).run(step)
+    calls = _calls_per_kernel(engine, step.rows)
+    new_kernels: Callable[[], FusedKernels] = partial(FusedKernels, stored, engine.kernels, calls)
+    if engine.kernels.weight_only_gemm == "gguf":
+        tokens = micro_batch or float(engine.memory.chunk or np.inf)
+        new_kernels = partial(LlamaCppKernels, stored, engine.kernels, calls, micro_batch=tokens)
+    return _ModelKernels(workload, shape, stored, engine.kernels, new_kernels).run(step)
 
 
 def _calls_per_kernel(engine: EngineRecord, tokens: Number) -> Number:
@@ -63,9 +81,15 @@ class _ModelKernels:
     """Collects the kernels of an inference pass: embedding, encoder and decoder layers, head."""
 
     def __init__(
-        self, workload: Workload, shape: Transformer, stored: WeightStorage, traits: KernelTraits, calls: Number
+        self,
+        workload: Workload,
+        shape: Transformer,
+        stored: WeightStorage,
+        traits: KernelTraits,
+        new_kernels: Callable[[], FusedKernels],
     ) -> None:
-        self._workload, self._shape, self._stored, self._traits, self._calls = workload, shape, stored, traits, calls
+        self._workload, self._shape, self._stored, self._traits = workload, shape, stored, traits
+        self._new_kernels = new_kernels
         self._ops: list[Op] = []
 
     def run(self, step: InferencePass) -> list[Op]:
@@ -86,9 +110,7 @@ class _ModelKernels:
         return self._ops
 
     def _add(self, count: int, write: Callable[[FusedKernels], None]) -> None:
-        kernels = (LlamaCppKernels if self._traits.weight_only_gemm == "gguf" else FusedKernels)(
-            self._stored, self._traits, self._calls
-        )
+        kernels = self._new_kernels()
         write(kernels)
         self._ops += [op.times(float(count)) for op in kernels.ops] if count != 1 else kernels.ops
 

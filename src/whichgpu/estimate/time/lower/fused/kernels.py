@@ -41,9 +41,23 @@ class FusedKernels(msgspec.Struct):
         return self.unit
 
     @property
+    def weight_only_input_bytes(self) -> float:
+        """Bytes of an input element that the kernel for weight-only quantised weights reads."""
+        return self.width
+
+    @property
     def dtype(self) -> str:
         """Data type of activations."""
         return "fp32" if self.width >= 4 else self.stored.half
+
+    @property
+    def absorbs_latents(self) -> bool:
+        """Whether prompts attend to MLA's latents with absorbed matrices, as decode does."""
+        return False
+
+    def split_rows(self, rows: Number) -> tuple[Number, Number]:
+        """Return the rows that run at once and the number of passes over all `rows`: one, unless the engine has micro-batches."""
+        return rows, 1.0
 
     def put(self, *ops: Op) -> None:
         """Append operators to those of the pass."""
@@ -88,7 +102,7 @@ class FusedKernels(msgspec.Struct):
             read = rows * k * record.operand_bytes + weight
             return [*quantising, Op("gemm", record.operand_unit, flops, read, written, sizes, calls=self.calls)]
         if stored.weight_only:
-            read, role = rows * k * width + weight, self.dequantising_kernel
+            read, role = rows * k * self.weight_only_input_bytes + weight, self.dequantising_kernel
             sizes |= {"weight": weight}
             op = Op("weight_only_gemm", self.weight_only_unit, flops, read, written, sizes, calls=self.calls, role=role)
             return [*quantising, op] if self.traits.weight_only_gemm == "gguf" else [op]

@@ -101,11 +101,15 @@ def _mla(kernels: FusedKernels, shape: Transformer, mla: LatentAttention, step: 
     if mla.q_rank:
         kernels.linear(rows, float(mla.q_rank), whole, "latent_up")
     _positions(kernels, shape, step, whole, latent)
-    if step.decoding:
+    if step.decoding or kernels.absorbs_latents:
         rank, unit, width = float(mla.kv_rank), kernels.stored.unit, kernels.width
         kernels.put(gemm(rows, rank, mla.nope_dim, unit, width, batch=heads, calls=kernels.calls))
-        op = mla_decode_op(step.batch, heads, step.keys, latent, rank, unit, width, step.cache_width)
-        kernels.put(op.with_calls(kernels.calls))
+        if step.decoding:
+            op = mla_decode_op(step.batch, heads, step.keys, latent, rank, unit, width, step.cache_width)
+            kernels.put(op.with_calls(kernels.calls))
+        else:
+            over = AttentionSizes(step.batch, heads, 1.0, step.queries, step.keys, latent, rank, step.causal)
+            kernels.attention(over, False, step.cache_width)
         kernels.put(gemm(rows, mla.value_dim, rank, unit, width, batch=heads, calls=kernels.calls))
     else:
         kernels.linear(step.batch * step.keys, float(mla.kv_rank), heads * (mla.nope_dim + mla.value_dim), "latent_up")
@@ -128,11 +132,14 @@ def _mlp(kernels: FusedKernels, shape: Transformer, rows: Number, ffn: float, ki
 
 def _moe_block(kernels: FusedKernels, shape: Transformer, experts: Experts, rows: Number) -> None:
     kernels.put(kernels.plain_gemm(rows, float(shape.hidden), float(experts.count)))
-    routed, touched = routed_rows(experts, rows), touched_experts(experts, rows)
+    at_once, passes = kernels.split_rows(rows)  # Each micro-batch reads the weights of the experts that its tokens touch.
+    routed, touched = routed_rows(experts, at_once), touched_experts(experts, at_once)
+    first = len(kernels.ops)
     if kernels.traits.fused_experts and kernels.traits.weight_only_gemm != "gguf":
         kernels.put(_fused_moe(kernels, shape, experts, rows, routed, touched))
     else:
-        _separate_moe(kernels, shape, experts, rows, routed, touched)
+        _separate_moe(kernels, shape, experts, at_once, routed, touched)
+        kernels.ops[first:] = [op.times(passes) for op in kernels.ops[first:]]
     if experts.shared_ffn:
         _mlp(kernels, shape, rows, experts.shared_ffn, "_shexp")
 
@@ -180,4 +187,6 @@ def _grouped_gemm(kernels: FusedKernels, rows: Number, k: float, n: float, touch
     sizes = {"m": rows, "n": n, "k": k, "batch": touched, "unpacked": float(stored.weight_only)}
     role = "fused" if kernels.traits.fused_experts else "eager"
     unit = kernels.unit if stored.weight_only else op.unit
+    if stored.weight_only and kernels.dequantising_kernel == "mmq":
+        role, unit = "mmq", op.unit
     kernels.put(*quantising, Op("grouped_gemm", unit, op.flops, op.read, op.write, sizes, calls=kernels.calls, role=role))

@@ -1,4 +1,4 @@
-"""Kernels of llama.cpp: one for almost every operator of its graph, fp32 activations, prompts in micro-batches of 512 tokens.
+"""Kernels of llama.cpp: one for almost every operator of its graph, fp32 activations, prompts in micro-batches.
 
 Few rows are multiplied by kernels that read the weights as stored. Many rows are multiplied in fp16 by cuBLAS: for each
 micro-batch, inputs are cast to fp16 and results back, and before 2025 quantised weights are first dequantised to a buffer
@@ -14,15 +14,26 @@ from whichgpu.estimate.time.lower.eager.attention import AttentionSizes
 from whichgpu.estimate.time.lower.fused.kernels import FusedKernels
 from whichgpu.estimate.time.operators import Number, Op, gemm
 
-MICRO_BATCH = 512.0  # tokens; llama.cpp's default
 LIBRARY_ROWS = 64.0  # number of rows from which cuBLAS is used
 KEY_STEP = 32.0  # keys; the KV cache is read in multiples of this
 HALF_BYTES, SINGLE_BYTES = 2.0, 4.0  # bytes of an element
+Q8_1_BYTES = 36 / 32  # bytes of an input element quantised for MMQ
 VECTOR_KERNEL, MMQ_KERNEL = "gguf", "mmq"  # variants of llama.cpp's own GEMM kernels: for few rows, for any
 
 
 class LlamaCppKernels(FusedKernels):
-    """Collects llama.cpp's kernels of an inference pass."""
+    """Collects llama.cpp's kernels of an inference pass; prompts run in micro-batches of `micro_batch` tokens (n_ubatch)."""
+
+    micro_batch: float = 512.0
+
+    def split_rows(self, rows: Number) -> tuple[Number, Number]:
+        """Return the rows of one micro-batch and the number of micro-batches."""
+        return np.minimum(rows, self.micro_batch), np.maximum(rows / self.micro_batch, 1.0)
+
+    @property
+    def absorbs_latents(self) -> bool:
+        """Whether prompts attend to MLA's latents, as decode does: since 2025 llama.cpp has no other kernel for them."""
+        return not self.traits.unfused_graph
 
     @property
     def width(self) -> float:
@@ -50,7 +61,7 @@ class LlamaCppKernels(FusedKernels):
     def linear(self, rows: Number, k: Number, n: Number, *roles: str, after_attention: bool = False, parts: int = 1) -> None:
         """Append `parts` separate linear layers, which other engines multiply in one GEMM."""
         n, weight = n / parts, self.stored.size(k, n, *roles) / parts
-        at_once, passes = np.minimum(rows, MICRO_BATCH), np.maximum(rows / MICRO_BATCH, 1.0)
+        at_once, passes = self.split_rows(rows)
         few = np.asarray(rows) < LIBRARY_ROWS
         own = np.ones_like(few) if self.stored.weight_only and not self.traits.unfused_graph else few
         if own.any():
@@ -77,6 +88,11 @@ class LlamaCppKernels(FusedKernels):
         """Arithmetic unit of kernels for quantised weights: MMQ multiplies int8."""
         return "int8" if self.dequantising_kernel == MMQ_KERNEL else self.unit
 
+    @property
+    def weight_only_input_bytes(self) -> float:
+        """Bytes of an input element of kernels for quantised weights: MMQ reads blocks of 32 int8 with a scale and a sum."""
+        return Q8_1_BYTES if self.dequantising_kernel == MMQ_KERNEL else self.width
+
     def plain_gemm(self, rows: Number, k: Number, n: Number, weight: Number | None = None) -> Op:
         """Return a GEMM of unquantised weights, which llama.cpp runs in the kernel for few rows."""
         stored = k * n * self.stored.width if weight is None else weight
@@ -97,9 +113,10 @@ class LlamaCppKernels(FusedKernels):
     def attention(self, over: AttentionSizes, decoding: bool, cache_width: float) -> None:
         """Append flash attention; before 2025 the scores of a prompt are written to memory, one micro-batch at a time."""
         if decoding or not self.traits.unfused_graph:
-            FusedKernels.attention(self, over, decoding, cache_width)
+            # Few queries are attended as in decode: keys are split over all SMs, and no block of queries is padded.
+            FusedKernels.attention(self, over, decoding or self._few_queries(over.queries), cache_width)
             return
-        rows = np.minimum(over.queries, MICRO_BATCH)
+        rows = np.minimum(over.queries, self.micro_batch)
         keys = (over.keys + rows) / 2.0 if over.causal else over.keys  # mean over micro-batches
         keys = np.ceil(keys / KEY_STEP) * KEY_STEP
         pairs, passes = over.batch * over.heads, over.queries / rows
@@ -122,6 +139,10 @@ class LlamaCppKernels(FusedKernels):
             Op("transpose", "fp32", 0.0, outputs * SINGLE_BYTES, outputs * SINGLE_BYTES, {"elements": outputs}, calls=self.calls),
         ]
         self.put(*(op.times(passes) for op in steps))
+
+    @staticmethod
+    def _few_queries(queries: Number) -> bool:
+        return bool(np.all(np.asarray(queries) <= LIBRARY_ROWS))
 
     def _cast(self, elements: Number, read: Number, write: Number) -> Op:
         return Op("copy", "fp32", 0.0, read, write, {"elements": elements}, calls=self.calls)

@@ -7,13 +7,15 @@ writes once what GEMMs and the backward pass need.
 from __future__ import annotations
 
 from whichgpu.estimate.time.lower.eager.attention import AttentionSizes, flash_attention, fused_softmax_attention
-from whichgpu.estimate.time.lower.eager.functional import cast_weight, linear
+from whichgpu.estimate.time.lower.eager.functional import PHASES, cast_weight, linear
 from whichgpu.estimate.time.lower.eager.kernels import KernelWriter, MatrixSizes
 from whichgpu.estimate.time.lower.eager.layers import FUSED_GATE_UP, FUSED_QKV, LayerPass
-from whichgpu.estimate.time.lower.eager.moe import moe_block
+from whichgpu.estimate.time.lower.eager.moe import grouped_gemm
+from whichgpu.estimate.time.lower.routing import routed_rows, touched_experts
 from whichgpu.estimate.time.operators import Number, gemm
-from whichgpu.workload.shapes import Transformer
+from whichgpu.workload.shapes import Experts, LatentAttention, Transformer
 
+ROUTING_KERNELS = 8  # number of small kernels that choose experts and count their tokens, each way (Megatron Core; assumed)
 ALIGNED_ELEMENTS = 8  # rows of matrices are padded to a multiple of this many elements
 
 
@@ -28,8 +30,8 @@ def fused_training_layer(write: KernelWriter, shape: Transformer, run: LayerPass
         normed = _norm(write, x, 2 if shape.gated and shape.model_type not in FUSED_GATE_UP else 1)
     for _ in range(shape.norms - 2):
         _norm(write, x, 1)
-    if run.mixture:
-        moe_block(write, shape, normed, _mlp)
+    if run.mixture and shape.experts:
+        _moe_block(write, shape, shape.experts, normed)
     else:
         _mlp(write, shape, normed)
 
@@ -44,7 +46,27 @@ def _norm(write: KernelWriter, x: MatrixSizes, readers: int) -> MatrixSizes:
     return normed
 
 
+def _moe_block(write: KernelWriter, shape: Transformer, experts: Experts, x: MatrixSizes) -> None:
+    """Append router, permutation of rows by expert, two grouped GEMMs around an activation, and the weighted sum of rows."""
+    linear(write, x, experts.count)
+    routed = MatrixSizes(routed_rows(experts, x.rows), x.columns, write.compute)
+    touched = touched_experts(experts, x.rows)
+    for phase in PHASES:  # The permutation's gradient is a sum of rows like the sum after the experts, and the reverse.
+        write.tiny_kernels(ROUTING_KERNELS, phase)
+        write.move("embedding", routed.bytes, routed.bytes, width=routed.width, sizes=routed.sizes, phase=phase)
+        write.move("embedding", routed.bytes, x.bytes, width=routed.width, sizes=routed.sizes, phase=phase)
+    ups = 2 if shape.gated else 1
+    inner = grouped_gemm(write, routed, ups * experts.ffn, touched, experts.count).like(experts.ffn)
+    _activation(write, inner, ups)
+    grouped_gemm(write, inner, shape.hidden, touched, experts.count)
+    if experts.shared_ffn:
+        _mlp(write, shape, x, experts.shared_ffn)
+
+
 def _attention(write: KernelWriter, shape: Transformer, x: MatrixSizes, run: LayerPass) -> None:
+    if shape.mla:
+        _latent_attention(write, shape, shape.mla, x, run)
+        return
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     if shape.model_type in FUSED_QKV:
         linear(write, x, queries + 2 * keys, shape.qkv_bias, "q")
@@ -56,12 +78,29 @@ def _attention(write: KernelWriter, shape: Transformer, x: MatrixSizes, run: Lay
         for part in (q, k):
             write.elementwise(part, part.width, part.width)
             write.backward(part, part.width * (2 if shape.qk_norm else 1), part.width)
-    # `transformers` passes a mask to compiled models, so SDPA skips no blocks; the flash-attn package does skip them.
-    causal = run.causal and run.attention == "flash"
-    over = AttentionSizes(
-        run.batch, shape.heads, shape.kv_heads, run.sequence, run.sequence, shape.head_dim, shape.head_dim, causal
-    )
+    over = _self_attention_sizes(run, shape.heads, shape.kv_heads, shape.head_dim, shape.head_dim)
     _attention_kernel(write, shape, over, q, k, run)
+
+
+def _self_attention_sizes(run: LayerPass, heads: float, kv_heads: float, dim: float, value_dim: float) -> AttentionSizes:
+    # `transformers` passes a mask to compiled models, so SDPA skips no blocks; the flash-attn package does skip them.
+    flash = run.attention == "flash"
+    window = run.window if flash else 0
+    return AttentionSizes(run.batch, heads, kv_heads, run.sequence, run.sequence, dim, value_dim, run.causal and flash, window)
+
+
+def _latent_attention(write: KernelWriter, shape: Transformer, mla: LatentAttention, x: MatrixSizes, run: LayerPass) -> None:
+    """Append MLA (DeepSeek, arXiv 2405.04434): low-rank queries and keys-values plus a rotary part, joined into full heads."""
+    heads, dim = shape.heads, mla.nope_dim + mla.rope_dim
+    q = linear(write, x, mla.q_rank or heads * dim, role="q")
+    if mla.q_rank:
+        q = linear(write, _norm(write, q, 1), heads * dim, role="q_up")
+    low = linear(write, x, mla.kv_rank + mla.rope_dim, role="kv")
+    linear(write, _norm(write, low.like(mla.kv_rank), 1), heads * (mla.nope_dim + mla.value_dim), role="kv_up")
+    for part in (q, q):  # Rotary embedding and joining of the two parts, of queries and of keys.
+        write.elementwise(part, part.width, part.width)
+        write.backward(part, part.width, part.width)
+    _attention_kernel(write, shape, _self_attention_sizes(run, heads, heads, dim, mla.value_dim), q, q, run)
 
 
 def _cross_attention(write: KernelWriter, shape: Transformer, x: MatrixSizes, run: LayerPass, source: Number) -> None:
@@ -90,9 +129,14 @@ def _mlp(write: KernelWriter, shape: Transformer, x: MatrixSizes, ffn: float = 0
     for role in ("gate", "up")[2 - ups :]:
         linear(write, x, ffn, shape.mlp_bias, role)
     inner = x.like(ffn)
+    _activation(write, inner, ups)
+    return linear(write, inner, shape.hidden, shape.mlp_bias, "down")
+
+
+def _activation(write: KernelWriter, inner: MatrixSizes, ups: int) -> None:
+    """Append the activation, with the product of a gated MLP if it has two projections upwards (`ups`)."""
     write.elementwise(inner, ups * inner.width, inner.width)
     write.backward(inner, (1 + ups) * inner.width, ups * inner.width)
-    return linear(write, inner, shape.hidden, shape.mlp_bias, "down")
 
 
 def _logits(write: KernelWriter, shape: Transformer, x: MatrixSizes) -> MatrixSizes:

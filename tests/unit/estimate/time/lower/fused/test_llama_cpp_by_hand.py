@@ -12,7 +12,7 @@ from tests.unit.shapes import LLAMA_3_8B
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.time.curves.evaluate import operator_seconds
 from whichgpu.estimate.time.curves.gpus import build_gpu_columns
-from whichgpu.estimate.time.lower import lower
+from whichgpu.estimate.time.lower import lower, lower_prefill_at_depth
 from whichgpu.estimate.time.operators import Op
 from whichgpu.workload.spelling import fill_defaults
 from whichgpu.workload.tasks import Task
@@ -138,3 +138,21 @@ def test_chips_without_fast_int8_dequantise_for_cublas() -> None:
         assert mmq_seconds(gpu, 64.0) > mmq_seconds(gpu, 63.0) + 0.3 * copied
         rate = 2 * 8192 * 4096**2 / mmq_seconds(gpu, 8192.0)
         assert 0.5 * chip.peaks[unit] < rate < chip.peaks[unit] * 1.1
+
+
+def test_few_queries_at_a_depth_are_attended_as_in_decode() -> None:
+    workload = fill_defaults(Workload("prefill", "", precision="q4_0", engine="llama.cpp", year=2025, seq_in=8, batch=1), SHAPE)
+    (op,) = (one for one in lower_prefill_at_depth(workload, SHAPE, 1000.0).ops if "attention" in one.kind)
+    assert op.kind == "decode_attention"
+    assert op.sizes["keys"] == 1008.0
+    assert op.sizes["queries"] == 8.0
+
+
+def test_micro_batches_read_the_weights_once_each() -> None:
+    workload = fill_defaults(
+        Workload("prefill", "", precision="q4_0", engine="llama.cpp", year=2025, seq_in=2048, batch=1), SHAPE
+    )
+    for tokens, passes in ((0.0, 4.0), (2048.0, 1.0)):  # 512 tokens by default
+        products_of = [one for one in lower_prefill_at_depth(workload, SHAPE, 0.0, tokens).ops if one.kind == "weight_only_gemm"]
+        assert products_of[0].sizes["m"] * passes == 2048.0
+        assert float(np.max(products_of[0].count)) == passes * 3.0  # q, k and v
