@@ -1,4 +1,4 @@
-"""What recommendations keep of one another never runs out on them, however little is kept."""
+"""Recommendations do not depend on the size of the caches that they share."""
 
 from __future__ import annotations
 

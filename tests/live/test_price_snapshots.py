@@ -1,4 +1,4 @@
-"""What the store makes of looks: runs, snapshots, days, what was known when, and what is not believed."""
+"""The price store: intervals, snapshots, days, the catalog as known on a day, and quarantined prices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a recommendation tells beside its choice: the day of its price, GPUs in all, what servers bear, what is refused."""
+"""Details of a recommendation: the day of its price, the number of GPUs, the capacity of servers, and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No user-visible English outside the message ids, as far as a program can see."""
+"""All English text that users see has a message id, as far as a program can tell."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What contradicts itself, goes beyond a limit or cannot be read is refused at once, and the refusal names what would work."""
+"""Contradictory, excessive or unreadable constraints are rejected at once, and the error names values that would work."""
 
 from __future__ import annotations
 

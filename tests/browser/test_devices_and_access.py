@@ -1,4 +1,4 @@
-"""The pages by phone, by keyboard alone, without JavaScript, on paper and as one file."""
+"""The pages on a phone, with the keyboard alone, without JavaScript, on paper and as one file."""
 
 from __future__ import annotations
 

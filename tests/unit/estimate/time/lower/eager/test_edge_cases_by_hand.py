@@ -1,4 +1,4 @@
-"""Ends that nothing else stands on, each by hand: classes of memories, years, deaths of what is dead, heads, latents, stacks."""
+"""Edge cases of lowering, each by hand: classes of memory, years, tensors freed twice, heads, MLA latents, stacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Passes and steps of whole samples: which sizes are tried, which is taken, and what is refused with how far it is off."""
+"""Fixed batches: the sizes tried, the size chosen, and refusals with how far they miss."""
 
 from __future__ import annotations
 
