@@ -88,10 +88,10 @@ class Played:
 
     def samples(self, traffic: bool = False) -> tuple[Sample, ...]:
         self.readings += 1
-        told = self._reading(self.readings - 1)
-        if told is None:
+        samples = self._reading(self.readings - 1)
+        if samples is None:
             raise DriverUnavailable
-        return tuple(told)
+        return tuple(samples)
 
     def processes(self) -> tuple[tuple[int, ...], ...]:
         return tuple(() for _ in self._cards)

@@ -81,12 +81,12 @@ def test_a_flipped_byte_is_told_with_the_files_name(path: Path, installed: Path)
     damaged[random.randrange(len(whole))] ^= 1 << random.randrange(8)
     try:
         copy.write_bytes(damaged)
-        told = asked(installed, *QUESTIONS[path])
+        result = asked(installed, *QUESTIONS[path])
     finally:
         copy.write_bytes(whole)
-    assert told.returncode == 3, (told.stdout, told.stderr)
-    assert path.name in told.stdout + told.stderr
-    assert "Traceback" not in told.stderr
+    assert result.returncode == 3, (result.stdout, result.stderr)
+    assert path.name in result.stdout + result.stderr
+    assert "Traceback" not in result.stderr
 
 
 def test_words_that_are_no_text_any_more_are_told(installed: Path) -> None:
@@ -94,12 +94,12 @@ def test_words_that_are_no_text_any_more_are_told(installed: Path) -> None:
     whole = copy.read_bytes()
     try:
         copy.write_bytes(whole[:5000] + b"\xff" + whole[5001:])
-        told = asked(installed, "gpus", "T4")
+        result = asked(installed, "gpus", "T4")
     finally:
         copy.write_bytes(whole)
-    assert told.returncode == 3
-    assert "base/locale/en.po" in told.stderr
-    assert "Traceback" not in told.stderr
+    assert result.returncode == 3
+    assert "base/locale/en.po" in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 def test_a_whole_installation_answers_and_checks(installed: Path) -> None:
@@ -144,11 +144,11 @@ def test_any_flipped_byte_of_the_cache_is_built_anew(tmp_path: Path, monkeypatch
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     folder = copy_tables(tmp_path / "data")
     built = Catalog(folder).providers
-    (kept,) = (tmp_path / "cache" / "whichgpu").glob("providers-*")
-    whole, random = kept.read_bytes(), Random(0)
+    (path,) = (tmp_path / "cache" / "whichgpu").glob("providers-*")
+    whole, random = path.read_bytes(), Random(0)
     for _ in range(40):
         damaged = bytearray(whole)
         damaged[random.randrange(len(whole))] ^= 1 << random.randrange(8)
-        kept.write_bytes(damaged)
+        path.write_bytes(damaged)
         assert Catalog(folder).providers == built
-        assert kept.read_bytes() == whole
+        assert path.read_bytes() == whole

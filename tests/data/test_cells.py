@@ -44,10 +44,10 @@ def test_a_table_with_findings_is_not_trusted_and_names_the_first(tmp_path: Path
     fine = Table("gpus", tmp_path / "gpus.csv", [{"id": "t4"}])
     assert fine.trusted_rows() == [{"id": "t4"}]
     finding = SimpleNamespace(key="t4", column="sms", detail=msg("finding.required"))
-    with pytest.raises(DataError, match=r"gpus\.csv") as told:
+    with pytest.raises(DataError, match=r"gpus\.csv") as error:
         replace(fine, findings=[finding]).trusted_rows()
-    assert "t4" in str(told.value)
-    assert "sms" in str(told.value)
+    assert "t4" in str(error.value)
+    assert "sms" in str(error.value)
 
 
 def findings(gpu: dict[str, Any], unit: dict[str, Any] | None) -> list[tuple[str, str]]:
@@ -57,8 +57,8 @@ def findings(gpu: dict[str, Any], unit: dict[str, Any] | None) -> list[tuple[str
     row |= {"tensor_clock_mhz": None}
     blank: dict[str, Any] = {name: None for dtype in PEAKS for name in (dtype, f"{dtype}_plain")}
     units = [{"id": "u", "cores": 64} | blank | unit] if unit else []
-    told = rates({"gpus": SimpleNamespace(rows=[row | peaks | gpu]), "rates": SimpleNamespace(rows=units)})  # type: ignore[dict-item]
-    return [(one.check, one.column) for one in told]
+    findings = rates({"gpus": SimpleNamespace(rows=[row | peaks | gpu]), "rates": SimpleNamespace(rows=units)})  # type: ignore[dict-item]
+    return [(one.check, one.column) for one in findings]
 
 
 def test_a_peak_without_a_unit_for_it_or_beside_its_cores_is_found() -> None:
@@ -96,17 +96,17 @@ def test_an_engine_runs_surely_once_ran_or_never_did() -> None:
 def test_a_request_of_the_mix_names_task_and_model_and_no_gpu(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - of whatever words
         parse_request(text)
-    with pytest.raises(DataError, match="reference_mix") as told:
+    with pytest.raises(DataError, match="reference_mix") as error:
         build_mix_item({"id": "one", "request": text})
-    assert "one" in str(told.value)
+    assert "one" in str(error.value)
     assert parse_request('{"task": "train", "model": "m"}') == {"task": "train", "model": "m"}
 
 
 def test_a_machine_whose_gpu_is_in_no_table_is_told_with_both(catalog: Catalog) -> None:
     machine = replace(catalog.instances[0], gpu="unheard-of")
-    with pytest.raises(DataError, match="unheard-of") as told:
+    with pytest.raises(DataError, match="unheard-of") as error:
         catalog.gpu_in(machine)
-    assert machine.instance in str(told.value)
+    assert machine.instance in str(error.value)
 
 
 def test_without_a_home_everything_is_built_and_nothing_kept(monkeypatch: pytest.MonkeyPatch) -> None:

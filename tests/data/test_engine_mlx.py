@@ -47,10 +47,10 @@ def test_its_server_ran_requests_one_by_one_and_batches_them_since() -> None:
 
 def test_its_memory_and_time_are_modelled(catalog: Catalog) -> None:
     shape, gpu = find_model("llama-3.1-8b", catalog), catalog.gpu_by_id["rtx-4090"]
-    told = {"task": "decode", "model": "llama-3.1-8b", "precision": "int4", "engine": "mlx", "batch": 1, "seq_in": 1000}
-    found = inference_memory(fill_defaults(from_object(told).workload, shape), shape, gpu)
-    assert found.device.basis == "modelled"
-    assert found.parts["kv_cache"].value == 1024 * 128 * 1024  # 1000 tokens in blocks of 256, 128 KiB a token
+    fields = {"task": "decode", "model": "llama-3.1-8b", "precision": "int4", "engine": "mlx", "batch": 1, "seq_in": 1000}
+    estimate = inference_memory(fill_defaults(from_object(fields).workload, shape), shape, gpu)
+    assert estimate.device.basis == "modelled"
+    assert estimate.parts["kv_cache"].value == 1024 * 128 * 1024  # 1000 tokens in blocks of 256, 128 KiB a token
     calibration = load_calibration()
     assert calibration.tier("mlx", gpu, "decode", "int4") == "other"
     assert calibration.tier("mlx", catalog.gpu_by_id["apple-m2"], "decode", "int4") == "none"

@@ -112,8 +112,8 @@ def checked(catalog: Catalog, task: Task, model: str, engine: str | None, gpu: s
     shape = find_model(model, catalog)
     workload = fill_defaults(Workload(task, model, engine=engine), shape)
     device = catalog.gpu_by_id[gpu] if gpu else None
-    found = check_engine(workload, shape, device, catalog.engines, {"engine"} if engine else ())
-    return [english().render(message) for message in found]
+    messages = check_engine(workload, shape, device, catalog.engines, {"engine"} if engine else ())
+    return [english().render(message) for message in messages]
 
 
 @pytest.mark.parametrize(
@@ -168,14 +168,14 @@ def test_the_cost_of_int8_bert_is_known_with_its_source(catalog: Catalog) -> Non
 
 
 def test_any_name_of_a_model_will_do_and_silence_where_nothing_was_published(catalog: Catalog) -> None:
-    known, models = catalog.accuracy, catalog.models
-    by_id, by_alias = (accuracy_note(known, models, name, "int4") for name in ("llama-3.1-8b", "Llama 3.1 8B"))
+    accuracies, models = catalog.accuracy, catalog.models
+    by_id, by_alias = (accuracy_note(accuracies, models, name, "int4") for name in ("llama-3.1-8b", "Llama 3.1 8B"))
     assert by_id is not None
     assert by_alias is not None
     assert by_id.sources == by_alias.sources
-    assert accuracy_note(known, models, "llama-3.1-8b", "bf16") is None
-    assert accuracy_note(known, models, "gpt2", "int8") is None
-    assert accuracy_note(known, models, "nonesuch", "int8") is None
+    assert accuracy_note(accuracies, models, "llama-3.1-8b", "bf16") is None
+    assert accuracy_note(accuracies, models, "gpt2", "int8") is None
+    assert accuracy_note(accuracies, models, "nonesuch", "int8") is None
 
 
 @pytest.mark.parametrize(
@@ -197,8 +197,8 @@ def test_a_planted_fault_is_found(table: str, key: str, column: str, value: str,
         writer = csv.DictWriter(file, list(schema()[table]), lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
-    found = {(finding.table, finding.key, finding.check) for finding in check_catalog(folder, date.today()).findings}
-    assert (table, key, check) in found
+    findings = {(finding.table, finding.key, finding.check) for finding in check_catalog(folder, date.today()).findings}
+    assert (table, key, check) in findings
 
 
 @pytest.mark.parametrize(
@@ -221,8 +221,8 @@ def test_a_fault_planted_in_a_record_is_found(field: str, value: str, source: st
     path = folder / "engines" / "vllm.csv"
     lines = [line for line in path.read_text(encoding="utf-8").splitlines() if not line.startswith(f"{field},")]
     path.write_text("\n".join([*lines, f"{field},,{value},,{source},"]) + "\n", encoding="utf-8")
-    found = {(finding.table, finding.key, finding.check) for finding in check_catalog(folder, date.today()).findings}
-    assert ("engines", "vllm", check) in found
+    findings = {(finding.table, finding.key, finding.check) for finding in check_catalog(folder, date.today()).findings}
+    assert ("engines", "vllm", check) in findings
 
 
 def test_values_that_decide_memory_or_limits_have_a_unit() -> None:
@@ -248,5 +248,5 @@ def test_weights_of_an_index_that_do_not_add_up_are_found(tmp_path: Path) -> Non
     path.write_text(
         path.read_text(encoding="utf-8").replace("resnet50-train,cnn-training,0.5", "resnet50-train,cnn-training,0.6")
     )
-    found = {(finding.table, finding.key, finding.check) for finding in check_catalog(folder, date.today()).findings}
-    assert ("reference_mix", "cnn-training", "weights") in found
+    findings = {(finding.table, finding.key, finding.check) for finding in check_catalog(folder, date.today()).findings}
+    assert ("reference_mix", "cnn-training", "weights") in findings

@@ -201,8 +201,8 @@ PLANTED: list[tuple[str, str, Callable[[Cells], object], str]] = [
 @pytest.mark.parametrize(("id", "change", "check"), [case[1:] for case in PLANTED], ids=[case[0] for case in PLANTED])
 def test_a_planted_fault_is_found(copy: Path, id: str, change: Callable[[Cells], object], check: str) -> None:
     spoil(copy, id, change)
-    found = {(finding.table, finding.key, finding.check) for finding in check_catalog(copy, TODAY).findings}
-    assert ("models", id, check) in found
+    findings = {(finding.table, finding.key, finding.check) for finding in check_catalog(copy, TODAY).findings}
+    assert ("models", id, check) in findings
 
 
 def test_a_config_that_cannot_be_read_is_a_data_error_naming_the_model(copy: Path) -> None:

@@ -47,8 +47,8 @@ class Ours:
 
     def _price(self, claim: Claim, region: str) -> Decimal | None:
         runs = self._runs[claim.provider, self._name(claim), region, claim.term, claim.payment]
-        found = price_on_day(runs, date.fromisoformat(claim.day))
-        return None if found is None else found.observation.price
+        price = price_on_day(runs, date.fromisoformat(claim.day))
+        return None if price is None else price.observation.price
 
 
 @pytest.fixture(scope="module")

@@ -73,23 +73,23 @@ def test_every_sentence_is_said_in_the_language(code: str) -> None:
 
 @in_every_language
 def test_every_flag_has_words(code: str) -> None:
-    found = [flag for name, command in commands.commands() for flag in commands.flags(name, command)]
-    assert len(found) > 300
-    assert [f"{flag.command} {flag.spelled}" for flag in found if not flag.meaning(made(code)[0])] == []
-    arguments = {(flag.command, flag.name) for flag in found if flag.is_argument}
+    flags = [flag for name, command in commands.commands() for flag in commands.flags(name, command)]
+    assert len(flags) > 300
+    assert [f"{flag.command} {flag.spelled}" for flag in flags if not flag.meaning(made(code)[0])] == []
+    arguments = {(flag.command, flag.name) for flag in flags if flag.is_argument}
     assert {one for one in commands.arguments() if one[0]} == arguments
     told = {row[0]: row[2] for row in rows(code, "commands") if len(row) == 4}
-    assert [flag.spelled for flag in found if not told.get(flag.spelled)] == []
+    assert [flag.spelled for flag in flags if not told.get(flag.spelled)] == []
 
 
 @in_every_language
 def test_every_field_of_every_answer_has_words(code: str) -> None:
-    found = [field for record in records.all_records().values() for field in record.fields]
-    assert len(found) > 500
+    fields = [field for record in records.all_records().values() for field in record.fields]
+    assert len(fields) > 500
     translator = made(code)[0]
-    assert [f"{field.record}.{field.name}" for field in found if not translator.say(field.meaning)] == []
+    assert [f"{field.record}.{field.name}" for field in fields if not translator.say(field.meaning)] == []
     told = {row[0]: row[2] for row in rows(code, "fields") if len(row) == 3}
-    assert [field.name for field in found if not told.get(f"`{field.name}`")] == []
+    assert [field.name for field in fields if not told.get(f"`{field.name}`")] == []
 
 
 def test_words_for_fields_that_are_gone_are_gone_too() -> None:

@@ -22,21 +22,21 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=1.0, help="of each target")
     parser.add_argument("--seed", type=int, default=None, help="of what is drawn; a new one each time where none is given")
     parser.add_argument("--atheris", action="store_true", help="guided by coverage, where atheris is installed")
-    given = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="whichgpu-fuzz-", dir=MEMORY if os.path.isdir(MEMORY) else None) as home:
         _alone(Path(home))
-        if given.atheris:
+        if options.atheris:
             from tests.fuzz.guided import guided
 
-            return guided(given.targets[0], given.minutes * 60)
+            return guided(options.targets[0], options.minutes * 60)
         from tests.fuzz.targets import TARGETS
 
-        for name in given.targets:
+        for name in options.targets:
             if name not in TARGETS:
                 parser.error(f"no target {name!r}; there are: {', '.join(TARGETS)}")
-        number = given.seed if given.seed is not None else int.from_bytes(os.urandom(4), "big")
+        number = options.seed if options.seed is not None else int.from_bytes(os.urandom(4), "big")
         print("target\tminutes\tinputs\toutcomes\tfindings", flush=True)
-        runs = [_shown(run(TARGETS[name], given.minutes * 60, number)) for name in given.targets or TARGETS]
+        runs = [_shown(run(TARGETS[name], options.minutes * 60, number)) for name in options.targets or TARGETS]
     return 1 if any(one.findings for one in runs) else 0
 
 
@@ -50,12 +50,12 @@ def _alone(home: Path) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (ROOM, resource.getrlimit(resource.RLIMIT_AS)[1]))
 
 
-def _shown(told: Run) -> Run:
-    cells = (told.target.name, f"{told.seconds / 60:.1f}", told.inputs, len(told.outcomes), len(told.findings))
+def _shown(run: Run) -> Run:
+    cells = (run.target.name, f"{run.seconds / 60:.1f}", run.inputs, len(run.outcomes), len(run.findings))
     print(*cells, sep="\t", flush=True)
-    for finding in told.findings.values():
+    for finding in run.findings.values():
         print(f"  {finding.where}: {finding.what} -> {keep(finding)}", flush=True)
-    return told
+    return run
 
 
 if __name__ == "__main__":

@@ -92,10 +92,10 @@ def _put(random: Random, data: bytes, pool: Sequence[bytes], words: Sequence[byt
 
 
 def _number(random: Random, data: bytes, pool: Sequence[bytes], words: Sequence[bytes]) -> bytes:
-    found = list(_NUMBER.finditer(data))
-    if not found:
+    matches = list(_NUMBER.finditer(data))
+    if not matches:
         return _put(random, data, pool, words)
-    match = random.choice(found)
+    match = random.choice(matches)
     return data[: match.start()] + random.choice(NUMBERS) + data[match.end() :]
 
 

@@ -57,30 +57,30 @@ def corpus(name: str) -> list[bytes]:
 def run(target: Target, seconds: float, number: int = 0) -> Run:
     """Feed a target for so long; `number` seeds what is drawn."""
     start = time.monotonic()
-    told = Run(target)
+    run = Run(target)
     for data in corpus(target.name):
-        told.feed(data)
-        told.pool.append(data)
+        run.feed(data)
+        run.pool.append(data)
     random, rounds = Random(f"{target.name} {number}"), 0
     while time.monotonic() - start < seconds:
         rounds += 1
-        _drawn(told, number * 1_000_003 + rounds, start + seconds)
+        _drawn(run, number * 1_000_003 + rounds, start + seconds)
         for _ in range(4 * BATCH):
             if time.monotonic() - start >= seconds:
                 break
-            told.feed(mutated(random, told.pool or [b""], target.words))
-    told.seconds = time.monotonic() - start
-    return told
+            run.feed(mutated(random, run.pool or [b""], target.words))
+    run.seconds = time.monotonic() - start
+    return run
 
 
-def _drawn(told: Run, number: int, until: float) -> None:
+def _drawn(run: Run, number: int, until: float) -> None:
     @seed(number)
     @_QUIET
-    @given(told.target.draw)
+    @given(run.target.draw)
     def go(data: bytes) -> None:
         if time.monotonic() >= until:
             raise _Over
-        told.feed(data)
+        run.feed(data)
 
     try:
         go()
@@ -92,9 +92,9 @@ def keep(finding: Finding) -> Path:
     """Write an input that broke something into the corpus."""
     folder = CORPUS / finding.target
     folder.mkdir(parents=True, exist_ok=True)
-    for known in folder.glob("*"):
-        if known.read_bytes() == finding.data:
-            return known
+    for file in folder.glob("*"):
+        if file.read_bytes() == finding.data:
+            return file
     path = folder / f"found-{hashlib.sha256(finding.data).hexdigest()[:10]}"
     path.write_bytes(finding.data)
     return path

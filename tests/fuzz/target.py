@@ -35,9 +35,9 @@ def refusal(error: WhichGpuError) -> Hashable:
         raise Rude(str(error)) from error
     if error.exit_code == 2 and error.hint is None:
         raise Rude(f"no hint: {error}") from error
-    for told in (error.message, error.hint):
-        if told is not None:
-            english().render(told)
+    for message in (error.message, error.hint):
+        if message is not None:
+            english().render(message)
     return (error.kind, *_ids(error.message))
 
 

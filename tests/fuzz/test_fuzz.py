@@ -20,9 +20,9 @@ SECONDS = 1.0  # of each target: half a minute in all
 LONG = 600.0  # of all targets together
 
 
-def assert_nothing_broke(told: Run) -> None:
-    assert told.inputs >= len(corpus(told.target.name)) > 0
-    assert not told.findings, [(one.where, one.what, one.data[:200]) for one in told.findings.values()]
+def assert_nothing_broke(run: Run) -> None:
+    assert run.inputs >= len(corpus(run.target.name)) > 0
+    assert not run.findings, [(one.where, one.what, one.data[:200]) for one in run.findings.values()]
 
 
 @pytest.mark.parametrize("name", TARGETS)
@@ -93,10 +93,10 @@ def test_two_faults_behind_one_refusal_are_two() -> None:
     def broken(data: bytes) -> Hashable:
         raise WhichGpuError("internal", msg("error.internal", what=data.decode()), msg("hint.internal"))
 
-    told = Run(target(broken))
+    run = Run(target(broken))
     for data in (b"KeyError", b"KeyError", b"ValueError"):
-        told.feed(data)
-    assert len(told.findings) == 2
+        run.feed(data)
+    assert len(run.findings) == 2
 
 
 def test_a_refusal_in_our_words_is_no_finding() -> None:

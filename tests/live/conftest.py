@@ -30,9 +30,9 @@ def waits() -> list[float]:
 
 @pytest.fixture
 def client(waits: list[float]) -> Iterator[Client]:
-    made = Client(sleep=waits.append, timeout=5.0, max_body_seconds=3.0)
-    yield made
-    made.close()
+    client = Client(sleep=waits.append, timeout=5.0, max_body_seconds=3.0)
+    yield client
+    client.close()
 
 
 @pytest.fixture(scope="session")

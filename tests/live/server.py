@@ -59,7 +59,7 @@ class Server:
         self.routes[path] = answer if callable(answer) else _always(answer)
 
     def paths(self) -> list[str]:
-        return [asked.path for asked in self.asked]
+        return [request.path for request in self.asked]
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         server = self
@@ -79,9 +79,9 @@ class Server:
             def _reply(self) -> None:
                 parts = urlsplit(self.path)
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                asked = ReceivedRequest(self.command, parts.path, parts.query, dict(self.headers), body)
-                server.asked.append(asked)
-                answer = server.routes.get(parts.path, server.otherwise)(asked)
+                request = ReceivedRequest(self.command, parts.path, parts.query, dict(self.headers), body)
+                server.asked.append(request)
+                answer = server.routes.get(parts.path, server.otherwise)(request)
                 try:
                     self._send(answer)
                 except (BrokenPipeError, ConnectionResetError):
@@ -142,8 +142,8 @@ def busy_then(times: int, answer: Answer, status: int = 429, after: str | None =
 def conditional(body: bytes, etag: str = '"v1"') -> Route:
     """304 for those who have it already."""
 
-    def route(asked: ReceivedRequest) -> Answer:
-        if asked.headers.get("If-None-Match") == etag:
+    def route(request: ReceivedRequest) -> Answer:
+        if request.headers.get("If-None-Match") == etag:
             return Answer(304, b"", {"ETag": etag})
         return Answer(200, body, {"ETag": etag})
 

@@ -55,14 +55,14 @@ class SourceHarness:
 
 
 def only(harness: SourceHarness, **wanted: object) -> Observation:
-    found = [offer for offer in harness.offers() if all(getattr(offer, name) == value for name, value in wanted.items())]
-    assert len(found) == 1, found
-    return found[0]
+    offers = [offer for offer in harness.offers() if all(getattr(offer, name) == value for name, value in wanted.items())]
+    assert len(offers) == 1, offers
+    return offers[0]
 
 
 def good(outcome: RefreshOutcome) -> bool:
-    for taken in outcome.batches:
-        assert taken.prices == taken.kept + taken.quarantined + taken.unknown
+    for summary in outcome.batches:
+        assert summary.prices == summary.kept + summary.quarantined + summary.unknown
     return not outcome.problems
 
 
@@ -71,8 +71,8 @@ def kinds(outcome: RefreshOutcome) -> set[str]:
 
 
 def serve_azure(server: Server, *pages: list[object]) -> None:
-    def route(asked: ReceivedRequest) -> Answer:
-        number = int(asked.query.partition("skip=")[2] or 0)
+    def route(request: ReceivedRequest) -> Answer:
+        number = int(request.query.partition("skip=")[2] or 0)
         more = f"{server.url}/azure?skip={number + 1}" if number + 1 < len(pages) else None
         return Answer(body=answers.dumped(answers.azure_page(*pages[number], next=more)))
 

@@ -109,8 +109,8 @@ def test_gcp_sums_parts_and_keeps_attached_gpus_by_themselves(harness: SourceHar
         {"description": "broken"},
     ]
 
-    def route(asked: ReceivedRequest) -> Answer:
-        if "pageToken=two" in asked.query:
+    def route(request: ReceivedRequest) -> Answer:
+        if "pageToken=two" in request.query:
             return Answer(body=answers.dumped({"skus": page[5:], "nextPageToken": ""}))
         return Answer(body=answers.dumped({"skus": page[:5], "nextPageToken": "two"}))
 
@@ -124,8 +124,8 @@ def test_gcp_sums_parts_and_keeps_attached_gpus_by_themselves(harness: SourceHar
     assert (alone.includes, alone.price) == ("gpu", Decimal("0.35"))
     assert only(harness, instance="n1+4xt4", term="committed-1y").price == Decimal("0.88")
     assert harness.refused() == {"malformed": 1, "unknown-gpu": 1}
-    assert {asked.headers["X-Goog-Api-Key"] for asked in server.asked} == {"google-key"}
-    assert not any("google-key" in asked.query for asked in server.asked)
+    assert {received.headers["X-Goog-Api-Key"] for received in server.asked} == {"google-key"}
+    assert not any("google-key" in received.query for received in server.asked)
 
 
 def test_gcp_without_a_key_says_which_variable(harness: SourceHarness) -> None:

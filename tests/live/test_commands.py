@@ -47,11 +47,11 @@ def test_an_import_tells_counts_that_add_up(lists: Path) -> None:
     path = lists / "odd.csv"
     path.write_text("provider,gpu,price\ncolo,L4,0.5\ncolo,L4,0\ncolo,H100,2\n")
     reply = call("catalog", "import", str(path), "--json")
-    told = reply.json()
+    document = reply.json()
     assert reply.code == 0
-    assert (told["prices"], told["kept"], told["quarantined"], told["unknown"]) == (3, 1, 1, 1)
-    assert told["reasons"] == {"price-zero": 1}
-    assert told["unknown_gpus"] == {"H100": 1}
+    assert (document["prices"], document["kept"], document["quarantined"], document["unknown"]) == (3, 1, 1, 1)
+    assert document["reasons"] == {"price-zero": 1}
+    assert document["unknown_gpus"] == {"H100": 1}
     words = call("catalog", "import", str(path)).err
     assert "3 prices read: 1 kept, 1 quarantined, 1 of unknown GPUs" in words
     assert "a price of 0" in words
@@ -157,11 +157,11 @@ def test_status_without_a_store_says_how_to_make_one() -> None:
 
 def test_diff_between_days_and_between_snapshots(filled: Path) -> None:
     days = [(DAY - timedelta(days=number)).isoformat() for number in (5, 0)]
-    told = call("catalog", "diff", *days, "--gpu", "H100 SXM", "--json").json()
-    changes = {(row["instance"], row["kind"]) for row in told["changes"] if row["provider"] == "colo"}
+    document = call("catalog", "diff", *days, "--gpu", "H100 SXM", "--json").json()
+    changes = {(row["instance"], row["kind"]) for row in document["changes"] if row["provider"] == "colo"}
     assert changes == {("one", "down"), ("two", "gone")}
-    told = call("catalog", "diff", "@1", "@2", "--json").json()
-    assert {(row["instance"], row["kind"], row["change"]) for row in told["changes"]} == {
+    document = call("catalog", "diff", "@1", "@2", "--json").json()
+    assert {(row["instance"], row["kind"], row["change"]) for row in document["changes"]} == {
         ("one", "down", -0.24),
         ("two", "gone", None),
         ("new", "new", None),
@@ -215,8 +215,8 @@ def test_watch_exits_0_with_the_offers_when_it_is_so(filled: Path) -> None:
     assert reply.code == 0
     assert "colo one Seoul" in reply.out
     assert "does not guarantee" in reply.err
-    told = call("catalog", "watch", "--gpu", "H100", "--below", "2usd/h", "--json").json()
-    assert (told["met"], told["offers"][0]["price_per_gpu_hour"]["amount"]) == (True, "1.9")
+    document = call("catalog", "watch", "--gpu", "H100", "--below", "2usd/h", "--json").json()
+    assert (document["met"], document["offers"][0]["price_per_gpu_hour"]["amount"]) == (True, "1.9")
 
 
 def test_watch_otherwise_tells_what_changed_since_the_last_look(filled: Path) -> None:
@@ -310,8 +310,8 @@ def test_a_source_can_be_forgotten(filled: Path, lists: Path) -> None:
 def test_a_list_with_a_bad_row_keeps_the_others_and_says_why(lists: Path) -> None:
     path = lists / "odd.csv"
     path.write_text("provider,gpu,gpus,price,currency\ncolo,L4,1,0.5,\ncolo,L4,0,1,\ncolo,L4,-1,1,\ncolo,L4,1,9,ZZZ\n")
-    told = call("catalog", "import", str(path), "--json").json()
-    assert (told["kept"], told["reasons"]) == (1, {"gpus": 2, "currency": 1})
+    document = call("catalog", "import", str(path), "--json").json()
+    assert (document["kept"], document["reasons"]) == (1, {"gpus": 2, "currency": 1})
     assert call("offers", "--gpu", "L4").code == 0
 
 
@@ -332,9 +332,9 @@ def test_a_price_that_cannot_be_converted_is_left_out_and_told_of(unconvertible:
         assert reply.code == 0, reply.err
         assert "1 offer in ZZZ is left out" in reply.err
         assert "ZZZ" not in reply.out
-    told = call("offers", "--gpu", "RTX 4090", "--exchange-rate", "ZZZ=100", "--currency", "USD", "--json").json()
-    assert told["without_rate"] == {}
-    assert "0.09" in {row["price"]["amount"] for row in told["offers"]}
+    document = call("offers", "--gpu", "RTX 4090", "--exchange-rate", "ZZZ=100", "--currency", "USD", "--json").json()
+    assert document["without_rate"] == {}
+    assert "0.09" in {row["price"]["amount"] for row in document["offers"]}
     assert_refused(call("offers", "--gpu", "RTX 4090", "--provider", "colo"), 1)
     reply = call("catalog", "history", "--gpu", "RTX 4090")
     assert reply.code == 0
@@ -348,17 +348,17 @@ def test_a_price_that_cannot_be_converted_is_left_out_and_told_of(unconvertible:
 
 
 def test_a_recommendation_leaves_out_prices_without_an_exchange_rate(unconvertible: Path) -> None:
-    asked = ("recommend", "batch", "llama-3.1-8b", "--gpu", "RTX 4090", "--provider", "colo", "--json")
-    assert "1 in a currency without an exchange rate for that day" in assert_refused_json(call(*asked), 1)["message"]
-    assert call(*asked, "--exchange-rate", "ZZZ=9").json()["candidates"][0]["price"]["amount"] == "1"
+    argv = ("recommend", "batch", "llama-3.1-8b", "--gpu", "RTX 4090", "--provider", "colo", "--json")
+    assert "1 in a currency without an exchange rate for that day" in assert_refused_json(call(*argv), 1)["message"]
+    assert call(*argv, "--exchange-rate", "ZZZ=9").json()["candidates"][0]["price"]["amount"] == "1"
 
 
 def test_a_price_in_dong_that_is_none_never_becomes_the_answer(lists: Path) -> None:
     path = lists / "dong.csv"
     line = "aws,p5.48xlarge,us-east-1,H100 SXM,8,on-demand,1,VND,hour"
     path.write_text(f"provider,instance,region,gpu,gpus,term,price,currency,per\n{line}\n")
-    told = call("catalog", "import", str(path), "--json").json()
-    assert (told["kept"], told["reasons"]) == (0, {"below-power": 1})
+    document = call("catalog", "import", str(path), "--json").json()
+    assert (document["kept"], document["reasons"]) == (0, {"below-power": 1})
     answer = call("recommend", "serve", "llama-3.1-8b", "--rate", "1/s", "--gpu", "H100 SXM", "--json").json()
     assert all(float(row["price"]["amount"]) > 1 for row in answer["candidates"])
 

@@ -158,7 +158,7 @@ def test_a_key_is_not_sent_on_to_another_host(server: Server, client: Client) ->
 def test_a_post_is_sent_with_its_body_and_tried_again(server: Server, client: Client) -> None:
     server.on("/q", busy_then(1, Answer(body=b"{}"), 502))
     assert client.post(server.url + "/q", b'{"q": 1}').bytes() == b"{}"
-    assert [asked.body for asked in server.asked] == [b'{"q": 1}'] * 2
+    assert [request.body for request in server.asked] == [b'{"q": 1}'] * 2
 
 
 def test_nobody_there_is_an_error_in_words(client: Client) -> None:
@@ -194,15 +194,15 @@ def test_a_host_that_answers_busy_is_asked_again(server: Server, client: Client)
 
 def test_a_proxy_of_the_environment_is_used(server: Server, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", server.url)
-    seen: list[ReceivedRequest] = []
+    requests: list[ReceivedRequest] = []
 
-    def answer(asked: ReceivedRequest) -> Answer:
-        seen.append(asked)
+    def answer(request: ReceivedRequest) -> Answer:
+        requests.append(request)
         return Answer(body=b"by proxy")
 
     server.on("/prices", answer)
     assert body(client, "http://prices.example/prices") == b"by proxy"
-    assert seen[0].headers["Host"] == "prices.example"
+    assert requests[0].headers["Host"] == "prices.example"
 
 
 def test_progress_is_told_in_bytes(server: Server, client: Client) -> None:

@@ -65,8 +65,8 @@ class TestTheCatalogOfSkyPilotAsItStands:
         ]
 
     def price(self, provider: str, instance: str, region: str, term: str = "on-demand") -> Decimal:
-        (found,) = self.of(provider, instance=instance, region=region, term=term)
-        return found.price
+        (offer,) = self.of(provider, instance=instance, region=region, term=term)
+        return offer.price
 
     def test_the_counts_add_up_and_little_is_lost(self) -> None:
         adds_up(self.answer)

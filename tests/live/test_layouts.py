@@ -47,9 +47,9 @@ def sky(**cells: object) -> dict[str, object]:
     return usual | {"Price": "55.04", "SpotPrice": "20.5", "Region": "us-east-1", "AvailabilityZone": "us-east-1a"} | cells
 
 
-def split(found: Iterable[OfferRow | RejectedRow]) -> tuple[list[OfferRow], list[str]]:
+def split(rows: Iterable[OfferRow | RejectedRow]) -> tuple[list[OfferRow], list[str]]:
     """Offers, and the reasons of what was refused."""
-    both = list(found)
+    both = list(rows)
     return [row for row in both if isinstance(row, OfferRow)], [row.reason for row in both if isinstance(row, RejectedRow)]
 
 
@@ -61,9 +61,9 @@ class TestGpuhunt:
         return *split(gpuhunt.gpuhunt_rows(lines(HUNT, *rows), provider, resolver.machine_of, read)), read
 
     def test_another_header_is_no_catalog(self, resolver: Resolver) -> None:
-        with pytest.raises(DataError, match="gpuhunt") as told:
+        with pytest.raises(DataError, match="gpuhunt") as error:
             list(gpuhunt.gpuhunt_rows(["a,b\n", "1,2\n"], "aws", resolver.machine_of, ReadCounts()))
-        assert told.value.kind == "not-a-catalog"
+        assert error.value.kind == "not-a-catalog"
 
     def test_a_line_of_more_or_fewer_cells_or_without_a_price_is_refused(self, resolver: Resolver) -> None:
         offers, reasons, read = self.read("aws", resolver, "a,b", "1," * 20, hunt(price="free"), hunt(gpu_count="many"), hunt())
@@ -107,9 +107,9 @@ class TestSkypilot:
         return *split(skypilot.skypilot_rows(lines(SKY, *rows), provider, resolver.machine_of, read)), read
 
     def test_another_header_is_no_catalog(self, resolver: Resolver) -> None:
-        with pytest.raises(DataError, match="SkyPilot") as told:
+        with pytest.raises(DataError, match="SkyPilot") as error:
             list(skypilot.skypilot_rows([], "aws", resolver.machine_of, ReadCounts()))
-        assert told.value.kind == "not-a-catalog"
+        assert error.value.kind == "not-a-catalog"
 
     def test_each_price_of_a_line_is_an_offer_and_none_is_told(self, resolver: Resolver) -> None:
         offers, reasons, read = self.read(
@@ -158,9 +158,9 @@ class TestHostsAndGpusApart:
         return sky(**{**bare, **self.ZONE, "Price": price, "SpotPrice": spot, **cells})
 
     def read(self, resolver: Resolver, *rows: dict[str, object]) -> tuple[list[tuple[str, str, Decimal, str]], list[RejectedRow]]:
-        found = list(skypilot.skypilot_rows(lines(SKY, *rows), "gcp", resolver.machine_of, ReadCounts()))
-        offers = [(one.instance, one.term, one.price, one.includes) for one in found if isinstance(one, OfferRow)]
-        return offers, [one for one in found if isinstance(one, RejectedRow)]
+        entries = list(skypilot.skypilot_rows(lines(SKY, *rows), "gcp", resolver.machine_of, ReadCounts()))
+        offers = [(one.instance, one.term, one.price, one.includes) for one in entries if isinstance(one, OfferRow)]
+        return offers, [one for one in entries if isinstance(one, RejectedRow)]
 
     def test_a_fixed_machine_is_the_sum_of_both_in_its_zone_and_of_its_count(self, resolver: Resolver) -> None:
         offers, refused = self.read(
@@ -222,14 +222,18 @@ class TestAws:
     def read(self, resolver: Resolver, *rows: list[object]) -> tuple[list[OfferRow], list[RejectedRow], ReadCounts]:
         read = ReadCounts()
         text = answers.aws_file(*rows).decode().splitlines(keepends=True)
-        found = list(aws_rows(iter(text), "us-east-1", resolver.machine_of, read))
-        return [one for one in found if isinstance(one, OfferRow)], [one for one in found if isinstance(one, RejectedRow)], read
+        entries = list(aws_rows(iter(text), "us-east-1", resolver.machine_of, read))
+        return (
+            [one for one in entries if isinstance(one, OfferRow)],
+            [one for one in entries if isinstance(one, RejectedRow)],
+            read,
+        )
 
     def test_a_file_without_a_column_is_told_with_its_name(self, resolver: Resolver) -> None:
-        with pytest.raises(DataError) as told:
+        with pytest.raises(DataError) as error:
             list(aws_rows(iter(["\n"] * 5 + ["SKU,OfferTermCode\n"]), "us-east-1", resolver.machine_of, ReadCounts()))
-        assert told.value.kind == "http-malformed"
-        assert "TermType" in str(told.value)
+        assert error.value.kind == "http-malformed"
+        assert "TermType" in str(error.value)
 
     def test_lines_cut_short_or_of_other_units_and_terms_are_refused(self, resolver: Resolver) -> None:
         offers, refused, read = self.read(
@@ -269,9 +273,9 @@ class TestAws:
 
 
 def test_a_list_of_ones_own_needs_its_columns() -> None:
-    with pytest.raises(DataError, match="price") as told:
+    with pytest.raises(DataError, match="price") as error:
         list(price_list.own_csv_rows(["a,b\n"], ReadCounts()))
-    assert told.value.kind == "not-a-list"
+    assert error.value.kind == "not-a-list"
 
 
 def test_a_mirror_is_an_address_of_the_web() -> None:
@@ -279,6 +283,6 @@ def test_a_mirror_is_an_address_of_the_web() -> None:
     assert source_url("aws", usual, {}) == "https://usual.example"
     assert source_url("aws", usual, {"WHICHGPU_URL_AWS": " http://mirror.example/aws// "}) == "http://mirror.example/aws"
     for named in ("file:///etc/passwd", "mirror.example", "ftp://mirror.example"):
-        with pytest.raises(UsageError, match=named) as told:
+        with pytest.raises(UsageError, match=named) as error:
             source_url("aws", usual, {"WHICHGPU_URL_AWS": named})
-        assert told.value.kind == "bad-address"
+        assert error.value.kind == "bad-address"

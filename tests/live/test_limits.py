@@ -77,16 +77,16 @@ def test_a_store_that_cannot_be_written_ends_the_import(tmp_path: Path, catalog:
     path = tmp_path / "ours.csv"
     path.write_text(LIST)
     (tmp_path / "file").write_text("")
-    with pytest.raises(DataError) as told:
+    with pytest.raises(DataError) as error:
         import_prices(path, catalog, TODAY, folder=tmp_path / "file" / "store")
-    assert told.value.kind == "store-folder"
+    assert error.value.kind == "store-folder"
 
 
 def test_there_is_no_store_to_write_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(price_store, "store_path", lambda folder: None)
-    with pytest.raises(DataError) as told, open_for_writing():
+    with pytest.raises(DataError) as error, open_for_writing():
         pytest.fail("opened a store that is nowhere")
-    assert told.value.kind == "store-homeless"
+    assert error.value.kind == "store-homeless"
 
 
 def test_a_folder_where_no_file_can_be_made_is_told_before_any_work(
@@ -99,9 +99,9 @@ def test_a_folder_where_no_file_can_be_made_is_told_before_any_work(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(price_store, "TemporaryFile", full)
-    with pytest.raises(DataError, match="No space left on device") as told:
+    with pytest.raises(DataError, match="No space left on device") as error:
         check_writable(folder)
-    assert told.value.kind == "store-unopenable"
+    assert error.value.kind == "store-unopenable"
 
 
 def test_a_store_beside_a_folder_that_is_a_file_counts_as_none(tmp_path: Path) -> None:
@@ -148,10 +148,10 @@ def test_switching_the_log_waits_for_others_and_gives_up_on_faults(monkeypatch: 
 def test_terms_of_ones_own_without_a_home_or_that_cannot_be_read(
     tmp_path: Path, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(UsageError) as told:
+    with pytest.raises(UsageError) as error:
         read_overlay(tmp_path, catalog, TODAY)
-    assert told.value.kind == "config-unreadable"
-    assert str(tmp_path) in str(told.value)
+    assert error.value.kind == "config-unreadable"
+    assert str(tmp_path) in str(error.value)
 
     def homeless(*_: object, **__: object) -> Path:
         raise RuntimeError("Could not determine home directory.")
@@ -165,9 +165,9 @@ def test_terms_of_ones_own_without_a_home_or_that_cannot_be_read(
 def test_a_count_of_gpus_that_is_none_is_refused(tmp_path: Path, catalog: Catalog, gpus: str) -> None:
     path = tmp_path / "prices.toml"
     path.write_text(f"[[owned]]\ngpu = 'L4'\ncost = '1usd/h'\ngpus = {gpus}\n")
-    with pytest.raises(UsageError) as told:
+    with pytest.raises(UsageError) as error:
         read_overlay(path, catalog, TODAY)
-    assert told.value.kind == "bad-overlay"
+    assert error.value.kind == "bad-overlay"
 
 
 def test_a_discount_takes_from_what_is_paid_at_once_too_and_from_list_prices_only(tmp_path: Path, catalog: Catalog) -> None:
@@ -188,10 +188,10 @@ def test_a_share_is_at_least_nothing_and_less_than_all(text: str) -> None:
 
 
 def test_a_day_of_the_web_without_a_zone_is_of_greenwich() -> None:
-    found = _date("Wed, 21 Oct 2026 07:28:00")
-    assert found is not None
-    assert found.utcoffset() is not None
-    assert found.date() == date(2026, 10, 21)
+    moment = _date("Wed, 21 Oct 2026 07:28:00")
+    assert moment is not None
+    assert moment.utcoffset() is not None
+    assert moment.date() == date(2026, 10, 21)
     assert _date("soon") is _date("") is _date(None) is None
 
 

@@ -93,14 +93,14 @@ def test_rows_are_written_in_groups(arrow: PlayedArrow, monkeypatch: pytest.Monk
 
 def test_without_pyarrow_the_extra_is_named_before_any_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(UsageError, match="pyarrow") as told:
+    with pytest.raises(UsageError, match="pyarrow") as error:
         check_export("prices.parquet")
-    assert told.value.kind == "needs-extra"
+    assert error.value.kind == "needs-extra"
 
 
 def test_the_form_is_told_by_the_ending(arrow: PlayedArrow) -> None:
     assert [check_export(name) for name in ("a.CSV", "a.b.json", "a.parquet")] == [".csv", ".json", ".parquet"]
-    with pytest.raises(UsageError, match=r"prices\.xlsx") as told:
+    with pytest.raises(UsageError, match=r"prices\.xlsx") as error:
         check_export("prices.xlsx")
-    assert told.value.kind == "bad-export"
-    assert told.value.choices == (".csv", ".json", ".parquet")
+    assert error.value.kind == "bad-export"
+    assert error.value.choices == (".csv", ".json", ".parquet")

@@ -25,11 +25,11 @@ class Importer:
     def __init__(self, path: Path, folder: Path, catalog: Catalog) -> None:
         self.path, self.folder, self.catalog = path, folder, catalog
 
-    def take(self, *lines: str, header: str = HEADER, seen: date | None = None, trusting: bool = False) -> PriceImportAnswer:
+    def take(self, *lines: str, header: str = HEADER, day: date | None = None, trusting: bool = False) -> PriceImportAnswer:
         """Import these lines and one offer at its known price."""
         self.path.write_text("\n".join([header, *lines, OTHER_OFFER]) + "\n", encoding="utf-8")
         return catalog_import(
-            self.path, catalog=self.catalog, today=seen or TODAY, seen=seen, folder=self.folder, trusting=trusting
+            self.path, catalog=self.catalog, today=day or TODAY, seen=day, folder=self.folder, trusting=trusting
         )
 
     def stored(self) -> dict[str, Decimal]:
@@ -140,9 +140,9 @@ def test_plausible_prices_are_kept_in_every_currency(importer: Importer, line: s
 def test_a_jump_against_the_history_is_accepted_when_a_later_day_has_it_again_or_it_is_trusted(importer: Importer) -> None:
     line = "aws,p5.48xlarge,us-east-1,H100 SXM,8,on-demand,12,USD,hour"
     for _ in range(2):  # the same day proves nothing new
-        assert importer.take(line, seen=TODAY - timedelta(2)).reasons == {"jump": 1}
-    assert importer.take(line, seen=TODAY - timedelta(1)).reasons == {}
-    assert importer.take(line, seen=TODAY).reasons == {}
+        assert importer.take(line, day=TODAY - timedelta(2)).reasons == {"jump": 1}
+    assert importer.take(line, day=TODAY - timedelta(1)).reasons == {}
+    assert importer.take(line, day=TODAY).reasons == {}
     assert importer.stored() == {"p5.48xlarge USD": Decimal(12)}
     other = line.replace("us-east-1", "us-east-2")
     assert importer.take(line, other, trusting=True).reasons == {}
@@ -150,7 +150,7 @@ def test_a_jump_against_the_history_is_accepted_when_a_later_day_has_it_again_or
 
 def test_a_jump_is_seen_across_currencies(importer: Importer) -> None:
     machine = "colo,own8,Seoul,H100 SXM,8,on-demand"
-    assert importer.take(f"{machine},40,USD,hour", seen=TODAY - timedelta(1)).reasons == {}
+    assert importer.take(f"{machine},40,USD,hour", day=TODAY - timedelta(1)).reasons == {}
     assert importer.take(f"{machine},8000,KRW,hour").reasons == {"jump": 1}
     assert importer.details() == ["40 USD → 5.942 USD"]
     assert importer.take(f"{machine},55000,KRW,hour").reasons == {}
@@ -187,9 +187,9 @@ def test_every_bundled_price_is_within_its_own_range(catalog: Catalog) -> None:
         price = rates.dollars(row.price, row.currency, first_day(row.observed))
         assert price is not None
         for region in (*row.regions, "moon-base-1"):
-            found = references.find(row.provider, row.instance, region, row.term, row.includes, row.gpu)
-            assert found is not None
-            assert found.plausible_low <= price / row.gpus <= found.plausible_high, row
+            range_ = references.find(row.provider, row.instance, region, row.term, row.includes, row.gpu)
+            assert range_ is not None
+            assert range_.plausible_low <= price / row.gpus <= range_.plausible_high, row
 
 
 def test_a_gpu_nobody_prices_has_no_reference(catalog: Catalog) -> None:

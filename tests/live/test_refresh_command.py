@@ -26,9 +26,9 @@ def test_refresh_names_what_failed_and_keeps_the_rest(served: Server) -> None:
     assert "1 prices read: 1 kept" in reply.err
     assert "failed: vast:" in reply.err
     assert reply.tsv()[1][:2] == ["azure", "USD"]
-    told = call("catalog", "refresh", "azure", "vast", "--json").json()
-    assert told["failed"] == 1
-    assert any(row["problem"] for row in told["snapshots"])
+    document = call("catalog", "refresh", "azure", "vast", "--json").json()
+    assert document["failed"] == 1
+    assert any(row["problem"] for row in document["snapshots"])
 
 
 def test_refresh_where_nothing_answers_is_a_data_problem(served: Server) -> None:
@@ -65,9 +65,9 @@ def test_refresh_of_an_unknown_source_or_without_its_key_is_bad_usage() -> None:
 
 def test_a_terminal_gets_bars_and_a_pipe_none(served: Server) -> None:
     env = {"WHICHGPU_URL_AZURE": f"{served.url}/azure", "COLUMNS": "160"}
-    shown = terminal("catalog", "refresh", "azure", env=env)
-    assert shown.code == 0, shown.out
-    assert "azure" in shown.out
+    reply = terminal("catalog", "refresh", "azure", env=env)
+    assert reply.code == 0, reply.out
+    assert "azure" in reply.out
     assert "\x1b" not in call("catalog", "refresh", "azure").err
 
 

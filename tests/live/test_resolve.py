@@ -19,8 +19,8 @@ def resolved(
 ) -> tuple[str, float] | str:
     memory = None if gib is None else gib * 1024
     row = OfferRow(provider, instance, "r", name, count, memory, "on-demand", Decimal(1), names=names)
-    found = resolver.resolve(row)
-    return (found.gpu.id, found.gpus) if isinstance(found, ResolvedGpu) else found.reason
+    resolved = resolver.resolve(row)
+    return (resolved.gpu.id, resolved.gpus) if isinstance(resolved, ResolvedGpu) else resolved.reason
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def test_skypilot_is_asked_conditionally_the_second_time(harness: SourceHarness,
     server.on("/skypilot/aws/vms.csv", conditional(answers.skypilot(answers.p5())))
     harness.refresh("skypilot", day=date(2026, 11, 14))
     (outcome,) = harness.refresh("skypilot")
-    aws = next(taken for taken in outcome.batches if taken.scope == "aws")
+    aws = next(summary for summary in outcome.batches if summary.scope == "aws")
     assert (aws.unchanged, aws.prices, aws.kept) == (True, 2, 2)
     assert only(harness, term="on-demand").last_observed == TODAY.isoformat()
 
@@ -66,7 +66,7 @@ def test_one_cloud_that_fails_holds_back_no_other(harness: SourceHarness, server
         ("gcp", "http-status"),
         ("oci", "http-unreachable"),
     }
-    assert {taken.scope for taken in outcome.batches} >= {"aws", "yotta"}
+    assert {summary.scope for summary in outcome.batches} >= {"aws", "yotta"}
     assert len(harness.offers()) == 2
 
 
@@ -88,7 +88,7 @@ def test_gpuhunt_reads_the_zip_of_the_version(harness: SourceHarness, server: Se
     assert only(harness, provider="gcp").instance == "n1-standard-8+1xv100"
     assert only(harness, provider="gcp").region == "us-central1"
     assert harness.refused() == {"malformed": 1}
-    assert next(taken for taken in outcome.batches if taken.scope == "aws").aside == 1
+    assert next(summary for summary in outcome.batches if summary.scope == "aws").aside == 1
 
 
 @pytest.mark.parametrize("version", [b"<html>", b"", b"99999999", b"2026"])
@@ -146,15 +146,15 @@ def test_azure_in_another_currency_is_kept_in_it(harness: SourceHarness, server:
 
 
 def test_azure_by_region_leaves_the_others_alone(harness: SourceHarness, server: Server) -> None:
-    def route(asked: ReceivedRequest) -> Answer:
-        regions = [name for name in ("eastus", "westus", "koreacentral") if f"eq%20%27{name}%27" in asked.query]
+    def route(request: ReceivedRequest) -> Answer:
+        regions = [name for name in ("eastus", "westus", "koreacentral") if f"eq%20%27{name}%27" in request.query]
         items = [answers.azure_item(armRegionName=name) for name in regions or ("eastus", "westus", "koreacentral")]
         return Answer(body=answers.dumped(answers.azure_page(*items)))
 
     server.on("/azure", route)
     harness.refresh("azure")
     (outcome,) = harness.refresh("azure", regions=("eastus", "koreacentral"))
-    assert [(taken.scope, taken.offers) for taken in outcome.batches] == [("USD/eastus", 1), ("USD/koreacentral", 1)]
+    assert [(summary.scope, summary.offers) for summary in outcome.batches] == [("USD/eastus", 1), ("USD/koreacentral", 1)]
     assert {offer.region for offer in harness.offers()} == {"eastus", "westus", "koreacentral"}
     (outcome,) = harness.refresh("azure", regions=("east' or 1 eq 1",))
     assert kinds(outcome) == {"unknown-region"}

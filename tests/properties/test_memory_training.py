@@ -69,9 +69,9 @@ def test_sharding_never_costs_more_than_its_stated_buffers(shape: Transformer, d
     alone = needed(request(batch=2), shape)
     for zero in (1, 2, 3):
         shared = request(batch=2 * degree, parallel=Parallel(dp=degree, zero=zero))
-        told = training_memory(shared, shape, None)
+        estimate = training_memory(shared, shape, None)
         buffers = 3 * max(alone / max(1, shape.layers), shape.vocab * shape.hidden * 2)
-        assert told.allocated.value <= alone + buffers
+        assert estimate.allocated.value <= alone + buffers
     assert needed(request(parallel=Parallel(tp=2)), shape) <= alone * 1.01
 
 

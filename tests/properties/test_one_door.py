@@ -86,8 +86,8 @@ def by_rest(name: str, request: dict[str, Any], body: bool) -> Any:
         for field, value in request.items()
     }
     sent = {"body": json.dumps(named).encode()} if body else {"query": urlencode(texts, doseq=True)}
-    told = ANSWERS["rest"]({"endpoint": name, **sent}, english(), None)
-    return json.loads(told.body)
+    reply = ANSWERS["rest"]({"endpoint": name, **sent}, english(), None)
+    return json.loads(reply.body)
 
 
 def same(typed: Any, other: Any) -> bool:

@@ -67,9 +67,9 @@ def test_the_bound_never_exceeds_the_optimum(seed: int, rate: float, headroom: f
     assert best is not None
     cost, loads = column_costs(problem), problem.loads()
     assert float(initial_prices(problem, loads, cost).sum()) <= best.cost + EXACT
-    told = raise_bound(problem, cost, loads, 1.2 * best.cost, 0.3)
-    assert told.value <= best.cost + EXACT
-    assert (told.with_column[best.counts[0] > 0] <= best.cost + EXACT).all()
+    bound = raise_bound(problem, cost, loads, 1.2 * best.cost, 0.3)
+    assert bound.value <= best.cost + EXACT
+    assert (bound.with_column[best.counts[0] > 0] <= best.cost + EXACT).all()
 
 
 @settings(max_examples=40, deadline=None)
@@ -85,13 +85,15 @@ def test_an_accepted_plan_serves_the_whole_rate_and_a_bucket_nobody_serves_is_ne
     demand = np.where(chance.random((count, buckets)) < 0.2, 0.0, problem.demand * chance.uniform(0.5, 2.0, (count, 1)))
     problem = replace(problem, rates=rates, demand=demand, hours=np.full(count, 1.0 / count))
     able = ((rates > 0).any(axis=0) | ~(demand > 0).any(axis=0)).all()
-    found = solve(problem, 5.0, 0.01)
-    assert (found is not None) == able
-    if found is not None:
-        served = (found.shares * demand[:, None, :]).sum(axis=1)
+    solution = solve(problem, 5.0, 0.01)
+    assert (solution is not None) == able
+    if solution is not None:
+        served = (solution.shares * demand[:, None, :]).sum(axis=1)
         assert np.allclose(served, demand, rtol=1e-6, atol=1e-9)
-        busy = np.divide(demand[:, None, :] * found.shares, rates, out=np.zeros_like(found.shares), where=rates > 0).sum(axis=2)
-        assert (busy <= found.counts + 1e-6).all()
+        busy = np.divide(demand[:, None, :] * solution.shares, rates, out=np.zeros_like(solution.shares), where=rates > 0).sum(
+            axis=2
+        )
+        assert (busy <= solution.counts + 1e-6).all()
 
 
 @settings(max_examples=20, deadline=None)
@@ -120,13 +122,13 @@ def test_objectives_hold_only_where_the_percentile_of_all_requests_met_all_of_th
         seconds = chance.lognormal(0.0, 1.0, (3, 200))
         seconds[:, :refused] = np.inf
         groups.append(Latencies(seconds[0], seconds[1], seconds[2], refused, weight))
-    told = summarise(SimpleNamespace(name="chat", objectives=objectives), groups)  # type: ignore[arg-type]
-    assert told.met is not None
-    assert told.requests == 400
-    assert told.met <= 1.0 - refused / 200 + 1e-9
-    if told.holds:
+    simulated = summarise(SimpleNamespace(name="chat", objectives=objectives), groups)  # type: ignore[arg-type]
+    assert simulated.met is not None
+    assert simulated.requests == 400
+    assert simulated.met <= 1.0 - refused / 200 + 1e-9
+    if simulated.holds:
         assert refused == 0
-        assert told.met >= percentile / 100.0 - 1e-9
+        assert simulated.met >= percentile / 100.0 - 1e-9
 
 
 @given(st.lists(st.floats(0.1, 100.0), min_size=1, max_size=48), st.integers(1, 6))

@@ -131,13 +131,13 @@ def test_more_interruptions_never_help(hours: float, rate: float, more: float) -
 
 def test_interruptions_by_hand() -> None:
     """100 h, a checkpoint of a minute twice an hour, 10 min to start, 0.1 interruptions an hour that lose 15 + 10 min each."""
-    told = run_cost(np.array([100.0]), terms(1.0, True), RunSettings(), True)
+    cost = run_cost(np.array([100.0]), terms(1.0, True), RunSettings(), True)
     busy = 100 * (1 + 60 / 1800) + 1 / 6
-    assert told.hours[0] == pytest.approx(busy / (1 - 0.1 * (0.25 + 1 / 6)))
+    assert cost.hours[0] == pytest.approx(busy / (1 - 0.1 * (0.25 + 1 / 6)))
 
 
 def test_a_commitment_is_paid_whole() -> None:
-    told = run_cost(np.array([100.0]), terms(1.0, years=1.0), RunSettings(), False)
-    assert told.machine[0] == 8760
-    assert told.break_even[0] == 4380
-    assert Decimal(str(told.host[0])) == 0
+    cost = run_cost(np.array([100.0]), terms(1.0, years=1.0), RunSettings(), False)
+    assert cost.machine[0] == 8760
+    assert cost.break_even[0] == 4380
+    assert Decimal(str(cost.host[0])) == 0

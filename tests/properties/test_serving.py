@@ -96,8 +96,8 @@ def test_more_load_never_lowers_a_latency_percentile(gpu: str, fields: dict[str,
 
 def _percentiles(server: Server, rate: float, seed: int) -> list[float]:
     load = Load(rate, Lengths(600, 0.6), Lengths(120, 0.6), REQUESTS_EACH, seed=seed)
-    told = summarise(server.run(load.arrivals()), load)
-    return [*told.ttft.at, *told.tpot.at, *told.latency.at]
+    summary = summarise(server.run(load.arrivals()), load)
+    return [*summary.ttft.at, *summary.tpot.at, *summary.latency.at]
 
 
 @settings(max_examples=30)

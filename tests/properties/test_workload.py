@@ -72,13 +72,13 @@ def workloads() -> st.SearchStrategy[Workload]:
     return st.builds(Workload, **fields).map(consistent)
 
 
-def consistent(found: Workload) -> Workload:
+def consistent(workload: Workload) -> Workload:
     """Without what says two things at once: several lengths of a run, a rate beside a batch."""
-    lengths = [name for name in ("epochs", "steps", "tokens") if getattr(found, name) is not None]
+    lengths = [name for name in ("epochs", "steps", "tokens") if getattr(workload, name) is not None]
     left: dict[str, Any] = dict.fromkeys(lengths[1:])
-    if found.task == "serve" and found.rate is not None:
+    if workload.task == "serve" and workload.rate is not None:
         left["batch"] = None
-    return replace(found, lora_rank=found.lora_rank or None, **left)
+    return replace(workload, lora_rank=workload.lora_rank or None, **left)
 
 
 @given(workloads())

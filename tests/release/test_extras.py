@@ -65,12 +65,12 @@ def assert_core_answers_without(extras: list[str], folder: Path) -> None:
     missing = [name for extra in extras for name in EXTRAS[extra][0]]
     needing = {extra: EXTRAS[extra][1] for extra in extras if EXTRAS[extra][1]}
     settings = os.environ | {"PYTHONPATH": str(ROOT / "src"), "WHICHGPU_DEBUG": ""}
-    told = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-P", "-c", CODE, json.dumps(missing), json.dumps([*CORE, *needing.values()])],
         env=settings, cwd=folder, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
-    assert told.returncode == 0, told.stderr
-    replies: list[list[Any]] = json.loads(told.stdout.splitlines()[-1])
+    assert result.returncode == 0, result.stderr
+    replies: list[list[Any]] = json.loads(result.stdout.splitlines()[-1])
     for argv, (code, _, err) in zip(CORE, replies, strict=False):
         assert code in ((0, 1) if argv == ("doctor",) else (0,)), (argv, err)
     for extra, (code, _, err) in zip(needing, replies[len(CORE) :], strict=True):

@@ -22,14 +22,14 @@ EVERYTHING = closure(*(extra for extra in stated() if extra))
 
 
 def test_every_package_asked_for_is_pinned() -> None:
-    asked = {key(requirement.name) for wanted in stated().values() for requirement in wanted}
+    asked = {key(requirement.name) for requirements in stated().values() for requirement in requirements}
     assert not asked - pins().keys()
 
 
 def test_every_pin_satisfies_what_is_asked_for() -> None:
     known = pins()
-    for wanted in stated().values():
-        for requirement in wanted:
+    for requirements in stated().values():
+        for requirement in requirements:
             assert requirement.specifier.contains(known[key(requirement.name)]), requirement
 
 
@@ -50,8 +50,8 @@ def test_the_page_of_licences_lists_what_users_install() -> None:
 
 def test_no_package_is_installed_from_an_address() -> None:
     """Addresses would escape pins, digests and mirrors alike."""
-    for wanted in stated().values():
-        assert not [requirement for requirement in wanted if requirement.url]
+    for requirements in stated().values():
+        assert not [requirement for requirement in requirements if requirement.url]
     assert "://" not in (ROOT / "constraints.txt").read_text(encoding="utf-8")
 
 
@@ -75,13 +75,13 @@ def test_a_package_that_is_not_the_pinned_file_is_never_installed(tmp_path: Path
     spoilt = f"mdurl=={pins()['mdurl']} --hash=sha256:{'0' * 64}\n"
     (tmp_path / "requirements-run.txt").write_text(spoilt, encoding="utf-8")
     settings = os.environ | {"WHICHGPU_VENV": str(tmp_path / "venv")}
-    told = subprocess.run(
+    result = subprocess.run(
         [tmp_path / "tools" / "environment", "run"], env=settings, capture_output=True, text=True, timeout=300, check=False
     )
-    if "HASHES" not in told.stderr and told.returncode:
+    if "HASHES" not in result.stderr and result.returncode:
         pytest.skip("no package index to install from")
-    assert told.returncode == 3
-    assert "not the file that was pinned" in told.stderr
+    assert result.returncode == 3
+    assert "not the file that was pinned" in result.stderr
     assert not list((tmp_path / "venv").rglob("mdurl"))
 
 
@@ -90,13 +90,13 @@ def test_no_pinned_package_has_a_known_vulnerability() -> None:
     if "pip-audit" not in INSTALLED:
         pytest.skip("pip-audit is not installed (pip install pip-audit)")
     argv = ["-m", "pip_audit", "--no-deps", "--disable-pip", "--progress-spinner=off", "--timeout=10", "--format=json", "-r"]
-    told = subprocess.run(
+    result = subprocess.run(
         [sys.executable, *argv, str(ROOT / "constraints.txt")], capture_output=True, text=True, timeout=600, check=False
     )
     try:
-        packages = json.loads(told.stdout)["dependencies"]
+        packages = json.loads(result.stdout)["dependencies"]
     except ValueError:
-        pytest.skip(f"pip-audit could not ask: {told.stderr.strip()[-200:]}")
+        pytest.skip(f"pip-audit could not ask: {result.stderr.strip()[-200:]}")
     asked = [package for package in packages if "skip_reason" not in package]
     if len(asked) < len(packages) / 2:
         pytest.skip(f"pip-audit could ask of {len(asked)} packages out of {len(packages)}: no network?")
@@ -106,10 +106,10 @@ def test_no_pinned_package_has_a_known_vulnerability() -> None:
 def test_every_pin_installs_on_the_oldest_python_that_is_promised() -> None:
     """Debian 12 has 3.11.2: a package that wants a later patch would stop a newcomer at the first command."""
     wants = {
-        name: "".join(found.metadata.get_all("Requires-Python") or ())
+        name: "".join(distribution.metadata.get_all("Requires-Python") or ())
         for name, version in pins().items()
-        for found in metadata.distributions(name=name)
-        if found.version == version
+        for distribution in metadata.distributions(name=name)
+        if distribution.version == version
     }
     assert len(wants) > 50
     assert not {name: want for name, want in wants.items() if "3.11.2" not in SpecifierSet(want)}

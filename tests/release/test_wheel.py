@@ -25,8 +25,8 @@ needs_hatchling = pytest.mark.skipif(
 def built(root: Path, out: Path, *kinds: str, **settings: str) -> dict[str, bytes]:
     """The files that building gives, by name; nothing is fetched for it."""
     argv = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), *kinds, str(root)]
-    told = subprocess.run(argv, env=os.environ | settings, capture_output=True, text=True, timeout=300, check=False)
-    assert told.returncode == 0, told.stdout + told.stderr
+    result = subprocess.run(argv, env=os.environ | settings, capture_output=True, text=True, timeout=300, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
     return {path.name: path.read_bytes() for path in out.iterdir()}
 
 
@@ -84,6 +84,8 @@ def test_the_wheel_installs_and_answers_without_a_network(tmp_path: Path) -> Non
     subprocess.run(install, env=alone, check=True, timeout=300)
     program = str(tmp_path / "venv" / "bin" / "whichgpu")
     for argv in (("gpus", "H100"), ("fit", "llama-3.1-8b", "--gpu", "L4"), ("catalog", "check"), ("offers", "--gpu", "L4")):
-        told = subprocess.run([program, *argv], env=alone, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
-        assert told.returncode == 0, (argv, told.stderr)
-        assert told.stdout or argv == ("catalog", "check")
+        result = subprocess.run(
+            [program, *argv], env=alone, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+        )
+        assert result.returncode == 0, (argv, result.stderr)
+        assert result.stdout or argv == ("catalog", "check")

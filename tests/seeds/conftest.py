@@ -21,9 +21,9 @@ def gpu(catalog: Catalog) -> Callable[[str], Gpu]:
     """The one GPU of a name; a name that fits several fails the test."""
 
     def named(name: str) -> Gpu:
-        found = select_gpus([name], catalog=catalog).gpus
-        assert len(found) == 1, f"{name} is {[row.id for row in found]}"
-        return found[0]
+        gpus = select_gpus([name], catalog=catalog).gpus
+        assert len(gpus) == 1, f"{name} is {[row.id for row in gpus]}"
+        return gpus[0]
 
     return named
 
@@ -33,8 +33,8 @@ def instance(catalog: Catalog) -> Callable[[str], Instance]:
     """The one machine of a name; a name that fits several fails the test."""
 
     def named(name: str) -> Instance:
-        found = select_instances([name], catalog=catalog).instances
-        assert len(found) == 1, f"{name} is {[row.instance for row in found]}"
-        return found[0]
+        instances = select_instances([name], catalog=catalog).instances
+        assert len(instances) == 1, f"{name} is {[row.instance for row in instances]}"
+        return instances[0]
 
     return named

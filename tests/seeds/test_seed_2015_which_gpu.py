@@ -153,8 +153,8 @@ def test_slip_opencl_is_not_amds_alone(gpu: Callable[[str], Gpu], catalog: Catal
 
 def test_tensorflow_needs_compute_capability_3_5(gpu: Callable[[str], Gpu]) -> None:
     """Of the post's cards the Maxwells and the GK110 Titan have it."""
-    enough = GpuFilter(compute_capability=parse_capability("3.5+"))
-    capable = [row for name in CARDS if enough.matches(row := gpu(name))]
+    filter_ = GpuFilter(compute_capability=parse_capability("3.5+"))
+    capable = [row for name in CARDS if filter_.matches(row := gpu(name))]
     assert {row.name for row in capable} == set(CARDS) - {"GTX 680 4GB", "GTX 580 3GB"}
     assert {row.compute_capability for row in capable} == {"3.5", "5.2"}
     assert all(row.software is not None and row.software.tensorflow_last not in (None, "none") for row in capable)

@@ -35,8 +35,8 @@ def test_dgx_a100(instance: Callable[[str], Instance], catalog: Catalog) -> None
 
 def test_dgx_a100_by_its_plain_name(catalog: Catalog) -> None:
     """The post writes plain DGX A100 and means 640 GB: the name must find both sizes, since it was sold with either."""
-    found = select_instances(["DGX A100"], catalog=catalog).instances
-    assert {catalog.gpu_by_id[row.gpu].memory_label for row in found} == {"40 GB", "80 GB"}
+    instances = select_instances(["DGX A100"], catalog=catalog).instances
+    assert {catalog.gpu_by_id[row.gpu].memory_label for row in instances} == {"40 GB", "80 GB"}
 
 
 def test_slip_a100_is_312_not_320(gpu: Callable[[str], Gpu]) -> None:

@@ -90,12 +90,12 @@ def test_slip_nvlink_row_fits_no_reading(gpu: Callable[[str], Gpu]) -> None:
 )
 def test_feature_rows(feature: str, having: tuple[str, ...], catalog: Catalog) -> None:
     """Asked as the command line asks, `gpus --supports`; all variants of a column agree."""
-    found = select_gpus(list(COLUMNS), GpuFilter(supports=(feature,)), catalog=catalog).gpus
-    assert tuple(row.name for row in found) == having
+    gpus = select_gpus(list(COLUMNS), GpuFilter(supports=(feature,)), catalog=catalog).gpus
+    assert tuple(row.name for row in gpus) == having
     families = ["V100", "A100", "H100", "H200"]
     every = select_gpus(families, catalog=catalog).gpus
-    assert {row.family for row in every if feature in row.supports} == {row.family for row in found}
-    assert {row.family for row in every if feature not in row.supports} == set(families) - {row.family for row in found}
+    assert {row.family for row in every if feature in row.supports} == {row.family for row in gpus}
+    assert {row.family for row in every if feature not in row.supports} == set(families) - {row.family for row in gpus}
 
 
 def test_flash_attention_2_was_the_newest(gpu: Callable[[str], Gpu]) -> None:
@@ -118,8 +118,8 @@ def test_bf16_rate_equals_fp16_where_there_is_one(gpu: Callable[[str], Gpu]) -> 
 
 
 def test_v100_was_the_first_with_tensor_cores(catalog: Catalog) -> None:
-    found = select_gpus((), GpuFilter(vendor="nvidia", supports=("tensor-cores",)), sort="launch_date", catalog=catalog).gpus
-    assert found[0].family == "V100"
+    gpus = select_gpus((), GpuFilter(vendor="nvidia", supports=("tensor-cores",)), sort="launch_date", catalog=catalog).gpus
+    assert gpus[0].family == "V100"
 
 
 def test_sparse_tensor_cores_from_a100_on(gpu: Callable[[str], Gpu]) -> None:

@@ -26,9 +26,9 @@ def find(catalog: Catalog) -> Find:
 
     def offer(instance: str, region: str, term: str, day: date = DAY, payment: str | None = None, **wishes: object) -> Offer:
         query = OffersQuery(instance=(instance,), region=(region,), term=(term,), **wishes)  # type: ignore[arg-type]
-        found = [one for one in list_offers(query, day, catalog).offers if payment is None or one.payment == payment]
-        assert len(found) == 1, [(one.instance, one.region, one.term, one.payment, one.price) for one in found]
-        return found[0]
+        offers = [one for one in list_offers(query, day, catalog).offers if payment is None or one.payment == payment]
+        assert len(offers) == 1, [(one.instance, one.region, one.term, one.payment, one.price) for one in offers]
+        return offers[0]
 
     return offer
 
@@ -122,8 +122,8 @@ def test_in_won_at_that_days_rate(find: Find) -> None:
     assert abs(Decimal("224.840") * rate - 272_250) / 272_250 > Decimal("0.01")
     assert round(Decimal(172_740) / Decimal("144.613"), 1) == Decimal("1194.5")
     assert round(Decimal(272_250) / Decimal("224.840"), 1) == Decimal("1210.9")
-    given = find("gcp/n1+1xk80", "gcp/us-west1", "committed-1y", currency="KRW", exchange_rate={"KRW": Decimal("1194.5")})
-    assert abs(given.price_month.amount * Decimal("0.7") - 172_740) < 50
+    offer = find("gcp/n1+1xk80", "gcp/us-west1", "committed-1y", currency="KRW", exchange_rate={"KRW": Decimal("1194.5")})
+    assert abs(offer.price_month.amount * Decimal("0.7") - 172_740) < 50
 
 
 def test_the_three_round_trips_from_seoul(catalog: Catalog) -> None:
@@ -139,8 +139,8 @@ def test_the_three_round_trips_from_seoul(catalog: Catalog) -> None:
 
 
 def test_google_had_no_korean_region_then(catalog: Catalog) -> None:
-    found = list_offers(OffersQuery(provider=("gcp",)), DAY, catalog).offers
-    assert "asia-northeast3" not in {offer.region for offer in found}
+    offers = list_offers(OffersQuery(provider=("gcp",)), DAY, catalog).offers
+    assert "asia-northeast3" not in {offer.region for offer in offers}
     later = list_offers(OffersQuery(provider=("gcp",), gpu=("T4",)), date(2023, 1, 1), catalog).offers
     assert "asia-northeast3" in {offer.region for offer in later}
 
@@ -175,7 +175,7 @@ def test_2022_an_a100_bought_or_rented(find: Find) -> None:
 
 def test_2015_spot_prices_are_not_known_then(catalog: Catalog) -> None:
     """ "AWS GPU spot instance" for who has almost no money: the history has on-demand and reserved prices of 2015, no spot."""
-    found = list_offers(OffersQuery(provider=("aws",)), date(2015, 11, 19), catalog).offers
-    assert {offer.instance for offer in found} == {"g2.2xlarge", "g2.8xlarge"}
-    assert {offer.term for offer in found} == {"on-demand", "reserved-1y", "reserved-3y"}
-    assert min(offer.price.amount for offer in found if offer.term == "on-demand") == Decimal("0.65")
+    offers = list_offers(OffersQuery(provider=("aws",)), date(2015, 11, 19), catalog).offers
+    assert {offer.instance for offer in offers} == {"g2.2xlarge", "g2.8xlarge"}
+    assert {offer.term for offer in offers} == {"on-demand", "reserved-1y", "reserved-3y"}
+    assert min(offer.price.amount for offer in offers if offer.term == "on-demand") == Decimal("0.65")

@@ -40,8 +40,8 @@ def machines(answer: RecommendAnswer) -> list[str]:
 
 
 def words(answer: RecommendAnswer) -> str:
-    said = (*answer.answer.because, *answer.host, *answer.lacks, *answer.assumptions, *answer.warnings)
-    return "\n".join(map(english().render, said))
+    messages = (*answer.answer.because, *answer.host, *answer.lacks, *answer.assumptions, *answer.warnings)
+    return "\n".join(map(english().render, messages))
 
 
 class TestAws2021:

@@ -24,18 +24,18 @@ def served(model: str, rate: float) -> ModelLoad:
 @pytest.mark.parametrize("large", ["llama-3.1-70b", "llama-3.1-405b"])
 def test_every_gpu_of_a_mixed_cluster_gets_a_role_or_a_reason(large: str) -> None:
     kinds = [GpuKind(CATALOG.gpu_by_id[gpu], count) for gpu, count in CLUSTER.items()]
-    told = assign_roles(kinds, [served("llama-3.1-8b", 10.0), served("llama-2-13b", 3.0), served(large, 1.0)])
+    answer = assign_roles(kinds, [served("llama-3.1-8b", 10.0), served("llama-2-13b", 3.0), served(large, 1.0)])
     for gpu, count in CLUSTER.items():
-        at_work = sum(one.gpus for one in told.groups if one.gpu == gpu)
-        idle = [one for one in told.idle if one.gpu == gpu]
+        at_work = sum(one.gpus for one in answer.groups if one.gpu == gpu)
+        idle = [one for one in answer.idle if one.gpu == gpu]
         assert at_work + sum(one.gpus for one in idle) == count
         assert all(one.reasons for one in idle)
-    assert all(one.precision == "fp16" for one in told.groups if one.gpu == "v100-sxm-16gb")  # it has no bf16
-    models = {one.model for one in told.models}
+    assert all(one.precision == "fp16" for one in answer.groups if one.gpu == "v100-sxm-16gb")  # it has no bf16
+    models = {one.model for one in answer.models}
     if large == "llama-3.1-70b":  # what only the A100s together hold goes there
         assert models == {"llama-3.1-8b", "llama-2-13b", large}
-        assert {one.gpu for one in told.groups if one.model == large} == {"a100-sxm-80gb"}
-        assert told.times.value > 1
+        assert {one.gpu for one in answer.groups if one.model == large} == {"a100-sxm-80gb"}
+        assert answer.times.value > 1
     else:  # nothing here holds it, and the others are served all the same
         assert models == {"llama-3.1-8b", "llama-2-13b"}
-        assert any(f"{large} is not served" in english().render(one) for one in told.warnings)
+        assert any(f"{large} is not served" in english().render(one) for one in answer.warnings)

@@ -80,10 +80,10 @@ def test_filters_narrow() -> None:
 
 def test_every_term_has_offers_today_and_can_be_asked_for() -> None:
     terms = {"on-demand", "spot", "reserved-1y", "reserved-3y", "committed-1y", "committed-3y", "sustained"}
-    asked = ("offers", "--gpu", "T4,V100,K80,A100", "--provider", "aws,gcp,azure")
-    assert {row["term"] for row in rows(*asked)} == terms
+    argv = ("offers", "--gpu", "T4,V100,K80,A100", "--provider", "aws,gcp,azure")
+    assert {row["term"] for row in rows(*argv)} == terms
     for term in terms:
-        assert {row["term"] for row in rows(*asked, "--term", term)} == {term}
+        assert {row["term"] for row in rows(*argv, "--term", term)} == {term}
 
 
 def test_the_cheapest_gpu_hour_comes_first_and_another_order_can_be_asked_for() -> None:
@@ -294,12 +294,12 @@ def test_a_limit_keeps_the_first_and_says_how_many_there_are() -> None:
 
 
 def test_a_terminal_gets_a_page_full_and_a_pipe_everything() -> None:
-    asked = ("offers", "--gpu", "T4", "--provider", "aws,azure")
+    argv = ("offers", "--gpu", "T4", "--provider", "aws,azure")
     wide = {"COLUMNS": "250", "NO_COLOR": "1"}
-    there = len(rows(*asked))
-    assert len(call(*asked).out.splitlines()) == 1 + there > 41
-    assert len(re.findall(r"\dx T4\b", terminal(*asked, env=wide).out)) == 40
-    assert len(re.findall(r"\dx T4\b", terminal(*asked, "--limit", "all", env=wide).out)) == there
+    there = len(rows(*argv))
+    assert len(call(*argv).out.splitlines()) == 1 + there > 41
+    assert len(re.findall(r"\dx T4\b", terminal(*argv, env=wide).out)) == 40
+    assert len(re.findall(r"\dx T4\b", terminal(*argv, "--limit", "all", env=wide).out)) == there
 
 
 @pytest.mark.parametrize("limit", ["0", "-3", "some", "1.5", "٣", ""])
@@ -341,14 +341,15 @@ def test_where_all_is_old_the_first_sentence_says_so() -> None:
 
 def test_near_goes_by_price_then_nearness_and_says_so() -> None:
     argv = ("--gpu", "H100", "--near", "Seoul", "--provider", "aws,gcp", "--as-of", "2026-08-23")
-    found = call("offers", *argv, "--json").json()
+    document = call("offers", *argv, "--json").json()
     each = [
-        (Decimal(row["price_per_gpu_hour"]["amount"]), (row["round_trip"] or {"value": 9e9})["value"]) for row in found["offers"]
+        (Decimal(row["price_per_gpu_hour"]["amount"]), (row["round_trip"] or {"value": 9e9})["value"])
+        for row in document["offers"]
     ]
-    assert {row["price_per_gpu_hour"]["currency"] for row in found["offers"]} == {"USD"}
+    assert {row["price_per_gpu_hour"]["currency"] for row in document["offers"]} == {"USD"}
     assert each == sorted(each)
     assert len({price for price, _ in each}) < len(each)  # there are ties
-    assert found["nearest"]["round_trip"]["value"] == min(trip for _, trip in each)
+    assert document["nearest"]["round_trip"]["value"] == min(trip for _, trip in each)
     reply = call("offers", *argv)
     assert "--max-latency" in reply.err
     assert "The nearest is" in reply.err

@@ -33,8 +33,8 @@ serves""".split()
 def planned() -> dict[str, Any]:
     reply = call(*SERVE, "--json")
     assert reply.code == 0, reply.err
-    told: dict[str, Any] = reply.json()
-    return told
+    document: dict[str, Any] = reply.json()
+    return document
 
 
 @pytest.fixture
@@ -101,10 +101,10 @@ def test_words_go_to_stderr_and_rows_to_stdout() -> None:
 
 @pytest.mark.parametrize(("flags", "cost"), [(("--slices", "1"), "6.7"), (("--slices", "4"), "5.69"), ((), "4.68")])
 def test_profiles_as_published(profiles: str, flags: tuple[str, ...], cost: str) -> None:
-    told = call("plan", "--profiles", profiles, *flags, "--json").json()
-    assert told["cost_per_hour"]["amount"] == cost
-    assert told["bound"]["amount"] == cost
-    assert {row["gpu"]: row["cost_per_hour"]["amount"] for row in told["alone"]}["A10G"] == "12.12"
+    document = call("plan", "--profiles", profiles, *flags, "--json").json()
+    assert document["cost_per_hour"]["amount"] == cost
+    assert document["bound"]["amount"] == cost
+    assert {row["gpu"]: row["cost_per_hour"]["amount"] for row in document["alone"]}["A10G"] == "12.12"
 
 
 def test_every_owned_gpu_has_a_role_or_a_reason(tmp_path: Path) -> None:
@@ -116,14 +116,18 @@ def test_every_owned_gpu_has_a_role_or_a_reason(tmp_path: Path) -> None:
     path.write_text("only_owned = true\ncurve = false\n" + tables)
     reply = call("plan", str(path), "--owned", OWNED, "--json")
     assert reply.code == 0, reply.err or reply.out
-    told = reply.json()
-    assert [(row["gpu"], row["gpus"]) for row in told["owned"]] == [("v100-sxm-16gb", 8), ("a100-sxm-80gb", 4), ("h100-sxm", 2)]
-    for row in told["owned"]:
+    document = reply.json()
+    assert [(row["gpu"], row["gpus"]) for row in document["owned"]] == [
+        ("v100-sxm-16gb", 8),
+        ("a100-sxm-80gb", 4),
+        ("h100-sxm", 2),
+    ]
+    for row in document["owned"]:
         assert row["used"] <= row["gpus"]
         assert row["roles"] if row["used"] else row["reasons"]
         assert row["used"] == row["gpus"] or row["reasons"]
-    assert {one["model"] for one in told["groups"]} == {name for name, _ in models}
-    assert all(one["provider"] == "owned" for one in told["groups"])
+    assert {one["model"] for one in document["groups"]} == {name for name, _ in models}
+    assert all(one["provider"] == "owned" for one in document["groups"])
 
 
 def test_a_trace_a_chart_and_files_to_start_from(tmp_path: Path) -> None:
@@ -148,7 +152,7 @@ def test_one_model_served_twice_is_two_with_machines_of_their_own(tmp_path: Path
     one = '[[model]]\nname = "llama-3.1-8b"\nrate = "{rate}/s"\nin = {prompt}\nout = 100\n'
     named = '[[model]]\nname = "long prompts"\nmodel = "llama-3.1-8b"\nrate = "1/s"\nin = 6000\nout = 100\n'
     file.write_text(one.format(rate=20, prompt=500) + one.format(rate=3, prompt=3000) + named)
-    asked = [
+    argv = [
         "plan",
         str(file),
         "--gpu",
@@ -161,27 +165,27 @@ def test_one_model_served_twice_is_two_with_machines_of_their_own(tmp_path: Path
         "2026-10-01",
         "--json",
     ]
-    told = call(*asked).json()
-    assert {row["model"] for row in told["groups"]} == {"llama-3.1-8b", "llama-3.1-8b (2)", "long prompts"}
-    assert set(told["levels"][0]["rates"].values()) == {20.0, 3.0, 1.0}
-    machines = {(row["instance"], row["region"]): row["machines"] for row in told["bill"]}
+    document = call(*argv).json()
+    assert {row["model"] for row in document["groups"]} == {"llama-3.1-8b", "llama-3.1-8b (2)", "long prompts"}
+    assert set(document["levels"][0]["rates"].values()) == {20.0, 3.0, 1.0}
+    machines = {(row["instance"], row["region"]): row["machines"] for row in document["bill"]}
     for place, count in machines.items():
-        mine = [row for row in told["groups"] if (row["instance"], row["region"]) == place]
+        mine = [row for row in document["groups"] if (row["instance"], row["region"]) == place]
         assert all(row["gpus"] <= row["machines"] * row["gpus_per_machine"] for row in mine)
         assert count <= sum(row["machines"] for row in mine) <= count + len(mine) - 1
-    spent = sum(float(row["cost_per_hour"]["amount"]) for row in told["groups"])
-    assert spent == pytest.approx(sum(float(row["cost_per_hour"]["amount"]) for row in told["bill"]), rel=1e-3)
-    assert len({one["group"] for one in told["hints"]}) == len(told["groups"])
-    assert {one["model"] for one in told["hints"]} == {"meta-llama/Llama-3.1-8B"}
+    spent = sum(float(row["cost_per_hour"]["amount"]) for row in document["groups"])
+    assert spent == pytest.approx(sum(float(row["cost_per_hour"]["amount"]) for row in document["bill"]), rel=1e-3)
+    assert len({one["group"] for one in document["hints"]}) == len(document["groups"])
+    assert {one["model"] for one in document["hints"]} == {"meta-llama/Llama-3.1-8B"}
 
 
 @pytest.mark.long
 def test_a_sweep_tells_every_point_alike_on_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = ["plan", "llama-3.1-8b", "--rate", "5/s", "--gpu", "L4,A10G,L40S", "--no-simulate", "--as-of", "2026-10-01", "--json"]
+    argv = ["plan", "llama-3.1-8b", "--rate", "5/s", "--gpu", "L4,A10G,L40S", "--no-simulate", "--as-of", "2026-10-01", "--json"]
     told = []
     for more in ((), ("--jobs", "2")):
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / f"cache{len(more)}"))  # nothing is taken from the run before
-        reply = call(*asked, "--sweep", "rate=2/s,5/s,20/s", *more)
+        reply = call(*argv, "--sweep", "rate=2/s,5/s,20/s", *more)
         assert reply.code == 0, reply.err or reply.out
         told.append(reply.json()["curve"])
     assert told[0] == told[1]
@@ -190,8 +194,8 @@ def test_a_sweep_tells_every_point_alike_on_processes(tmp_path: Path, monkeypatc
 
 
 def test_a_sweep_tells_the_bill_at_every_value() -> None:
-    asked = ["plan", "llama-3.1-8b", "--rate", "5/s", "--gpu", "L4,A10G", "--no-simulate", "--as-of", "2026-10-01", "--json"]
-    told = call(*asked, "--sweep", "rate=2/s,20/s").json()["curve"]
+    argv = ["plan", "llama-3.1-8b", "--rate", "5/s", "--gpu", "L4,A10G", "--no-simulate", "--as-of", "2026-10-01", "--json"]
+    told = call(*argv, "--sweep", "rate=2/s,20/s").json()["curve"]
     assert [(one["objective"], one["value"]) for one in told] == [("rate", 2.0), ("rate", 20.0)]
     assert float(told[0]["cost_per_hour"]["amount"]) < float(told[1]["cost_per_hour"]["amount"])
 
@@ -241,9 +245,9 @@ def _ages(told: dict[str, Any]) -> list[int]:
 
 
 def test_spot_prices_not_seen_for_a_year_count_only_where_asked_for(fleet: Path) -> None:
-    told = call("plan", str(fleet), "--no-curve", "--no-simulate", "--as-of", "2026-11-15", "--json").json()
-    assert max(_ages(told)) <= 365
-    assert any("not seen for a year" in one for one in told["assumptions"])
+    document = call("plan", str(fleet), "--no-curve", "--no-simulate", "--as-of", "2026-11-15", "--json").json()
+    assert max(_ages(document)) <= 365
+    assert any("not seen for a year" in one for one in document["assumptions"])
     old = call("plan", str(fleet), "--no-curve", "--no-simulate", "--as-of", "2026-11-15", "--max-age", "3000d", "--json").json()
     assert max(_ages(old)) > 365
     fresh = call("plan", str(fleet), "--no-curve", "--no-simulate", "--as-of", "2026-11-15", "--max-age", "90d", "--json").json()
@@ -259,17 +263,17 @@ def test_the_text_says_when_prices_are_of_and_warns_of_old_ones(fleet: Path) -> 
 
 
 def test_an_engine_is_planned_only_where_it_runs_and_earlier_releases_are_named() -> None:
-    asked = ["plan", "llama-3.1-8b", "--rate", "2/s", "--only-owned", "--no-curve", "--no-simulate", "--as-of", "2026-11-15"]
-    told = call(*asked, "--owned", "8xV100-SXM-16GB,2xGTX-1080-Ti", "--engine", "vllm", "--json").json()
-    assert any("V100 SXM 16GB in an earlier release only" in one for one in told["warnings"])
-    assert {one["gpu"] for one in told["groups"]} == {"v100-sxm-16gb"}
-    assert "does not run on it" in told["owned"][1]["reasons"][0]
-    service = call(*asked, "--owned", "8xV100-SXM-16GB", "--hints", "skypilot").out
+    argv = ["plan", "llama-3.1-8b", "--rate", "2/s", "--only-owned", "--no-curve", "--no-simulate", "--as-of", "2026-11-15"]
+    document = call(*argv, "--owned", "8xV100-SXM-16GB,2xGTX-1080-Ti", "--engine", "vllm", "--json").json()
+    assert any("V100 SXM 16GB in an earlier release only" in one for one in document["warnings"])
+    assert {one["gpu"] for one in document["groups"]} == {"v100-sxm-16gb"}
+    assert "does not run on it" in document["owned"][1]["reasons"][0]
+    service = call(*argv, "--owned", "8xV100-SXM-16GB", "--hints", "skypilot").out
     assert 'setup: "pip install vllm"' not in service
     assert "VLLM_VERSION" in service
-    present = call(*asked, "--owned", "2xA100-SXM-80GB", "--hints", "skypilot").out
+    present = call(*argv, "--owned", "2xA100-SXM-80GB", "--hints", "skypilot").out
     assert 'setup: "pip install vllm"' in present
-    refused = assert_refused_json(call(*asked, "--owned", "8xK80", "--json"), 1)
+    refused = assert_refused_json(call(*argv, "--owned", "8xK80", "--json"), 1)
     assert "runs on none of the allowed GPUs" in refused["message"]
 
 
@@ -291,10 +295,10 @@ def test_without_objectives_none_is_said_to_be_met() -> None:
 
 def test_a_million_requests_a_second_are_answered_in_time() -> None:
     began = monotonic()
-    told = call("plan", "llama-3.1-8b", "--rate", "1000000/s", "--no-curve", "--as-of", "2026-11-15", "--json").json()
+    document = call("plan", "llama-3.1-8b", "--rate", "1000000/s", "--no-curve", "--as-of", "2026-11-15", "--json").json()
     assert monotonic() - began < 60
-    assert sum(one["copies"] for one in told["groups"]) > 10_000
-    assert told["simulation"][0]["requests"] > 1000
+    assert sum(one["copies"] for one in document["groups"]) > 10_000
+    assert document["simulation"][0]["requests"] > 1000
 
 
 FLAGS: dict[str, Any] = {
@@ -311,29 +315,29 @@ FLAGS: dict[str, Any] = {
 def test_reproduce_asks_with_every_flag(flag: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[tuple[Any, ...]] = []
 
-    def hear(*asked: Any) -> None:
-        heard.append(asked)
+    def hear(*question: Any) -> None:
+        heard.append(question)
         raise NoAnswer("no-plan", msg("error.no-plan"), msg("hint.plan"))
 
     monkeypatch.setattr("whichgpu.api.plan.plan.plan", hear)
     prices = tmp_path / "mine.csv"
-    asked = question_of({"what": ("llama-3.1-8b",), "rate": "1/s", flag: FLAGS[flag]}, Context())
-    assert call(*shlex.split(reproduce(asked, date(2026, 11, 15), prices, own_measurements=False))[1:]).code == 1
+    question = question_of({"what": ("llama-3.1-8b",), "rate": "1/s", flag: FLAGS[flag]}, Context())
+    assert call(*shlex.split(reproduce(question, date(2026, 11, 15), prices, own_measurements=False))[1:]).code == 1
     ((again, day, _, overlay, own, *_),) = heard
-    assert (again, day, overlay, own) == (asked, date(2026, 11, 15), prices, False)
+    assert (again, day, overlay, own) == (question, date(2026, 11, 15), prices, False)
 
 
 def test_reproduce_of_a_file_keeps_the_flags_over_it(fleet: Path) -> None:
     asked = ("--no-curve", "--no-simulate", "--as-of", "2026-11-15", "--headroom", "0.2", "--horizon", "100h")
-    told = call("plan", str(fleet), *asked, "--json").json()
-    words = shlex.split(told["reproduce"])
+    document = call("plan", str(fleet), *asked, "--json").json()
+    words = shlex.split(document["reproduce"])
     assert {"--headroom=0.2", "--horizon=100h", "--no-curve", "--no-simulate"} <= set(words)
     assert not [word for word in words if word.startswith("--term")]  # the file says it
 
 
 def test_owned_gpus_used_up_are_the_reason_for_dearer_ones() -> None:
-    asked = ["plan", "llama-3.1-8b", "--rate", "40/s", "--in", "1000", "--out", "300", "--no-curve", "--no-simulate"]
-    told = call(*asked, "--owned", "2xA100-SXM-80GB", "--gpu", "H100 SXM", "--as-of", "2026-11-15", "--json").json()
-    rented = [one for one in told["groups"] if one["provider"] != "owned"]
+    argv = ["plan", "llama-3.1-8b", "--rate", "40/s", "--in", "1000", "--out", "300", "--no-curve", "--no-simulate"]
+    document = call(*argv, "--owned", "2xA100-SXM-80GB", "--gpu", "H100 SXM", "--as-of", "2026-11-15", "--json").json()
+    rented = [one for one in document["groups"] if one["provider"] != "owned"]
     assert rented
     assert "all you own are in use" in rented[0]["because"][0]

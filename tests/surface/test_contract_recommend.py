@@ -35,8 +35,8 @@ REPLY = "request answer candidates pareto rejected assumptions warnings sources 
 def served() -> dict[str, Any]:
     reply = call(*SERVE, "--json")
     assert reply.code == 0, reply.err
-    found: dict[str, Any] = reply.json()
-    return found
+    document: dict[str, Any] = reply.json()
+    return document
 
 
 def test_reply_has_every_field(served: dict[str, Any]) -> None:
@@ -112,21 +112,21 @@ def test_other_forms(form: str) -> None:
 
 
 def test_nothing_fits_says_what_removed_how_many_and_the_least_change() -> None:
-    wish = ("recommend", "train", "llama-3.1-8b", "--deadline", "24h", "--budget", "5usd", "--as-of", "2026-10-01")
-    assert_refused(call(*wish), 1)
-    error = assert_refused_json(call(*wish, "--json"), 1)
+    argv = ("recommend", "train", "llama-3.1-8b", "--deadline", "24h", "--budget", "5usd", "--as-of", "2026-10-01")
+    assert_refused(call(*argv), 1)
+    error = assert_refused_json(call(*argv, "--json"), 1)
     assert "--budget" in error["hint"]
     money = error["hint"].split("--budget ")[1].split("usd")[0]
     assert float(money) > 5
-    assert call(*wish[:-4], "--budget", f"{money}usd", "--as-of", "2026-10-01").code == 0
+    assert call(*argv[:-4], "--budget", f"{money}usd", "--as-of", "2026-10-01").code == 0
 
 
 def test_both_limits_moved_together_suffice() -> None:
-    wish = ("recommend", "train", "llama-3.1-8b", "--deadline", "10min", "--budget", "1usd", "--as-of", "2026-10-01")
-    error = assert_refused_json(call(*wish, "--json"), 1)
+    argv = ("recommend", "train", "llama-3.1-8b", "--deadline", "10min", "--budget", "1usd", "--as-of", "2026-10-01")
+    error = assert_refused_json(call(*argv, "--json"), 1)
     money = error["hint"].split("--budget ")[1].split("usd")[0]
     hours = error["hint"].split("--deadline ")[1].split("h")[0]
-    again = (*wish[:3], "--deadline", f"{hours}h", "--budget", f"{money}usd", "--as-of", "2026-10-01")
+    again = (*argv[:3], "--deadline", f"{hours}h", "--budget", f"{money}usd", "--as-of", "2026-10-01")
     assert call(*again).code == 0
 
 
@@ -177,11 +177,11 @@ def test_without_a_model_the_mix_is_named() -> None:
 )
 def test_more_tokens_than_the_model_was_made_for_are_remarked(work: tuple[str, ...]) -> None:
     task, *more = work
-    asked = ("recommend", task, "gpt2", *more, "--gpu", "L40S", "--as-of", "2025-06-01", "--json")
-    reply = call(*asked, "--in", "3000")
+    argv = ("recommend", task, "gpt2", *more, "--gpu", "L40S", "--as-of", "2025-06-01", "--json")
+    reply = call(*argv, "--in", "3000")
     assert reply.code == 0, reply.out
     assert [one for one in json.loads(reply.out)["warnings"] if "1024" in one and "gpt2" in one]
-    assert not [one for one in json.loads(call(*asked, "--in", "512").out)["warnings"] if "1024" in one]
+    assert not [one for one in json.loads(call(*argv, "--in", "512").out)["warnings"] if "1024" in one]
 
 
 def test_a_config_is_asked_for_again_as_a_whole() -> None:

@@ -175,8 +175,8 @@ def test_words_nobody_can_hear_do_not_cost_the_data_or_the_exit_code() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     try:
-        told = run_with(writer, "gpus", "T4", "--csv")
-        assert (told.returncode, told.stdout.startswith("id,name,")) == (0, True)
+        result = run_with(writer, "gpus", "T4", "--csv")
+        assert (result.returncode, result.stdout.startswith("id,name,")) == (0, True)
         assert run_with(writer, "gpus", "nosuchgpu").returncode == 2
     finally:
         os.close(writer)

@@ -23,9 +23,11 @@ def test_what_does_not_fit_is_still_told_its_time() -> None:
 def test_without_a_gpu_only_memory_is_answered() -> None:
     reply = call("estimate", "decode", LLM, "--json")
     assert reply.code == 0
-    told = reply.json()
-    assert told["memory"]["value"] > 0
-    assert [name for name in ("time", "time_device", "time_host", "throughput", "ttft", "tpot", "bound") if told.get(name)] == []
+    document = reply.json()
+    assert document["memory"]["value"] > 0
+    assert [
+        name for name in ("time", "time_device", "time_host", "throughput", "ttft", "tpot", "bound") if document.get(name)
+    ] == []
 
 
 def test_a_family_name_is_ambiguous() -> None:
@@ -170,12 +172,12 @@ def test_requests_that_cannot_be_are_refused(words: tuple[str, ...], kind: str) 
 
 
 def test_a_gpu_without_bf16_is_asked_in_what_people_run_on_it() -> None:
-    told = [
+    document = [
         json.loads(call("estimate", "train", "resnet50", "--gpu", name, "--json").out)["request"]
         for name in ("V100-SXM-16GB", "K80")
     ]
-    assert [request["precision"] for request in told] == ["amp-fp16", "fp32"]
-    assert all("precision" in request["defaults"] for request in told)
+    assert [request["precision"] for request in document] == ["amp-fp16", "fp32"]
+    assert all("precision" in request["defaults"] for request in document)
 
 
 def test_what_does_not_fit_is_said_before_its_speed() -> None:

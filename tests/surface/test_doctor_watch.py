@@ -275,10 +275,10 @@ def test_the_command_runs_only_after_idle_time_and_countdown(
 ) -> None:
     seen(H200)
     clock = jumping()
-    told = tmp_path / "ran"
-    reply = call("watch", "--every", "60s", "--idle", "10min", "--countdown", "20s", "--then", f"echo done > '{told}'")
+    path = tmp_path / "ran"
+    reply = call("watch", "--every", "60s", "--idle", "10min", "--countdown", "20s", "--then", f"echo done > '{path}'")
     assert reply.code == 0
-    assert told.read_text() == "done\n"
+    assert path.read_text() == "done\n"
     assert clock.seconds == 1000 + 600 + 20
     seconds = re.findall(r"runs in (\d+) s", reply.err)
     assert seconds == ["20", "10", "5", "4", "3", "2", "1"]
@@ -291,19 +291,19 @@ def test_a_gpu_at_work_keeps_the_command_from_running(
     cards = [Card(0, "nvidia", "NVIDIA H200", Sample(0, utilisation_percent=0, memory_bytes=140 * GIB))]
     seen(played=Played(cards, lambda tick: [Sample(0, utilisation_percent=0 if tick < 15 else 90)]))
     jumping()
-    told = tmp_path / "ran"
-    reply = call("watch", "--every", "60s", "--idle", "10min", "--then", f"touch '{told}'", "--for", "30min")
+    path = tmp_path / "ran"
+    reply = call("watch", "--every", "60s", "--idle", "10min", "--then", f"touch '{path}'", "--for", "30min")
     assert reply.code == 0
-    assert not told.exists()
+    assert not path.exists()
     assert "A GPU is at work again: the command is not run." in reply.err
 
 
 def test_enter_keeps_the_command_from_running(seen: Machine, jumping: Callable[..., JumpingClock], tmp_path: Path) -> None:
     seen(H200)
     jumping(pressed=[12])
-    told = tmp_path / "ran"
-    reply = call("watch", "--every", "60s", "--idle", "10min", "--then", f"touch '{told}'", "--for", "15min")
-    assert not told.exists()
+    path = tmp_path / "ran"
+    reply = call("watch", "--every", "60s", "--idle", "10min", "--then", f"touch '{path}'", "--for", "15min")
+    assert not path.exists()
     assert "Stopped: the command is not run" in reply.err
 
 

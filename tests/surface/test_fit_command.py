@@ -22,9 +22,9 @@ MODEL = "llama-3.1-8b"
 def document(*argv: str, code: int = 0) -> dict[str, Any]:
     reply = call(*argv, "--json")
     assert reply.code == code, reply
-    found = reply.json()
-    assert isinstance(found, dict)
-    return found
+    document = reply.json()
+    assert isinstance(document, dict)
+    return document
 
 
 def test_fit_answers_in_the_contracts_fields() -> None:
@@ -235,9 +235,9 @@ def test_models_are_listed_with_parameters_layers_and_licence() -> None:
     assert row["license"]
     mixture = document("models", "mixtral-8x7b")["models"][0]
     assert mixture["active_parameters"] < mixture["parameters"]
-    named = call("models", "llama", "--sort", "-parameters")
-    assert named.code == 0
-    assert len(named.tsv()) > 8
+    reply = call("models", "llama", "--sort", "-parameters")
+    assert reply.code == 0
+    assert len(reply.tsv()) > 8
 
 
 def test_fit_loads_no_torch_and_no_pictures() -> None:

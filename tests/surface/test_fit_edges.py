@@ -41,9 +41,9 @@ def test_tensor_parallel_must_divide_the_heads() -> None:
 
 
 def test_models_are_counted_in_the_precision_they_are_published_in() -> None:
-    told = call("fit", "gpt-oss-120b", "--gpu", "H100-SXM", "--json").json()
-    assert told["request"]["precision"] == "mxfp4"
-    assert told["gpus"][0]["fits"] == "fits"
+    document = call("fit", "gpt-oss-120b", "--gpu", "H100-SXM", "--json").json()
+    assert document["request"]["precision"] == "mxfp4"
+    assert document["gpus"][0]["fits"] == "fits"
     assert call("fit", "deepseek-v3", "--gpu", "H200-SXM", "--gpus", "8", "--json").json()["request"]["precision"] == "fp8"
 
 
@@ -73,6 +73,6 @@ def test_remedies_name_their_columns() -> None:
 
 
 def test_a_terminal_shows_forty_of_all_gpus() -> None:
-    shown = terminal("fit", "llama-3.1-8b", env={"COLUMNS": "160"}).out
-    assert "The first 40 of " in shown
-    assert shown.count(" fits ") >= 40
+    output = terminal("fit", "llama-3.1-8b", env={"COLUMNS": "160"}).out
+    assert "The first 40 of " in output
+    assert output.count(" fits ") >= 40

@@ -28,19 +28,19 @@ def test_there_are_four() -> None:
 def test_help_of_every_command_is_in_the_language_asked_for(code: str) -> None:
     assert SCRIPT[code].search(call("--lang", code, "--help").out)
     for name in COMMANDS if code == "ko" else ("fit", "catalog", "doctor"):
-        told = call(name, "--lang", code, "--help").out
-        assert SCRIPT[code].search(told), name
-        assert "Options" not in told
-        assert "Usage" not in told
+        output = call(name, "--lang", code, "--help").out
+        assert SCRIPT[code].search(output), name
+        assert "Options" not in output
+        assert "Usage" not in output
 
 
 @pytest.mark.parametrize("code", ["ko", "zh"])
 def test_help_in_wide_characters_stays_within_the_terminal(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     for name in COMMANDS:
-        told = call(name, "--lang", code, "--help").out
-        examples = told.find("\n  whichgpu ", told.find("--help") + 1)
-        lines = told[: examples if examples > 0 else None].splitlines()
+        output = call(name, "--lang", code, "--help").out
+        examples = output.find("\n  whichgpu ", output.find("--help") + 1)
+        lines = output[: examples if examples > 0 else None].splitlines()
         assert [line for line in lines if cell_width(line) > 80 and "whichgpu" not in line] == [], name
 
 
@@ -89,8 +89,8 @@ def test_data_are_the_same_in_every_language(code: str) -> None:
 
 @pytest.mark.parametrize("code", OTHERS)
 def test_an_answer_has_the_same_figures_and_kinds(code: str) -> None:
-    asked = ("fit", "llama-3.1-8b", "--gpu", "T4,A100-SXM-80GB", "--json")
-    ours, theirs = (call(*asked, "--lang", one).json() for one in (code, "en"))
+    argv = ("fit", "llama-3.1-8b", "--gpu", "T4,A100-SXM-80GB", "--json")
+    ours, theirs = (call(*argv, "--lang", one).json() for one in (code, "en"))
     assert ours["needed"] == theirs["needed"]
     assert ours.keys() == theirs.keys()
     error = call("fit", "no-such-model", "--json", "--lang", code).json()["error"]
@@ -128,17 +128,17 @@ def test_plans_offers_and_reasons_have_vietnamese_numbers_throughout() -> None:
 
 @pytest.mark.parametrize("code", FOUR)
 def test_one_gpu_that_is_too_small_is_told_as_one(code: str) -> None:
-    told = call("fit", "llama-3.1-8b", "--gpu", "T4", "--lang", code)
-    assert told.code == 1
-    first = told.err.splitlines()[0]
+    reply = call("fit", "llama-3.1-8b", "--gpu", "T4", "--lang", code)
+    assert reply.code == 1
+    first = reply.err.splitlines()[0]
     assert "T4" in first
     assert not re.search(r"(?<![\w.+])1 ?(?:개|款|GPU)", first)
     assert "3" in call("fit", "llama-3.1-70b", "--gpu", "H100", "--lang", code).err.splitlines()[0]
 
 
 def test_cities_are_asked_for_and_told_in_the_language_and_are_the_same_for_programs() -> None:
-    told = call("regions", "서울", "--lang", "ko")
-    assert "서울" in told.out
+    reply = call("regions", "서울", "--lang", "ko")
+    assert "서울" in reply.out
     assert {row["city"] for row in call("regions", "首尔", "--json", "--lang", "zh").json()["regions"]} == {"Seoul"}
     assert "Hà Nội" in call("offers", "--gpu", "T4", "--near", "Hanoi", "--limit", "1", "--lang", "vi").err
     assert call("regions", "어디에도 없는 곳", "--lang", "ko").code == 2

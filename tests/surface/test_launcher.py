@@ -74,18 +74,18 @@ def test_an_environment_of_somebody_elses_is_not_claimed(tmp_path: Path, fake: d
     assert environment(venv, **fake).returncode == 0
     assert not (venv / ".whichgpu").exists()
     (venv / "bin" / "python").unlink()  # it breaks, and with it the stamp of being ready counts for nothing
-    told = environment(venv, **fake)
-    assert told.returncode == 3
-    assert "was not made by whichgpu" in told.stderr
+    result = environment(venv, **fake)
+    assert result.returncode == 3
+    assert "was not made by whichgpu" in result.stderr
     assert (venv / "bin").is_dir()
 
 
 def test_a_folder_of_somebody_elses_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years of work")
-    told = environment(tmp_path / "mine")
-    assert told.returncode == 3
-    assert "was not made by whichgpu" in told.stderr
+    result = environment(tmp_path / "mine")
+    assert result.returncode == 3
+    assert "was not made by whichgpu" in result.stderr
     assert (tmp_path / "mine" / "thesis.txt").read_text() == "years of work"
 
 
@@ -112,15 +112,15 @@ def test_the_hint_is_of_what_pip_said(tmp_path: Path, said: str, hint: str) -> N
     pip = venv / "bin" / "python"
     pip.write_text(f'#!/bin/sh\ncase "$*" in *--version*) exit 0 ;; esac\ncat {tmp_path}/said >&2\nexit 1\n')
     pip.chmod(0o755)
-    told = environment(venv)
-    assert told.returncode == 3
-    assert said in told.stderr
-    assert hint in told.stderr.splitlines()[-1]
+    result = environment(venv)
+    assert result.returncode == 3
+    assert said in result.stderr
+    assert hint in result.stderr.splitlines()[-1]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
-    told = environment(tmp_path / "venv")
-    assert told.returncode == 3
-    assert "cannot be written" in told.stderr
+    result = environment(tmp_path / "venv")
+    assert result.returncode == 3
+    assert "cannot be written" in result.stderr

@@ -41,9 +41,9 @@ class PlayedBench:
 
     def step(self, plan: PreparedStep, watch: Any) -> Timing:
         watch()
-        told = estimate(own=False, **{**echo(plan.workload, FIELDS), "gpu": "h200-sxm"}).time
-        assert told is not None
-        return summarise_runs([told.value * self.factor * share for share in (0.99, 1.0, 1.0, 1.0, 1.01)])
+        figure = estimate(own=False, **{**echo(plan.workload, FIELDS), "gpu": "h200-sxm"}).time
+        assert figure is not None
+        return summarise_runs([figure.value * self.factor * share for share in (0.99, 1.0, 1.0, 1.0, 1.01)])
 
 
 @pytest.fixture
@@ -107,9 +107,9 @@ def test_measure_shows_predicted_beside_measured_and_keeps_a_record(seen: Machin
     assert rows[0][0] == "case"
     assert sum(row[4] in ("inside", "OUTSIDE") for row in rows) >= 20
     assert any("°C" in row[5] for row in rows[1:])
-    kept = list((tmp_path / "data" / "whichgpu" / "records" / "own").glob("*.json"))
-    assert len(kept) == 1
-    document = json.loads(kept[0].read_text())
+    paths = list((tmp_path / "data" / "whichgpu" / "records" / "own").glob("*.json"))
+    assert len(paths) == 1
+    document = json.loads(paths[0].read_text())
     assert document["where"]["gpu"] == "h200-sxm"
     assert document["where"]["cpu"] == HOST.cpu
     assert {kind.partition("/")[0] for kind in document["fitted"]["kinds"]} == {"cuda-graphs", "pytorch", "pytorch-compile"}
@@ -117,24 +117,24 @@ def test_measure_shows_predicted_beside_measured_and_keeps_a_record(seen: Machin
 
 def test_estimates_then_use_it_unless_told_not_to(seen: Machine) -> None:
     seen(factor=1.3)
-    asked = ("estimate", "train", "resnet50", "--gpu", "h200-sxm", "--batch", "64", "--json")
-    before = call(*asked).json()
+    argv = ("estimate", "train", "resnet50", "--gpu", "h200-sxm", "--batch", "64", "--json")
+    before = call(*argv).json()
     assert call("measure", "--json").code == 0
-    after, without = call(*asked).json(), call(*asked, "--no-own-measurements").json()
+    after, without = call(*argv).json(), call(*argv, "--no-own-measurements").json()
     assert without["time"] == before["time"]
     assert after["basis"] == "measured"
     assert after["time"]["value"] / before["time"]["value"] == pytest.approx(1.3, rel=0.1)
     assert any(source.startswith("measured-h200-sxm-") for source in after["sources"])
-    spoken = call(*asked[:-1])
+    spoken = call(*argv[:-1])
     assert "measured on this machine's GPU" in spoken.err
 
 
 def test_groups_of_the_measured_gpu_use_it_too(seen: Machine) -> None:
     seen(factor=1.3)
-    asked = ("estimate", "train", "resnet50", "--gpu", "h200-sxm", "--gpus", "4", "--batch", "256", "--json")
-    before = call(*asked).json()
+    argv = ("estimate", "train", "resnet50", "--gpu", "h200-sxm", "--gpus", "4", "--batch", "256", "--json")
+    before = call(*argv).json()
     assert call("measure", "--json").code == 0
-    after, without = call(*asked).json(), call(*asked, "--no-own-measurements").json()
+    after, without = call(*argv).json(), call(*argv, "--no-own-measurements").json()
     assert without["time"] == before["time"]
     assert after["time"]["value"] / before["time"]["value"] == pytest.approx(1.3, rel=0.1)
     assert any(source.startswith("measured-h200-sxm-") for source in after["sources"])
@@ -211,9 +211,9 @@ def test_share_and_import(seen: Machine, tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "someone-else"))
     reply = call("measure", "--import", str(shared))
     assert reply.code == 0, reply.err
-    told = call("estimate", "train", "resnet50", "--gpu", "h200-sxm", "--json").json()
-    assert told["basis"] == "calibrated"
-    assert told["tier"] == "imported"
+    document = call("estimate", "train", "resnet50", "--gpu", "h200-sxm", "--json").json()
+    assert document["basis"] == "calibrated"
+    assert document["tier"] == "imported"
     assert call("measure", "--import", str(shared), "--json").json()["ok"] is True
 
 

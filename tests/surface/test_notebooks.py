@@ -17,8 +17,8 @@ Cells = list[dict[str, Any]]
 
 
 def cells_of(path: Path) -> Cells:
-    found: Cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-    return found
+    document: Cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    return document
 
 
 def run(source: str, names: dict[str, Any]) -> tuple[Any, str]:

@@ -54,17 +54,17 @@ def page(name: str, query: str = "", ending: str = "html") -> HttpReply:
     return render_page(name, ending, query, english())
 
 
-def read(told: HttpReply) -> Whole:
+def read(reply: HttpReply) -> Whole:
     found = Whole()
-    found.feed(told.body.decode())
+    found.feed(reply.body.decode())
     return found
 
 
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_is_whole(name: str) -> None:
-    told = page(name, BRIEF.get(name, ""))
-    assert told.status == 200
-    found = read(told)
+    reply = page(name, BRIEF.get(name, ""))
+    assert reply.status == 200
+    found = read(reply)
     assert found.open == []
     assert len(found.ids) == len(set(found.ids))
     for one in found.inputs:
@@ -100,9 +100,9 @@ def test_fields_of_another_task_are_not_asked() -> None:
 
 
 def test_what_is_wrong_is_said_beside_the_form() -> None:
-    told = page("recommend", "budget=0.01usd/h")
-    assert told.status == 422
-    html = told.body.decode()
+    reply = page("recommend", "budget=0.01usd/h")
+    assert reply.status == 422
+    html = reply.body.decode()
     assert 'role="alert"' in html
     assert 'value="0.01usd/h"' in html
     assert page("gpus", "min_memory=lots").status == 400
@@ -162,10 +162,10 @@ def test_short_names_of_the_command_line_ask_the_same_on_a_page() -> None:
 
 
 def test_unknown_parameters_are_told_on_the_page_and_refused_by_its_twins() -> None:
-    told = page("gpus", "name=H100&bogus=1&lang=en")
-    assert told.status == 200
-    assert "no parameter called bogus" in told.body.decode()
-    read(told)
+    reply = page("gpus", "name=H100&bogus=1&lang=en")
+    assert reply.status == 200
+    assert "no parameter called bogus" in reply.body.decode()
+    read(reply)
     refused = page("gpus", "name=H100&bogus=1", "json")
     assert refused.status == 400
     assert json.loads(refused.body)["error"]["kind"] == "unknown-field"

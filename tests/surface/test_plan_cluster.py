@@ -86,10 +86,10 @@ def test_one_sweep_gives_one_table_wherever_it_runs(home: dict[str, str], head: 
 
 @RAY
 def test_an_address_where_nobody_listens_is_refused_at_once() -> None:
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))  # taken, and nobody listens
+    with socket.socket() as connection:
+        connection.bind(("127.0.0.1", 0))  # taken, and nobody listens
         with pytest.raises(NoAnswer, match="no Ray cluster responds"):
-            check_ray(f"127.0.0.1:{held.getsockname()[1]}")
+            check_ray(f"127.0.0.1:{connection.getsockname()[1]}")
 
 
 @pytest.mark.parametrize("port", ["99999", "0", "\u00b2", "9" * 5000])

@@ -35,25 +35,25 @@ LATE = (
 def test_a_plan_that_misses_its_objectives_ends_as_a_question_without_an_answer() -> None:
     """Nothing fits (exit 1), the reasons said, and the nearest told all the same, as `fit` does."""
     reply = call(*LATE, "--json")
-    told = reply.json()
-    assert (reply.code, told["ok"], told["error"]["kind"]) == (1, False, "plan-misses")
+    document = reply.json()
+    assert (reply.code, document["ok"], document["error"]["kind"]) == (1, False, "plan-misses")
     assert_refused_json(reply, 1)
-    assert "--ttft" in told["error"]["hint"]
-    assert told["rejected"] == {"ttft": 1}
-    assert told["groups"]
-    assert [row["holds"] for row in told["simulation"]] == [False]
-    said = call(*LATE)
-    assert said.code == 1
-    assert said.err.startswith("error: ")
-    assert "L40S" in said.out
+    assert "--ttft" in document["error"]["hint"]
+    assert document["rejected"] == {"ttft": 1}
+    assert document["groups"]
+    assert [row["holds"] for row in document["simulation"]] == [False]
+    response = call(*LATE)
+    assert response.code == 1
+    assert response.err.startswith("error: ")
+    assert "L40S" in response.out
     unasked = call(*LATE, "--no-simulate", "--json")
     assert (unasked.code, "ok" in unasked.json()) == (0, False)
 
 
 def test_the_relaxation_of_a_plan_that_misses_is_answered() -> None:
-    told = call(*LATE, "--json").json()
-    assert told["relaxation"]["change"] == {"headroom": None}
-    answer = call(*split(told["relaxation"]["command"])[1:], "--json")
+    document = call(*LATE, "--json").json()
+    assert document["relaxation"]["change"] == {"headroom": None}
+    answer = call(*split(document["relaxation"]["command"])[1:], "--json")
     assert answer.code == 0, answer.out
     assert [row["holds"] for row in answer.json()["simulation"]] == [True]
 
@@ -75,19 +75,19 @@ def test_requests_served_late_that_leave_the_others_too_little_room_give_a_relax
     )
     reply = call(*asked, "--json")
     assert assert_refused_json(reply, 1)["kind"] == "plan-misses"
-    told = reply.json()
-    assert set(told["rejected"]) == {"ttft"}
-    assert list(told["relaxation"]["change"]) == ["ttft_max"]
-    assert call(*split(told["relaxation"]["command"])[1:], "--json").code == 0
+    document = reply.json()
+    assert set(document["rejected"]) == {"ttft"}
+    assert list(document["relaxation"]["change"]) == ["ttft_max"]
+    assert call(*split(document["relaxation"]["command"])[1:], "--json").code == 0
 
 
 def test_python_gets_the_plan_and_what_became_of_it() -> None:
-    found = wg.plan(
+    answer = wg.plan(
         "llama-3.1-8b", gpu="L40S", rate=2.5, seq_in=4000, seq_out=300, ttft=1, tpot=0.065, headroom=0, curve=False,
         as_of="2026-10-01",
     )  # fmt: skip
-    assert [row.holds for row in found.simulation] == [False]
-    assert found.to_dict()["ok"] is False
+    assert [row.holds for row in answer.simulation] == [False]
+    assert answer.to_dict()["ok"] is False
 
 
 def test_time_between_tokens_asks_nothing_of_answers_of_one_token() -> None:
@@ -115,9 +115,9 @@ SMALL = (*LLAMA, "--gpu", "L40S", "--rate", "0.5/s", "--in", "500", "--out", "20
 
 def test_headroom_is_raised_until_the_fleet_changes() -> None:
     """A machine or two hardly at work stay the same for long while more is kept free."""
-    told = call(*SMALL, "--percentile", "99", "--json").json()
-    assert told["headroom"] > 0.45
-    assert [row["holds"] for row in told["simulation"]] == [True]
+    document = call(*SMALL, "--percentile", "99", "--json").json()
+    assert document["headroom"] > 0.45
+    assert [row["holds"] for row in document["simulation"]] == [True]
 
 
 def test_a_longer_time_to_first_token_is_planned_too_and_costs_no_more() -> None:
@@ -129,8 +129,8 @@ def test_a_longer_time_to_first_token_is_planned_too_and_costs_no_more() -> None
 
 
 def test_a_percentile_that_so_few_requests_cannot_tell_is_said() -> None:
-    told = call(*SMALL, "--percentile", "99.99", "--json").json()
-    assert [one for one in told["warnings"] if "too few for p99.99" in one]
+    document = call(*SMALL, "--percentile", "99.99", "--json").json()
+    assert [one for one in document["warnings"] if "too few for p99.99" in one]
     sure = call(*SMALL, "--percentile", "95", "--json").json()
     assert not [one for one in sure["warnings"] if "too few for p95" in one]
 

@@ -21,9 +21,9 @@ SERVE = "plan llama-3.1-8b --rate 10/s --in 1000 --out 300 --ttft 1s --tpot 50ms
     ],
 )
 def test_what_cannot_be_says_why_and_the_smallest_change(flags: tuple[str, ...], reason: str, way_out: str) -> None:
-    asked = ["plan", "llama-3.1-8b", "--in", "1000", "--out", "300", "--no-curve", "--no-simulate", "--as-of", "2026-10-01"]
+    argv = ["plan", "llama-3.1-8b", "--in", "1000", "--out", "300", "--no-curve", "--no-simulate", "--as-of", "2026-10-01"]
     rate = () if "--rate" in flags else ("--rate", "20/s")
-    error = assert_refused_json(call(*asked, *rate, *flags, "--json"), 1)
+    error = assert_refused_json(call(*argv, *rate, *flags, "--json"), 1)
     assert reason in error["message"]
     assert way_out in error["hint"]
 

@@ -25,12 +25,12 @@ def served(reply: dict[str, Any]) -> float:
 
 def test_a_bucket_no_gpu_serves_in_time_is_refused_with_its_lengths_and_share() -> None:
     refused = call(*MIXED, "--json")
-    told = refused.json()
-    assert (refused.code, told["ok"], told["error"]["kind"]) == (1, False, "no-plan")
-    assert "16000 in, 200 out" in told["error"]["message"]
-    assert "20.0% of requests (16000 in, 200 out)" in told["error"]["message"]
-    assert set(told["rejected"]) == {"ttft"}
-    assert told["rejected"]["ttft"] > 0
+    document = refused.json()
+    assert (refused.code, document["ok"], document["error"]["kind"]) == (1, False, "no-plan")
+    assert "16000 in, 200 out" in document["error"]["message"]
+    assert "20.0% of requests (16000 in, 200 out)" in document["error"]["message"]
+    assert set(document["rejected"]) == {"ttft"}
+    assert document["rejected"]["ttft"] > 0
     assert_refused_json(refused, 1)
     assert_refused(call(*MIXED), 1)
 
@@ -50,24 +50,24 @@ def test_a_bucket_the_percentile_leaves_room_for_is_served_late_and_counted_as_m
     rare = list(MIXED)
     rare[rare.index("200:80,16000:20")] = "200:97,16000:3"
     answer = call(*rare, "--gpu", "L40S", "--json")
-    told = answer.json()
-    assert served(told) == pytest.approx(20.0)
-    (row,) = told["simulation"]
+    document = answer.json()
+    assert served(document) == pytest.approx(20.0)
+    (row,) = document["simulation"]
     assert row["met"] < 0.98
     assert row["holds"] == (row["met"] >= 0.95) == (answer.code == 0)
-    assert [one for one in told["warnings"] if "served late and count as misses" in one]
+    assert [one for one in document["warnings"] if "served late and count as misses" in one]
 
 
 @pytest.mark.parametrize("objectives", [(), ("--ttft", "20s", "--percentile", "90")])
 def test_requests_longer_than_any_kv_cache_are_refused_whatever_the_percentile(objectives: tuple[str, ...]) -> None:
     sizes = ("--in-histogram", "200:99.5,125000:0.5", "--out", "100")
     refused = call(*LLAMA, "--rate", "1/s", *sizes, "--instance", "g6.xlarge", *objectives, "--json")
-    told = refused.json()
-    assert (refused.code, told["error"]["kind"]) == (1, "no-plan")
-    assert "do not fit in the memory" in told["error"]["message"]
-    assert "125000 in, 100 out" in told["error"]["message"]
-    assert set(told["rejected"]) == {"memory"}
-    assert told["relaxation"]["change"] == {"instance": None}
+    document = refused.json()
+    assert (refused.code, document["error"]["kind"]) == (1, "no-plan")
+    assert "do not fit in the memory" in document["error"]["message"]
+    assert "125000 in, 100 out" in document["error"]["message"]
+    assert set(document["rejected"]) == {"memory"}
+    assert document["relaxation"]["change"] == {"instance": None}
 
 
 RARE = (*LLAMA, "--rate", "20/s", "--in-histogram", "200:99.99,125000:0.01", "--out", "100")
@@ -93,9 +93,9 @@ def test_a_trace_with_requests_nobody_serves_in_time_is_refused_and_no_internal_
     path = tmp_path / "trace.csv"
     path.write_text("time,prompt,output\n" + "\n".join(lines) + "\n")
     refused = call(*LLAMA, "--trace", str(path), "--ttft", "200ms", "--gpu", "L4,A10G,L40S", "--json")
-    told = refused.json()
-    assert (refused.code, told["error"]["kind"]) == (1, "no-plan")
-    assert "of requests" in told["error"]["message"]
+    document = refused.json()
+    assert (refused.code, document["error"]["kind"]) == (1, "no-plan")
+    assert "of requests" in document["error"]["message"]
 
 
 def profiles(tmp_path: Path, **changes: Any) -> str:
@@ -110,20 +110,20 @@ def test_a_size_no_gpu_of_a_profile_file_serves_is_refused_with_its_share(tmp_pa
         for name, facts in TWO_TYPES["gpus"].items()
     }
     refused = call("plan", "--profiles", profiles(tmp_path, gpus=gpus), "--json")
-    told = refused.json()
-    assert (refused.code, told["error"]["kind"]) == (1, "no-plan")
-    assert "20.0% of requests (2.2)" in told["error"]["message"]
-    assert told["rejected"] == {"throughput": 2}
-    assert told["relaxation"]["change"] == {"mix": {"2.2": 0.0}, "rate": pytest.approx(24.0)}
+    document = refused.json()
+    assert (refused.code, document["error"]["kind"]) == (1, "no-plan")
+    assert "20.0% of requests (2.2)" in document["error"]["message"]
+    assert document["rejected"] == {"throughput": 2}
+    assert document["relaxation"]["change"] == {"mix": {"2.2": 0.0}, "rate": pytest.approx(24.0)}
     answer = call("plan", "--profiles", profiles(tmp_path, gpus=gpus, mix=[[0.2, 0.1], [0.5, 0.0]], rate=24.0), "--json")
     assert answer.code == 0, answer.out
 
 
 def test_too_few_gpus_for_a_profile_file_name_the_rate_they_serve(tmp_path: Path) -> None:
     path = profiles(tmp_path)
-    told = call("plan", "--profiles", path, "--quota", "A10G=2,A100-80GB=0", "--json").json()
-    assert told["rejected"] == {"quota": 2}
-    answer = call(*split(told["relaxation"]["command"])[1:], "--json")
+    document = call("plan", "--profiles", path, "--quota", "A10G=2,A100-80GB=0", "--json").json()
+    assert document["rejected"] == {"quota": 2}
+    answer = call(*split(document["relaxation"]["command"])[1:], "--json")
     assert answer.code == 0, answer.out
     assert 0 < served(answer.json()) < 30
 

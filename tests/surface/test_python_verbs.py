@@ -315,10 +315,10 @@ def test_verbs_that_bear_the_names_of_rooms_are_verbs() -> None:
 
 def test_importing_the_package_loads_neither_the_parser_nor_numpy() -> None:
     code = "import sys, whichgpu; print(sorted({'click', 'numpy', 'typing', 'msgspec', 'rich'} & set(sys.modules)))"
-    told = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-I", "-S", "-c", f"import sys; sys.path[:0] = {sys.path!r}\n{code}"], capture_output=True
     )
-    assert told.stdout.decode().strip() == "[]", told.stderr.decode()
+    assert result.stdout.decode().strip() == "[]", result.stderr.decode()
 
 
 def test_requests_are_dicts_or_lines() -> None:
@@ -352,8 +352,8 @@ def test_numbers_of_every_kind_are_numbers(five: Any) -> None:
         "limit": np.int64(2),
         "max_age": np.float64(400 * 86400),
     }
-    found = wg.recommend("serve", "llama-3.1-8b", rate=five, **more)
-    assert (found.request["rate"], found.request["tpot_max"]) == (5.0, 0.08)
+    answer = wg.recommend("serve", "llama-3.1-8b", rate=five, **more)
+    assert (answer.request["rate"], answer.request["tpot_max"]) == (5.0, 0.08)
 
 
 def test_a_config_of_numbers_of_every_kind_is_one_and_other_things_are_an_error_of_ours() -> None:
@@ -362,7 +362,7 @@ def test_a_config_of_numbers_of_every_kind_is_one_and_other_things_are_an_error_
     for bad in wrong:
         with pytest.raises(wg.UsageError):
             wg.fit(bad)
-    told = list(
+    replies = list(
         wg.estimate_requests([{"task": {1}}, {"task": "forward", "model": "resnet50", "gpu": "T4", "batch": np.int64(8)}])
     )
-    assert [reply.error is None for reply in told] == [False, True]
+    assert [reply.error is None for reply in replies] == [False, True]

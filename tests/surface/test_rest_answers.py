@@ -33,12 +33,12 @@ def argv(endpoint: Endpoint, values: dict[str, Any]) -> list[str]:
 @pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.path)
 def test_every_endpoint_answers_its_example_as_the_command_does(server: Server, endpoint: Endpoint) -> None:
     values = {name: value for name, value in endpoint.example.items() if name not in ("limit", "offset")}
-    wanted = call(*argv(endpoint, values))
-    assert wanted.code == 0, wanted
+    reply = call(*argv(endpoint, values))
+    assert reply.code == 0, reply
     asked = server.get(f"/api/v1/{endpoint.path}?{urlencode(values, doseq=True)}")
     assert asked.status == 200, asked.text
     assert asked.headers["content-type"] == "application/json"
-    found, expected = asked.json(), wanted.json()
+    found, expected = asked.json(), reply.json()
     if endpoint.path == "catalog/status":  # the user's own store lies in another folder
         found["live"], expected["live"] = None, None
     if endpoint.page is not None:  # what a page adds

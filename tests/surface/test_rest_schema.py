@@ -18,8 +18,8 @@ CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,re
 
 @pytest.mark.long
 def test_no_request_made_from_the_schema_is_a_fault_of_the_server(server: Server, tmp_path: Path) -> None:
-    found = Path(sys.executable).with_name("schemathesis")
-    command = str(found) if found.is_file() else shutil.which("schemathesis")
+    path = Path(sys.executable).with_name("schemathesis")
+    command = str(path) if path.is_file() else shutil.which("schemathesis")
     if command is None:
         pytest.skip("schemathesis is not installed")
     # The cases made from the schema's bounds are ten thousands and would leave no time for the others: they are drawn instead.

@@ -193,8 +193,8 @@ def test_a_trace_whose_prompts_begin_alike_says_how_much_was_found(tmp_path: Pat
     ]
     (tmp_path / "alike.jsonl").write_text("\n".join(lines) + "\n")
     words = ("estimate", "serve", "llama-3.1-8b", "--gpu", "l40s", "--trace", str(tmp_path / "alike.jsonl"))
-    found = call(*words)
-    assert "75% of the input tokens hit the prefix cache" in found.err
+    reply = call(*words)
+    assert "75% of the input tokens hit the prefix cache" in reply.err
     assert "hit the prefix cache" not in call(*words, "--no-prefix-caching").err
     serving = document(*words)["serving"]
     assert (

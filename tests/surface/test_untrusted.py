@@ -101,9 +101,9 @@ def test_a_record_names_built_in_models_only(model: str, folder: Path, mark: Pat
     from datetime import date
 
     (folder / "config.json").write_text(json.dumps(CONFIG))
-    made = write_record(record(step(0.05, model=model)), folder / "theirs.json")
+    path = write_record(record(step(0.05, model=model)), folder / "theirs.json")
     with pytest.raises(UsageError) as refused:
-        import_record(made, catalog, load_calibration(), date(2026, 11, 20), folder / "records")
+        import_record(path, catalog, load_calibration(), date(2026, 11, 20), folder / "records")
     assert refused.value.kind == "record-impossible"
     assert not mark.exists()
 

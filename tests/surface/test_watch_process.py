@@ -37,8 +37,8 @@ def test_ending_it_gives_a_summary(sent: signal.Signals) -> None:
 
 
 def test_ending_it_in_a_countdown_runs_nothing(tmp_path: Path) -> None:
-    told = tmp_path / "ran"
-    with started("--every", "0.2s", "--idle", "1s", "--countdown", "60s", "--then", f"touch '{told}'", "--json") as child:
+    path = tmp_path / "ran"
+    with started("--every", "0.2s", "--idle", "1s", "--countdown", "60s", "--then", f"touch '{path}'", "--json") as child:
         assert child.stdout is not None
         for line in child.stdout:
             if json.loads(line)["countdown_seconds"] is not None:
@@ -46,7 +46,7 @@ def test_ending_it_in_a_countdown_runs_nothing(tmp_path: Path) -> None:
         child.send_signal(signal.SIGINT)
         child.communicate(timeout=30)
     assert child.returncode == 0
-    assert not told.exists()
+    assert not path.exists()
 
 
 def test_a_reader_that_goes_away_ends_it_quietly() -> None:
@@ -118,11 +118,11 @@ def test_on_a_terminal_the_line_is_drawn_over() -> None:
 
 @pytest.mark.long
 def test_enter_is_heard_on_a_real_terminal(tmp_path: Path) -> None:
-    told = tmp_path / "ran"
-    argv = ["--every", "0.2s", "--idle", "1s", "--countdown", "30s", "--then", f"touch '{told}'", "--for", "4s"]
+    path = tmp_path / "ran"
+    argv = ["--every", "0.2s", "--idle", "1s", "--countdown", "30s", "--then", f"touch '{path}'", "--for", "4s"]
     shown = on_terminal(*argv, typed=b"\n", until="the command runs in", names="H200")
     assert "Stopped: the command is not run" in shown
-    assert not told.exists()
+    assert not path.exists()
 
 
 def test_a_dumb_terminal_gets_rows() -> None:

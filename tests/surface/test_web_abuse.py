@@ -150,10 +150,10 @@ def test_ten_thousand_open_connections(server: Server) -> None:
 
 def test_the_connection_idle_longest_makes_room_for_a_new_one(tmp_path: Path) -> None:
     with serving(tmp_path, "workers=1", "connections=64", "head_seconds=60", script=SMALL) as running, ExitStack() as stack:
-        held = [stack.enter_context(running.connect()) for _ in range(100)]
+        connections = [stack.enter_context(running.connect()) for _ in range(100)]
         running.answers_others()
-        assert all(closed(bare, 5) for bare in held[:30])
-        assert not closed(held[-1], 0.2)
+        assert all(closed(bare, 5) for bare in connections[:30])
+        assert not closed(connections[-1], 0.2)
 
 
 @pytest.mark.parametrize(("name", "status"), [("spin", 422), ("die", 500)])

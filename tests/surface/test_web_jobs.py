@@ -18,10 +18,10 @@ LONG = {**SERVE, "count": 2_000_000}
 def started(server: Server, job: dict[str, Any]) -> dict[str, Any]:
     reply = server.post("/api/v1/jobs", job, x_whichgpu="1")
     assert reply.status == 202, reply.text
-    told = reply.json()
-    assert reply.headers["location"] == told["url"]
-    assert isinstance(told, dict)
-    return told
+    document = reply.json()
+    assert reply.headers["location"] == document["url"]
+    assert isinstance(document, dict)
+    return document
 
 
 def over(server: Server, told: dict[str, Any], seconds: float = 60) -> dict[str, Any]:
@@ -41,15 +41,15 @@ def test_a_job_is_followed_to_its_end_and_its_result_is_the_commands(server: Ser
     assert server.get(told["events"], "HEAD").status == 405
     events = [block.splitlines() for block in server.get(told["events"]).text.strip().split("\n\n")]
     names = [lines[0].removeprefix("event: ") for lines in events if lines[0].startswith("event")]
-    seen = [json.loads(lines[1].removeprefix("data: ")) for lines in events if lines[0].startswith("event")]
+    document = [json.loads(lines[1].removeprefix("data: ")) for lines in events if lines[0].startswith("event")]
     assert names[-1] == "done"
     assert set(names[:-1]) == {"progress"}
-    shares = [told["done"] for told in seen]
+    shares = [told["done"] for told in document]
     assert shares == sorted(shares)
     assert len({share for share in shares if 0 < share < 1}) >= 3
-    result = server.get(seen[-1]["result"])
-    wanted = call("estimate", "serve", "llama-3.1-8b", "--gpu", "H100 SXM", "--rate", "5/s", "--json")
-    assert result.json() == wanted.json()
+    result = server.get(document[-1]["result"])
+    reply = call("estimate", "serve", "llama-3.1-8b", "--gpu", "H100 SXM", "--rate", "5/s", "--json")
+    assert result.json() == reply.json()
 
 
 def test_a_running_job_is_cancelled_and_its_process_ends(server: Server) -> None:

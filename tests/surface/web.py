@@ -42,12 +42,12 @@ class Got:
     @property
     def error(self) -> dict[str, Any]:
         """The error, which must have the one shape errors have."""
-        found = self.json()
-        assert set(found) == {"ok", "error"}, self.text[:400]
-        assert found["ok"] is False
-        assert set(found["error"]) == {"kind", "message", "hint", "choices"}
-        assert isinstance(found["error"], dict)
-        return found["error"]
+        document = self.json()
+        assert set(document) == {"ok", "error"}, self.text[:400]
+        assert document["ok"] is False
+        assert set(document["error"]) == {"kind", "message", "hint", "choices"}
+        assert isinstance(document["error"], dict)
+        return document["error"]
 
 
 @dataclass
@@ -89,8 +89,10 @@ class Server:
 
     def workers(self) -> list[int]:
         """Its child processes."""
-        found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(self.process.pid)], capture_output=True, text=True, check=False)
-        return [int(word) for word in found.stdout.split()]
+        result = subprocess.run(
+            ["ps", "-o", "pid=", "--ppid", str(self.process.pid)], capture_output=True, text=True, check=False
+        )
+        return [int(word) for word in result.stdout.split()]
 
 
 @contextmanager

@@ -44,8 +44,8 @@ def error(case: Case, catalog: Catalog) -> float:
     model, precision, batch, sequence, allocated = case
     shape = find_model(model, catalog)
     workload = Workload("train", model, precision=precision, batch=batch, seq_in=sequence, optimizer="adamw")
-    told = estimate_memory(fill_defaults(workload, shape), shape, catalog.gpu_by_id["h200-sxm"])
-    return told.allocated.value / MIB / allocated - 1
+    estimate = estimate_memory(fill_defaults(workload, shape), shape, catalog.gpu_by_id["h200-sxm"])
+    return estimate.allocated.value / MIB / allocated - 1
 
 
 @pytest.mark.parametrize("case", MEASURED, ids=lambda case: f"{case[0]} {case[1]}")

@@ -47,24 +47,24 @@ DRAWN = pytest.mark.xfail(strict=True, reason="1.23 times since the last fit, on
 
 @pytest.mark.parametrize("traced", [True, pytest.param(False, marks=DRAWN)])
 def test_at_a_high_rate_reading_on_new_and_writing_on_old_bears_most_at_equal_cost(traced: bool) -> None:
-    told = found(traced, 60.0, BUDGET)
-    best, alone = told.best, [one for one in told.designs if len(one.gpus) == 1]
+    answer = found(traced, 60.0, BUDGET)
+    best, alone = answer.best, [one for one in answer.designs if len(one.gpus) == 1]
     assert best.disaggregated
     readers = {one.gpu: one.gpus for one in best.groups if one.role == "prefill"}
     writers = {one.gpu: one.gpus for one in best.groups if one.role == "decode"}
     assert readers.get(NEW, 0) > 2 * readers.get(OLD, 0)
     assert writers.get(OLD, 0) > 2 * writers.get(NEW, 0)
     assert {one.name for one in alone} >= {NEW, OLD}
-    assert all(float(one.cost.amount) <= BUDGET + 1e-6 for one in told.designs)
+    assert all(float(one.cost.amount) <= BUDGET + 1e-6 for one in answer.designs)
     # each kind alone, whole; and each kind alone, in halves, at what a unit of money bears
     assert best.capacity.value > 1.3 * max(one.capacity.value for one in alone if not one.disaggregated)
     assert per_dollar(best) > max(map(per_dollar, alone))
 
 
 def test_at_a_low_rate_one_machine_whole_is_cheapest() -> None:
-    told = found(True, 1.0, None)
-    assert not told.best.disaggregated
-    assert len(told.best.gpus) == 1
-    assert all(one.cost.amount >= told.best.cost.amount for one in told.designs)
-    both = [one for one in told.designs if one.disaggregated and len(one.gpus) > 1]
-    assert all(one.cost.amount > 2 * told.best.cost.amount for one in both)
+    answer = found(True, 1.0, None)
+    assert not answer.best.disaggregated
+    assert len(answer.best.gpus) == 1
+    assert all(one.cost.amount >= answer.best.cost.amount for one in answer.designs)
+    both = [one for one in answer.designs if one.disaggregated and len(one.gpus) > 1]
+    assert all(one.cost.amount > 2 * answer.best.cost.amount for one in both)

@@ -29,11 +29,11 @@ def test_a_server_at_a_rate(model: str, gpus: int, fields: dict[str, Any], ttft:
     layout: dict[str, Any] = {"gpus": gpus, "parallel": {"tp": gpus}, "engine": "tensorrt-llm", "year": 2024, "precision": "bf16"}
     answer = serve(model, LoadOptions(curve=False), gpu="h100-sxm", **layout, **fields)
     assert answer.serving is not None
-    told = answer.serving
-    assert told.throughput.value == pytest.approx(throughput, rel=0.10)
-    assert told.tpot["mean"].value == pytest.approx(tpot, rel=0.20)
-    assert told.ttft["mean"].value == pytest.approx(ttft, rel=0.30)
-    assert not told.saturated
+    result = answer.serving
+    assert result.throughput.value == pytest.approx(throughput, rel=0.10)
+    assert result.tpot["mean"].value == pytest.approx(tpot, rel=0.20)
+    assert result.ttft["mean"].value == pytest.approx(ttft, rel=0.30)
+    assert not result.saturated
 
 
 def test_what_a_server_can_bear() -> None:

@@ -26,25 +26,25 @@ def answers() -> list[tuple[str, float, EstimateAnswer]]:
 
 
 def test_the_median_error_is_small(answers: list[tuple[str, float, EstimateAnswer]]) -> None:
-    errors = [abs(told.time.value / seconds - 1) for _, seconds, told in answers if told.time]
+    errors = [abs(answer.time.value / seconds - 1) for _, seconds, answer in answers if answer.time]
     assert len(errors) == len(ROWS)
     assert median(errors) < 0.08
 
 
 def test_no_row_is_off_by_half(answers: list[tuple[str, float, EstimateAnswer]]) -> None:
     far = [
-        (source, told.request["model"])
-        for source, seconds, told in answers
-        if told.time and abs(log(told.time.value / seconds)) > log(1.6)
+        (source, answer.request["model"])
+        for source, seconds, answer in answers
+        if answer.time and abs(log(answer.time.value / seconds)) > log(1.6)
     ]
     assert not far
 
 
 def test_nine_ranges_of_ten_hold(answers: list[tuple[str, float, EstimateAnswer]]) -> None:
-    inside = [told.time.low <= seconds <= told.time.high for _, seconds, told in answers if told.time]
+    inside = [answer.time.low <= seconds <= answer.time.high for _, seconds, answer in answers if answer.time]
     assert sum(inside) / len(inside) >= 0.85
 
 
 def test_this_gpu_measured_is_said(answers: list[tuple[str, float, EstimateAnswer]]) -> None:
-    assert {told.tier for _, _, told in answers} == {"gpu"}
-    assert {told.basis for _, _, told in answers} == {"calibrated"}
+    assert {answer.tier for _, _, answer in answers} == {"gpu"}
+    assert {answer.basis for _, _, answer in answers} == {"calibrated"}

@@ -32,9 +32,9 @@ STEPS = [
 
 def ratios(model: str, batch: int, precision: str, optimizer: str, allocated: int, device: int) -> tuple[float, float]:
     """Estimated over measured: allocated, on the device."""
-    asked = Workload("train", model, precision=precision, batch=batch, optimizer=optimizer, image=224)
-    found = traced_memory(asked, TracedShape(model, model, 224), None)
-    return found.allocated.value / (allocated * MIB), found.device.value / (device * MIB)
+    workload = Workload("train", model, precision=precision, batch=batch, optimizer=optimizer, image=224)
+    estimate = traced_memory(workload, TracedShape(model, model, 224), None)
+    return estimate.allocated.value / (allocated * MIB), estimate.device.value / (device * MIB)
 
 
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: "-".join(map(str, step[:3])))

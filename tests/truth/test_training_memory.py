@@ -53,8 +53,8 @@ def errors(case: Case, catalog: Catalog) -> tuple[float, float]:
         checkpointing=checkpointing,
         lora_rank=rank,
     )
-    told = estimate_memory(fill_defaults(workload, shape), shape, catalog.gpu_by_id["h200-sxm"])
-    return told.allocated.value / MIB / allocated - 1, told.device.value / MIB / device - 1
+    estimate = estimate_memory(fill_defaults(workload, shape), shape, catalog.gpu_by_id["h200-sxm"])
+    return estimate.allocated.value / MIB / allocated - 1, estimate.device.value / MIB / device - 1
 
 
 @pytest.mark.parametrize("case", MEASURED, ids=lambda case: f"{case[0]} {case[1]} b{case[2]}")
@@ -95,5 +95,5 @@ def test_gradients_are_added_to_those_of_earlier_micro_batches(
             "train", "llama", precision=precision, batch=micro * rounds, micro_batch=micro, accumulation=rounds, seq_in=sequence,
             optimizer="adamw",
         )  # fmt: skip
-        told = estimate_memory(fill_defaults(workload, shape), shape, catalog.gpu_by_id["h200-sxm"])
-        assert told.allocated.value / MIB == pytest.approx(measured, rel=0.025)
+        estimate = estimate_memory(fill_defaults(workload, shape), shape, catalog.gpu_by_id["h200-sxm"])
+        assert estimate.allocated.value / MIB == pytest.approx(measured, rel=0.025)

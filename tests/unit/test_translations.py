@@ -145,8 +145,8 @@ def test_apply_keeps_the_order_of_english_and_says_of_which_english_it_is(
     assert command.main(["status", "ko"]) == 1
     assert "1 stale" in capsys.readouterr().out
     command.main(["missing", "ko"])
-    asked = capsys.readouterr().out
-    assert '# en: "Usage: "\n# now: "사용법: "\nmsgid "c"\nmsgstr ""\n' in asked
+    output = capsys.readouterr().out
+    assert '# en: "Usage: "\n# now: "사용법: "\nmsgid "c"\nmsgstr ""\n' in output
     assert command.main(["apply", "ko", *files]) == 0
     assert command.main(["status", "ko"]) == 0
     assert (

@@ -58,9 +58,9 @@ scalars: SearchStrategy[Any] = st.one_of(
 
 def documents(keys: Sequence[str], leaves: int = 14) -> SearchStrategy[Any]:
     """Nested values under these keys."""
-    known = st.sampled_from(list(keys)) | st.text(max_size=6)
+    strategy = st.sampled_from(list(keys)) | st.text(max_size=6)
     return st.recursive(
-        scalars, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(known, inner, max_size=6), max_leaves=leaves
+        scalars, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(strategy, inner, max_size=6), max_leaves=leaves
     )
 
 

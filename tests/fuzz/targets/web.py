@@ -57,12 +57,12 @@ def _header(data: bytes) -> Hashable:
     return _headers(data.decode("latin-1").encode())
 
 
-def _told(told: HttpReply) -> tuple[Hashable, ...]:
-    if told.status not in STATUSES:
-        raise Rude(f"status {told.status}: {told.body[:200]!r}")
-    document = json.loads(told.body)
+def _told(reply: HttpReply) -> tuple[Hashable, ...]:
+    if reply.status not in STATUSES:
+        raise Rude(f"status {reply.status}: {reply.body[:200]!r}")
+    document = json.loads(reply.body)
     error = document.get("error") if isinstance(document, dict) else None
-    return told.status, error["kind"] if isinstance(error, dict) else None
+    return reply.status, error["kind"] if isinstance(error, dict) else None
 
 
 values = scalars.map(str) | st.sampled_from(

@@ -126,7 +126,7 @@ def test_every_default_that_decides_is_told(catalog: Catalog) -> None:
         "assumed.startup",
         "assumed.gpus",
     } <= said
-    given = recommend(
+    result = recommend(
         "train",
         "llama-3.1-8b",
         Requirements(gpus=(8.0, 8.0)),
@@ -137,7 +137,7 @@ def test_every_default_that_decides_is_told(catalog: Catalog) -> None:
         tokens=10**9,
         engine="pytorch",
     )
-    assert not {"assumed.precision", "assumed.engine", "assumed.work", "assumed.gpus"} & {one.id for one in given.assumptions}
+    assert not {"assumed.precision", "assumed.engine", "assumed.work", "assumed.gpus"} & {one.id for one in result.assumptions}
 
 
 def test_everything_looked_at_is_counted_once(catalog: Catalog) -> None:
@@ -166,8 +166,8 @@ def test_the_claim_of_an_answer_is_what_estimate_says(catalog: Catalog) -> None:
 
 
 def test_the_picture_holds_the_front_the_terms_and_the_curve(catalog: Catalog) -> None:
-    wish = Requirements(provider="aws")
-    answer = recommend("serve", "llama-3.1-8b", wish, DAY, catalog, own=False, rate=1.0)
+    requirements = Requirements(provider="aws")
+    answer = recommend("serve", "llama-3.1-8b", requirements, DAY, catalog, own=False, rate=1.0)
     front, terms, curve = front_chart(answer, english())["vconcat"]
     assert len(front["layer"][1]["data"]["values"]) >= len(answer.candidates)
     assert {point["term"] for point in terms["data"]["values"]} >= {"on demand"}

@@ -63,8 +63,8 @@ def test_old_spot_prices_count_only_where_spot_is_asked_for() -> None:
     plain = asked(day=AWS_DAY, provider="aws", limit=50)
     assert all(one.term != "spot" for one in plain.candidates)
     assert plain.rejected.reasons["old-price"] >= 3
-    named = asked(day=AWS_DAY, provider="aws", term="spot", limit=50)
-    assert named.answer.price_age_days > 365
+    answer = asked(day=AWS_DAY, provider="aws", term="spot", limit=50)
+    assert answer.answer.price_age_days > 365
     with pytest.raises(NoAnswer):
         asked(day=AWS_DAY, provider="aws", term="spot", max_age="365d")
 
@@ -82,8 +82,8 @@ def test_other_engines_are_told_unless_one_is_named() -> None:
     assert plain.engines
     assert {one.engine for one in plain.engines} <= {"sglang", "tensorrt-llm"}
     assert all(0.3 < one.speed < 3 for one in plain.engines)
-    named = asked("serve", "llama-3.1-8b", gpu="H100 SXM", fields={"rate": 1.0, "engine": "vllm"})
-    assert named.engines == ()
+    answer = asked("serve", "llama-3.1-8b", gpu="H100 SXM", fields={"rate": 1.0, "engine": "vllm"})
+    assert answer.engines == ()
 
 
 def test_spot_comes_with_what_to_fall_back_on() -> None:

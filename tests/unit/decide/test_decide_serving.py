@@ -74,14 +74,14 @@ def test_the_answer_holds_when_many_more_requests_come(
     fields: dict[str, Any] = dict(zip(("seq_in", "seq_out"), lengths, strict=True)) | ({"tpot_max": tpot} if tpot else {})
     best = recommend("serve", model, Requirements(), DAY, CATALOG, own=False, rate=rate, **fields).answer
     layout, copies = best.parallel, (best.copies or 1) * best.parallel.dp
-    told = serve(
+    answer = serve(
         model, gpu=best.gpu, gpus=layout.tp * layout.pp, precision=best.precision, parallel=f"tp={layout.tp},pp={layout.pp}",
         options=Serving(requests=4000, curve=False), catalog=CATALOG, rate=rate / copies, percentile=95, **fields,
     ).serving  # fmt: skip
-    assert told is not None
-    assert not told.saturated
-    assert rate / copies <= told.sustainable_rate.value
-    assert told.met is None or told.met >= 0.95
+    assert answer is not None
+    assert not answer.saturated
+    assert rate / copies <= answer.sustainable_rate.value
+    assert answer.met is None or answer.met >= 0.95
 
 
 def test_the_same_question_gets_the_same_simulation() -> None:
@@ -164,10 +164,11 @@ def test_a_row_is_the_same_whether_its_gpu_is_asked_for_or_not() -> None:
 
 def test_a_light_load_is_served_in_small_batches() -> None:
     curve = ((1, 0.01, 100.0), (8, 0.02, 400.0), (64, 0.05, 1280.0))
-    way = Configuration("bf16", Parallel(), 64, None, 1, "none", 0.05, 1280.0, "output tokens/s", 1, 2, "fits", "bandwidth",
-    "generate",
-              ttft=0.1, capacity=3.0, curve=curve)  # fmt: skip
+    configuration = Configuration(
+        "bf16", Parallel(), 64, None, 1, "none", 0.05, 1280.0, "output tokens/s", 1, 2, "fits", "bandwidth", "generate",
+        ttft=0.1, capacity=3.0, curve=curve,
+    )  # fmt: skip
     work = Workload("serve", "m", rate=1.0, seq_in=500, seq_out=200)
-    assert tpot_at_rate(work, way, 0.005) == 0.01
-    assert tpot_at_rate(work, way, 0.5) == 0.02
-    assert tpot_at_rate(work, way, 100.0) == 0.05
+    assert tpot_at_rate(work, configuration, 0.005) == 0.01
+    assert tpot_at_rate(work, configuration, 0.5) == 0.02
+    assert tpot_at_rate(work, configuration, 100.0) == 0.05

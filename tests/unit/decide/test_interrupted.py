@@ -53,8 +53,8 @@ def test_shares_of_time_stay_when_machines_live_faster() -> None:
 
 
 def test_every_policy_is_told_with_its_bill_and_the_cheapest_that_holds_comes_first() -> None:
-    told = cost_of_policies(fleet(3), LOAD, GOALS, PRICES, OFTEN)
-    by = {one.policy: one for one in told.policies}
+    answer = cost_of_policies(fleet(3), LOAD, GOALS, PRICES, OFTEN)
+    by = {one.policy: one for one in answer.policies}
     assert set(by) == {"on-demand", "spot-with-fallback", "mixed", "spot"}
     assert by["on-demand"].cost.amount == 4 * 3
     assert (by["on-demand"].interruptions, by["on-demand"].more, by["on-demand"].spot_share) == (0, 0, 0.0)
@@ -63,10 +63,10 @@ def test_every_policy_is_told_with_its_bill_and_the_cheapest_that_holds_comes_fi
     assert float(whole.cost.amount) == pytest.approx((3 + whole.more) * (spot * 1 + on_demand * 4), abs=1e-3)
     assert by["spot"].cost.amount < by["spot"].copies["a"] * 1
     assert by["spot"].met < by["on-demand"].met or by["spot"].more
-    assert all(one.met >= 0.9 for one in told.policies if one.kept)
-    kept = [one.cost.amount for one in told.policies if one.kept]
+    assert all(one.met >= 0.9 for one in answer.policies if one.kept)
+    kept = [one.cost.amount for one in answer.policies if one.kept]
     assert kept == sorted(kept)
-    assert "Cheapest" in english().render(told.sentence)
+    assert "Cheapest" in english().render(answer.sentence)
 
 
 def test_without_prices_or_spot_it_says_so() -> None:
@@ -74,16 +74,16 @@ def test_without_prices_or_spot_it_says_so() -> None:
         cost_of_policies(fleet(1), LOAD, GOALS, {})
     with pytest.raises(UsageError, match="unknown policy"):
         cost_of_policies(fleet(1), LOAD, GOALS, PRICES, policies=["often"])  # type: ignore[list-item]
-    told = cost_of_policies(fleet(3), LOAD, GOALS, {"a": Rates(Decimal("4"))}, OFTEN)
-    assert [one.policy for one in told.policies] == ["on-demand"]
-    assert "not offered on spot" in english().render(told.warnings[0])
+    answer = cost_of_policies(fleet(3), LOAD, GOALS, {"a": Rates(Decimal("4"))}, OFTEN)
+    assert [one.policy for one in answer.policies] == ["on-demand"]
+    assert "not offered on spot" in english().render(answer.warnings[0])
 
 
 def test_a_fleet_too_small_under_any_policy_is_told_as_such() -> None:
-    told = cost_of_policies(fleet(1), LOAD.at(4000.0), GOALS, PRICES, OFTEN, ["on-demand"])
-    assert not told.policies[0].kept
-    assert told.policies[0].more == 6
-    assert "too small" in english().render(told.warnings[0])
+    answer = cost_of_policies(fleet(1), LOAD.at(4000.0), GOALS, PRICES, OFTEN, ["on-demand"])
+    assert not answer.policies[0].kept
+    assert answer.policies[0].more == 6
+    assert "too small" in english().render(answer.warnings[0])
 
 
 CASES = [PolicyCase(policy, fleet(copies), LOAD, GOALS, OFTEN) for policy in ("spot", "mixed") for copies in (3, 4)]

@@ -13,8 +13,8 @@ from whichgpu.estimate.allocator import MIB, Event, round_size, segment_size
 
 
 def peaks(*events: Event) -> tuple[int, int]:
-    found = replay_events(events)
-    return found.peak_allocated, found.peak_reserved
+    replay = replay_events(events)
+    return replay.peak_allocated, replay.peak_reserved
 
 
 def test_requests_round_up_to_512_bytes_and_small_ones_share_a_2_mib_segment() -> None:
@@ -62,9 +62,11 @@ def test_fragmentation_reserves_more_than_is_ever_allocated() -> None:
 
 
 def test_the_breakdown_tells_what_was_held_at_the_peak() -> None:
-    found = replay_events([(1, 4 * MIB), (2, 100), (3, 8 * MIB), (3, -1), (4, 512)], {1: "weights", 2: "input", 3: "activations"})
-    assert found.peak_event == 2
-    assert found.breakdown == {"weights": 4 * MIB, "input": 512, "activations": 8 * MIB}
+    replay = replay_events(
+        [(1, 4 * MIB), (2, 100), (3, 8 * MIB), (3, -1), (4, 512)], {1: "weights", 2: "input", 3: "activations"}
+    )
+    assert replay.peak_event == 2
+    assert replay.breakdown == {"weights": 4 * MIB, "input": 512, "activations": 8 * MIB}
 
 
 def test_nothing_takes_nothing_and_a_death_without_a_birth_is_ignored() -> None:
@@ -86,8 +88,8 @@ def test_reserved_is_never_less_than_allocated_and_allocated_never_less_than_ask
         if chance.random() < 0.5:
             gone = chance.choice(sorted(alive))
             events.append((gone, -alive.pop(gone)))
-    found = replay_events(events)
-    assert most <= found.peak_allocated <= found.peak_reserved <= sum(segment_size(round_size(size)) for size in sizes)
+    replay = replay_events(events)
+    assert most <= replay.peak_allocated <= replay.peak_reserved <= sum(segment_size(round_size(size)) for size in sizes)
 
 
 def test_20_000_events_take_a_fraction_of_a_second() -> None:
@@ -120,6 +122,6 @@ def test_of_two_deaths_the_first_counts() -> None:
 
 def test_sizes_beyond_a_machine_word_are_counted_exactly() -> None:
     size = 2 * MIB * 10**15
-    found = replay_events([(1, size), (2, size), (2, -1), (3, size + 2 * MIB)], {1: "weights"})
-    assert (found.peak_allocated, found.peak_reserved) == (2 * size + 2 * MIB, 3 * size + 2 * MIB)
-    assert found.breakdown == {"weights": size, "other": size + 2 * MIB}
+    replay = replay_events([(1, size), (2, size), (2, -1), (3, size + 2 * MIB)], {1: "weights"})
+    assert (replay.peak_allocated, replay.peak_reserved) == (2 * size + 2 * MIB, 3 * size + 2 * MIB)
+    assert replay.breakdown == {"weights": size, "other": size + 2 * MIB}

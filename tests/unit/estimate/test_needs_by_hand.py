@@ -111,9 +111,9 @@ def test_what_a_layer_keeps_of_a_sequence_in_flight() -> None:
 @pytest.mark.parametrize("layers", [3, 12])
 def test_lines_through_a_few_steps_are_near_the_step_itself(precision: str, layers: int) -> None:
     shape = replace(TINY, hidden=512, heads=8, kv_heads=8, head_dim=64, ffn=2048, vocab=4000, layers=layers)
-    asked = Workload("train", "tiny", precision=precision, seq_in=256, optimizer="adamw", batch=48, engine="pytorch")
-    exact = apply_layout(asked, Parallel(), 24, 1, "none")
-    lined = LayoutMemory(asked, shape).of(Parallel(), "none", np.array([24.0]), np.ones(1))[0]
+    workload = Workload("train", "tiny", precision=precision, seq_in=256, optimizer="adamw", batch=48, engine="pytorch")
+    exact = apply_layout(workload, Parallel(), 24, 1, "none")
+    lined = LayoutMemory(workload, shape).of(Parallel(), "none", np.array([24.0]), np.ones(1))[0]
     assert lined == pytest.approx(required_memory(estimate_memory(exact, shape), exact).value, rel=0.05)
 
 
@@ -121,8 +121,8 @@ def traced(**fields: Any) -> dict[str, float]:
     shape = find_model("resnet18", CATALOG)
     assert isinstance(shape, TracedShape)
     plain: dict[str, Any] = {"precision": "fp32", "batch": 2, "optimizer": "adamw"}
-    found = traced_memory(Workload("train", "resnet18", **(plain | fields)), shape, None)
-    return {name: figure.value for name, figure in found.parts.items()}
+    estimate = traced_memory(Workload("train", "resnet18", **(plain | fields)), shape, None)
+    return {name: figure.value for name, figure in estimate.parts.items()}
 
 
 @pytest.mark.parametrize(
@@ -208,16 +208,16 @@ def test_contexts_are_whole_blocks_with_their_answers() -> None:
 
 
 def test_engines_that_fill_the_gpu_need_the_sum_of_their_parts() -> None:
-    found = build_estimate({"weights": 300, "context": 400}, (0.9, 1.1), (0.8, 1.2))
+    estimate = build_estimate({"weights": 300, "context": 400}, (0.9, 1.1), (0.8, 1.2))
     for engine in ("vllm", "sglang", "tensorrt-llm"):
-        told = required_memory(found, Workload("serve", "x", engine=engine))
-        assert told.value == 700
-        ranged = [found.parts[name] for name in ("weights", "context")]
-        assert told.value - told.low == pytest.approx(sum((one.value - one.low) ** 2 for one in ranged) ** 0.5)
-        assert told.high - told.value == pytest.approx(sum((one.high - one.value) ** 2 for one in ranged) ** 0.5)
+        figure = required_memory(estimate, Workload("serve", "x", engine=engine))
+        assert figure.value == 700
+        ranged = [estimate.parts[name] for name in ("weights", "context")]
+        assert figure.value - figure.low == pytest.approx(sum((one.value - one.low) ** 2 for one in ranged) ** 0.5)
+        assert figure.high - figure.value == pytest.approx(sum((one.high - one.value) ** 2 for one in ranged) ** 0.5)
     for engine in ("llama.cpp", "pytorch"):
-        assert required_memory(found, Workload("serve", "x", engine=engine)) is found.device
-    assert required_memory(found, Workload("train", "x", engine="vllm")) is found.device
+        assert required_memory(estimate, Workload("serve", "x", engine=engine)) is estimate.device
+    assert required_memory(estimate, Workload("train", "x", engine="vllm")) is estimate.device
 
 
 def test_units_a_gpu_lacks() -> None:
@@ -226,9 +226,9 @@ def test_units_a_gpu_lacks() -> None:
     assert unsupported_dtype(t4, asked(precision="fp8")) == "fp8"
     assert unsupported_dtype(t4, asked(precision="fp16")) is None
     assert unsupported_dtype(GPUS["h100-sxm"], asked(precision="fp8")) is None
-    told = fit(figure(1e9), asked(precision="bf16"), t4)
-    assert [one.id for one in told.warnings] == ["warning.no-dtype"]
-    assert told.headroom == told.usable - 10**9
+    result = fit(figure(1e9), asked(precision="bf16"), t4)
+    assert [one.id for one in result.warnings] == ["warning.no-dtype"]
+    assert result.headroom == result.usable - 10**9
 
 
 @pytest.mark.parametrize(("precision", "told"), [("bf16", "warning.emulated-better"), ("fp8", "warning.stored-only")])

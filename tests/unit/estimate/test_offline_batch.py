@@ -24,8 +24,8 @@ MIB = 2**20
 
 
 def workload(**fields: Any) -> Workload:
-    asked = from_object({"task": "batch", "model": "llama-3.1-8b", "engine": "vllm", **fields})
-    return fill_defaults(asked.workload, shapes.LLAMA_3_8B, asked.user_fields)
+    parsed = from_object({"task": "batch", "model": "llama-3.1-8b", "engine": "vllm", **fields})
+    return fill_defaults(parsed.workload, shapes.LLAMA_3_8B, parsed.user_fields)
 
 
 def linear(fixed: float, each: float) -> Any:
@@ -53,13 +53,13 @@ def linear(fixed: float, each: float) -> Any:
     ],
 )
 def test_estimate_fit_and_recommend_take_the_same_batch(model: str, gpu: str, fields: dict[str, Any]) -> None:
-    told = whichgpu.estimate("batch", model, gpu=gpu, **fields)
+    answer = whichgpu.estimate("batch", model, gpu=gpu, **fields)
     fitted = whichgpu.fit(model, task="batch", gpu=gpu, **fields)
     best = whichgpu.recommend("batch", model, gpu=gpu, gpus=1, as_of="2026-11-15", **fields).answer
-    assert told.fits == "fits"
-    assert told.throughput is not None
-    assert told.request["batch"] == fitted.request["batch"] == fitted.gpus[0].batch == best.batch
-    assert told.throughput.value == pytest.approx(best.throughput.value, rel=1e-6)
+    assert answer.fits == "fits"
+    assert answer.throughput is not None
+    assert answer.request["batch"] == fitted.request["batch"] == fitted.gpus[0].batch == best.batch
+    assert answer.throughput.value == pytest.approx(best.throughput.value, rel=1e-6)
     assert fitted.needed.value == pytest.approx(best.memory.value, rel=1e-6)
 
 
@@ -72,33 +72,33 @@ def test_estimate_fit_and_recommend_take_the_same_batch(model: str, gpu: str, fi
     ],
 )
 def test_no_other_batch_that_fits_is_faster(model: str, fields: dict[str, Any], least: int) -> None:
-    told = whichgpu.estimate("batch", model, gpu="H100 SXM", **fields)
-    assert told.throughput is not None
-    batch = told.request["batch"]
+    answer = whichgpu.estimate("batch", model, gpu="H100 SXM", **fields)
+    assert answer.throughput is not None
+    batch = answer.request["batch"]
     assert batch >= least
     for other in (1, 32, batch // 2, batch - 8, batch + 16, 2 * batch):
         one = whichgpu.estimate("batch", model, gpu="H100 SXM", batch=other, **fields)
         assert one.throughput is not None
-        assert one.fits != "fits" or one.throughput.value <= told.throughput.value * 1.001
+        assert one.fits != "fits" or one.throughput.value <= answer.throughput.value * 1.001
 
 
 def test_the_answer_says_the_batch_was_chosen() -> None:
-    told = whichgpu.estimate("batch", "llama-3.1-8b", gpu="L4")
-    assert "batch" in told.request["defaults"]
-    (note,) = [one for one in told.warnings if one.id.startswith("note.batch")]
-    assert note.values["batch"] == told.request["batch"]
-    given = whichgpu.estimate("batch", "llama-3.1-8b", gpu="L4", batch=4)
-    assert given.request["batch"] == 4
-    assert not [one for one in given.warnings if one.id.startswith("note.batch")]
+    answer = whichgpu.estimate("batch", "llama-3.1-8b", gpu="L4")
+    assert "batch" in answer.request["defaults"]
+    (note,) = [one for one in answer.warnings if one.id.startswith("note.batch")]
+    assert note.values["batch"] == answer.request["batch"]
+    result = whichgpu.estimate("batch", "llama-3.1-8b", gpu="L4", batch=4)
+    assert result.request["batch"] == 4
+    assert not [one for one in result.warnings if one.id.startswith("note.batch")]
     best = whichgpu.recommend("batch", "llama-3.1-8b", gpu="L4", gpus=1, as_of="2026-11-15")
     assert [one.values["batch"] for one in best.assumptions if one.id.startswith("note.batch")] == [best.answer.batch]
 
 
 def test_the_answer_names_the_setting_of_an_engine_that_runs_fewer_by_default() -> None:
-    told = whichgpu.estimate("batch", "llama-3.1-8b", gpu="H100 SXM", engine="llama.cpp")
-    (note,) = [one for one in told.warnings if one.id.startswith("note.batch")]
+    answer = whichgpu.estimate("batch", "llama-3.1-8b", gpu="H100 SXM", engine="llama.cpp")
+    (note,) = [one for one in answer.warnings if one.id.startswith("note.batch")]
     assert (note.id, note.values["most"]) == ("note.batch-set", 4)
-    assert note.values["setting"] == f"-np {told.request['batch']}"
+    assert note.values["setting"] == f"-np {answer.request['batch']}"
     best = whichgpu.recommend("batch", "llama-3.1-8b", gpu="H100 SXM", gpus=1, engine="llama.cpp", as_of="2026-11-15")
     assert "note.batch-set" in [one.id for one in best.assumptions]
 
@@ -107,9 +107,9 @@ def test_the_answer_names_the_setting_of_an_engine_that_runs_fewer_by_default() 
 def test_estimate_and_recommend_agree_over_several_gpus(gpus: int) -> None:
     best = whichgpu.recommend("batch", "llama-3.1-8b", gpu="L4", gpus=gpus, as_of="2026-11-15").answer
     layout = {"tp": best.parallel.tp, "dp": best.parallel.dp}
-    told = whichgpu.estimate("batch", "llama-3.1-8b", gpu="L4", gpus=gpus, parallel=layout)
+    answer = whichgpu.estimate("batch", "llama-3.1-8b", gpu="L4", gpus=gpus, parallel=layout)
     assert best.parallel.tp > 1
-    assert (told.request["batch"], told.fits) == (best.batch, best.fits) == (best.batch, "fits")
+    assert (answer.request["batch"], answer.fits) == (best.batch, best.fits) == (best.batch, "fits")
 
 
 def test_a_list_of_all_gpus_has_the_batch_of_each_alone() -> None:
@@ -126,12 +126,12 @@ def test_a_list_of_all_gpus_has_the_batch_of_each_alone() -> None:
 def test_the_need_in_the_headline_is_that_of_the_smallest_gpu_that_holds_it(
     task: str, fields: dict[str, Any], names: tuple[str, ...]
 ) -> None:
-    told = whichgpu.fit("llama-3.1-8b", gpu=names, task=task, **fields)
-    rows = [row for row in told.gpus if row.fits == "fits"]
-    shown = next(row for row in rows if row.gpu == ("l4" if names else told.smallest))
-    assert int(told.needed.value) == shown.needed <= shown.usable
-    assert shown.usable <= 1.05 * min(row.usable for row in rows)
-    assert (told.request["batch"], told.request["checkpointing"]) == (shown.batch, shown.checkpointing or "none")
+    answer = whichgpu.fit("llama-3.1-8b", gpu=names, task=task, **fields)
+    rows = [row for row in answer.gpus if row.fits == "fits"]
+    entry = next(row for row in rows if row.gpu == ("l4" if names else answer.smallest))
+    assert int(answer.needed.value) == entry.needed <= entry.usable
+    assert entry.usable <= 1.05 * min(row.usable for row in rows)
+    assert (answer.request["batch"], answer.request["checkpointing"]) == (entry.batch, entry.checkpointing or "none")
 
 
 def test_lines_of_requests_take_it_too() -> None:
@@ -142,14 +142,14 @@ def test_lines_of_requests_take_it_too() -> None:
 
 
 def test_where_nothing_fits_it_is_one_and_does_not_fit() -> None:
-    told = whichgpu.estimate("batch", "llama-3.1-70b", gpu="L4")
-    assert (told.request["batch"], told.fits) == (1, "no")
+    answer = whichgpu.estimate("batch", "llama-3.1-70b", gpu="L4")
+    assert (answer.request["batch"], answer.fits) == (1, "no")
 
 
 def test_memory_alone_is_of_one_sequence_where_no_gpu_is_named() -> None:
-    told = whichgpu.estimate("batch", "llama-3.1-8b")
-    assert told.request["batch"] == 1
-    assert "note.batch-no-gpu" in [one.id for one in told.warnings]
+    answer = whichgpu.estimate("batch", "llama-3.1-8b")
+    assert answer.request["batch"] == 1
+    assert "note.batch-no-gpu" in [one.id for one in answer.warnings]
 
 
 def test_replicas_each_take_their_share() -> None:
@@ -159,11 +159,11 @@ def test_replicas_each_take_their_share() -> None:
 
 
 def test_throughput_decides_and_memory_bounds_it() -> None:
-    gpu, asked = GPUS["l4"], workload()
+    gpu, request = GPUS["l4"], workload()
     small, large = linear(0, MIB), linear(0, 600 * MIB)
 
     def choose(memory: Any, seconds: Any) -> int:
-        return offline_batch(asked, shapes.LLAMA_3_8B, gpu, memory, seconds)
+        return offline_batch(request, shapes.LLAMA_3_8B, gpu, memory, seconds)
 
     assert choose(linear(0, MIB / 1024), np.ones_like) == MAX_CONCURRENCY
     assert choose(small, np.ones_like) > 256  # vLLM's default on this GPU is no limit: the answer names the setting

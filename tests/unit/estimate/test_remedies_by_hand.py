@@ -42,13 +42,13 @@ def work(task: Task = "serve", **fields: Any) -> Workload:
 
 def offered(workload: Workload, usable: int, shape: Shape = TINY, able: Any = ()) -> dict[str, Remedy]:
     curves = (MemoryCurve(workload, shape, "batch", counted), MemoryCurve(workload, shape, "context", counted))
-    found = remedies(FitProblem(workload, shape, usable, counted, *curves), L4, able)
-    return {f"{one.id} {one.change.get('precision', '')}".strip() if one.id == "quantise" else one.id: one for one in found}
+    results = remedies(FitProblem(workload, shape, usable, counted, *curves), L4, able)
+    return {f"{one.id} {one.change.get('precision', '')}".strip() if one.id == "quantise" else one.id: one for one in results}
 
 
 def test_a_smaller_batch_is_the_largest_that_fits() -> None:
-    found = offered(work(), 6500)["smaller-batch"]  # 4000 of weights, 1000 a sequence
-    assert (found.change, found.saves, found.fits) == ({"batch": 2}, 2000, "fits")
+    remedy = offered(work(), 6500)["smaller-batch"]  # 4000 of weights, 1000 a sequence
+    assert (remedy.change, remedy.saves, remedy.fits) == ({"batch": 2}, 2000, "fits")
     assert offered(work(), 100)["smaller-batch"].change == {"batch": 1}
     assert offered(work(), 100)["smaller-batch"].fits == "no"
     assert offered(work(batch=8, parallel=Parallel(dp=2)), 6500)["smaller-batch"].change == {"batch": 4}
@@ -58,15 +58,15 @@ def test_a_smaller_batch_is_the_largest_that_fits() -> None:
 
 
 def test_training_keeps_its_batch_in_more_steps() -> None:
-    found = offered(work("train", batch=12, optimizer="sgd"), 17500)["smaller-batch"]
-    assert found.change == {"micro_batch": 4, "accumulation": 3}  # five would fit, which does not divide twelve
-    assert found.what.id == "remedy.smaller-micro-batch"
+    remedy = offered(work("train", batch=12, optimizer="sgd"), 17500)["smaller-batch"]
+    assert remedy.change == {"micro_batch": 4, "accumulation": 3}  # five would fit, which does not divide twelve
+    assert remedy.what.id == "remedy.smaller-micro-batch"
     assert offered(work(), 6500)["smaller-batch"].what.id == "remedy.smaller-batch"
 
 
 def test_a_context_is_cut_to_whole_pieces_and_not_too_short() -> None:
-    found = offered(work(batch=1, seq_in=3000), 5700)["shorter-context"]
-    assert found.change == {"seq_in": 1664}  # 1696 tokens of 1700 in blocks of 16; of them 13 times 128
+    remedy = offered(work(batch=1, seq_in=3000), 5700)["shorter-context"]
+    assert remedy.change == {"seq_in": 1664}  # 1696 tokens of 1700 in blocks of 16; of them 13 times 128
     assert offered(work(batch=1, seq_in=3000, seq_out=200), 5700)["shorter-context"].change == {"seq_in": 1408}
     assert offered(work(batch=1, seq_in=3000), 4512)["shorter-context"].change == {"seq_in": 512}
     assert "shorter-context" not in offered(work(batch=1, seq_in=3000), 4500)
@@ -115,8 +115,8 @@ def test_what_each_remedy_changes() -> None:
 
 
 def test_gpus_are_doubled_until_it_fits() -> None:
-    found = offered(work(), 5200)["more-gpus"]  # 4000 tokens stay, weights go from 4000 to 1000
-    assert (found.change["gpus"], found.change["parallel"]["tp"], found.fits) == (4, 4, "fits")
+    remedy = offered(work(), 5200)["more-gpus"]  # 4000 tokens stay, weights go from 4000 to 1000
+    assert (remedy.change["gpus"], remedy.change["parallel"]["tp"], remedy.fits) == (4, 4, "fits")
     assert offered(work(), 100)["more-gpus"].change["gpus"] == 8  # as many as heads divide
     trained = offered(work("train", optimizer="sgd", batch=64), 5200)["more-gpus"].change
     assert trained["parallel"]["zero"] == 3
@@ -152,16 +152,16 @@ def test_a_verdict_at_its_edges() -> None:
 
 def test_a_need_of_parts_that_err_apart() -> None:
     parts = {"weights": figure(100, 97, 104), "context": figure(10, 6, 13)}
-    found = MemoryEstimate(figure(0, 0, 0), figure(500, 500, 500), parts)
-    told = required_memory(found, work(engine="vllm"))
-    assert (told.value, told.low, told.high) == (110, 105, 115)
-    assert required_memory(found, work(engine="llama.cpp")).value == 500
-    assert required_memory(found, work("train", engine="vllm")).value == 500
+    estimate = MemoryEstimate(figure(0, 0, 0), figure(500, 500, 500), parts)
+    result = required_memory(estimate, work(engine="vllm"))
+    assert (result.value, result.low, result.high) == (110, 105, 115)
+    assert required_memory(estimate, work(engine="llama.cpp")).value == 500
+    assert required_memory(estimate, work("train", engine="vllm")).value == 500
 
 
 def test_a_fit_tells_its_headroom_and_what_a_gpu_lacks() -> None:
-    told = fit(figure(GIB, GIB, GIB), work(), L4)
-    assert told.headroom == told.usable - GIB
+    result = fit(figure(GIB, GIB, GIB), work(), L4)
+    assert result.headroom == result.usable - GIB
     assert unsupported_dtype(GPUS["t4"], work()) == "bf16"
     assert unsupported_dtype(GPUS["t4"], work(precision="amp-bf16")) == "bf16"
     assert unsupported_dtype(GPUS["t4"], work(precision="fp16")) is None

@@ -160,12 +160,12 @@ def test_frameworks_by_their_metadata_and_what_pytorch_was_built_for(tmp_path: P
     torch_file = tmp_path / "version.py"
     torch_file.write_text("__version__ = '2.11.0+cu130'\ncuda: Optional[str] = '13.0'\nhip: Optional[str] = None\n")
     found = {"torch": "2.11.0+cu130", "vllm": "0.20.1", "transformers": "broken\nversion of /home/me"}
-    told = read_software(tmp_path, {}, installed(found), torch_file)  # type: ignore[arg-type]
-    assert dict(told.packages) == {"torch": "2.11.0+cu130", "vllm": "0.20.1"}
-    assert (told.torch_cuda, told.torch_rocm) == ("13.0", None)
+    software = read_software(tmp_path, {}, installed(found), torch_file)  # type: ignore[arg-type]
+    assert dict(software.packages) == {"torch": "2.11.0+cu130", "vllm": "0.20.1"}
+    assert (software.torch_cuda, software.torch_rocm) == ("13.0", None)
     torch_file.write_text("cuda = None\nhip: Optional[str] = '6.4.43482-0f2d60242'\n")
-    told = read_software(tmp_path, {}, installed({}), torch_file)  # type: ignore[arg-type]
-    assert (told.torch_cuda, told.torch_rocm) == (None, "6.4.43482")
+    software = read_software(tmp_path, {}, installed({}), torch_file)  # type: ignore[arg-type]
+    assert (software.torch_cuda, software.torch_rocm) == (None, "6.4.43482")
 
 
 def test_the_toolkit_by_its_own_file_or_a_variable(tmp_path: Path) -> None:
@@ -192,8 +192,8 @@ def test_the_toolkit_by_its_own_file_or_a_variable(tmp_path: Path) -> None:
     ],
 )
 def test_variables_that_hide_gpus(tmp_path: Path, environ: dict[str, str], names: tuple[str, ...], all_hidden: bool) -> None:
-    told = read_software(tmp_path, environ, installed({}), tmp_path / "no.py")  # type: ignore[arg-type]
-    assert (told.hidden_by, told.hides_all) == (names, all_hidden)
+    software = read_software(tmp_path, environ, installed({}), tmp_path / "no.py")  # type: ignore[arg-type]
+    assert (software.hidden_by, software.hides_all) == (names, all_hidden)
 
 
 # The host's load
@@ -228,12 +228,12 @@ def test_load_of_the_host_of_the_busiest_thread_and_of_the_workers(tmp_path: Pat
     reader = LoadReader(4.0, lambda: [500], lambda: next(moments), tmp_path)
     assert reader.read() is None
     processes(tmp_path, user=6 * tick, waiting=2 * tick, main=2 * tick, thread=tick // 2, worker=tick)
-    told = reader.read()
-    assert told is not None
-    assert told.busy_cores == pytest.approx(3.0)
-    assert told.waiting_share == pytest.approx(0.25)
-    assert told.busiest_thread == pytest.approx(1.0)
-    assert told.worker_cores == pytest.approx(1.0)
+    load = reader.read()
+    assert load is not None
+    assert load.busy_cores == pytest.approx(3.0)
+    assert load.waiting_share == pytest.approx(0.25)
+    assert load.busiest_thread == pytest.approx(1.0)
+    assert load.worker_cores == pytest.approx(1.0)
 
 
 def test_in_a_container_the_programs_are_found_by_the_files_they_hold(tmp_path: Path) -> None:
@@ -342,9 +342,9 @@ def test_an_amd_gpu_with_nonsense_or_gone(tmp_path: Path) -> None:
 
 
 def test_without_an_amd_gpu_that_is_said(tmp_path: Path) -> None:
-    with pytest.raises(VendorUnavailable) as told:
+    with pytest.raises(VendorUnavailable) as error:
         open_amd(tmp_path, nothing)
-    assert told.value.missing.kind == "no-device"
+    assert error.value.missing.kind == "no-device"
 
 
 # Apple
@@ -367,12 +367,12 @@ def test_a_mac() -> None:
 
 
 def test_a_mac_whose_tools_say_nothing_and_a_machine_that_is_none() -> None:
-    with pytest.raises(VendorUnavailable) as told:
+    with pytest.raises(VendorUnavailable) as error:
         open_apple("darwin", nothing)
-    assert told.value.missing.kind == "no-device"
-    with pytest.raises(VendorUnavailable) as told:
+    assert error.value.missing.kind == "no-device"
+    with pytest.raises(VendorUnavailable) as error:
         open_apple("linux", mac)
-    assert told.value.missing.kind == "other-system"
+    assert error.value.missing.kind == "other-system"
 
     def mute(command: Sequence[str]) -> str | None:
         return mac(command) if command[0] == "system_profiler" else "rubbish"

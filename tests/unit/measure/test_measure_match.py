@@ -45,11 +45,11 @@ def matched(catalog: Catalog, name: str, mib: int | None, target: str | None = N
     ],
 )
 def test_names_as_drivers_write_them(catalog: Catalog, name: str, mib: int | None, target: str | None, id: str) -> None:
-    found = matched(catalog, name, mib, target)
-    assert (found.gpu, found.why) == (id, None)
-    row = matched_gpu(found, catalog)
+    match = matched(catalog, name, mib, target)
+    assert (match.gpu, match.why) == (id, None)
+    row = matched_gpu(match, catalog)
     assert row is not None
-    assert found.supports == row.supports
+    assert match.supports == row.supports
 
 
 @pytest.mark.parametrize("id", ["h200-sxm", "a100-pcie-80gb", "l4", "rtx-3090", "gtx-1080-ti", "v100-sxm-32gb"])
@@ -60,16 +60,16 @@ def test_every_alias_leads_home(catalog: Catalog, id: str) -> None:
 
 
 def test_a_laptops_card_is_not_taken_for_a_desktops(catalog: Catalog) -> None:
-    found = matched(catalog, "NVIDIA GeForce RTX 4090 Laptop GPU", 16376, "sm_89")
-    assert found.gpu != "rtx-4090"
+    match = matched(catalog, "NVIDIA GeForce RTX 4090 Laptop GPU", 16376, "sm_89")
+    assert match.gpu != "rtx-4090"
 
 
 def test_a_size_the_catalog_lacks_is_not_guessed(catalog: Catalog) -> None:
-    found = matched(catalog, "NVIDIA GeForce RTX 4090", 49152, "sm_89")
-    assert found.gpu is None
-    assert found.candidates == ("rtx-4090",)
-    assert found.why is not None
-    assert found.why.id == "match.other-memory"
+    match = matched(catalog, "NVIDIA GeForce RTX 4090", 49152, "sm_89")
+    assert match.gpu is None
+    assert match.candidates == ("rtx-4090",)
+    assert match.why is not None
+    assert match.why.id == "match.other-memory"
 
 
 def test_the_memory_tells_variants_with_one_driver_name_apart(catalog: Catalog) -> None:
@@ -78,31 +78,31 @@ def test_the_memory_tells_variants_with_one_driver_name_apart(catalog: Catalog) 
 
 
 def test_the_wrong_instruction_set_is_not_believed(catalog: Catalog) -> None:
-    found = matched(catalog, "Tesla T4", 15360, "sm_90")
-    assert found.gpu is None
-    assert found.why is not None
-    assert found.why.id == "match.other-target"
+    match = matched(catalog, "Tesla T4", 15360, "sm_90")
+    assert match.gpu is None
+    assert match.why is not None
+    assert match.why.id == "match.other-target"
 
 
 def test_a_slice_is_part_of_its_gpu(catalog: Catalog) -> None:
-    found = matched(catalog, "NVIDIA A100-SXM4-40GB MIG 1g.5gb", 4864, "sm_80")
-    assert found.gpu == "a100-sxm-40gb"
-    assert found.why is not None
+    match = matched(catalog, "NVIDIA A100-SXM4-40GB MIG 1g.5gb", 4864, "sm_80")
+    assert match.gpu == "a100-sxm-40gb"
+    assert match.why is not None
 
 
 def test_a_virtual_gpu_leaves_the_choice(catalog: Catalog) -> None:
-    found = matched(catalog, "GRID A100-10C", 10240, "sm_80")
-    assert found.gpu is None
-    assert {"a100-sxm-40gb", "a100-pcie-80gb"} <= set(found.candidates)
-    assert found.why is not None
-    assert found.why.id == "match.several"
+    match = matched(catalog, "GRID A100-10C", 10240, "sm_80")
+    assert match.gpu is None
+    assert {"a100-sxm-40gb", "a100-pcie-80gb"} <= set(match.candidates)
+    assert match.why is not None
+    assert match.why.id == "match.several"
 
 
 def test_a_name_of_nothing_is_said(catalog: Catalog) -> None:
-    found = matched(catalog, "NVIDIA Weird 9000", 1000, "sm_99")
-    assert (found.gpu, found.candidates) == (None, ())
-    assert found.why is not None
-    assert found.why.id == "match.none"
+    match = matched(catalog, "NVIDIA Weird 9000", 1000, "sm_99")
+    assert (match.gpu, match.candidates) == (None, ())
+    assert match.why is not None
+    assert match.why.id == "match.none"
 
 
 def test_a_vendors_name_does_not_match_anothers_card(catalog: Catalog) -> None:
@@ -121,8 +121,8 @@ def test_a_vendors_name_does_not_match_anothers_card(catalog: Catalog) -> None:
     ],
 )
 def test_amd(catalog: Catalog, name: str, mib: int, target: str | None, id: str | None, why: str | None) -> None:
-    found = matched(catalog, name, mib, target, "amd")
-    assert (found.gpu, found.why.id if found.why else None) == (id, why)
+    match = matched(catalog, name, mib, target, "amd")
+    assert (match.gpu, match.why.id if match.why else None) == (id, why)
 
 
 def test_a_partition_of_an_amd_gpu_has_a_part_of_its_memory(catalog: Catalog) -> None:

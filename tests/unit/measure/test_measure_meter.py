@@ -34,34 +34,34 @@ def test_a_price_without_a_time_or_a_currency_is_refused(text: str) -> None:
 def test_money_runs_by_the_clock_and_idle_money_by_what_waits() -> None:
     tally = add_usage(UsageTotals(), 3600, [BUSY])
     tally = add_usage(tally, 1800, [IDLE])
-    told = make_bill(tally, USD)
-    assert told.money == Money(Decimal("3.0000"), "USD")
-    assert told.idle_money == Money(Decimal("1.0000"), "USD")
-    assert told.utilisation_percent == pytest.approx(80 * 3600 / 5400)
-    assert told.watt_hours == pytest.approx(300 + 35)
+    bill = make_bill(tally, USD)
+    assert bill.money == Money(Decimal("3.0000"), "USD")
+    assert bill.idle_money == Money(Decimal("1.0000"), "USD")
+    assert bill.utilisation_percent == pytest.approx(80 * 3600 / 5400)
+    assert bill.watt_hours == pytest.approx(300 + 35)
 
 
 def test_of_several_gpus_each_wastes_its_share() -> None:
-    told = make_bill(add_usage(UsageTotals(), 3600, [BUSY, IDLE, IDLE, IDLE]), USD)
-    assert told.idle_money == Money(Decimal("1.5000"), "USD")
+    bill = make_bill(add_usage(UsageTotals(), 3600, [BUSY, IDLE, IDLE, IDLE]), USD)
+    assert bill.idle_money == Money(Decimal("1.5000"), "USD")
 
 
 def test_without_a_price_there_is_no_money() -> None:
-    told = make_bill(add_usage(UsageTotals(), 60, [IDLE]), None)
-    assert (told.money, told.idle_money, told.idle_total_seconds) == (None, None, 60)
+    bill = make_bill(add_usage(UsageTotals(), 60, [IDLE]), None)
+    assert (bill.money, bill.idle_money, bill.idle_total_seconds) == (None, None, 60)
 
 
 def test_a_reading_that_cannot_be_trusted_counts_for_the_price_alone() -> None:
-    told = make_bill(add_usage(UsageTotals(), 7200, [IDLE], trusted=False), USD)
-    assert (told.money, told.idle_money) == (Money(Decimal("4.0000"), "USD"), Money(Decimal("0.0000"), "USD"))
-    assert told.utilisation_percent is None
+    bill = make_bill(add_usage(UsageTotals(), 7200, [IDLE], trusted=False), USD)
+    assert (bill.money, bill.idle_money) == (Money(Decimal("4.0000"), "USD"), Money(Decimal("0.0000"), "USD"))
+    assert bill.utilisation_percent is None
 
 
 def test_a_lost_gpu_counts_as_nothing() -> None:
     lost = Sample(0, utilisation_percent=0, power_watts=500.0, memory_used_bytes=1 << 30, lost=True)
-    told = make_bill(add_usage(UsageTotals(), 3600, [lost]), USD)
-    assert told.idle_money == Money(Decimal("0.0000"), "USD")
-    assert (told.watt_hours, told.peak_bytes, told.utilisation_percent) == (None, None, None)
+    bill = make_bill(add_usage(UsageTotals(), 3600, [lost]), USD)
+    assert bill.idle_money == Money(Decimal("0.0000"), "USD")
+    assert (bill.watt_hours, bill.peak_bytes, bill.utilisation_percent) == (None, None, None)
 
 
 def test_the_peak_is_that_of_the_fullest_gpu() -> None:
@@ -201,7 +201,7 @@ def test_idle_money_never_exceeds_money(ticks: list[tuple[float, int]]) -> None:
     tally = UsageTotals()
     for seconds, load in ticks:
         tally = add_usage(tally, seconds, [Sample(0, utilisation_percent=load), Sample(1, utilisation_percent=0)])
-    told = make_bill(tally, USD)
-    assert told.money is not None
-    assert told.idle_money is not None
-    assert told.idle_money.amount <= told.money.amount
+    bill = make_bill(tally, USD)
+    assert bill.money is not None
+    assert bill.idle_money is not None
+    assert bill.idle_money.amount <= bill.money.amount

@@ -41,8 +41,8 @@ def gemm(tflops: float = 700.0, **changes: Any) -> MicroResult:
     flops = 2.0 * 8192**3
     seconds = flops / (tflops * 1e12)
     sizes = {"m": 8192, "n": 8192, "k": 8192}
-    made = MicroResult("gemm", "gemm", "bf16", sizes, seconds, seconds, seconds, 9, flops / seconds, "FLOP/s")
-    return replace(made, **changes)
+    result = MicroResult("gemm", "gemm", "bf16", sizes, seconds, seconds, seconds, 9, flops / seconds, "FLOP/s")
+    return replace(result, **changes)
 
 
 def record(*timed: StepResult, micro: tuple[MicroResult, ...] = (), made: str = "2026-11-19T10:11:12Z", gpu: str = GPU) -> Record:
@@ -55,17 +55,17 @@ def measured(catalog: Catalog) -> Record:
     """A machine on which each engine is off by its own factor from what is shipped."""
     found = []
     for case in step_cases(catalog.gpu_by_id[GPU]):
-        said = estimate(catalog=catalog, own=False, **case.request).time
-        assert said is not None
-        seconds = said.value * SLOWER[case.request["engine"]]
+        figure = estimate(catalog=catalog, own=False, **case.request).time
+        assert figure is not None
+        seconds = figure.value * SLOWER[case.request["engine"]]
         found.append(StepResult(case.id, case.request, seconds, seconds * 0.99, seconds * 1.01, 8))
     return record(*found)
 
 
 def test_a_record_reads_back_as_it_was_written() -> None:
-    made = record(step(0.05), micro=(gemm(conditions=Conditions(1980 * 10**6, 60, 650.0, ("power",))),))
-    assert from_json(to_json(made).encode(), "x") == made
-    assert made.source.startswith(f"measured-{GPU}-2026-11-19-")
+    result = record(step(0.05), micro=(gemm(conditions=Conditions(1980 * 10**6, 60, 650.0, ("power",))),))
+    assert from_json(to_json(result).encode(), "x") == result
+    assert result.source.startswith(f"measured-{GPU}-2026-11-19-")
 
 
 @pytest.mark.parametrize(
@@ -86,8 +86,8 @@ def test_what_is_no_record_is_refused(spoil: Any) -> None:
     assert refused.value.kind == "bad-record"
 
 
-def told(made: Record, catalog: Catalog) -> set[str]:
-    return {problem.id for problem in find_problems(made, catalog, TODAY)}
+def told(record: Record, catalog: Catalog) -> set[str]:
+    return {problem.id for problem in find_problems(record, catalog, TODAY)}
 
 
 def test_what_can_be_true_passes(catalog: Catalog) -> None:
@@ -95,7 +95,7 @@ def test_what_can_be_true_passes(catalog: Catalog) -> None:
 
 
 @pytest.mark.parametrize(
-    ("made", "problem"),
+    ("result", "problem"),
     [
         (record(step(0.05), gpu="h900-sxm"), "record.unknown-gpu"),
         (record(), "record.empty"),
@@ -121,8 +121,8 @@ def test_what_can_be_true_passes(catalog: Catalog) -> None:
         (record(*[step(0.05)] * 501), "record.too-many"),
     ],
 )
-def test_what_cannot_be_true_is_told(made: Record, problem: str, catalog: Catalog) -> None:
-    assert problem in told(made, catalog)
+def test_what_cannot_be_true_is_told(result: Record, problem: str, catalog: Catalog) -> None:
+    assert problem in told(result, catalog)
 
 
 def test_a_forged_slow_step_is_refused_with_its_place_and_ratio(measured: Record, catalog: Catalog, tmp_path: Path) -> None:
@@ -145,13 +145,13 @@ def test_no_step_of_an_own_record_blows_up_a_range(times: float, measured: Recor
     records.save_record(with_digest(replace(measured, steps=(replace(first, seconds=first.seconds * times), *rest))))
     widest = load_calibration().log_factor_range("none", "train")
     for request in (first.request, rest[-1].request):
-        told = estimate(catalog=catalog, **request)
-        assert told.time is not None
-        low, high = told.time.relative_range
+        answer = estimate(catalog=catalog, **request)
+        assert answer.time is not None
+        low, high = answer.time.relative_range
         assert exp(widest[0]) - 1e-9 <= low <= 1 <= high <= exp(widest[1]) + 1e-9
         shipped = estimate(catalog=catalog, own=False, **request).time
         assert shipped is not None
-        assert 0.5 < told.time.value / shipped.value < 2
+        assert 0.5 < answer.time.value / shipped.value < 2
 
 
 def test_a_record_of_nothing_plausible_leaves_estimates_as_they_are(measured: Record, catalog: Catalog) -> None:
@@ -265,8 +265,8 @@ def test_a_shared_record_keeps_no_time_of_day_and_can_be_imported(measured: Reco
     assert document["made"] == "2026-11-19"
     assert document["fitted"] is None
     folder = tmp_path / "other-user"
-    taken = records.import_record(path, catalog, load_calibration(), TODAY, folder)
-    assert taken.fitted is not None
+    record = records.import_record(path, catalog, load_calibration(), TODAY, folder)
+    assert record.fitted is not None
     own = records.own_calibrations(catalog, load_calibration(), folder)
     assert own[GPU].basis == "calibrated"
 

@@ -33,89 +33,89 @@ def readings(
     return list(watch_gpus(probe, probe.cards(), clock or JumpingClock(), settings))
 
 
-def kinds(told: list[WatchReading]) -> list[str]:
-    return [event.kind for reading in told for event in reading.events]
+def kinds(readings: list[WatchReading]) -> list[str]:
+    return [event.kind for reading in readings for event in reading.events]
 
 
 def test_one_reading_and_no_more() -> None:
-    told = readings(lambda _: [sample(50)], WatchSettings(once=True))
-    assert len(told) == 1
-    assert told[0].gpus[0].utilisation_percent == 50
-    assert told[0].time == "2026-01-01T00:16:40+00:00"
+    samples = readings(lambda _: [sample(50)], WatchSettings(once=True))
+    assert len(samples) == 1
+    assert samples[0].gpus[0].utilisation_percent == 50
+    assert samples[0].time == "2026-01-01T00:16:40+00:00"
 
 
 def test_an_hour_at_two_dollars_of_which_half_idle() -> None:
-    told = readings(lambda tick: [sample(90 if tick <= 900 else 0)], WatchSettings(every=2, price=PRICE, lasting=3600))
-    assert told[-1].bill.money == Money(Decimal("2.0000"), "USD")
-    assert told[-1].bill.idle_money == Money(Decimal("1.0000"), "USD")
-    assert told[-1].idle_seconds == 1800
-    assert told[-1].bill.watt_hours == pytest.approx(100)
+    samples = readings(lambda tick: [sample(90 if tick <= 900 else 0)], WatchSettings(every=2, price=PRICE, lasting=3600))
+    assert samples[-1].bill.money == Money(Decimal("2.0000"), "USD")
+    assert samples[-1].bill.idle_money == Money(Decimal("1.0000"), "USD")
+    assert samples[-1].idle_seconds == 1800
+    assert samples[-1].bill.watt_hours == pytest.approx(100)
 
 
 def test_a_warning_after_ten_idle_minutes() -> None:
-    told = readings(lambda _: [sample(0)], WatchSettings(every=2, rule=IdleRule(600), lasting=700))
-    assert kinds(told) == ["idle"]
-    assert next(reading.idle_seconds for reading in told if reading.events) == 600
+    samples = readings(lambda _: [sample(0)], WatchSettings(every=2, rule=IdleRule(600), lasting=700))
+    assert kinds(samples) == ["idle"]
+    assert next(reading.idle_seconds for reading in samples if reading.events) == 600
 
 
 def test_one_gpu_at_work_keeps_the_machine_from_being_idle() -> None:
-    told = readings(lambda _: [sample(0, 0), sample(70, 1)], WatchSettings(every=2, rule=IdleRule(60), lasting=600), count=2)
-    assert kinds(told) == []
-    assert told[-1].bill.idle_total_seconds == pytest.approx(300)
+    samples = readings(lambda _: [sample(0, 0), sample(70, 1)], WatchSettings(every=2, rule=IdleRule(60), lasting=600), count=2)
+    assert kinds(samples) == []
+    assert samples[-1].bill.idle_total_seconds == pytest.approx(300)
 
 
 def test_the_countdown_ticks_each_second_and_ends_the_watch() -> None:
     clock = JumpingClock()
-    told = readings(lambda _: [sample(0)], WatchSettings(every=10, rule=IdleRule(60, 5, True)), clock=clock)
-    assert kinds(told) == ["idle", "countdown", "run"]
+    samples = readings(lambda _: [sample(0)], WatchSettings(every=10, rule=IdleRule(60, 5, True)), clock=clock)
+    assert kinds(samples) == ["idle", "countdown", "run"]
     assert clock.pauses == [10] * 6 + [1] * 5
-    assert [reading.countdown_seconds for reading in told][-6:] == [5, 4, 3, 2, 1, 0]
+    assert [reading.countdown_seconds for reading in samples][-6:] == [5, 4, 3, 2, 1, 0]
 
 
 def test_enter_stops_a_countdown() -> None:
-    told = readings(
+    samples = readings(
         lambda _: [sample(0)], WatchSettings(every=10, rule=IdleRule(60, 30, True), lasting=100), clock=JumpingClock(pressed=[8])
     )
-    assert kinds(told)[:3] == ["idle", "countdown", "cancelled-user"]
-    assert "run" not in kinds(told)
+    assert kinds(samples)[:3] == ["idle", "countdown", "cancelled-user"]
+    assert "run" not in kinds(samples)
 
 
 def test_work_stops_a_countdown() -> None:
-    told = readings(
+    samples = readings(
         lambda tick: [sample(0 if tick < 10 else 60)],
         WatchSettings(every=10, rule=IdleRule(60, 30, True), lasting=200),
         clock=None,
     )
-    assert kinds(told) == ["idle", "countdown", "cancelled-busy"]
+    assert kinds(samples) == ["idle", "countdown", "cancelled-busy"]
 
 
 def test_a_silent_driver_leaves_the_last_known_and_is_asked_again_less_and_less_often() -> None:
     clock = JumpingClock()
-    told = readings(
+    samples = readings(
         lambda tick: None if 3 <= tick < 12 else [sample(33)], WatchSettings(every=2, price=PRICE, lasting=400), clock=clock
     )
-    assert kinds(told) == ["driver-gone", "driver-back"]
-    silent = [reading for reading in told if not reading.answering]
+    assert kinds(samples) == ["driver-gone", "driver-back"]
+    silent = [reading for reading in samples if not reading.answering]
     assert len(silent) == 9
     assert all(reading.gpus[0].utilisation_percent == 33 for reading in silent)
     assert max(clock.pauses) == 30
-    assert told[-1].bill.money == Money(Decimal("0.2222"), "USD")  # the rent runs on
-    assert told[-1].bill.utilisation_percent == pytest.approx(33)
+    assert samples[-1].bill.money == Money(Decimal("0.2222"), "USD")  # the rent runs on
+    assert samples[-1].bill.utilisation_percent == pytest.approx(33)
 
 
 def test_a_silent_driver_never_leads_to_the_command() -> None:
     settings = WatchSettings(every=2, rule=IdleRule(60, 10, True), lasting=7200)
-    told = readings(lambda tick: [sample(0)] if tick < 5 else None, settings)
-    assert kinds(told) == ["driver-gone"]
+    samples = readings(lambda tick: [sample(0)] if tick < 5 else None, settings)
+    assert kinds(samples) == ["driver-gone"]
 
 
 def test_a_lost_gpu_is_noted_once_with_what_was_last_known() -> None:
     def of(tick: int) -> list[Sample]:
         return [sample(80, 0), Sample(1, lost=True) if 2 <= tick < 6 else sample(40, 1)]
 
-    told = readings(of, WatchSettings(every=1, lasting=10), count=2)
-    assert [(event.kind, event.gpu) for reading in told for event in reading.events] == [("lost", 1), ("back", 1)]
-    lost = told[3].gpus[1]
+    samples = readings(of, WatchSettings(every=1, lasting=10), count=2)
+    assert [(event.kind, event.gpu) for reading in samples for event in reading.events] == [("lost", 1), ("back", 1)]
+    lost = samples[3].gpus[1]
     assert (lost.lost, lost.utilisation_percent) == (True, 40)
 
 
@@ -123,9 +123,9 @@ def test_a_lost_gpu_is_not_idle_so_nothing_is_run() -> None:
     def of(tick: int) -> list[Sample]:
         return [sample(0, 0), Sample(1, lost=True)]
 
-    told = readings(of, WatchSettings(every=10, rule=IdleRule(60, 10, True), lasting=3600), count=2)
-    assert "run" not in kinds(told)
-    assert "idle" not in kinds(told)
+    samples = readings(of, WatchSettings(every=10, rule=IdleRule(60, 10, True), lasting=3600), count=2)
+    assert "run" not in kinds(samples)
+    assert "idle" not in kinds(samples)
 
 
 def test_a_machine_that_slept_is_billed_but_was_not_idle() -> None:
@@ -137,9 +137,11 @@ def test_a_machine_that_slept_is_billed_but_was_not_idle() -> None:
         return [sample(0)]
 
     probe = Played(cards(), of)
-    told = list(watch_gpus(probe, probe.cards(), clock, WatchSettings(every=2, price=PRICE, rule=IdleRule(600), lasting=7300)))
-    assert kinds(told) == []
-    bill = told[-1].bill
+    readings = list(
+        watch_gpus(probe, probe.cards(), clock, WatchSettings(every=2, price=PRICE, rule=IdleRule(600), lasting=7300))
+    )
+    assert kinds(readings) == []
+    bill = readings[-1].bill
     assert bill.money is not None
     assert bill.idle_money is not None
     assert bill.money.amount > 4
@@ -148,9 +150,9 @@ def test_a_machine_that_slept_is_billed_but_was_not_idle() -> None:
 
 def test_explaining_needs_some_readings_and_then_gives_a_verdict() -> None:
     busy = Sample(0, utilisation_percent=99, memory_utilisation_percent=85, power_watts=500, power_limit_watts=700)
-    told = readings(lambda _: [busy], WatchSettings(every=1, lasting=5, explain=True))
-    assert told[1].verdicts == ()
-    assert [verdict.id for verdict in told[-1].verdicts] == ["memory"]
+    samples = readings(lambda _: [busy], WatchSettings(every=1, lasting=5, explain=True))
+    assert samples[1].verdicts == ()
+    assert [verdict.id for verdict in samples[-1].verdicts] == ["memory"]
 
 
 def test_the_end_is_not_overshot() -> None:

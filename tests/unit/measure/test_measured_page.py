@@ -38,11 +38,11 @@ def record(catalog: Catalog) -> Record:
     """Every step takes a fifth longer than is shipped; the products nearly reach what plain loops do."""
     timed = []
     for case in step_cases(catalog.gpu_by_id[GPU]):
-        said = estimate(catalog=catalog, own=False, **case.request).time
-        assert said is not None
-        seconds = said.value * SLOWER
-        told = PredictedTime(said.value, said.low, said.high, said.basis)
-        timed.append(StepResult(case.id, case.request, seconds, seconds * 0.99, seconds * 1.01, 8, told))
+        figure = estimate(catalog=catalog, own=False, **case.request).time
+        assert figure is not None
+        seconds = figure.value * SLOWER
+        predicted = PredictedTime(figure.value, figure.low, figure.high, figure.basis)
+        timed.append(StepResult(case.id, case.request, seconds, seconds * 0.99, seconds * 1.01, 8, predicted))
     operators = (
         micro("copy", "fp32", 4.1e12, "B/s", 0.85),
         micro("gemm", "bf16", 500e12, "FLOP/s", 0.5),
@@ -130,10 +130,10 @@ def rows_of(catalog: Catalog, record: Record) -> list[Example]:
         ("train", "resnet50", {"engine": "pytorch", "batch": 64, "precision": "amp-bf16"}),
         ("decode", "llama-3.1-8b", {"engine": "cuda-graphs", "batch": 8, "seq_in": 2048, "precision": "bf16"}),
     ):
-        asked: dict[str, Any] = {"task": task, "model": model, "gpu": GPU, **fields}
-        said = estimate(catalog=catalog, own=False, **asked).time
-        assert said is not None
-        one = example(StepResult(model, asked, said.value * SLOWER, 1.0, 1.0, 1), catalog.gpu_by_id[GPU], catalog)
+        request: dict[str, Any] = {"task": task, "model": model, "gpu": GPU, **fields}
+        figure = estimate(catalog=catalog, own=False, **request).time
+        assert figure is not None
+        one = example(StepResult(model, request, figure.value * SLOWER, 1.0, 1.0, 1), catalog.gpu_by_id[GPU], catalog)
         groups = {"source": "h200-decode" if task == "decode" else "h200-train", "task": "train-vision"}
         found.append(Example(one.seconds, one.terms, one.floors, one.setting, one.host, groups))
     return found

@@ -55,9 +55,9 @@ RUNS = [
     ],
 )
 def test_the_latest_sighting_not_after_the_day_decides(day: str, price: str, confidence: str, observed_at: str, age: int) -> None:
-    found = price_on_day(RUNS, date.fromisoformat(day))
-    assert found is not None
-    assert (str(found.observation.price), found.confidence, found.observed_at, found.age_days) == (
+    observed = price_on_day(RUNS, date.fromisoformat(day))
+    assert observed is not None
+    assert (str(observed.observation.price), observed.confidence, observed.observed_at, observed.age_days) == (
         price,
         confidence,
         observed_at,
@@ -75,9 +75,9 @@ def test_only_a_carried_price_goes_stale_and_only_after_thirty_days() -> None:
     runs = [seen("1", "2020-01-01", "2020-12-31")]
     last = date(2020, 12, 31)
     for days, stale in ((0, False), (STALE_DAYS, False), (STALE_DAYS + 1, True)):
-        found = price_on_day(runs, last + timedelta(days=days))
-        assert found is not None
-        assert found.stale is stale
+        price = price_on_day(runs, last + timedelta(days=days))
+        assert price is not None
+        assert price.stale is stale
     bracketed = price_on_day(runs, date(2020, 12, 30))
     assert bracketed is not None
     assert bracketed.age_days > STALE_DAYS
@@ -86,9 +86,9 @@ def test_only_a_carried_price_goes_stale_and_only_after_thirty_days() -> None:
 
 def test_a_fresher_source_wins_over_an_older_one_and_over_its_end() -> None:
     old, new = seen("3", "2020-01-01", "2020-06-01"), seen("4", "2020-03-01", "2020-07-01", source="b")
-    found = price_on_day([old, new], date(2020, 8, 1))
-    assert found is not None
-    assert found.observation.source == "b"
+    price = price_on_day([old, new], date(2020, 8, 1))
+    assert price is not None
+    assert price.observation.source == "b"
     relisted = [seen("3", "2020-01-01", "2020-06-01", "2020-07-01"), seen("3", "2020-09-01", source="b")]
     assert price_on_day(relisted, date(2020, 8, 1)) is None
     again = price_on_day(relisted, date(2020, 9, 2))
@@ -97,9 +97,9 @@ def test_a_fresher_source_wins_over_an_older_one_and_over_its_end() -> None:
 
 
 def test_a_month_is_seen_from_its_first_to_its_last_day() -> None:
-    found = price_on_day([seen("1", "2020-02")], date(2020, 2, 15))
-    assert found is not None
-    assert found.confidence == "bracketed"
+    price = price_on_day([seen("1", "2020-02")], date(2020, 2, 15))
+    assert price is not None
+    assert price.confidence == "bracketed"
     after = price_on_day([seen("1", "2020-02")], date(2020, 3, 1))
     assert after is not None
     assert (after.confidence, after.age_days) == ("carried", 1)
@@ -107,8 +107,8 @@ def test_a_month_is_seen_from_its_first_to_its_last_day() -> None:
 
 def test_each_offer_stands_for_itself() -> None:
     other = Observation(**{name: getattr(RUNS[0], name) for name in Observation.__struct_fields__} | {"region": "eu-west-1"})
-    found = list(prices_on_day([*RUNS, other], date(2018, 1, 1)))
-    assert {one.observation.region for one in found} == {"us-east-1", "eu-west-1"}
+    prices = list(prices_on_day([*RUNS, other], date(2018, 1, 1)))
+    assert {one.observation.region for one in prices} == {"us-east-1", "eu-west-1"}
 
 
 days = st.dates(date(2013, 1, 1), date(2026, 1, 1))
@@ -126,16 +126,16 @@ def histories(draw: st.DrawFn) -> list[Observation]:
 
 @given(histories(), days)
 def test_what_stands_was_seen_by_then_and_nothing_later_was(history: list[Observation], day: date) -> None:
-    found = price_on_day(history, day)
-    if found is None:
+    price = price_on_day(history, day)
+    if price is None:
         assert all(date.fromisoformat(run.observed) > day for run in history)
         return
-    assert date.fromisoformat(found.observed_at) <= day
-    assert found.age_days == (day - date.fromisoformat(found.observed_at)).days
-    later = [run for run in history if found.observation.observed < run.observed <= day.isoformat()]
+    assert date.fromisoformat(price.observed_at) <= day
+    assert price.age_days == (day - date.fromisoformat(price.observed_at)).days
+    later = [run for run in history if price.observation.observed < run.observed <= day.isoformat()]
     assert later == []
-    inside = found.observation.observed < day.isoformat() < found.observation.last_observed
-    assert (found.confidence == "bracketed") is inside
+    inside = price.observation.observed < day.isoformat() < price.observation.last_observed
+    assert (price.confidence == "bracketed") is inside
 
 
 @given(histories(), days, st.randoms(use_true_random=False))

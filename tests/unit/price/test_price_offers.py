@@ -25,9 +25,9 @@ GIVEN = Exchanger(DAY, (), {"KRW": Decimal(1000), "EUR": Decimal("0.8")})
 
 
 def stood(**changed: Any) -> PriceOnDay:
-    found = price_on_day([replace(seen("8.00", "2019-01-01", "2020-01-01"), **changed)], DAY)
-    assert found is not None
-    return found
+    price = price_on_day([replace(seen("8.00", "2019-01-01", "2020-01-01"), **changed)], DAY)
+    assert price is not None
+    return price
 
 
 def offer(shown: str | None = None, hours: str = "100", trip: Figure | None = None, **changed: Any) -> Offer:
@@ -76,8 +76,8 @@ def far(seconds: float) -> Figure:
     return Figure.exact(seconds, "s")
 
 
-def wished(found: Offer, **wishes: Any) -> dict[str, bool]:
-    return {name: test(found) for name, test in OfferFilter(**wishes).tests(Catalog().gpu_by_id).items()}
+def wished(offer: Offer, **wishes: Any) -> dict[str, bool]:
+    return {name: test(offer) for name, test in OfferFilter(**wishes).tests(Catalog().gpu_by_id).items()}
 
 
 def test_each_wish_is_asked_alone_and_only_where_it_was_made() -> None:
@@ -115,8 +115,8 @@ def test_what_is_near_enough_has_a_known_round_trip() -> None:
 def test_the_cheapest_of_each_group_by_the_price_of_a_gpu_with_how_many_there_are() -> None:
     whole, eighth = offer(instance="one"), offer(instance="eight", gpus=8, price=Decimal(40))
     korean = offer(instance="won", price=Decimal(6000), currency="KRW")
-    found = cheapest_by_group([whole, eighth, korean], ["gpu"], GIVEN)
-    assert [(one.instance, one.cheapest_of) for one in found] == [("eight", 3)]
+    offers = cheapest_by_group([whole, eighth, korean], ["gpu"], GIVEN)
+    assert [(one.instance, one.cheapest_of) for one in offers] == [("eight", 3)]
     apart = cheapest_by_group([whole, replace(eighth, provider="gcp"), korean], ["provider"], GIVEN)
     assert [(one.instance, one.cheapest_of) for one in apart] == [("won", 2), ("eight", 1)]
     assert (
@@ -199,10 +199,10 @@ def test_rules_make_prices_of_the_provider_s_own_machines_from_the_first_to_the_
 
 def test_a_rule_of_steps_gives_the_share_of_the_hours_to_a_millionth() -> None:
     steps = (Decimal(1), Decimal("0.5"))
-    (found,) = prices_from_rules(
+    (price,) = prices_from_rules(
         [stood(price=Decimal("0.3333335"))], [rule(share=None, steps=steps, term="sustained")], DAY, Decimal(730)
     )
-    assert found.observation.price == Decimal("0.25")
+    assert price.observation.price == Decimal("0.25")
     assert sustained_share(steps, Decimal(0)) == 1
     assert sustained_share(steps, Decimal(9999)) == Decimal("0.75")
 
@@ -217,6 +217,6 @@ def test_what_is_due_at_the_start_is_what_the_source_says_first() -> None:
 
 def test_a_price_carried_for_more_than_thirty_days_is_stale() -> None:
     for day, stale in ((date(2021, 1, 30), False), (date(2021, 1, 31), True)):
-        found = price_on_day([seen("1", "2020-01-01", "2020-12-31")], day)
-        assert found is not None
-        assert found.stale is stale
+        price = price_on_day([seen("1", "2020-01-01", "2020-12-31")], day)
+        assert price is not None
+        assert price.stale is stale

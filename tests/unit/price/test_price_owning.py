@@ -26,13 +26,13 @@ def test_an_owned_hour_by_hand() -> None:
 
 
 def test_owning_and_renting_meet_where_both_cost_the_same() -> None:
-    found = compare_with_rent(BOX, 1.0)
+    comparison = compare_with_rent(BOX, 1.0)
     use = STANDING / (1 - WORKED)
-    assert found.break_even_use == pytest.approx(use)
-    assert found.break_even_hours == pytest.approx(use * 17520)
+    assert comparison.break_even_use == pytest.approx(use)
+    assert comparison.break_even_hours == pytest.approx(use * 17520)
     monthly = (1 - WORKED) * 0.4 * 730 - 0.0585 * 730 - 10
-    assert found.break_even_months == pytest.approx(2800 / monthly)
-    assert found.rent == 1.0
+    assert comparison.break_even_months == pytest.approx(2800 / monthly)
+    assert comparison.rent == 1.0
 
 
 def test_owning_never_pays_where_rent_is_cheap() -> None:
@@ -48,9 +48,9 @@ def test_owning_never_pays_where_rent_is_cheap() -> None:
 
 def test_full_use_may_be_just_enough() -> None:
     plain = OwnershipCosts(17520.0, 0.0, 0.0, power_price=0.0, years=1.0, residual=0.5)
-    found = compare_with_rent(plain, 1.0)
-    assert found.break_even_use == 1.0
-    assert found.break_even_hours == 8760.0
+    comparison = compare_with_rent(plain, 1.0)
+    assert comparison.break_even_use == 1.0
+    assert comparison.break_even_hours == 8760.0
     assert compare_with_rent(plain, 0.999).break_even_use is None
 
 
@@ -94,9 +94,9 @@ def test_what_nobody_says_of_a_machine() -> None:
 def test_a_provider_bills_as_it_did_on_the_day(
     provider: str, day: date, machine: str, granularity: float, minimum: float, assumed: bool
 ) -> None:
-    found = billing_on(provider, day, machine)
-    assert (found.granularity, found.minimum, found.assumed) == (granularity, minimum, assumed)
-    assert bool(found.sources) is not assumed
+    billing = billing_on(provider, day, machine)
+    assert (billing.granularity, billing.minimum, billing.assumed) == (granularity, minimum, assumed)
+    assert bool(billing.sources) is not assumed
 
 
 def test_machines_billed_apart_are_known() -> None:

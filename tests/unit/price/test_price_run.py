@@ -22,9 +22,9 @@ def terms(**known: Any) -> OfferTerms:
 
 
 def told(work: float, interruptible: bool = True, run_settings: RunSettings = HABITS, **known: Any) -> dict[str, float]:
-    found = run_cost(np.array([work]), terms(**known), run_settings, interruptible)
+    cost = run_cost(np.array([work]), terms(**known), run_settings, interruptible)
     names = ("hours", "billed", "reruns", "machine", "host", "disk", "egress", "break_even", "cost")
-    return {name: float(getattr(found, name)[0]) for name in names}
+    return {name: float(getattr(cost, name)[0]) for name in names}
 
 
 def test_work_is_done_with_its_checkpoints_after_a_start() -> None:

@@ -69,8 +69,8 @@ def test_rules_compare_each_name_a_bounded_number_of_times() -> None:
         for number in range(50)
     ]  # fmt: skip
     CountedWord.comparisons = 0
-    found, _, _ = _with_rules(table, rules, date(2026, 1, 1))
+    prices, _, _ = _with_rules(table, rules, date(2026, 1, 1))
     assert CountedWord.comparisons <= 10 * (len(table.words) + len(rules))
-    derived = range(len(table), len(found))
-    assert {found.word("term", row) for row in derived} == {"committed-1y"}
-    assert {found.word("source", row) for row in derived} == {f"source-{number}" for number in range(50)}
+    derived = range(len(table), len(prices))
+    assert {prices.word("term", row) for row in derived} == {"committed-1y"}
+    assert {prices.word("source", row) for row in derived} == {f"source-{number}" for number in range(50)}

@@ -67,8 +67,8 @@ def table(*runs: Observation) -> PriceTable:
     return _unpacked(_packed(runs))
 
 
-def standing_prices(found: PriceTable, day: date) -> list[str]:
-    return [str(exact(found, row)) for row in rows_on_day(found, day).tolist()]
+def standing_prices(prices: PriceTable, day: date) -> list[str]:
+    return [str(exact(prices, row)) for row in rows_on_day(prices, day).tolist()]
 
 
 @pytest.mark.parametrize(
@@ -108,18 +108,18 @@ def test_machines_of_other_sizes_are_other_offers() -> None:
 
 
 def test_words_and_numbers_come_back_as_they_went_in() -> None:
-    found = table(EAST, WEST)
-    assert len(found) == 2
-    assert found.gpus.tolist() == [1.0, 1.0]
-    assert found.price.tolist() == [3.0, 2.0]
-    assert [found.word("region", row) for row in (0, 1)] == ["us-east-1", "us-west-2"]
-    assert found.word("payment", 0) == ""
-    assert found.matches("region", ["us-west-2"]).tolist() == [False, True]
-    assert found.matches("region", ["us-west-2", "us-east-1", "moon"]).tolist() == [True, True]
-    assert found.matches("region", ["moon"]).tolist() == [False, False]
-    assert found.place("moon") is None
-    taken = found.select_rows(rows_on_day(found, date(2020, 5, 31))[1:])
-    assert (len(taken), taken.word("region", 0), taken.price.tolist(), taken.days.tolist()) == (
+    prices = table(EAST, WEST)
+    assert len(prices) == 2
+    assert prices.gpus.tolist() == [1.0, 1.0]
+    assert prices.price.tolist() == [3.0, 2.0]
+    assert [prices.word("region", row) for row in (0, 1)] == ["us-east-1", "us-west-2"]
+    assert prices.word("payment", 0) == ""
+    assert prices.matches("region", ["us-west-2"]).tolist() == [False, True]
+    assert prices.matches("region", ["us-west-2", "us-east-1", "moon"]).tolist() == [True, True]
+    assert prices.matches("region", ["moon"]).tolist() == [False, False]
+    assert prices.place("moon") is None
+    result = prices.select_rows(rows_on_day(prices, date(2020, 5, 31))[1:])
+    assert (len(result), result.word("region", 0), result.price.tolist(), result.days.tolist()) == (
         1, "us-west-2", [2.0], [[date(2020, 3, 1).toordinal()], [date(2020, 4, 1).toordinal()], [date(2020, 6, 1).toordinal()]],
     )  # fmt: skip
 

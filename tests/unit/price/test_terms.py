@@ -31,13 +31,13 @@ def test_rules_hold_for_their_machines_and_their_time_and_not_where_a_price_is_s
     day = date(2019, 9, 8)
     base = price_on_day([seen("1.00", "2018-01-01", "2021-01-01")], day)
     assert base is not None
-    found = list(prices_from_rules([base], [rule], day, Decimal(MONTH_HOURS)))
-    assert [(one.observation.term, one.observation.price, one.observation.source) for one in found] == [
+    prices = list(prices_from_rules([base], [rule], day, Decimal(MONTH_HOURS)))
+    assert [(one.observation.term, one.observation.price, one.observation.source) for one in prices] == [
         ("committed-1y", Decimal("0.63"), "s")
     ]
     assert list(prices_from_rules([base], [rule], date(2018, 6, 1), Decimal(MONTH_HOURS))) == []
     assert list(prices_from_rules([base], [rule], date(2021, 1, 1), Decimal(MONTH_HOURS))) == []
-    assert list(prices_from_rules([base, *found], [rule], day, Decimal(MONTH_HOURS))) == []
+    assert list(prices_from_rules([base, *prices], [rule], day, Decimal(MONTH_HOURS))) == []
 
 
 def test_google_rules_give_the_prices_google_printed(catalog: Catalog) -> None:

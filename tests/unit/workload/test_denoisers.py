@@ -85,9 +85,9 @@ def test_an_estimate_is_of_one_denoising_step(model: str, noun: str) -> None:
         assert f"one denoising step of {noun} alone takes" in reply.err
         assert f"only one denoising step of {noun} is modelled" in reply.err
         assert "samples/s" not in reply.out + reply.err
-    told = whichgpu.estimate("forward", model, gpu="A100 SXM 80GB")
-    assert told.throughput is not None
-    assert told.throughput.unit == "denoising steps/s"
+    answer = whichgpu.estimate("forward", model, gpu="A100 SXM 80GB")
+    assert answer.throughput is not None
+    assert answer.throughput.unit == "denoising steps/s"
 
 
 def test_a_recommendation_counts_denoising_steps() -> None:
@@ -97,9 +97,9 @@ def test_a_recommendation_counts_denoising_steps() -> None:
     assert "a thousand denoising steps" in text
     for word in ("an answer", "requests/s", "samples/s", "thousand samples"):
         assert word not in text
-    told = whichgpu.recommend("batch", UNET, as_of=DAY)
-    assert told.answer.throughput.unit == "denoising steps/s"
-    assert "note.denoiser-unet" in ids(told.warnings)
+    answer = whichgpu.recommend("batch", UNET, as_of=DAY)
+    assert answer.answer.throughput.unit == "denoising steps/s"
+    assert "note.denoiser-unet" in ids(answer.warnings)
 
 
 def test_fit_compare_and_models_say_it_too() -> None:
@@ -115,14 +115,14 @@ def test_fit_compare_and_models_say_it_too() -> None:
 
 
 def test_training_is_of_the_unet_alone_and_of_samples() -> None:
-    told = whichgpu.estimate("train", UNET, gpu="A100 SXM 80GB")
-    assert told.throughput is not None
-    assert told.throughput.unit == "samples/s"
-    assert "note.denoiser-unet-train" in ids(told.warnings)
+    answer = whichgpu.estimate("train", UNET, gpu="A100 SXM 80GB")
+    assert answer.throughput is not None
+    assert answer.throughput.unit == "samples/s"
+    assert "note.denoiser-unet-train" in ids(answer.warnings)
 
 
 def test_other_models_are_counted_as_before() -> None:
-    told = whichgpu.estimate("forward", "resnet50", gpu="L4")
-    assert told.throughput is not None
-    assert told.throughput.unit == "samples/s"
-    assert not [one for one in told.warnings if one.id.startswith("note.denoiser")]
+    answer = whichgpu.estimate("forward", "resnet50", gpu="L4")
+    assert answer.throughput is not None
+    assert answer.throughput.unit == "samples/s"
+    assert not [one for one in answer.warnings if one.id.startswith("note.denoiser")]

@@ -110,8 +110,8 @@ def test_true_fp32_is_told_from_what_pytorch_does_by_itself() -> None:
 
 
 def test_lengths_by_their_short_names_in_an_object() -> None:
-    asked = {"task": "serve", "model": "llama-3.1-8b"}
-    told = from_object({**asked, "in": 100, "out": 20}).workload
-    assert (told.seq_in, told.seq_out) == (100, 20)
+    fields = {"task": "serve", "model": "llama-3.1-8b"}
+    workload = from_object({**fields, "in": 100, "out": 20}).workload
+    assert (workload.seq_in, workload.seq_out) == (100, 20)
     with pytest.raises(UsageError):
-        from_object({**asked, "in": 100, "seq_in": 100})
+        from_object({**fields, "in": 100, "seq_in": 100})

@@ -63,18 +63,18 @@ def workload(model: str = "resnet50", task: str = "train", batch: int = 64, **fi
 
 
 def allocated(**fields: object) -> float:
-    asked = workload(**fields)  # type: ignore[arg-type]
-    return traced_memory(asked, TracedShape(str(asked.model), str(asked.model), 0), None).allocated.value
+    request = workload(**fields)  # type: ignore[arg-type]
+    return traced_memory(request, TracedShape(str(request.model), str(request.model), 0), None).allocated.value
 
 
 def part(name: str, **fields: object) -> float:
-    asked = workload(**fields)  # type: ignore[arg-type]
-    return traced_memory(asked, TracedShape(str(asked.model), str(asked.model), 0), None).parts[name].value
+    request = workload(**fields)  # type: ignore[arg-type]
+    return traced_memory(request, TracedShape(str(request.model), str(request.model), 0), None).parts[name].value
 
 
 def device(**fields: object) -> float:
-    asked = workload(**fields)  # type: ignore[arg-type]
-    return traced_memory(asked, TracedShape(str(asked.model), str(asked.model), 0), None).device.value
+    request = workload(**fields)  # type: ignore[arg-type]
+    return traced_memory(request, TracedShape(str(request.model), str(request.model), 0), None).device.value
 
 
 @pytest.fixture
@@ -268,10 +268,10 @@ def test_zero_is_counted_where_it_is_fullest_itself() -> None:
     ],
 )
 def test_what_a_table_cannot_tell_is_said_and_widens_no_less(fields: dict[str, object], id: str) -> None:
-    found = traced_memory(workload(**fields), TracedShape("resnet50", "resnet50", 224), None)  # type: ignore[arg-type]
+    estimate = traced_memory(workload(**fields), TracedShape("resnet50", "resnet50", 224), None)  # type: ignore[arg-type]
     usual = traced_memory(workload(task=str(fields.get("task", "train"))), TracedShape("resnet50", "resnet50", 224), None)
-    assert [message.id for message in found.warnings] == [id]
-    assert found.allocated.relative_range[1] >= usual.allocated.relative_range[1]
+    assert [message.id for message in estimate.warnings] == [id]
+    assert estimate.allocated.relative_range[1] >= usual.allocated.relative_range[1]
 
 
 def test_a_larger_image_needs_more() -> None:

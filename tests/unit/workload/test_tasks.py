@@ -95,10 +95,10 @@ def test_a_desk_gives_the_same_shape_again() -> None:
 
 def test_embedding_without_a_batch_takes_samples_and_no_concurrency_of_a_serving_engine() -> None:
     for model in ("llama-3.2-1b", "bert-large"):
-        found = resolve_workload(from_object({"task": "embed", "model": model, "gpu": "L4"}), lookup_cache(own=False))
-        assert found.gpu is not None
-        assert found.workload.batch in SAMPLES
-        assert default_sequences(found.workload, found.shape, found.gpu) is None
+        resolved = resolve_workload(from_object({"task": "embed", "model": model, "gpu": "L4"}), lookup_cache(own=False))
+        assert resolved.gpu is not None
+        assert resolved.workload.batch in SAMPLES
+        assert default_sequences(resolved.workload, resolved.shape, resolved.gpu) is None
 
 
 def test_embedding_is_verified_with_a_forward_pass() -> None:

@@ -55,21 +55,21 @@ def test_fit_estimate_and_recommend_agree_where_nothing_is_given(model: str, tas
 
 
 def test_qlora_of_an_8b_model_fits_a_24_gb_card_by_default() -> None:
-    told = whichgpu.fit("llama-3.1-8b", task="finetune", qlora=True, gpu="L4")
-    assert told.gpus[0].fits == "fits"
-    assert told.needed.value < 16 * GIB
-    request = told.request
+    answer = whichgpu.fit("llama-3.1-8b", task="finetune", qlora=True, gpu="L4")
+    assert answer.gpus[0].fits == "fits"
+    assert answer.needed.value < 16 * GIB
+    request = answer.request
     assert (request["batch"], request["micro_batch"], request["accumulation"], request["checkpointing"]) == (8, 1, 8, "full")
     assert {"batch", "micro_batch", "accumulation", "checkpointing"} <= set(request["defaults"])
-    assert "note.checkpointing-default" in [one.id for one in told.warnings]
+    assert "note.checkpointing-default" in [one.id for one in answer.warnings]
 
 
 def test_checkpointing_is_turned_on_only_where_it_is_needed() -> None:
-    told = whichgpu.fit("llama-3.1-8b", task="finetune", qlora=True, gpu=["L4", "A100 SXM 80GB"])
-    assert [(row.gpu, row.fits, row.checkpointing) for row in told.gpus] == [
+    answer = whichgpu.fit("llama-3.1-8b", task="finetune", qlora=True, gpu=["L4", "A100 SXM 80GB"])
+    assert [(row.gpu, row.fits, row.checkpointing) for row in answer.gpus] == [
         ("l4", "fits", "full"), ("a100-sxm-80gb", "fits", "none"),
     ]  # fmt: skip
-    (note,) = [one for one in told.warnings if one.id == "note.checkpointing-some"]
+    (note,) = [one for one in answer.warnings if one.id == "note.checkpointing-some"]
     assert note.values["gpus"] == ("L4",)
     assert whichgpu.fit("llama-3.1-8b", gpu="L4").gpus[0].checkpointing is None
 
@@ -123,10 +123,10 @@ def test_a_given_batch_of_fine_tuning_is_accumulated_where_it_does_not_fit_at_on
 
 
 def test_a_gpu_that_is_too_small_is_shown_with_the_smallest_need() -> None:
-    told = whichgpu.fit("llama-3.1-8b", task="finetune", qlora=True, gpu="RTX 4060")
+    answer = whichgpu.fit("llama-3.1-8b", task="finetune", qlora=True, gpu="RTX 4060")
     full = whichgpu.fit("llama-3.1-8b", task="finetune", qlora=True, gpu="RTX 4060", checkpointing="full")
-    assert (told.gpus[0].fits, told.gpus[0].checkpointing) == ("no", "full")
-    assert told.gpus[0].needed == full.gpus[0].needed < 11 * GIB
+    assert (answer.gpus[0].fits, answer.gpus[0].checkpointing) == ("no", "full")
+    assert answer.gpus[0].needed == full.gpus[0].needed < 11 * GIB
     long = whichgpu.fit("llama-3.1-8b", task="finetune", lora_rank=16, seq_in=8192, gpu="L4")
     (split,) = [one for one in long.gpus[0].remedies if one.id == "more-gpus"]
     assert split.fits == "tight"
@@ -147,18 +147,18 @@ def test_images_and_rows_are_taken_by_the_share_of_each_gpu(catalog: Catalog) ->
 
 
 def test_large_images_are_taken_in_smaller_micro_batches_where_they_do_not_fit() -> None:
-    told = whichgpu.fit("efficientnet_b7", task="train", gpu=["L4", "A100 SXM 80GB"])
-    assert [(row.fits, row.micro_batch, row.batch) for row in told.gpus] == [("fits", 8, 32), ("fits", 32, 32)]
-    assert "note.accumulated-some" in [one.id for one in told.warnings]
+    answer = whichgpu.fit("efficientnet_b7", task="train", gpu=["L4", "A100 SXM 80GB"])
+    assert [(row.fits, row.micro_batch, row.batch) for row in answer.gpus] == [("fits", 8, 32), ("fits", 32, 32)]
+    assert "note.accumulated-some" in [one.id for one in answer.warnings]
     one = whichgpu.estimate("train", "efficientnet_b7", gpu="L4")
     assert (one.request["micro_batch"], one.request["accumulation"], one.fits) == (8, 4, "fits")
     assert "note.accumulated-default" in [one.id for one in one.warnings]
 
 
 def test_a_recommendation_says_what_it_assumed() -> None:
-    told = whichgpu.recommend("finetune", "llama-3.1-8b", qlora=True, gpu="L4", gpus=1, as_of="2026-11-15")
-    said = {one.id: one.values for one in told.assumptions}
+    answer = whichgpu.recommend("finetune", "llama-3.1-8b", qlora=True, gpu="L4", gpus=1, as_of="2026-11-15")
+    said = {one.id: one.values for one in answer.assumptions}
     assert said["assumed.batch-accumulated"] == {"batch": 8, "micro": 1, "n": 8}
     assert "note.checkpointing-default" in said
-    given = whichgpu.recommend("finetune", "llama-3.1-8b", qlora=True, gpu="L4", gpus=1, batch=4, as_of="2026-11-15")
-    assert not {"assumed.batch-accumulated", "assumed.batch-train"} & {one.id for one in given.assumptions}
+    result = whichgpu.recommend("finetune", "llama-3.1-8b", qlora=True, gpu="L4", gpus=1, batch=4, as_of="2026-11-15")
+    assert not {"assumed.batch-accumulated", "assumed.batch-train"} & {one.id for one in result.assumptions}

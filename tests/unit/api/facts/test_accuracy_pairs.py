@@ -60,17 +60,17 @@ def test_every_source_says_what_rests_on_it() -> None:
 
 
 def test_sources_are_found_by_words_and_by_table() -> None:
-    found = sources("nvidia h100")
-    assert found.sources
-    assert all("h100" in f"{row.id} {row.title} {row.publisher} {row.url}".lower().replace("-", "") for row in found.sources)
+    answer = sources("nvidia h100")
+    assert answer.sources
+    assert all("h100" in f"{row.id} {row.title} {row.publisher} {row.url}".lower().replace("-", "") for row in answer.sources)
     assert all("prices" in row.tables for row in sources(table="prices").sources)
 
 
 def test_needs_are_those_of_fit() -> None:
     from whichgpu.workload.spelling import from_object
 
-    asked = from_object({"task": "serve", "model": "llama-3.1-8b", "batch": 7})
-    quick = {row.gpu: row for row in needs(asked, ("H100 SXM", "L4")).gpus}
+    parsed = from_object({"task": "serve", "model": "llama-3.1-8b", "batch": 7})
+    quick = {row.gpu: row for row in needs(parsed, ("H100 SXM", "L4")).gpus}
     for row in fit_model("llama-3.1-8b", ("H100 SXM", "L4"), batch=7).gpus:
         assert (int(quick[row.gpu].needed.value), quick[row.gpu].fits, quick[row.gpu].usable) == (
             row.needed,

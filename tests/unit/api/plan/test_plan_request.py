@@ -52,18 +52,23 @@ power_cost = "0.04usd/h"
 def test_a_file_is_read_whole_and_reads_back_from_its_document(tmp_path: Path) -> None:
     path = tmp_path / "fleet.toml"
     path.write_text(FILE)
-    told = read_plan(path)
-    assert told.horizon == 8760.0
-    assert told.filters["term"] == "on-demand,spot"
-    (model,) = told.models
+    question = read_plan(path)
+    assert question.horizon == 8760.0
+    assert question.filters["term"] == "on-demand,spot"
+    (model,) = question.models
     assert model.fields == {"rate": "20/s", "seq_in": "1000", "seq_out": "300", "tpot_max": "50ms"}
     assert (model.latency_max, model.hourly, model.in_histogram) == (20.0, (1.0, 2.0, 3.0), {100.0: 1.0, 2000.0: 3.0})
-    assert told.jobs[0].deadline == 86400.0
-    assert (told.owned[0].gpus, told.owned[0].power_cost) == (8, "0.04usd/h")
-    assert told.quotas == {"H100 SXM": 16.0}
-    again = from_document(to_document(told))
-    assert (again.models, again.jobs, again.owned, again.quotas) == (told.models, told.jobs, told.owned, told.quotas)
-    assert (again.horizon, again.headroom, again.filters) == (told.horizon, told.headroom, told.filters)
+    assert question.jobs[0].deadline == 86400.0
+    assert (question.owned[0].gpus, question.owned[0].power_cost) == (8, "0.04usd/h")
+    assert question.quotas == {"H100 SXM": 16.0}
+    again = from_document(to_document(question))
+    assert (again.models, again.jobs, again.owned, again.quotas) == (
+        question.models,
+        question.jobs,
+        question.owned,
+        question.quotas,
+    )
+    assert (again.horizon, again.headroom, again.filters) == (question.horizon, question.headroom, question.filters)
 
 
 CONFIG = {"model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32}

@@ -22,15 +22,15 @@ def about(catalog: Catalog, workload: Workload, throughput: Figure | None = RATE
     return advice(fill_defaults(workload, shape), shape, gpu, throughput, catalog, given)
 
 
-def told(found: Advice) -> list[str]:
-    return [english().render(message) for message in found.warnings]
+def told(advice: Advice) -> list[str]:
+    return [english().render(message) for message in advice.warnings]
 
 
 def test_training_on_images_says_what_the_host_must_feed(catalog: Catalog) -> None:
-    found = about(catalog, Workload("train", "resnet50", gpu="h200-sxm"))
-    assert len(told(found)) == 1
-    assert "about 9 vCPUs" in told(found)[0]
-    assert "dali-pytorch-demo" in found.sources
+    advice = about(catalog, Workload("train", "resnet50", gpu="h200-sxm"))
+    assert len(told(advice)) == 1
+    assert "about 9 vCPUs" in told(advice)[0]
+    assert "dali-pytorch-demo" in advice.sources
 
 
 def test_a_machine_by_name_brings_its_own_threads(catalog: Catalog) -> None:
@@ -57,9 +57,9 @@ def test_without_a_rate_nothing_is_said_of_loading(catalog: Catalog) -> None:
 
 
 def test_a_narrow_precision_says_what_it_costs(catalog: Catalog) -> None:
-    found = about(catalog, Workload("forward", "bert-large", gpu="t4", precision="int8"))
-    assert "6.43%" in told(found)[0]
-    assert "mlperf-inference-bert" in found.sources
+    advice = about(catalog, Workload("forward", "bert-large", gpu="t4", precision="int8"))
+    assert "6.43%" in told(advice)[0]
+    assert "mlperf-inference-bert" in advice.sources
 
 
 def test_an_engine_named_that_cannot_is_refused(catalog: Catalog) -> None:

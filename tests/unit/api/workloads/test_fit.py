@@ -104,9 +104,9 @@ def test_the_largest_batch_is_counted_over_all_gpus_and_the_context_with_the_ans
 
 def test_engines_that_fill_the_gpu_are_judged_by_what_they_need() -> None:
     workload = fill_defaults(Workload("serve", "m"), LLAMA)
-    found = MemoryEstimate(figure(10, 9, 12), figure(73, 73, 73), {"weights": figure(8, 7, 10), "context": figure(2, 2, 2)})
-    assert required_memory(found, workload) == figure(10, 9, 12)
-    assert required_memory(found, replace(workload, engine="pytorch")).value == 73
+    estimate = MemoryEstimate(figure(10, 9, 12), figure(73, 73, 73), {"weights": figure(8, 7, 10), "context": figure(2, 2, 2)})
+    assert required_memory(estimate, workload) == figure(10, 9, 12)
+    assert required_memory(estimate, replace(workload, engine="pytorch")).value == 73
 
 
 @pytest.mark.parametrize(
@@ -143,25 +143,25 @@ def test_a_gtx_970_is_warned_about_at_three_and_a_half_gigabytes(catalog: Catalo
 def test_a_gpu_without_the_dtype_is_warned_about(catalog: Catalog) -> None:
     need = figure(1, 1, 1)
     for name, warned in (("T4", True), ("A100 SXM 80GB", False)):
-        found = fit(need, Workload("serve", "m", precision="bf16"), find_gpu(catalog, name))
-        assert bool(found.warnings) is warned
+        result = fit(need, Workload("serve", "m", precision="bf16"), find_gpu(catalog, name))
+        assert bool(result.warnings) is warned
 
 
 def test_remedies_come_in_order_of_pain_with_what_they_save(catalog: Catalog) -> None:
     workload = Workload("finetune", "m", batch=8, seq_in=2048, precision="fp32", optimizer="adamw", attention="sdpa")
-    found = remedies(problem_of(workload, 24 * GIB), find_gpu(catalog, "RTX 4090"))
-    assert [remedy.id for remedy in found] == [
+    results = remedies(problem_of(workload, 24 * GIB), find_gpu(catalog, "RTX 4090"))
+    assert [remedy.id for remedy in results] == [
         "smaller-batch", "checkpointing", "half-precision", "8-bit-optimizer", "lora", "qlora", "more-gpus",
     ]  # fmt: skip
     before = simple(workload).device.value
-    for remedy in found:
+    for remedy in results:
         assert remedy.saves > 0
         change: dict[str, Any] = {k: Parallel(**v) if k == "parallel" else v for k, v in remedy.change.items()}
         changed = replace(workload, **change)
         assert remedy.saves == pytest.approx(before - simple(changed).device.value, abs=2)
         assert remedy.fits == verdict(simple(changed).device, 24 * GIB)
         assert "{" not in english().render(remedy.what)
-    assert found[-1].together == "fits"
+    assert results[-1].together == "fits"
 
 
 def test_a_smaller_micro_batch_keeps_the_global_batch(catalog: Catalog) -> None:
@@ -183,17 +183,17 @@ def test_remedies_of_serving(catalog: Catalog) -> None:
 def test_only_what_applies_is_offered(catalog: Catalog) -> None:
     lean = Workload("finetune", "m", batch=1, seq_in=256, precision="bf16", optimizer="adamw", checkpointing="full", qlora=True,
                     lora_rank=8)  # fmt: skip
-    found = remedies(problem_of(lean, 1 * GIB), find_gpu(catalog, "T4"))
-    assert {remedy.id for remedy in found} <= {"more-gpus"}
+    results = remedies(problem_of(lean, 1 * GIB), find_gpu(catalog, "T4"))
+    assert {remedy.id for remedy in results} <= {"more-gpus"}
 
 
 def test_the_formula_of_2015_gives_its_own_example() -> None:
     shape = Mlp("mlp:9000x4000x4000x32", (9000, 4000, 4000, 32))
     workload = fill_defaults(Workload("train", shape.name, batch=128, method="blog-2015"), shape)
-    found = estimate_memory(workload, shape)
-    assert found.allocated.value / GIB == pytest.approx(0.607, abs=0.001)
-    assert found.allocated.value == formula_bytes(52_128_000, 128, 17_032)
-    ids = [warning.id for warning in found.warnings]
+    estimate = estimate_memory(workload, shape)
+    assert estimate.allocated.value / GIB == pytest.approx(0.607, abs=0.001)
+    assert estimate.allocated.value == formula_bytes(52_128_000, 128, 17_032)
+    ids = [warning.id for warning in estimate.warnings]
     assert ids == ["warning.blog-2015", "warning.blog-2015-right", "warning.blog-2015-overhead"]
 
 

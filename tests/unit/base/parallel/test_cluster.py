@@ -147,11 +147,11 @@ def test_a_failure_of_the_cluster_is_told_in_our_words_and_the_cluster_is_stoppe
     ray: PlayedRay, failure: Exception, kind: str, said: str
 ) -> None:
     ray.failure = (7, failure)
-    with pytest.raises(NoAnswer) as told:
+    with pytest.raises(NoAnswer) as error:
         run_sweep(with_seed, ITEMS, ray="local")
-    assert told.value.kind == kind
-    assert said in str(told.value)
-    assert "at length" not in str(told.value)
+    assert error.value.kind == kind
+    assert said in str(error.value)
+    assert "at length" not in str(error.value)
     assert ray.stopped == 1
 
 
@@ -179,11 +179,11 @@ def test_a_cluster_that_refuses_is_told_with_its_first_line(
     if mode:
         monkeypatch.setenv(ray_cluster.MODE, mode)
     ray.refused = ConnectionError("nobody there\nTraceback and more")
-    with pytest.raises(NoAnswer, match=f"responds at {address}: nobody there$") as told:
+    with pytest.raises(NoAnswer, match=f"responds at {address}: nobody there$") as error:
         run_sweep(with_seed, ITEMS, ray=address)
-    assert told.value.kind == "ray-unreachable"
-    assert told.value.hint is not None
-    assert told.value.hint.id == hint
+    assert error.value.kind == "ray-unreachable"
+    assert error.value.hint is not None
+    assert error.value.hint.id == hint
 
 
 @pytest.mark.parametrize("told_by", ["variable", "path", "file"])
@@ -207,18 +207,18 @@ def test_a_token_is_shown_to_this_machine_only(
 @pytest.mark.parametrize("address", ["", "host", "host:", ":6379", "host:port", "host:0", "host:65536", "ray://:1", "auto:"])
 def test_an_address_that_is_none_is_refused_before_anything_else(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_cluster, "find_spec", lambda name: pytest.fail("asked for Ray"))
-    with pytest.raises(UsageError, match="wants auto, local or an address") as told:
+    with pytest.raises(UsageError, match="wants auto, local or an address") as error:
         check_ray(address)
-    assert told.value.kind == "bad-ray"
+    assert error.value.kind == "bad-ray"
 
 
 @pytest.mark.parametrize("address", ["local", "auto", "192.0.2.1:6379"])
 def test_without_ray_nobody_is_called(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_cluster, "find_spec", lambda name: None)
     monkeypatch.setattr(socket, "create_connection", lambda *_: pytest.fail("called somebody"))
-    with pytest.raises(UsageError, match="Ray is not installed") as told:
+    with pytest.raises(UsageError, match="Ray is not installed") as error:
         check_ray(address)
-    assert told.value.kind == "no-ray"
+    assert error.value.kind == "no-ray"
 
 
 def test_an_address_is_called_before_the_work_and_words_are_not(ray: PlayedRay, listening: str) -> None:
@@ -229,12 +229,12 @@ def test_an_address_is_called_before_the_work_and_words_are_not(ray: PlayedRay, 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "no..such"])
 def test_where_nobody_answers_the_reason_is_told(ray: PlayedRay, monkeypatch: pytest.MonkeyPatch, host: str) -> None:
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))  # taken, and nobody listens
-        with pytest.raises(NoAnswer, match="no Ray cluster responds") as told:
-            check_ray(f"{host}:{held.getsockname()[1]}")
-    assert told.value.kind == "ray-unreachable"
-    assert not str(told.value).endswith(": ")
+    with socket.socket() as connection:
+        connection.bind(("127.0.0.1", 0))  # taken, and nobody listens
+        with pytest.raises(NoAnswer, match="no Ray cluster responds") as error:
+            check_ray(f"{host}:{connection.getsockname()[1]}")
+    assert error.value.kind == "ray-unreachable"
+    assert not str(error.value).endswith(": ")
 
 
 def test_an_address_of_this_machine_is_known_in_either_spelling(listening: str) -> None:

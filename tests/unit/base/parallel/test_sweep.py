@@ -82,12 +82,12 @@ def test_a_seed_is_an_items_own_whatever_stands_beside_it() -> None:
 def test_what_is_finished_is_not_done_again(tmp_path: Path) -> None:
     first = run_sweep(drawn, CASES[:4], keep=keeping(tmp_path))
     CALLS.clear()
-    told: list[Progress] = []
-    whole = run_sweep(drawn, CASES, keep=keeping(tmp_path), progress=told.append)
+    progress: list[Progress] = []
+    whole = run_sweep(drawn, CASES, keep=keeping(tmp_path), progress=progress.append)
     assert CASES[4:] == CALLS
     assert whole[:4] == first
     assert whole == run_sweep(drawn, CASES)
-    assert [(one.done, one.total, one.cached) for one in told] == [(4, 6, 4), (5, 6, 4), (6, 6, 4)]
+    assert [(one.done, one.total, one.cached) for one in progress] == [(4, 6, 4), (5, 6, 4), (6, 6, 4)]
 
 
 def test_another_seed_stamp_or_function_is_another_result(tmp_path: Path) -> None:
@@ -144,9 +144,9 @@ def test_a_result_that_would_come_back_as_another_is_refused(tmp_path: Path) -> 
 
 def test_seconds_left_are_told_by_what_this_run_took() -> None:
     times = iter(range(0, 100, 2))
-    told: list[Progress] = []
-    run_sweep(drawn, CASES[:3], progress=told.append, clock=lambda: float(next(times)))
-    assert [one.seconds_left for one in told] == [None, 4.0, 2.0, 0.0]
+    progress: list[Progress] = []
+    run_sweep(drawn, CASES[:3], progress=progress.append, clock=lambda: float(next(times)))
+    assert [one.seconds_left for one in progress] == [None, 4.0, 2.0, 0.0]
 
 
 def test_no_items_and_no_processes() -> None:
@@ -200,7 +200,7 @@ def test_ctrl_c_while_processes_work_keeps_what_is_finished_and_goes_on_from_the
     finished = int(rest.rpartition("stopped")[2])
     assert 2 <= finished < len(CASES)
     assert len(list((tmp_path / "kept").rglob("*.json"))) == finished
-    told: list[Progress] = []
-    whole = run_sweep(unhurried, CASES, keep=keeping(tmp_path / "kept"), progress=told.append)
-    assert told[0].done == finished
+    progress: list[Progress] = []
+    whole = run_sweep(unhurried, CASES, keep=keeping(tmp_path / "kept"), progress=progress.append)
+    assert progress[0].done == finished
     assert whole == run_sweep(drawn, CASES)

@@ -123,8 +123,8 @@ def told(gpu: str, outcomes: list[Any], missed: dict[str, list[bool]], one: Any 
     """Of groups l4, l4, t4 and their candidates, one each."""
     groups = SimpleNamespace(groups=[SimpleNamespace(gpu=SimpleNamespace(id=name)) for name in ("l4", "l4", "t4")])
     candidates = SimpleNamespace(group=np.array([0, 1, 2]), missed={name: np.array(lost) for name, lost in missed.items()})
-    (said,) = why_not(gpu, gpu.upper(), candidates, groups, outcomes, candidate("h100", 1, "10", 1.0), one, serving)  # type: ignore[arg-type]
-    return said
+    (message,) = why_not(gpu, gpu.upper(), candidates, groups, outcomes, candidate("h100", 1, "10", 1.0), one, serving)  # type: ignore[arg-type]
+    return message
 
 
 def test_a_gpu_nobody_offers_or_that_misses_limits_says_so_with_the_commonest_first() -> None:

@@ -31,10 +31,10 @@ def plain(**changes: Any) -> Problem:
 def told(problem: Problem) -> tuple[dict[str, Message], dict[str, Message]]:
     """Reasons, and changes and advice, by their ids; there is no plan, indeed."""
     assert solve(problem) is None
-    found = refusal(SimpleNamespace(problem=problem), "USD")  # type: ignore[arg-type]
-    assert min(found.rejected.values()) > 0
-    changes = [one.message for one in found.relaxations if one.message is not None]
-    return {one.id: one for one in found.reasons}, {one.id: one for one in (*changes, *found.advice)}
+    refused = refusal(SimpleNamespace(problem=problem), "USD")  # type: ignore[arg-type]
+    assert min(refused.rejected.values()) > 0
+    changes = [one.message for one in refused.relaxations if one.message is not None]
+    return {one.id: one for one in refused.reasons}, {one.id: one for one in (*changes, *refused.advice)}
 
 
 def test_a_budget_is_told_with_the_least_that_suffices() -> None:
@@ -109,28 +109,28 @@ def late(ttft: float, tpot: float, alone: tuple[float, float] = (np.inf, np.inf)
 
 
 def test_requests_nobody_answers_in_time_are_refused_with_bucket_share_and_the_objective_nearest_to_enough() -> None:
-    found = unserved([late(0.95, 0.04, alone=(0.95, np.inf)), late(0.4, 0.0602, alone=(np.inf, 0.0602)), WEIGHTS_TOO_LARGE])
-    (reason,) = found.reasons
+    refusal = unserved([late(0.95, 0.04, alone=(0.95, np.inf)), late(0.4, 0.0602, alone=(np.inf, 0.0602)), WEIGHTS_TOO_LARGE])
+    (reason,) = refusal.reasons
     assert reason.id == "plan.no-objective"
     assert (reason.values["share"], reason.values["buckets"], reason.values["limit"]) == ("25.0%", ("long",), "50 ms")
-    assert found.rejected == {"ttft": 1, "tpot": 1, "memory": 1}
-    (change,) = found.relaxations
+    assert refusal.rejected == {"ttft": 1, "tpot": 1, "memory": 1}
+    (change,) = refusal.relaxations
     assert (change.part, change.values) == ("goals", {"chat": {"tpot": pytest.approx(0.0602)}})
 
 
 def test_where_no_objective_is_enough_alone_all_are_loosened_by_what_the_nearest_replica_needs() -> None:
-    found = unserved([late(5.0, 0.06), late(0.75, 0.08)])
-    assert found.relaxations[0].values == {"chat": {"ttft": pytest.approx(0.75), "tpot": pytest.approx(0.08)}}
+    refusal = unserved([late(5.0, 0.06), late(0.75, 0.08)])
+    assert refusal.relaxations[0].values == {"chat": {"ttft": pytest.approx(0.75), "tpot": pytest.approx(0.08)}}
 
 
 def test_requests_no_memory_holds_and_engines_that_run_nowhere_are_refused_without_a_change_of_objectives() -> None:
     for copies in ([late(1.0, 1.0, fits=False)], [WEIGHTS_TOO_LARGE]):
-        found = unserved(copies, SimpleNamespace(name="vLLM"))
-        assert [one.id for one in (*found.reasons, *found.advice)] == ["plan.no-memory", "plan.relax-memory"]
-        assert (found.rejected, found.relaxations) == ({"memory": 1}, ())
-    found = unserved([], SimpleNamespace(name="vLLM"))
-    assert [one.id for one in (*found.reasons, *found.advice)] == ["plan.no-engine", "plan.relax-engine"]
-    assert found.reasons[0].values["engine"] == "vLLM"
+        refusal = unserved(copies, SimpleNamespace(name="vLLM"))
+        assert [one.id for one in (*refusal.reasons, *refusal.advice)] == ["plan.no-memory", "plan.relax-memory"]
+        assert (refusal.rejected, refusal.relaxations) == ({"memory": 1}, ())
+    refusal = unserved([], SimpleNamespace(name="vLLM"))
+    assert [one.id for one in (*refusal.reasons, *refusal.advice)] == ["plan.no-engine", "plan.relax-engine"]
+    assert refusal.reasons[0].values["engine"] == "vLLM"
     assert unserved([]).reasons[0].id == "plan.no-memory"
 
 

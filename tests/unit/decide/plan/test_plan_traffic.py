@@ -63,18 +63,18 @@ def test_rare_requests_join_a_neighbour_that_has_longer_ones() -> None:
 
 
 def test_hours_scale_to_the_mean_rate() -> None:
-    told = traffic_of(5.0, Lengths(10.0), Lengths(10.0), (1.0, 3.0))
-    assert told.hourly == (2.5, 7.5)
-    assert told.peak == 7.5
+    traffic = traffic_of(5.0, Lengths(10.0), Lengths(10.0), (1.0, 3.0))
+    assert traffic.hourly == (2.5, 7.5)
+    assert traffic.peak == 7.5
 
 
 def test_a_short_trace_is_planned_for_its_busiest_part() -> None:
     times = np.concatenate([np.linspace(0, 1800, 600), np.linspace(1801, 3599, 1800)])
     trace = Trace("t", array("d", times), array("q", [100] * 2400), array("q", [50] * 2400))
-    told = trace_traffic(trace, None)
-    assert told.peak_of == "parts"
-    assert told.mean == pytest.approx(2400 / trace.span)
-    assert told.peak == pytest.approx(1.0, rel=0.02)
+    traffic = trace_traffic(trace, None)
+    assert traffic.peak_of == "parts"
+    assert traffic.mean == pytest.approx(2400 / trace.span)
+    assert traffic.peak == pytest.approx(1.0, rel=0.02)
 
 
 def paced(count: int, gap: float = 2.0) -> Trace:
@@ -90,18 +90,18 @@ def test_a_rate_is_not_drawn_from_a_handful_of_requests() -> None:
 
 def test_a_trace_of_few_requests_is_planned_for_its_mean_and_known_to_be_short() -> None:
     """Their busiest twelfth would be busy by chance."""
-    told = trace_traffic(paced(60), None)
-    assert told.hourly == (told.mean,) == (paced(60).rate,)
-    assert told.few == 60
+    traffic = trace_traffic(paced(60), None)
+    assert traffic.hourly == (traffic.mean,) == (paced(60).rate,)
+    assert traffic.few == 60
     assert trace_traffic(paced(120), None).few is None
 
 
 def test_a_long_trace_tells_its_hours() -> None:
     times = np.concatenate([np.linspace(0, 3599, 360), np.linspace(3600, 7199, 3600), np.linspace(7200, 10799, 720)])
     trace = Trace("t", array("d", times), array("q", [100] * 4680), array("q", [50] * 4680))
-    told = trace_traffic(trace, None)
-    assert told.peak_of == "hours"
-    assert told.hourly[:2] == pytest.approx((0.1, 1.0), rel=0.02)
+    traffic = trace_traffic(trace, None)
+    assert traffic.peak_of == "hours"
+    assert traffic.hourly[:2] == pytest.approx((0.1, 1.0), rel=0.02)
 
 
 def test_lengths_alone_need_a_rate() -> None:

@@ -75,42 +75,42 @@ def able(**capacities: float) -> list[RoleReplica]:
 
 def test_for_a_load_the_cheapest_comes_first_and_each_way_says_what_it_costs_and_bears(play: Play) -> None:
     sized = play(able(new_both=2.0, old_both=1.0))
-    told = designs(RENTED, ONE)
+    answer = designs(RENTED, ONE)
     assert sized == [6.0]
-    assert told.best.name == OLD
-    assert [(one.name, one.cost.amount, dict(one.gpus)) for one in told.designs] == [
+    assert answer.best.name == OLD
+    assert [(one.name, one.cost.amount, dict(one.gpus)) for one in answer.designs] == [
         (OLD, Decimal("6.0000"), {OLD: 6}),
         (f"{NEW}+{OLD}", Decimal("6.0000"), {OLD: 6}),
         (NEW, Decimal("9.0000"), {NEW: 3}),
     ]
-    assert all(one.capacity.value >= 6.0 for one in told.designs)
-    assert told.sentence.id == "roles.design-rate"
+    assert all(one.capacity.value >= 6.0 for one in answer.designs)
+    assert answer.sentence.id == "roles.design-rate"
 
 
 def test_with_a_budget_the_most_comes_first_and_copies_are_sized_for_more_than_it_buys(play: Play) -> None:
     sized = play(able(new_both=4.0, old_both=1.0))
-    told = designs(RENTED, ONE, budget=6.0)
+    answer = designs(RENTED, ONE, budget=6.0)
     assert sized == [UNLIMITED_RATE]
-    assert [(one.name, one.capacity.value) for one in told.designs] == [(NEW, 8.0), (f"{NEW}+{OLD}", 8.0), (OLD, 6.0)]
-    assert all(one.cost.amount <= 6 for one in told.designs)
-    assert told.sentence.id == "roles.design-budget"
+    assert [(one.name, one.capacity.value) for one in answer.designs] == [(NEW, 8.0), (f"{NEW}+{OLD}", 8.0), (OLD, 6.0)]
+    assert all(one.cost.amount <= 6 for one in answer.designs)
+    assert answer.sentence.id == "roles.design-budget"
 
 
 def test_what_simulation_says_corrects_what_the_program_thinks(play: Play) -> None:
     """Copies bear but three quarters of what they were thought to: a third more of them are taken."""
     play(able(new_both=2.0), lambda _: 0.75)
-    told = designs(RENTED[:1], ONE)
-    assert dict(told.best.gpus) == {NEW: 4}
-    assert told.best.capacity.value == pytest.approx(6.0)
+    answer = designs(RENTED[:1], ONE)
+    assert dict(answer.best.gpus) == {NEW: 4}
+    assert answer.best.capacity.value == pytest.approx(6.0)
 
 
 def test_what_bears_nothing_is_no_way_and_all_reasons_are_told(play: Play) -> None:
     play(able(new_both=2.0), lambda _: 0.0, {("m", OLD): msg("roles.empty")})
-    with pytest.raises(NoAnswer) as told:
+    with pytest.raises(NoAnswer) as error:
         designs(RENTED, ONE)
-    assert told.value.kind == "no-role"
-    assert told.value.hint is not None
-    reasons = told.value.hint.values["reasons"]
+    assert error.value.kind == "no-role"
+    assert error.value.hint is not None
+    reasons = error.value.hint.values["reasons"]
     assert isinstance(reasons, tuple)
     assert reasons[0].id == "roles.empty"
     assert {reason.values.get("name") for reason in reasons[1:]} == {
@@ -120,29 +120,29 @@ def test_what_bears_nothing_is_no_way_and_all_reasons_are_told(play: Play) -> No
 
 def test_a_way_whose_gpus_can_do_nothing_falls_out_and_the_others_stand(play: Play) -> None:
     play(able(new_both=2.0))
-    told = designs(RENTED, ONE)
-    assert {one.name for one in told.designs} == {NEW, f"{NEW}+{OLD}"}
-    assert [reason.values["name"] for reason in told.left_out] == [OLD, f"{OLD} in halves"]
+    answer = designs(RENTED, ONE)
+    assert {one.name for one in answer.designs} == {NEW, f"{NEW}+{OLD}"}
+    assert [reason.values["name"] for reason in answer.left_out] == [OLD, f"{OLD} in halves"]
 
 
 @pytest.mark.parametrize(("decode", "best"), [(6.0, f"{NEW} in halves"), (2.0, NEW)])
 def test_halves_are_a_way_of_their_own_where_they_are_cheaper(play: Play, decode: float, best: str) -> None:
     play(able(new_both=2.0, new_prefill=6.0, new_decode=decode))
-    told = designs(RENTED[:1], ONE)
-    assert told.best.name == best
-    assert {one.name: one.disaggregated for one in told.designs}[best] is best.endswith("halves")
+    answer = designs(RENTED[:1], ONE)
+    assert answer.best.name == best
+    assert {one.name: one.disaggregated for one in answer.designs}[best] is best.endswith("halves")
 
 
 @pytest.mark.parametrize(("halves", "best"), [(2 * MIN_GAIN * 1.01, True), (2 * MIN_GAIN * 0.99, False)])
 def test_of_near_equals_the_one_that_sends_nothing_about_is_named(play: Play, halves: float, best: bool) -> None:
     """Six dollars buy two GPUs: whole they bear one each, in halves a little more than two together."""
     play(able(new_both=1.0, new_prefill=halves, new_decode=halves))
-    told = designs(RENTED[:1], ONE, budget=6.0)
-    assert told.designs[0].disaggregated
-    assert told.best.disaggregated is best
+    answer = designs(RENTED[:1], ONE, budget=6.0)
+    assert answer.designs[0].disaggregated
+    assert answer.best.disaggregated is best
 
 
 def test_no_kinds_are_no_cluster() -> None:
-    with pytest.raises(UsageError) as told:
+    with pytest.raises(UsageError) as error:
         designs([], ONE)
-    assert told.value.kind == "no-cluster"
+    assert error.value.kind == "no-cluster"

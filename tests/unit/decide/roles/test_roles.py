@@ -42,65 +42,65 @@ def served(model: str, rate: float, ttft: float | None = 2.0, tpot: float | None
     return ModelLoad(model, workload, shape, load, Objectives(ttft, tpot, 90))
 
 
-def counts(found: Assignment | None) -> dict[tuple[str, str, str], int]:
-    assert found is not None
-    return {(one.replica.model, one.replica.gpu, one.replica.role): one.count for one in found.chosen}
+def counts(assignment: Assignment | None) -> dict[tuple[str, str, str], int]:
+    assert assignment is not None
+    return {(one.replica.model, one.replica.gpu, one.replica.role): one.count for one in assignment.chosen}
 
 
 def test_halves_are_taken_where_they_bear_more() -> None:
     """Of three GPUs one reads 10 a second and two write 5 each; whole, three bear 3 each."""
     options = [copy("both", 3), copy("prefill", 10), copy("decode", 5)]
-    found = best_assignment(options, [kind()], {"m": 1.0})
-    assert counts(found) == {("m", NEW, "prefill"): 1, ("m", NEW, "decode"): 2}
-    assert found is not None
-    assert found.times == pytest.approx(10)
+    assignment = best_assignment(options, [kind()], {"m": 1.0})
+    assert counts(assignment) == {("m", NEW, "prefill"): 1, ("m", NEW, "decode"): 2}
+    assert assignment is not None
+    assert assignment.times == pytest.approx(10)
     assert counts(best_assignment(options, [kind()], {"m": 1.0}, disaggregate=False)) == {("m", NEW, "both"): 3}
 
 
 def test_equals_are_served_whole() -> None:
-    found = best_assignment([copy("both", 5), copy("prefill", 10), copy("decode", 10)], [kind(count=2)], {"m": 1.0})
-    assert counts(found) == {("m", NEW, "both"): 2}
+    assignment = best_assignment([copy("both", 5), copy("prefill", 10), copy("decode", 10)], [kind(count=2)], {"m": 1.0})
+    assert counts(assignment) == {("m", NEW, "both"): 2}
 
 
 def test_halves_need_caches_of_one_precision() -> None:
     options = [copy("both", 1), copy("prefill", 10), copy("decode", 10, OLD, precision="fp16"), copy("both", 1, OLD)]
-    found = best_assignment(options, [kind(count=1), kind(OLD, 1)], {"m": 1.0})
-    assert counts(found) == {("m", NEW, "both"): 1, ("m", OLD, "both"): 1}
+    assignment = best_assignment(options, [kind(count=1), kind(OLD, 1)], {"m": 1.0})
+    assert counts(assignment) == {("m", NEW, "both"): 1, ("m", OLD, "both"): 1}
 
 
 def test_nothing_is_used_for_nothing() -> None:
     """A reader without a writer bears nothing, and stays idle."""
-    found = best_assignment([copy("both", 4, degree=2), copy("prefill", 9)], [kind()], {"m": 1.0})
-    assert counts(found) == {("m", NEW, "both"): 1}
+    assignment = best_assignment([copy("both", 4, degree=2), copy("prefill", 9)], [kind()], {"m": 1.0})
+    assert counts(assignment) == {("m", NEW, "both"): 1}
 
 
 def test_models_share_a_cluster_so_that_the_worst_off_fares_best() -> None:
     options = [copy("both", 6, model="a"), copy("both", 2, model="b")]
-    found = best_assignment(options, [kind(count=4)], {"a": 6.0, "b": 2.0})
-    assert counts(found) == {("a", NEW, "both"): 2, ("b", NEW, "both"): 2}
-    assert found is not None
-    assert found.times == pytest.approx(2)
+    assignment = best_assignment(options, [kind(count=4)], {"a": 6.0, "b": 2.0})
+    assert counts(assignment) == {("a", NEW, "both"): 2, ("b", NEW, "both"): 2}
+    assert assignment is not None
+    assert assignment.times == pytest.approx(2)
 
 
 def test_the_cheapest_fleet_is_paid_by_the_machine_or_by_the_gpu() -> None:
     options = [copy("both", 2.0, NEW), copy("both", 1.0, OLD)]
     rates = {"m": 5.0}
     by_gpu = [kind(NEW, None, price=3.0), kind(OLD, None, price=1.0)]
-    found = best_assignment(options, by_gpu, rates, cheapest=True)
-    assert found is not None
-    assert (counts(found), found.cost) == ({("m", OLD, "both"): 5}, 5.0)
+    assignment = best_assignment(options, by_gpu, rates, cheapest=True)
+    assert assignment is not None
+    assert (counts(assignment), assignment.cost) == ({("m", OLD, "both"): 5}, 5.0)
     by_machine = [replace(by_gpu[0], machines=True, per_machine=2), replace(by_gpu[1], machines=True, per_machine=8)]
-    found = best_assignment(options, by_machine, rates, cheapest=True)
-    assert found is not None
-    assert (counts(found), found.cost) == ({("m", OLD, "both"): 5}, 8.0)
+    assignment = best_assignment(options, by_machine, rates, cheapest=True)
+    assert assignment is not None
+    assert (counts(assignment), assignment.cost) == ({("m", OLD, "both"): 5}, 8.0)
     assert best_assignment(options, [kind(NEW, 1), kind(OLD, 2)], rates, cheapest=True) is None
 
 
 def test_a_budget_buys_the_most() -> None:
     prices = [kind(NEW, None, price=3.0), kind(OLD, None, price=1.0)]
-    found = best_assignment([copy("both", 2.0, NEW), copy("both", 0.5, OLD)], prices, {"m": 1.0}, 7.0)
-    assert found is not None
-    assert (counts(found), found.cost) == ({("m", NEW, "both"): 2, ("m", OLD, "both"): 1}, 7.0)
+    assignment = best_assignment([copy("both", 2.0, NEW), copy("both", 0.5, OLD)], prices, {"m": 1.0}, 7.0)
+    assert assignment is not None
+    assert (counts(assignment), assignment.cost) == ({("m", NEW, "both"): 2, ("m", OLD, "both"): 1}, 7.0)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -120,17 +120,17 @@ def test_the_search_finds_what_trying_every_choice_finds(seed: int) -> None:
             continue
         whole, read, written = (sum(n * one.capacity for n, one in chosen if one.role == role) for role in ROLES)
         best = max(best, whole + min(read, written))
-    found = best_assignment(options, [kind(gpu, count) for gpu, count in room.items()], {"m": 1.0})
-    assert found is not None
-    assert found.times == pytest.approx(best)
+    assignment = best_assignment(options, [kind(gpu, count) for gpu, count in room.items()], {"m": 1.0})
+    assert assignment is not None
+    assert assignment.times == pytest.approx(best)
 
 
 def test_gpus_left_over_have_a_reason_for_every_model() -> None:
-    known = [copy("both", 5, degree=2, model="a")]
-    found = Assignment((ReplicaCount(known[0], 1),), 1.0, 0.0)
+    replicas = [copy("both", 5, degree=2, model="a")]
+    assignment = Assignment((ReplicaCount(replicas[0], 1),), 1.0, 0.0)
     models = [replace(served("llama-3.1-8b", 1.0), name=name) for name in ("a", "b")]
     reason = english().render
-    (idle,) = idle_gpus(found, [kind()], models, known, {("b", NEW): msg("roles.none-hint", reasons="no model")})
+    (idle,) = idle_gpus(assignment, [kind()], models, replicas, {("b", NEW): msg("roles.none-hint", reasons="no model")})
     assert (idle.gpu, idle.gpus) == (NEW, 1)
     assert [reason(one) for one in idle.reasons] == ["a needs 2 x H100 SXM per replica, and 1 are left", "no model"]
 
@@ -145,27 +145,27 @@ def test_a_model_goes_on_as_many_gpus_as_hold_it() -> None:
 
 
 def test_too_slow_for_the_objectives_is_a_reason_that_says_how_slow() -> None:
-    known, reasons = role_replicas((kind(NEW, 1),), (served("llama-3.1-8b", 1.0, ttft=1e-4, tpot=1e-6),))
-    assert not known
+    replicas, reasons = role_replicas((kind(NEW, 1),), (served("llama-3.1-8b", 1.0, ttft=1e-4, tpot=1e-6),))
+    assert not replicas
     assert "misses the objectives" in english().render(reasons["llama-3.1-8b", NEW])
 
 
 def test_a_small_cluster_gets_roles_and_reasons() -> None:
     models = [served("llama-3.1-8b", 2.0), served("llama-3.1-70b", 0.5)]
-    told = assign_roles([kind(OLD, 3), kind(NEW, 1)], models)
-    assert sum(one.gpus for one in told.groups) + sum(one.gpus for one in told.idle) == 4
-    assert {one.model for one in told.groups} == {"llama-3.1-8b"}
-    assert {(one.gpu, one.gpus) for one in told.idle} == {(OLD, 1)}
-    words = [english().render(one) for one in told.warnings]
+    answer = assign_roles([kind(OLD, 3), kind(NEW, 1)], models)
+    assert sum(one.gpus for one in answer.groups) + sum(one.gpus for one in answer.idle) == 4
+    assert {one.model for one in answer.groups} == {"llama-3.1-8b"}
+    assert {(one.gpu, one.gpus) for one in answer.idle} == {(OLD, 1)}
+    words = [english().render(one) for one in answer.warnings]
     assert any("llama-3.1-70b is not served" in one for one in words)
-    by_gpu = {one.gpu: one for one in told.groups}
+    by_gpu = {one.gpu: one for one in answer.groups}
     assert by_gpu[OLD].precision == "fp16"
     assert by_gpu[NEW].precision == "bf16"
-    (model,) = told.models
+    (model,) = answer.models
     assert model.capacity.low < model.capacity.value < model.capacity.high
     assert model.fleet.met is not None
     assert model.fleet.met.value >= 0.9
-    assert sum(one.chosen for one in told.compared) == 1
+    assert sum(one.chosen for one in answer.compared) == 1
     with pytest.raises(NoAnswer, match="none of these"):
         assign_roles([kind(OLD, 1)], models[1:])
 

@@ -38,8 +38,8 @@ def test_eight_a100_reduce_as_fast_as_users_saw() -> None:
 def test_nodes_are_bound_by_their_network() -> None:
     """Three nodes of eight A100 with 100 GB/s a node reach 85 to 96 GB/s (NVIDIA/nccl-tests issue 119)."""
     fabric = fabric_of(GPUS["a100-sxm-40gb"], None, None, 100.0, "infiniband")
-    found = collective_cost("all_reduce", LARGE, Communicator(24, 8), [fabric])
-    bus = LARGE * 2 * 23 / 24 / float(found.seconds[0, 0])
+    cost = collective_cost("all_reduce", LARGE, Communicator(24, 8), [fabric])
+    bus = LARGE * 2 * 23 / 24 / float(cost.seconds[0, 0])
     assert bus == pytest.approx(92e9, rel=0.05)
 
 

@@ -41,9 +41,9 @@ def devices(*names: str) -> Devices:
 def test_every_layout_uses_every_gpu_and_divides_what_it_cuts(model: str, gpus: int) -> None:
     workload, shape = asked("train", model, batch=gpus)
     assert isinstance(shape, Transformer)
-    found = list(legal_layouts(workload, shape, gpus, max(1, gpus // 8)))
-    assert len(set(found)) == len(found) > 0
-    for layout in found:
+    parallels = list(legal_layouts(workload, shape, gpus, max(1, gpus // 8)))
+    assert len(set(parallels)) == len(parallels) > 0
+    for layout in parallels:
         assert layout.dp * layout.tp * layout.pp * layout.cp == gpus
         assert shape.heads % layout.tp == 0
         assert layout.pp <= shape.layers
@@ -95,28 +95,30 @@ def test_zero_of_a_large_model_is_counted_where_it_is_fullest_itself(checkpointi
     workload, shape = asked("train", "llama-3.1-70b", gpus=64, batch=128, seq_in=2048, precision=precision)
     layout = Parallel(dp=64, zero=zero)
     exact_request = apply_layout(workload, layout, 2, 1, checkpointing)
-    told = estimate_memory(exact_request, shape)
+    estimate = estimate_memory(exact_request, shape)
     lined = LayoutMemory(workload, shape).of(layout, checkpointing, np.array([2.0]), np.ones(1))[0]
-    assert 0.95 * told.allocated.value <= lined <= 1.1 * required_memory(told, exact_request).value  # between live and held
+    assert (
+        0.95 * estimate.allocated.value <= lined <= 1.1 * required_memory(estimate, exact_request).value
+    )  # between live and held
     assert isinstance(shape, Transformer)
     if checkpointing == "none":  # what all layers keep for backward is there at once, whatever is sharded
         few, more = (
             estimate_memory(exact_request, replace(shape, layers=layers)).parts["activations"].value for layers in (2, 4)
         )
-        assert told.parts["activations"].value == pytest.approx(few + (more - few) / 2 * (shape.layers - 2), rel=0.02)
+        assert estimate.parts["activations"].value == pytest.approx(few + (more - few) / 2 * (shape.layers - 2), rel=0.02)
 
 
 def test_what_is_settled_fits_and_is_near_its_screen() -> None:
     workload, shape = asked("train", "llama-3.1-8b", gpus=8, batch=64, seq_in=2048)
     group = devices("h100-sxm", "l40s")
-    found = screen_layouts(workload, shape, group, 8)
-    assert found.seconds.shape == (2, len(found.candidates))
+    layouts = screen_layouts(workload, shape, group, 8)
+    assert layouts.seconds.shape == (2, len(layouts.candidates))
     for gpu in (0, 1):
-        best = time_best_layouts(workload, shape, group, found, gpu)
+        best = time_best_layouts(workload, shape, group, layouts, gpu)
         assert best
         for one in best:
-            place = found.candidates.index(one.candidate)
-            assert one.seconds == pytest.approx(found.seconds[gpu, place], rel=0.12)
+            place = layouts.candidates.index(one.candidate)
+            assert one.seconds == pytest.approx(layouts.seconds[gpu, place], rel=0.12)
             assert one.candidate.micro_batch * one.candidate.accumulation * one.candidate.parallel.dp == 64
 
 

@@ -25,26 +25,26 @@ ROW = Published(
 
 
 def result(source: str, gpu: str, gpus: int, **request: Any) -> Measurement:
-    asked = {"task": "train", "model": "resnet50", "gpu": gpu, "gpus": gpus, "batch": 256, **request}
-    return Measurement(source, gpu, asked, 0.03, "train", "medium", "resnet", 7)
+    fields = {"task": "train", "model": "resnet50", "gpu": gpu, "gpus": gpus, "batch": 256, **request}
+    return Measurement(source, gpu, fields, 0.03, "train", "medium", "resnet", 7)
 
 
-def laid_out(row: Published, found: Measurement, stated: str = "") -> Measurement:
-    told = with_layout(row, found, stated)
-    assert isinstance(told, Measurement)
-    return told
+def laid_out(row: Published, measurement: Measurement, stated: str = "") -> Measurement:
+    result = with_layout(row, measurement, stated)
+    assert isinstance(result, Measurement)
+    return result
 
 
 def test_a_batch_the_table_does_not_print_is_one_gpus() -> None:
-    told = laid_out(ROW, result("nv-dle", "a100-sxm-80gb", 8))
-    assert told.request["batch"] == 2048
-    assert told.seconds == pytest.approx(8 * 0.03)
-    assert told.request["parallel"] == {"dp": 8}
+    measurement = laid_out(ROW, result("nv-dle", "a100-sxm-80gb", 8))
+    assert measurement.request["batch"] == 2048
+    assert measurement.seconds == pytest.approx(8 * 0.03)
+    assert measurement.request["parallel"] == {"dp": 8}
 
 
 def test_a_printed_batch_is_the_whole_one() -> None:
-    told = laid_out(replace(ROW, batch=256), result("nv-dle", "a100-sxm-80gb", 8))
-    assert (told.request["batch"], told.seconds) == (256, 0.03)
+    measurement = laid_out(replace(ROW, batch=256), result("nv-dle", "a100-sxm-80gb", 8))
+    assert (measurement.request["batch"], measurement.seconds) == (256, 0.03)
 
 
 def test_sixteen_v100_are_a_dgx_2_and_sixteen_a100_two_nodes() -> None:
@@ -55,13 +55,13 @@ def test_sixteen_v100_are_a_dgx_2_and_sixteen_a100_two_nodes() -> None:
 
 
 def test_data_parallel_of_one_process_is_told_apart() -> None:
-    told = laid_out(replace(ROW, source="ryujaehun", gpus=4), result("ryujaehun", "titan-rtx", 4))
-    assert told.request["parallel"] == {"dp": 4, "threads": True}
+    measurement = laid_out(replace(ROW, source="ryujaehun", gpus=4), result("ryujaehun", "titan-rtx", 4))
+    assert measurement.request["parallel"] == {"dp": 4, "threads": True}
 
 
 def test_served_rows_state_replicas_and_degrees() -> None:
-    told = laid_out(replace(ROW, source="cloudrift"), result("cloudrift", "h200-sxm", 8), "2 replica(s) x TP2 PP2")
-    assert told.request["parallel"] == {"dp": 2, "tp": 2, "pp": 2}
+    measurement = laid_out(replace(ROW, source="cloudrift"), result("cloudrift", "h200-sxm", 8), "2 replica(s) x TP2 PP2")
+    assert measurement.request["parallel"] == {"dp": 2, "tp": 2, "pp": 2}
 
 
 def test_one_stream_of_mlperf_uses_one_gpu() -> None:
@@ -74,11 +74,11 @@ def test_mosaic_tables_are_fsdp_over_nodes_of_eight() -> None:
         ROW, source="llm-foundry", gpu="A100 SXM 40GB", gpus=32, model="MPT-7b", batch=576, seq_in=2048, value=119202.0,
         notes="microbatch=18 gradaccum=1 act_ckpt=True",
     )  # fmt: skip
-    told = foundry(row)
-    assert isinstance(told, Measurement)
-    assert told.seconds == pytest.approx(576 * 2048 / 119202)
-    assert told.request["parallel"] == {"dp": 32, "zero": 3}
-    assert (told.request["nodes"], told.request["checkpointing"]) == (4, "full")
+    measurement = foundry(row)
+    assert isinstance(measurement, Measurement)
+    assert measurement.seconds == pytest.approx(576 * 2048 / 119202)
+    assert measurement.request["parallel"] == {"dp": 32, "zero": 3}
+    assert (measurement.request["nodes"], measurement.request["checkpointing"]) == (4, "full")
 
 
 def test_scaling_is_weak_under_data_parallelism_and_strong_otherwise() -> None:

@@ -62,8 +62,8 @@ def test_what_divides(tp: int, pp: int, cp: int, changed: dict[str, Any], legal:
 
 
 def test_all_layouts_of_two_gpus() -> None:
-    found = list(legal_layouts(work(), TINY, 2))
-    assert found == [
+    parallels = list(legal_layouts(work(), TINY, 2))
+    assert parallels == [
         *(Parallel(dp=2, zero=zero) for zero in (0, 1, 2, 3)),
         Parallel(cp=2),
         Parallel(tp=2, sp=True),
@@ -184,16 +184,16 @@ def test_copies_add_up_gradients_in_buckets() -> None:
     ],
 )
 def test_zero_scatters_and_gathers(zero: int, expected: list[tuple[str, float, str]]) -> None:
-    found = step_collectives(work(precision="fp32", parallel=Parallel(dp=2, zero=zero), accumulation=3), BIG, 1.0)
-    assert [(one.kind, one.overlap) for one in found] == [(kind, hidden) for kind, _, hidden in expected]
-    times = [one.size * one.count / (PARAMETERS * 4) for one in found]
+    collectives = step_collectives(work(precision="fp32", parallel=Parallel(dp=2, zero=zero), accumulation=3), BIG, 1.0)
+    assert [(one.kind, one.overlap) for one in collectives] == [(kind, hidden) for kind, _, hidden in expected]
+    times = [one.size * one.count / (PARAMETERS * 4) for one in collectives]
     assert times == pytest.approx([each for _, each, _ in expected])
 
 
 def test_weights_are_gathered_layer_by_layer() -> None:
-    found = [one for one in step_collectives(work(parallel=Parallel(dp=2, zero=3)), TINY, 1.0) if one.overlap == "forward"]
-    assert [one.count for one in found] == [5.0]
-    assert found[0].size == pytest.approx(weight_bytes(work(), TINY) / 5)
+    collectives = [one for one in step_collectives(work(parallel=Parallel(dp=2, zero=3)), TINY, 1.0) if one.overlap == "forward"]
+    assert [one.count for one in collectives] == [5.0]
+    assert collectives[0].size == pytest.approx(weight_bytes(work(), TINY) / 5)
 
 
 def test_weights_of_one_rank() -> None:
@@ -221,8 +221,8 @@ def test_experts_of_one_rank_are_nobody_else_s() -> None:
 
 def test_threads_copy_weights_out_and_gradients_back() -> None:
     threads = Parallel(dp=4, threads=True)
-    found = step_collectives(work(precision="fp32", parallel=threads, accumulation=3), NET, 1.0)
-    assert found == [Collective("broadcast", "dp", 36 * 4.0, 3.0)] * 2
+    collectives = step_collectives(work(precision="fp32", parallel=threads, accumulation=3), NET, 1.0)
+    assert collectives == [Collective("broadcast", "dp", 36 * 4.0, 3.0)] * 2
     assert step_collectives(work("forward", precision="fp32", parallel=threads), NET, 1.0) == [
         Collective("broadcast", "dp", 36 * 4.0, 1.0)
     ]
@@ -272,9 +272,9 @@ def test_inference_spreads_whole_experts_over_ranks() -> None:
 )  # fmt: skip
 def test_only_data_parallel_groups_exchange_tokens_with_experts(layout: Parallel, exchanges: list[tuple[int, float]]) -> None:
     """Tensor ranks hold the same tokens: their all-reduce adds up the experts' outputs; groups dispatch and combine."""
-    found = [one for one in step_collectives(work("decode", parallel=layout), MIXED, 3.0) if one.axis == "ep"]
+    collectives = [one for one in step_collectives(work("decode", parallel=layout), MIXED, 3.0) if one.axis == "ep"]
     routed = 3.0 * 2 * MIXED.hidden * 2.0  # sequences x active experts x hidden x bytes
-    assert [(one.ranks, float(one.size) / routed) for one in found] == exchanges
+    assert [(one.ranks, float(one.size) / routed) for one in collectives] == exchanges
 
 
 NAMES = list(StepParts.__struct_fields__)
@@ -286,8 +286,8 @@ def step(factors: dict[str, float] | None = None, **seconds: float) -> StepBreak
     return combine_parts(StepParts(**{name: np.array([[value]]) for name, value in plain.items()}), ONE | (factors or {}))
 
 
-def number(told: StepBreakdown, name: str = "wall") -> float:
-    return float(getattr(told, name)[0, 0])
+def number(breakdown: StepBreakdown, name: str = "wall") -> float:
+    return float(getattr(breakdown, name)[0, 0])
 
 
 def test_one_gpu_alone_works() -> None:
@@ -307,8 +307,8 @@ def test_messages_are_waited_for_or_hidden_behind_work() -> None:
     tail = step({"beside": 0.0}, device=3.0, backward=2.0, backward_volume=1.0, backward_tail=0.4)
     assert number(tail) == pytest.approx(3.4)
     for name in ("forward", "attention"):
-        found = step({"beside": 0.0}, device=3.0, **{name: 1.0, f"{name}_latency": 0.5, f"{name}_volume": 1.0})
-        assert number(found) == pytest.approx(3.0 + 1.5 - 0.9)
+        breakdown = step({"beside": 0.0}, device=3.0, **{name: 1.0, f"{name}_latency": 0.5, f"{name}_volume": 1.0})
+        assert number(breakdown) == pytest.approx(3.0 + 1.5 - 0.9)
     scaled = step({"latency": 2.0, "volume": 3.0}, device=1.0, exposed_latency=0.1, exposed_volume=0.1)
     assert number(scaled) == pytest.approx(1.5)
 
@@ -323,17 +323,19 @@ def test_pipelines_stretch_everything_and_members_wait_for_the_slowest() -> None
 
 def test_threads_of_one_process_wait_for_the_interpreter() -> None:
     """Forward calls wait for all other copies, a fifth of the rest does."""
-    found = step(calls=1.0, forward_calls=0.5, threads=4.0, device=1e-9)
-    assert number(found, "host") == pytest.approx(1.0 + (0.5 + 0.2 * 0.5) * 3)
+    breakdown = step(calls=1.0, forward_calls=0.5, threads=4.0, device=1e-9)
+    assert number(breakdown, "host") == pytest.approx(1.0 + (0.5 + 0.2 * 0.5) * 3)
     copied = step(device=1.0, copied_tensors=100.0)
     assert number(copied) == pytest.approx(1.0 + 100 * 90e-6)
     assert number(step(device=1.0, threads=2.0, synchronised=2.0)) == pytest.approx(1.0 + 1e-4)
 
 
 def test_what_a_step_is_spent_on_adds_up() -> None:
-    found = step(device=2.0, ranks=4.0, pipeline=1.2, exposed_volume=0.3, backward=1.0, backward_volume=0.5, calls=0.2, once=0.1)
-    parts = sum(number(found, name) for name in ("work", "communication", "bubble", "waiting"))
-    assert number(found) == pytest.approx(parts)
+    breakdown = step(
+        device=2.0, ranks=4.0, pipeline=1.2, exposed_volume=0.3, backward=1.0, backward_volume=0.5, calls=0.2, once=0.1
+    )
+    parts = sum(number(breakdown, name) for name in ("work", "communication", "bubble", "waiting"))
+    assert number(breakdown) == pytest.approx(parts)
 
 
 def test_single_steps_stack() -> None:

@@ -32,9 +32,9 @@ def test_tensor_parallel_adds_up_twice_a_layer() -> None:
     """arXiv 1909.08053, section 3: two all-reduces a layer in the forward pass; and one for the embedding."""
     shape = find_model("llama-2-70b", CATALOG)
     assert isinstance(shape, Transformer)
-    found = [one for one in said("decode", "llama-2-70b", gpus=8, batch=16) if one.kind == "all_reduce"]
-    assert sum(one.count for one in found) == 2 * shape.layers + 1
-    assert {one.size for one in found} == {16 * shape.hidden * 2.0}
+    collectives = [one for one in said("decode", "llama-2-70b", gpus=8, batch=16) if one.kind == "all_reduce"]
+    assert sum(one.count for one in collectives) == 2 * shape.layers + 1
+    assert {one.size for one in collectives} == {16 * shape.hidden * 2.0}
 
 
 def test_training_adds_up_as_often_backward_and_again_when_recomputed() -> None:
@@ -54,9 +54,9 @@ def test_sequence_parallel_sends_the_same_bytes_in_two_halves() -> None:
 
 @pytest.mark.parametrize(("precision", "width"), [("fp32", 4), ("amp-bf16", 4), ("bf16", 2)])
 def test_copies_add_up_every_gradient_once(precision: str, width: int) -> None:
-    found = said("train", "resnet50", gpus=8, batch=256, precision=precision)
-    assert volume(found, "all_reduce") == pytest.approx(25.56e6 * width, rel=0.01)
-    assert all(one.overlap == "backward" for one in found)
+    collectives = said("train", "resnet50", gpus=8, batch=256, precision=precision)
+    assert volume(collectives, "all_reduce") == pytest.approx(25.56e6 * width, rel=0.01)
+    assert all(one.overlap == "backward" for one in collectives)
 
 
 def test_zero_3_sends_half_as_much_again_as_zero_1() -> None:
@@ -79,14 +79,14 @@ def test_zero_3_gathers_at_every_micro_step_and_plain_copies_speak_once() -> Non
 
 
 def test_stages_hand_on_the_stream_of_every_micro_batch() -> None:
-    found = said("train", "llama-3.1-8b", gpus=4, batch=8, seq_in=1024, accumulation=8, parallel={"pp": 4})
-    sent = [one for one in found if one.axis == "pp"]
+    collectives = said("train", "llama-3.1-8b", gpus=4, batch=8, seq_in=1024, accumulation=8, parallel={"pp": 4})
+    sent = [one for one in collectives if one.axis == "pp"]
     assert [(one.kind, one.count, one.size) for one in sent] == [("send", 16.0, 1024 * 4096 * 2.0)]
 
 
 def test_experts_exchange_tokens_there_and_back() -> None:
-    found = said("train", "mixtral-8x7b", gpus=8, batch=8, seq_in=1024, parallel={"dp": 8, "ep": 8})
-    assert volume(found, "all_to_all") == pytest.approx(32 * 4 * 1024 * 2 * 4096 * 2.0)  # 32 layers, 2 experts a token
+    collectives = said("train", "mixtral-8x7b", gpus=8, batch=8, seq_in=1024, parallel={"dp": 8, "ep": 8})
+    assert volume(collectives, "all_to_all") == pytest.approx(32 * 4 * 1024 * 2 * 4096 * 2.0)  # 32 layers, 2 experts a token
 
 
 def test_copies_that_serve_are_silent() -> None:
@@ -95,12 +95,12 @@ def test_copies_that_serve_are_silent() -> None:
 
 
 def test_threads_send_weights_out_and_take_gradients_back() -> None:
-    found = said("train", "resnet50", gpus=4, batch=48, precision="fp32", parallel={"dp": 4, "threads": True})
-    assert [(one.kind, one.overlap) for one in found] == [("broadcast", ""), ("broadcast", "")]
+    collectives = said("train", "resnet50", gpus=4, batch=48, precision="fp32", parallel={"dp": 4, "threads": True})
+    assert [(one.kind, one.overlap) for one in collectives] == [("broadcast", ""), ("broadcast", "")]
 
 
 @pytest.mark.parametrize(
-    ("layout", "axis", "found"),
+    ("layout", "axis", "communicator"),
     [
         (Parallel(tp=8, dp=2), "tp", Communicator(8, 8)),
         (Parallel(tp=8, dp=2), "dp", Communicator(2, 1)),
@@ -110,5 +110,5 @@ def test_threads_send_weights_out_and_take_gradients_back() -> None:
         (Parallel(tp=4, pp=4), "pp", Communicator(2, 2)),
     ],
 )
-def test_tensor_ranks_are_neighbours_and_stages_far_apart(layout: Parallel, axis: Any, found: Communicator) -> None:
-    assert communicator_of(layout, axis, 16, 2) == found
+def test_tensor_ranks_are_neighbours_and_stages_far_apart(layout: Parallel, axis: Any, communicator: Communicator) -> None:
+    assert communicator_of(layout, axis, 16, 2) == communicator

@@ -200,10 +200,10 @@ def test_a_recommendation_model_is_mostly_tables() -> None:
 
 
 def test_of_bare_weights_only_weights_are_counted_and_that_is_said() -> None:
-    known = ask(WeightsOnly("model.safetensors", 10**9, 2 * 10**9), None, precision=None)
-    assert parts(known)["weights"] == 2 * 10**9
-    assert "kv_cache" not in parts(known)
-    assert [warning.id for warning in known.warnings] == ["warning.weights-only"]
+    estimate = ask(WeightsOnly("model.safetensors", 10**9, 2 * 10**9), None, precision=None)
+    assert parts(estimate)["weights"] == 2 * 10**9
+    assert "kv_cache" not in parts(estimate)
+    assert [warning.id for warning in estimate.warnings] == ["warning.weights-only"]
 
 
 @pytest.mark.parametrize("engine", engine_ids())

@@ -98,10 +98,10 @@ def test_what_optimizers_hold_for_a_moment() -> None:
 
 
 def test_parts_add_up_to_two_totals() -> None:
-    found = build_estimate({"weights": 100, "context": 20, "slack": 3, "optimizer": 0}, (0.9, 1.1), (0.8, 1.2))
-    assert (found.allocated.value, found.allocated.low, found.allocated.high) == pytest.approx((100, 90, 110))
-    assert (found.device.value, found.device.low, found.device.high) == pytest.approx((123, 98.4, 147.6))
-    assert list(found.parts) == ["weights", "context", "slack"]
+    estimate = build_estimate({"weights": 100, "context": 20, "slack": 3, "optimizer": 0}, (0.9, 1.1), (0.8, 1.2))
+    assert (estimate.allocated.value, estimate.allocated.low, estimate.allocated.high) == pytest.approx((100, 90, 110))
+    assert (estimate.device.value, estimate.device.low, estimate.device.high) == pytest.approx((123, 98.4, 147.6))
+    assert list(estimate.parts) == ["weights", "context", "slack"]
 
 
 def ask(shape: Transformer = TINY, task: Task = "serve", gpu: Any = None, **fields: Any) -> MemoryEstimate:
@@ -109,8 +109,8 @@ def ask(shape: Transformer = TINY, task: Task = "serve", gpu: Any = None, **fiel
     return inference_memory(Workload(task, shape.name, **(plain | fields)), shape, gpu)
 
 
-def sizes(found: MemoryEstimate) -> dict[str, float]:
-    return {name: figure.value for name, figure in found.parts.items()}
+def sizes(estimate: MemoryEstimate) -> dict[str, float]:
+    return {name: figure.value for name, figure in estimate.parts.items()}
 
 
 CACHE = 3 * 120 * 4 * 2 * 2 * 8 * 2  # sequences, tokens, layers, keys and values, heads, dimensions, bytes
@@ -167,8 +167,8 @@ def test_late_tokens_look_at_everything_before_them() -> None:
 
 
 def test_images_are_patches_and_an_encoder_has_its_own_length() -> None:
-    seen = replace(TINY, causal=False, patches=Patches(224, 16), head=False)
-    told = sizes(ask(seen, "forward", batch=1))
+    transformer = replace(TINY, causal=False, patches=Patches(224, 16), head=False)
+    told = sizes(ask(transformer, "forward", batch=1))
     assert told["activations"] == (14 * 14 + 1) * (128 + 768) * 2  # 224 pixels a side in patches of 16, and a token beside them
     both = replace(TINY, encoder_layers=4, encoder_context=50)
     kept = sizes(ask(both))
@@ -184,7 +184,7 @@ def test_autocast_copies_by_hand() -> None:
 
 
 def test_ranges_add_as_squares() -> None:
-    found = ask(engine="vllm", gpu=None)
+    estimate = ask(engine="vllm", gpu=None)
     spreads = {
         "activations": (0.6, 1.6),
         "workspace": (0.5, 2.0),
@@ -194,12 +194,12 @@ def test_ranges_add_as_squares() -> None:
     }
     below = above = 0.0
     for name, (low, high) in spreads.items():
-        part = found.parts[name]
+        part = estimate.parts[name]
         assert (part.low, part.high) == pytest.approx((low * part.value, high * part.value))
         below += (part.value * (1 - low)) ** 2
         above += (part.value * (high - 1)) ** 2
-    assert found.device.low == pytest.approx(found.device.value - sqrt(below))
-    assert found.device.high == pytest.approx(found.device.value + sqrt(above))
+    assert estimate.device.low == pytest.approx(estimate.device.value - sqrt(below))
+    assert estimate.device.high == pytest.approx(estimate.device.value + sqrt(above))
     plain = ask()
     assert plain.parts["activations"].high == pytest.approx(1.3 * plain.parts["activations"].value)
     assert plain.parts["temporary"].low == pytest.approx(0.8 * plain.parts["temporary"].value)
@@ -211,9 +211,9 @@ def test_ranges_add_as_squares() -> None:
 def test_engines_take_their_share_at_start() -> None:
     total = H100.memory_bytes
     for engine, year, taken in (("vllm", 2025, 0.90), ("vllm", 2026, 0.92)):
-        found = ask(engine=engine, year=year, gpu=H100)
+        estimate = ask(engine=engine, year=year, gpu=H100)
         beside = (4 * 132 + 150) * MIB + (0 if year == 2026 else 4 * 8 * MIB)  # graphs beside the share until 2026
-        assert found.device.value == int(total * taken + (4 * 132 + 150) * MIB) + (beside - (4 * 132 + 150) * MIB)
+        assert estimate.device.value == int(total * taken + (4 * 132 + 150) * MIB) + (beside - (4 * 132 + 150) * MIB)
     nvidia = ask(engine="tensorrt-llm", gpu=H100)
     used = sum(value for name, value in sizes(nvidia).items() if name != "kv_cache")
     assert nvidia.device.value == used + int((total - used) * 0.9)
@@ -221,11 +221,11 @@ def test_engines_take_their_share_at_start() -> None:
 
 
 def test_sglang_leaves_its_reserve() -> None:
-    found = ask(engine="sglang", gpu=H100)
+    estimate = ask(engine="sglang", gpu=H100)
     share = 1 - (512 + 1.5 * 8192 + 2 * 256 + 128) * MIB / H100.memory_bytes
-    told = sizes(found)
+    told = sizes(estimate)
     static = H100.memory_bytes - int((H100.memory_bytes - told["context"]) * (1 - share))
-    assert found.device.value == static + told["cuda_graphs"] + told["activations"]
+    assert estimate.device.value == static + told["cuda_graphs"] + told["activations"]
 
 
 def test_a_perceptron_s_training_step_by_hand() -> None:

@@ -49,17 +49,17 @@ def test_a_config_that_says_mxfp4_is_read_as_mxfp4() -> None:
 def test_attention_of_an_moe_model_in_mxfp4_is_multiplied_in_16_bit() -> None:
     shape = find_model("gpt-oss-20b", CATALOG)
     assert isinstance(shape, Transformer)
-    told = weight_storage(shape, "mxfp4", "bf16")
-    assert told.unquantised("attn_q", "attn_k", "attn_v")
-    assert not told.unquantised("ffn_up_exps", "ffn_gate_exps")
+    storage = weight_storage(shape, "mxfp4", "bf16")
+    assert storage.unquantised("attn_q", "attn_k", "attn_v")
+    assert not storage.unquantised("ffn_up_exps", "ffn_gate_exps")
     assert not weight_storage(shape, "nvfp4", "bf16").unquantised("attn_q")
     assert not weight_storage(shape, "bf16", "bf16").unquantised("attn_q")
 
 
 @pytest.mark.parametrize(("engine", "name"), [("vllm", "mxfp4"), ("llama.cpp", "mxfp4_moe")])
 def test_each_engine_calls_it_by_its_own_name(engine: str, name: str) -> None:
-    asked = from_object({"task": "serve", "model": "gpt-oss-20b", "engine": engine}).workload
-    assert fill_defaults(asked, find_model("gpt-oss-20b", CATALOG)).precision == name
+    workload = from_object({"task": "serve", "model": "gpt-oss-20b", "engine": engine}).workload
+    assert fill_defaults(workload, find_model("gpt-oss-20b", CATALOG)).precision == name
 
 
 @pytest.mark.parametrize(("gpu", "lacks"), [("a100-sxm-80gb", True), ("h100-sxm", True), ("b200", False)])
@@ -71,14 +71,14 @@ def test_a_gpu_without_fp4_units_is_said_to_dequantise(gpu: str, lacks: bool) ->
 
 @pytest.mark.parametrize("gpu", ["A100 SXM 80GB", "H100 SXM"])
 def test_a_recommendation_claims_no_units_the_gpu_lacks(gpu: str) -> None:
-    told = whichgpu.recommend("batch", "gpt-oss-20b", gpu=gpu, gpus=1, as_of="2026-11-15")
-    assert told.answer.precision == "mxfp4"
-    ids = [one.id for one in told.assumptions]
+    answer = whichgpu.recommend("batch", "gpt-oss-20b", gpu=gpu, gpus=1, as_of="2026-11-15")
+    assert answer.answer.precision == "mxfp4"
+    ids = [one.id for one in answer.assumptions]
     assert "assumed.precision-published" in ids
     assert "assumed.precision" not in ids
-    assert "warning.stored-only" in [one.id for one in told.warnings]
+    assert "warning.stored-only" in [one.id for one in answer.warnings]
 
 
 def test_a_precision_the_gpu_has_units_for_is_still_said_so() -> None:
-    told = whichgpu.recommend("batch", "llama-3.1-8b", gpu="A100 SXM 80GB", gpus=1, as_of="2026-11-15")
-    assert "assumed.precision" in [one.id for one in told.assumptions]
+    answer = whichgpu.recommend("batch", "llama-3.1-8b", gpu="A100 SXM 80GB", gpus=1, as_of="2026-11-15")
+    assert "assumed.precision" in [one.id for one in answer.assumptions]

@@ -33,9 +33,9 @@ GPUS = CATALOG.gpu_by_id
 
 
 def shape_of(name: str = "resnet50") -> TracedShape:
-    found = find_model(name, CATALOG)
-    assert isinstance(found, TracedShape)
-    return found
+    transformer = find_model(name, CATALOG)
+    assert isinstance(transformer, TracedShape)
+    return transformer
 
 
 SHAPE = shape_of()
@@ -75,8 +75,8 @@ def test_what_lies_beside_the_trace() -> None:
 
 
 def ranges(**fields: Any) -> tuple[float, ...]:
-    found = traced_memory(work(**fields), SHAPE, None)
-    return tuple(end / figure.value for figure in (found.allocated, found.device) for end in (figure.low, figure.high))
+    estimate = traced_memory(work(**fields), SHAPE, None)
+    return tuple(end / figure.value for figure in (estimate.allocated, estimate.device) for end in (figure.low, figure.high))
 
 
 def test_ranges_are_wider_for_other_images_and_narrow_precisions() -> None:
@@ -134,9 +134,9 @@ def test_the_formula_counts_weights_and_units() -> None:
         64 + 6 * (block - 256) + 1000
     )
     assert count_weights_and_units(work(), Dlrm("d", 8, (100, 100), (13, 32, 8), (16, 1)), nothing)[1] == 53 + 16 + 17
-    kept = build_estimate({"activations": 4800}, (1.0, 1.0), (1.0, 1.0))
-    assert count_weights_and_units(work(), SHAPE, kept)[1] == 4800 // 4 // 8
-    assert count_weights_and_units(work(precision="bf16"), SHAPE, kept)[1] == 4800 // 2 // 8
+    estimate = build_estimate({"activations": 4800}, (1.0, 1.0), (1.0, 1.0))
+    assert count_weights_and_units(work(), SHAPE, estimate)[1] == 4800 // 4 // 8
+    assert count_weights_and_units(work(precision="bf16"), SHAPE, estimate)[1] == 4800 // 2 // 8
 
 
 def test_adapters_shares_and_four_bits() -> None:

@@ -90,13 +90,13 @@ def test_own_measurements_come_on_top() -> None:
 def test_corrections_of_groups_add_up() -> None:
     setting = GroupSetting("vllm", 2024, "decode", "nvswitch", "nvswitch-4")
     years = {"vllm/2020": {"latency": 1.0}, "vllm/2025": {"latency": 2.0}, "sglang/2024": {"latency": 9.0}}
-    found = replace(
+    calibration = replace(
         UNCORRECTED, multipliers={"all": {"": {"latency": 0.5}}, "year": years, "fabric": {"nvswitch-4": {"volume": 0.25}}}
     )
-    assert found.log_multiplier(setting, "latency") == 2.5  # the nearest year
-    assert found.log_multiplier(replace(setting, year=2020), "latency") == 1.5
-    assert found.log_multiplier(replace(setting, engine="pytorch"), "latency") == 0.5
-    told = found.factors([setting, replace(setting, fabric="x")])
+    assert calibration.log_multiplier(setting, "latency") == 2.5  # the nearest year
+    assert calibration.log_multiplier(replace(setting, year=2020), "latency") == 1.5
+    assert calibration.log_multiplier(replace(setting, engine="pytorch"), "latency") == 0.5
+    told = calibration.factors([setting, replace(setting, fabric="x")])
     assert told["volume"].ravel().tolist() == pytest.approx([exp(0.25), 1.0])
     assert set(told) == set(GROUP_TERMS)
     assert replace(setting, engine="pytorch-threads").style == "threads"
@@ -109,8 +109,8 @@ def test_corrections_of_groups_add_up() -> None:
 
 def test_keys_come_round_to_a_part_of_the_queries() -> None:
     op = Op("attention", "bf16", 100.0, 60.0, 20.0, {"keys": 8.0})
-    told = _ring_attention(op, asked("train", parallel=Parallel(cp=4)))
-    assert (told.flops, told.read, told.write, told.sizes["keys"]) == (400.0, 150.0, 20.0, 32.0)
+    operator = _ring_attention(op, asked("train", parallel=Parallel(cp=4)))
+    assert (operator.flops, operator.read, operator.write, operator.sizes["keys"]) == (400.0, 150.0, 20.0, 32.0)
     assert _ring_attention(op, asked("train")) is op
     other = Op("gemm", "bf16")
     assert _ring_attention(other, asked("train", parallel=Parallel(cp=4))) is other
@@ -123,8 +123,8 @@ LIKE = Figure(1.0, 0.8, 1.5, "s", "calibrated", ("a",))
 
 
 def test_a_figure_lies_between_fast_and_slow_steps() -> None:
-    found = StepRange(LIKE).figure((5.0, 9.0, 3.0), "s")
-    assert (found.low, found.value, found.high, found.sources) == (3.0, 5.0, 9.0, ("a", "serving-simulation"))
+    figure = StepRange(LIKE).figure((5.0, 9.0, 3.0), "s")
+    assert (figure.low, figure.value, figure.high, figure.sources) == (3.0, 5.0, 9.0, ("a", "serving-simulation"))
     assert StepRange(LIKE).factors == (0.8, 1.5)
 
 
@@ -133,33 +133,33 @@ LOAD = Load(10.0, Lengths(100), Lengths(20), 200, burstiness=0.0)
 
 
 def test_a_served_load_with_steps_of_ten_milliseconds() -> None:
-    told = serving_answer(SERVER, LOAD, Objectives(), LIKE, drawn=False)
-    assert told.ttft_no_load.value == pytest.approx(0.01)
-    assert (told.ttft_no_load.low, told.ttft_no_load.high) == pytest.approx((0.008, 0.015))
-    assert told.tpot_no_load.value == pytest.approx(0.01)
-    assert told.tpot["p50"].value == pytest.approx(0.01, rel=0.01)
-    assert told.tpot["mean"].high == pytest.approx(0.015, rel=0.01)
-    assert told.answered_rate.value == pytest.approx(10.0, rel=0.05)
-    assert told.throughput.value == pytest.approx(200.0, rel=0.05)
-    assert (told.goodput, told.met, told.allowed_rate, told.curve) == (None, None, None, ())
-    assert not told.saturated
-    assert (told.sustainable_rate.low, told.sustainable_rate.high) == pytest.approx(
-        (told.sustainable_rate.value / 1.5, told.sustainable_rate.value / 0.8)
+    answer = serving_answer(SERVER, LOAD, Objectives(), LIKE, drawn=False)
+    assert answer.ttft_no_load.value == pytest.approx(0.01)
+    assert (answer.ttft_no_load.low, answer.ttft_no_load.high) == pytest.approx((0.008, 0.015))
+    assert answer.tpot_no_load.value == pytest.approx(0.01)
+    assert answer.tpot["p50"].value == pytest.approx(0.01, rel=0.01)
+    assert answer.tpot["mean"].high == pytest.approx(0.015, rel=0.01)
+    assert answer.answered_rate.value == pytest.approx(10.0, rel=0.05)
+    assert answer.throughput.value == pytest.approx(200.0, rel=0.05)
+    assert (answer.goodput, answer.met, answer.allowed_rate, answer.curve) == (None, None, None, ())
+    assert not answer.saturated
+    assert (answer.sustainable_rate.low, answer.sustainable_rate.high) == pytest.approx(
+        (answer.sustainable_rate.value / 1.5, answer.sustainable_rate.value / 0.8)
     )
-    assert (told.load.mean_prompt, told.load.mean_output, told.load.requests) == (100, 20, 200)
-    assert told.cached_share == 0.0
-    assert [one.id for one in told.warnings] == ["serving.too-few"]  # 180 requests do not tell the 99th percentile
+    assert (answer.load.mean_prompt, answer.load.mean_output, answer.load.requests) == (100, 20, 200)
+    assert answer.cached_share == 0.0
+    assert [one.id for one in answer.warnings] == ["serving.too-few"]  # 180 requests do not tell the 99th percentile
 
 
 def test_objectives_are_told_and_missed() -> None:
-    told = serving_answer(SERVER, LOAD, Objectives(tpot_max=0.005), LIKE, drawn=False)
-    assert told.met == 0.0
-    assert told.goodput is not None
-    assert "serving.missed" in [one.id for one in told.warnings]
-    assert list(told.ttft) == ["p50", "p90", "p95", "p99", "mean"]
-    kept = serving_answer(SERVER, LOAD, Objectives(tpot_max=0.02), LIKE, drawn=False)
-    assert kept.met == 1.0
-    assert "serving.missed" not in [one.id for one in kept.warnings]
+    answer = serving_answer(SERVER, LOAD, Objectives(tpot_max=0.005), LIKE, drawn=False)
+    assert answer.met == 0.0
+    assert answer.goodput is not None
+    assert "serving.missed" in [one.id for one in answer.warnings]
+    assert list(answer.ttft) == ["p50", "p90", "p95", "p99", "mean"]
+    result = serving_answer(SERVER, LOAD, Objectives(tpot_max=0.02), LIKE, drawn=False)
+    assert result.met == 1.0
+    assert "serving.missed" not in [one.id for one in result.warnings]
 
 
 def test_who_is_refused_by_all_has_no_answer() -> None:

@@ -77,20 +77,20 @@ def test_links_and_networks_are_named_where_they_are_assumed() -> None:
 
 
 def test_a_group_s_figures_are_those_of_its_step() -> None:
-    asked = work(gpus=4, parallel=Parallel(dp=4))
-    estimate, facts = group_time_of(asked, SMALL, H100)
-    told = evaluate_group(asked, SMALL, DEVICES).breakdown
-    wall = float(told.wall[0, 0])
+    workload = work(gpus=4, parallel=Parallel(dp=4))
+    estimate, facts = group_time_of(workload, SMALL, H100)
+    breakdown = evaluate_group(workload, SMALL, DEVICES).breakdown
+    wall = float(breakdown.wall[0, 0])
     assert estimate.time.value == pytest.approx(wall)
-    assert estimate.time_device.value == pytest.approx(wall - float(told.waiting[0, 0]))
+    assert estimate.time_device.value == pytest.approx(wall - float(breakdown.waiting[0, 0]))
     assert estimate.throughput.value == pytest.approx(16 * 512 / wall)
     assert (estimate.throughput.low, estimate.throughput.high) == pytest.approx(
         (16 * 512 / estimate.time.high, 16 * 512 / estimate.time.low)
     )
-    assert facts.communication_share == pytest.approx(float(told.communication[0, 0]) / wall)
+    assert facts.communication_share == pytest.approx(float(breakdown.communication[0, 0]) / wall)
     assert (facts.layout, facts.links, facts.network) == ("dp=4", "nvswitch", None)
     assert (estimate.ttft, estimate.tpot) == (None, None)
-    assert group_time_of(replace(asked, nodes=2), SMALL, H100)[1].network == "infiniband"
+    assert group_time_of(replace(workload, nodes=2), SMALL, H100)[1].network == "infiniband"
     served, _ = group_time_of(work("serve", gpus=2, parallel=Parallel(tp=2), engine="vllm", seq_out=32), SMALL, H100)
     assert served.tpot == served.time
     assert served.ttft is not None
@@ -119,10 +119,10 @@ def test_how_far_more_gpus_help() -> None:
 def test_what_a_screen_lets_through_by_mistake_is_left_out() -> None:
     """A candidate that needs more than the GPU has comes first and is no answer; the next ones are."""
     huge, fits = LayoutCandidate(Parallel(), 256, 1, "none"), LayoutCandidate(Parallel(), 1, 256, "none")
-    found = ScreenedLayouts(
+    layouts = ScreenedLayouts(
         (huge, fits, replace(fits, checkpointing="full")), np.array([[1.0, 2.0, 3.0]]), np.array([1.0, 2.0, 1e15])
     )
-    settled = time_best_layouts(work(batch=256, seq_in=4096), SMALL, DEVICES, found, 0)
+    settled = time_best_layouts(work(batch=256, seq_in=4096), SMALL, DEVICES, layouts, 0)
     assert [one.candidate for one in settled] == [fits, replace(fits, checkpointing="full")]
     assert settled[1].need == 10**15  # never less than the screen counted
     assert settled[0].need > 2
@@ -131,11 +131,11 @@ def test_what_a_screen_lets_through_by_mistake_is_left_out() -> None:
 
 def test_the_best_layout_is_the_fastest_that_fits() -> None:
     net = Mlp("net", (512, 512, 8))
-    asked = work(precision="fp32", batch=64, gpus=2)
-    best = time_best_layouts(asked, net, DEVICES, screen_layouts(asked, net, DEVICES, 2), 0)[0]
+    workload = work(precision="fp32", batch=64, gpus=2)
+    best = time_best_layouts(workload, net, DEVICES, screen_layouts(workload, net, DEVICES, 2), 0)[0]
     assert best.candidate.parallel.dp == 2
     wide = Mlp("wide", (400_000, 400_000, 8))
-    assert screen_layouts(replace(asked, gpus=1), wide, DEVICES, 1).candidates == ()
+    assert screen_layouts(replace(workload, gpus=1), wide, DEVICES, 1).candidates == ()
 
 
 LIKE = Figure(1.0, 0.8, 1.5, "s", "calibrated", ("a",))
@@ -194,8 +194,8 @@ def warned(saturated: bool = False, percentile: float = 95.0, **changed: Any) ->
     outcome = replace(
         SERVER.run(LOAD.arrivals()), **{name: changed.pop(name) for name in ("refused", "preempted") if name in changed}
     )
-    found = _warnings(outcome, replace(TOLD, **changed), LOAD, 10.0, saturated, Objectives(1.0, percentile=percentile))
-    return [one.id.removeprefix("serving.") for one in found]
+    messages = _warnings(outcome, replace(TOLD, **changed), LOAD, 10.0, saturated, Objectives(1.0, percentile=percentile))
+    return [one.id.removeprefix("serving.") for one in messages]
 
 
 def test_what_a_reader_should_know_first() -> None:
@@ -212,7 +212,7 @@ def test_what_a_reader_should_know_first() -> None:
 
 def test_a_short_cache_throws_out_and_says_so() -> None:
     tight = linear(small(256), fixed=0.01)
-    told = serving_answer(tight, Load(40.0, Lengths(40), Lengths(60), 120, burstiness=0.0), Objectives(), LIKE, drawn=False)
-    assert told.preempted > 0
-    assert "serving.preempted" in [one.id for one in told.warnings]
-    assert told.peak_cache > 0.9
+    answer = serving_answer(tight, Load(40.0, Lengths(40), Lengths(60), 120, burstiness=0.0), Objectives(), LIKE, drawn=False)
+    assert answer.preempted > 0
+    assert "serving.preempted" in [one.id for one in answer.warnings]
+    assert answer.peak_cache > 0.9

@@ -24,10 +24,10 @@ LOGGED = {
 def test_kv_tokens_are_within_three_percent_of_those_logged(model: str, precision: str) -> None:
     fields = {"precision": precision, "kv_precision": "bf16", "engine": "vllm", "year": 2026, "seq_in": 16128, "seq_out": 256}
     workload, shape = asked(model, **fields)
-    found = kv_tokens(workload, shape, H200, SETTINGS)
-    assert found is not None
-    assert found.value == pytest.approx(LOGGED[model, precision], rel=0.03)
-    assert found.low < found.value < found.high
+    figure = kv_tokens(workload, shape, H200, SETTINGS)
+    assert figure is not None
+    assert figure.value == pytest.approx(LOGGED[model, precision], rel=0.03)
+    assert figure.low < figure.value < figure.high
 
 
 def test_windowed_layers_count_as_full_up_to_the_tokens_in_flight() -> None:

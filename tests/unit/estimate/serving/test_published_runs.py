@@ -19,9 +19,9 @@ RUN = Run(ROW, "TP2 PP1 aDP1 moeTP2 EP1", ())
 
 
 def result(run: Run) -> Measurement:
-    found = row_result(run)
-    assert isinstance(found, Measurement)
-    return found
+    measurement = row_result(run)
+    assert isinstance(measurement, Measurement)
+    return measurement
 
 
 @pytest.mark.parametrize(
@@ -57,8 +57,13 @@ def test_prompts_sent_at_once_are_a_decode_step_of_half_of_them() -> None:
         ROW, source="lambda-vllm", framework="vLLM 0.5.4 (CI)", model="Meta-Llama-3-8B-Instruct", precision="bf16", gpus=1,
         batch=40, seq_in=200, seq_out=100, metric="ms ITL (median)", value=11.0,
     )  # fmt: skip
-    found = result(Run(row, "TP1", ()))
-    assert (found.kind, found.seconds, found.request["batch"], found.request["seq_in"]) == ("decode", 0.011, 20, 269)
+    measurement = result(Run(row, "TP1", ()))
+    assert (measurement.kind, measurement.seconds, measurement.request["batch"], measurement.request["seq_in"]) == (
+        "decode",
+        0.011,
+        20,
+        269,
+    )
     assert row_result(Run(replace(row, batch=320), "TP1", ())) is Reason.QUEUED
 
 
@@ -67,12 +72,12 @@ def test_maximum_load_has_no_batch() -> None:
         ROW, source="trtllm-2026", task="throughput", framework="TensorRT-LLM 1.2+", model="gpt-oss-120b", precision="FP8",
         gpus=4, batch=None, metric="output tokens/s/GPU", value=5000.0,
     )  # fmt: skip
-    found = result(Run(row, "DEP4 (attention DP + EP)", ()))
-    assert (found.kind, found.request["precision"]) == ("max-load", "mxfp4")
-    assert "kv_precision" not in found.request
+    measurement = result(Run(row, "DEP4 (attention DP + EP)", ()))
+    assert (measurement.kind, measurement.request["precision"]) == ("max-load", "mxfp4")
+    assert "kv_precision" not in measurement.request
     assert result(Run(replace(row, gpu="B200 SXM 180GB"), "DEP4 (attention DP + EP)", ())).request["kv_precision"] == "fp8"
-    assert found.seconds == pytest.approx(1 / 20000)
-    assert "batch" not in found.request
+    assert measurement.seconds == pytest.approx(1 / 20000)
+    assert "batch" not in measurement.request
 
 
 @pytest.mark.parametrize(

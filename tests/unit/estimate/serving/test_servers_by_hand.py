@@ -64,8 +64,8 @@ def limits(gpu: Any = H100, overrides: LimitOverrides | None = None, typical: in
 def test_the_cache_is_whole_blocks() -> None:
     for engine, block in (("vllm", 16), ("tensorrt-llm", 32), ("llama.cpp", 256)):
         left, _ = room(engine=engine, seq_in=1000, seq_out=200, kv_precision="bf16")
-        found = limits(engine=engine, seq_in=1000, seq_out=200, kv_precision="bf16")
-        assert found.cache_tokens == left // (block * A_TOKEN) * block
+        result = limits(engine=engine, seq_in=1000, seq_out=200, kv_precision="bf16")
+        assert result.cache_tokens == left // (block * A_TOKEN) * block
     narrow = limits(seq_in=1000, seq_out=200, kv_precision="fp8")
     assert narrow.cache_tokens == pytest.approx(2 * limits(seq_in=1000, seq_out=200).cache_tokens, abs=32)
 
@@ -97,9 +97,9 @@ def test_shares_that_are_told() -> None:
 
 def test_weights_that_leave_no_room_are_refused() -> None:
     workload, shape = asked("llama-3.1-70b")
-    with pytest.raises(NoAnswer) as told:
+    with pytest.raises(NoAnswer) as error:
         scheduler_limits(workload, shape, L4)
-    assert "GB" in str(told.value) or "GiB" in str(told.value)
+    assert "GB" in str(error.value) or "GiB" in str(error.value)
 
 
 def test_a_server_s_lanes_are_no_wider_than_their_cache() -> None:

@@ -71,17 +71,17 @@ def test_lengths_of_a_trace_without_times_come_at_the_rate() -> None:
 def test_a_summary_counts_what_happened() -> None:
     server = linear(replace(PLAIN, max_sequences=4), fixed=1e-2)
     load = Load(5.0, Lengths(10), Lengths(10), 2000)
-    told = summarise(server.run(load.arrivals()), load, ttft_max=0.02, tpot_max=0.02)
-    assert told.requests == 1800  # the first tenth meets an empty server
-    assert told.answered_rate == pytest.approx(5.0, rel=0.05)
-    assert told.throughput == pytest.approx(50.0, rel=0.05)
-    assert told.ttft.at[0] <= told.ttft.at[1] <= told.ttft.at[2]
-    assert told.tpot.mean == pytest.approx(1e-2)
-    assert told.met is not None
-    assert told.goodput == pytest.approx(told.met * told.answered_rate)
-    assert not told.growing
-    assert sum(one.share for one in told.concurrency) <= 1.0 + 1e-9
-    assert [one.batch for one in told.concurrency] == sorted(one.batch for one in told.concurrency)
+    summary = summarise(server.run(load.arrivals()), load, ttft_max=0.02, tpot_max=0.02)
+    assert summary.requests == 1800  # the first tenth meets an empty server
+    assert summary.answered_rate == pytest.approx(5.0, rel=0.05)
+    assert summary.throughput == pytest.approx(50.0, rel=0.05)
+    assert summary.ttft.at[0] <= summary.ttft.at[1] <= summary.ttft.at[2]
+    assert summary.tpot.mean == pytest.approx(1e-2)
+    assert summary.met is not None
+    assert summary.goodput == pytest.approx(summary.met * summary.answered_rate)
+    assert not summary.growing
+    assert sum(one.share for one in summary.concurrency) <= 1.0 + 1e-9
+    assert [one.batch for one in summary.concurrency] == sorted(one.batch for one in summary.concurrency)
 
 
 def test_few_requests_do_not_tell_a_far_percentile() -> None:
@@ -108,30 +108,30 @@ def test_formulas_screen_what_simulation_settles(fields: dict[str, Any]) -> None
     limit = saturation_rate(server, load)
     assert screen_load(server, load).saturation == pytest.approx(limit, rel=0.3)
     half = load.at(limit / 2)
-    told = summarise(server.run(half.arrivals()), half)
-    assert screen_load(server, half).tpot == pytest.approx(told.tpot.mean, rel=0.3)
+    summary = summarise(server.run(half.arrivals()), half)
+    assert screen_load(server, half).tpot == pytest.approx(summary.tpot.mean, rel=0.3)
 
 
 def test_the_curve_rises_and_objectives_hold_up_to_a_rate() -> None:
     server, _ = real("llama-3.1-8b", "h100-sxm", seq_in=500, seq_out=100)
     load = Load(1.0, Lengths(500), Lengths(100), 1000)
     goals = Objectives(tpot_max=0.02, percentile=95)
-    found = throughput_curve(server, load, goals)
-    assert [point.rate for point in found.points] == sorted(point.rate for point in found.points)
-    assert found.points[-1].saturated
-    assert not found.points[0].saturated
-    assert found.allowed is not None
-    assert 0 < found.allowed < found.saturation
-    kept = load.at(0.95 * found.allowed)
-    told = summarise(server.run(kept.arrivals()), kept, tpot_max=0.02)
-    assert told.met is not None
-    assert told.met >= 0.94
+    curve = throughput_curve(server, load, goals)
+    assert [point.rate for point in curve.points] == sorted(point.rate for point in curve.points)
+    assert curve.points[-1].saturated
+    assert not curve.points[0].saturated
+    assert curve.allowed is not None
+    assert 0 < curve.allowed < curve.saturation
+    kept = load.at(0.95 * curve.allowed)
+    summary = summarise(server.run(kept.arrivals()), kept, tpot_max=0.02)
+    assert summary.met is not None
+    assert summary.met >= 0.94
     assert throughput_curve(server, load, Objectives(tpot_max=1e-6)).allowed == pytest.approx(0, abs=0.1)
 
 
 def test_objectives_never_hold_beyond_what_can_be_borne() -> None:
     """A short drawn load above saturation has not queued up yet: it must not count as held."""
     server, _ = real("llama-3.1-8b", "rtx-5090", seq_in=1000, seq_out=300)
-    found = throughput_curve(server, Load(5.0, Lengths(1000), Lengths(300), 2000), Objectives(ttft_max=1.0, tpot_max=0.05))
-    assert found.allowed is not None
-    assert 0.9 * found.saturation < found.allowed <= found.saturation
+    curve = throughput_curve(server, Load(5.0, Lengths(1000), Lengths(300), 2000), Objectives(ttft_max=1.0, tpot_max=0.05))
+    assert curve.allowed is not None
+    assert 0.9 * curve.saturation < curve.allowed <= curve.saturation

@@ -201,11 +201,16 @@ def test_runs_of_steps_taken_together_are_steps_taken_one_by_one(case: str, seed
     times = np.cumsum(chance.exponential(0.02, 60)).tolist()
     arrivals = [(time, int(chance.integers(1, 150)), int(chance.integers(1, 60))) for time in times]
     engine, first, finished = one_by_one(arrivals, limits)
-    told = simulated(arrivals, limits)
-    assert (told.preempted, told.recomputed, told.read, told.refused) == (engine.preempted, engine.recomputed, engine.read, 0)
-    assert told.peak_cache == engine.peak / (limits.cache_tokens // limits.block_tokens)
-    assert np.allclose(told.first, first, rtol=1e-9)
-    assert np.allclose(told.finished, finished, rtol=1e-9)
+    outcome = simulated(arrivals, limits)
+    assert (outcome.preempted, outcome.recomputed, outcome.read, outcome.refused) == (
+        engine.preempted,
+        engine.recomputed,
+        engine.read,
+        0,
+    )
+    assert outcome.peak_cache == engine.peak / (limits.cache_tokens // limits.block_tokens)
+    assert np.allclose(outcome.first, first, rtol=1e-9)
+    assert np.allclose(outcome.finished, finished, rtol=1e-9)
     assert ("tight" not in case) or engine.preempted > 0  # else it tests less than it says
 
 

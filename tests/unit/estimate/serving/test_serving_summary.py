@@ -32,29 +32,29 @@ FOUR = outcome([0.0, 1.0, 2.0, 3.0], [1.0, 2.0, 4.0, 7.0], [3.0, 4.0, 4.0, 8.0],
 
 
 def test_latencies_by_hand() -> None:
-    told = summarise(FOUR, percentiles=(50.0, 100.0))
-    assert told.requests == 4
-    assert told.ttft.at == (1.5, 4.0)
-    assert told.ttft.mean == 2.0
-    assert told.tpot.at == (0.5, 1.0)  # 2/4, 2/2, 1/4; an answer of one token has nothing between tokens
-    assert told.tpot.mean == pytest.approx((0.5 + 1.0 + 0.25) / 3)
-    assert told.latency.at == (3.0, 5.0)
-    assert told.met is None
-    assert told.goodput is None
-    assert not told.growing
-    assert told.mean_batch == pytest.approx((1 * 6 + 2 * 2) / 8)
+    summary = summarise(FOUR, percentiles=(50.0, 100.0))
+    assert summary.requests == 4
+    assert summary.ttft.at == (1.5, 4.0)
+    assert summary.ttft.mean == 2.0
+    assert summary.tpot.at == (0.5, 1.0)  # 2/4, 2/2, 1/4; an answer of one token has nothing between tokens
+    assert summary.tpot.mean == pytest.approx((0.5 + 1.0 + 0.25) / 3)
+    assert summary.latency.at == (3.0, 5.0)
+    assert summary.met is None
+    assert summary.goodput is None
+    assert not summary.growing
+    assert summary.mean_batch == pytest.approx((1 * 6 + 2 * 2) / 8)
 
 
 def test_rates_are_of_all_the_time_where_most_of_it_comes_after_the_last_arrival() -> None:
-    told = summarise(FOUR)  # 3 s of arrivals, 8 s in all
-    assert told.throughput == pytest.approx(14 / 8)
-    assert told.answered_rate == pytest.approx(4 / 8)
+    summary = summarise(FOUR)  # 3 s of arrivals, 8 s in all
+    assert summary.throughput == pytest.approx(14 / 8)
+    assert summary.answered_rate == pytest.approx(4 / 8)
 
 
 def test_rates_are_of_the_time_in_which_requests_came() -> None:
-    told = summarise(outcome([0.0, 1.0, 2.0, 4.0], [0.5, 1.5, 2.5, 4.5], [1.0, 2.0, 3.0, 5.0], [2, 4, 6, 8]))
-    assert told.answered_rate == pytest.approx(3 / 4)
-    assert told.throughput == pytest.approx(12 / 4)
+    summary = summarise(outcome([0.0, 1.0, 2.0, 4.0], [0.5, 1.5, 2.5, 4.5], [1.0, 2.0, 3.0, 5.0], [2, 4, 6, 8]))
+    assert summary.answered_rate == pytest.approx(3 / 4)
+    assert summary.throughput == pytest.approx(12 / 4)
     edge = summarise(
         outcome([0.0, 1.0, 2.0], [0.5, 1.5, 2.0], [1.0, 2.0, 3.0], [2, 4, 8])
     )  # what ends with the last arrival counts
@@ -62,9 +62,9 @@ def test_rates_are_of_the_time_in_which_requests_came() -> None:
 
 
 def test_refused_requests_are_no_part_of_it() -> None:
-    told = summarise(outcome([0.0, 1.0, 2.0, 4.0], [0.5, -1.0, 2.5, 4.5], [1.0, -1.0, 3.0, 5.0], [2, 4, 6, 8]))
-    assert told.requests == 3
-    assert told.throughput == pytest.approx(8 / 4)
+    summary = summarise(outcome([0.0, 1.0, 2.0, 4.0], [0.5, -1.0, 2.5, 4.5], [1.0, -1.0, 3.0, 5.0], [2, 4, 6, 8]))
+    assert summary.requests == 3
+    assert summary.throughput == pytest.approx(8 / 4)
     none = summarise(outcome([0.0], [-1.0], [-1.0], [3]), ttft_max=1.0)
     assert (none.requests, none.throughput, none.answered_rate, none.met, none.ttft.mean) == (0, 0.0, 0.0, 0.0, 0.0)
 
@@ -75,9 +75,9 @@ def test_refused_requests_are_no_part_of_it() -> None:
      ({"ttft_max": 1.0, "tpot_max": 0.5}, 0.25), ({"latency_max": 0.1}, 0.0)],
 )  # fmt: skip
 def test_objectives_are_met_together_or_not(most: dict[str, float], share: float) -> None:
-    told = summarise(FOUR, **most)  # type: ignore[arg-type]
-    assert told.met == share
-    assert told.goodput == pytest.approx(share * told.answered_rate)
+    summary = summarise(FOUR, **most)  # type: ignore[arg-type]
+    assert summary.met == share
+    assert summary.goodput == pytest.approx(share * summary.answered_rate)
 
 
 def test_the_first_tenth_of_a_drawn_load_is_left_out() -> None:
@@ -147,12 +147,12 @@ def test_slots_hold_half_an_answer_each_or_all_of_it() -> None:
 def test_formulas_by_hand_for_steps_of_one_length() -> None:
     """Steps of 10 ms whatever is in them; 50 tokens an answer; prompts of 100 tokens take a step alone, none beside others."""
     load = Load(2.0, Lengths(100), Lengths(50), 10)
-    told = screen_load(linear(fixed=0.01), load)
-    assert told.slots == 16
-    assert told.saturation == pytest.approx(16 / 0.5)
-    assert told.utilisation == pytest.approx(2 / 32)
-    assert told.batch == pytest.approx(1.0)  # Little: 2 a second stay half a second
-    assert told.tpot == pytest.approx(0.01)
+    screen = screen_load(linear(fixed=0.01), load)
+    assert screen.slots == 16
+    assert screen.saturation == pytest.approx(16 / 0.5)
+    assert screen.utilisation == pytest.approx(2 / 32)
+    assert screen.batch == pytest.approx(1.0)  # Little: 2 a second stay half a second
+    assert screen.tpot == pytest.approx(0.01)
     apart = screen_load(linear(small(1 << 20, mixed_steps=False), fixed=0.01), load)
     assert apart.saturation == pytest.approx(16 / (0.5 + 16 * 0.01))
     busy = screen_load(linear(fixed=0.01), load.at(20.0))

@@ -91,18 +91,18 @@ def test_cache_is_what_the_memory_estimate_leaves() -> None:
 def test_limits_can_be_set() -> None:
     workload, shape = asked("llama-3.1-8b")
     overrides: dict[str, Any] = {"max_batched_tokens": 1000, "max_sequences": 7, "block_tokens": 32, "chunked_prefill": False}
-    found = scheduler_limits(workload, shape, CATALOG.gpu_by_id["h100-sxm"], LimitOverrides(**overrides, prefix_caching=False))
-    assert {name: getattr(found, name) for name in overrides} == overrides
-    assert not found.prefix_caching
-    assert found.cache_tokens % 32 == 0
+    limits = scheduler_limits(workload, shape, CATALOG.gpu_by_id["h100-sxm"], LimitOverrides(**overrides, prefix_caching=False))
+    assert {name: getattr(limits, name) for name in overrides} == overrides
+    assert not limits.prefix_caching
+    assert limits.cache_tokens % 32 == 0
 
 
 def test_lanes_share_what_a_copy_has() -> None:
     workload, shape = asked("llama-3.1-8b")
     whole = scheduler_limits(workload, shape, CATALOG.gpu_by_id["h100-sxm"])
-    lane = batch_limits(whole, 4)
-    assert lane.max_sequences == whole.max_sequences // 4
-    assert lane.cache_tokens <= whole.cache_tokens / 4
+    limits = batch_limits(whole, 4)
+    assert limits.max_sequences == whole.max_sequences // 4
+    assert limits.cache_tokens <= whole.cache_tokens / 4
 
 
 @pytest.mark.parametrize(
@@ -114,5 +114,5 @@ def test_the_room_vllm_leaves_on_small_cards(model: str, gpu: str, tokens: int) 
     a sequence); what vLLM finds on a GPU, its context above all, was once taken off its share."""
     kept = {"kv_precision": "fp8"} if model.startswith("llama") else {}
     workload, shape = asked(model, precision="int4", engine="vllm", year=2025, seq_in=1000, seq_out=1000, **kept)
-    found = scheduler_limits(workload, shape, CATALOG.gpu_by_id[gpu], LimitOverrides(memory_share=0.9))
-    assert found.cache_tokens == pytest.approx(tokens, rel=0.15)
+    limits = scheduler_limits(workload, shape, CATALOG.gpu_by_id[gpu], LimitOverrides(memory_share=0.9))
+    assert limits.cache_tokens == pytest.approx(tokens, rel=0.15)

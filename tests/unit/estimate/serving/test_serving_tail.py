@@ -45,8 +45,8 @@ def slowed(copies: int = 1) -> Server:
 def told(server: Server, rate: float, prompt: int, output: int, requests: int = 6000) -> tuple[float, float]:
     """The mean and the 95th percentile of the time between tokens, simulated at length."""
     load = Load(rate, Lengths(prompt), Lengths(output), requests, seed=3)
-    found = summarise(server.run(load.arrivals()), load, percentiles=(95.0,))
-    return found.tpot.mean, found.tpot.at[0]
+    summary = summarise(server.run(load.arrivals()), load, percentiles=(95.0,))
+    return summary.tpot.mean, summary.tpot.at[0]
 
 
 @pytest.mark.parametrize(("prompt", "output", "share"), [(200, 100, 0.3), (200, 100, 0.6), (50, 300, 0.75), (20, 400, 0.5)])

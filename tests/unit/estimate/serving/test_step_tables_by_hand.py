@@ -87,12 +87,12 @@ def test_fewer_questions_about_full_tiles_give_the_same() -> None:
     fine, plain = StepQueries(sizes, tile=64), StepQueries(sizes)
     assert len(fine.mixed[0]) < len(plain.mixed[0]) / 3
     assert len(fine.decode[0]) < len(plain.decode[0])
-    told = StepTables.from_values(fine.table_values(STEPS.decode(*fine.decode), STEPS.mixed(*fine.mixed)))
+    tables = StepTables.from_values(fine.table_values(STEPS.decode(*fine.decode), STEPS.mixed(*fine.mixed)))
     for tokens in (1, 63, 64, 65, 128, 200, 1999, 2000):
-        assert told.mixed(tokens, 0.0, 0, 0.0) == pytest.approx(exact(tokens, 0, 0, 0), rel=1e-9)
-        assert told.mixed(tokens, 300.0, 0, 0.0) == pytest.approx(exact(tokens, 300, 0, 0), rel=1e-9)
+        assert tables.mixed(tokens, 0.0, 0, 0.0) == pytest.approx(exact(tokens, 0, 0, 0), rel=1e-9)
+        assert tables.mixed(tokens, 300.0, 0, 0.0) == pytest.approx(exact(tokens, 300, 0, 0), rel=1e-9)
     for batch in (1, 64, 65, 190, 300):
-        assert told.decode(batch, 77.0) == pytest.approx(exact(0, 0, batch, 77), rel=1e-9)
+        assert tables.decode(batch, 77.0) == pytest.approx(exact(0, 0, batch, 77), rel=1e-9)
     smooth = Smooth()
     even = StepTables.from_values(fine.table_values(smooth.decode(*fine.decode), smooth.mixed(*fine.mixed)))
     for tokens, batch in ((3, 300), (700, 1), (1500, 77)):
@@ -130,8 +130,8 @@ def test_the_pace_of_a_server_by_hand() -> None:
     tight = small(16 * 125, max_sequences=17)  # memory takes fewer than might come: half an answer is read again
     crowded = ServiceTimes.of(Server(server.steps, tight, tight, 1, 1), 100, 50)
     assert crowded.saturation == pytest.approx(1 / (pace.stay(16) / 16 + 0.5 * 50 / 100 * reads[15]))
-    kept = small(16 * 150, max_sequences=17, reserve_answers=True)
-    assert ServiceTimes.of(Server(server.steps, kept, kept, 1, 1), 100, 50).saturation == pytest.approx(16 / pace.stay(16))
+    limits = small(16 * 150, max_sequences=17, reserve_answers=True)
+    assert ServiceTimes.of(Server(server.steps, limits, limits, 1, 1), 100, 50).saturation == pytest.approx(16 / pace.stay(16))
 
 
 def test_a_long_prompt_looks_back_at_its_own_chunks() -> None:

@@ -53,15 +53,17 @@ def test_kernels_for_amd_before_they_were_tuned_have_corrections_of_their_own() 
     assert amd.applies("platform")
     assert amd.group("platform") == "rocm-before-2025"
     assert not any(key.applies("platform") for key in (SETTING, replace(amd, year=2025), replace(amd, engine="pytorch")))
-    found = calibrated(platform={"rocm-before-2025": {"gemm": 0.5}})
-    assert [found.log_multiplier(key, "gemm") for key in (amd, replace(amd, year=2026), SETTING)] == [0.5, 0.0, 0.0]
+    calibration = calibrated(platform={"rocm-before-2025": {"gemm": 0.5}})
+    assert [calibration.log_multiplier(key, "gemm") for key in (amd, replace(amd, year=2026), SETTING)] == [0.5, 0.0, 0.0]
 
 
 def test_logarithms_of_all_groups_add_up() -> None:
-    found = calibrated(all={"": {"gemm": 0.5}}, engine={"vllm": {"gemm": 0.25, "gap": 1.0}, "sglang": {"gemm": 9.0}}, task={})
-    assert found.log_multiplier(SETTING, "gemm") == 0.75
-    assert found.log_multiplier(SETTING, "gap") == 1.0
-    factors = found.factors([SETTING, replace(SETTING, engine="pytorch")])
+    calibration = calibrated(
+        all={"": {"gemm": 0.5}}, engine={"vllm": {"gemm": 0.25, "gap": 1.0}, "sglang": {"gemm": 9.0}}, task={}
+    )
+    assert calibration.log_multiplier(SETTING, "gemm") == 0.75
+    assert calibration.log_multiplier(SETTING, "gap") == 1.0
+    factors = calibration.factors([SETTING, replace(SETTING, engine="pytorch")])
     assert factors.shape == (len(TERMS), 2)
     assert factors[TERMS.index("gemm")].tolist() == pytest.approx([exp(0.75), exp(0.5)])
     assert factors[TERMS.index("conv")].tolist() == [1.0, 1.0]
@@ -83,11 +85,13 @@ def test_years_between_those_measured_are_on_a_line(year: int, gemm: float, gap:
 
 
 def test_ranges_are_of_the_engine_or_the_kind_or_of_any() -> None:
-    found = replace(load_calibration(), ranges={"gpu": {"vllm/decode": (-0.1, 0.1), "decode": (-0.2, 0.2), "any": (-0.3, 0.3)}})
-    assert found.log_factor_range("gpu", "decode", "", "vllm") == (-0.1, 0.1)
-    assert found.log_factor_range("gpu", "decode", "", "sglang") == (-0.2, 0.2)
-    assert found.log_factor_range("gpu", "train") == (-0.3, 0.3)
-    assert found.log_factor_range("none", "train") == (-0.7, 1.0)
+    calibration = replace(
+        load_calibration(), ranges={"gpu": {"vllm/decode": (-0.1, 0.1), "decode": (-0.2, 0.2), "any": (-0.3, 0.3)}}
+    )
+    assert calibration.log_factor_range("gpu", "decode", "", "vllm") == (-0.1, 0.1)
+    assert calibration.log_factor_range("gpu", "decode", "", "sglang") == (-0.2, 0.2)
+    assert calibration.log_factor_range("gpu", "train") == (-0.3, 0.3)
+    assert calibration.log_factor_range("none", "train") == (-0.7, 1.0)
 
 
 def test_nothing_is_known_of_other_makers() -> None:
@@ -132,8 +136,8 @@ def test_cards_of_little_power_are_a_build_of_their_own() -> None:
 
 def test_generations_never_measured_are_taken_for_their_kin() -> None:
     def kin(gpu: str) -> tuple[str, str]:
-        found = correction_key(GPUS[gpu], "vllm", 2026, "decode", "half")
-        return found.architecture, found.generation
+        key = correction_key(GPUS[gpu], "vllm", 2026, "decode", "half")
+        return key.architecture, key.generation
 
     assert kin("h100-sxm") == ("Hopper", "Hopper 9.0")
     assert kin("b200") == ("Hopper", "Hopper 9.0")
@@ -167,8 +171,13 @@ def test_a_host_feeds_it_or_does_not(vcpus: float, verdict: Any) -> None:
 
 
 def test_a_remark_tells_whole_threads() -> None:
-    told = loading_remark(1000.0)
-    assert (told.id, told.values["vcpus"], told.values["low"], told.values["high"]) == ("remark.loading", "8", "4", "15")
+    message = loading_remark(1000.0)
+    assert (message.id, message.values["vcpus"], message.values["low"], message.values["high"]) == (
+        "remark.loading",
+        "8",
+        "4",
+        "15",
+    )
     with pytest.raises(ValueError, match="above zero"):
         loading(0.0)
 
@@ -179,6 +188,6 @@ def test_an_engine_measured_on_a_few_gpus_has_the_range_of_any_step_on_others() 
         "few": {"gpus": list("abcd"), "generations": list("abc")},
         "many": {"gpus": list("abcde"), "generations": list("abc")},
     }
-    found = Calibration({}, ranges, {"engines": engines}, {})
-    assert found.log_factor_range("other", "decode", engine="few") == (-0.4, 0.5)
-    assert found.log_factor_range("other", "decode", engine="many") == (-0.1, 0.1)
+    calibration = Calibration({}, ranges, {"engines": engines}, {})
+    assert calibration.log_factor_range("other", "decode", engine="few") == (-0.4, 0.5)
+    assert calibration.log_factor_range("other", "decode", engine="many") == (-0.1, 0.1)

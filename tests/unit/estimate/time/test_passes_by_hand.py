@@ -50,8 +50,8 @@ def asked(task: Any = "decode", **fields: Any) -> Workload:
 
 def test_new_tokens_see_those_in_the_cache_too() -> None:
     causal = Op("attention", "bf16", 100.0, 60.0, 20.0, {"keys": 8.0, "causal": 1.0})
-    told = _with_cached_context(causal, np.array([8.0]), np.array([16.0]))
-    assert (told.flops[0], told.read[0], told.write, told.sizes["keys"][0]) == (500.0, 180.0, 20.0, 24.0)  # type: ignore[index]
+    op = _with_cached_context(causal, np.array([8.0]), np.array([16.0]))
+    assert (op.flops[0], op.read[0], op.write, op.sizes["keys"][0]) == (500.0, 180.0, 20.0, 24.0)  # type: ignore[index]
     plain = _with_cached_context(replace(causal, sizes={"keys": 8.0}), np.array([8.0]), np.array([16.0]))
     assert plain.flops[0] == 300.0  # type: ignore[index]
     assert _with_cached_context(causal, np.array([8.0]), np.array([0.0])) is causal
@@ -78,12 +78,12 @@ def test_calls_of_engines_before_they_captured_graphs() -> None:
     assert not lacks_cuda_graphs(asked())
     assert not lacks_cuda_graphs(asked(year=2023, engine="sglang"))
     lowered = LoweredStep((Op("gemm", "bf16", count=10.0), Op("attention", "bf16", count=4.0)))
-    said = [Collective("all_reduce", "tp", 1.0, 8.0)]
+    collectives = [Collective("all_reduce", "tp", 1.0, 8.0)]
     beside = 4 * (2.0 + 15 * 0.05)
-    assert framework_calls(asked(), TINY, lowered, said)[0] == pytest.approx(14 + 8 + 4 * 3 + beside)
-    assert framework_calls(asked(), replace(TINY, kv_heads=8), lowered, said)[0] == pytest.approx(14 + 8 + 4 + beside)
+    assert framework_calls(asked(), TINY, lowered, collectives)[0] == pytest.approx(14 + 8 + 4 * 3 + beside)
+    assert framework_calls(asked(), replace(TINY, kv_heads=8), lowered, collectives)[0] == pytest.approx(14 + 8 + 4 + beside)
     biased = replace(TINY, out_bias=True, mlp_bias=True)
-    assert framework_calls(asked(parallel=Parallel(pp=2)), biased, lowered, said)[0] == pytest.approx(
+    assert framework_calls(asked(parallel=Parallel(pp=2)), biased, lowered, collectives)[0] == pytest.approx(
         14 + 8 + 12 + (beside + 8) / 2
     )
     assert worker_dispatch_seconds(asked(parallel=Parallel(tp=4, pp=2))) == pytest.approx(8 * 0.47e-3)
@@ -108,12 +108,12 @@ def test_messages_are_added_by_what_may_hide_them() -> None:
     fabric = fabric_of(H100)
     devices = Devices.of([H100], [fabric])
     workload = asked("train", gpus=8, engine="pytorch", parallel=Parallel(dp=8))
-    said = [
+    collectives = [
         Collective("all_reduce", "dp", 25e6, 4.0, "backward"),
         Collective("all_gather", "dp", 1e6, 3.0),
         Collective("all_gather", "dp", 2e6, 1.0),
     ]
-    heard = collective_seconds(workload, said, devices)
+    heard = collective_seconds(workload, collectives, devices)
 
     def one(kind: Any, size: float) -> Any:
         return collective_cost(kind, size, Communicator(8, 8), [fabric])
@@ -149,8 +149,8 @@ def test_traced_products() -> None:
     assert weights.role == "wgrad"
     (inputs,) = traced.matmul(call("mm", ((512.0, 64.0), (64.0, 128.0)), "backward"), LoweringOptions())
     assert inputs.role == "dgrad"
-    known = call("mm", ((512.0, 64.0), (64.0, 128.0)), "backward", growing=((False, True), (True, False)))
-    assert traced.matmul(known, LoweringOptions())[0].role == "wgrad"
+    operator = call("mm", ((512.0, 64.0), (64.0, 128.0)), "backward", growing=((False, True), (True, False)))
+    assert traced.matmul(operator, LoweringOptions())[0].role == "wgrad"
 
 
 HEADS = (3.0, 2.0, 10.0, 64.0)
@@ -235,9 +235,9 @@ def test_floors_by_hand() -> None:
     small = elementwise(1e5, 2.0, 2.0, unit="fp16")  # 400 kB, half of which the cache holds
     _, moved = roofline_seconds(stack_operators("fp16", [small]), toy(), NEUTRAL | {"memory.recent_share": 0.5})
     assert moved.item() == pytest.approx(2e5 / 1e12)
-    told = operator_seconds([product, small], toy(), NEUTRAL)
-    assert told.seconds.shape == (1, 2, 1)
-    assert np.all(told.seconds >= told.floors)
+    seconds = operator_seconds([product, small], toy(), NEUTRAL)
+    assert seconds.seconds.shape == (1, 2, 1)
+    assert np.all(seconds.seconds >= seconds.floors)
 
 
 def least(op: Op, **changed: Any) -> float:
@@ -281,13 +281,13 @@ def test_tiles_of_libraries() -> None:
 
 def test_a_range_never_falls_below_the_floor() -> None:
     workload = asked("forward", engine="pytorch", batch=4, seq_in=512)
-    told = estimate_time(workload, TINY, H100)
-    low, high = load_calibration().log_factor_range(told.tier, "forward", H100.id, "pytorch")  # type: ignore[arg-type]
-    assert told.time.high == pytest.approx(told.time.value * exp(high))
-    assert told.time_host.low == pytest.approx(told.time_host.value * exp(low))
-    assert told.throughput.value == pytest.approx(4 / told.time.value)
-    assert (told.throughput.low, told.throughput.high) == pytest.approx((4 / told.time.high, 4 / told.time.low))
-    assert (told.ttft, told.tpot) == (None, None)
+    estimate = estimate_time(workload, TINY, H100)
+    low, high = load_calibration().log_factor_range(estimate.tier, "forward", H100.id, "pytorch")  # type: ignore[arg-type]
+    assert estimate.time.high == pytest.approx(estimate.time.value * exp(high))
+    assert estimate.time_host.low == pytest.approx(estimate.time_host.value * exp(low))
+    assert estimate.throughput.value == pytest.approx(4 / estimate.time.value)
+    assert (estimate.throughput.low, estimate.throughput.high) == pytest.approx((4 / estimate.time.high, 4 / estimate.time.low))
+    assert (estimate.ttft, estimate.tpot) == (None, None)
 
 
 def test_what_was_saved_lives_until_its_last_use_backward() -> None:
@@ -306,10 +306,10 @@ def test_what_was_saved_lives_until_its_last_use_backward() -> None:
     back, weights = block.backward(ledger, passed, gradient)
     assert back is not None
     assert len(weights) == 2
-    found = ledger.replay(pools=False)
+    replay = ledger.replay(pools=False)
     # both weights' gradients, the input, and the gradients of the input and of the sum
-    assert found.breakdown["gradients"] == 2 * 4 * 1024 * 1024
-    assert found.breakdown["activations"] == 4096
+    assert replay.breakdown["gradients"] == 2 * 4 * 1024 * 1024
+    assert replay.breakdown["activations"] == 4096
 
 
 def test_adapters_and_experts_in_training_memory() -> None:

@@ -25,8 +25,8 @@ def inputs(*shape: int) -> Callable[[], Any]:
     return lambda: torch.empty(*shape)
 
 
-def names(found: ModuleTrace, phase: str) -> list[str]:
-    return [operator.name for operator in found.operators if operator.phase == phase]
+def names(trace: ModuleTrace, phase: str) -> list[str]:
+    return [operator.name for operator in trace.operators if operator.phase == phase]
 
 
 def linear() -> Any:
@@ -38,8 +38,8 @@ def linear() -> Any:
     [("none", True, 0), ("sgd", True, 0), ("sgd-momentum", True, 1), ("adamw", True, 2), ("adam", False, 2)],
 )
 def test_states_of_each_optimizer_are_copies_of_the_weights(optimizer: str, fused: bool, copies: int) -> None:
-    found = trace(linear, inputs(8, 1024), optimizer=optimizer, fused=fused)
-    held = found.replay().breakdown
+    traced = trace(linear, inputs(8, 1024), optimizer=optimizer, fused=fused)
+    held = traced.replay().breakdown
     assert held["weights"] == 4 * MIB
     assert held["gradients"] == 4 * MIB
     assert held.get("optimizer", 0) == copies * 4 * MIB + (512 if optimizer == "adamw" else 0)
@@ -63,12 +63,12 @@ def test_forward_alone_keeps_no_activations() -> None:
 
 
 def test_dropout_keeps_a_mask_of_a_byte_an_element() -> None:
-    found = trace(lambda: nn.Sequential(nn.Linear(1024, 1024), nn.Dropout(0.1)), inputs(1024, 1024), optimizer="sgd")
+    traced = trace(lambda: nn.Sequential(nn.Linear(1024, 1024), nn.Dropout(0.1)), inputs(1024, 1024), optimizer="sgd")
     made = {
-        found.makers[id]: size for id, size in found.events if size > 0 and found.makers[id].startswith("aten.native_dropout")
+        traced.makers[id]: size for id, size in traced.events if size > 0 and traced.makers[id].startswith("aten.native_dropout")
     }
     assert "aten.native_dropout.default" in made
-    assert (1024 * 1024) in [size for id, size in found.events if found.makers[id] == "aten.native_dropout.default"]
+    assert (1024 * 1024) in [size for id, size in traced.events if traced.makers[id] == "aten.native_dropout.default"]
 
 
 class Attention(nn.Module):  # type: ignore[misc, name-defined]
@@ -93,17 +93,17 @@ class Attention(nn.Module):  # type: ignore[misc, name-defined]
     ],
 )
 def test_attention_is_one_operator_that_never_makes_the_square(precision: str, masked: bool, kernel: str) -> None:
-    found = trace(lambda: Attention(masked), inputs(8, 2048, 256), precision=precision)
-    assert kernel in names(found, "forward")
-    assert max(size for _, size in found.events) < 8 * 4 * 2048 * 2048
+    traced = trace(lambda: Attention(masked), inputs(8, 2048, 256), precision=precision)
+    assert kernel in names(traced, "forward")
+    assert max(size for _, size in traced.events) < 8 * 4 * 2048 * 2048
 
 
 def test_autocast_follows_the_lists_of_cuda() -> None:
     def model() -> Any:
         return nn.Sequential(nn.Linear(256, 256), nn.LayerNorm(256), nn.Linear(256, 256), nn.Softmax(-1))
 
-    found = trace(model, inputs(64, 256), precision="amp-bf16", loss=lambda output: output.sum())
-    kinds = {operator.name: operator.dtype for operator in found.operators if operator.phase == "forward"}
+    traced = trace(model, inputs(64, 256), precision="amp-bf16", loss=lambda output: output.sum())
+    kinds = {operator.name: operator.dtype for operator in traced.operators if operator.phase == "forward"}
     assert kinds["aten.addmm.default"] == "bfloat16"
     assert kinds["aten.native_layer_norm.default"] == "float32"
     assert kinds["aten._softmax.default"] == "float32"
@@ -132,11 +132,11 @@ def test_sums_of_gradients_are_made_in_place() -> None:
             x = self.first(x)
             return x + self.second(x)
 
-    found = trace(Residual, inputs(4, 64))
-    added = [operator for operator in found.operators if operator.phase == "backward" and operator.name == "aten.add.Tensor"]
-    born = {id for id, size in found.events if size > 0 and found.makers[id] == "aten.add.Tensor"}
-    backward = {id for id, _ in found.events[found.marks["backward 1"] : found.marks["optimizer 1"]]}
-    forward = {id for id, _ in found.events[: found.marks["backward 1"]]}
+    traced = trace(Residual, inputs(4, 64))
+    added = [operator for operator in traced.operators if operator.phase == "backward" and operator.name == "aten.add.Tensor"]
+    born = {id for id, size in traced.events if size > 0 and traced.makers[id] == "aten.add.Tensor"}
+    backward = {id for id, _ in traced.events[traced.marks["backward 1"] : traced.marks["optimizer 1"]]}
+    forward = {id for id, _ in traced.events[: traced.marks["backward 1"]]}
     assert added
     assert not (born & (backward - forward))
 
@@ -154,14 +154,14 @@ def test_a_convolution_tells_its_stride_and_groups_and_gets_a_workspace_unless_i
     def model() -> Any:
         return nn.Sequential(nn.Conv2d(3, 8, 3, stride=2), nn.Conv2d(8, 8, 3, groups=8))
 
-    found = trace(model, images(2, 32))
-    dense, depthwise = (operator for operator in found.operators if operator.name == "aten.convolution.default")
+    traced = trace(model, images(2, 32))
+    dense, depthwise = (operator for operator in traced.operators if operator.name == "aten.convolution.default")
     assert dense.attributes["stride"] == [2, 2]
     assert depthwise.attributes["groups"] == 8
-    masks = [o.attributes["mask"] for o in found.operators if o.name == "aten.convolution_backward.default"]
+    masks = [o.attributes["mask"] for o in traced.operators if o.name == "aten.convolution_backward.default"]
     assert masks == [[True, True, True], [False, True, True]]  # nobody asks for the gradient of the pictures
     # One forward, two backward (the first layer's input needs no gradient, so one of its own): dense only.
-    added = (len(convolution_workspace(found)) - len(found.events)) // 2
+    added = (len(convolution_workspace(traced)) - len(traced.events)) // 2
     assert 2 <= added <= 3
 
 

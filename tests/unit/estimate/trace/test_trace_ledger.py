@@ -75,9 +75,9 @@ def test_depthwise_convolutions_have_kernels_of_their_own() -> None:
 
 
 def test_a_trace_is_replayed_by_label() -> None:
-    found = traced().replay()
-    assert found.breakdown == {"weights": 3 * 512}
-    assert found.peak_reserved == 2 << 20
+    replay = traced().replay()
+    assert replay.breakdown == {"weights": 3 * 512}
+    assert replay.peak_reserved == 2 << 20
 
 
 def test_factories_are_found_beside_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

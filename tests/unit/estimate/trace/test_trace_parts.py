@@ -65,11 +65,11 @@ def test_a_storage_dies_once() -> None:
 
 
 def test_a_trace_is_replayed_with_what_each_label_held() -> None:
-    found = ModuleTrace(
+    replay = ModuleTrace(
         ((0, 4096), (1, 2048), (1, -2048), (2, 512)), {0: "weights", 1: "temporary", 2: "input"}, {}, (), 0, 0
     ).replay()
-    assert found.peak_allocated == 6144
-    assert found.breakdown == {"weights": 4096, "temporary": 2048}
+    assert replay.peak_allocated == 6144
+    assert replay.breakdown == {"weights": 4096, "temporary": 2048}
 
 
 def test_tensors_are_found_wherever_they_are_put() -> None:
@@ -124,9 +124,9 @@ def test_depthwise_convolutions_and_all_else_need_none(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["nothing", ":build", "mine:", ""])
 def test_a_factory_is_a_module_and_a_name(name: str) -> None:
-    with pytest.raises(UsageError) as told:
+    with pytest.raises(UsageError) as error:
         find_factory(name)
-    assert told.value.message.id == "error.factory_spelling"
+    assert error.value.message.id == "error.factory_spelling"
 
 
 def test_a_factory_is_found_beside_us_and_the_path_is_left_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,10 +180,10 @@ def test_what_fails_in_the_users_code_is_told_as_theirs_and_our_refusals_as_they
         raise ZeroDivisionError("by nothing")
 
     monkeypatch.setattr(factory, "trace", failing)
-    with pytest.raises(UsageError, match="ZeroDivisionError: by nothing") as told:
+    with pytest.raises(UsageError, match="ZeroDivisionError: by nothing") as error:
         trace_factory("mine:build")
-    assert told.value.kind == "trace-failed"
-    ours = UsageError("bad-value", told.value.message)
+    assert error.value.kind == "trace-failed"
+    ours = UsageError("bad-value", error.value.message)
 
     def refusing(*_: Any, **__: Any) -> Any:
         raise ours
@@ -195,9 +195,9 @@ def test_what_fails_in_the_users_code_is_told_as_theirs_and_our_refusals_as_they
 
 
 def test_an_optimizer_that_is_not_traced_is_refused_with_those_that_are() -> None:
-    with pytest.raises(UsageError) as told:
+    with pytest.raises(UsageError) as error:
         TracedOptimizer(None, "lion", True)
-    assert told.value.choices == OPTIMIZERS
+    assert error.value.choices == OPTIMIZERS
 
 
 # where torch is, and where it is not
@@ -206,9 +206,9 @@ def test_an_optimizer_that_is_not_traced_is_refused_with_those_that_are() -> Non
 def test_without_torch_a_name_that_needs_it_says_so_and_a_plain_one_is_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "find_spec", spec())
     for name in ("python:mine:build", "torchvision:resnet18", "timm:vit_tiny"):
-        with pytest.raises(UsageError, match=name) as told:
+        with pytest.raises(UsageError, match=name) as error:
             recognise_module(name)
-        assert told.value.kind == "needs-torch"
+        assert error.value.kind == "needs-torch"
     assert recognise_module("resnet18") is None
     assert recognise_module("elsewhere:resnet18") is None
     monkeypatch.setattr(framework, "find_spec", spec())
@@ -228,9 +228,9 @@ def test_with_torch_names_are_looked_for_in_the_libraries_that_are_there(monkeyp
     assert recognise_module("python:mine:build") == TracedShape("mine:build", "python:mine:build", 0)
     assert recognise_module("timm:whatever") == TracedShape("whatever", "timm:whatever", 224)
     assert recognise_module("timm:") is None
-    with pytest.raises(UsageError, match="timm:novel") as told:
+    with pytest.raises(UsageError, match="timm:novel") as error:
         module.model_factory("timm", "novel")
-    assert told.value.kind == "unknown-model"
+    assert error.value.kind == "unknown-model"
 
 
 def test_models_of_libraries_are_made_without_weights(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -296,15 +296,15 @@ def traced(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Traces that are played: 4 MiB of weights, an input of 1 MiB, 2 MiB of activations; what was asked for is kept."""
     asked: dict[str, Any] = {}
     events = ((0, 4 * MIB), (1, MIB), (2, 2 * MIB))
-    found = ModuleTrace(events, {0: "weights", 1: "input", 2: "activations"}, {}, (), 10, 10)
+    trace = ModuleTrace(events, {0: "weights", 1: "input", 2: "activations"}, {}, (), 10, 10)
 
     def of_factory(name: str, **options: Any) -> ModuleTrace:
         asked.update(options, name=name)
-        return found
+        return trace
 
     def of_library(made: Any, inputs: Any, **options: Any) -> ModuleTrace:
         asked.update(options, made=made, inputs=inputs)
-        return found
+        return trace
 
     monkeypatch.setattr(traces, "trace_factory", of_factory)
     monkeypatch.setattr(traces, "trace", of_library)
@@ -316,15 +316,15 @@ def traced(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 def test_a_factorys_memory_is_its_traces_and_says_whose_batch_it_is(traced: dict[str, Any], catalog: Catalog) -> None:
     gpu = catalog.gpu_by_id["t4"]
     workload = Workload("train", "m", precision="bf16", optimizer="adamw", batch=4)
-    told = module_memory(workload, TracedShape("mine:build", "python:mine:build", 0), gpu)
+    estimate = module_memory(workload, TracedShape("mine:build", "python:mine:build", 0), gpu)
     assert traced == {"name": "mine:build", "precision": "bf16", "optimizer": "adamw", "fused": True, "training": True}
-    parts = {name: part.value for name, part in told.parts.items()}
+    parts = {name: part.value for name, part in estimate.parts.items()}
     assert parts["weights"] == 4 * MIB
     assert parts["activations"] == 3 * MIB  # the input is one of them
     assert parts["workspace"] == workspace_bytes(gpu)
     assert parts["context"] == context_bytes(gpu)
-    assert told.device.value == sum(parts.values())
-    assert [warning.id for warning in told.warnings] == ["warning.factory-batch"]
+    assert estimate.device.value == sum(parts.values())
+    assert [warning.id for warning in estimate.warnings] == ["warning.factory-batch"]
 
 
 @pytest.mark.parametrize(("image", "memory_format", "size", "last"), [(None, None, 224, True), (96, "contiguous", 96, False)])
@@ -332,12 +332,12 @@ def test_a_librarys_model_is_traced_at_the_batch_and_the_image_asked_for(
     traced: dict[str, Any], image: int | None, memory_format: str | None, size: int, last: bool
 ) -> None:
     workload = Workload("batch", "m", batch=4, image=image, memory_format=memory_format)
-    told = module_memory(workload, TracedShape("resnet18", "torchvision:resnet18", 224), None)
+    estimate = module_memory(workload, TracedShape("resnet18", "torchvision:resnet18", 224), None)
     assert traced == {
         "made": "torchvision resnet18", "inputs": (4, size), "channels_last": last,
         "precision": "fp32", "optimizer": "sgd-momentum", "fused": True, "training": False,
     }  # fmt: skip
-    assert told.warnings == ()
+    assert estimate.warnings == ()
 
 
 def call(name: str, batch: int, phase: str = "forward") -> TracedOperator:

@@ -33,14 +33,14 @@ def test_inputs_are_made_when_they_are_asked_for() -> None:
 
 
 def test_a_factory_brings_its_inputs_or_is_given_them() -> None:
-    module, own, given = Module(), Tensor(1), Tensor(2)
+    module, own, tensor = Module(), Tensor(1), Tensor(2)
     assert build_module(TORCH, lambda: (module, own), None) == (module, own)
-    assert build_module(TORCH, lambda: (module, own), lambda: given) == (module, given)
-    assert build_module(TORCH, lambda: module, lambda: given) == (module, given)
-    for made, inputs in ((module, None), ("no module", lambda: given), ((own, own), None)):
-        with pytest.raises(UsageError) as told:
+    assert build_module(TORCH, lambda: (module, own), lambda: tensor) == (module, tensor)
+    assert build_module(TORCH, lambda: module, lambda: tensor) == (module, tensor)
+    for made, inputs in ((module, None), ("no module", lambda: tensor), ((own, own), None)):
+        with pytest.raises(UsageError) as error:
             build_module(TORCH, lambda made=made: made, inputs)  # type: ignore[misc]
-        assert told.value.message.id == "error.factory_result"
+        assert error.value.message.id == "error.factory_result"
 
 
 def test_inputs_lose_their_bytes_and_take_the_runs_precision_and_layout() -> None:
@@ -79,9 +79,9 @@ def test_a_module_is_called_as_its_inputs_are_given() -> None:
 
 def test_a_precision_that_is_not_traced_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules["whichgpu.estimate.trace.run"], "load_torch", lambda: TORCH)
-    with pytest.raises(UsageError) as told:
+    with pytest.raises(UsageError) as error:
         trace(lambda: None, precision="int4")
-    assert "bf16" in told.value.choices
+    assert "bf16" in error.value.choices
 
 
 # a step
@@ -89,10 +89,10 @@ def test_a_precision_that_is_not_traced_is_refused(monkeypatch: pytest.MonkeyPat
 
 def trained(count: int) -> list[Any]:
     """Parameters, the last without a gradient."""
-    found = [Tensor(8) for _ in range(count)]
-    for one in found[:-1]:
+    tensors = [Tensor(8) for _ in range(count)]
+    for one in tensors[:-1]:
         one.grad = Tensor(8, made="gradient")
-    return found
+    return tensors
 
 
 @pytest.mark.parametrize(

@@ -169,26 +169,26 @@ def told(net: Net, **options: Any) -> ModuleTrace:
     return trace(lambda: net, lambda: Tensor(2, 3, 4, 4), **options)
 
 
-def born(found: ModuleTrace, label: str) -> list[int]:
-    return [size for id, size in found.events if size > 0 and found.labels[id] == label]
+def born(trace: ModuleTrace, label: str) -> list[int]:
+    return [size for id, size in trace.events if size > 0 and trace.labels[id] == label]
 
 
 def test_training_goes_forward_backward_and_through_the_optimizer_step_by_step(net: Net) -> None:
-    found = told(net, optimizer="adamw", steps=2)
+    trace = told(net, optimizer="adamw", steps=2)
     assert net.training is True
-    assert list(found.marks) == [f"{phase} {step}" for step in (0, 1) for phase in ("forward", "backward", "optimizer")]
-    assert (found.parameters, found.trainable) == (83, 80)
-    assert born(found, "weights") == [320, 12, 20]
-    assert born(found, "input") == [2 * 3 * 16 * 4]
-    assert born(found, "gradients") == [320, 320]  # each step its own
-    assert sorted(born(found, "optimizer")) == [4, 320, 320]  # two states and a count, made once
+    assert list(trace.marks) == [f"{phase} {step}" for step in (0, 1) for phase in ("forward", "backward", "optimizer")]
+    assert (trace.parameters, trace.trainable) == (83, 80)
+    assert born(trace, "weights") == [320, 12, 20]
+    assert born(trace, "input") == [2 * 3 * 16 * 4]
+    assert born(trace, "gradients") == [320, 320]  # each step its own
+    assert sorted(born(trace, "optimizer")) == [4, 320, 320]  # two states and a count, made once
 
 
 def test_a_forward_pass_has_no_gradients_and_no_states(net: Net) -> None:
-    found = told(net, training=False, steps=1)
+    trace = told(net, training=False, steps=1)
     assert net.training is False
-    assert list(found.marks) == ["forward 0"]
-    assert born(found, "gradients") == born(found, "optimizer") == []
+    assert list(trace.marks) == ["forward 0"]
+    assert born(trace, "gradients") == born(trace, "optimizer") == []
 
 
 @pytest.mark.parametrize(

@@ -62,17 +62,17 @@ def played(*first: float, then: float) -> Iterator[float]:
 def test_warm_ups_are_not_counted_and_the_median_is_told() -> None:
     torch = PlayedTorch(played(9.0, 9.0, 9.0, then=0.25))
     looks: list[int] = []
-    found = GpuTimer(torch, lambda: looks.append(torch.launches)).step(torch.launch)
-    assert (found.seconds, found.low, found.high) == (0.25, 0.25, 0.25)
-    assert found.runs >= MIN_RUNS
+    timing = GpuTimer(torch, lambda: looks.append(torch.launches)).step(torch.launch)
+    assert (timing.seconds, timing.low, timing.high) == (0.25, 0.25, 0.25)
+    assert timing.runs >= MIN_RUNS
     assert looks == [torch.launches]  # read while the last launches are on their way
-    assert torch.launches >= WARM_UPS + found.runs + 1
+    assert torch.launches >= WARM_UPS + timing.runs + 1
 
 
 def test_an_operators_time_is_that_of_one_launch_of_many() -> None:
     torch = PlayedTorch(played(then=1e-4))
-    found = GpuTimer(torch, lambda: None).block(torch.launch, captured=False)
-    assert found.seconds == pytest.approx(1e-4)
+    timing = GpuTimer(torch, lambda: None).block(torch.launch, captured=False)
+    assert timing.seconds == pytest.approx(1e-4)
     assert torch.launches > MAX_LAUNCHES / 10
 
 

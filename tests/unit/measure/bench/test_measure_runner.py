@@ -143,7 +143,7 @@ def test_gpus_without_bf16_are_asked_for_what_they_have(catalog: Catalog) -> Non
     ],
 )
 def test_what_can_be_run_and_what_not(fields: dict[str, Any], why: str | None, catalog: Catalog) -> None:
-    asked = from_object({**request(), "batch": 8, **fields})
-    shape = find_model(asked.workload.model, catalog, None)
-    found = why_not_runnable(fill_defaults(asked.workload, shape), shape)
-    assert (found.id if found else None) == why
+    parsed = from_object({**request(), "batch": 8, **fields})
+    shape = find_model(parsed.workload.model, catalog, None)
+    message = why_not_runnable(fill_defaults(parsed.workload, shape), shape)
+    assert (message.id if message else None) == why

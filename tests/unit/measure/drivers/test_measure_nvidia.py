@@ -89,8 +89,8 @@ def test_answers_that_cannot_be_true_are_dropped_and_named() -> None:
     assert "\x1b" not in card.name
     assert "\x00" not in card.name
     assert len(card.name) <= 96
-    told = json.loads(to_json(card.now))
-    kept = {name for name, value in told.items() if value not in (None, [])}
+    document = json.loads(to_json(card.now))
+    kept = {name for name, value in document.items() if value not in (None, [])}
     assert kept == {"index", "throttle", "lost", "odd"}
     assert {"memory_bytes", "utilisation_percent", "power_watts", "temperature_celsius", "sm_clock_hz", "name"} <= set(card.odd)
     assert (card.ecc, card.mig, card.persistence, card.compute_mode, card.compute_capability) == (None,) * 5
@@ -204,15 +204,15 @@ def test_after_a_restart_cards_keep_their_numbers_although_the_driver_counts_ane
     ],
 )
 def test_a_driver_that_cannot_be_asked_says_why(code: int, kind: str) -> None:
-    with pytest.raises(VendorUnavailable) as told:
+    with pytest.raises(VendorUnavailable) as error:
         Nvml(Recorded(init=Error(code))).start()
-    assert told.value.missing.kind == kind
+    assert error.value.missing.kind == kind
 
 
 def test_a_driver_without_a_gpu_is_absent() -> None:
-    with pytest.raises(VendorUnavailable) as told:
+    with pytest.raises(VendorUnavailable) as error:
         probe_of(Recorded())
-    assert told.value.missing.kind == "no-device"
+    assert error.value.missing.kind == "no-device"
 
 
 def test_process_ids_are_those_that_are_numbers() -> None:

@@ -64,8 +64,8 @@ def test_launch_bound_behind_a_full_load() -> None:
 
 
 def test_launch_bound_with_gaps() -> None:
-    told = verdicts(utilisation_percent=45, host=load(busiest_thread=0.99))
-    assert [(verdict.id, verdict.sure) for verdict in told] == [("launch", True)]
+    bottlenecks = verdicts(utilisation_percent=45, host=load(busiest_thread=0.99))
+    assert [(verdict.id, verdict.sure) for verdict in bottlenecks] == [("launch", True)]
 
 
 def test_input_bound_by_processors() -> None:
@@ -91,9 +91,9 @@ def test_a_full_link() -> None:
 
 
 def test_four_lanes_are_full_with_what_sixteen_would_not_notice() -> None:
-    told = verdicts(card=NARROW, utilisation_percent=55, pcie_rx_bandwidth=5_500_000_000, memory_utilisation_percent=10)
-    assert told[0].id == "pcie"
-    assert any(sign.id == "diagnose.sign.narrow" for sign in told[0].because)
+    bottlenecks = verdicts(card=NARROW, utilisation_percent=55, pcie_rx_bandwidth=5_500_000_000, memory_utilisation_percent=10)
+    assert bottlenecks[0].id == "pcie"
+    assert any(sign.id == "diagnose.sign.narrow" for sign in bottlenecks[0].because)
     assert "pcie" not in ids(utilisation_percent=55, pcie_rx_bandwidth=5_500_000_000)
 
 
@@ -126,8 +126,8 @@ def test_slow_data_loaders_leave_the_gpu_all_but_idle() -> None:
 
 
 def test_a_wait_whose_cause_is_not_seen() -> None:
-    told = verdicts(utilisation_percent=30, host=None)
-    assert [(verdict.id, verdict.sure) for verdict in told] == [("waiting", False)]
+    bottlenecks = verdicts(utilisation_percent=30, host=None)
+    assert [(verdict.id, verdict.sure) for verdict in bottlenecks] == [("waiting", False)]
 
 
 def test_a_load_that_is_not_told_is_not_guessed() -> None:

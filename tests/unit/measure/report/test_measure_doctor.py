@@ -46,26 +46,26 @@ def report(
     return build_report(probe, (), at or host(), runs or software(), Catalog())
 
 
-def found(told: Report) -> dict[str, DoctorFinding]:
-    return {one.id: one for one in told.findings}
+def found(report: Report) -> dict[str, DoctorFinding]:
+    return {one.id: one for one in report.findings}
 
 
 def test_a_sound_h200_gives_nothing_to_look_at() -> None:
-    told = report(H200)
-    assert told.gpus[0].match.gpu == "h200-sxm"
-    assert {"bf16", "fp8", "flash-attention"} <= set(told.gpus[0].match.supports)
-    assert told.findings == ()
+    result = report(H200)
+    assert result.gpus[0].match.gpu == "h200-sxm"
+    assert {"bf16", "fp8", "flash-attention"} <= set(result.gpus[0].match.supports)
+    assert result.findings == ()
 
 
 def test_a_hot_t4_with_a_lowered_limit_and_memory_errors() -> None:
-    told = report(T4_HOT)
-    levels = {one.id: one.level for one in told.findings}
+    result = report(T4_HOT)
+    levels = {one.id: one.level for one in result.findings}
     assert levels["thermal"] == "warning"
     assert levels["power-limit"] == "warning"
     assert levels["ecc-errors"] == "problem"
     assert {"power-cap", "ecc-pending", "persistence", "compute-exclusive", "memory-little"} <= set(levels)
     assert "power-brake" not in levels  # the hardware's slowdown is the heat's
-    assert told.findings[0].level == "problem"
+    assert result.findings[0].level == "problem"
 
 
 def test_mig_with_slices_is_a_note_and_without_them_a_problem() -> None:
@@ -100,17 +100,17 @@ def test_the_catalog_knows_lanes_the_driver_hides() -> None:
 def test_a_lost_gpu_is_one_problem_and_nothing_else_of_it() -> None:
     library = Recorded(H200)
     library.gpus.append(Error(LOST))
-    told = report(library=library)
-    assert [(one.id, one.gpu) for one in told.findings if one.gpu == 1] == [("lost", 1)]
+    result = report(library=library)
+    assert [(one.id, one.gpu) for one in result.findings if one.gpu == 1] == [("lost", 1)]
 
 
 def test_a_driver_that_vanishes_while_it_is_asked_leaves_the_rest_of_the_report() -> None:
     library = Recorded(H200)
     probe = probe_of(library=library)
     library.gone = Error(UNINITIALISED)
-    told = build_report(probe, (), host(), software(), Catalog())
-    assert told.gpus == ()
-    assert told.host.cores == 16
+    report = build_report(probe, (), host(), software(), Catalog())
+    assert report.gpus == ()
+    assert report.host.cores == 16
 
 
 def test_nonsense_is_named_and_missing_fields_are_not() -> None:
@@ -166,8 +166,8 @@ def test_a_card_whose_drivers_have_ended() -> None:
 
 
 def test_a_pytorch_newer_than_the_driver() -> None:
-    told = report(library=Recorded(H200, system=with_cuda(12040)))
-    assert found(told)["torch-driver"].level == "problem"
+    result = report(library=Recorded(H200, system=with_cuda(12040)))
+    assert found(result)["torch-driver"].level == "problem"
     same_major = report(library=Recorded(H200, system=with_cuda(12040)), runs=software(torch_cuda="12.8"))
     assert "torch-driver" not in found(same_major)
 
@@ -245,16 +245,16 @@ def test_links_between_gpus() -> None:
 )
 def test_without_a_gpu_the_likeliest_reason_is_said(at: dict[str, Any], kind: str, id: str) -> None:
     absences = (MissingVendor("nvidia", kind, msg(f"absent.{kind}", why="", name="")),)
-    told = build_report(None, absences, host(**at), software(), Catalog())
-    assert [one.id for one in told.findings] == [id]
+    report = build_report(None, absences, host(**at), software(), Catalog())
+    assert [one.id for one in report.findings] == [id]
 
 
 def test_every_finding_has_a_sentence_and_advice() -> None:
     library = Recorded(H200, T4_HOT, A100_MIG, RTX_3060_X4, NONSENSE, BARE, V100)
     library.gpus.append(Error(LOST))
-    told = report(library=library, at=host(cpu_limit=2.0), runs=software({"jax": "1", "torch": "3.0"}))
-    assert len(told.findings) > 15
-    for one in told.findings:
+    result = report(library=library, at=host(cpu_limit=2.0), runs=software({"jax": "1", "torch": "3.0"}))
+    assert len(result.findings) > 15
+    for one in result.findings:
         for message in (one.what, one.advice):
             assert message.id in english()
             assert "{" not in english().render(message)
@@ -274,6 +274,6 @@ def test_an_apple_or_amd_card_is_not_held_to_nvidias_rules() -> None:
         def close(self) -> None:
             pass
 
-    told = build_report(One(), (), host(), software(torch_cuda=None, torch_rocm="6.4"), Catalog())
-    assert told.gpus[0].match.gpu == "mi300x"
-    assert told.findings == ()
+    report = build_report(One(), (), host(), software(torch_cuda=None, torch_rocm="6.4"), Catalog())
+    assert report.gpus[0].match.gpu == "mi300x"
+    assert report.findings == ()

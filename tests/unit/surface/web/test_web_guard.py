@@ -136,8 +136,8 @@ def test_repositories_the_owner_allows_are_named_by_their_grammar_alone(
 def test_errors_for_clients_name_files_without_their_folders() -> None:
     inner = msg("error.in-file", path="/home/me/prices.toml", what=msg("error.no-file", path="/home/me/x.json"))
     error = UsageError("in-file", inner, msg("hint.model-not-cached", path="/home/me/.cache/x", name="org/name"), ("a",))
-    told = without_paths(error)
-    assert english().render(told.message) == "prices.toml: there is no file or folder x.json"
-    assert (told.hint, told.choices, type(told)) == (None, ("a",), UsageError)
+    raised = without_paths(error)
+    assert english().render(raised.message) == "prices.toml: there is no file or folder x.json"
+    assert (raised.hint, raised.choices, type(raised)) == (None, ("a",), UsageError)
     several = WhichGpuError("x", msg("error.several", n=2, what=(msg("error.no-file", path="/a/b"), "/c")))
     assert without_paths(several).message.values["what"] == (msg("error.no-file", path="b"), "/c")

@@ -15,12 +15,12 @@ DATED = csv_batches(["time", "prompt", "output"], "time", "prompt", "output", da
 
 
 def test_plain_lines_are_columns_in_whatever_order_the_header_has() -> None:
-    found = csv_batches(["output", "extra", "time", "prompt"], "time", "prompt", "output", dated=False)(
+    batch = csv_batches(["output", "extra", "time", "prompt"], "time", "prompt", "output", dated=False)(
         ["7,x,0.5,100", "8,y,1.5,200"]
     )
-    assert found is not None
-    assert found.times is not None
-    assert (found.times.tolist(), found.prompts.tolist(), found.outputs.tolist()) == ([0.5, 1.5], [100.0, 200.0], [7.0, 8.0])
+    assert batch is not None
+    assert batch.times is not None
+    assert (batch.times.tolist(), batch.prompts.tolist(), batch.outputs.tolist()) == ([0.5, 1.5], [100.0, 200.0], [7.0, 8.0])
     timeless = csv_batches(["prompt", "output"], "", "prompt", "output", dated=False)(["100,7"])
     assert timeless is not None
     assert timeless.times is None
@@ -44,11 +44,11 @@ def test_lines_that_are_not_plainly_right_go_the_slow_way(lines: list[str]) -> N
 
 @pytest.mark.parametrize("zone", ["", "Z", "+00:00"])
 def test_dates_of_utc_are_seconds(zone: str) -> None:
-    found = DATED([f"2026-01-01T00:00:00{zone},1,2", f"2026-01-01T00:00:01.5{zone},3,4"])
-    assert found is not None
-    assert found.times is not None
-    assert found.times[1] - found.times[0] == 1.5
-    assert found.times[0] == 1_767_225_600
+    batch = DATED([f"2026-01-01T00:00:00{zone},1,2", f"2026-01-01T00:00:01.5{zone},3,4"])
+    assert batch is not None
+    assert batch.times is not None
+    assert batch.times[1] - batch.times[0] == 1.5
+    assert batch.times[0] == 1_767_225_600
 
 
 @pytest.mark.parametrize(
@@ -67,11 +67,11 @@ def test_dates_that_need_a_closer_look_get_one(dates: list[str]) -> None:
 
 def test_json_lines_are_columns_too_with_the_blocks_prompts_are_known_by() -> None:
     read = json_batches("at", "in", "out", "hash")
-    found = read(['{"at": 1, "in": 100, "out": 7, "hash": [1, 2], "more": null}', '{"at": 2, "in": 200, "out": 8, "hash": []}'])
-    assert found is not None
-    assert found.times is not None
-    assert (found.times.tolist(), found.prompts.tolist(), found.outputs.tolist()) == ([1.0, 2.0], [100.0, 200.0], [7.0, 8.0])
-    assert list(found.hashes) == [array("q", [1, 2]), array("q")]
+    batch = read(['{"at": 1, "in": 100, "out": 7, "hash": [1, 2], "more": null}', '{"at": 2, "in": 200, "out": 8, "hash": []}'])
+    assert batch is not None
+    assert batch.times is not None
+    assert (batch.times.tolist(), batch.prompts.tolist(), batch.outputs.tolist()) == ([1.0, 2.0], [100.0, 200.0], [7.0, 8.0])
+    assert list(batch.hashes) == [array("q", [1, 2]), array("q")]
     without = json_batches("", "in", "out", "")(['{"in": 1, "out": 2}'])
     assert without is not None
     assert (without.times, list(without.hashes)) == (None, [])
@@ -95,7 +95,7 @@ def test_json_that_is_not_plainly_right_goes_the_slow_way(lines: list[str]) -> N
 
 @pytest.mark.parametrize("blocks", [None, 7, "12", ["a"], [1.5], [1 << 70], {"a": 1}])
 def test_blocks_that_are_no_whole_numbers_are_refused_with_their_line(blocks: object) -> None:
-    with pytest.raises(UsageError, match="line 12") as told:
+    with pytest.raises(UsageError, match="line 12") as error:
         hashes_of("trace.jsonl", 12, "hash_ids", {"hash_ids": blocks})
-    assert told.value.kind == "bad-trace"
+    assert error.value.kind == "bad-trace"
     assert hashes_of("trace.jsonl", 12, "hash_ids", {"hash_ids": [3, -1]}) == array("q", [3, -1])

@@ -19,34 +19,34 @@ PROFILES = parse_profiles("two types", TWO_TYPES)
 
 @pytest.mark.parametrize(("slices", "cost"), [(1, 6.70), (4, 5.69), (8, 5.69), (None, 4.68)])
 def test_the_published_example_has_its_optimum(slices: int | None, cost: float) -> None:
-    found = solve(PROFILES.problem(None, 0.0, slices), gap=0.0)
-    assert found is not None
-    assert found.cost == pytest.approx(cost, abs=1e-6)
-    assert found.bound == pytest.approx(cost, abs=1e-6)
+    solution = solve(PROFILES.problem(None, 0.0, slices), gap=0.0)
+    assert solution is not None
+    assert solution.cost == pytest.approx(cost, abs=1e-6)
+    assert solution.bound == pytest.approx(cost, abs=1e-6)
 
 
 @pytest.mark.parametrize(("name", "cost"), [("A10G", 12.12), ("A100-80GB", 7.34)])
 def test_one_type_alone(name: str, cost: float) -> None:
-    found = solve(PROFILES.problem(None, 0.0, None, {other: 0.0 for other in PROFILES.prices if other != name}), gap=0.0)
-    assert found is not None
-    assert found.cost == pytest.approx(cost)
+    solution = solve(PROFILES.problem(None, 0.0, None, {other: 0.0 for other in PROFILES.prices if other != name}), gap=0.0)
+    assert solution is not None
+    assert solution.cost == pytest.approx(cost)
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_the_mix_is_the_cheapest_of_all_tried(seed: int) -> None:
     problem = market(3, 4, seed, rate=8.0)
-    found = solve(problem, gap=0.0)
-    assert found is not None
-    assert found.cost == pytest.approx(brute(problem, 9))
+    solution = solve(problem, gap=0.0)
+    assert solution is not None
+    assert solution.cost == pytest.approx(brute(problem, 9))
 
 
 def test_shares_of_every_bucket_add_up_and_no_copy_is_overfull() -> None:
     problem = replace(market(6, 12, 1, rate=40.0), headroom=0.2)
-    found = solve(problem)
-    assert found is not None
-    assert found.shares[0].sum(axis=0) == pytest.approx(np.ones(12))
-    work = (problem.loads()[0] * found.shares[0]).sum(axis=1)
-    assert (work <= 0.8 * found.counts[0] + 1e-6).all()
+    solution = solve(problem)
+    assert solution is not None
+    assert solution.shares[0].sum(axis=0) == pytest.approx(np.ones(12))
+    work = (problem.loads()[0] * solution.shares[0]).sum(axis=1)
+    assert (work <= 0.8 * solution.counts[0] + 1e-6).all()
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -72,10 +72,10 @@ def test_prices_climb_above_the_relaxation() -> None:
     plain = float(initial_prices(problem, loads, cost).sum())
     best = solve(problem, gap=0.0)
     assert best is not None
-    told = raise_bound(problem, cost, loads, best.cost, 3.0)
-    assert plain < told.value <= best.cost + 1e-9
+    bound = raise_bound(problem, cost, loads, best.cost, 3.0)
+    assert plain < bound.value <= best.cost + 1e-9
     used = best.counts[0] > 0
-    assert (told.with_column[used] <= best.cost + 1e-9).all()  # nothing the optimum uses is ever ruled out
+    assert (bound.with_column[used] <= best.cost + 1e-9).all()  # nothing the optimum uses is ever ruled out
 
 
 def test_what_several_cheaper_copies_beat_is_left_out_and_nothing_else() -> None:
@@ -93,10 +93,10 @@ def test_owned_machines_are_used_first_and_no_more_than_there_are() -> None:
         Pool("rent", "b", 1, (PriceOption("rent", 2.0),)),
     )
     problem = market(2, 1, pools=pools, columns=("mine", "rent"), rates=np.array([[1.0], [1.0]]), demand=np.array([[5.0]]))
-    found = solve(problem)
-    assert found is not None
-    assert found.counts[0].tolist() == [2, 3]
-    assert found.cost == pytest.approx(6.2)
+    solution = solve(problem)
+    assert solution is not None
+    assert solution.counts[0].tolist() == [2, 3]
+    assert solution.cost == pytest.approx(6.2)
 
 
 def test_a_quota_is_kept_and_too_small_a_one_has_no_plan() -> None:
@@ -108,9 +108,9 @@ def test_a_quota_is_kept_and_too_small_a_one_has_no_plan() -> None:
             replace(problem.pools[1], options=(PriceOption("y", 1.0),)),
         ),
     )
-    found = solve(replace(cheap, quotas=(Quota("x", frozenset([0]), 1.0),)))
-    assert found is not None
-    assert found.counts[0].tolist() == [1, 4]
+    solution = solve(replace(cheap, quotas=(Quota("x", frozenset([0]), 1.0),)))
+    assert solution is not None
+    assert solution.counts[0].tolist() == [1, 4]
     assert solve(replace(cheap, quotas=(Quota("all", frozenset([0, 1]), 2.0),))) is None
 
 
@@ -127,11 +127,11 @@ def test_commitments_bear_the_floor_and_hourly_machines_the_peak() -> None:
         demand=np.array([[10.0], [4.0]]),
         hours=np.array([0.25, 0.75]),
     )
-    found = solve(problem)
-    assert found is not None
-    assert found.machines[1, 0, 1] == found.machines[0, 0, 1] == 4
-    assert found.machines[0, 0, 0] == 6
-    assert found.cost == pytest.approx(4 * 1.2 + 6 * 2.0 * 0.25)
+    solution = solve(problem)
+    assert solution is not None
+    assert solution.machines[1, 0, 1] == solution.machines[0, 0, 1] == 4
+    assert solution.machines[0, 0, 0] == 6
+    assert solution.cost == pytest.approx(4 * 1.2 + 6 * 2.0 * 0.25)
 
 
 def test_no_more_spot_than_its_share() -> None:
@@ -147,9 +147,9 @@ def test_no_more_spot_than_its_share() -> None:
         demand=np.array([[10.0]]),
         spot_share=0.5,
     )
-    found = solve(problem)
-    assert found is not None
-    assert found.machines == {(0, 0, 0): 5, (0, 0, 1): 5}
+    solution = solve(problem)
+    assert solution is not None
+    assert solution.machines == {(0, 0, 0): 5, (0, 0, 1): 5}
 
 
 def test_several_models_share_a_machine() -> None:
@@ -159,9 +159,9 @@ def test_several_models_share_a_machine() -> None:
     problem = market(
         2, 2, pools=pools, columns=("a", "b"), pool_of=np.zeros(2, dtype=np.int64), rates=rates, demand=np.array([[0.9, 0.9]])
     )
-    found = solve(problem)
-    assert found is not None
-    assert found.machines == {(0, 0, 0): 1}
+    solution = solve(problem)
+    assert solution is not None
+    assert solution.machines == {(0, 0, 0): 1}
 
 
 def test_a_job_takes_the_cheapest_machine_that_meets_its_deadline() -> None:
@@ -170,10 +170,10 @@ def test_a_job_takes_the_cheapest_machine_that_meets_its_deadline() -> None:
         replace(pool, options=(PriceOption(pool.name, price),)) for pool, price in zip(problem.pools, (1.0, 3.0), strict=True)
     )
     hours = np.array([30.0, 8.0])
-    found = solve(replace(problem, pools=pools, jobs=(Job("tune", hours, hours, 24.0),), horizon=100.0))
-    assert found is not None
-    assert found.jobs == (((1, 1.0),),)
-    assert found.cost == pytest.approx(1.0 + 3.0 * 8.0 / 100.0)
+    solution = solve(replace(problem, pools=pools, jobs=(Job("tune", hours, hours, 24.0),), horizon=100.0))
+    assert solution is not None
+    assert solution.jobs == (((1, 1.0),),)
+    assert solution.cost == pytest.approx(1.0 + 3.0 * 8.0 / 100.0)
     assert solve(replace(problem, pools=pools, jobs=(Job("tune", hours, hours, 4.0),))) is None
 
 
@@ -187,13 +187,13 @@ def test_a_job_waits_for_hours_in_which_enough_owned_machines_are_free() -> None
     day = replace(problem, pools=pools, demand=np.array([[6.0], [2.0]]), hours=np.array([0.5, 0.5]), horizon=100.0)
     for gpus, where in ((8.0, 1), (6.0, 0)):
         job = Job("tune", np.array([gpus * 2.0, 2.0]), np.array([2.0, 2.0]), 24.0)
-        found = solve(replace(day, jobs=(job,)), gap=0.0)
-        assert found is not None
-        assert found.jobs == (((where, 1.0),),)
+        solution = solve(replace(day, jobs=(job,)), gap=0.0)
+        assert solution is not None
+        assert solution.jobs == (((where, 1.0),),)
     night = Job("long", np.array([6.0 * 13.0, 13.0]), np.array([13.0, 13.0]), 24.0)  # longer than the nights until its deadline
-    found = solve(replace(day, jobs=(night,)), gap=0.0)
-    assert found is not None
-    assert found.jobs == (((1, 1.0),),)
+    solution = solve(replace(day, jobs=(night,)), gap=0.0)
+    assert solution is not None
+    assert solution.jobs == (((1, 1.0),),)
 
 
 def test_a_dear_change_keeps_the_fleet_there_is() -> None:
@@ -202,12 +202,12 @@ def test_a_dear_change_keeps_the_fleet_there_is() -> None:
         replace(pool, options=(PriceOption(pool.name, price),)) for pool, price in zip(problem.pools, (1.0, 1.1), strict=True)
     )
     free = solve(replace(problem, pools=pools))
-    kept = solve(replace(problem, pools=pools, current=CurrentFleet({"g1": 4.0}, 0.5)))
+    solution = solve(replace(problem, pools=pools, current=CurrentFleet({"g1": 4.0}, 0.5)))
     assert free is not None
-    assert kept is not None
+    assert solution is not None
     assert free.counts[0].tolist() == [4, 0]
-    assert kept.counts[0].tolist() == [0, 4]
-    assert kept.bill == pytest.approx(4.4)
+    assert solution.counts[0].tolist() == [0, 4]
+    assert solution.bill == pytest.approx(4.4)
 
 
 def test_fewer_kinds_for_a_little_more() -> None:

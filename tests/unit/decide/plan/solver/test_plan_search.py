@@ -79,27 +79,27 @@ def in_parts(monkeypatch: pytest.MonkeyPatch, whole: int) -> None:
 
 
 def best_of_all(problem: Problem) -> ProgramSolution:
-    found = Program(problem, np.arange(len(problem.columns))).solve(5.0, 0.0)
-    assert found is not None
-    return found
+    solution = Program(problem, np.arange(len(problem.columns))).solve(5.0, 0.0)
+    assert solution is not None
+    return solution
 
 
 def optimum(problem: Problem) -> float:
     return best_of_all(problem).cost
 
 
-def gpu_pools(problem: Problem, found: Solution) -> None:
+def gpu_pools(problem: Problem, solution: Solution) -> None:
     """Every bucket is served whole at every level, and no copy has more to do than it can."""
     loads = problem.loads()
     for level in range(problem.levels):
         asked = problem.demand[level] > 0
-        assert found.shares[level].sum(axis=0)[asked] == pytest.approx(np.ones(int(asked.sum())))
-        work = np.where(found.shares[level] > 0, loads[level] * found.shares[level], 0.0).sum(axis=1)
-        assert (work <= problem.room * found.counts[level] + 1e-6).all()
-    for (_, p, w), count in found.machines.items():
+        assert solution.shares[level].sum(axis=0)[asked] == pytest.approx(np.ones(int(asked.sum())))
+        work = np.where(solution.shares[level] > 0, loads[level] * solution.shares[level], 0.0).sum(axis=1)
+        assert (work <= problem.room * solution.counts[level] + 1e-6).all()
+    for (_, p, w), count in solution.machines.items():
         assert count <= problem.pools[p].options[w].limit
     for quota in problem.quotas:
-        assert sum(n * problem.pools[p].size for (_, p, _), n in found.machines.items() if p in quota.pools) <= quota.limit
+        assert sum(n * problem.pools[p].size for (_, p, _), n in solution.machines.items() if p in quota.pools) <= quota.limit
 
 
 @pytest.mark.parametrize("whole", [0, 10**6], ids=["by-bucket", "whole-relaxation"])
@@ -109,11 +109,11 @@ def test_in_parts_the_plan_stands_and_no_plan_is_cheaper_than_its_bound(
     best = optimum(problem)
     in_parts(monkeypatch, whole)
     told: list[float] = []
-    found = solve(problem, 2.0, 0.0, told.append)
-    assert found is not None
-    gpu_pools(problem, found)
-    assert 0 < found.bound <= best * (1 + 1e-6)
-    assert best * (1 - 1e-6) <= found.cost <= 1.35 * best
+    solution = solve(problem, 2.0, 0.0, told.append)
+    assert solution is not None
+    gpu_pools(problem, solution)
+    assert 0 < solution.bound <= best * (1 + 1e-6)
+    assert best * (1 - 1e-6) <= solution.cost <= 1.35 * best
     assert told == sorted(told)
 
 
@@ -126,10 +126,10 @@ def test_where_the_first_columns_cannot_do_it_all_of_them_are_tried(monkeypatch:
     in_parts(monkeypatch, 0)
     monkeypatch.setattr(search, "FIRST_COLUMNS", 1)
     monkeypatch.setattr(search, "MAX_COLUMNS", 1)
-    found = solve(scarce, 1.0, 0.0)
-    assert found is not None
-    gpu_pools(scarce, found)
-    assert found.bound <= best * (1 + 1e-6) <= found.cost * (1 + 1e-5)
+    solution = solve(scarce, 1.0, 0.0)
+    assert solution is not None
+    gpu_pools(scarce, solution)
+    assert solution.bound <= best * (1 + 1e-6) <= solution.cost * (1 + 1e-5)
 
 
 @pytest.mark.parametrize("whole", [0, 10**6])
@@ -143,10 +143,10 @@ def test_what_nobody_can_serve_has_no_plan_in_parts_either(whole: int, monkeypat
 def test_levels_that_nothing_ties_together_are_solved_apart_and_one_without_a_plan_spoils_all() -> None:
     plain = market(3, 2, 1, rate=6.0)
     both = replace(plain, demand=np.concatenate([plain.demand, plain.demand / 3]), hours=np.array([0.25, 0.75]))
-    found = solve(both, gap=0.0)
-    assert found is not None
-    assert found.cost == pytest.approx(optimum(both))
-    assert {level for level, _, _ in found.machines} == {0, 1}
+    solution = solve(both, gap=0.0)
+    assert solution is not None
+    assert solution.cost == pytest.approx(optimum(both))
+    assert {level for level, _, _ in solution.machines} == {0, 1}
     few = tuple(replace(pool, options=(replace(pool.options[0], limit=2.0),)) for pool in plain.pools)
     assert solve(replace(both, pools=few)) is not None
     assert solve(replace(both, pools=few, demand=both.demand * np.array([[10.0], [1.0]]))) is None  # the peak needs more
@@ -163,10 +163,10 @@ def test_at_any_prices_the_bound_is_below_the_optimum_and_below_that_with_each_c
     for fees in (Fees(), relaxed.fees):
         cost = column_costs(problem, fees)
         for prices in (None, relaxed.prices, 3.0 * initial_prices(problem, loads, cost)):
-            told = raise_bound(problem, cost, loads, 2 * best, 0.02, prices)
-            assert told.value <= best * (1 + 1e-6)
-            assert (told.with_column[used] <= best * (1 + 1e-6)).all()  # nothing the optimum uses is ever ruled out
-            assert (told.with_column >= told.value - 1e-9).all()
+            bound = raise_bound(problem, cost, loads, 2 * best, 0.02, prices)
+            assert bound.value <= best * (1 + 1e-6)
+            assert (bound.with_column[used] <= best * (1 + 1e-6)).all()  # nothing the optimum uses is ever ruled out
+            assert (bound.with_column >= bound.value - 1e-9).all()
 
 
 @pytest.mark.parametrize(
@@ -202,13 +202,13 @@ def test_a_plan_by_earnings_holds_and_one_of_many_machines_is_left_to_the_progra
 
 def test_fewer_kinds_are_looked_for_where_there_are_two_and_something_may_be_paid_for_it() -> None:
     problem = market(3, 2, 1, rate=6.0)
-    found = solve(problem, gap=0.0)
-    assert found is not None
-    one = replace(found, machines={(0, 0, 0): 3})
-    same = replace(found, machines={(0, 0, 0): 3, (1, 0, 0): 2})
+    solution = solve(problem, gap=0.0)
+    assert solution is not None
+    one = replace(solution, machines={(0, 0, 0): 3})
+    same = replace(solution, machines={(0, 0, 0): 3, (1, 0, 0): 2})
     assert fewest_kinds(problem, one, 0.5) is one
     assert fewest_kinds(problem, same, 0.5) is same  # two levels, one kind
-    several = replace(found, machines={(0, p, 0): 1 for p in range(3)}, cost=optimum(problem))
+    several = replace(solution, machines={(0, p, 0): 1 for p in range(3)}, cost=optimum(problem))
     assert fewest_kinds(replace(problem, slices=2), several, 0.5) is several
     simple = fewest_kinds(problem, several, 1.0)
     assert len({(p, w) for _, p, w in simple.machines}) < 3

@@ -27,10 +27,10 @@ def test_two_types(cases: Path) -> None:
     profiles = read_profiles(cases / "two_types.json")
     expected: dict[str, float] = json.loads((cases / "two_types.json").read_text())["expected"]
     for name, slices in (("one_slice", 1), ("four_slices", 4), ("continuous", None)):
-        found = solve(profiles.problem(None, 0.0, slices), gap=0.0)
-        assert found is not None
-        assert found.cost == pytest.approx(expected[name], abs=1e-6)
-        assert found.gap == pytest.approx(0.0, abs=1e-9)
+        solution = solve(profiles.problem(None, 0.0, slices), gap=0.0)
+        assert solution is not None
+        assert solution.cost == pytest.approx(expected[name], abs=1e-6)
+        assert solution.gap == pytest.approx(0.0, abs=1e-9)
 
 
 def test_profiles_at_every_rate(cases: Path) -> None:
@@ -40,10 +40,10 @@ def test_profiles_at_every_rate(cases: Path) -> None:
         kind = row["case"].rpartition(" ")[2]
         profiles = read_profiles(cases / f"profiles_azure_{kind}.json")
         for name, slices in NAMES.items():
-            found = solve(profiles.problem(row["rate"], 0.0, slices), gap=0.0)
-            assert found is not None
-            counts = dict(zip(profiles.prices, found.counts[0].tolist(), strict=True))
-            assert {**counts, "cost": pytest.approx(found.cost)} == row[name], (row["case"], row["rate"], name)
+            solution = solve(profiles.problem(row["rate"], 0.0, slices), gap=0.0)
+            assert solution is not None
+            counts = dict(zip(profiles.prices, solution.counts[0].tolist(), strict=True))
+            assert {**counts, "cost": pytest.approx(solution.cost)} == row[name], (row["case"], row["rate"], name)
         for gpu in profiles.prices:
             alone = solve(
                 profiles.problem(row["rate"], 0.0, None, {other: 0.0 for other in profiles.prices if other != gpu}), gap=0.0

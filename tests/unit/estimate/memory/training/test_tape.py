@@ -88,8 +88,8 @@ def test_the_peak_is_going_forward_for_long_batches_and_at_the_end_of_backward_f
 
 def test_the_second_step_finds_the_optimizers_states() -> None:
     block = linear(8, 512, 512)
-    told = replay_training(TrainingRun([BlockRun(block)], block.weights, states=[*block.weights] * 2))
-    assert told.breakdown["optimizer"] == 2 * sum(block.weights)
+    replay = replay_training(TrainingRun([BlockRun(block)], block.weights, states=[*block.weights] * 2))
+    assert replay.breakdown["optimizer"] == 2 * sum(block.weights)
 
 
 def test_checkpointing_trades_what_is_kept_for_one_block_made_again() -> None:

@@ -64,10 +64,10 @@ def test_tables_have_their_gradients_last() -> None:
 
 
 def test_a_step_s_scratch_comes_when_all_gradients_are_there() -> None:
-    found = TrainingRun([BlockRun(linear())] * 2, [4 * MIB] * 2, states=[4 * MIB] * 4, step_temporary=10 * MIB)
-    assert [held(found, name) for name in ("weights", "optimizer", "gradients", "temporary")] == [8, 16, 8, 10]
-    assert [held(found, name, pools=True) for name in ("weights", "optimizer", "gradients", "temporary")] == [8, 16, 8, 10]
-    fixed = replace(found, adapters=[MIB], fixed={"activations": 3 * MIB, "workspace": 0})
+    run = TrainingRun([BlockRun(linear())] * 2, [4 * MIB] * 2, states=[4 * MIB] * 4, step_temporary=10 * MIB)
+    assert [held(run, name) for name in ("weights", "optimizer", "gradients", "temporary")] == [8, 16, 8, 10]
+    assert [held(run, name, pools=True) for name in ("weights", "optimizer", "gradients", "temporary")] == [8, 16, 8, 10]
+    fixed = replace(run, adapters=[MIB], fixed={"activations": 3 * MIB, "workspace": 0})
     assert [held(fixed, name) for name in ("adapters", "activations", "workspace")] == [1, 3, 0]
 
 
@@ -118,8 +118,8 @@ def test_relus_lie_between_layers_only() -> None:
 
 def ends(shape: Any, **fields: Any) -> tuple[float, ...]:
     plain: dict[str, Any] = {"precision": "bf16", "batch": 2, "seq_in": 64, "optimizer": "adamw", "engine": "pytorch"}
-    found = training_memory(Workload("train", "tiny", **(plain | fields)), shape, None)
-    return tuple(round(end / one.value, 4) for one in (found.allocated, found.device) for end in (one.low, one.high))
+    estimate = training_memory(Workload("train", "tiny", **(plain | fields)), shape, None)
+    return tuple(round(end / one.value, 4) for one in (estimate.allocated, estimate.device) for end in (one.low, one.high))
 
 
 SURE, UNSURE = (0.9925, 1.0075, 0.965, 1.035), (0.94, 1.13, 0.92, 1.14)

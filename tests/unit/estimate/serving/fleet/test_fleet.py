@@ -50,9 +50,9 @@ def halves(port: Port = SLOW, reading: int = 1, writing: int = 1, **fields: Any)
 def test_one_station_is_one_server() -> None:
     load, server = drawn(300.0), linear(replicas=3, token=1e-6, sequence=1e-5)
     fleet = Fleet((station(copies=3, server=replace(server, replicas=1)),))
-    alone, told = server.run(load), simulate_fleet(fleet, load).served
-    assert told.busy == pytest.approx(alone.busy, rel=0.01)  # of equals another comes first
-    assert np.percentile(told.finished - told.arrived, [50, 90]) == pytest.approx(
+    alone, outcome = server.run(load), simulate_fleet(fleet, load).served
+    assert outcome.busy == pytest.approx(alone.busy, rel=0.01)  # of equals another comes first
+    assert np.percentile(outcome.finished - outcome.arrived, [50, 90]) == pytest.approx(
         np.percentile(alone.finished - alone.arrived, [50, 90]), rel=0.05
     )
     same = simulate_fleet(Fleet((station(server=server),)), load).served
@@ -157,19 +157,19 @@ def test_nobody_asks_and_nothing_happens() -> None:
 def test_figures_of_a_fleet_have_ranges_and_lost_requests_meet_nothing() -> None:
     like = Figure(1.0, 0.8, 1.25, "s", "modelled")
     load = Load(150.0, Lengths(200, 0.8), Lengths(40, 0.6), 1500)
-    told = fleet_answer(spotty(2, 2, retries=0), load, Objectives(1.0, 0.01, 90, 2.0), like)
-    assert told.lost > 0
-    assert told.met is not None
-    assert told.goodput is not None
+    answer = fleet_answer(spotty(2, 2, retries=0), load, Objectives(1.0, 0.01, 90, 2.0), like)
+    assert answer.lost > 0
+    assert answer.met is not None
+    assert answer.goodput is not None
     outcome = simulate_fleet(spotty(2, 2, retries=0), load.arrivals())
     assert share_within_objectives(outcome, Objectives(1e9), 0.0) == pytest.approx(1 - outcome.lost / 1500)
-    assert told.met.value == share_within_objectives(outcome, Objectives(1.0, 0.01, 90, 2.0))
-    assert told.goodput.value <= told.answered_rate.value
+    assert answer.met.value == share_within_objectives(outcome, Objectives(1.0, 0.01, 90, 2.0))
+    assert answer.goodput.value <= answer.answered_rate.value
     for name in ("p50", "p90", "p99", "mean"):
-        for times in (told.ttft, told.tpot, told.latency):
+        for times in (answer.ttft, answer.tpot, answer.latency):
             assert times[name].low <= times[name].value <= times[name].high
-    assert told.ttft["p50"].value < told.ttft["p90"].value < told.latency["p99"].value
-    assert told.stations[0].spot_hours > 0
+    assert answer.ttft["p50"].value < answer.ttft["p90"].value < answer.latency["p99"].value
+    assert answer.stations[0].spot_hours > 0
     alone = fleet_answer(Fleet((station(),)), load.at(5.0), Objectives(), like)
     assert alone.goodput is None
     assert alone.tpot["p50"].high == pytest.approx(1.25 * alone.tpot["p50"].value, rel=0.05)
@@ -185,12 +185,12 @@ def test_on_demand_machines_are_held_all_the_time() -> None:
 
 
 def spotty(copies: int = 2, spot: int = 1, role: Role = "both", seed: int = 0, **fields: Any) -> Fleet:
-    wanted = Interruptions(**{"rate": 3600.0, "warm_up": 0.05, "outage": 0.5, **fields})
+    interruptions = Interruptions(**{"rate": 3600.0, "warm_up": 0.05, "outage": 0.5, **fields})
     stations: tuple[ReplicaPool, ...] = (station(role, copies, spot=spot, port=SLOW),)
     if role != "both":
         other: Role = "decode" if role == "prefill" else "prefill"
         stations = (*stations, station(other, copies, port=SLOW))
-    return Fleet(stations, FleetRouting(), wanted, seed)
+    return Fleet(stations, FleetRouting(), interruptions, seed)
 
 
 @pytest.mark.parametrize("role", ["both", "prefill", "decode"])
@@ -222,8 +222,8 @@ def test_requests_are_given_up_after_so_many_tries() -> None:
 
 def test_the_life_of_a_machine_on_spot_by_hand() -> None:
     """Told at t, gone n later, to be had o after that: spot is held but for those o, the spare from t until spot is warm."""
-    wanted = Interruptions(rate=360.0, notice=1.0, warm_up=2.0, outage=4.0)
-    fleet = Fleet((station(spot=1),), FleetRouting(), wanted, seed=3)
+    interruptions = Interruptions(rate=360.0, notice=1.0, warm_up=2.0, outage=4.0)
+    fleet = Fleet((station(spot=1),), FleetRouting(), interruptions, seed=3)
     chance = np.random.default_rng([3, 7, 0])
     lost, out = chance.exponential(10.0), chance.exponential(4.0)
     back = lost + 1.0 + out
@@ -233,16 +233,18 @@ def test_the_life_of_a_machine_on_spot_by_hand() -> None:
     last = end + 2 * STEP
     assert use.spot_seconds == pytest.approx(lost + 1.0 + last - back)
     assert use.on_demand_seconds == pytest.approx(back + 2.0 - lost)
-    alone = simulate_fleet(replace(fleet, interruptions=replace(wanted, fallback=False)), load).pools[0]
+    alone = simulate_fleet(replace(fleet, interruptions=replace(interruptions, fallback=False)), load).pools[0]
     assert alone.on_demand_seconds == 0
     assert alone.spot_seconds == pytest.approx(use.spot_seconds)
 
 
 def test_nobody_there_makes_requests_wait_until_somebody_is() -> None:
-    wanted = Interruptions(rate=360.0, warm_up=2.0, outage=4.0, fallback=False)
+    interruptions = Interruptions(rate=360.0, warm_up=2.0, outage=4.0, fallback=False)
     chance = np.random.default_rng([3, 7, 0])
     lost, out = chance.exponential(10.0), chance.exponential(4.0)
-    served = simulate_fleet(Fleet((station(spot=1),), FleetRouting(), wanted, seed=3), requests((lost + 0.1, 10, 2))).served
+    served = simulate_fleet(
+        Fleet((station(spot=1),), FleetRouting(), interruptions, seed=3), requests((lost + 0.1, 10, 2))
+    ).served
     assert served.first[0] == pytest.approx(lost + out + 2.0 + STEP)
 
 

@@ -142,99 +142,99 @@ def test_numbers_at_their_ends_are_taken() -> None:
 
 def lane(kind: type[Scheduler] = Scheduler, **requested: int) -> tuple[Scheduler, RequestLog]:
     log = RequestLog()
-    made = kind(linear().steps, PLAIN, log)
+    scheduler = kind(linear().steps, PLAIN, log)
     log.add(0.0, requested.get("prompt", 100), requested.get("output", 10))
-    return made, log
+    return scheduler, log
 
 
 def writing() -> tuple[Scheduler, RequestLog]:
     """A lane that has read a prompt of 100 in the first step and has nine tokens to write, a step each."""
-    made, log = lane()
-    assert made.accept(0, 0.0)
-    assert made.end == pytest.approx(STEP)
-    assert made.complete() == []
-    made.plan(made.end)
-    return made, log
+    scheduler, log = lane()
+    assert scheduler.accept(0, 0.0)
+    assert scheduler.end == pytest.approx(STEP)
+    assert scheduler.complete() == []
+    scheduler.plan(scheduler.end)
+    return scheduler, log
 
 
 @pytest.mark.parametrize(("steps", "whole"), [(4.5, 3), (4.0, 3), (3.999, 2), (1.2, 0), (9.9, 8)])
 def test_tokens_of_whole_steps_are_with_their_users_when_a_machine_goes(steps: float, whole: int) -> None:
-    made, log = writing()
-    assert stop_scheduler(made, steps * STEP) == [0]
+    scheduler, log = writing()
+    assert stop_scheduler(scheduler, steps * STEP) == [0]
     assert log.generated[0] == 1 + whole
-    assert made.recomputed == 100 + whole  # what the cache held is lost
-    assert made.busy == pytest.approx(steps * STEP)
-    assert made.batch_steps[1] == whole
-    assert (made.running, made.context_total, made.used, made.load, made.end) == (0, 0, 0, 0, inf)
-    assert sum(made.phases) == 0
+    assert scheduler.recomputed == 100 + whole  # what the cache held is lost
+    assert scheduler.busy == pytest.approx(steps * STEP)
+    assert scheduler.batch_steps[1] == whole
+    assert (scheduler.running, scheduler.context_total, scheduler.used, scheduler.load, scheduler.end) == (0, 0, 0, 0, inf)
+    assert sum(scheduler.phases) == 0
 
 
 def test_each_loses_what_it_had_in_the_cache() -> None:
     """The second joins when the first has written four tokens after its prompt; three steps later all is gone."""
-    made, log = writing()
+    scheduler, log = writing()
     log.add(0.0, 50, 10)
-    made.accept(1, 3.5 * STEP)
+    scheduler.accept(1, 3.5 * STEP)
     for _ in range(2):  # to the end of the step under way, and the one in which the second is read
-        made.complete()
-        made.plan(made.end)
-    assert made.end > 5 * STEP
-    stop_scheduler(made, 8.1 * STEP)
+        scheduler.complete()
+        scheduler.plan(scheduler.end)
+    assert scheduler.end > 5 * STEP
+    stop_scheduler(scheduler, 8.1 * STEP)
     assert list(log.generated) == [8, 4]
-    assert made.recomputed == (100 + 7) + (50 + 3)
+    assert scheduler.recomputed == (100 + 7) + (50 + 3)
 
 
 def test_steps_that_grow_are_counted_as_they_grow() -> None:
     """Steps of 1, 2, 3, ... ms: after 6.5 ms three are done, after 10 ms four."""
     for passed, done in ((6.5, 3), (10.0, 4), (9.99, 3), (0.5, 0)):
-        made, log = writing()
-        made.step, made.slope = 1e-3, 1e-3
-        stop_scheduler(made, made.start + passed * 1e-3)
+        scheduler, log = writing()
+        scheduler.step, scheduler.slope = 1e-3, 1e-3
+        stop_scheduler(scheduler, scheduler.start + passed * 1e-3)
         assert log.generated[0] == 1 + done
 
 
 def test_a_prompt_half_read_and_those_who_wait_are_taken_elsewhere() -> None:
-    made, log = lane(prompt=1000)
+    scheduler, log = lane(prompt=1000)
     log.add(0.0, 10, 10)
-    made.accept(0, 0.0)
-    made.accept(1, 0.0)
-    made.complete()  # 512 tokens of the first
-    made.plan(made.end)
-    assert stop_scheduler(made, made.start + STEP / 2) == [0, 1]
-    assert made.recomputed == 512
-    assert not made.waiting
-    assert not made.prefilling
-    assert made.accept(1, 5.0)  # it is as new
-    assert made.end == pytest.approx(5.0 + STEP)
+    scheduler.accept(0, 0.0)
+    scheduler.accept(1, 0.0)
+    scheduler.complete()  # 512 tokens of the first
+    scheduler.plan(scheduler.end)
+    assert stop_scheduler(scheduler, scheduler.start + STEP / 2) == [0, 1]
+    assert scheduler.recomputed == 512
+    assert not scheduler.waiting
+    assert not scheduler.prefilling
+    assert scheduler.accept(1, 5.0)  # it is as new
+    assert scheduler.end == pytest.approx(5.0 + STEP)
 
 
 def test_a_reader_holds_what_it_read_until_it_is_sent() -> None:
-    made, log = lane(PrefillWorker, output=1)
+    scheduler, log = lane(PrefillWorker, output=1)
     log.add(0.0, 10, 1)
-    assert isinstance(made, PrefillWorker)
-    made.accept(0, 0.0)
-    assert made.complete() == [0]
-    assert (made.used, made.in_transfer, made.unsent) == (7, 1, {0: 7})  # 100 tokens in blocks of 16
-    made.plan(made.end)
-    assert made.end == inf
-    assert made.release(0, 1.0) is False  # nobody waits
-    assert (made.used, made.in_transfer) == (0, 0)
+    assert isinstance(scheduler, PrefillWorker)
+    scheduler.accept(0, 0.0)
+    assert scheduler.complete() == [0]
+    assert (scheduler.used, scheduler.in_transfer, scheduler.unsent) == (7, 1, {0: 7})  # 100 tokens in blocks of 16
+    scheduler.plan(scheduler.end)
+    assert scheduler.end == inf
+    assert scheduler.release(0, 1.0) is False  # nobody waits
+    assert (scheduler.used, scheduler.in_transfer) == (0, 0)
 
 
 def test_a_decoder_makes_room_before_it_is_sent_anything() -> None:
     log = RequestLog()
-    made = DecodeWorker(linear(small(128)).steps, small(128), log)
+    worker = DecodeWorker(linear(small(128)).steps, small(128), log)
     for _ in range(2):
         log.add(0.0, 64, 20)
     log.generated[0] = log.generated[1] = 1
-    made.offered.extend((0, 1))
-    assert made.context(0) == 64
-    assert made.reserve() == [0]  # four blocks now and a fifth with the next token; twice that is more than the eight there are
-    assert (made.used, made.in_transfer, made.receiving) == (4, 1, {0: 4})
-    assert made.reserve() == []
-    assert made.receive(0, 1.0)
-    assert (made.in_transfer, made.running) == (0, 1)
-    assert made.end == pytest.approx(1.0 + 19 * STEP)
-    assert not made.receiving
+    worker.offered.extend((0, 1))
+    assert worker.context(0) == 64
+    assert worker.reserve() == [0]  # four blocks now and a fifth with the next token; twice that is more than the eight there are
+    assert (worker.used, worker.in_transfer, worker.receiving) == (4, 1, {0: 4})
+    assert worker.reserve() == []
+    assert worker.receive(0, 1.0)
+    assert (worker.in_transfer, worker.running) == (0, 1)
+    assert worker.end == pytest.approx(1.0 + 19 * STEP)
+    assert not worker.receiving
 
 
 def test_a_port_s_first_byte() -> None:
@@ -299,24 +299,24 @@ STEADY = Load(10.0, Lengths(50), Lengths(3), 40, burstiness=0.0)  # a tenth of a
 
 def test_a_fleet_s_answer_by_hand() -> None:
     heard: list[float] = []
-    told = fleet_answer(Fleet((station("one", gpus=2),)), STEADY, Objectives(ttft_max=1.5 * STEP), LIKE, progress=heard.append)
+    answer = fleet_answer(Fleet((station("one", gpus=2),)), STEADY, Objectives(ttft_max=1.5 * STEP), LIKE, progress=heard.append)
     assert heard == pytest.approx([1 / 3, 2 / 3, 1])
-    for times, steps in ((told.ttft, 1), (told.tpot, 1), (told.latency, 3)):
+    for times, steps in ((answer.ttft, 1), (answer.tpot, 1), (answer.latency, 3)):
         assert [times["p50"].value, times["p50"].low, times["p50"].high] == pytest.approx(
             [steps * STEP, steps * STEP / 2, steps * 2 * STEP]
         )
-    assert told.hours == pytest.approx((3.9 + 3 * STEP) / 3600)
-    assert (told.requests, told.rate, told.lost, told.refused) == (40, 10.0, 0, 0)
-    assert told.met is not None
-    assert (told.met.value, told.met.low, told.met.high) == (1.0, 0.0, 1.0)  # steps twice as long miss it
-    assert told.goodput is not None
-    assert (told.goodput.value, told.goodput.low) == (told.answered_rate.value, 0.0)
-    (one,) = told.stations
+    assert answer.hours == pytest.approx((3.9 + 3 * STEP) / 3600)
+    assert (answer.requests, answer.rate, answer.lost, answer.refused) == (40, 10.0, 0, 0)
+    assert answer.met is not None
+    assert (answer.met.value, answer.met.low, answer.met.high) == (1.0, 0.0, 1.0)  # steps twice as long miss it
+    assert answer.goodput is not None
+    assert (answer.goodput.value, answer.goodput.low) == (answer.answered_rate.value, 0.0)
+    (one,) = answer.stations
     assert (one.answered, one.copies, one.gpus) == (40, 1, 2)
     assert one.utilisation.value == pytest.approx(40 * 3 * STEP / (3.9 + 3 * STEP))
-    assert one.on_demand_hours == pytest.approx(told.hours)
+    assert one.on_demand_hours == pytest.approx(answer.hours)
     assert one.spot_hours == 0.0
-    assert [warning.id for warning in told.warnings] == ["serving.too-few"]
+    assert [warning.id for warning in answer.warnings] == ["serving.too-few"]
 
 
 def test_a_fleet_s_answer_without_ranges_or_with_objectives_never_met() -> None:

@@ -58,8 +58,14 @@ def test_checkpointing_is_as_asked_or_both() -> None:
 
 
 def test_a_candidate_is_a_request() -> None:
-    made = apply_layout(work(), Parallel(dp=2, tp=3, pp=5, cp=7), 4, 3, "full")
-    assert (made.gpus, made.batch, made.micro_batch, made.accumulation, made.checkpointing) == (210, 24, 4, 3, "full")
+    workload = apply_layout(work(), Parallel(dp=2, tp=3, pp=5, cp=7), 4, 3, "full")
+    assert (workload.gpus, workload.batch, workload.micro_batch, workload.accumulation, workload.checkpointing) == (
+        210,
+        24,
+        4,
+        3,
+        "full",
+    )
     assert apply_layout(work("serve"), Parallel(dp=2), 4, 3, "none").batch == 8
     assert LayoutCandidate(Parallel(dp=2), 4, 1, "none").workload(work()).batch == 24
 
@@ -68,9 +74,9 @@ def test_the_best_of_a_screen_are_the_fastest_that_fit() -> None:
     many = tuple(LayoutCandidate(Parallel(), size, 1, "none") for size in range(20))
     seconds = np.array([[float(20 - place) for place in range(20)]])
     seconds[0, 19] = np.inf
-    found = ScreenedLayouts(many, seconds, np.zeros(20))
-    assert [one.micro_batch for one in found.best(0)[:3]] == [18, 17, 16]
-    assert len(found.best(0)) == 16
+    layouts = ScreenedLayouts(many, seconds, np.zeros(20))
+    assert [one.micro_batch for one in layouts.best(0)[:3]] == [18, 17, 16]
+    assert len(layouts.best(0)) == 16
 
 
 def test_zero_leaves_a_share_of_each_part() -> None:
@@ -88,8 +94,8 @@ def test_zero_leaves_a_share_of_each_part() -> None:
 
 def scaled(workload: Workload, axis: str, shape: Shape = TINY) -> list[tuple[int, int, int, int]]:
     return [
-        (gpus, asked.nodes, asked.parallel.tp * asked.parallel.dp, asked.batch or 0)
-        for gpus, asked in _sizes(workload, shape, axis)
+        (gpus, request.nodes, request.parallel.tp * request.parallel.dp, request.batch or 0)
+        for gpus, request in _sizes(workload, shape, axis)
     ]
 
 
@@ -124,20 +130,20 @@ def test_lanes_of_a_pipeline_share_in_whole_blocks() -> None:
     cut = batch_limits(small(16 * 31, max_sequences=7), 3)
     assert (cut.cache_tokens, cut.max_sequences) == (16 * 10, 2)
     assert batch_limits(PLAIN, 1) is PLAIN
-    least = batch_limits(small(16, max_sequences=1), 3)
-    assert (least.cache_tokens, least.max_sequences) == (16, 1)
+    limits = batch_limits(small(16, max_sequences=1), 3)
+    assert (limits.cache_tokens, limits.max_sequences) == (16, 1)
 
 
 def test_beginnings_are_forgotten_oldest_first() -> None:
-    kept = PrefixCache(30, 10)
-    kept.insert([1, 2])
-    kept.insert([3])
-    assert kept.cached_tokens([1], 100) == 10  # looked at, so it is not the oldest any more
-    kept.insert([4])
-    assert [kept.cached_tokens([one], 100) for one in (1, 2, 3, 4)] == [10, 0, 10, 10]
-    assert kept.cached_tokens([1, 3, 9], 15) == 15
-    kept.clear()
-    assert kept.cached_tokens([1], 100) == 0
+    prefix_cache = PrefixCache(30, 10)
+    prefix_cache.insert([1, 2])
+    prefix_cache.insert([3])
+    assert prefix_cache.cached_tokens([1], 100) == 10  # looked at, so it is not the oldest any more
+    prefix_cache.insert([4])
+    assert [prefix_cache.cached_tokens([one], 100) for one in (1, 2, 3, 4)] == [10, 0, 10, 10]
+    assert prefix_cache.cached_tokens([1, 3, 9], 15) == 15
+    prefix_cache.clear()
+    assert prefix_cache.cached_tokens([1], 100) == 0
     assert PrefixCache(5, 10).cached_tokens([1], 100) == 0
 
 
@@ -165,8 +171,8 @@ def test_histograms_have_no_spread() -> None:
 def test_births_and_deaths_by_label() -> None:
     """A of 1000 bytes, B of 600; A ends, C of 2000 comes: blocks of 512."""
     course = AllocationSequence([ALLOCATE, ALLOCATE, 0, ALLOCATE], ["a", "b", "c"])
-    found = course.replay(exact_sizes([1000, 600, 2000]), pools=False)
-    assert (found.peak_allocated, found.breakdown) == (1024 + 2048, {"b": 1024, "c": 2048})
+    replay = course.replay(exact_sizes([1000, 600, 2000]), pools=False)
+    assert (replay.peak_allocated, replay.breakdown) == (1024 + 2048, {"b": 1024, "c": 2048})
     again = AllocationSequence([ALLOCATE, 0, 0, ALLOCATE], ["a", "c"]).replay(exact_sizes([5000, 10]), pools=False)
     assert (again.peak_allocated, again.breakdown) == (5120, {"a": 5120})
     nothing = AllocationSequence([], []).replay(exact_sizes([]))

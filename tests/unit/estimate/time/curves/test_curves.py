@@ -120,21 +120,21 @@ def every_kind(batch: Number) -> list[Op]:
 
 
 def test_no_operator_beats_the_floor() -> None:
-    told = operator_seconds(every_kind(BATCHES[::6]), build_gpu_columns(GPUS))
-    assert np.isfinite(told.seconds).all()
-    assert (told.floors > 0).any(axis=1).all()
-    assert (told.seconds >= told.floors).all()
+    seconds = operator_seconds(every_kind(BATCHES[::6]), build_gpu_columns(GPUS))
+    assert np.isfinite(seconds.seconds).all()
+    assert (seconds.floors > 0).any(axis=1).all()
+    assert (seconds.seconds >= seconds.floors).all()
 
 
 def test_a_gpu_without_rates_has_no_time_rather_than_an_endless_one() -> None:
     unknown = [replace(gpu, peaks={}) for gpu in GPUS[:40] if gpu.vendor == "nvidia"]
-    told = build_gpu_columns([*unknown, *GPUS])
+    columns = build_gpu_columns([*unknown, *GPUS])
     assert unknown
-    for unit, rates in told.peaks.items():
+    for unit, rates in columns.peaks.items():
         assert np.isnan(rates[: len(unknown)]).all(), unit
         assert (rates[len(unknown) :] > 0).all(), unit
     with np.errstate(all="raise"):
-        times = operator_seconds([gemm(16.0, 4096.0, 4096.0, unit, WIDTHS[unit]) for unit in WIDTHS], told).seconds
+        times = operator_seconds([gemm(16.0, 4096.0, 4096.0, unit, WIDTHS[unit]) for unit in WIDTHS], columns).seconds
     assert np.isnan(times[: len(unknown)]).all()
     assert np.isfinite(times[len(unknown) :]).all()
 
@@ -204,7 +204,7 @@ def test_catalog_gpus_keep_their_order() -> None:
 def test_totals_are_sums_by_class() -> None:
     ops = [op.times(place + 1.0) for place, op in enumerate(every_kind(np.array([1.0, 32.0])))]
     gpus = build_gpu_columns(GPUS[:5])
-    each, told = operator_seconds(ops, gpus), operator_totals(ops, gpus)
+    each, totals = operator_seconds(ops, gpus), operator_totals(ops, gpus)
     for place, name in enumerate(TIME_CLASSES):
         products = name in ("gemm", "stream")
         chosen = [index for index, op in enumerate(ops) if CLASS_BY_KIND[op.kind] == ("gemm" if products else name)]
@@ -212,8 +212,8 @@ def test_totals_are_sums_by_class() -> None:
         read = each.streamed[:, chosen]
         counted = counts * (read if name == "stream" else 1.0 - read)
         assert products or not read.any()
-        assert told.seconds[place] == pytest.approx((each.seconds[:, chosen] * counted).sum(axis=1))
-        assert told.floors[place] == pytest.approx((each.floors[:, chosen] * counted).sum(axis=1))
+        assert totals.seconds[place] == pytest.approx((each.seconds[:, chosen] * counted).sum(axis=1))
+        assert totals.floors[place] == pytest.approx((each.floors[:, chosen] * counted).sum(axis=1))
 
 
 def test_operators_alike_are_timed_once_and_counted_as_often() -> None:

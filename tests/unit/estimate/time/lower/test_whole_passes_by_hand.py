@@ -84,8 +84,8 @@ ATTENDED = (
 
 
 def test_attention_in_evaluation_turns_nothing_around() -> None:
-    kept = as_run_on_gpu(ATTENDED, training=False, amp=False)
-    assert [(short_name(one), one.count) for one in kept] == [("view", 4), ("clone", 1)]
+    operators = as_run_on_gpu(ATTENDED, training=False, amp=False)
+    assert [(short_name(one), one.count) for one in operators] == [("view", 4), ("clone", 1)]
     assert len(as_run_on_gpu(ATTENDED, training=False, amp=True)) == 5  # autocast takes the long way
     few = as_run_on_gpu((ATTENDED[0], replace(ATTENDED[3], count=1)), training=False, amp=False)
     assert [one.count for one in few] == [1]
@@ -96,8 +96,8 @@ def test_attention_in_evaluation_turns_nothing_around() -> None:
 def test_attention_in_training_leaves_its_result_sequence_first() -> None:
     norm = made("native_layer_norm.default", count=5)
     back = made("native_layer_norm_backward.default", phase="backward", count=5)
-    found = as_run_on_gpu((*ATTENDED, norm, back), training=True, amp=False)
-    assert [(short_name(one), one.count, one.phase) for one in found[5:]] == [
+    operators = as_run_on_gpu((*ATTENDED, norm, back), training=True, amp=False)
+    assert [(short_name(one), one.count, one.phase) for one in operators[5:]] == [
         ("native_layer_norm", 5, "forward"), ("clone", 4, "forward"),
         ("native_layer_norm_backward", 5, "backward"), ("clone", 6, "backward"),
     ]  # fmt: skip
@@ -195,8 +195,8 @@ def test_terms_of_a_step_by_hand() -> None:
     """Two kernels of a second each on the toy GPU, with calls and gaps beside them; products slow down as they last."""
     product = gemm(1e4, 1e4, 5e4, "fp16", 2.0)  # 10^13 FLOPs on 10^13 a second
     ops = (product.with_calls(3.0), replace(elementwise(1.0, 2.0, 2.0).times(4.0), phase="backward").with_calls(2.0))
-    found = uncorrected_terms(LoweredStep(ops), toy(), 7.0)
-    seconds = {name: float(found.seconds[place, 0, 0]) for place, name in enumerate(TERMS)}
+    terms = uncorrected_terms(LoweredStep(ops), toy(), 7.0)
+    seconds = {name: float(terms.seconds[place, 0, 0]) for place, name in enumerate(TERMS)}
     once = uncorrected_terms(LoweredStep((product.with_calls(1.0),)), toy())
     assert seconds["gap"] == pytest.approx(5 * float(once.seconds[TERMS.index("gap"), 0, 0]))
     assert (seconds["forward_calls"], seconds["backward_calls"]) == pytest.approx(
@@ -216,12 +216,14 @@ DEVICES = Devices.of([H100], [fabric_of(H100)])
 
 @pytest.mark.parametrize("parallel", [Parallel(), Parallel(tp=2), Parallel(pp=2)], ids=str)
 def test_passes_of_tokens_are_the_steps_of_a_server(parallel: Parallel) -> None:
-    asked = Workload("serve", "small", precision="bf16", engine="vllm", seq_in=64, seq_out=16, parallel=parallel,
+    workload = Workload("serve", "small", precision="bf16", engine="vllm", seq_in=64, seq_out=16, parallel=parallel,
                      gpus=parallel.tp * parallel.pp)  # fmt: skip
-    steps = EngineSteps(asked, SMALL, H100, devices=DEVICES)
+    steps = EngineSteps(workload, SMALL, H100, devices=DEVICES)
 
     def wall(batch: float, tokens: float, context: float | None) -> float:
-        return float(pass_breakdown(asked, inference_pass(asked, SMALL, DEVICES, batch, tokens, context), DEVICES).wall[0, 0])
+        return float(
+            pass_breakdown(workload, inference_pass(workload, SMALL, DEVICES, batch, tokens, context), DEVICES).wall[0, 0]
+        )
 
     assert wall(4.0, 64.0, None) == pytest.approx(float(steps.prefill(4.0, 64.0)))
     assert wall(4.0, 1.0, 200.0) == pytest.approx(float(steps.decode(4.0, 200.0)))
@@ -236,22 +238,22 @@ def test_copies_screened_are_copies_evaluated(gpu: str, zero: int, rounds: int, 
     """So little work that the messages show, on links so slow that they outlast it; and the most there is."""
     devices = Devices.of([GPUS[gpu]], [fabric_of(GPUS[gpu])])
     batch = 8 * rounds * micro
-    asked = Workload("train", "small", precision="bf16", batch=batch, seq_in=64, engine="ngc", optimizer="adamw", gpus=8)
+    workload = Workload("train", "small", precision="bf16", batch=batch, seq_in=64, engine="ngc", optimizer="adamw", gpus=8)
     parallel = Parallel(dp=8, zero=zero)
-    found = LayoutTimes(asked, SMALL, devices, 8, 1).seconds(
+    found = LayoutTimes(workload, SMALL, devices, 8, 1).seconds(
         parallel, "none", np.array([float(micro)]), np.array([float(rounds)])
     )
-    whole = evaluate_group(apply_layout(asked, parallel, micro, rounds, "none"), SMALL, devices).breakdown.wall
+    whole = evaluate_group(apply_layout(workload, parallel, micro, rounds, "none"), SMALL, devices).breakdown.wall
     assert found[0, 0] == pytest.approx(float(whole[0, 0]), rel=0.01)
 
 
 def test_copies_of_a_network_run_the_same_operators() -> None:
     shape = find_model("resnet18", CATALOG)
     assert isinstance(shape, TracedShape)
-    asked = Workload("train", "resnet18", precision="fp32", batch=8, optimizer="sgd", parallel=Parallel(dp=2), gpus=2)
+    workload = Workload("train", "resnet18", precision="fp32", batch=8, optimizer="sgd", parallel=Parallel(dp=2), gpus=2)
     many = np.array([4.0, 8.0])
     plain, copied, spread = (
-        lower(replace(asked, parallel=parallel), shape, many).ops
+        lower(replace(workload, parallel=parallel), shape, many).ops
         for parallel in (Parallel(), Parallel(dp=2), Parallel(dp=2, zero=1))
     )
     assert len(plain) == len(copied) == len(spread)
@@ -260,4 +262,4 @@ def test_copies_of_a_network_run_the_same_operators() -> None:
         return sum(float(op.write * op.count) for op in ops if op.phase == "optimizer")
 
     assert stepped(plain) == stepped(copied) == pytest.approx(2 * stepped(spread))
-    assert evaluate_grid(asked, shape, [H100], many).seconds.wall.shape == (1, 2)
+    assert evaluate_grid(workload, shape, [H100], many).seconds.wall.shape == (1, 2)

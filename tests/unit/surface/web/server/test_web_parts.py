@@ -47,7 +47,7 @@ def answer(size: int = 10, status: int = 200) -> dict[str, Any]:
 
 def test_a_question_asked_by_many_at_once_is_computed_once() -> None:
     async def run() -> tuple[int, int]:
-        kept, computed = AnswerCache(1 << 20, 100), 0
+        cache, computed = AnswerCache(1 << 20, 100), 0
 
         async def compute() -> dict[str, Any]:
             nonlocal computed
@@ -55,16 +55,16 @@ def test_a_question_asked_by_many_at_once_is_computed_once() -> None:
             await asyncio.sleep(0.01)
             return answer()
 
-        await asyncio.gather(*(kept.answer("a", compute) for _ in range(20)))
-        await kept.answer("a", compute)
-        return computed, len(kept)
+        await asyncio.gather(*(cache.answer("a", compute) for _ in range(20)))
+        await cache.answer("a", compute)
+        return computed, len(cache)
 
     assert finished(run()) == (1, 1)
 
 
 def test_whoever_leaves_takes_nothing_from_the_others_and_the_last_ends_it() -> None:
     async def run() -> list[str]:
-        kept, seen = AnswerCache(1 << 20, 100), []
+        cache, seen = AnswerCache(1 << 20, 100), []
 
         async def compute() -> dict[str, Any]:
             try:
@@ -75,14 +75,14 @@ def test_whoever_leaves_takes_nothing_from_the_others_and_the_last_ends_it() -> 
             seen.append("computed")
             return answer()
 
-        first, second = (asyncio.ensure_future(kept.answer("a", compute)) for _ in range(2))
+        first, second = (asyncio.ensure_future(cache.answer("a", compute)) for _ in range(2))
         await asyncio.sleep(0.01)
         first.cancel()
         assert (await second)["status"] == 200
-        alone = asyncio.ensure_future(kept.answer("b", compute))
+        alone = asyncio.ensure_future(cache.answer("b", compute))
         await asyncio.sleep(0.01)
         alone.cancel()
-        late = kept.answer("b", compute)  # asked while the other is being given up
+        late = cache.answer("b", compute)  # asked while the other is being given up
         with pytest.raises(asyncio.CancelledError):
             await alone
         assert (await late)["status"] == 200
@@ -93,26 +93,26 @@ def test_whoever_leaves_takes_nothing_from_the_others_and_the_last_ends_it() -> 
 
 def test_kept_answers_are_bounded_and_faults_are_not_kept() -> None:
     async def run() -> None:
-        kept = AnswerCache(100_000, 50)
+        cache = AnswerCache(100_000, 50)
 
         async def ask(key: int, size: int, status: int = 200) -> None:
             async def compute() -> dict[str, Any]:
                 return answer(size, status)
 
-            await kept.answer(key, compute)
+            await cache.answer(key, compute)
 
         for key in range(200):
             await ask(key, 5000)
-            assert kept.bytes <= 100_000
-        assert kept.get(199) is not None
-        assert kept.get(0) is None
+            assert cache.bytes <= 100_000
+        assert cache.get(199) is not None
+        assert cache.get(0) is None
         await ask(1000, 90_000)  # larger than one may be
         await ask(1001, 10, 500)
-        assert kept.get(1000) is None
-        assert kept.get(1001) is None
+        assert cache.get(1000) is None
+        assert cache.get(1001) is None
         for key in range(2000, 2200):
             await ask(key, 1)
-        assert len(kept) <= 50
+        assert len(cache) <= 50
 
     finished(run())
 

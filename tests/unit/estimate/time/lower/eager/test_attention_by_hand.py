@@ -88,8 +88,8 @@ def test_a_mixture_in_pytorch() -> None:
     shape = replace(TINY, experts=Experts(8, 2, 32, shared_ffn=16))
     write = KernelWriter(numerics("bf16"))
     x = MatrixSizes(30.0, 64.0, 2.0)
-    made = moe_block(write, shape, x, lambda out, _shape, tensor, ffn: linear(out, tensor, ffn) and tensor)
-    assert (made.rows, made.columns) == (30.0, 64.0)
+    sizes = moe_block(write, shape, x, lambda out, _shape, tensor, ffn: linear(out, tensor, ffn) and tensor)
+    assert (sizes.rows, sizes.columns) == (30.0, 64.0)
     grouped = [
         (float(op.sizes["m"]), float(op.sizes["n"]), float(op.sizes["k"])) for op in write.ops if op.kind == "grouped_gemm"
     ]
@@ -136,9 +136,9 @@ def test_only_what_is_turned_pays_for_turning() -> None:
 )
 def test_servers_hand_out_their_cache_in_the_engine_s_blocks(engine: str, block: int) -> None:
     workload, shape = asked("llama-3.1-8b", engine=engine, seq_in=1000, seq_out=200)
-    found = scheduler_limits(workload, shape, GPUS["h100-sxm"])
-    assert found.block_tokens == block
-    assert found.cache_tokens % block == 0
+    limits = scheduler_limits(workload, shape, GPUS["h100-sxm"])
+    assert limits.block_tokens == block
+    assert limits.cache_tokens % block == 0
     assert scheduler_limits(workload, shape, GPUS["h100-sxm"], LimitOverrides(block_tokens=64)).block_tokens == 64
     assert (
         scheduler_limits(

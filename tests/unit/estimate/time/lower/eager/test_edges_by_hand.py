@@ -39,8 +39,8 @@ def test_latents_in_pytorch() -> None:
     shape = replace(TINY, mla=LatentAttention(kv_rank=16, q_rank=24, nope_dim=8, rope_dim=4, value_dim=6))
     write = KernelWriter(numerics("bf16"))
     eager_layer(write, shape, LayerPass(3.0, 10.0))
-    made = [op for op in write.ops if op.kind == "gemm" and op.phase == "forward"]
-    products = [(float(op.sizes["n"]), float(op.sizes["k"])) for op in made]
+    ops = [op for op in write.ops if op.kind == "gemm" and op.phase == "forward"]
+    products = [(float(op.sizes["n"]), float(op.sizes["k"])) for op in ops]
     assert products[:5] == [(24, 64), (96, 24), (20, 64), (112, 16), (64, 48)]
     attended = next(op for op in write.ops if op.kind == "attention")
     assert attended.flops == 2 * 3 * 8 * 50 * (12 + 6)
@@ -123,12 +123,12 @@ def test_a_few_of_the_best_are_settled() -> None:
     shape = Transformer("small", "llama", 1024, 8, 16, 4, 64, 4096, 32000, True, "rms", "silu", False, True, 0, 32768)
     devices = Devices.of([GPUS["h100-sxm"]], [fabric_of(GPUS["h100-sxm"])])
     workload = Workload("train", "small", precision="bf16", batch=16, seq_in=512, engine="pytorch", optimizer="adamw", gpus=4)
-    found = screen_layouts(workload, shape, devices, 4)
-    assert {one.parallel.cp for one in found.candidates} == {1}  # short sequences are not cut
+    layouts = screen_layouts(workload, shape, devices, 4)
+    assert {one.parallel.cp for one in layouts.candidates} == {1}  # short sequences are not cut
     assert (MAX_TIMED, MAX_COUNTED) == (4, 16)
-    settled = time_best_layouts(workload, shape, devices, found, 0)
+    settled = time_best_layouts(workload, shape, devices, layouts, 0)
     assert len(settled) == MAX_TIMED
     assert [one.seconds for one in settled] == sorted(one.seconds for one in settled)
     long = screen_layouts(replace(workload, seq_in=16384, batch=4), shape, devices, 4)
     assert {one.parallel.cp for one in long.candidates} >= {1, 2}
-    assert np.isfinite(found.seconds).any()
+    assert np.isfinite(layouts.seconds).any()

@@ -171,9 +171,9 @@ def test_a_mixture_s_way_back() -> None:
 
 
 def kernels(engine: str, shape: Transformer = TINY, **more: Any) -> list[Op]:
-    found = FusedKernels(weight_storage(shape, "bf16", "bf16"), engine_record(engine).kernels)
-    fused_layer(found, shape, InferencePass(3.0, 10.0, 10.0, decoding=False), **more)
-    return found.ops
+    kernels = FusedKernels(weight_storage(shape, "bf16", "bf16"), engine_record(engine).kernels)
+    fused_layer(kernels, shape, InferencePass(3.0, 10.0, 10.0, decoding=False), **more)
+    return kernels.ops
 
 
 @pytest.mark.parametrize(
@@ -183,8 +183,8 @@ def kernels(engine: str, shape: Transformer = TINY, **more: Any) -> list[Op]:
 def test_engines_run_so_many_kernels(engine: str, rotary: int, sampling: int, routing: int) -> None:
     """For positions and the cache, on the logits, and to sort tokens to experts."""
     assert [op.count for op in kernels(engine) if op.role == "rotary"] == [rotary]
-    asked = Workload("prefill", "tiny", precision="bf16", engine=engine)
-    assert [op.count for op in fused_pass(asked, TINY, 3.0, 10.0, None) if op.role == "sample"] == [sampling]
+    workload = Workload("prefill", "tiny", precision="bf16", engine=engine)
+    assert [op.count for op in fused_pass(workload, TINY, 3.0, 10.0, None) if op.role == "sample"] == [sampling]
     mixed = replace(TINY, experts=Experts(8, 2, 32))
     layer = kernels(engine, mixed, mixture=True)
     if engine in ("pytorch-compile", "llama.cpp"):

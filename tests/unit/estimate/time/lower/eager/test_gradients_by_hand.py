@@ -236,8 +236,10 @@ def test_gradients_of_a_convolution() -> None:
     made, weight = (2.0, 32.0, 8.0, 8.0), (32.0, 16.0, 3.0, 3.0)
 
     def back(mask: Any, **more: Any) -> list[Op]:
-        asked = call("convolution_backward", (made, IMAGE, weight), (IMAGE, weight, (32.0,)), attributes={"mask": mask, **more})
-        return convolution.backward(asked, LoweringOptions())
+        operator = call(
+            "convolution_backward", (made, IMAGE, weight), (IMAGE, weight, (32.0,)), attributes={"mask": mask, **more}
+        )
+        return convolution.backward(operator, LoweringOptions())
 
     dgrad, wgrad, bias = back((True, True, True))
     size = 2 * 32 * 16 * 9

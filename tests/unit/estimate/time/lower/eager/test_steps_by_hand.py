@@ -298,9 +298,9 @@ def test_what_a_call_costs_the_host() -> None:
 
 def test_guests_vanish_into_hosts_of_their_size() -> None:
     """TensorRT: a sum of two tensors after a convolution leaves one operand to read."""
-    made = conv()
-    added = replace(made, name="add", inputs=(AFTER, AFTER), outputs=(AFTER,))
-    lowered = [(made, convolution.forward(made, LoweringOptions())), (added, [Op("elementwise", "bf16", 0.0, 8192.0, 4096.0)])]
+    call = conv()
+    added = replace(call, name="add", inputs=(AFTER, AFTER), outputs=(AFTER,))
+    lowered = [(call, convolution.forward(call, LoweringOptions())), (added, [Op("elementwise", "bf16", 0.0, 8192.0, 4096.0)])]
     plain, joined = (
         fusion_rules.fuse(lowered, engine_record(engine).fusion, LoweringOptions()) for engine in ("pytorch", "tensorrt")
     )
@@ -311,7 +311,7 @@ def test_guests_vanish_into_hosts_of_their_size() -> None:
     assert len(fusion_rules.fuse([lowered[0], (elsewhere, lowered[1][1])], "tensorrt", LoweringOptions())) == 2
     later = replace(added, phase="backward")
     assert len(fusion_rules.fuse([lowered[0], (later, lowered[1][1])], "tensorrt", LoweringOptions())) == 2
-    norm = replace(made, name="native_batch_norm", inputs=(AFTER,), outputs=(AFTER,))
+    norm = replace(call, name="native_batch_norm", inputs=(AFTER,), outputs=(AFTER,))
     folded = fusion_rules.fuse([lowered[0], (norm, [Op("batch_norm", "bf16", 0.0, 1.0, 1.0)])], "tensorrt", LoweringOptions())
     assert [op.kind for op in folded] == ["conv"]
 
@@ -341,7 +341,9 @@ def test_a_perceptron_and_a_recommendation_model() -> None:
     (step,) = [op for op in ops if op.phase == "optimizer"]
     assert step.read == (100 * 50 + 50 + 50 * 10 + 10) * 2 * 4
     assert step.calls == pytest.approx(4 * 0.27)
-    seen = recommendation_pass(Workload("forward", "d", precision="fp32"), Dlrm("d", 8, (100, 100), (13, 32, 8), (16, 1)), 5.0)
-    assert moved(seen, "forward", "embedding") == [(5 * 8 * 4, 5 * 8 * 4)] * 2
-    assert products(seen) == [(5.0, 32.0, 13.0), (5.0, 8.0, 32.0), (3.0, 3.0, 8.0), (5.0, 16.0, 11.0), (5.0, 1.0, 16.0)]
-    assert moved(seen, "forward", "copy") == [(5 * 24 * 4, 5 * 24 * 4), (5 * 11 * 4, 5 * 11 * 4)]
+    operators = recommendation_pass(
+        Workload("forward", "d", precision="fp32"), Dlrm("d", 8, (100, 100), (13, 32, 8), (16, 1)), 5.0
+    )
+    assert moved(operators, "forward", "embedding") == [(5 * 8 * 4, 5 * 8 * 4)] * 2
+    assert products(operators) == [(5.0, 32.0, 13.0), (5.0, 8.0, 32.0), (3.0, 3.0, 8.0), (5.0, 16.0, 11.0), (5.0, 1.0, 16.0)]
+    assert moved(operators, "forward", "copy") == [(5 * 24 * 4, 5 * 24 * 4), (5 * 11 * 4, 5 * 11 * 4)]

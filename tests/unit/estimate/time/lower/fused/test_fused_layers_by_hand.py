@@ -188,8 +188,8 @@ def test_a_pass_has_an_embedding_layers_and_a_head() -> None:
     assert not [op for op in whole if op.role == "sample"]
     assert {op.calls for op in ops} == {0.0}
     assert {op.calls for op in fused_pass(tiny_workload(engine="pytorch-compile"), TINY, 3.0, 10.0, None)} == {1.0}
-    seen = replace(TINY, causal=False, patches=Patches(224, 16), head=False)
-    assert gemm_sizes(fused_pass(tiny_workload("forward"), seen, 3.0, 10.0, None))[0] == (ROWS, H, 768.0)
+    transformer = replace(TINY, causal=False, patches=Patches(224, 16), head=False)
+    assert gemm_sizes(fused_pass(tiny_workload("forward"), transformer, 3.0, 10.0, None))[0] == (ROWS, H, 768.0)
     learned = replace(TINY, positions=100)
     assert len(bytes_moved(fused_pass(tiny_workload(), learned, 3.0, 10.0, None), "norm")) == len(bytes_moved(ops, "norm")) + 1
 

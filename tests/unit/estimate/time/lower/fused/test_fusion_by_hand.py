@@ -167,8 +167,8 @@ def test_casts_make_what_they_join_narrow() -> None:
 def test_attention_in_one_call() -> None:
     """Four tokens of 128 numbers, two heads of 64: a product to three times as many, attention, a product."""
     query, weight, projection = (3.0, 4.0, 128.0), (384.0, 128.0), (128.0, 128.0)
-    asked = call("_native_multi_head_attention", query, query, query, weight, (384.0,), projection, outputs=(query,))
-    qkv, attended, out = native_attention(asked, LoweringOptions(training=False))
+    operator = call("_native_multi_head_attention", query, query, query, weight, (384.0,), projection, outputs=(query,))
+    qkv, attended, out = native_attention(operator, LoweringOptions(training=False))
     assert [(op.sizes["m"], op.sizes["n"], op.sizes["k"]) for op in (qkv, out)] == [(12, 384, 128), (12, 128, 128)]
     assert attended.flops == 2 * 2 * 3 * 2 * 16 * 64
     assert (attended.read, attended.write) == (3 * 12 * 128 * 2, 12 * 128 * 2)
@@ -197,17 +197,17 @@ def test_crossing_sees_all_of_the_encoder_s_tokens() -> None:
 def test_an_encoder_sees_all_of_its_tokens() -> None:
     """Two layers over seven tokens of three sequences; a decoder that begins with one token each."""
     both = replace(TINY, encoder_layers=2, encoder_context=7)
-    asked = Workload("prefill", "tiny", precision="bf16", engine="vllm")
-    attended = [op for op in fused_pass(asked, both, 3.0, 10.0, None) if op.kind == "attention"]
+    workload = Workload("prefill", "tiny", precision="bf16", engine="vllm")
+    attended = [op for op in fused_pass(workload, both, 3.0, 10.0, None) if op.kind == "attention"]
     assert [float(op.flops * op.count) for op in attended] == [2 * 3 * 8 * one * 16 for one in (2 * 49, 4 * 0.5, 4 * 7)]
-    eager_ = [op for op in eager_pass(replace(asked, engine="pytorch"), both, 3.0, 10.0) if op.kind == "attention"]
+    eager_ = [op for op in eager_pass(replace(workload, engine="pytorch"), both, 3.0, 10.0) if op.kind == "attention"]
     assert [float(op.flops * op.count) for op in eager_] == [2 * 3 * 8 * one * 16 for one in (2 * 49, 4 * 0.5, 4 * 7)]
 
 
 @pytest.mark.parametrize(("kept", "width"), [("bf16", 2.0), ("fp8", 1.0), ("q8_0", 34 / 32), ("q4_0", 18 / 32), ("fp32", 4.0)])
 def test_what_a_token_reads_of_its_cache(kept: str, width: float) -> None:
-    asked = Workload("decode", "tiny", precision="bf16", engine="vllm", kv_precision=kept)
-    ops = fused_pass(asked, TINY, 3.0, 1.0, 40.0)
+    workload = Workload("decode", "tiny", precision="bf16", engine="vllm", kv_precision=kept)
+    ops = fused_pass(workload, TINY, 3.0, 1.0, 40.0)
     (read,) = {float(op.read) for op in ops if op.kind == "decode_attention"}
     assert read == pytest.approx(3 * 8 * 8 * 2 + 3 * 2 * 40 * 16 * width)
 

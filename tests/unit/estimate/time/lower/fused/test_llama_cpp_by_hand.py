@@ -31,10 +31,10 @@ def kernels(task: Task, precision: str, year: int | None, tokens: int = 1, **mor
 
 
 def counted(ops: tuple[Op, ...]) -> Counter[str]:
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for op in ops:
-        found[op.kind] += float(np.max(op.count))  # type: ignore[assignment]
-    return found
+        counts[op.kind] += float(np.max(op.count))  # type: ignore[assignment]
+    return counts
 
 
 def products(ops: tuple[Op, ...]) -> list[Op]:
@@ -42,14 +42,14 @@ def products(ops: tuple[Op, ...]) -> list[Op]:
 
 
 def test_a_token_is_a_kernel_for_every_operator_before_2025() -> None:
-    found = counted(kernels("decode", "f16", 2024, 256))
+    counts = counted(kernels("decode", "f16", 2024, 256))
     # q, k, v, out, gate, up, down, and the head
-    assert found["gemm"] == 8
+    assert counts["gemm"] == 8
     # two norms and the last one
-    assert found["norm"] == 3
+    assert counts["norm"] == 3
     # three residual sums, three multiplications by norms' weights; four for positions and cache; the activation and the gate;
     # the sampler
-    assert found["elementwise"] == 3 + 3 + 4 + 2 + 1
+    assert counts["elementwise"] == 3 + 3 + 4 + 2 + 1
     fused = counted(kernels("decode", "f16", None, 256))
     assert fused["elementwise"] == 4 + 1 + 1
     assert (fused["gemm"], fused["norm"]) == (8, 3)
@@ -110,10 +110,10 @@ def test_scores_of_a_prompt_are_written_out_before_2025() -> None:
 def test_many_batches_at_once_are_each_alone() -> None:
     """Below and above the rows from which a library multiplies."""
     shape, batches = SHAPE, np.array([1.0, 32.0, 64.0, 700.0])
-    asked = fill_defaults(Workload("decode", "", precision="q4_k_m", engine="llama.cpp", seq_in=64), shape)
+    workload = fill_defaults(Workload("decode", "", precision="q4_k_m", engine="llama.cpp", seq_in=64), shape)
     for quantity in ("flops", "read", "write"):
-        many = np.sum([getattr(op, quantity) * op.count * np.ones(4) for op in lower(asked, shape, batches).ops], axis=0)
-        alone = [sum(float(getattr(op, quantity) * op.count) for op in lower(asked, shape, batch).ops) for batch in batches]
+        many = np.sum([getattr(op, quantity) * op.count * np.ones(4) for op in lower(workload, shape, batches).ops], axis=0)
+        alone = [sum(float(getattr(op, quantity) * op.count) for op in lower(workload, shape, batch).ops) for batch in batches]
         assert many.tolist() == pytest.approx(alone)
 
 

@@ -1,4 +1,4 @@
-"""What recommendations keep of one another never runs out on them, however little is kept."""
+"""Recommendations do not depend on the size of the caches that they share."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def test_answers_are_the_same_whatever_is_kept(most: int, monkeypatch: pytest.Mo
     catalog = Catalog()
 
     def asked() -> object:
-        told = recommend("serve", "llama-3.1-8b", catalog=catalog, own=False, rate=2.0, seq_in=500, seq_out=300)
-        return [(one.gpu, one.gpus, one.cost.amount, one.tpot) for one in told.candidates]
+        answer = recommend("serve", "llama-3.1-8b", catalog=catalog, own=False, rate=2.0, seq_in=500, seq_out=300)
+        return [(one.gpu, one.gpus, one.cost.amount, one.tpot) for one in answer.candidates]
 
     first = asked()
     monkeypatch.setattr(simulate, "_STEP_TIMES", LruCache[simulate.CachedStepTimes](most))

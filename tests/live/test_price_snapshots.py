@@ -1,4 +1,4 @@
-"""What the store makes of looks: runs, snapshots, days, what was known when, and what is not believed."""
+"""The price store: intervals, snapshots, days, the catalog as known on a day, and quarantined prices."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ def row(instance: str = "a", price: str = "0.5", **changes: object) -> OfferRow:
 
 def test_an_unchanged_price_is_one_run_from_first_to_last_look(keeper: Keeper) -> None:
     for day in ("2026-01-01", "2026-02-01", "2026-03-01"):
-        taken = keeper.take([row()], day)
-    assert taken.changed == 0
+        summary = keeper.take([row()], day)
+    assert summary.changed == 0
     (offer,) = keeper.offers()
     assert (offer.observed, offer.last_observed, offer.ended) == ("2026-01-01", "2026-03-01", None)
     with open_for_reading(keeper.folder) as connection:
@@ -93,8 +93,8 @@ def test_an_unchanged_price_is_one_run_from_first_to_last_look(keeper: Keeper) -
 def test_a_changed_price_ends_a_run_and_begins_another(keeper: Keeper) -> None:
     keeper.take([row(price="0.5"), row("b")], "2026-01-01")
     keeper.take([row(price="0.5"), row("b")], "2026-02-01")
-    taken = keeper.take([row(price="0.6"), row("b")], "2026-03-01")
-    assert taken.changed == 1
+    summary = keeper.take([row(price="0.6"), row("b")], "2026-03-01")
+    assert summary.changed == 1
     assert keeper.on("2025-12-31") == {}
     assert keeper.on("2026-02-10") == {"a": "0.5", "b": "0.5"}
     assert keeper.on("2026-03-01") == {"a": "0.6", "b": "0.5"}
@@ -159,8 +159,8 @@ def test_two_looks_on_one_day_leave_the_later_price(keeper: Keeper) -> None:
 
 
 def test_zones_of_a_region_are_one_offer_at_the_lowest_price(keeper: Keeper) -> None:
-    taken = keeper.take([row(zone="z1", price="0.6"), row(zone="z2", price="0.5"), row(zone="z2", price="0.5")], "2026-01-01")
-    assert (taken.prices, taken.kept, taken.offers) == (3, 3, 1)
+    summary = keeper.take([row(zone="z1", price="0.6"), row(zone="z2", price="0.5"), row(zone="z2", price="0.5")], "2026-01-01")
+    assert (summary.prices, summary.kept, summary.offers) == (3, 3, 1)
     (offer,) = keeper.offers()
     assert (str(offer.price), offer.note) == ("0.5", "zones: z1,z2")
     assert live_offers(folder=keeper.folder)[0].note is None
@@ -204,8 +204,8 @@ def test_what_changed_since_a_look(keeper: Keeper) -> None:
 
 def test_an_unchanged_answer_counts_as_a_look(keeper: Keeper) -> None:
     keeper.take([row(), row("b", "0")], "2026-01-01")
-    taken = keeper.take([], "2026-02-01", unchanged=True)
-    assert (taken.unchanged, taken.prices, taken.kept, taken.quarantined) == (True, 2, 1, 1)
+    summary = keeper.take([], "2026-02-01", unchanged=True)
+    assert (summary.unchanged, summary.prices, summary.kept, summary.quarantined) == (True, 2, 1, 1)
     assert keeper.offers()[0].last_observed == "2026-02-01"
     assert keeper.refused() == [("price-zero", "b")]
 
@@ -265,9 +265,9 @@ def test_an_error_in_the_middle_leaves_the_store_as_it_was(keeper: Keeper) -> No
     ],
 )
 def test_what_cannot_be_true_is_quarantined(keeper: Keeper, reason: str, rows: list[OfferRow | RejectedRow]) -> None:
-    taken = keeper.take([row("good"), *rows], "2026-01-01")
-    assert list(taken.reasons) == [reason]
-    assert taken.prices == taken.kept + taken.quarantined + taken.unknown
+    summary = keeper.take([row("good"), *rows], "2026-01-01")
+    assert list(summary.reasons) == [reason]
+    assert summary.prices == summary.kept + summary.quarantined + summary.unknown
     assert "good" in keeper.on()
     assert {name for name, _ in keeper.refused()} == {reason}
     assert reason in REASONS
@@ -307,8 +307,8 @@ def test_spot_prices_may_jump_more(keeper: Keeper) -> None:
 
 def test_content_known_to_be_old_is_of_its_day(keeper: Keeper) -> None:
     read = ReadCounts(1, digest="abc")
-    taken = keeper.take([row()], "2026-08-22", read=read, seen_of_digest={"abc": date(2024, 8, 19)}, recorded="2026-11-15")
-    assert (taken.seen, taken.content) == (date(2024, 8, 19), date(2024, 8, 19))
+    summary = keeper.take([row()], "2026-08-22", read=read, seen_of_digest={"abc": date(2024, 8, 19)}, recorded="2026-11-15")
+    assert (summary.seen, summary.content) == (date(2024, 8, 19), date(2024, 8, 19))
     with open_for_reading(keeper.folder) as connection:
         assert connection is not None
         (status,) = series_status(connection, TODAY)

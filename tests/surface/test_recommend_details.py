@@ -1,4 +1,4 @@
-"""What a recommendation tells beside its choice: the day of its price, GPUs in all, what servers bear, what is refused."""
+"""Details of a recommendation: the day of its price, the number of GPUs, the capacity of servers, and refusals."""
 
 from __future__ import annotations
 
@@ -104,9 +104,9 @@ def test_a_refusal_names_the_objective_nobody_gave() -> None:
     [("serve", "llama-3.1-8b", "decode"), ("batch", "gpt2", "decode"), ("serve", "resnet50", "forward")],
 )
 def test_verify_names_a_step_that_measure_runs(task: str, model: str, step: str) -> None:
-    told = from_texts({"task": task, "model": model, "gpu": "l40s"}).workload
+    workload = from_texts({"task": task, "model": model, "gpu": "l40s"}).workload
     shape = lookup_cache().shape(model)
-    command, note = verify_command(told, shape, 8)
+    command, note = verify_command(workload, shape, 8)
     words = shlex.split(shlex.split(command)[3])
     assert words[:3] == ["estimate", step, model]
     assert note.id == f"verify-note.{step}"

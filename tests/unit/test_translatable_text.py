@@ -1,4 +1,4 @@
-"""No user-visible English outside the message ids, as far as a program can see."""
+"""All English text that users see has a message id, as far as a program can tell."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def loose_in_template(text: str) -> list[str]:
 def loose_in_script(text: str) -> list[str]:
     """Sentences in a script; selectors and queries have brackets, addresses no blanks."""
     bare = re.sub(r"(?m)^\s*//.*$|(?<=[;{,)]) //.*$", "", text)
-    texts = [found[1] or found[2] or "" for found in re.finditer(r'"([^"\n]*)"|`([^`]*)`', bare)]
+    texts = [match[1] or match[2] or "" for match in re.finditer(r'"([^"\n]*)"|`([^`]*)`', bare)]
     texts = [re.sub(r"\$\{[^}]*\}", "…", one) for one in texts]
     return [
         one for one in texts if re.search(r"[A-Za-z…]{2,}[,;:]? [a-z]{3,}|… [a-z]{3,}", one) and not re.search(r"[\[(#]", one)

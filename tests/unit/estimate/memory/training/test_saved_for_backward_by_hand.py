@@ -1,4 +1,4 @@
-"""What a layer keeps for its backward pass: bytes a token of a tiny model, counted by hand from autograd's rules."""
+"""Activations that a layer saves for its backward pass: bytes per token of a tiny model, by hand from autograd's rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What contradicts itself, goes beyond a limit or cannot be read is refused at once, and the refusal names what would work."""
+"""Contradictory, excessive or unreadable constraints are rejected at once, and the error names values that would work."""
 
 from __future__ import annotations
 
@@ -97,9 +97,9 @@ def test_a_percentile_beyond_the_requests_simulated() -> None:
 
 
 def test_a_percentile_few_requests_lie_beyond_is_remarked_on() -> None:
-    asked = ("recommend", "serve", "llama-3.1-8b", "--rate", "1/s", *H100, "--as-of", "2026-10-01")
-    assert "p99 is determined by only" in call(*asked, "--percentile", "99").err
-    assert "rests on" not in call(*asked).err
+    argv = ("recommend", "serve", "llama-3.1-8b", "--rate", "1/s", *H100, "--as-of", "2026-10-01")
+    assert "p99 is determined by only" in call(*argv, "--percentile", "99").err
+    assert "rests on" not in call(*argv).err
 
 
 def test_history_ends_on_the_day_asked_for() -> None:
@@ -148,8 +148,8 @@ def test_a_number_of_gpus_that_no_machine_has_is_answered_with_the_nearest() -> 
 
 
 def test_what_is_assumed_of_billing_and_checkpoints_is_said() -> None:
-    asked = ("recommend", "train", "resnet50", "--gpu", "H100", "--term", "on-demand", "--as-of", "2026-10-01", "--provider")
-    unread, read = call(*asked, "cudo").err, call(*asked, "lambda").err
+    argv = ("recommend", "train", "resnet50", "--gpu", "H100", "--term", "on-demand", "--as-of", "2026-10-01", "--provider")
+    unread, read = call(*argv, "cudo").err, call(*argv, "lambda").err
     assert "no billing rules of cudo could be read" in unread
     assert "billing rules" not in read
     assert all("a checkpoint every 1,800 s, which takes 60 s" in said for said in (unread, read))
@@ -177,19 +177,19 @@ def test_a_rent_counts_the_host_of_a_gpu_that_is_priced_alone() -> None:
 
 
 def test_a_run_over_eight_gpus_is_priced_in_machines_of_eight() -> None:
-    asked = ("estimate", "train", "llama-3.1-8b", *H100, "--tokens", "1B", "--as-of", "2026-10-01", "--json", "--gpus")
-    one, two = call(*asked, "8").json()["run"]["offer"], call(*asked, "16", "--nodes", "2").json()["run"]["offer"]
+    argv = ("estimate", "train", "llama-3.1-8b", *H100, "--tokens", "1B", "--as-of", "2026-10-01", "--json", "--gpus")
+    one, two = call(*argv, "8").json()["run"]["offer"], call(*argv, "16", "--nodes", "2").json()["run"]["offer"]
     assert (one["machines"], two["machines"]) == (1, 2)
     assert (one["instance"], one["price"]) == (two["instance"], two["price"])
 
 
 def test_a_limit_within_the_range_of_the_answer_is_remarked_on() -> None:
-    asked = ("recommend", "train", "resnet50", "--epochs", "1", "--gpu", "T4", "--gpus", "1", "--as-of", "2026-10-01")
-    run = call(*asked, "--json").json()["answer"]
+    argv = ("recommend", "train", "resnet50", "--epochs", "1", "--gpu", "T4", "--gpus", "1", "--as-of", "2026-10-01")
+    run = call(*argv, "--json").json()["answer"]
     hours, cost = (run["run_time"][name] / 3600 for name in ("value", "high")), run["cost"]
     value, high = hours
-    near = call(*asked, "--deadline", f"{(value + high) / 2:.4f}h", "--budget", f"{float(cost['high']) * 0.99:.4f}usd").err
+    near = call(*argv, "--deadline", f"{(value + high) / 2:.4f}h", "--budget", f"{float(cost['high']) * 0.99:.4f}usd").err
     assert "longer than --deadline" in near
     assert "more than --budget" in near
-    far = call(*asked, "--deadline", f"{high * 2:.4f}h", "--budget", f"{float(cost['high']) * 2:.4f}usd").err
+    far = call(*argv, "--deadline", f"{high * 2:.4f}h", "--budget", f"{float(cost['high']) * 2:.4f}usd").err
     assert "at the slow end" not in far

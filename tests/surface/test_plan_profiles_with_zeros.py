@@ -1,4 +1,4 @@
-"""Profile files plan without a warning of Python's, whatever zeros are in them."""
+"""Profile files with zeros are planned without a Python warning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages by phone, by keyboard alone, without JavaScript, on paper and as one file."""
+"""The pages on a phone, with the keyboard alone, without JavaScript, on paper and as one file."""
 
 from __future__ import annotations
 
@@ -126,13 +126,13 @@ def test_one_file_holds_the_page_and_asks_for_nothing(opened: Opener, home: str,
     reply = page.request.get(home + str(page.locator("a[download]").get_attribute("href")))
     assert reply.headers["content-disposition"].startswith("attachment")
     sentence = page.locator("#best").inner_text()
-    kept = tmp_path / "answer.html"
-    kept.write_text(reply.text(), encoding="utf-8")
+    path = tmp_path / "answer.html"
+    path.write_text(reply.text(), encoding="utf-8")
     asked: list[str] = []
     alone = page.context.new_page()
     alone.on("request", lambda request: asked.append(request.url))
-    alone.goto(kept.as_uri())
-    assert asked == [kept.as_uri()]
+    alone.goto(path.as_uri())
+    assert asked == [path.as_uri()]
     assert alone.locator("#best").inner_text() == sentence
     assert alone.locator("[data-chart=memory] svg").is_visible()
     assert alone.locator("button, form, script").count() == 0
@@ -154,11 +154,11 @@ def test_a_trace_is_uploaded_worked_through_and_shown(opened: Opener, tmp_path: 
     page = opened("/plan?what=server&count=200")
     page.set_input_files("#f-trace", str(trace))
     until(page, "() => !document.querySelector('#traced').hidden", seconds=90)
-    told = page.locator("#traced").inner_text()
-    assert "400 requests" in told
-    assert "to the first token, p99" in told
-    assert "requests a second" in told
-    assert "{" not in told
+    text = page.locator("#traced").inner_text()
+    assert "400 requests" in text
+    assert "to the first token, p99" in text
+    assert "requests a second" in text
+    assert "{" not in text
 
 
 @pytest.mark.long

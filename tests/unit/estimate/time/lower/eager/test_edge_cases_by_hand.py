@@ -1,4 +1,4 @@
-"""Ends that nothing else stands on, each by hand: classes of memories, years, deaths of what is dead, heads, latents, stacks."""
+"""Edge cases of lowering, each by hand: classes of memory, years, tensors freed twice, heads, MLA latents, stacks."""
 
 from __future__ import annotations
 
@@ -60,16 +60,16 @@ def test_of_memories_alike_the_newest_comes_first_in_every_class() -> None:
 @pytest.mark.parametrize(("year", "told"), [(2019, 1.0), (2021, 1.0), (2022, 1.0), (2023, 2.0), (2030, 2.0)])
 def test_corrections_of_groups_are_of_the_nearest_year(year: int, told: float) -> None:
     years = {"vllm/2020": {"latency": 1.0}, "vllm/2025": {"latency": 2.0}}
-    found = replace(UNCORRECTED, multipliers={"year": years})
-    assert found.log_multiplier(GroupSetting("vllm", year, "decode", "nvswitch", "nvswitch-4"), "latency") == told
+    calibration = replace(UNCORRECTED, multipliers={"year": years})
+    assert calibration.log_multiplier(GroupSetting("vllm", year, "decode", "nvswitch", "nvswitch-4"), "latency") == told
 
 
 def test_the_death_of_what_is_dead_or_was_never_born_is_nothing() -> None:
     events = [(1, 4 * MIB), (9, -1), (1, -1), (1, -1), (2, 8 * MIB), (3, 6 * MIB)]
-    found = replay_events(events, {1: "a", 2: "b", 3: "c"})
-    assert found.peak_allocated == 14 * MIB
-    assert found.peak_event == 5
-    assert found.breakdown == {"b": 8 * MIB, "c": 6 * MIB}
+    replay = replay_events(events, {1: "a", 2: "b", 3: "c"})
+    assert replay.peak_allocated == 14 * MIB
+    assert replay.peak_event == 5
+    assert replay.breakdown == {"b": 8 * MIB, "c": 6 * MIB}
     assert replay_events([(7, -1)]).peak_allocated == 0
 
 
@@ -89,13 +89,13 @@ def test_models_without_a_head_make_no_logits() -> None:
 def test_a_prompt_expands_its_latents() -> None:
     """Heads of 8 and 4 turned, values of 6: all of them are made of a rank of 16 for every key."""
     shape = replace(TINY, mla=LatentAttention(kv_rank=16, q_rank=24, nope_dim=8, rope_dim=4, value_dim=6))
-    found = FusedKernels(weight_storage(shape, "bf16", "bf16"), engine_record("vllm").kernels)
-    fused_layer(found, shape, InferencePass(3.0, 10.0, 10.0, decoding=False))
-    (attended,) = [op for op in found.ops if op.kind == "attention"]
+    kernels = FusedKernels(weight_storage(shape, "bf16", "bf16"), engine_record("vllm").kernels)
+    fused_layer(kernels, shape, InferencePass(3.0, 10.0, 10.0, decoding=False))
+    (attended,) = [op for op in kernels.ops if op.kind == "attention"]
     assert attended.flops == 2 * 3 * 8 * 50 * (12 + 6)
     assert (attended.sizes["dim"], attended.sizes["kv_heads"]) == (12, 8)
     assert attended.read == 2 * 3 * 10 * 8 * (12 + 12 + 6)
-    sizes = [(op.sizes["m"], op.sizes["n"], op.sizes["k"]) for op in found.ops if op.kind == "gemm"]
+    sizes = [(op.sizes["m"], op.sizes["n"], op.sizes["k"]) for op in kernels.ops if op.kind == "gemm"]
     assert sizes[:3] == [(30, 24 + 20, 64), (30, 96, 24), (30, 8 * 14, 16)]
 
 
@@ -103,9 +103,9 @@ def test_a_prompt_expands_its_latents() -> None:
 def test_rounds_keep_the_gradients_of_those_before(rounds: int) -> None:
     """A layer of weights many times its activations: two rounds hold all gradients throughout, one does not."""
     shape = replace(TINY, hidden=1024, heads=16, kv_heads=16, head_dim=64, ffn=4096, layers=6, vocab=2000)
-    asked = Workload("train", "tiny", precision="bf16", seq_in=512, optimizer="sgd", batch=16 * rounds, engine="pytorch")
-    exact = apply_layout(asked, Parallel(), 16, rounds, "none")
-    lined = LayoutMemory(asked, shape).of(Parallel(), "none", np.array([16.0]), np.array([float(rounds)]))[0]
+    workload = Workload("train", "tiny", precision="bf16", seq_in=512, optimizer="sgd", batch=16 * rounds, engine="pytorch")
+    exact = apply_layout(workload, Parallel(), 16, rounds, "none")
+    lined = LayoutMemory(workload, shape).of(Parallel(), "none", np.array([16.0]), np.array([float(rounds)]))[0]
     assert lined == pytest.approx(estimate_memory(exact, shape).device.value, rel=0.05)
 
 
@@ -130,8 +130,8 @@ def test_scales_of_matrices_and_rows() -> None:
 
 def test_kernels_that_make_statistics_ready() -> None:
     image = (2.0, 16.0, 8.0, 8.0)
-    asked = Call("native_batch_norm", "forward", "bfloat16", 1.0, (image,), (image,), grown=(True,))
-    normed, *ready = reductions.batch_norm(asked, LoweringOptions(training=False))
+    call = Call("native_batch_norm", "forward", "bfloat16", 1.0, (image,), (image,), grown=(True,))
+    normed, *ready = reductions.batch_norm(call, LoweringOptions(training=False))
     assert (normed.role, normed.read, normed.write) == ("batch_norm_inference", 2 * 2048, 2 * 2048)
     assert [(op.unit, op.read, op.write, op.sizes["elements"]) for op in ready] == [("fp32", 64.0, 64.0, 16.0)] * 2
 
@@ -141,8 +141,8 @@ def test_percentiles_that_few_requests_do_not_tell_are_named() -> None:
     like = Figure(1.0, 0.5, 2.0, "s", "modelled")
     (fleet,) = fleet_answer(Fleet((ReplicaPool("one", linear(), 1),)), load, Objectives(), like).warnings
     (alone,) = serving_answer(linear(), load, Objectives(), like, drawn=False).warnings
-    for told in (fleet, alone):
-        assert (told.id, told.values["n"], told.values["percentiles"]) == ("serving.too-few", 36, ("p90", "p99"))
+    for message in (fleet, alone):
+        assert (message.id, message.values["n"], message.values["percentiles"]) == ("serving.too-few", 36, ("p90", "p99"))
 
 
 def test_calls_of_two_batches_are_lines_over_the_batch() -> None:
@@ -154,10 +154,10 @@ def test_calls_of_two_batches_are_lines_over_the_batch() -> None:
         step = TracedOperator("aten.add.Tensor", ((4,),), ((4,),), "float32", "optimizer")
         return [relu, table, relu, step]
 
-    found = list(_merge_calls([run(batch) for batch in TRACED_BATCHES]))
-    assert [(one.name, one.count) for one in found] == [("aten.relu.default", 2), ("aten.mm.default", 1)]
-    assert found[0].inputs == (((0, 1), (16, 0)),)
-    assert (found[1].inputs, found[1].outputs) == ((((5, 3), (8, 0)), ((8, 0), (4, 0))), (((5, 3), (4, 0)),))
+    operators = list(_merge_calls([run(batch) for batch in TRACED_BATCHES]))
+    assert [(one.name, one.count) for one in operators] == [("aten.relu.default", 2), ("aten.mm.default", 1)]
+    assert operators[0].inputs == (((0, 1), (16, 0)),)
+    assert (operators[1].inputs, operators[1].outputs) == ((((5, 3), (8, 0)), ((8, 0), (4, 0))), (((5, 3), (4, 0)),))
     alone = list(_merge_calls([run(7)]))
     assert alone[0].outputs == (((7, 0), (16, 0)),)
 
@@ -177,18 +177,18 @@ def test_calls_of_two_batches_are_lines_over_the_batch() -> None:
 )
 def test_what_the_formula_of_2015_does_not_know(task: Any, fields: dict[str, Any], shape: Any, said: list[str]) -> None:
     plain: dict[str, Any] = {"precision": "fp32", "optimizer": "sgd-momentum", "batch": 4}
-    asked = Workload(task, "net", **(plain | fields))
+    workload = Workload(task, "net", **(plain | fields))
     ours = build_estimate({"weights": 3000, "activations": 1000}, (1.0, 1.0), (1.0, 1.0))
-    told = [one.id for one in blog_2015(asked, shape, ours).warnings]
+    told = [one.id for one in blog_2015(workload, shape, ours).warnings]
     assert told == ["warning.blog-2015", *(f"warning.blog-2015-{one}" for one in said), "warning.blog-2015-overhead"]
 
 
 def test_the_formula_of_2015_in_parts() -> None:
     """8 x 4 weights of twelve bytes, and twelve units of four samples of twelve bytes too."""
     ours = build_estimate({"weights": 3000}, (1.0, 1.0), (1.0, 1.0))
-    found = blog_2015(Workload("train", "net", precision="fp32", batch=4, optimizer="sgd-momentum"), NET, ours)
-    assert {name: part.value for name, part in found.parts.items()} == {
+    estimate = blog_2015(Workload("train", "net", precision="fp32", batch=4, optimizer="sgd-momentum"), NET, ours)
+    assert {name: part.value for name, part in estimate.parts.items()} == {
         "weights": 128, "gradients": 128, "optimizer": 128, "activations": 12 * 4 * 12,
     }  # fmt: skip
-    assert found.allocated.value == 12 * (32 + 48)
-    assert found.warnings[0].values["share"] == "32"  # of ours
+    assert estimate.allocated.value == 12 * (32 + 48)
+    assert estimate.warnings[0].values["share"] == "32"  # of ours

@@ -1,4 +1,4 @@
-"""Passes and steps of whole samples: which sizes are tried, which is taken, and what is refused with how far it is off."""
+"""Fixed batches: the sizes tried, the size chosen, and refusals with how far they miss."""
 
 from __future__ import annotations
 
@@ -86,27 +86,27 @@ def best(
 
 
 def test_the_fastest_that_surely_fits_is_taken() -> None:
-    told = best(Workload("batch", "m"), 10.0, [0.1, 0.2, 0.4], needs(1, 4, 9.5))
-    assert isinstance(told, Configuration)
-    assert (told.batch, told.seconds, told.fits, told.bound) == (16, 0.2, "fits", "bandwidth")
-    assert told.curve == ((2, 0.1, 20.0), (16, 0.2, 80.0), (64, 0.4, 160.0))
-    assert (told.capacity, told.ttft, told.micro_batch) == (None, None, None)
+    configuration = best(Workload("batch", "m"), 10.0, [0.1, 0.2, 0.4], needs(1, 4, 9.5))
+    assert isinstance(configuration, Configuration)
+    assert (configuration.batch, configuration.seconds, configuration.fits, configuration.bound) == (16, 0.2, "fits", "bandwidth")
+    assert configuration.curve == ((2, 0.1, 20.0), (16, 0.2, 80.0), (64, 0.4, 160.0))
+    assert (configuration.capacity, configuration.ttft, configuration.micro_batch) == (None, None, None)
 
 
 def test_where_none_surely_fits_one_that_may_is_taken_and_where_none_may_it_is_refused() -> None:
-    told = best(Workload("batch", "m"), 10.0, [0.1], needs(9.5))
-    assert isinstance(told, Configuration)
-    assert told.fits == "tight"
+    configuration = best(Workload("batch", "m"), 10.0, [0.1], needs(9.5))
+    assert isinstance(configuration, Configuration)
+    assert configuration.fits == "tight"
     assert best(Workload("batch", "m"), 10.0, [0.1, 0.2], needs(15, 30)) == Infeasibility("memory", 0.5)
 
 
 def test_a_service_answers_within_its_limit_after_the_batch_before_it() -> None:
     service = Workload("serve", "m", ttft_max=0.5)
-    told = best(service, 10.0, [0.1, 0.2, 0.4], needs(1, 2, 3))
-    assert isinstance(told, Configuration)
-    assert told.batch == 16  # of 32 a sample would wait 0.8 s
-    assert told.ttft == told.seconds == 0.2
-    assert told.capacity == pytest.approx(0.7 * 80.0)
+    configuration = best(service, 10.0, [0.1, 0.2, 0.4], needs(1, 2, 3))
+    assert isinstance(configuration, Configuration)
+    assert configuration.batch == 16  # of 32 a sample would wait 0.8 s
+    assert configuration.ttft == configuration.seconds == 0.2
+    assert configuration.capacity == pytest.approx(0.7 * 80.0)
     refused = best(Workload("serve", "m", ttft_max=0.1), 10.0, [0.1, 0.2, 0.4], needs(1, 2, 3))
     assert refused == Infeasibility("latency", pytest.approx(1.0))  # type: ignore[arg-type]
     whenever = best(Workload("serve", "m"), 10.0, [0.1, 0.2, 0.4], needs(1, 2, 3))
@@ -119,10 +119,11 @@ def test_a_net_too_large_or_a_batch_that_cannot_be_shared_is_refused_on_every_gr
     group = SimpleNamespace(gpu=catalog.gpu_by_id["t4"], gpus=3, machines=1)
     shape = find_model("mlp:100000x100000x100000x10", catalog)
     workload = Workload(task, "m", precision="fp32", batch=30, optimizer="sgd", engine="pytorch")
-    told = evaluate_batches(WorkloadRequest(workload, frozenset({"batch"}), shape, load_calibration(), workload), [group])  # type: ignore[list-item]
-    assert isinstance(told[0], Infeasibility)
-    assert told[0].reason == "memory"
-    assert told[0].short > 1.0
+    request = WorkloadRequest(workload, frozenset({"batch"}), shape, load_calibration(), workload)
+    configurations = evaluate_batches(request, [group])  # type: ignore[list-item]
+    assert isinstance(configurations[0], Infeasibility)
+    assert configurations[0].reason == "memory"
+    assert configurations[0].short > 1.0
     odd = Workload("train", "m", precision="fp32", batch=31, optimizer="sgd", engine="pytorch")
     (refused,) = evaluate_batches(WorkloadRequest(odd, frozenset({"batch"}), shape, load_calibration(), odd), [group])  # type: ignore[list-item]
     assert refused == Infeasibility("layout", np.inf)
