@@ -13,9 +13,9 @@ from whichgpu.base.names import nearest, split_count, squash, words
 from whichgpu.catalog.exact import exact_matches
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.host import Cpu, Instance, Region
+from whichgpu.catalog.names.printed import names_in_line
 from whichgpu.catalog.places.city import find_city
 from whichgpu.catalog.places.country import countries, countries_named
-from whichgpu.catalog.printed_names import names_in_line
 from whichgpu.catalog.store import Catalog
 
 T = TypeVar("T")

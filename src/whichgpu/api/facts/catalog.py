@@ -34,7 +34,7 @@ from whichgpu.catalog.store import Catalog
 if TYPE_CHECKING:
     from whichgpu.api.facts.relative_speed import RelativeAnswer
     from whichgpu.catalog.checks import CheckReport
-    from whichgpu.catalog.instance_names import NamePart
+    from whichgpu.catalog.names.instances import NamePart
 
 RELATIVE = "relative."  # Prefix of the names of relative speeds by which GPUs can be sorted.
 T = TypeVar("T")
@@ -136,7 +136,7 @@ def select_instances(
     matches = sort_rows([row for row in rows if filter.matches(row)], sort, Instance)
     parts: tuple[NamePart, ...] = ()
     if len(matches) == 1 and names:
-        from whichgpu.catalog.instance_names import explain_name
+        from whichgpu.catalog.names.instances import explain_name
 
         parts = explain_name(catalog, matches[0])
     cited = catalog.cited_sources(*(row.sources for row in matches), *(part.sources for part in parts))

@@ -7,7 +7,7 @@ from whichgpu.api.request.catalog import InstancesRequest
 from whichgpu.base.messages import Language, Message, msg
 from whichgpu.base.units import format_memory
 from whichgpu.catalog.host import Instance
-from whichgpu.catalog.instance_names import NamePart
+from whichgpu.catalog.names.instances import NamePart
 from whichgpu.surface.commands.command import command
 from whichgpu.surface.commands.render.listing import show_listing
 from whichgpu.surface.commands.session import Session

@@ -47,4 +47,5 @@ def least_bytes(stack: OperatorStack, gpus: GpuColumns) -> Array:
         return moved
     cached = (np.minimum(read, gpus.l2) + np.minimum(write, gpus.l2)) * warm
     cached *= 1.0 - 1.0 / MAX_L2_SPEEDUP
-    return moved - cached
+    uncached: Array = moved - cached
+    return uncached

@@ -37,7 +37,7 @@ def formats(stack: OperatorStack) -> list[tuple[str, str]]:
 
 def weight_only(stack: OperatorStack) -> Mask:
     """Return a mask of the operators whose weights are dequantised on every chip, [operators, 1]."""
-    return _by_role(stack, [name == "dequantised" for name, _ in formats(stack)])
+    return np.array([name == "dequantised" for name, _ in formats(stack)])[stack.pair_index][:, None]
 
 
 def chip_factor(gpus: GpuColumns, p: Parameters, name: str) -> Array:
@@ -95,7 +95,7 @@ def flop_rate(stack: OperatorStack, dequantised: Mask, gpus: GpuColumns, p: Para
     return np.where(dequantised, gpus.sustained_rates[stack.unit] * dequantising, rate)
 
 
-def _by_role(stack: OperatorStack, values: list[float] | list[bool]) -> Array:
+def _by_role(stack: OperatorStack, values: list[float]) -> Array:
     """Return a value of each distinct kernel variant as a column over operators, [operators, 1]."""
     return np.array(values)[stack.pair_index][:, None]
 

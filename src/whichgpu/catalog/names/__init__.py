@@ -1,0 +1,1 @@
+"""Names of GPUs and instances as people and other tools write them."""
