@@ -69,14 +69,17 @@ class Candidates(msgspec.Struct, frozen=True):
         return np.where(self.passing, scores[rank], np.inf)
 
     def order(self, rank: Rank, market: Market) -> Ints:
-        """Return indices of passing candidates, best first; ties go to lower cost, less time, shorter round trip, newer price."""
+        """Return indices of passing candidates, best first; ties go to lower cost, less time, shorter round trip, newer price.
+
+        By time, candidates within about 0.1%, which no estimate can tell apart, go by the memory of their GPUs first.
+        """
         observed = -market.table.days[1][market.rows][self.offer].astype(float)
         trip = np.nan_to_num(market.round_trip[self.offer], nan=1e9)
-        score = np.round(self.score(rank), 9)
+        score = np.round(self.score(rank), 3 if rank == "time" else 9)
         cost, hours = np.round(self.run_cost.cost, 6), np.round(self.pace, 6)
-        ties = (cost, hours) if rank != "time" else (hours, cost)
+        ties = (cost, hours) if rank != "time" else (-market.memory[self.offer], hours, cost)
         instance = market.table.column("instance")[market.rows][self.offer]
-        order = np.lexsort((instance, observed, trip, ties[1], ties[0], score))
+        order = np.lexsort((instance, observed, trip, *reversed(ties), score))
         return order[np.isfinite(score[order])]
 
     def configuration_at(self, at: int) -> Configuration:

@@ -47,6 +47,7 @@ class Market(msgspec.Struct, frozen=True):
     steps: tuple[tuple[float, ...], ...]  # price shares of each sustained-use discount, by part of the month
     step_of: Ints  # index into `steps` for each remaining offer; -1 without a discount
     round_trip: Floats  # seconds to the region of each remaining offer
+    memory: Floats  # bytes of one GPU of each remaining offer
     day: date
     rate: float  # units of the user's currency per US dollar
 
@@ -82,7 +83,16 @@ def market(
                 factor[code] = 1.0 - share
         price = np.where(left.matches("standing", ("list",)), price * factor[left.column("provider")], price)
     rate = float(exchanger.rate("USD", constraints.currency).value) if constraints.currency != "USD" else 1.0
-    return Market(of_day, rows, price, rejected, steps, step_of[rows], seconds[rows], constraints.day, rate)
+    memory = _gpu_memory(left, catalog)
+    return Market(of_day, rows, price, rejected, steps, step_of[rows], seconds[rows], memory, constraints.day, rate)
+
+
+def _gpu_memory(table: PriceTable, catalog: Catalog) -> Floats:
+    """Return the bytes of one GPU of each row of prices."""
+    codes, rows = np.unique(table.column("gpu"), return_inverse=True)
+    sizes = [float(catalog.gpu_by_id[table.words[code]].memory_marketed_bytes or 0) for code in codes.tolist()]
+    by_row: Floats = np.array(sizes or [0.0])[rows.reshape(-1)]
+    return by_row
 
 
 def _round_trips(table: PriceTable, trips: RoundTrips | None) -> Floats:
