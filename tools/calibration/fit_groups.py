@@ -51,7 +51,7 @@ WIDER = {"launch": 1.5}
 # kernels, so whole steps add little: with the full width, seven rows of one source made AMD's links five times slower. Without
 # a host in between, ranks straggle only by their clocks; left free, this term absorbed every other error of SGLang's steps
 # (30% at eight GPUs).
-KNOWN_OF_OVERLAPPED = {"latency": 0.3, "volume": 0.1, "straggle": 0.1}
+KNOWN_OF_OVERLAPPED = {"latency": 0.1, "volume": 0.1, "straggle": 0.1}
 SPECIAL = {("style", "straggle"): 0.7}  # wide: straggling has no level "all" above it
 MIN_LOG_FACTOR = 5e-3  # a correction nearer to 1 is left out
 ROUNDS, TOLERANCE = 800, 1e-9  # iterations: enough that a fit started from all rows forgets those left out

@@ -43,11 +43,10 @@ WIDTHS = {
     "machine": 0.35,  # the host of one source's machine: fitted so that it does not bias the rest, then dropped
 }
 # Factors on the width: launch overhead differs more between engines and architectures than compute does. Memory-bound
-# operators reach about the same share of the bandwidth everywhere, so their corrections may differ less,
-# and least between serving engines, which fuse the same few of them. Those of convolutions are narrow because GPUs that a fit
-# never saw are then predicted better (mean log error 0.180 instead of 0.184).
-WIDER = {"forward_calls": 2.0, "backward_calls": 2.0, "step": 2.5, "sequences": 2.5, "memory": 0.75, "conv": 0.5}
-SERVING_MEMORY = 0.3  # in place of WIDER's for serving engines
+# operators differ little between serving engines, which fuse the same few of them. Corrections of convolutions are narrow because
+# GPUs that a fit never saw are then predicted better (mean log error 0.180 instead of 0.184).
+WIDER = {"forward_calls": 2.0, "backward_calls": 2.0, "step": 2.5, "sequences": 2.5, "conv": 0.5}
+SERVING_MEMORY = 0.3  # factor for memory-bound operators of serving engines
 ENGINE_LEVELS = ("style", "era", "engine", "year", "task")  # levels whose groups are named by a style or an engine
 SPECIAL = {
     ("all", "gap"): 0.2,
