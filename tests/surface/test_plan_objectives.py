@@ -18,7 +18,7 @@ LATE = (
     "--gpu",
     "L40S",
     "--rate",
-    "2.5/s",
+    "2.8/s",
     "--in",
     "4000",
     "--out",
@@ -26,7 +26,7 @@ LATE = (
     "--ttft",
     "1s",
     "--tpot",
-    "65ms",
+    "60ms",
     "--headroom",
     "0",
 )
@@ -83,7 +83,7 @@ def test_requests_served_late_that_leave_the_others_too_little_room_give_a_relax
 
 def test_python_gets_the_plan_and_what_became_of_it() -> None:
     answer = wg.plan(
-        "llama-3.1-8b", gpu="L40S", rate=2.5, seq_in=4000, seq_out=300, ttft=1, tpot=0.065, headroom=0, curve=False,
+        "llama-3.1-8b", gpu="L40S", rate=2.8, seq_in=4000, seq_out=300, ttft=1, tpot=0.06, headroom=0, curve=False,
         as_of="2026-10-01",
     )  # fmt: skip
     assert [row.holds for row in answer.simulation] == [False]
