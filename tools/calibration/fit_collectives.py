@@ -31,7 +31,17 @@ SOURCE = "aiconfigurator-collectives"
 FITTED = "fitted"
 ROBUST = 0.15  # residuals beyond this count less than their square
 # Width of the prior of a parameter's logarithm by the beginning of its name: flags take a known share of the bytes.
-PRIORS = {"start.": 0.3, "hop.": 0.3, "direct.": 0.3, "nvls.nvlink": 0.3, "ll128.share": 0.05, "simple.share": 0.02, "": 1.5}
+PRIORS = {
+    "nvls.start": 0.3,
+    "p2p.ll.": 0.3,
+    "start.": 0.3,
+    "hop.": 0.3,
+    "direct.": 0.3,
+    "nvls.nvlink": 0.3,
+    "ll128.share": 0.05,
+    "simple.share": 0.02,
+    "": 1.5,
+}
 ELEMENT_BYTES = {"dispatch": FP8_BYTES, "combine": 2.0}  # as DeepEP's own tests, and the measured rows, send them
 ROUNDS, TOLERANCE = 60, 1e-5  # evaluations at most, relative change of the cost at which the fit ends
 DIFFERENCE = 1e-4  # of a parameter's logarithm, for numerical derivatives

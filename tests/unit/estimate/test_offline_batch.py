@@ -130,7 +130,7 @@ def test_the_need_in_the_headline_is_that_of_the_smallest_gpu_that_holds_it(
     rows = [row for row in answer.gpus if row.fits == "fits"]
     entry = next(row for row in rows if row.gpu == ("l4" if names else answer.smallest))
     assert int(answer.needed.value) == entry.needed <= entry.usable
-    assert entry.usable <= 1.05 * min(row.usable for row in rows)
+    assert entry.usable <= 1.05 * min(row.usable for row in rows if not row.warnings)
     assert (answer.request["batch"], answer.request["checkpointing"]) == (entry.batch, entry.checkpointing or "none")
 
 

@@ -25,8 +25,8 @@ def seconds_and_read_share(stack: OperatorStack, gpus: GpuColumns, p: Parameters
     native = gpus.native.get(stack.unit, np.ones(1)) > 0
     dequantised = weight_only(stack) | (UNITS[stack.unit].below_16_bits & ~native)
     memory = weight_seconds(stack, dequantised, gpus, p) + activation_bytes(stack) * p["moe.activation_passes"] / gpus.bandwidth
-    flops = padded_flops(stack, gpus, p)
-    total = memory + flops / flop_rate(stack, dequantised, gpus, p) + latency(stack, dequantised, gpus, p)
+    compute = padded_flops(stack, gpus, p) / flop_rate(stack, dequantised, gpus, p)
+    total = memory + compute + latency(stack, dequantised, gpus, p) + quantisation(stack, dequantised, gpus, p)
     return total, memory / total
 
 
@@ -51,11 +51,20 @@ def latency(stack: OperatorStack, dequantised: Mask, gpus: GpuColumns, p: Parame
     """Return the seconds that pass whatever the tokens' number: start of each kernel, its loop over k, and sorting by expert."""
     by_engine = [p.get(f"moe.fixed_seconds.{engine}", 1.0) for _, engine in formats(stack)]
     kernels = np.where(dequantised, p["moe.fixed_seconds.dequantised"], p["moe.fixed_seconds"]) * _by_role(stack, by_engine)
-    if UNITS[stack.unit].below_16_bits:
-        kernels = kernels + np.where(dequantised, 0.0, p["moe.quantisation_seconds"])
     loops = (stack.size("hidden") + stack.size("ffn")) * p["moe.k_seconds"]
     sorting = stack.size("touched") * p["moe.expert_seconds"]
     return ((kernels + loops) * chip_factor(gpus, p, "fixed_seconds") + sorting) * gpus.latency
+
+
+def quantisation(stack: OperatorStack, dequantised: Mask, gpus: GpuColumns, p: Parameters) -> Array:
+    """Return the seconds to quantise activations: no more than narrow weights save, since an engine could use 16-bit ones."""
+    if not UNITS[stack.unit].below_16_bits:
+        return np.zeros(1)
+    kernels = p["moe.quantisation_seconds"] * chip_factor(gpus, p, "fixed_seconds") * gpus.latency
+    weights = stack.size("touched") * stack.size("hidden") * stack.size("ffn") * (stack.size("ups") + 1.0)
+    longer = np.maximum(weights * ACTIVATION_BYTES / np.maximum(stack.size("weight"), 1.0), 1.0)  # reading of 16-bit weights
+    saved = weight_seconds(stack, dequantised, gpus, p) * (longer - 1.0)
+    return np.where(dequantised, 0.0, np.minimum(kernels, saved))
 
 
 def weight_seconds(stack: OperatorStack, dequantised: Mask, gpus: GpuColumns, p: Parameters) -> Array:
