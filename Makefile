@@ -27,7 +27,7 @@ browser: environment
 	@"$(ROOT)tools/chromium"
 
 # Tests that use the whole tool from outside, and all others: two parts that take about as long.
-OUTSIDE := tests/browser tests/docs tests/release tests/surface
+OUTSIDE := tests/browser tests/docs tests/release tests/seeds tests/surface
 
 tests-outside: environment browser
 	@cd "$(ROOT)" && "$(BIN)/python" -m pytest -m "not long" $(OUTSIDE)
