@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from evidence.group_rows import group_rows
 from evidence.rows import operator_rows, single_gpu_rows
-from evidence.training_runs import training_runs
+from evidence.runs.training import training_runs
 from whichgpu.catalog.evidence import TABLE, Measurement, evidence_sources, measurements, table_bytes
 
 OWN_PATH, OWN_DATE = "measured on one H200 SXM 141GB for whichgpu", "2026-11"

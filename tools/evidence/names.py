@@ -94,6 +94,29 @@ def precision(source: str, text: str, gpu: str, model: str = "", task: str = "")
     return Reason.NO_PRECISION
 
 
+class Names(msgspec.Struct, frozen=True):
+    """The catalog's names for what a row ran: GPU, model, precision and software."""
+
+    gpu: str
+    model: str
+    precision: str
+    software: Software
+
+
+def catalog_names(row: Published) -> Names | Reason:
+    """The catalog's names for a row, or the first reason why one is missing."""
+    gpu, model = gpu_id(row.gpu), model_named(row.source, row.model)
+    dtype = precision(row.source, row.precision, row.gpu, row.model, row.task)
+    run_by = software(row.source, row.framework, row.gpu)
+    if isinstance(gpu, Reason):
+        return gpu
+    if isinstance(model, Reason):
+        return model
+    if isinstance(dtype, Reason):
+        return dtype
+    return run_by if isinstance(run_by, Reason) else Names(gpu, model, dtype, run_by)
+
+
 def family(model: str) -> str:
     """The family of a model: its name up to the first size or variant."""
     name = model.removeprefix(_CONFIG).lower()

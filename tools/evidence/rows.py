@@ -12,12 +12,13 @@ from pathlib import Path
 
 import msgspec
 
-from evidence import language, mlperf, nvdle, vision
+from evidence import language, vision
 from evidence.h200 import measured_on_h200
+from evidence.kernels.operators import h200_micro, h200_operators, published_operator
 from evidence.names import doubt
-from evidence.operators import h200_micro, h200_operators, published_operator
 from evidence.published import Published, read_published
 from evidence.reasons import Reason
+from evidence.runs import mlperf, nvdle
 from whichgpu.catalog.evidence import Measurement, steps
 
 Adapter = Callable[[Published], Measurement | Reason]

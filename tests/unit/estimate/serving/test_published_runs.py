@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from evidence.published import Published
 from evidence.reasons import Reason
-from evidence.served_runs import Run, layout_of, row_result
+from evidence.runs.served import Run, layout_of, row_result
 from msgspec.structs import replace
 
 from whichgpu.catalog.evidence import Measurement

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from evidence import language, mlperf, nvdle, vision
+from evidence import language, vision
+from evidence.kernels.operators import published_operator
 from evidence.names import FOLDER, as_model, doubt, gpu_id, reason_named, table
-from evidence.operators import published_operator
 from evidence.published import Published, read_published
 from evidence.reasons import Reason
 from evidence.rows import ADAPTERS, Read, left_out, operator_rows, read_all, single_gpu_rows, tally
+from evidence.runs import mlperf, nvdle
 from msgspec.structs import replace
 
 from whichgpu.catalog.evidence import Measurement

@@ -1,6 +1,6 @@
 """Published training runs on many GPUs with their layout: Megatron-Bridge's performance tables, and why other files are left out.
 
-PYTHONPATH=src:tools python -m evidence.training_runs ../shared/truth
+PYTHONPATH=src:tools python -m evidence.runs.training ../shared/truth
 """
 
 from __future__ import annotations

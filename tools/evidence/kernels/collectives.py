@@ -1,6 +1,6 @@
 """Collectives and expert dispatch of serving engines, from aiconfigurator's tables, as operator rows of the evidence table.
 
-PYTHONPATH=src:tools python -m evidence.collective_kernels ../shared/truth
+PYTHONPATH=src:tools python -m evidence.kernels.collectives ../shared/truth
 
 Adds or replaces the rows of this source in the table as it is, so that it can be run again after a merge. Collectives launched
 one by one show the host's time, not the kernel's: only those replayed from a CUDA graph, NCCL's and TensorRT-LLM's are taken, and

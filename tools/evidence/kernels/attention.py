@@ -1,6 +1,6 @@
 """Attention and MLA kernels of serving engines, from aiconfigurator's tables, as operator rows of the evidence table.
 
-PYTHONPATH=src:tools python -m evidence.attention_kernels ../shared/truth
+PYTHONPATH=src:tools python -m evidence.kernels.attention ../shared/truth
 
 Adds or replaces the rows of these sources in the table as it is, so that it can be run again after a merge. Of the kernels that
 were timed at one setting the fastest counts, since engines choose it. Rows served from L2 (`l2`) and rows below bytes over

@@ -1,6 +1,6 @@
 """Add MoE kernels of aiconfigurator's tables to the evidence table; rows of this source that it already has are replaced.
 
-    PYTHONPATH=src:tools python -m evidence.moe_kernels ../shared/truth
+    PYTHONPATH=src:tools python -m evidence.kernels.moe ../shared/truth
 
 A row is the routed experts of one layer on one rank. Two facts that the source does not state follow from its collector and from
 its times: `tokens` are those of all ranks together before routing, and with expert parallelism the busiest rank is timed (at

@@ -2,7 +2,7 @@
 
 Replaces the rows of its own sources in the table and leaves all others as they are.
 
-PYTHONPATH=src:tools python -m evidence.served_runs ../shared/truth
+PYTHONPATH=src:tools python -m evidence.runs.served ../shared/truth
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import msgspec
 from msgspec.structs import replace
 
 from evidence.fits_in_memory import fits_at_once
-from evidence.names import as_model, doubt, family, gpu_id, model_named, precision, software
+from evidence.names import as_model, catalog_names, doubt, family, model_named
 from evidence.published import Published
 from evidence.reasons import Reason
 from whichgpu.catalog.evidence import TABLE, Kind, Measurement, evidence_sources, measurements, table_bytes
@@ -131,29 +131,23 @@ def row_result(run: Run) -> Result:
 
 def _measured(run: Run, kind: Kind, seconds: float, more: dict[str, Any], throughput_only: bool = False) -> Result:
     row, layout = run.row, layout_of(run)
-    gpu, model = gpu_id(row.gpu), model_named(row.source, row.model)
-    dtype = precision(row.source, row.precision, row.gpu, row.model, row.task)
-    run_by = software(row.source, row.framework, row.gpu)
-    for field in (gpu, model, dtype, run_by):
-        if isinstance(field, Reason):
-            return field
-    assert isinstance(gpu, str)
-    assert isinstance(model, str)
-    assert isinstance(dtype, str)
-    assert not isinstance(run_by, Reason)
+    names = catalog_names(row)
+    if isinstance(names, Reason):
+        return names
     if layout is None:
         return Reason.NO_LAYOUT
     kv = next((form for source, *patterns, form in KV_FORMATS if source == row.source and _matches(row, patterns)), None)
     request: dict[str, Any] = {
-        "model": as_model(model), "gpu": gpu, "gpus": row.gpus or 1, "precision": dtype, "engine": run_by.engine,
-        "year": run_by.year, "kv_precision": kv, "parallel": layout or None, **more,
+        "model": as_model(names.model), "gpu": names.gpu, "gpus": row.gpus or 1, "precision": names.precision,
+        "engine": names.software.engine, "year": names.software.year, "kv_precision": kv, "parallel": layout or None, **more,
     }  # fmt: skip
     request = {name: value for name, value in request.items() if value is not None}
-    if "batch" in request and not fits_at_once(model, {"seq_out": 0, **request}):
+    if "batch" in request and not fits_at_once(names.model, {"seq_out": 0, **request}):
         return Reason.QUEUED
     return Measurement(
-        source=row.source, gpu=gpu, request=request, seconds=seconds, kind=kind, trust=row.trust, family=family(model),
-        row=row.line, throughput_only=throughput_only, path=row.path, date=row.date or str(run_by.year),
+        source=row.source, gpu=names.gpu, request=request, seconds=seconds, kind=kind, trust=row.trust,
+        family=family(names.model), row=row.line, throughput_only=throughput_only,
+        path=row.path, date=row.date or str(names.software.year),
     )  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 Replaces the rows of its own sources in the table and leaves all others as they are.
 
-PYTHONPATH=src:tools python -m evidence.llama_cpp_runs ../shared/truth
+PYTHONPATH=src:tools python -m evidence.runs.llama_cpp ../shared/truth
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from evidence.names import as_model, doubt, family, gpu_id, model_named, precision, software
+from evidence.names import as_model, catalog_names, doubt, family
 from evidence.published import Published
 from evidence.reasons import Reason
 from whichgpu.catalog.evidence import TABLE, Kind, Measurement, evidence_sources, measurements, table_bytes
@@ -87,23 +87,16 @@ def row_result(run: Run) -> Result:
 
 
 def _measured(row: Published, kind: Kind, seconds: float, seq_in: int, batch: int = 1, **fields: Any) -> Result:
-    gpu, model = gpu_id(row.gpu), model_named(row.source, row.model)
-    dtype = precision(row.source, row.precision, row.gpu, row.model, row.task)
-    run_by = software(row.source, row.framework, row.gpu)
-    for field in (gpu, model, dtype, run_by):
-        if isinstance(field, Reason):
-            return field
-    assert isinstance(gpu, str)
-    assert isinstance(model, str)
-    assert isinstance(dtype, str)
-    assert not isinstance(run_by, Reason)
+    names = catalog_names(row)
+    if isinstance(names, Reason):
+        return names
     request: dict[str, Any] = {
-        "task": kind, "model": as_model(model), "gpu": gpu, "gpus": row.gpus, "precision": dtype, "engine": run_by.engine,
-        "year": run_by.year, "batch": batch, "seq_in": seq_in,
+        "task": kind, "model": as_model(names.model), "gpu": names.gpu, "gpus": row.gpus, "precision": names.precision,
+        "engine": names.software.engine, "year": names.software.year, "batch": batch, "seq_in": seq_in,
     }  # fmt: skip
     return Measurement(
-        source=row.source, gpu=gpu, request=request, seconds=seconds, kind=kind, trust=row.trust, family=family(model),
-        row=row.line, path=row.path, date=row.date, **fields,
+        source=row.source, gpu=names.gpu, request=request, seconds=seconds, kind=kind, trust=row.trust,
+        family=family(names.model), row=row.line, path=row.path, date=row.date, **fields,
     )  # fmt: skip
 
 

@@ -1,0 +1,1 @@
+"""Readers of published runs: whole programs that trained or served a model."""
