@@ -14,16 +14,23 @@ from whichgpu.base.errors import WhichGpuError
 from whichgpu.catalog.evidence import Measurement, StochasticDepth
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.confidence.setting import generation, setting_of
 from whichgpu.estimate.lookup_cache import LookupCache
 from whichgpu.estimate.time.combine import HostMode, host_mode
 from whichgpu.estimate.time.curves.gpus import build_gpu_columns
-from whichgpu.estimate.time.fitted_corrections import generation
-from whichgpu.estimate.time.grid import correction_keys, generation_terms, request_latency, scheduled_sequences, uncorrected_terms
+from whichgpu.estimate.time.grid import (
+    OVERHEAD_SHARE,
+    correction_keys,
+    generation_terms,
+    request_latency,
+    scheduled_sequences,
+    uncorrected_terms,
+)
 from whichgpu.estimate.time.lower import lower, lower_prefill_at_depth
 from whichgpu.estimate.time.lower.traced import lower_model
 from whichgpu.estimate.time.lower.traced_model import TracedModel, traced_model
 from whichgpu.estimate.time.operators import LoweredStep
-from whichgpu.estimate.time.terms import TERMS, TimeTerms
+from whichgpu.estimate.time.terms import DEVICE_TERMS, TERMS, TimeTerms
 from whichgpu.workload.shapes import Shape, TracedShape, Transformer
 from whichgpu.workload.spelling import fill_defaults, from_object
 from whichgpu.workload.workload import Workload
@@ -86,6 +93,7 @@ def example(row: Measurement, lookups: LookupCache, gpu: Gpu) -> Example:
         setting=setting,
         host=HostMode(False) if row.throughput_only else host_mode(workload.engine, workload.year),
         groups=groups(row, gpu, shape, kind),
+        axes=setting_of(workload, shape, gpu, kind, regime(terms)),
         row=row,
         later=None if later is None else (later.seconds[:, 0, 0], later.floors[:, 0, 0]),
     )
@@ -121,6 +129,15 @@ def step_terms(workload: Workload, shape: Shape, gpu: Gpu, kind: str) -> tuple[T
         return token * length + read if kind == "generate" else token + read * (prompts / length), "generate"
     sequences = scheduled_sequences(workload, batch) if workload.task == "decode" else 0.0
     return uncorrected_terms(lower(workload, shape, batch), column, sequences), workload.traits.step
+
+
+def regime(terms: TimeTerms) -> str:
+    """What bounds a step before corrections: compute, bandwidth or overhead."""
+    device, host = (float(part.sum()) for part in np.split(terms.seconds[:, 0, 0], [len(DEVICE_TERMS)]))
+    flops, moved = float(terms.flop_seconds[0, 0]), float(terms.byte_seconds[0, 0])
+    if host > device or max(flops, moved) < OVERHEAD_SHARE * max(device, host):
+        return "overhead"
+    return "compute" if flops >= moved else "bandwidth"
 
 
 def groups(row: Measurement, gpu: Gpu, shape: Shape, kind: str) -> dict[str, str]:

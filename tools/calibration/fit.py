@@ -1,4 +1,4 @@
-"""Fit the corrections of steps on one GPU, and their ranges, on the evidence table.
+"""Fit the corrections of steps on one GPU on the evidence table.
 
 `make refit` runs all fits; `python -m calibration.fit --held-out FILE` writes predictions by fits that never saw the row.
 """
@@ -9,7 +9,7 @@ import argparse
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -19,24 +19,21 @@ import numpy as np
 from calibration.correction_table import write_corrections
 from calibration.examples import examples
 from calibration.fit_steps import MIN_LOG_FACTOR, Design, Example
-from calibration.ranges import ranges, widening
-from calibration.scores import HeldOut, held_out, save
+from calibration.scores import all_folds, held_out, save, source_of
 from whichgpu.catalog.evidence import TABLE, measurements, steps
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.time.calibration import DATA_FOLDER
-from whichgpu.workload.precisions import PRECISION_BY_NAME
 
-SAME_RANGE = 0.01  # in log: the same fit on two machines may differ by this much (floating-point rounding)
 # Ids of sources in the catalog that differ from the source's name in the evidence table.
 SOURCE_IDS = {"h200": "speed-h200"}
 
 
 def refit() -> str:
-    """Fit the corrections on the evidence table and write them with their ranges; a sentence on what changed."""
+    """Fit the corrections on the evidence table and write them; a sentence on what changed."""
     design = Design(examples(steps(measurements()), Catalog()))
     theta = design.fit(np.ones(len(design.examples), dtype=bool))
     change = write_corrections(DATA_FOLDER, design.correction_rows(theta), MIN_LOG_FACTOR)
-    write_summary(DATA_FOLDER, all_ranges(design, held_out(design, theta)), evidence(design.examples), len(design.examples))
+    write_summary(DATA_FOLDER, evidence(design.examples), len(design.examples))
     return f"largest change of a log factor {change:.4f}"
 
 
@@ -46,44 +43,18 @@ def main() -> int:
     parser.add_argument("--held-out", type=Path, required=True, help="file for the predictions made without each group")
     arguments = parser.parse_args()
     design = Design(examples(steps(measurements()), Catalog()))
-    save(held_out(design, design.fit(np.ones(len(design.examples), dtype=bool))), arguments.held_out)
+    theta = design.fit(np.ones(len(design.examples), dtype=bool))
+    save(held_out(design, theta, all_folds(design, theta)), arguments.held_out)
     return 0
 
 
-def write_summary(folder: Path, ranges: Mapping[str, Any], evidence: Mapping[str, Any], rows: int) -> None:
-    """Write ranges by evidence tier, evidence by engine, and the date and digest of the fit.
-
-    Ranges that agree with the file's to SAME_RANGE, and the date of a fit on the same evidence, stay as they are.
-    """
+def write_summary(folder: Path, evidence: Mapping[str, Any], rows: int) -> None:
+    """Write the evidence by engine, and the date and digest of the fit; the date of a fit on the same evidence stays."""
     path = folder / "calibration.json"
-    before = json.loads(path.read_bytes()) if path.exists() else {"made": {}, "ranges": {}}
-    if _largest_change(before["ranges"], ranges) <= SAME_RANGE:
-        ranges = before["ranges"]
+    before = json.loads(path.read_bytes())["made"] if path.exists() else {}
     made = {"command": "make refit", "evidence": digest(), "rows": rows}
-    same = before["ranges"] == ranges and before["made"].get("evidence") == made["evidence"]
-    made["date"] = before["made"]["date"] if same else date.today().isoformat()
-    text = json.dumps({"evidence": evidence, "ranges": ranges, "made": made}, indent=1, sort_keys=True)
-    path.write_text(text + "\n", encoding="utf-8")
-
-
-def _largest_change(before: Mapping[str, Any], after: Mapping[str, Any]) -> float:
-    if {tier: set(kinds) for tier, kinds in before.items()} != {tier: set(kinds) for tier, kinds in after.items()}:
-        return float("inf")
-    pairs = ((before[tier][kind], after[tier][kind]) for tier in after for kind in after[tier])
-    return max(float(abs(old - new)) for olds, news in pairs for old, new in zip(olds, news, strict=True))
-
-
-def all_ranges(design: Design, held: HeldOut) -> dict[str, Any]:
-    """Log factors by tier and kind, from predictions that never saw the model, the GPU or the generation."""
-    weights = design.weights(np.ones(len(design.examples), dtype=bool), trusted=1.0)
-    predictions = {"gpu": held.model, "generation": held.gpu, "other": held.generation}
-    kinds = kinds_of(design)
-    return widening({tier: ranges(design.actual - predicted, kinds, weights) for tier, predicted in predictions.items()})
-
-
-def kinds_of(design: Design) -> list[str]:
-    """Engine and task of each example: each such pair has its own range."""
-    return [f"{example.setting.engine}/{measured_task(example)}" for example in design.examples]
+    made["date"] = before["date"] if before.get("evidence") == made["evidence"] else date.today().isoformat()
+    path.write_text(json.dumps({"evidence": evidence, "made": made}, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def measured_task(example: Example) -> str:
@@ -92,47 +63,23 @@ def measured_task(example: Example) -> str:
     return "generate" if kind == "serve" else kind
 
 
-def evidence(examples: list[Example] | Any) -> dict[str, Any]:
-    """Evidence behind each engine's corrections: rows, GPUs, generations, tasks, years, sources; and formats by generation."""
+def evidence(examples: Iterable[Example]) -> dict[str, Any]:
+    """Evidence behind each engine's corrections: rows, GPUs, tasks, years and sources."""
     engines: dict[str, dict[str, Any]] = {}
-    gpus: dict[str, int] = defaultdict(int)
     for example in examples:
-        setting = example.setting
-        gpus[setting.gpu] += 1
-        one = engines.setdefault(
-            setting.engine,
-            {
-                "rows": 0, "gpus": set(), "generations": set(), "formats": {}, "tasks": defaultdict(int), "years": set(),
-                "sources": set(),
-            },
-        )  # fmt: skip
+        blank: dict[str, Any] = {"rows": 0, "gpus": set(), "tasks": defaultdict(int), "years": set(), "sources": set()}
+        one = engines.setdefault(example.setting.engine, blank)
         one["rows"] += 1
-        one["gpus"].add(setting.gpu)
-        one["generations"].add(example.groups["generation"])
-        one["formats"].setdefault(setting.gpu, set()).add(number_format(example))
+        one["gpus"].add(example.setting.gpu)
         one["tasks"][measured_task(example)] += 1
-        one["years"].add(setting.year)
-        source = (
-            example.groups["source"].partition("-")[0]
-            if example.groups["source"].startswith("h200")
-            else example.groups["source"]
-        )
-        one["sources"].add(SOURCE_IDS.get(source, f"results-{source.lower()}"))
-    for one in engines.values():
-        one["formats"] = {name: sorted(known) for name, known in one["formats"].items()}
-    plain = {
-        name: {key: sorted(value) if isinstance(value, set) else value for key, value in one.items()}
-        for name, one in engines.items()
-    }
-    formats: dict[str, set[str]] = defaultdict(set)
-    for example in examples:
-        formats[example.groups["generation"]].add(number_format(example))
-    return {"engines": plain, "gpus": dict(gpus), "formats": {name: sorted(known) for name, known in formats.items()}}
+        one["years"].add(example.setting.year)
+        one["sources"].add(SOURCE_IDS.get(source_of(example), f"results-{source_of(example).lower()}"))
+    return {"engines": {name: sorted_sets(one) for name, one in engines.items()}}
 
 
-def number_format(example: Example) -> str:
-    """Number format by which evidence of a row's precision is grouped, such as 16-bit, fp8, int4 or mxfp4."""
-    return PRECISION_BY_NAME[example.row.request["precision"]].evidence_format
+def sorted_sets(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A record with its sets as sorted lists, as JSON has none."""
+    return {key: sorted(value) if isinstance(value, set) else value for key, value in record.items()}
 
 
 def digest() -> str:

@@ -10,25 +10,26 @@ The same ridge regression with Student's t as for single GPUs (`fit_steps.py`), 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from typing import Any
 
+import msgspec
 import numpy as np
 from msgspec.structs import replace
 from scipy.optimize import minimize  # type: ignore[import-untyped]
 
 from calibration.correction_table import Correction, standard_errors, write_corrections
 from calibration.examples import examples as single_examples
-from calibration.fit import write_summary
-from calibration.fit_steps import FREEDOM, MIN_SENSITIVITY, Design
+from calibration.fit import sorted_sets, write_summary
+from calibration.fit_steps import FREEDOM, MIN_SENSITIVITY, Design, Fold
 from calibration.group_alone import single_times
 from calibration.group_examples import GroupExample, group_examples, logs
-from calibration.ranges import ranges, widening
 from whichgpu.catalog.evidence import measurements, steps
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.group.breakdown import TERMS, StepParts, combine_parts, stack_parts
 from whichgpu.estimate.group.group_calibration import DATA_FOLDER, LEVELS, OVERLAPPED_SUFFIX, GroupCalibration
-from whichgpu.estimate.time.calibration import Calibration
 
 ROW_SPREAD = 0.1  # in log, assumed: scatter of a measured step around a perfect model, after correction of the compute time
 WIDTHS = {"all": 0.7, "style": 0.3, "engine": 0.4, "year": 0.3, "task": 0.3, "link": 0.3, "fabric": 0.2, "machine": 1.0}
@@ -198,100 +199,88 @@ def scaled(parts: StepParts, ratios: np.ndarray) -> StepParts:
     )
 
 
-class LeaveOneGpuOut:
-    """Predictions of rows of several GPUs by fits, of single steps and of links, that never saw the row's GPU."""
+class GroupFold(msgspec.Struct, frozen=True):
+    """Examples of a level with their places, log predictions by fits without the level, and those from one GPU's measured time.
+
+    The latter (`anchored`) start from the measured time of one GPU alone if there is one.
+    """
+
+    places: list[int]
+    examples: list[GroupExample]
+    predicted: np.ndarray
+    anchored: np.ndarray
+
+
+class GroupLeaveOut:
+    """Predictions of rows of several GPUs by fits, of single steps and of links, that never saw the row's level of an axis."""
 
     def __init__(self) -> None:
         self.catalog = Catalog()
-        self.rows = steps(measurements(), several_gpus=True)
         alone = steps(measurements())
         self.singles = single_times(alone)
         self.single = Design(single_examples(alone, self.catalog))
         self.full_theta = self.single.fit(np.ones(len(self.single.examples), dtype=bool))
-        communicating = [row for row in self.rows if row.source not in NO_COMMUNICATION_SOURCES]
-        self.communicating = group_examples(communicating, self.catalog, self.single.calibration(self.full_theta), self.singles)
-        design = GroupDesign(self.communicating)
-        found = design.fit(np.ones(len(self.communicating), dtype=bool))
-        self.found = {name: found[place] for name, place in design.parameters.items()}
+        rows = steps(measurements(), several_gpus=True)
+        self.examples = group_examples(rows, self.catalog, self.single.calibration(self.full_theta), self.singles)
+        self.communicating = np.array([example.row.source not in NO_COMMUNICATION_SOURCES for example in self.examples])
+        self.design = GroupDesign(self.examples)
+        self.found = self.design.fit(self.communicating)
 
-    def calibration(self, gpu: str | None) -> Calibration:
-        """Corrections of single-GPU steps, fitted without the rows of one GPU."""
-        names = np.array([example.groups["gpu"] for example in self.single.examples])
-        left = names == gpu
-        if not left.any():
-            return self.single.calibration(self.full_theta)
-        supported = np.zeros(len(self.single.parameters) + 1, dtype=bool)
-        supported[self.single.places[~left].ravel()] = True
-        start = np.where(supported[:-1], self.full_theta, 0.0)
-        return self.single.calibration(self.single.fit(~left, start))
+    def folds(self, levels: Sequence[str], single: Mapping[str, Fold]) -> dict[str, GroupFold]:
+        """Fits without each level. `levels` are those of the examples, `single` the fits of single steps without a level."""
+        names = sorted(set(levels))
+        work = [(self, [place for place, one in enumerate(levels) if one == name], single.get(name)) for name in names]
+        with ProcessPoolExecutor(mp_context=get_context("fork")) as pool:
+            return dict(zip(names, pool.map(_group_without, work), strict=True))
 
-    def without(self, gpu: str) -> tuple[list[GroupExample], np.ndarray, np.ndarray]:
-        """A GPU's examples, their log predictions, and those from the measured time of one GPU alone if there is one.
+    def without(self, places: list[int], single: Fold | None) -> GroupFold:
+        """Fit without the examples at these places.
 
         Rows of replicas that never communicate say nothing about links: they are predicted but not fitted on.
         """
-        own = group_examples([row for row in self.rows if row.gpu == gpu], self.catalog, self.calibration(gpu), self.singles)
-        others = [example for example in self.communicating if example.row.gpu != gpu]
-        design = GroupDesign([*own, *others])
-        kept = np.arange(len(design.examples)) >= len(own)
-        theta = np.zeros(len(design.parameters))
-        if len(others) < len(self.communicating):
-            start = np.array([self.found.get(name, 0.0) for name in design.parameters])
-            theta = design.supported(design.fit(kept, design.supported(start, kept)), kept)
-        return own, design.predict(theta)[: len(own)], design.anchored(theta)[: len(own)]
+        calibration = self.single.calibration(single.theta if single else self.full_theta)
+        rows = [self.examples[place].row for place in places]
+        own = group_examples(rows, self.catalog, calibration, self.singles) if single else [self.examples[one] for one in places]
+        kept = self.communicating.copy()
+        kept[places] = False
+        theta = np.zeros(len(self.found))
+        if kept.any():
+            theta = self.design.supported(self.design.fit(kept, self.design.supported(self.found, kept)), kept)
+        known = dict(zip(self.design.parameters, theta.tolist(), strict=True))
+        design = GroupDesign(own)
+        own_theta = np.array([known.get(name, 0.0) for name in design.parameters])
+        return GroupFold(places, own, design.predict(own_theta), design.anchored(own_theta))
+
+
+def _group_without(work: tuple[GroupLeaveOut, list[int], Fold | None]) -> GroupFold:
+    fits, places, single = work
+    return fits.without(places, single)
 
 
 def evidence(examples: Sequence[GroupExample]) -> dict[str, Any]:
-    """Evidence behind each engine's corrections: rows, GPUs, generations and sources; and rows by GPU."""
+    """Evidence behind each engine's corrections: rows, GPUs and sources."""
     engines: dict[str, dict[str, Any]] = {}
-    gpus: Counter[str] = Counter()
     for example in examples:
-        gpus[example.row.gpu] += 1
-        one = engines.setdefault(example.setting.engine, {"rows": 0, "gpus": set(), "generations": set(), "sources": set()})
+        one = engines.setdefault(example.setting.engine, {"rows": 0, "gpus": set(), "sources": set()})
         one["rows"] += 1
         one["gpus"].add(example.row.gpu)
-        one["generations"].add(example.generation)
         one["sources"].add(f"results-{example.row.source.lower()}")
-    plain = {
-        name: {key: sorted(value) if isinstance(value, set) else value for key, value in one.items()}
-        for name, one in engines.items()
-    }
-    return {"engines": plain, "gpus": dict(gpus)}
+    return {"engines": {name: sorted_sets(one) for name, one in engines.items()}}
 
 
 def refit() -> str:
-    """Fit the corrections of groups on the evidence table and write them with their ranges; a sentence on what changed."""
-    from calibration.group_scores import held_out
-
+    """Fit the corrections of groups on the evidence table and write them; a sentence on what changed."""
     rows = [row for row in steps(measurements(), several_gpus=True) if row.source not in NO_COMMUNICATION_SOURCES]
     design = GroupDesign(group_examples(rows, Catalog(), singles=single_times(steps(measurements()))))
     theta = design.fit(np.ones(len(design.examples), dtype=bool))
     change = write_corrections(DATA_FOLDER, design.correction_rows(theta), MIN_LOG_FACTOR)
-    write_summary(DATA_FOLDER, group_ranges(design, theta, held_out()), evidence(design.examples), len(design.examples))
+    write_summary(DATA_FOLDER, evidence(design.examples), len(design.examples))
     return f"largest change of a log factor {change:.4f}"
 
 
-def group_ranges(design: GroupDesign, theta: np.ndarray, held: Any) -> dict[str, Any]:
-    """90% ranges as log factors, by evidence tier and kind.
-
-    GPU of a measured generation: from the predictions of fits without the GPU. GPU measured in groups: half-way between those
-    and the residuals of the fit, since another model on it is only partly covered by its rows. Other GPUs: a quarter wider.
-    """
-    weights = design.weights(np.ones(len(design.examples), dtype=bool))
-    kinds = [example.setting.task for example in design.examples]
-    seen = ranges(design.actual - design.predict(theta), kinds, weights)
-    unseen = ranges(held.actual - held.predicted, held.kinds, held.weights)
-    wider = {kind: [round(1.25 * low, 4), round(1.25 * high, 4)] for kind, (low, high) in unseen.items()}
-    between = {
-        kind: [round((mine + other) / 2, 4) for mine, other in zip(seen.get(kind, seen["any"]), without, strict=True)]
-        for kind, without in unseen.items()
-    }
-    return widening({"group": between, "group-kin": unseen, "group-other": wider})
-
-
 def calibration_of(design: GroupDesign, theta: np.ndarray) -> GroupCalibration:
-    """The fitted corrections as the product reads them, without ranges."""
-    return GroupCalibration(design.multipliers(theta), {}, {}, {})
+    """The fitted corrections as the product reads them."""
+    return GroupCalibration(design.multipliers(theta), {}, {})
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ counts by the square root of its rows, so that a large source does not outvote t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from typing import Any
@@ -20,6 +20,7 @@ from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
 
 from calibration.correction_table import Correction, standard_errors
 from whichgpu.catalog.engines.registry import engine_ids, engine_record
+from whichgpu.estimate.confidence.setting import Setting
 from whichgpu.estimate.time.calibration import LEVELS, YEARLY_LEVELS, Calibration, CorrectionKey
 from whichgpu.estimate.time.combine import OVERLAP_SHARPNESS, HostMode, StepSeconds, soft_maximum, step_seconds
 from whichgpu.estimate.time.terms import DEVICE_TERMS, TERMS, TimeTerms
@@ -71,6 +72,7 @@ STAGES = ((0.5, SOFT), (ROW_SPREAD, SOFT), (ROW_SPREAD, None))
 # Iterations of a stage: enough that a fit started from all rows forgets those left out.
 ROUNDS, TOLERANCE = 1500, 1e-9
 MIN_ROUNDS = 10  # a fit from given values that ends sooner is stuck at a floor: it has not forgotten the rows left out
+MAX_LEFT_OUT = 0.5  # share of the examples above which a group is not left out: the rest could not predict it
 MIN_SENSITIVITY = 0.01  # relative change of a row's time per relative change of a factor, for the row to count as its evidence
 MIN_LOG_FACTOR = 5e-4  # a correction nearer to 1 is left out
 TRUSTED_WEIGHT = 6.0  # weight, assumed, of rows measured by one method on one machine with every setting known
@@ -89,6 +91,7 @@ class Example(msgspec.Struct, frozen=True):
     setting: CorrectionKey
     host: HostMode
     groups: Mapping[str, str]  # source, gpu, architecture, model, kind: what may be left out
+    axes: Setting
     row: Any = None
     later: tuple[np.ndarray, np.ndarray] | None = None  # terms and floors of a second part that starts when the first ends
 
@@ -217,7 +220,7 @@ class Design:
             if level != MACHINE and abs(theta[place]) >= min_log_factor:
                 for one in (one for one in TERMS if whose_multiplier(level, one) == term):
                     found[level].setdefault(group, {})[one] = round(float(theta[place]), 4)
-        return Calibration(found, {}, {}, {})
+        return Calibration(found, {}, {})
 
     def correction_rows(self, theta: np.ndarray) -> list[Correction]:
         """The fitted corrections as rows of their table, with standard errors and rows."""
@@ -288,38 +291,39 @@ def _substitute_years(examples: Sequence[Example]) -> dict[str, str]:
     return found
 
 
-def leave_out(design: Design, group: Callable[[Example], str], start: np.ndarray) -> np.ndarray:
-    """Log predictions of every example by a fit without its group."""
+class Fold(msgspec.Struct, frozen=True):
+    """A fit without the examples of one group: their places, its multipliers, and its log predictions of all examples."""
+
+    left: np.ndarray
+    theta: np.ndarray
+    predicted: np.ndarray
+
+
+def folds(design: Design, group: Callable[[Example], str], start: np.ndarray) -> dict[str, Fold]:
+    """Fits without each group in turn; a group with most of the examples is left out of none."""
     names = np.array([group(example) for example in design.examples])
-    predictions = np.full(len(names), np.nan)
-    for name, left, predicted in _folds(design, names, start, everything=False):
-        assert (names[left] == name).all()
-        predictions[left] = predicted
+    counts = Counter(names.tolist())
+    small = [name for name in sorted(counts) if counts[name] <= MAX_LEFT_OUT * len(names)]
+    work = [(design, names == name, start) for name in small]
+    with ProcessPoolExecutor(mp_context=get_context("fork")) as pool:
+        return dict(zip(small, pool.map(_without, work), strict=True))
+
+
+def left_out(folds: Mapping[str, Fold], count: int) -> np.ndarray:
+    """Log predictions of every example by the fit without its group; NaN if there is none."""
+    predictions = np.full(count, np.nan)
+    for fold in folds.values():
+        predictions[fold.left] = fold.predicted[fold.left]
     return predictions
 
 
-def leave_each_out(design: Design, group: Callable[[Example], str], start: np.ndarray) -> dict[str, np.ndarray]:
-    """Log predictions of all examples by a fit without each group."""
-    names = np.array([group(example) for example in design.examples])
-    return {name: predicted for name, _, predicted in _folds(design, names, start, everything=True)}
-
-
-def _folds(
-    design: Design, names: np.ndarray, start: np.ndarray, everything: bool
-) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-    work = [(design, names == name, start, everything) for name in sorted(set(names))]
-    with ProcessPoolExecutor(mp_context=get_context("fork")) as pool:
-        for (_, left, _, _), predicted in zip(work, pool.map(_without, work), strict=True):
-            yield str(names[left][0]), left, predicted
-
-
-def _without(work: tuple[Design, np.ndarray, np.ndarray, bool]) -> np.ndarray:
-    """Predictions of the rows left out, or of all rows. Multipliers that only those rows have start, and so stay, at 1."""
-    design, left, start, everything = work
+def _without(work: tuple[Design, np.ndarray, np.ndarray]) -> Fold:
+    """Fit without some rows. Multipliers that only those rows have start, and so stay, at 1."""
+    design, left, start = work
     supported = np.zeros(len(design.parameters) + 1, dtype=bool)
     supported[design.places[~left].ravel()] = True
-    theta = design.fit(~left, np.where(supported[:-1], start, 0.0))
-    return design.predict(theta, range(len(left)) if everything else np.flatnonzero(left))
+    theta = np.where(supported[:-1], design.fit(~left, np.where(supported[:-1], start, 0.0)), 0.0)
+    return Fold(np.flatnonzero(left), theta, design.predict(theta, range(len(left))))
 
 
 def whose_multiplier(level: str, term: str) -> str | None:

@@ -11,20 +11,21 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from calibration.examples import PAGEABLE_COPY
+from calibration.examples import PAGEABLE_COPY, regime
 from calibration.group_alone import key, replicas_of
 from whichgpu.base.errors import WhichGpuError
 from whichgpu.catalog.evidence import Measurement
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.confidence.setting import NEWEST_SOFTWARE_YEAR, Setting, setting_of
 from whichgpu.estimate.group.breakdown import StepParts
 from whichgpu.estimate.group.fabric import Fabric, fabric_of
+from whichgpu.estimate.group.group_answer import MIN_COMMUNICATION_BOUND_SHARE
 from whichgpu.estimate.group.group_calibration import NO_CORRECTIONS, GroupSetting, group_setting
 from whichgpu.estimate.group.step import Devices, RankPass, inference_pass, step_pass
 from whichgpu.estimate.lookup_cache import LookupCache
 from whichgpu.estimate.time.calibration import Calibration
-from whichgpu.estimate.time.fitted_corrections import generation
-from whichgpu.estimate.time.grid import NEWEST_SOFTWARE_YEAR, evaluate_grid
+from whichgpu.estimate.time.grid import evaluate_grid
 from whichgpu.workload.shapes import Shape, Transformer
 from whichgpu.workload.spelling import fill_defaults, from_object
 from whichgpu.workload.workload import Parallel, Workload
@@ -39,7 +40,7 @@ class GroupExample(msgspec.Struct, frozen=True):
     passes: tuple[tuple[float, StepParts], ...]
     setting: GroupSetting
     row: Measurement
-    generation: str
+    axes: Setting
     alone: float = 0.0  # predicted seconds of the same on one GPU, 0 if nobody measured that
     alone_measured: float = 0.0
 
@@ -81,7 +82,7 @@ def group_example(
         passes=tuple((times, one.parts) for times, one in passes),
         setting=_setting(workload, fabric, passes[0][1].kind),
         row=row,
-        generation=generation(gpu),
+        axes=setting_of(workload, shape, gpu, row.kind, _regime(passes[0][1])),
         alone=_alone(workload, shape, gpu, devices.calibration, row.kind) if measured else 0.0,
         alone_measured=measured,
     )
@@ -104,6 +105,15 @@ def _passes(workload: Workload, shape: Shape, devices: Devices, kind: str) -> li
             return [(1.0, token), (batch / length, inference_pass(workload, shape, devices, 1.0, prompt, None))]
         return [(length, token), (1.0, inference_pass(workload, shape, devices, batch, prompt, None))]
     return [(1.0, step_pass(workload, shape, devices, batch))]
+
+
+def _regime(one: RankPass) -> str:
+    """What bounds a rank's pass before corrections: links, the host, compute or bandwidth."""
+    parts = one.parts
+    communication = float(parts.exposed_latency.sum() + parts.exposed_volume.sum())
+    if communication > MIN_COMMUNICATION_BOUND_SHARE * (float(parts.device.sum()) + communication):
+        return "interconnect"
+    return "overhead" if float(parts.calls.sum()) > float(parts.device.sum()) else regime(one.terms)
 
 
 def _setting(workload: Workload, fabric: Fabric, kind: str) -> GroupSetting:

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 import numpy as np
 from msgspec.structs import asdict
 
-from calibration.fit_groups import LeaveOneGpuOut
+from calibration.fit_groups import GroupFold, GroupLeaveOut
+from calibration.fit_steps import folds
 from calibration.group_alone import replicas_of
+from calibration.scores import gpu_of
 
 
 class HeldRow(msgspec.Struct, frozen=True):
@@ -50,7 +50,7 @@ class HeldRow(msgspec.Struct, frozen=True):
 
 
 class HeldOutRows(msgspec.Struct, frozen=True):
-    """Rows as arrays for the ranges."""
+    """Rows as arrays."""
 
     rows: Sequence[HeldRow]
 
@@ -64,30 +64,23 @@ class HeldOutRows(msgspec.Struct, frozen=True):
         """Predicted log seconds."""
         return np.log([row.predicted for row in self.rows])
 
-    @property
-    def kinds(self) -> list[str]:
-        """Kinds of step."""
-        return [row.task for row in self.rows]
 
-    @property
-    def weights(self) -> np.ndarray:
-        """Weight of each row: each (source, GPU, kind) counts by the square root of its rows."""
-        counts = Counter((row.source, row.gpu, row.kind) for row in self.rows)
-        return np.array([counts[row.source, row.gpu, row.kind] ** -0.5 for row in self.rows])
-
-
-def held_out(gpus: Iterable[str] = ()) -> HeldOutRows:
+def held_out() -> HeldOutRows:
     """Every row on several GPUs, predicted by fits without its GPU."""
-    fits = LeaveOneGpuOut()
+    fits = GroupLeaveOut()
+    return held_rows(fits.folds([example.axes.gpu for example in fits.examples], folds(fits.single, gpu_of, fits.full_theta)))
+
+
+def held_rows(folds: Mapping[str, GroupFold]) -> HeldOutRows:
+    """Rows with the predictions of fits without their level."""
     rows: list[HeldRow] = []
-    for gpu in gpus or sorted({row.gpu for row in fits.rows}):
-        examples, predicted, anchored = fits.without(gpu)
-        for example, log, anchored_log in zip(examples, predicted, anchored, strict=True):
+    for fold in folds.values():
+        for example, log, anchored_log in zip(fold.examples, fold.predicted, fold.anchored, strict=True):
             row = example.row
             rows.append(
                 HeldRow(
                     row.source,
-                    gpu,
+                    row.gpu,
                     int(row.request["gpus"]),
                     row.kind,
                     example.setting.task,
@@ -100,7 +93,6 @@ def held_out(gpus: Iterable[str] = ()) -> HeldOutRows:
                     example.alone_measured,
                 )
             )
-        print(gpu, len(examples), file=sys.stderr)
     return HeldOutRows(rows)
 
 
@@ -118,9 +110,8 @@ def main() -> int:
     """Predict every row and write the predictions to a file."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--held-out", type=Path, required=True, help="file for the predictions")
-    parser.add_argument("--gpu", action="append", default=[], help="leave out only these GPUs")
     arguments = parser.parse_args()
-    save(held_out(arguments.gpu), arguments.held_out)
+    save(held_out(), arguments.held_out)
     return 0
 
 

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import asdict
 
-from calibration.fit_steps import Design, Example, leave_each_out, leave_out
+from calibration.fit_steps import Design, Example, Fold, folds, left_out
 
 H200 = "h200-"
 RANKED = np.log(1.10)  # pairs that differ by less are left unranked
@@ -73,28 +73,44 @@ def _kind(example: Example) -> str:
 
 
 class HeldOut(msgspec.Struct, frozen=True):
-    """Log predictions of every example by fits without its GPU, its source, its generation or its model."""
+    """Log predictions of every example by fits without its level of each axis; NaN if that level has most of the rows."""
 
     full: np.ndarray
-    gpu: np.ndarray
     without_gpu: np.ndarray  # [GPUs in the order of their names, examples]: of all examples, by the fit without each GPU
+    gpu: np.ndarray
     source: np.ndarray
     generation: np.ndarray
+    maker: np.ndarray
     model: np.ndarray
+    family: np.ndarray
+    precision: np.ndarray
+    engine: np.ndarray
+    version: np.ndarray  # engine and year
 
 
-def held_out(design: Design, theta: np.ndarray) -> HeldOut:
-    """Predictions of every example by fits without its GPU, source, generation and model; H200 files are one source."""
-    everything = range(len(design.examples))
-    each = leave_each_out(design, gpu_of, theta)
-    own = np.array([each[gpu_of(example)][row] for row, example in enumerate(design.examples)])
-    grouped: Mapping[str, Callable[[Example], str]] = {
-        "source": lambda example: source_of(example),
-        "generation": lambda example: example.groups["generation"],
-        "model": model_group(design.examples),
-    }
-    rest = {name: leave_out(design, key, theta) for name, key in grouped.items()}
-    return HeldOut(design.predict(theta, everything), own, np.array([each[name] for name in sorted(each)]), **rest)
+AXES: Mapping[str, Callable[[Example], str]] = {
+    "source": lambda example: source_of(example),
+    "generation": lambda example: example.axes.generation,
+    "maker": lambda example: example.axes.maker,
+    "family": lambda example: example.axes.family,
+    "precision": lambda example: example.axes.precision,
+    "engine": lambda example: example.axes.engine,
+    "version": lambda example: f"{example.axes.engine} {example.axes.year}",
+}
+
+
+def all_folds(design: Design, theta: np.ndarray) -> dict[str, dict[str, Fold]]:
+    """Fits without each level of each axis: minutes."""
+    axes = {**AXES, "gpu": gpu_of, "model": model_group(design.examples)}
+    return {name: folds(design, key, theta) for name, key in axes.items()}
+
+
+def held_out(design: Design, theta: np.ndarray, fits: Mapping[str, Mapping[str, Fold]]) -> HeldOut:
+    """Predictions of every example by fits that never saw its level of an axis; H200 files are one source."""
+    count = len(design.examples)
+    without_gpu = np.array([fits["gpu"][name].predicted for name in sorted(fits["gpu"])])
+    left = {name: left_out(own, count) for name, own in fits.items()}
+    return HeldOut(full=design.predict(theta, range(count)), without_gpu=without_gpu, **left)
 
 
 def save(held: HeldOut, path: Path) -> None:

@@ -13,6 +13,8 @@ from whichgpu.catalog.find import find_gpu, find_gpus
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.reference_mix import MixItem
 from whichgpu.catalog.store import Catalog
+from whichgpu.estimate.confidence.setting import setting_of
+from whichgpu.estimate.confidence.spread import confidence_of
 from whichgpu.estimate.time.calibration import load_calibration
 from whichgpu.estimate.time.fallbacks import computes_fast
 from whichgpu.estimate.time.grid import evaluate_grid
@@ -21,7 +23,6 @@ from whichgpu.workload.models import find_model
 from whichgpu.workload.spelling import fill_defaults, from_object
 
 DEFAULT_BASE = "V100 SXM 16GB"
-CALIBRATED_TIERS = ("gpu", "generation")  # Evidence tiers whose speeds count as calibrated, not extrapolated.
 
 
 class RelativeRow(msgspec.Struct, frozen=True):
@@ -83,10 +84,11 @@ def times(item: MixItem, gpus: Sequence[Gpu], catalog: Catalog) -> dict[str, Tim
         workload = fill_defaults(from_object({**item.request, "precision": precision}).workload, shape)
         grid = evaluate_grid(replace(workload, model=shape.name), shape, group, calibration=calibration)
         for place, gpu in enumerate(group):
-            seconds, tier = float(grid.seconds.wall[place, 0]), calibration.tier(grid.engine, gpu, grid.kind, precision)
-            low, high = calibration.log_factor_range(tier, grid.kind, engine=grid.engine)
+            seconds = float(grid.seconds.wall[place, 0])
             if isfinite(seconds) and seconds > 0:
-                time_by_gpu[gpu.id] = Timed(log(seconds), (high - low) / 2, tier in CALIBRATED_TIERS)
+                confidence = confidence_of(setting_of(workload, shape, gpu, grid.kind, grid.bound(place, 0)))
+                width = (confidence.high - confidence.low) / 2
+                time_by_gpu[gpu.id] = Timed(log(seconds), width, confidence.basis == "calibrated")
     return time_by_gpu
 
 

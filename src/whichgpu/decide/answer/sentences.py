@@ -29,7 +29,7 @@ from whichgpu.workload.precisions import PRECISION_BY_NAME
 from whichgpu.workload.workload import Workload
 
 MAX_QUIRKS = 3  # At most this many known quirks of the answer's GPU become warnings.
-UNMEASURED_TIERS = ("other", "none", "group-other")
+UNMEASURED_TIERS = ("extrapolated", "specs")
 DEQUANTISED = "warning.stored-only"  # message id: the GPU has no units for the weights' precision
 
 

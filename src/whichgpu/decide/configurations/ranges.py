@@ -5,14 +5,16 @@ from __future__ import annotations
 from math import exp
 
 import msgspec
+from msgspec.structs import replace
 
 from whichgpu.base.figure import Basis, Figure
 from whichgpu.catalog.engines.registry import default_engine
 from whichgpu.decide.configurations.configuration import Configuration, WorkloadRequest
 from whichgpu.decide.configurations.groups import Group
-from whichgpu.estimate.group.group_answer import GROUP_SOURCE, OTHER_KINDS
-from whichgpu.estimate.group.group_calibration import load_group_calibration
-from whichgpu.estimate.time.time_estimate import BASIS_BY_TIER, CALIBRATION_SOURCE
+from whichgpu.estimate.confidence.setting import setting_of
+from whichgpu.estimate.confidence.spread import confidence_of
+from whichgpu.estimate.group.group_answer import GROUP_SOURCE
+from whichgpu.estimate.time.time_estimate import CALIBRATION_SOURCE
 
 
 class TimeRange(msgspec.Struct, frozen=True):
@@ -23,6 +25,7 @@ class TimeRange(msgspec.Struct, frozen=True):
     basis: Basis
     sources: tuple[str, ...]
     tier: str
+    new_on: tuple[str, ...]
 
     def seconds(self, value: float) -> Figure:
         """Return a time in seconds with its 90% range."""
@@ -35,20 +38,16 @@ class TimeRange(msgspec.Struct, frozen=True):
 
 def time_range(request: WorkloadRequest, group: Group, one: Configuration) -> TimeRange:
     """Return the 90% range of a configuration's step time on a group of GPUs."""
-    engine, gpu, calibration = request.workload.engine or default_engine(), group.gpu, request.calibration
-    gpu_tier = calibration.tier(engine, gpu, one.kind, request.workload.precision or "")
-    tier: str = gpu_tier
-    low, high = calibration.log_factor_range(gpu_tier, one.kind, gpu.id, engine)
-    basis: Basis = BASIS_BY_TIER.get(gpu_tier, "modelled")
-    sources = (CALIBRATION_SOURCE, *calibration.sources_of(engine, gpu.id))
-    if one.parallel.tp * one.parallel.pp > 1 or (group.gpus > 1 and request.workload.training):
-        groups = load_group_calibration()
-        tier = group_tier = groups.tier(engine, gpu)
-        group_low, group_high = groups.log_factor_range(group_tier, one.kind)
-        # A group of GPUs of an unmeasured kind is at least as uncertain as one such GPU.
-        wider = gpu_tier in OTHER_KINDS
-        low, high = (min(group_low, low), max(group_high, high)) if wider else (group_low, group_high)
-        basis = "modelled" if group_tier == "group-other" else "calibrated"
-        sources = (*sources, GROUP_SOURCE)
+    gpu, calibration = group.gpu, request.calibration
+    spans_nodes = request.workload.training or one.parallel.tp * one.parallel.pp > group.per_machine
+    nodes = group.machines if spans_nodes else 1
+    workload = replace(request.workload, precision=one.precision, parallel=one.parallel, batch=one.batch, nodes=nodes)
+    engine = workload.engine or default_engine()
+    several = one.parallel.tp * one.parallel.pp > 1 or (group.gpus > 1 and workload.training)
+    setting = setting_of(workload, request.shape, gpu, one.kind, one.bound)
+    own = None if several else calibration.own_confidence(engine, gpu.id, one.kind)
+    confidence = own or confidence_of(setting)
+    sources = (CALIBRATION_SOURCE, *calibration.sources_of(engine, gpu.id), *((GROUP_SOURCE,) if several else ()))
     floor = one.floor / one.seconds if one.seconds else 0.0  # The low end is never below the roofline time.
-    return TimeRange(min(1.0, max(exp(low), floor)), max(1.0, exp(high)), basis, tuple(dict.fromkeys(sources)), tier)
+    low, high = min(1.0, max(exp(confidence.low), floor)), max(1.0, exp(confidence.high))
+    return TimeRange(low, high, confidence.basis, tuple(dict.fromkeys(sources)), confidence.tier, confidence.new_on)

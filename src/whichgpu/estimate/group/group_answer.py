@@ -8,11 +8,13 @@ from math import exp
 import msgspec
 from msgspec.structs import asdict
 
-from whichgpu.base.figure import Basis, Figure
+from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_seconds
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.host import Instance
+from whichgpu.estimate.confidence.setting import setting_of
+from whichgpu.estimate.confidence.spread import confidence_of
 from whichgpu.estimate.group.fabric import Fabric, fabric_of
 from whichgpu.estimate.group.scaling import Scaling, scaling_of
 from whichgpu.estimate.group.step import Devices, GroupGrid, evaluate_group
@@ -24,7 +26,6 @@ from whichgpu.workload.shapes import Shape
 from whichgpu.workload.workload import Parallel, Workload
 
 GROUP_SOURCE = "group-calibration"
-OTHER_KINDS = ("other", "none")  # evidence tiers of single-GPU times without measurements of the GPU's generation
 MIN_COMMUNICATION_BOUND_SHARE = 0.4  # share of the step from which communication is named as its bound (assumed)
 
 
@@ -50,9 +51,9 @@ def group_time_of(
     devices = Devices.of([gpu], [fabric], calibration)
     grid = evaluate_group(workload, shape, devices)
     seconds = {name: float(values[0, 0]) for name, values in asdict(grid.breakdown).items()}
-    tier = devices.groups.tier(grid.engine, gpu)
-    low, high = _log_range(devices, grid, gpu, workload.precision or "")
-    basis: Basis = "modelled" if tier == "group-other" else "calibrated"
+    bound = _bound(grid, seconds)
+    confidence = confidence_of(setting_of(workload, shape, gpu, grid.kind, bound))
+    low, high, basis = confidence.low, confidence.high, confidence.basis
     own_sources = devices.calibration.sources_of(grid.engine, gpu.id), devices.groups.sources_of(grid.engine)
     sources = tuple(dict.fromkeys((CALIBRATION_SOURCE, GROUP_SOURCE, *own_sources[0], *own_sources[1])))
 
@@ -80,8 +81,9 @@ def group_time_of(
         throughput=Figure(done / time.value, done / time.high, done / time.low, unit, basis, sources),
         ttft=figure(float(grid.ttft[0, 0])) if workload.serving and grid.ttft is not None else None,
         tpot=time if workload.serving else None,
-        bound=_bound(grid, seconds),
-        tier=tier,
+        bound=bound,
+        tier=confidence.tier,
+        new_on=confidence.new_on,
         calibrated=str(devices.groups.provenance.get("date", "")),
         warnings=(*precision_warnings(workload, gpu), *grid.notes, *_remarks(workload, gpu, fabric, instance, facts)),
     )
@@ -97,16 +99,6 @@ def layout_words(parallel: Parallel) -> str:
     degrees = asdict(parallel)
     changed = {name: value for name, value in degrees.items() if value != getattr(Parallel(), name)}
     return ",".join(name if value is True else f"{name}={value}" for name, value in changed.items()) or "one copy"
-
-
-def _log_range(devices: Devices, grid: GroupGrid, gpu: Gpu, precision: str) -> tuple[float, float]:
-    """Return logs of the 90% range's ends relative to the time; at least one GPU's range if no GPU of its kind was measured."""
-    low, high = devices.groups.log_factor_range(devices.groups.tier(grid.engine, gpu), grid.kind)
-    single = devices.calibration.tier(grid.engine, gpu, grid.kind, precision)
-    if single in OTHER_KINDS:
-        own = devices.calibration.log_factor_range(single, grid.kind, engine=grid.engine)
-        return min(low, own[0]), max(high, own[1])
-    return low, high
 
 
 def _bound(grid: GroupGrid, seconds: Mapping[str, float]) -> str:

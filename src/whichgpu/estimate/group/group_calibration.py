@@ -1,4 +1,4 @@
-"""Corrections of multi-GPU steps by engine, year and link, fitted to measurements, and 90% ranges.
+"""Corrections of multi-GPU steps by engine, year and link, fitted to measurements.
 
 `make refit` writes `data/corrections.csv` and `data/calibration.json`.
 """
@@ -9,27 +9,22 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from math import exp
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 import numpy as np
 
 from whichgpu.catalog.engines.registry import engine_record
-from whichgpu.catalog.gpu import Gpu
 from whichgpu.estimate.group.breakdown import TERMS
 from whichgpu.estimate.group.collectives import Array
 from whichgpu.estimate.group.fabric import Fabric
 from whichgpu.estimate.time.calibration import GENERATION_STEPS
-from whichgpu.estimate.time.fitted_corrections import CorrectionTables, Nearness, read_corrections
+from whichgpu.estimate.time.fitted_corrections import CorrectionTables, read_corrections
 
 DATA_FOLDER = Path(__file__).parent / "data"
-Tier = Literal["group", "group-kin", "group-other"]
-TIERS: Mapping[Nearness, Tier] = {"same": "group", "kin": "group-kin", "far": "group-other"}
 THREADS_SUFFIX = "-threads"
 # Suffix of engines whose workers run step after step without a host call for each. Multipliers of links and waiting that were
 # fitted to engines with such calls (vLLM of 2023 and 2024) do not apply to them.
 OVERLAPPED_SUFFIX = "-overlapped"
-UNKNOWN_RANGE = (-0.8, 1.1)  # log factors of the 90% range if a tier was not measured (assumed)
 # Fields of `GroupSetting` that select the multipliers at each level, most general level first; those of all levels apply.
 LEVELS: Mapping[str, tuple[str, ...]] = {
     "all": (),
@@ -79,7 +74,7 @@ class GroupSetting(msgspec.Struct, frozen=True):
 
 
 class GroupCalibration(CorrectionTables, frozen=True, eq=False):
-    """Fitted multipliers of the seconds of multi-GPU steps, and the 90% ranges of the results."""
+    """Fitted multipliers of the seconds of multi-GPU steps."""
 
     cache: dict[GroupSetting, list[float]] = msgspec.field(default_factory=dict)  # multipliers in order of TERMS
 
@@ -104,16 +99,6 @@ class GroupCalibration(CorrectionTables, frozen=True, eq=False):
         multipliers = np.array([self.cache[setting] for setting in settings], dtype=np.float64)
         return {term: multipliers[:, index : index + 1] for index, term in enumerate(TERMS)}
 
-    def tier(self, engine: str, gpu: Gpu) -> Tier:
-        """Return the evidence tier: this GPU measured in groups under this engine, a related GPU or other engine, or neither."""
-        return TIERS[self.nearness(engine, gpu)]
-
-    def log_factor_range(self, tier: Tier, task: str) -> tuple[float, float]:
-        """Return the logs of the 90% range's ends relative to the estimate, for a task in an evidence tier."""
-        table = self.ranges.get(tier, {})
-        low, high = table.get(task, table.get("any", UNKNOWN_RANGE))
-        return low, high
-
 
 def group_setting(fabric: Fabric, engine: str, year: int, task: str, threads: bool) -> GroupSetting:
     """Return the properties that select the multipliers of a step; `threads`: one process drives all GPUs (calibrated apart)."""
@@ -123,10 +108,10 @@ def group_setting(fabric: Fabric, engine: str, year: int, task: str, threads: bo
     return GroupSetting(f"{engine}{suffix}", year, task, fabric.kind, fabric.name)
 
 
-NO_CORRECTIONS = GroupCalibration({}, {}, {}, {})
+NO_CORRECTIONS = GroupCalibration({}, {}, {})
 
 
 @cache
 def load_group_calibration(folder: Path = DATA_FOLDER) -> GroupCalibration:
-    """Read the fitted multipliers and 90% ranges of multi-GPU steps from a folder, by default the bundled ones."""
+    """Read the fitted multipliers of multi-GPU steps from a folder, by default the bundled ones."""
     return read_corrections(folder, GroupCalibration)

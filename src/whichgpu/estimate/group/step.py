@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from whichgpu.base.messages import Message
 from whichgpu.catalog.engines.registry import default_engine, engine_record
 from whichgpu.catalog.gpu import Gpu
+from whichgpu.estimate.confidence.setting import NEWEST_SOFTWARE_YEAR
 from whichgpu.estimate.group.breakdown import StepBreakdown, StepParts, combine_parts
 from whichgpu.estimate.group.collectives import Array, collective_cost
 from whichgpu.estimate.group.expert_exchange import exchange_cost
@@ -33,7 +34,6 @@ from whichgpu.estimate.time.combine import device_host_and_fixed_seconds, host_m
 from whichgpu.estimate.time.curves.evaluate import OperatorTotals, operator_totals
 from whichgpu.estimate.time.curves.gpus import GpuColumns, cached_gpu_columns
 from whichgpu.estimate.time.grid import (
-    NEWEST_SOFTWARE_YEAR,
     correction_keys,
     request_latency,
     scheduled_sequences,

@@ -1,4 +1,4 @@
-"""Calibration of step times: multipliers of each time term by engine, software year, architecture and GPU; and 90% ranges.
+"""Calibration of step times: multipliers of each time term by engine, software year, architecture and GPU.
 
 `make refit` writes `data/corrections.csv` and `data/calibration.json`.
 """
@@ -9,15 +9,16 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from math import exp
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from whichgpu.catalog.architecture import architecture_of
 from whichgpu.catalog.engines.registry import engine_record
-from whichgpu.estimate.time.fitted_corrections import CorrectionTables, Nearness, generation, read_corrections
+from whichgpu.estimate.confidence.setting import generation
+from whichgpu.estimate.confidence.spread import Confidence
+from whichgpu.estimate.time.fitted_corrections import CorrectionTables, read_corrections
 from whichgpu.estimate.time.terms import TERMS
-from whichgpu.workload.precisions import PRECISION_BY_NAME
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,12 +27,7 @@ if TYPE_CHECKING:
 
 DATA_FOLDER = Path(__file__).parent / "data"
 
-Tier = Literal["measured", "imported", "gpu", "generation", "other", "none"]  # `own_corrections` gives the first two
-TIER_BY_NEARNESS: Mapping[Nearness, Tier] = {"same": "gpu", "kin": "generation", "far": "other"}
-UNMEASURED_LOG_RANGE = (-0.7, 1.0)  # log factors assumed if no GPU of a vendor was measured: from half to nearly three times
-MEASURED_VENDORS = ("nvidia", "amd")
 GENERATION_STEPS = ("prefill", "decode", "generate")
-MIN_GENERATIONS, MIN_GPUS = 3, 5  # generations and GPUs that an engine must be measured on to predict others
 # Year in which serving engines got kernels for AMD: skinny GEMMs, custom all-reduce (vllm issue 14755), AITER (ROCm/vllm 629).
 ROCM_TUNED_YEAR = 2025
 LOW_POWER_WATTS = 80  # watts; a card with this power limit or less cannot sustain its clocks
@@ -92,7 +88,7 @@ class CorrectionKey(msgspec.Struct, frozen=True):
 
 
 class Calibration(CorrectionTables, frozen=True, eq=False):
-    """Fitted multipliers that correct the modelled time of a step on a GPU, and the 90% ranges of corrected times."""
+    """Fitted multipliers that correct the modelled time of a step on a GPU."""
 
     multiplier_cache: dict[CorrectionKey, list[float]] = msgspec.field(default_factory=dict)
 
@@ -110,56 +106,9 @@ class Calibration(CorrectionTables, frozen=True, eq=False):
                 levels.append(groups.get(key.group(level), {}))
         return levels
 
-    def tier(self, engine: str, gpu: Gpu, kind: str = "", precision: str = "") -> Tier:
-        """Return how near the nearest measurements are: this GPU and engine, its generation, other GPUs, none of the vendor.
-
-        The tier is "other" if the generation was not measured in this number format, the engine not in this kind of step, or the
-        engine on too few generations to predict another. "gpu" needs the engine measured on this GPU in this number format.
-        """
-        if gpu.vendor not in MEASURED_VENDORS:
-            return "none"
-        unmeasured_format = precision and not self._measured_format(gpu, precision)
-        generations = self._generations(engine)
-        if unmeasured_format or (kind and not self._measured_step(engine, kind)):
-            return "other"
-        if len(generations) < MIN_GENERATIONS and generation(gpu) not in generations:
-            return "other"
-        nearest = TIER_BY_NEARNESS[self.nearness(engine, gpu)]
-        formats = self.engine_evidence(engine).get("formats", {}).get(gpu.id, ())
-        elsewhere = precision and PRECISION_BY_NAME[precision].evidence_format not in formats
-        return "generation" if nearest == "gpu" and elsewhere else nearest
-
-    def _generations(self, engine: str) -> Sequence[str]:
-        """Return the hardware generations (architecture and compute capability) on which an engine was measured."""
-        generations: Sequence[str] = self.engine_evidence(engine).get("generations", ())
-        return generations
-
-    def _measured_format(self, gpu: Gpu, precision: str) -> bool:
-        """Whether a precision's number format was measured on a GPU's generation; emulated bf16 does not count."""
-        emulated = precision.endswith("bf16") and "bf16" not in gpu.peaks
-        formats = self.evidence.get("formats", {}).get(generation(gpu), ())
-        return not emulated and PRECISION_BY_NAME[precision].evidence_format in formats
-
-    def _measured_step(self, engine: str, kind: str) -> bool:
-        """Whether this kind of step was measured under an engine; any measured generation step covers prefill and decode."""
-        tasks = self.engine_evidence(engine).get("tasks", {})
-        return kind in tasks or (kind in GENERATION_STEPS and any(one in tasks for one in GENERATION_STEPS))
-
-    def log_factor_range(self, tier: Tier, kind: str, gpu: str = "", engine: str = "") -> tuple[float, float]:
-        """Return the 90% range of a step's time as log factors: of its kind under this engine, else any engine, else any kind.
-
-        An engine measured on few generations predicts others poorly, so its range then also covers that of all engines; if it
-        was measured on few GPUs, its range also covers that of any step.
-        """
-        table = self.ranges.get(tier, {})
-        any_step = table.get("any", UNMEASURED_LOG_RANGE)
-        all_engines = table.get(kind, any_step)
-        low, high = table.get(f"{engine}/{kind}", all_engines)
-        if tier == "other" and len(self._generations(engine)) < MIN_GENERATIONS:
-            low, high = min(low, all_engines[0]), max(high, all_engines[1])
-        if tier == "other" and len(self.engine_evidence(engine).get("gpus", ())) < MIN_GPUS:
-            low, high = min(low, any_step[0]), max(high, any_step[1])
-        return low, high
+    def own_confidence(self, engine: str, gpu: str, kind: str) -> Confidence | None:
+        """Return the confidence that the user's own measurements give to a kind of step on a GPU; None if there are none."""
+        return None
 
     def factors(self, keys: Sequence[CorrectionKey]) -> np.ndarray:
         """Return the multiplier of each time term (seconds of a class of operator or of host work), [terms, keys]."""
@@ -208,5 +157,5 @@ def power_class(gpu: Gpu) -> str:
 
 @cache
 def load_calibration(folder: Path = DATA_FOLDER) -> Calibration:
-    """Read the shipped calibration (fitted multipliers of step times and their 90% ranges) from a folder."""
+    """Read the shipped calibration (fitted multipliers of step times) from a folder."""
     return read_corrections(folder, Calibration)

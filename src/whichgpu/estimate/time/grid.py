@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from whichgpu.base.messages import Message
 from whichgpu.catalog.engines.registry import default_engine, engine_record
 from whichgpu.catalog.gpu import Gpu
+from whichgpu.estimate.confidence.setting import NEWEST_SOFTWARE_YEAR
 from whichgpu.estimate.time.calibration import Calibration, CorrectionKey, correction_key, load_calibration
 from whichgpu.estimate.time.combine import StepSeconds, host_mode, step_seconds
 from whichgpu.estimate.time.curves.evaluate import OperatorTotals, operator_totals
@@ -31,7 +32,6 @@ from whichgpu.workload.shapes import Shape
 from whichgpu.workload.workload import Workload
 
 Array = np.ndarray
-NEWEST_SOFTWARE_YEAR = 2026  # year of the newest software in the measurements
 # Measured: an H200 runs GEMMs at 749 TFLOP/s in a burst and at 680 to 695 after two seconds; half of the drop comes in 0.5 s.
 # fp32 GEMMs of 0.15 s and more against those of 3 to 60 ms (NeuSight; 1024 to 4096 steps of k, since longer ones are two to three
 # times slower on Pascal for another reason): 17% slower on the T4 (70 W), 10% on the P4 (75 W), 2% on the L4 (72 W), 0 to 3% on

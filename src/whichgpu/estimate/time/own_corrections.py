@@ -12,20 +12,19 @@ import msgspec
 
 from whichgpu.base.figure import Basis
 from whichgpu.base.version import __version__
-from whichgpu.estimate.time.calibration import Calibration, CorrectionKey, Tier
+from whichgpu.estimate.confidence.spread import Confidence
+from whichgpu.estimate.time.calibration import Calibration, CorrectionKey
 from whichgpu.estimate.time.curves.parameters import parameters
 from whichgpu.estimate.time.terms import TERMS
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from whichgpu.catalog.gpu import Gpu
-
 ALL_STEPS = "all"  # name of the most general group of steps, whose multipliers apply to every step on this GPU
 MIN_LOG_HALF_WIDTH = log(1.04)  # measured day-to-day difference between runs of one step
 ANY_STEP = "any"
 FIT_VERSION = 2  # version of `measure.fit`; fits of earlier versions are repeated
-OWN_TIERS = ("measured", "imported")
+MAX_LOG_WIDTH = 1.0  # nearly three times: measurements that scatter more say nothing, and their range is wide enough
 
 
 class OwnCorrections(msgspec.Struct, frozen=True):
@@ -54,20 +53,15 @@ class OwnCalibration(Calibration, frozen=True):
 
     own: Mapping[str, OwnCorrections] = msgspec.field(default_factory=dict)
 
-    def tier(self, engine: str, gpu: Gpu, kind: str = "", precision: str = "") -> Tier:
-        """Return "measured" or "imported" if the user measured this kind of step on this GPU, else the calibration's tier."""
-        own = self.own.get(gpu.id)
-        if own and f"{engine}/{kind}" in own.kinds:
-            return "measured" if own.basis == "measured" else "imported"
-        return Calibration.tier(self, engine, gpu, kind, precision)
-
-    def log_factor_range(self, tier: Tier, kind: str, gpu: str = "", engine: str = "") -> tuple[float, float]:
-        """Return a step's 90% range as log factors, from the user's measurements (at most that of tier "none") or as shipped."""
-        if tier not in OWN_TIERS:
-            return Calibration.log_factor_range(self, tier, kind, gpu, engine)
-        low, high = self.own[gpu].log_factor_range(kind)
-        lowest, highest = Calibration.log_factor_range(self, "none", kind)
-        return max(low, lowest), min(high, highest)
+    def own_confidence(self, engine: str, gpu: str, kind: str) -> Confidence | None:
+        """Return the confidence of a kind of step that the user measured on a GPU; None if it was not measured."""
+        own = self.own.get(gpu)
+        if own is None or f"{engine}/{kind}" not in own.kinds:
+            return None
+        low, high = own.log_factor_range(kind)
+        return Confidence(
+            "here" if own.basis == "measured" else "measured", (), max(low, -MAX_LOG_WIDTH), min(high, MAX_LOG_WIDTH)
+        )
 
     def sources_of(self, engine: str, gpu: str = "") -> tuple[str, ...]:
         """Return the name of the user's record of measurements, followed by the sources of the shipped calibration."""

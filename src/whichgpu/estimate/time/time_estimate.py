@@ -7,9 +7,12 @@ from math import exp
 
 import msgspec
 
-from whichgpu.base.figure import Basis, Figure
+from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Message
+from whichgpu.catalog.engines.registry import default_engine
 from whichgpu.catalog.gpu import Gpu
+from whichgpu.estimate.confidence.setting import setting_of
+from whichgpu.estimate.confidence.spread import Confidence, confidence_of
 from whichgpu.estimate.time.calibration import Calibration, load_calibration
 from whichgpu.estimate.time.fallbacks import precision_warnings
 from whichgpu.estimate.time.grid import TimeGrid, evaluate_grid
@@ -18,17 +21,13 @@ from whichgpu.workload.shapes import Shape
 from whichgpu.workload.workload import Workload
 
 CALIBRATION_SOURCE = "speed-calibration"
-# Basis of a figure by evidence tier; tiers that are not listed are "modelled".
-BASIS_BY_TIER: dict[str, Basis] = {
-    "measured": "measured",
-    "imported": "calibrated",
-    "gpu": "calibrated",
-    "generation": "calibrated",
-}
 
 
 class TimeEstimate(msgspec.Struct, frozen=True):
-    """Seconds of a step. `tier` says how close the nearest measurements are, `calibrated` the date of the fit."""
+    """Seconds of a step. `tier` says how close the nearest measurements are, `new_on` on which axes there are none.
+
+    `calibrated` is the date of the fit.
+    """
 
     time: Figure
     time_device: Figure
@@ -38,6 +37,7 @@ class TimeEstimate(msgspec.Struct, frozen=True):
     tpot: Figure | None
     bound: str
     tier: str
+    new_on: tuple[str, ...]
     calibrated: str
     warnings: tuple[Message, ...] = ()
 
@@ -58,9 +58,9 @@ def estimate_times(
 
 def _estimate(workload: Workload, shape: Shape, gpu: Gpu, grid: TimeGrid, place: int, calibration: Calibration) -> TimeEstimate:
     """Return the figures of the GPU at index `place` of a grid of times."""
-    tier = calibration.tier(grid.engine, gpu, grid.kind, workload.precision or "")
-    low, high = calibration.log_factor_range(tier, grid.kind, gpu.id, grid.engine)
-    basis = BASIS_BY_TIER.get(tier, "modelled")
+    bound = grid.bound(place, 0)
+    confidence = confidence_in(workload, shape, gpu, grid.kind, bound, calibration)
+    low, high, basis = confidence.low, confidence.high, confidence.basis
     sources = (CALIBRATION_SOURCE, *calibration.sources_of(grid.engine, gpu.id))
 
     def figure(value: float, floor: float = 0.0) -> Figure:
@@ -76,11 +76,18 @@ def _estimate(workload: Workload, shape: Shape, gpu: Gpu, grid: TimeGrid, place:
         throughput=Figure(work / time.value, work / time.high, work / time.low, unit, basis, sources),
         ttft=figure(float(grid.ttft[place, 0])) if workload.serving and grid.ttft is not None else None,
         tpot=time if workload.serving else None,
-        bound=grid.bound(place, 0),
-        tier=tier,
+        bound=bound,
+        tier=confidence.tier,
+        new_on=confidence.new_on,
         calibrated=str(calibration.provenance["date"]),
         warnings=(*precision_warnings(workload, gpu), *grid.notes),
     )
+
+
+def confidence_in(workload: Workload, shape: Shape, gpu: Gpu, kind: str, bound: str, calibration: Calibration) -> Confidence:
+    """Return the confidence in a step's time: from the user's own measurements of such steps, else from the shipped ones."""
+    own = calibration.own_confidence(workload.engine or default_engine(), gpu.id, kind)
+    return own or confidence_of(setting_of(workload, shape, gpu, kind, bound))
 
 
 def work_per_step(workload: Workload, shape: Shape) -> tuple[float, str]:

@@ -1,0 +1,103 @@
+"""On which axes a question is new: what was never measured under its engine, and how far it lies beyond what was measured.
+
+`make refit` writes what was measured to `data/measured.csv`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from math import log2
+from pathlib import Path
+
+from whichgpu.base.bundled_data import data_rows
+from whichgpu.estimate.confidence.setting import Setting
+
+MEASURED_FILE = Path(__file__).parent / "data" / "measured.csv"
+ANY_ENGINE = ""
+LEVELS = ("year", "gpu", "generation", "maker", "family", "precision", "layout", "regime")  # axes by name of their levels
+SPANS = ("batch", "context")  # axes with a measured span
+ON_GENERATION = "precision on generation"  # number formats measured on a generation of GPUs, under any engine
+SHARED_AXES = ("gpu", "generation", "family", "layout")  # axes on which measurements under other engines help
+ANYWHERE = " anywhere"  # suffix: not measured under any engine either
+MAX_YEARS, MAX_DOUBLINGS = 3.0, 4.0  # distances beyond these count no more
+
+Key = tuple[str, str, str]  # engine, task, axis
+
+
+class Measured:
+    """What was measured, by engine, task and axis: each level with the sources that measured it, and spans of sizes."""
+
+    def __init__(self, levels: Mapping[Key, Mapping[str, frozenset[str]]], spans: Mapping[Key, tuple[int, int]]) -> None:
+        self.levels, self.spans = levels, spans
+
+    @classmethod
+    def of(cls, settings: Iterable[tuple[Setting, str]]) -> Measured:
+        """Return what was measured, from the settings of all measurements and their sources."""
+        levels: dict[Key, dict[str, set[str]]] = {}
+        spans: dict[Key, tuple[int, int]] = {}
+        for one, source in settings:
+            pair = f"{one.generation}/{one.precision}"
+            levels.setdefault((ANY_ENGINE, "", ON_GENERATION), {}).setdefault(pair, set()).add(source)
+            for engine in (one.engine, ANY_ENGINE):
+                for axis in LEVELS:
+                    known = levels.setdefault((engine, one.task, axis), {})
+                    known.setdefault(str(getattr(one, axis)), set()).add(source)
+                for axis in SPANS:
+                    key, size = (engine, one.task, axis), getattr(one, axis)
+                    low, high = spans.get(key, (size, size))
+                    spans[key] = min(low, size), max(high, size)
+        return cls({key: {name: frozenset(one) for name, one in known.items()} for key, known in levels.items()}, spans)
+
+    def rows(self) -> Iterator[tuple[str, str, str, str, str]]:
+        """Yield the lines of the table: engine, task, axis, level, and its sources; a span's level is its two ends."""
+        for (engine, task, axis), known in sorted(self.levels.items()):
+            for level, sources in sorted(known.items()):
+                yield engine, task, axis, level, " ".join(sorted(sources))
+        for (engine, task, axis), (low, high) in sorted(self.spans.items()):
+            yield engine, task, axis, f"{low} {high}", ""
+
+    def sources(self, setting: Setting, axis: str) -> frozenset[str]:
+        """Return the sources that measured a setting's level of an axis under its engine, in its task."""
+        known = self.levels.get((setting.engine, setting.task, axis), {})
+        return known.get(str(getattr(setting, axis)), frozenset())
+
+    def new_on(self, setting: Setting) -> dict[str, float]:
+        """Return the axes on which a setting is new, with how far: 1, or years of software, or doublings of batch or context.
+
+        An engine that was never measured at a task is compared with all engines on the other axes.
+        """
+        years = self.levels.get((setting.engine, setting.task, "year"), {})
+        engine = setting.engine if years else ANY_ENGINE
+        found = {} if years else {"engine": 1.0}
+        if years and (away := min(abs(int(year) - setting.year) for year in years)):
+            found["version"] = min(float(away), MAX_YEARS)
+        for axis in LEVELS[1:]:
+            level = getattr(setting, axis)
+            if level not in self.levels.get((engine, setting.task, axis), {}):
+                found[axis] = 1.0
+                if axis in SHARED_AXES and level not in self.levels.get((ANY_ENGINE, setting.task, axis), {}):
+                    found[axis + ANYWHERE] = 1.0
+        if f"{setting.generation}/{setting.precision}" not in self.levels.get((ANY_ENGINE, "", ON_GENERATION), {}):
+            found[ON_GENERATION] = 1.0
+        for axis in SPANS:
+            low, high = self.spans.get((engine, setting.task, axis), (1, 1))
+            size = max(1, getattr(setting, axis))
+            if (beyond := max(log2(max(1, low) / size), log2(size / max(1, high)))) > 0:
+                found[axis] = min(beyond, MAX_DOUBLINGS)
+        return found
+
+
+@cache
+def load_measured(path: Path = MEASURED_FILE) -> Measured:
+    """Read what was measured from the bundled table."""
+    levels: dict[Key, dict[str, frozenset[str]]] = {}
+    spans: dict[Key, tuple[int, int]] = {}
+    for row in data_rows(path):
+        key = row["engine"], row["task"], row["axis"]
+        if row["axis"] in SPANS:
+            low, high = row["level"].split()
+            spans[key] = int(low), int(high)
+        else:
+            levels.setdefault(key, {})[row["level"]] = frozenset(row["sources"].split())
+    return Measured(levels, spans)

@@ -1,0 +1,263 @@
+"""Fit the terms of the 90% ranges: how far measurements lie from estimates by fits that never saw their level of an axis.
+
+Each prediction of a fit without a GPU, an engine's year, a model family, … is new on some axes to the rows that this fit saw.
+The half-width of a range is that of its kind of step (a product of factors), wider by a term for each such axis. The terms
+minimise the interval score, which is the sum of the pinball losses of the two ends, so that each end has its quantile.
+Last all are widened by one factor, so that ranges fitted without a source cover nine in ten of its rows.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from math import isfinite, log
+from zlib import crc32
+
+import msgspec
+import numpy as np
+from scipy.optimize import minimize  # type: ignore[import-untyped]
+
+from calibration.fit_groups import GroupLeaveOut
+from calibration.fit_steps import Design, Fold
+from calibration.group_examples import GroupExample
+from calibration.scores import AXES, HeldOut, all_folds, gpu_of, held_out, model_group, source_of
+from whichgpu.estimate.confidence.novelty import MEASURED_FILE, Measured
+from whichgpu.estimate.confidence.setting import Setting
+from whichgpu.estimate.confidence.spread import ANY_STEP, PARAMETERS_FILE, SIDES, kind_names, spread
+
+COVERED = 0.9  # share of measurements inside a range
+SMOOTH = 0.01  # in log: width over which the pinball loss is rounded off, so that it has a slope everywhere
+# Ridges on the logs of factors and on the terms of axes, per unit of weight: by the interval score of sources left out.
+FACTOR_RIDGE, AXIS_RIDGE = 3e-3, 1e-4
+FIRST_SPREAD = 0.3  # in log: where the fit starts
+FITTED_ON = "predictions of rows left out"
+ROUNDS = 400
+SPREAD_FOLDS = 6  # parts of the sources; the terms of each are fitted on the others to see how many rows ranges then cover
+MEANINGS = {
+    "engine": "an engine never measured at this task",
+    "version": "each year (up to three) between the software and the nearest measured year",
+    "gpu": "a GPU not measured under the engine",
+    "generation": "a generation of GPUs not measured under the engine",
+    "maker": "a maker of GPUs not measured under the engine",
+    "family": "a model family not measured under the engine",
+    "precision": "a number format not measured under the engine",
+    "precision on generation": "a number format not measured on GPUs of the generation",
+    "layout": "kinds of parallelism not measured under the engine",
+    "regime": "a bound (compute, bandwidth, overhead, interconnect) not measured under the engine",
+    "batch": "each doubling (up to four) of the batch beyond the measured span",
+    "context": "each doubling (up to four) of the context or image beyond the measured span",
+}
+
+
+class Residual(msgspec.Struct, frozen=True):
+    """A measurement and its prediction by a fit that never saw one level of one axis."""
+
+    log: float  # of measured over predicted seconds
+    axis: str  # the axis whose level was left out
+    source: str
+    setting: Setting
+    new: Mapping[str, float]  # axes on which it is new to the rows that the fit saw
+
+
+def residuals_of(
+    predictions: Mapping[str, np.ndarray], actual: np.ndarray, settings: Sequence[Setting], sources: Sequence[str],
+    levels: Mapping[str, Sequence[str]],
+) -> list[Residual]:  # fmt: skip
+    """Residuals of every prediction by a left-out fit. `levels` are those of each example on each axis."""
+    found = []
+    for axis, predicted in predictions.items():
+        members: dict[str, list[int]] = defaultdict(list)
+        for place, level in enumerate(levels[axis]):
+            members[level].append(place)
+        for left in members.values():
+            gone = set(left)
+            seen = Measured.of((settings[place], sources[place]) for place in range(len(settings)) if place not in gone)
+            found += [
+                Residual(float(actual[place] - predicted[place]), axis, sources[place], settings[place],
+                         seen.new_on(settings[place]))
+                for place in left if isfinite(predicted[place])
+            ]  # fmt: skip
+    return found
+
+
+def step_residuals(design: Design, held: HeldOut) -> list[Residual]:
+    """Residuals of single-GPU steps."""
+    axes = {**AXES, "gpu": gpu_of, "model": model_group(design.examples)}
+    settings = [example.axes for example in design.examples]
+    sources = [source_of(example) for example in design.examples]
+    levels = {axis: [level(example) for example in design.examples] for axis, level in axes.items()}
+    return residuals_of({axis: getattr(held, axis) for axis in axes}, design.actual, settings, sources, levels)
+
+
+GROUP_AXES: Mapping[str, Callable[[GroupExample], str]] = {
+    "source": lambda example: example.row.source,
+    "gpu": lambda example: example.axes.gpu,
+    "family": lambda example: example.axes.family,
+    "version": lambda example: f"{example.axes.engine} {example.axes.year}",
+    "layout": lambda example: example.axes.layout,
+}
+
+
+def group_residuals(fits: GroupLeaveOut, single: Mapping[str, Mapping[str, Fold]]) -> list[Residual]:
+    """Residuals of steps on several GPUs; what single GPUs measured counts as measured, in its layout."""
+    alone = [(example.axes, source_of(example)) for example in fits.single.examples]
+    settings = [*(example.axes for example in fits.examples), *(setting for setting, _ in alone)]
+    sources = [*(example.row.source for example in fits.examples), *(source for _, source in alone)]
+    count = len(fits.examples)
+    predictions, levels = {}, {}
+    for axis, level in GROUP_AXES.items():
+        own = [level(example) for example in fits.examples]
+        others = [AXES[axis](example) if axis in AXES else "" for example in fits.single.examples]
+        if axis == "gpu":
+            others = [gpu_of(example) for example in fits.single.examples]
+        predicted = np.full(len(settings), np.nan)
+        for fold in fits.folds(own, single.get(axis, {})).values():
+            predicted[fold.places] = fold.predicted
+        predictions[axis], levels[axis] = predicted, [*own, *others]
+    actual = np.concatenate([fits.design.actual, np.zeros(len(settings) - count)])
+    return residuals_of(predictions, actual, settings, sources, levels)
+
+
+def refit() -> str:
+    """Fit without each level of each axis, then the terms of the ranges on these predictions; a sentence on the result."""
+    fits = GroupLeaveOut()
+    single = all_folds(fits.single, fits.full_theta)
+    held = held_out(fits.single, fits.full_theta, single)
+    residuals = step_residuals(fits.single, held) + group_residuals(fits, single)
+    write_terms(fit_terms(residuals), residuals)
+    settings = [(example.axes, source_of(example)) for example in fits.single.examples]
+    write_measured([*settings, *((example.axes, example.row.source) for example in fits.examples)])
+    return f"{len(residuals):,} predictions of left-out rows"
+
+
+Terms = Mapping[str, Mapping[str, float]]  # by side and name
+
+
+def fit_terms(residuals: Sequence[Residual]) -> Terms:
+    """Terms of the ranges that minimise the interval score, widened to cover sources that a fit never saw."""
+    logs, weights = np.array([one.log for one in residuals]), _weights(residuals)
+    ends = cross_fitted(residuals)
+    low, high = 0.5, 2.0
+    while high - low > 1e-3:
+        middle = (low + high) / 2
+        inside = (logs >= -middle * ends[0]) & (logs <= middle * ends[1])
+        low, high = (middle, high) if weights @ inside < COVERED else (low, middle)
+    return {
+        side: {name: round(term * (high if name == ANY_STEP else 1.0), 4) for name, term in own.items()}
+        for side, own in narrowest_terms(residuals).items()
+    }
+
+
+def cross_fitted(residuals: Sequence[Residual]) -> tuple[np.ndarray, np.ndarray]:
+    """Log half-widths (faster, slower) of each residual by terms fitted without its source."""
+    folds = np.array([crc32(one.source.encode()) % SPREAD_FOLDS for one in residuals])
+    ends = np.zeros((2, len(residuals)))
+    for fold in sorted(set(folds.tolist())):
+        terms = narrowest_terms([one for one, number in zip(residuals, folds, strict=True) if number != fold])
+        for place in np.flatnonzero(folds == fold):
+            one = residuals[place]
+            ends[:, place] = [spread(one.setting, one.new, terms[side]) for side in SIDES]
+    return ends[0], ends[1]
+
+
+def narrowest_terms(residuals: Sequence[Residual]) -> Terms:
+    """Terms of the ranges that minimise the interval score."""
+    logs, weights = np.array([one.log for one in residuals]), _weights(residuals)
+    kinds, kind_amounts = _indicators([dict.fromkeys(kind_names(one.setting), 1.0) for one in residuals])
+    axes, axis_amounts = _indicators([one.new for one in residuals])
+    terms: dict[str, dict[str, float]] = {}
+    for side, sign in zip(SIDES, (-1.0, 1.0), strict=True):
+        base, factors, added = _fit_side(sign * logs, kind_amounts, axis_amounts, weights)
+        terms[side] = {
+            ANY_STEP: base,
+            **dict(zip(kinds, factors.tolist(), strict=True)),
+            **{f"new {axis}": term for axis, term in zip(axes, added.tolist(), strict=True)},
+        }
+    return terms
+
+
+def _indicators(rows: Sequence[Mapping[str, float]]) -> tuple[list[str], np.ndarray]:
+    """Names, sorted, and the amount of each in each row."""
+    names = sorted({name for row in rows for name in row})
+    place = {name: number for number, name in enumerate(names)}
+    amounts = np.zeros((len(rows), len(names)))
+    for number, row in enumerate(rows):
+        for name, amount in row.items():
+            amounts[number, place[name]] = amount
+    return names, amounts
+
+
+def _fit_side(logs: np.ndarray, kinds: np.ndarray, axes: np.ndarray, weights: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+    """Spread of any step, factors of kinds and terms of new axes: those of the 95% quantile of the logs."""
+    tail, count = (1 - COVERED) / 2, kinds.shape[1]
+
+    def cost(point: np.ndarray) -> tuple[float, np.ndarray]:
+        base, logs_of_factors, added = point[0], point[1 : 1 + count], point[1 + count :]
+        own = np.exp(2 * (base + kinds @ logs_of_factors))
+        square = own * (1 + axes @ added**2)
+        width = np.sqrt(square)
+        beyond = np.clip((logs - width) / SMOOTH, -500, 500)
+        loss = weights @ (tail * width + SMOOTH * np.logaddexp(0.0, beyond))
+        ridge = FACTOR_RIDGE * logs_of_factors @ logs_of_factors + AXIS_RIDGE * added @ added
+        by_square = weights * (tail - 1 / (1 + np.exp(-beyond))) / (2 * width)
+        slopes = (
+            [2 * float(by_square @ square)],
+            2 * (kinds.T @ (by_square * square)) + 2 * FACTOR_RIDGE * logs_of_factors,
+            2 * (axes.T @ (by_square * own)) * added + 2 * AXIS_RIDGE * added,
+        )
+        return float(loss + ridge), np.concatenate(slopes)
+
+    start = np.concatenate([[log(FIRST_SPREAD)], np.zeros(count), np.full(axes.shape[1], 0.5)])
+    found = minimize(cost, start, jac=True, method="L-BFGS-B", options={"maxiter": ROUNDS}).x
+    return float(np.exp(found[0])), np.exp(found[1 : 1 + count]), np.abs(found[1 + count :])
+
+
+def _weights(residuals: Sequence[Residual]) -> np.ndarray:
+    """Each axis left out counts alike, and in it each source by the square root of its rows; the sum is 1."""
+    counts = Counter((one.axis, one.source) for one in residuals)
+    own = np.array([counts[one.axis, one.source] ** -0.5 for one in residuals])
+    totals: dict[str, float] = defaultdict(float)
+    for one, weight in zip(residuals, own, strict=True):
+        totals[one.axis] += float(weight)
+    return own / np.array([totals[one.axis] for one in residuals]) / len(totals)
+
+
+def write_terms(terms: Terms, residuals: Iterable[Residual]) -> None:
+    """Write the table of terms with what each means and the rows behind it."""
+    counts = Counter(name for one in residuals for name in _names(one))
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("name", "value", "unit", "meaning", "status", "rows", "source"))
+    for side in SIDES:
+        for name, value in terms[side].items():
+            unit = "log" if name == ANY_STEP else "factor"
+            writer.writerow((f"{name}.{side}", value, unit, _meaning(name, side), "fitted", counts[name], FITTED_ON))
+    PARAMETERS_FILE.write_text(text.getvalue(), encoding="utf-8")
+
+
+def _names(one: Residual) -> Iterator[str]:
+    yield ANY_STEP
+    yield from kind_names(one.setting)
+    yield from (f"new {axis}" for axis in one.new)
+
+
+def _meaning(name: str, side: str) -> str:
+    where = "below" if side == "faster" else "above"
+    group, _, rest = name.partition(" ")
+    if name == ANY_STEP:
+        return f"Half-width of the range {where} the estimate of any step."
+    if group != "new":
+        return f"Factor on that of any step, {where} the estimate: {group} {rest}."
+    axis = rest.removesuffix(" anywhere")
+    return f"Share added in quadrature to the half-width {where} the estimate: {MEANINGS[axis]}{', nor under any other' if axis != rest else ''}."
+
+
+def write_measured(settings: Iterable[tuple[Setting, str]]) -> None:
+    """Write the table of what was measured by engine, task and axis."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("engine", "task", "axis", "level", "sources"))
+    writer.writerows(Measured.of(settings).rows())
+    MEASURED_FILE.write_text(text.getvalue(), encoding="utf-8")
