@@ -1,9 +1,10 @@
 """Fit the terms of the 90% ranges: how far measurements lie from estimates by fits that never saw their level of an axis.
 
 Each prediction of a fit without a GPU, an engine's year, a model family, … is new on some axes to the rows that this fit saw.
-The half-width of a range is that of its kind of step (a product of factors), wider by a term for each such axis. The terms
-minimise the interval score, which is the sum of the pinball losses of the two ends, so that each end has its quantile.
-Last all are widened by one factor, so that ranges fitted without a source cover nine in ten of its rows.
+Predictions that are new on none (of fits without the model or the source) give the spread of each kind of step, a product of
+factors; all others then give the term of each axis, by which that spread is wider. Terms minimise the interval score, which is
+the sum of the pinball losses of the two ends, so that each end has its quantile. Last all are widened by one factor, so that
+ranges fitted without a source cover nine in ten of its rows.
 """
 
 from __future__ import annotations
@@ -133,6 +134,7 @@ def refit() -> str:
 
 
 Terms = Mapping[str, Mapping[str, float]]  # by side and name
+Widths = tuple[np.ndarray, np.ndarray]  # log half-widths of residuals, and their slopes by the terms
 
 
 def fit_terms(residuals: Sequence[Residual]) -> Terms:
@@ -164,18 +166,47 @@ def cross_fitted(residuals: Sequence[Residual]) -> tuple[np.ndarray, np.ndarray]
 
 def narrowest_terms(residuals: Sequence[Residual]) -> Terms:
     """Terms of the ranges that minimise the interval score."""
-    logs, weights = np.array([one.log for one in residuals]), _weights(residuals)
-    kinds, kind_amounts = _indicators([dict.fromkeys(kind_names(one.setting), 1.0) for one in residuals])
-    axes, axis_amounts = _indicators([one.new for one in residuals])
+    near, far = [one for one in residuals if not one.new], [one for one in residuals if one.new]
+    names, kinds = _indicators([dict.fromkeys(kind_names(one.setting), 1.0) for one in near])
+    axes, amounts = _indicators([one.new for one in far])
+    kinds = np.column_stack([np.ones(len(near)), kinds])
     terms: dict[str, dict[str, float]] = {}
     for side, sign in zip(SIDES, (-1.0, 1.0), strict=True):
-        base, factors, added = _fit_side(sign * logs, kind_amounts, axis_amounts, weights)
-        terms[side] = {
-            ANY_STEP: base,
-            **dict(zip(kinds, factors.tolist(), strict=True)),
-            **{f"new {axis}": term for axis, term in zip(axes, added.tolist(), strict=True)},
-        }
+
+        def of_kinds(point: np.ndarray) -> Widths:
+            width = np.exp(log(FIRST_SPREAD) + kinds @ point)
+            return width, width[:, None] * kinds
+
+        factors = np.exp(_fit_side(sign * _logs(near), _weights(near), of_kinds, np.zeros(kinds.shape[1]), FACTOR_RIDGE))
+        own = {ANY_STEP: FIRST_SPREAD * float(factors[0]), **dict(zip(names, factors[1:].tolist(), strict=True))}
+        spreads = np.array([spread(one.setting, {}, own) for one in far])
+
+        def of_axes(point: np.ndarray, spreads: np.ndarray = spreads) -> Widths:
+            factor = np.sqrt(1 + amounts @ point**2)
+            return spreads * factor, (spreads / factor)[:, None] * amounts * point
+
+        added = _fit_side(sign * _logs(far), _weights(far), of_axes, np.full(len(axes), 0.5), AXIS_RIDGE)
+        terms[side] = own | {f"new {axis}": abs(term) for axis, term in zip(axes, added.tolist(), strict=True)}
     return terms
+
+
+def _fit_side(
+    logs: np.ndarray, weights: np.ndarray, widths: Callable[[np.ndarray], Widths], start: np.ndarray, ridge: float
+) -> np.ndarray:
+    """The point whose half-widths are the 95% quantile of the logs: minimum of the pinball loss, rounded off, with a ridge."""
+    tail = (1 - COVERED) / 2
+
+    def cost(point: np.ndarray) -> tuple[float, np.ndarray]:
+        width, slopes = widths(point)
+        beyond = np.clip((logs - width) / SMOOTH, -500, 500)
+        loss = weights @ (tail * width + SMOOTH * np.logaddexp(0.0, beyond)) + ridge * point @ point
+        return float(loss), slopes.T @ (weights * (tail - 1 / (1 + np.exp(-beyond)))) + 2 * ridge * point
+
+    return np.asarray(minimize(cost, start, jac=True, method="L-BFGS-B", options={"maxiter": ROUNDS}).x)
+
+
+def _logs(residuals: Sequence[Residual]) -> np.ndarray:
+    return np.array([one.log for one in residuals])
 
 
 def _indicators(rows: Sequence[Mapping[str, float]]) -> tuple[list[str], np.ndarray]:
@@ -187,31 +218,6 @@ def _indicators(rows: Sequence[Mapping[str, float]]) -> tuple[list[str], np.ndar
         for name, amount in row.items():
             amounts[number, place[name]] = amount
     return names, amounts
-
-
-def _fit_side(logs: np.ndarray, kinds: np.ndarray, axes: np.ndarray, weights: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
-    """Spread of any step, factors of kinds and terms of new axes: those of the 95% quantile of the logs."""
-    tail, count = (1 - COVERED) / 2, kinds.shape[1]
-
-    def cost(point: np.ndarray) -> tuple[float, np.ndarray]:
-        base, logs_of_factors, added = point[0], point[1 : 1 + count], point[1 + count :]
-        own = np.exp(2 * (base + kinds @ logs_of_factors))
-        square = own * (1 + axes @ added**2)
-        width = np.sqrt(square)
-        beyond = np.clip((logs - width) / SMOOTH, -500, 500)
-        loss = weights @ (tail * width + SMOOTH * np.logaddexp(0.0, beyond))
-        ridge = FACTOR_RIDGE * logs_of_factors @ logs_of_factors + AXIS_RIDGE * added @ added
-        by_square = weights * (tail - 1 / (1 + np.exp(-beyond))) / (2 * width)
-        slopes = (
-            [2 * float(by_square @ square)],
-            2 * (kinds.T @ (by_square * square)) + 2 * FACTOR_RIDGE * logs_of_factors,
-            2 * (axes.T @ (by_square * own)) * added + 2 * AXIS_RIDGE * added,
-        )
-        return float(loss + ridge), np.concatenate(slopes)
-
-    start = np.concatenate([[log(FIRST_SPREAD)], np.zeros(count), np.full(axes.shape[1], 0.5)])
-    found = minimize(cost, start, jac=True, method="L-BFGS-B", options={"maxiter": ROUNDS}).x
-    return float(np.exp(found[0])), np.exp(found[1 : 1 + count]), np.abs(found[1 + count :])
 
 
 def _weights(residuals: Sequence[Residual]) -> np.ndarray:
@@ -251,7 +257,8 @@ def _meaning(name: str, side: str) -> str:
     if group != "new":
         return f"Factor on that of any step, {where} the estimate: {group} {rest}."
     axis = rest.removesuffix(" anywhere")
-    return f"Share added in quadrature to the half-width {where} the estimate: {MEANINGS[axis]}{', nor under any other' if axis != rest else ''}."
+    nowhere = ", nor under any other" if axis != rest else ""
+    return f"Share added in quadrature to the half-width {where} the estimate: {MEANINGS[axis]}{nowhere}."
 
 
 def write_measured(settings: Iterable[tuple[Setting, str]]) -> None:
