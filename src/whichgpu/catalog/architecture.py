@@ -43,6 +43,7 @@ class Architecture(msgspec.Struct, frozen=True):
     fp16_pj: float
     kin: tuple[str, str] | None  # architecture and generation whose measurements apply to this one
     kin_for: tuple[str, ...]  # market segments of GPUs to which `kin` applies; empty: all
+    roofline: str  # family of accelerators (tpu, neuron, gaudi) timed as shares of peak and bandwidth; empty: GPU kernels
 
 
 def architecture_of(gpu: Gpu) -> Architecture:

@@ -152,6 +152,7 @@ class EngineRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     style: Style  # an engine without measurements is assumed to launch and fuse kernels like others of its style
     synonyms: tuple[str, ...] = ()
     default_for: tuple[str, ...] = ()  # tasks of language models; `gguf`: GGUF files; `any`: all other models
+    default_on: tuple[str, ...] = ()  # interfaces (xla, neuron, …) of chips on which it is the default for the tasks it does
     compared_for: tuple[str, ...] = ()  # training or inference: `recommend` compares it with the default engine there
     measured_for: tuple[str, ...] = ()  # tasks that `measure` and `verify` can run with it
     attention: Literal["flash", "sdpa", "eager"] = "sdpa"
@@ -162,6 +163,8 @@ class EngineRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     own_all_reduce: bool = False  # has a custom all-reduce
     low_latency_exchange: bool = False  # dispatches tokens to experts with DeepEP or similar kernels
     overlaps_tensor_parallel: bool = False  # training under sequence parallelism sends activations in chunks beside GEMMs
+    # Attention heads are padded to a multiple of the tensor-parallel ranks, and a rank caches keys and values of each of its heads.
+    pads_heads: bool = False
     half_gradients: bool = False  # gradients are 16-bit in mixed precision
     fusion: Fusion = "none"  # what fuses the operators of models that are known by operator tables
     image_layout: ImageLayout = "as-given"

@@ -1,0 +1,33 @@
+"""Seconds of operators on accelerators that run a compiled graph on few large matrix units (TPU, Trainium, Inferentia, Gaudi).
+
+No kernels of these chips were measured one by one, so an operator takes the larger of its FLOPs at a share of the peak and its
+bytes at a share of the bandwidth, plus a fixed time. The shares belong to a family of chips (`roofline.*` in
+`data/parameters.csv`) and were fitted on whole steps by `tools/calibration/fit_rooflines.py`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from whichgpu.estimate.time.curves import conv
+from whichgpu.estimate.time.curves.gpus import GpuColumns
+from whichgpu.estimate.time.curves.stack import Array, OperatorStack, Parameters
+from whichgpu.estimate.time.operators import CLASS_BY_KIND
+
+
+def seconds(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
+    """Return the seconds of one call of each operator, [gpus, operators, batches]."""
+    kind = CLASS_BY_KIND[stack.ops[0].kind]
+    unit = stack.unit if stack.unit in gpus.peaks else "fp32"
+    flops = conv.min_flops(stack, gpus) if kind == "conv" else stack.flops
+    moved = conv.moved_bytes(stack) if kind == "conv" else stack.read + stack.write
+    compute: Array = flops / (gpus.peaks[unit] * _family_values(gpus, p, f"{kind}_share", "gemm_share"))
+    memory: Array = moved / (gpus.bandwidth * _family_values(gpus, p, f"{kind}_bandwidth_share", "bandwidth_share"))
+    busy: Array = np.maximum(compute, memory) + _family_values(gpus, p, "fixed_seconds")
+    return busy
+
+
+def _family_values(gpus: GpuColumns, p: Parameters, *names: str) -> Array:
+    """Return the first of these parameters that each accelerator's family has, [gpus, 1, 1]; 1 for GPUs, which have none."""
+    known = ([p[key] for name in names if (key := f"roofline.{name}.{family}") in p] for family in gpus.rooflines)
+    return np.array([next(iter(values), 1.0) for values in known])[:, None, None]
