@@ -27,7 +27,7 @@ def test_dark_keeps_its_contrast(opened: Opener, name: str) -> None:
     assert faults(page) == []
 
 
-def test_the_theme_can_be_chosen_and_is_kept(opened: Opener) -> None:
+def test_chosen_theme_survives_a_reload(opened: Opener) -> None:
     page = opened("/sources")
     page.click("#theme")
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
@@ -36,7 +36,7 @@ def test_the_theme_can_be_chosen_and_is_kept(opened: Opener) -> None:
     assert page.locator("#theme").get_attribute("aria-pressed") == "true"
 
 
-def test_a_question_is_asked_and_its_address_is_the_whole_state(opened: Opener, home: str) -> None:
+def test_address_of_an_answer_reproduces_the_question(opened: Opener, home: str) -> None:
     page = opened("/recommend")
     first = page.locator("#best").inner_text()
     page.check("#f-task-train")

@@ -167,7 +167,7 @@ def test_the_cost_of_int8_bert_is_known_with_its_source(catalog: Catalog) -> Non
     assert 90.067 >= 0.99 * 90.874  # what MLPerf asks for
 
 
-def test_any_name_of_a_model_will_do_and_silence_where_nothing_was_published(catalog: Catalog) -> None:
+def test_accuracy_by_any_model_alias_and_none_if_unpublished(catalog: Catalog) -> None:
     accuracies, models = catalog.accuracy, catalog.models
     by_id, by_alias = (accuracy_note(accuracies, models, name, "int4") for name in ("llama-3.1-8b", "Llama 3.1 8B"))
     assert by_id is not None
@@ -233,7 +233,7 @@ def test_values_that_decide_memory_or_limits_have_a_unit() -> None:
                 assert line.unit in UNITS, (engine, line.field)
 
 
-def test_the_reference_mix_can_be_asked_of_any_gpu(catalog: Catalog) -> None:
+def test_reference_mix_is_valid_for_every_gpu(catalog: Catalog) -> None:
     for item in catalog.reference_mix:
         shape = find_model(item.request["model"], catalog)
         for precision in item.precisions:

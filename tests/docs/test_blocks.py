@@ -48,7 +48,7 @@ def test_blocks_are_of_languages_that_are_checked() -> None:
     assert {place(block): block.language for block in ALL if block.language not in LANGUAGES} == {}
 
 
-def test_blocks_that_are_not_run_say_why() -> None:
+def test_blocks_not_run_have_a_reason() -> None:
     unexplained = [place(block) for block in ALL if not block.is_run and len(block.remark) < len("not run: why it is so")]
     assert unexplained == []
 

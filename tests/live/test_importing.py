@@ -246,7 +246,9 @@ def test_the_day_in_a_name(path: str, day: date | None) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"a,b\n1,2\n", b"\xff\xfe", b"\x1f\x8b broken", b"{}", b"[1]"])
 @pytest.mark.parametrize("name", ["x.csv", "x.csv.gz", "x.json", "x.zip"])
-def test_files_that_are_no_lists_are_told_of(tmp_path: Path, folder: Path, catalog: Catalog, name: str, content: bytes) -> None:
+def test_files_that_are_no_price_lists_are_reported(
+    tmp_path: Path, folder: Path, catalog: Catalog, name: str, content: bytes
+) -> None:
     path = tmp_path / name
     path.write_bytes(content)
     try:
@@ -256,7 +258,7 @@ def test_files_that_are_no_lists_are_told_of(tmp_path: Path, folder: Path, catal
     assert answer.kept == 0
 
 
-def test_a_path_that_is_not_there_or_never_ends_is_told_of(tmp_path: Path, folder: Path, catalog: Catalog) -> None:
+def test_missing_or_endless_path_is_reported(tmp_path: Path, folder: Path, catalog: Catalog) -> None:
     with pytest.raises(UsageError) as caught:
         catalog_import(tmp_path / "none.csv", catalog=catalog, today=TODAY, folder=folder)
     assert caught.value.kind == "cannot-import"
@@ -305,6 +307,6 @@ def test_parquet_has_dates_and_decimals(filled: Path, tmp_path: Path, catalog: C
 
 
 @pytest.mark.parametrize("name", ["out.xlsx", "out", "/dev/null/out.csv"])
-def test_an_export_that_cannot_be_written_is_told_of(filled: Path, catalog: Catalog, name: str) -> None:
+def test_export_that_cannot_be_written_is_reported(filled: Path, catalog: Catalog, name: str) -> None:
     with pytest.raises(UsageError):
         catalog_export(name, io.StringIO(), catalog=catalog, folder=filled)

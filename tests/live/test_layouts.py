@@ -76,7 +76,7 @@ class TestGpuhunt:
         assert read.aside == 1
         assert [(row.instance, row.count, row.memory_mib) for row in offers] == [("p5.48xlarge", None, None)]
 
-    def test_spot_is_told_in_either_spelling(self, resolver: Resolver) -> None:
+    def test_spot_is_recognised_in_either_spelling(self, resolver: Resolver) -> None:
         offers, _, _ = self.read("aws", resolver, hunt(spot="True"), hunt(spot="true"), hunt(spot="False"), hunt(spot=""))
         assert [row.term for row in offers] == ["spot", "spot", "on-demand", "on-demand"]
 
@@ -111,7 +111,7 @@ class TestSkypilot:
             list(skypilot.skypilot_rows([], "aws", resolver.machine_of, ReadCounts()))
         assert error.value.kind == "not-a-catalog"
 
-    def test_each_price_of_a_line_is_an_offer_and_none_is_told(self, resolver: Resolver) -> None:
+    def test_each_price_of_a_line_is_an_offer_and_a_line_without_one_is_reported(self, resolver: Resolver) -> None:
         offers, reasons, read = self.read(
             "aws", resolver, sky(), sky(SpotPrice=""), sky(Price="nan", SpotPrice="nan"), sky(Price="dear"), "too,few"
         )
@@ -203,7 +203,7 @@ class TestHostsAndGpusApart:
         ]
         assert refused == []
 
-    def test_lines_that_stand_for_themselves_are_not_taken(self, resolver: Resolver) -> None:
+    def test_lines_with_machine_or_unknown_gpu_are_not_joined(self, resolver: Resolver) -> None:
         def row(provider: str, **cells: Any) -> OfferRow:
             usual: dict[str, Any] = {"instance": "", "region": "r", "accelerator": "A100", "count": 1.0, "memory_mib": None}
             return OfferRow(provider, **{**usual, "term": "on-demand", "price": Decimal(1), **cells})
@@ -229,7 +229,7 @@ class TestAws:
             read,
         )
 
-    def test_a_file_without_a_column_is_told_with_its_name(self, resolver: Resolver) -> None:
+    def test_missing_column_is_reported_with_the_file_name(self, resolver: Resolver) -> None:
         with pytest.raises(DataError) as error:
             list(aws_rows(iter(["\n"] * 5 + ["SKU,OfferTermCode\n"]), "us-east-1", resolver.machine_of, ReadCounts()))
         assert error.value.kind == "http-malformed"

@@ -39,7 +39,7 @@ def problem(path: Path, catalog: Catalog, folder: Path) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize(("limit", "most"), [("MAX_LINE_BYTES", 40), ("MAX_FILE_BYTES", 60)])
-def test_a_file_that_unpacks_to_more_than_there_may_be_is_given_up(
+def test_unpacking_stops_at_the_size_limit(
     tmp_path: Path, folder: Path, catalog: Catalog, monkeypatch: pytest.MonkeyPatch, limit: str, most: int
 ) -> None:
     path = tmp_path / "ours.csv.gz"
@@ -51,9 +51,7 @@ def test_a_file_that_unpacks_to_more_than_there_may_be_is_given_up(
     assert "MiB" in said
 
 
-def test_json_is_read_whole_and_so_has_a_lower_limit(
-    tmp_path: Path, folder: Path, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_json_has_a_lower_size_limit(tmp_path: Path, folder: Path, catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "ours.json"
     content = json.dumps({"offers": [{"provider": "colo", "gpu": "L4", "price": {"amount": "0.7", "currency": "EUR"}}]})
     path.write_text(content)
@@ -89,9 +87,7 @@ def test_there_is_no_store_to_write_without_a_home(monkeypatch: pytest.MonkeyPat
     assert error.value.kind == "store-homeless"
 
 
-def test_a_folder_where_no_file_can_be_made_is_told_before_any_work(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_unwritable_folder_is_reported_before_any_work(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     check_writable(folder)
     assert not list(folder.rglob("*.*"))  # tried, and nothing left behind
 
@@ -104,7 +100,7 @@ def test_a_folder_where_no_file_can_be_made_is_told_before_any_work(
     assert error.value.kind == "store-unopenable"
 
 
-def test_a_store_beside_a_folder_that_is_a_file_counts_as_none(tmp_path: Path) -> None:
+def test_store_in_a_folder_that_is_a_file_counts_as_missing(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     lost = tmp_path / "file" / "store"
     assert live_offers(folder=lost) == ()
@@ -181,7 +177,7 @@ def test_a_discount_takes_from_what_is_paid_at_once_too_and_from_list_prices_onl
 
 
 @pytest.mark.parametrize("text", ["half", "-1%", "100%", "1", "inf", "nan"])
-def test_a_share_is_at_least_nothing_and_less_than_all(text: str) -> None:
+def test_discount_is_from_0_to_below_1(text: str) -> None:
     with pytest.raises(ValueError, match=text):
         parse_discount(text)
     assert (parse_discount("0"), parse_discount("99.9%"), parse_discount("")) == (Decimal(0), Decimal("0.999"), Decimal(0))

@@ -166,7 +166,7 @@ def test_zones_of_a_region_are_one_offer_at_the_lowest_price(keeper: Keeper) -> 
     assert live_offers(folder=keeper.folder)[0].note is None
 
 
-def test_what_is_said_of_stock_is_kept_as_it_was_said(keeper: Keeper) -> None:
+def test_availability_is_stored_as_stated(keeper: Keeper) -> None:
     for day, words in (("2026-01-01", "stock: High"), ("2026-02-01", "stock: Low"), ("2026-03-01", None)):
         keeper.take([row(availability=words)], day)
     notes = [keeper.offers(known=day)[0].note for day in ("2026-01-15", "2026-02-15", "2026-03-15")]
@@ -273,7 +273,7 @@ def test_what_cannot_be_true_is_quarantined(keeper: Keeper, reason: str, rows: l
     assert reason in REASONS
 
 
-def test_a_spot_price_equal_but_for_rounding_is_believed(keeper: Keeper) -> None:
+def test_spot_price_equal_up_to_rounding_is_accepted(keeper: Keeper) -> None:
     keeper.take([row(price="0.22429"), row(price="0.2243", term="spot")], "2026-01-01")
     assert len(keeper.offers()) == 2
 
@@ -283,7 +283,7 @@ def test_larger_hosts_for_one_gpu_are_no_fault(keeper: Keeper) -> None:
     assert keeper.take(rows, "2026-01-01").reasons == {}
 
 
-def test_a_jump_is_believed_when_it_is_seen_again(keeper: Keeper) -> None:
+def test_price_jump_is_accepted_when_observed_twice(keeper: Keeper) -> None:
     keeper.take([row(), row("b")], "2026-01-01")
     first = keeper.take([row(price="2"), row("b")], "2026-02-01")
     assert first.reasons == {"jump": 1}
@@ -325,7 +325,7 @@ def test_the_age_of_content_is_that_of_the_last_change(keeper: Keeper) -> None:
     assert (status.content, status.stale, status.snapshots) == ("2026-09-01", True, 3)
 
 
-def test_wishes_are_narrowed_in_the_store(keeper: Keeper) -> None:
+def test_filters_are_applied_in_the_store(keeper: Keeper) -> None:
     keeper.take(
         [row(), row("b", term="spot", price="0.2"), row("c", region="south"), row("d", accelerator="T4", memory_mib=None)],
         "2026-01-01",

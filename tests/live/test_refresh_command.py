@@ -38,7 +38,7 @@ def test_refresh_where_nothing_answers_is_a_data_problem(served: Server) -> None
     assert "responded with status 403" in reply.err
 
 
-def test_a_dead_network_is_told_once_a_source_and_leaves_no_store(monkeypatch: pytest.MonkeyPatch, never_waits: None) -> None:
+def test_dead_network_is_reported_once_per_source_and_leaves_no_store(monkeypatch: pytest.MonkeyPatch, never_waits: None) -> None:
     before = call("catalog", "watch", "--gpu", "L4").err
     for name in ("SKYPILOT", "AZURE"):
         monkeypatch.setenv(f"WHICHGPU_URL_{name}", "http://127.0.0.1:1")
@@ -71,7 +71,7 @@ def test_a_terminal_gets_bars_and_a_pipe_none(served: Server) -> None:
     assert "\x1b" not in call("catalog", "refresh", "azure").err
 
 
-def test_sources_tell_what_they_give_and_need() -> None:
+def test_sources_list_their_content_and_requirements() -> None:
     rows = {row["source"]: row for row in call("catalog", "sources", "--json").json()["sources"]}
     assert set(rows) >= {"skypilot", "gpuhunt", "azure", "aws", "gcp", "runpod", "vast", "lambda"}
     assert rows["gcp"]["needs_key"] == "GOOGLE_API_KEY"

@@ -324,7 +324,7 @@ def test_narrow_weights_never_slow_decoding_where_the_gpu_has_the_unit(
 @example(shapes.LLAMA_3_8B, "v100-pcie-16gb", 6, "int8", "vllm")
 @example(shapes.LLAMA_3_8B, "h20-96gb", 16, "nvfp4", "sglang")
 @example(shapes.LLAMA_3_8B, "rtx-2060-super", 8, "fp8", "llama.cpp")
-def test_weights_only_stored_narrow_slow_decoding_by_unpacking_at_most(
+def test_weight_only_quantisation_slows_decoding_by_dequantisation_at_most(
     shape: Transformer, card: str, batch: int, precision: str, engine: str
 ) -> None:
     """Where the GPU lacks the unit, weights are widened in the product's kernel: what that costs shows at large batches only."""

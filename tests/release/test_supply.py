@@ -21,12 +21,12 @@ INSTALLED = {key(one.metadata["Name"]): one for one in metadata.distributions()}
 EVERYTHING = closure(*(extra for extra in stated() if extra))
 
 
-def test_every_package_asked_for_is_pinned() -> None:
+def test_every_required_package_is_pinned() -> None:
     asked = {key(requirement.name) for requirements in stated().values() for requirement in requirements}
     assert not asked - pins().keys()
 
 
-def test_every_pin_satisfies_what_is_asked_for() -> None:
+def test_every_pin_satisfies_its_requirement() -> None:
     known = pins()
     for requirements in stated().values():
         for requirement in requirements:

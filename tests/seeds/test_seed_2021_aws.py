@@ -142,7 +142,7 @@ def test_p4_was_one_machine(catalog: Catalog) -> None:
     assert "p4de.24xlarge" in {row.instance for row in now}
 
 
-def test_most_gpu_memory(catalog: Catalog) -> None:
+def test_largest_gpu_memory(catalog: Catalog) -> None:
     """p4d first and p3dn second, both per GPU and for the whole machine."""
     rows = all_families(catalog)
     per_gpu = sorted(rows, key=lambda row: -(row.gpu_memory_bytes or 0))

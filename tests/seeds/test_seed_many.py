@@ -84,7 +84,7 @@ def test_2021_pcie_scales_worse_than_nvlink(model: str) -> None:
 
 
 @pytest.mark.parametrize(("model", "fields"), [("bert-large", {"seq_in": 128}), ("vgg16", {})])
-def test_2021_the_instances_themselves_differ_so(model: str, fields: dict[str, Any]) -> None:
+def test_2021_communication_on_g4dn_takes_over_twice_that_on_p3(model: str, fields: dict[str, Any]) -> None:
     """g4dn.12xlarge and p3.8xlarge have four GPUs each: messages of the same step take over twice as long on the first.
 
     Their share of the step is about the same on both, since the T4's own work takes three times as long: it tells nothing.

@@ -78,7 +78,7 @@ class TestAws2021:
         assert aws(catalog, task="serve", rank="value", gpus=(1.0, 1.0)).answer.instance.startswith("g4dn")
         assert aws(catalog, task="serve", model="resnet50", rate=100.0).answer.instance.startswith("g4dn")
 
-    def test_most_memory_of_a_gpu(self, catalog: Catalog) -> None:
+    def test_largest_memory_of_a_gpu(self, catalog: Catalog) -> None:
         answer = aws(catalog, min_memory="33GiB")
         assert set(machines(answer)) == {"p4d.24xlarge"}
 

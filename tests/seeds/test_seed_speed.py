@@ -58,7 +58,7 @@ def test_2019_the_gain_over_fp16_is_less_than_the_two_of_the_datasheet(gpu: Call
     assert 1 < eighth / half < 2
 
 
-def test_2019_the_accuracy_cost_stands_beside_the_speed(catalog: Catalog) -> None:
+def test_2019_accuracy_loss_is_shown_with_the_speed(catalog: Catalog) -> None:
     answer = asked("forward", "bert-large", "T4", precision="int8", engine="tensorrt", batch=8, seq_in=384)
     told = [english().render(warning) for warning in answer.warnings]
     about = [text for text in told if "SQuAD" in text]

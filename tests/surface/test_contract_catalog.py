@@ -105,7 +105,7 @@ def test_the_hint_of_catalog_check_does_not_send_the_user_to_catalog_check(folde
     assert "catalog check" not in call("catalog", "check", "--catalog", str(folder)).err
 
 
-def test_catalog_check_tells_of_two_broken_tables_at_once(folder: Path) -> None:
+def test_catalog_check_reports_two_broken_tables_at_once(folder: Path) -> None:
     append(b"a,b,c\n")(folder)
     table(folder, "regions").write_bytes(b"")
     reply = call("catalog", "check", "--catalog", str(folder))
@@ -114,7 +114,7 @@ def test_catalog_check_tells_of_two_broken_tables_at_once(folder: Path) -> None:
     assert "regions" in words
 
 
-def test_a_byte_that_is_not_utf8_is_told_with_its_place(folder: Path) -> None:
+def test_invalid_utf8_is_reported_with_its_position(folder: Path) -> None:
     size = table(folder).stat().st_size
     append(b"\xff\n")(folder)
     err = call("gpus", "--catalog", str(folder)).err
@@ -125,7 +125,7 @@ def test_a_byte_that_is_not_utf8_is_told_with_its_place(folder: Path) -> None:
 @pytest.mark.parametrize(
     "command", [["gpus"], ["instances"], ["cpus"], ["regions"], ["compare", "T4"], ["catalog", "status"], ["catalog", "check"]]
 )
-def test_no_such_folder_or_a_file_in_its_place_is_a_data_error(command: list[str], tmp_path: Path) -> None:
+def test_missing_folder_or_a_file_in_its_place_is_a_data_error(command: list[str], tmp_path: Path) -> None:
     missing, file = tmp_path / "missing", tmp_path / "file"
     file.write_text("no folder")
     for path in (missing, file):
@@ -181,7 +181,7 @@ def test_status_counts_the_rows_that_the_commands_show() -> None:
         assert counted[name] == len(call(name, "--json").json()[name])
 
 
-def test_status_tells_the_age_of_each_table() -> None:
+def test_status_shows_the_age_of_each_table() -> None:
     tables = {entry["table"]: entry for entry in call("catalog", "status", "--json").json()["tables"]}
     assert tables["gpus"]["recorded"] >= "2026-11-15"
     assert tables["gpus"]["checked_oldest"] <= tables["gpus"]["checked_newest"]
@@ -293,9 +293,7 @@ def test_report_error_of_an_ambiguous_name_gives_the_choices() -> None:
         (("import", "list.csv"), "--date"),
     ],
 )
-def test_a_day_is_refused_where_it_means_nothing_and_what_would_work_is_said(
-    words: tuple[str, ...], instead: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_inapplicable_day_is_refused_with_a_hint(words: tuple[str, ...], instead: str, monkeypatch: pytest.MonkeyPatch) -> None:
     error = assert_refused_json(call("catalog", *words, "--as-of", "2024-01-01", "--json"), 2)
     assert error["kind"] == "no-as-of"
     assert instead in error["hint"]

@@ -211,7 +211,7 @@ def test_software_names_the_last_release_that_runs_on_an_old_card() -> None:
     assert any("pytorch" in key and value for key, value in software.items())
 
 
-def test_the_quirk_of_the_gtx_970_is_told_in_words() -> None:
+def test_quirk_of_the_gtx_970_is_described() -> None:
     assert any("3.5" in quirk for quirk in one("GTX 970")["quirks"])
 
 
@@ -268,7 +268,7 @@ def test_vendor_and_architecture_filter_in_any_case() -> None:
     assert set(ids("--arch", "CDNA3")) >= {"mi300x", "mi325x"}
 
 
-def test_min_memory_counts_the_marketed_size_so_that_80gb_finds_80gb_cards() -> None:
+def test_min_memory_compares_the_marketed_size_80gb_finds_80gb_gpus() -> None:
     found = set(ids("--min-memory", "80GB"))
     assert {"h100-sxm", "a100-sxm-80gb", "mi300x"} <= found
     assert {"a100-sxm-40gb", "rtx-4090", "t4"} & found == set()
@@ -319,7 +319,7 @@ def test_filters_narrow_a_family() -> None:
 
 
 @pytest.mark.parametrize("field", ["memory_bytes", "memory_bandwidth", "tdp_watts", "launch_date", "id"])
-def test_sort_orders_both_ways_with_unknowns_last(field: str) -> None:
+def test_sort_ascending_and_descending_with_unknowns_last(field: str) -> None:
     up = [row[field] for row in rows("gpus", "--sort", field)]
     down = [row[field] for row in rows("gpus", "--sort", f"-{field}")]
     known = [value for value in up if value is not None]

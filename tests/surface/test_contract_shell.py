@@ -171,7 +171,7 @@ def run_with(stderr: int | None, *argv: str) -> subprocess.CompletedProcess[str]
     return subprocess.run(command, stdout=subprocess.PIPE, stderr=stderr, text=True, check=False, timeout=60)
 
 
-def test_words_nobody_can_hear_do_not_cost_the_data_or_the_exit_code() -> None:
+def test_closed_stderr_loses_neither_data_nor_exit_code() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     try:

@@ -160,7 +160,7 @@ def test_lora_is_faster_than_training_all_of_a_large_model() -> None:
     assert 1.0 <= ratio <= 2.0
 
 
-def test_decoding_runs_at_the_context_given() -> None:
+def test_decode_time_is_at_the_requested_context() -> None:
     flags = ["decode", LLM, "--batch", "32"]
     short, long = (told(*flags, "--seq-in", length)["time"]["value"] for length in ("1024", "16384"))
     assert long > short

@@ -108,7 +108,7 @@ def test_doctor_in_markdown_is_ready_to_paste(seen: Machine) -> None:
         assert {line.count(" | ") for line in table.splitlines() if "---" not in line} == {1}
 
 
-def test_what_several_gpus_share_is_said_once(seen: Machine) -> None:
+def test_facts_shared_by_several_gpus_are_listed_once(seen: Machine) -> None:
     seen(*(with_changes(H200, nvmlDeviceGetUUID=f"u{n}", nvmlDeviceGetEccMode=[0, 0]) for n in range(4)))
     rows = [row for row in call("doctor").tsv() if row[1] == "note" and "ECC" in row[2]]
     assert [row[0] for row in rows] == ["GPU 0–3"]
@@ -171,7 +171,7 @@ def test_help_names_every_flag(command: str, flags: list[str]) -> None:
 # watch without a GPU
 
 
-def test_watch_without_a_gpu_says_so_in_one_line_and_exits_1() -> None:
+def test_watch_without_a_gpu_prints_one_line_and_exits_1() -> None:
     if Path("/dev/nvidiactl").exists():
         pytest.skip("this machine has a GPU")
     reply = process("watch")
@@ -307,7 +307,7 @@ def test_enter_keeps_the_command_from_running(seen: Machine, jumping: Callable[.
     assert "Stopped: the command is not run" in reply.err
 
 
-def test_a_command_that_fails_is_told(seen: Machine, jumping: Callable[..., JumpingClock]) -> None:
+def test_failed_command_is_reported(seen: Machine, jumping: Callable[..., JumpingClock]) -> None:
     seen(H200)
     jumping()
     reply = call("watch", "--idle", "2s", "--countdown", "5s", "--then", "exit 7")

@@ -55,7 +55,7 @@ def test_unknown_names_get_the_nearest() -> None:
     assert set(assert_refused_json(call("engines", "zzz", "--json"), 2)["choices"]) == set(engine_ids())
 
 
-def test_one_engine_is_told_in_full_with_its_sources() -> None:
+def test_one_engine_is_described_in_full_with_its_sources() -> None:
     reply = call("engines", "tensorrt-llm")
     assert reply.code == 0
     told = dict(line for line in reply.tsv() if len(line) == 2)

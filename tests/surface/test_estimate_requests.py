@@ -127,7 +127,7 @@ def test_every_task_is_answered(tmp_path: Path, task: str) -> None:
         ("/dev/urandom", "MAX_INVALID_LINES", "none of the first 100 lines"),
     ],
 )
-def test_what_never_ends_is_given_up_with_a_reason(source: str, bound: str, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_input_is_refused_with_a_reason(source: str, bound: str, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A line without end, and lines without end of which none is a request."""
     monkeypatch.setattr(lines, bound, {"MAX_SKIPPED_BYTES": 4 * MAX_LINE_BYTES, "MAX_INVALID_LINES": 100}[bound])
     reply = call("estimate", "--requests", source)
@@ -203,7 +203,7 @@ def test_a_long_file_on_several_processes_is_answered_to_the_bit_as_on_one(
     assert len(given) == 1
 
 
-def test_one_models_lines_are_parted_where_one_process_would_have_most_of_them() -> None:
+def test_lines_of_one_model_are_distributed_over_processes() -> None:
     lines_asked = [(n, json.dumps({**GOOD, "id": n}).encode()) for n in range(1, 101)] + [
         (101, b"{bad"),
         (102, b'{"model":{"a":1}}'),

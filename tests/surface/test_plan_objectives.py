@@ -32,7 +32,7 @@ def overloaded() -> tuple[str, ...]:
     return (*QUESTION, "--rate", f"{0.95 * planned_capacity():.4g}/s")
 
 
-def test_a_plan_that_misses_its_objectives_ends_as_a_question_without_an_answer() -> None:
+def test_plan_that_misses_its_objectives_exits_1_with_a_hint() -> None:
     """Nothing fits (exit 1), the reasons said, and the nearest told all the same, as `fit` does."""
     reply = call(*overloaded(), "--json")
     document = reply.json()
@@ -58,7 +58,7 @@ def test_the_relaxation_of_a_plan_that_misses_is_answered() -> None:
     assert [row["holds"] for row in answer.json()["simulation"]] == [True]
 
 
-def test_requests_served_late_that_leave_the_others_too_little_room_give_a_relaxation() -> None:
+def test_late_share_near_the_percentile_gives_a_ttft_relaxation() -> None:
     """4.9% are late on every GPU, and p95 leaves 0.1% of the requests to queueing."""
     asked = (
         *LLAMA,
@@ -81,7 +81,7 @@ def test_requests_served_late_that_leave_the_others_too_little_room_give_a_relax
     assert call(*split(document["relaxation"]["command"])[1:], "--json").code == 0
 
 
-def test_python_gets_the_plan_and_what_became_of_it() -> None:
+def test_python_plan_has_its_simulation_result() -> None:
     rate = 0.95 * planned_capacity()
     answer = wg.plan(
         "llama-3.1-8b", gpu="L40S", rate=rate, seq_in=4000, seq_out=300, ttft=1, tpot=0.06, headroom=0, curve=False,
@@ -91,14 +91,14 @@ def test_python_gets_the_plan_and_what_became_of_it() -> None:
     assert answer.to_dict()["ok"] is False
 
 
-def test_time_between_tokens_asks_nothing_of_answers_of_one_token() -> None:
+def test_tpot_limit_has_no_effect_on_single_token_outputs() -> None:
     def bill(*more: str) -> Any:
         return call(*LLAMA, "--gpu", "L40S,L4", "--rate", "50/s", "--in", "1000", "--out", "1", *more, "--json").json()["bill"]
 
     assert bill("--tpot", "50ms") == bill()
 
 
-def test_a_trace_too_short_for_a_rate_is_refused_or_remarked(tmp_path: Path) -> None:
+def test_trace_too_short_for_a_rate_is_refused_or_warned_about(tmp_path: Path) -> None:
     path = tmp_path / "few.csv"
     head = "time,prompt,output\n"
     path.write_text(head + "0,100,50\n0.33,100,50\n")
@@ -129,20 +129,20 @@ def test_a_longer_time_to_first_token_is_planned_too_and_costs_no_more() -> None
     assert gpus == sorted(gpus, reverse=True)
 
 
-def test_a_percentile_that_so_few_requests_cannot_tell_is_said() -> None:
+def test_percentile_with_too_few_requests_gives_a_warning() -> None:
     document = call(*SMALL, "--percentile", "99.99", "--json").json()
     assert [one for one in document["warnings"] if "too few for p99.99" in one]
     sure = call(*SMALL, "--percentile", "95", "--json").json()
     assert not [one for one in sure["warnings"] if "too few for p95" in one]
 
 
-def test_an_objective_beyond_its_limit_is_not_below_it() -> None:
+def test_missed_objective_is_described_as_exceeding_its_limit() -> None:
     said = call(*overloaded()).err
     assert " exceeds its limit by " in said
     assert "% below its limit in the simulation" not in said
 
 
-def test_hours_in_which_nobody_comes_take_no_machines() -> None:
+def test_hours_without_requests_need_no_machines() -> None:
     reply = call(
         "plan", "llama-3.1-8b", "--in", "1000", "--out", "300", "--no-curve", "--no-simulate", "--hourly", "0,5", "--json"
     )

@@ -76,14 +76,14 @@ def test_errors_are_those_of_the_command_line(server: Server, path: str, words: 
     assert reply.json() == json.loads(typed)
 
 
-def test_what_does_not_fit_is_told_with_its_rows(server: Server) -> None:
+def test_no_fit_reply_includes_its_rows(server: Server) -> None:
     reply = server.get("/api/v1/fit?model=llama-3.1-405b&gpu=T4")
     assert reply.status == 422
     assert reply.json()["error"]["kind"] == "nothing-fits"
     assert reply.json()["gpus"][0]["fits"] == "no"
 
 
-def test_parameters_nobody_knows_and_values_given_twice_are_refused(server: Server) -> None:
+def test_unknown_parameters_and_duplicate_values_are_refused(server: Server) -> None:
     unknown = server.get("/api/v1/recommend?task=serve&modle=llama-3.1-8b")
     assert (unknown.status, unknown.error["kind"]) == (400, "unknown-field")
     assert "model" in unknown.error["choices"]
@@ -152,7 +152,7 @@ def test_a_plan_may_be_of_configs(server: Server) -> None:
         ("fit", {"model": "llama-3.1-8b", "gpu": {"name": "L4"}}),
     ],
 )
-def test_a_list_where_one_value_is_meant_is_refused(server: Server, path: str, body: dict[str, Any]) -> None:
+def test_list_for_a_single_value_is_refused(server: Server, path: str, body: dict[str, Any]) -> None:
     reply = server.post(f"/api/v1/{path}", body)
     assert (reply.status, reply.error["kind"]) == (400, "bad-field"), reply.text
     assert set(reply.error) == {"kind", "message", "hint", "choices"}
@@ -233,7 +233,7 @@ def test_bodies_that_are_no_json_objects_are_refused(server: Server) -> None:
     assert server.get("/api/v1/fit", "POST", b"model=bert-large", content_type="application/x-www-form-urlencoded").status == 415
 
 
-def test_lists_of_nothing_and_of_nulls_are_told_apart_from_values(server: Server) -> None:
+def test_empty_lists_and_nulls_are_distinguished_from_values(server: Server) -> None:
     nothing = {"name": ["T4"], "supports": [], "sort": None}
     assert server.post("/api/v1/gpus", nothing).json() == server.get("/api/v1/gpus?name=T4").json()
     odds: list[dict[str, Any]] = [

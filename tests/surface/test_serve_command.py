@@ -24,7 +24,7 @@ def document(*argv: str) -> Any:
     return done.json()
 
 
-def test_a_rate_gives_latencies_with_ranges_and_what_can_be_borne() -> None:
+def test_rate_gives_latencies_with_ranges_and_the_capacity() -> None:
     answer = document(*WORDS, "--rate", "5/s")
     serving = answer["serving"]
     for name in ("ttft", "tpot", "latency"):
@@ -51,7 +51,7 @@ def test_the_same_seed_says_the_same() -> None:
     assert one["ttft"] != other["ttft"]
 
 
-def test_too_much_is_flagged_with_what_can_be_borne() -> None:
+def test_overload_is_flagged_with_the_capacity() -> None:
     answer = document(*WORDS, "--rate", "500/s")
     assert answer["serving"]["saturated"] is True
     assert any("saturated" in warning for warning in answer["warnings"])
@@ -91,7 +91,7 @@ def test_few_requests_are_warned_of() -> None:
     assert answer["serving"]["load"]["requests"] == 200
 
 
-def test_copies_bear_more() -> None:
+def test_replicas_raise_the_capacity() -> None:
     one = document(*WORDS, "--rate", "5/s")["serving"]["sustainable_rate"]["value"]
     words = ("estimate", "serve", "llama-3.1-8b", "--gpu", "4xh100-sxm", "--dp", "4", "--in", "500", "--out", "100")
     four = document(*words, "--rate", "5/s")["serving"]
@@ -164,7 +164,7 @@ def test_a_model_that_leaves_no_room_still_has_an_answer() -> None:
     assert any("no memory left" in warning for warning in answer["warnings"])
 
 
-def test_the_best_layout_under_a_load_bears_it() -> None:
+def test_best_layout_under_a_load_sustains_it() -> None:
     """Alone a request is fastest over all GPUs; many are served by replicas, which a single step does not show.
 
     All-reduces over PCIe were estimated too slow before they were fitted on measured ones: pairs of GPUs have the shorter time

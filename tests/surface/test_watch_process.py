@@ -117,7 +117,7 @@ def test_on_a_terminal_the_line_is_drawn_over() -> None:
 
 
 @pytest.mark.long
-def test_enter_is_heard_on_a_real_terminal(tmp_path: Path) -> None:
+def test_enter_key_is_read_on_a_real_terminal(tmp_path: Path) -> None:
     path = tmp_path / "ran"
     argv = ["--every", "0.2s", "--idle", "1s", "--countdown", "30s", "--then", f"touch '{path}'", "--for", "4s"]
     shown = on_terminal(*argv, typed=b"\n", until="the command runs in", names="H200")

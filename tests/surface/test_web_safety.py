@@ -47,7 +47,7 @@ def test_a_token_worth_nothing_is_refused(tmp_path: Path) -> None:
     assert_refused(call("web", "--port", "99999"), 2)
 
 
-def test_a_port_in_use_is_told(server: Server) -> None:
+def test_port_in_use_is_reported(server: Server) -> None:
     assert_refused(process("web", "--port", str(server.port)), 2)
 
 
@@ -94,14 +94,14 @@ def test_posts_of_other_sites_are_refused(server: Server) -> None:
     assert server.post("/api/v1/gpus", question, sec_fetch_site="cross-site", sec_fetch_mode="navigate").status == 403
 
 
-def test_what_changes_something_wants_a_header_no_form_can_send(server: Server) -> None:
+def test_modifying_requests_need_a_header_no_form_can_send(server: Server) -> None:
     job = {"command": "estimate", "task": "decode", "model": "bert-large", "gpu": "T4"}
     assert server.post("/api/v1/jobs", job).error["kind"] == "mark"
     assert server.get("/api/v1/jobs/x", "DELETE").error["kind"] == "mark"
     assert server.get("/api/v1/uploads", "POST", b"a,b\n", content_type="text/csv").error["kind"] == "mark"
 
 
-def test_a_server_with_a_token_wants_it(locked: Server) -> None:
+def test_server_with_a_token_requires_it(locked: Server) -> None:
     wrong: tuple[dict[str, Any], ...] = (
         {},
         {"authorization": "Bearer wrong"},

@@ -36,7 +36,7 @@ def test_the_twins_of_a_page_are_what_the_command_prints(server: Server, ending:
     assert twin.text == call("gpus", "T4", TWINS[ending]).out
 
 
-def test_a_page_can_be_asked_for_the_part_that_changes(server: Server) -> None:
+def test_page_fragment_can_be_requested(server: Server) -> None:
     part = server.get("/gpus.part?name=T4").json()
     assert set(part) == {"html", "charts", "command", "url"}
     assert "T4" in part["html"]
@@ -98,7 +98,7 @@ def test_answers_are_compressed_for_those_who_can_read_it(server: Server) -> Non
     assert "content-encoding" not in server.get("/api/v1/gpus", accept_encoding="gzip;q=0").headers
 
 
-def test_head_tells_without_the_body(server: Server) -> None:
+def test_head_request_has_headers_and_no_body(server: Server) -> None:
     head, whole = server.get("/api/v1/gpus?name=T4", "HEAD"), server.get("/api/v1/gpus?name=T4")
     assert (head.status, head.body) == (200, b"")
     assert head.headers["content-length"] == str(len(whole.body))
@@ -112,7 +112,7 @@ def test_other_methods_are_refused(server: Server, method: str) -> None:
     assert server.get("/gpus", "POST", b"{}", content_type="application/json").status == 405
 
 
-def test_the_script_that_draws_charts_is_our_own_and_kept(server: Server) -> None:
+def test_chart_script_is_served_locally_with_cache_headers(server: Server) -> None:
     script = server.get("/assets/vega.js", accept_encoding="gzip")
     assert script.status == 200
     assert script.headers["content-type"].startswith("text/javascript")
@@ -127,7 +127,7 @@ def test_the_list_of_endpoints_needs_no_network(server: Server) -> None:
     assert "<script>" not in page
 
 
-def test_bad_bytes_in_an_address_are_told(server: Server) -> None:
+def test_invalid_bytes_in_an_address_are_reported(server: Server) -> None:
     for query in ("name=%ff%fe", "name=%c3%28", "%ff=1"):
         reply = server.get(f"/api/v1/gpus?{query}")
         assert (reply.status, reply.error["kind"]) == (400, "bad-query"), query

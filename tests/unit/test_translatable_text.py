@@ -90,12 +90,12 @@ def test_code_says_nothing_of_its_own(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", sorted((WEB / "templates").glob("*.html")), ids=lambda path: path.name)
-def test_templates_say_nothing_of_their_own(path: Path) -> None:
+def test_templates_have_no_untranslatable_text(path: Path) -> None:
     assert loose_in_template(path.read_text(encoding="utf-8")) == []
 
 
 @pytest.mark.parametrize("path", sorted((WEB / "static").glob("*.js")), ids=lambda path: path.name)
-def test_scripts_say_nothing_of_their_own(path: Path) -> None:
+def test_scripts_have_no_untranslatable_text(path: Path) -> None:
     assert loose_in_script(path.read_text(encoding="utf-8")) == []
 
 

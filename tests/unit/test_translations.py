@@ -36,7 +36,7 @@ def test_a_language_says_all_that_english_says_now(code: str) -> None:
 
 
 @pytest.mark.parametrize("code", OTHERS)
-def test_a_file_stands_as_the_tool_writes_it(code: str) -> None:
+def test_file_is_formatted_as_the_tool_writes_it(code: str) -> None:
     text = (LOCALE_DIR / f"{code}.po").read_text(encoding="utf-8")
     assert text == written(code, read(text), english())
     for book in books():
@@ -80,11 +80,11 @@ def test_a_good_translation_has_no_problems() -> None:
         ("c", "사용법:", "blanks"),
     ],
 )
-def test_what_a_program_can_see_is_told(id: str, text: str, kind: str) -> None:
+def test_mechanical_translation_mistakes_are_reported(id: str, text: str, kind: str) -> None:
     assert kind in {one.kind for one in problems(entries(**{id: text}), ENGLISH) if one.id == id}
 
 
-def test_missing_superfluous_stale_and_forms_are_told() -> None:
+def test_missing_superfluous_stale_and_plural_forms_are_reported() -> None:
     found = entries()
     del found["c"]
     found["d"] = Entry(("x",), "00000000")
@@ -172,7 +172,7 @@ def test_a_sentence_no_book_has_any_more_does_not_get_among_the_messages(folder:
     assert list(read_language("ko")) == [MEANING]
 
 
-def test_an_english_that_is_not_there_is_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_english_message_is_reported(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "1.po").write_text(block("c", (GOOD["c"],), False))
     assert command.main(["apply", "ko", str(folder / "1.po"), "--from", "no-such-commit"]) == 2
     assert "no en.po" in capsys.readouterr().err

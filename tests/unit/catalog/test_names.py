@@ -116,7 +116,7 @@ def test_nearest_prefers_what_begins_alike() -> None:
     assert nearest("", ["A"]) == ()
 
 
-def test_a_figure_lies_in_its_range() -> None:
+def test_figure_is_within_its_range() -> None:
     assert Figure.exact(3.0, "s").relative_range == (1, 1)
     with pytest.raises(ValueError, match="range"):
         Figure(5, 6, 7, "s", "modelled")

@@ -35,7 +35,7 @@ BATCHES = np.array([1.0, 8.0, 64.0])
 TOKENS, FIRST = np.array([0.02, 0.025, 0.05]), np.array([0.1, 0.1, 0.1])
 
 
-def test_a_copy_bears_less_than_its_batch_would_at_full_load() -> None:
+def test_replica_capacity_is_below_its_full_batch_throughput() -> None:
     rate, _ = safe_rates(SERVICE, BATCHES, TOKENS, FIRST)
     full = BATCHES / (FIRST + 300 * TOKENS)
     assert (rate < full).all()
@@ -43,13 +43,13 @@ def test_a_copy_bears_less_than_its_batch_would_at_full_load() -> None:
 
 
 @pytest.mark.parametrize(("field", "tight", "loose"), [("tpot_max", 0.03, 0.06), ("ttft_max", 0.11, 5.0)])
-def test_looser_objectives_never_bear_less(field: str, tight: float, loose: float) -> None:
+def test_looser_objectives_never_lower_capacity(field: str, tight: float, loose: float) -> None:
     constraints: list[dict[str, Any]] = [{field: tight}, {field: loose}]
     one, two = (safe_rates(replace(SERVICE, **wish), BATCHES, TOKENS, FIRST)[0].max() for wish in constraints)
     assert one <= two
 
 
-def test_a_higher_percentile_bears_less() -> None:
+def test_higher_percentile_lowers_capacity() -> None:
     calm, strict = (safe_rates(replace(SERVICE, percentile=p), BATCHES, TOKENS, FIRST)[0][1:] for p in (50, 99))
     assert (strict < calm).all()
 
@@ -76,7 +76,7 @@ def test_how_much_there_is_to_do(catalog: Catalog, request_: dict[str, Any], amo
     assert (work.amount, work.unit, work.assumed) == (amount, unit, False)
 
 
-def test_billing_that_nobody_knows_is_by_the_hour() -> None:
+def test_unknown_billing_is_by_the_hour() -> None:
     assert billing_on("nobody", DAY).granularity == 3600
 
 
@@ -115,7 +115,7 @@ def test_because_names_bound_memory_and_price(catalog: Catalog) -> None:
     assert {"because.against-service"} <= {message.id for message in answer.answer.because}
 
 
-def test_every_default_that_decides_is_told(catalog: Catalog) -> None:
+def test_every_deciding_default_is_in_the_assumptions(catalog: Catalog) -> None:
     answer = recommend("train", "llama-3.1-8b", Requirements(), DAY, catalog, own=False)
     said = {message.id for message in answer.assumptions}
     assert {

@@ -125,7 +125,7 @@ def test_fastest_of_a_service_answers_soonest() -> None:
     assert costs == sorted(costs)
 
 
-def test_without_objectives_nobody_waits_for_the_text() -> None:
+def test_without_objectives_a_default_tpot_limit_applies() -> None:
     answer = served(tpot=None)
     assert answer is not None
     assert answer.answer.tpot is not None
@@ -134,7 +134,7 @@ def test_without_objectives_nobody_waits_for_the_text() -> None:
 
 
 @given(st.integers(1, 20), st.integers(0, 60), st.integers(1, 90))
-def test_the_least_number_of_copies_is_found(fewest: int, more: int, enough: int) -> None:
+def test_smallest_number_of_replicas_is_found(fewest: int, more: int, enough: int) -> None:
     found = _fewest(fewest, fewest + more, lambda count: count >= enough)
     assert found == (None if enough > fewest + more else max(fewest, enough))
 
@@ -152,7 +152,7 @@ def test_every_row_shown_was_simulated_and_keeps_its_objective() -> None:
     assert all(one.tpot is not None and one.tpot.value <= 0.05 for one in rows)
 
 
-def test_a_row_is_the_same_whether_its_gpu_is_asked_for_or_not() -> None:
+def test_row_does_not_depend_on_its_gpu_being_requested() -> None:
     """Nor does any GPU asked for by itself cost less than the answer, as pairs of H100 with little cache once did."""
     answer = _llama70()
     for gpu in dict.fromkeys(one.gpu for one in answer.candidates[:4]):

@@ -61,7 +61,7 @@ def test_fragmentation_reserves_more_than_is_ever_allocated() -> None:
     assert peaks(*events) == (30 * MIB, 50 * MIB)
 
 
-def test_the_breakdown_tells_what_was_held_at_the_peak() -> None:
+def test_breakdown_lists_memory_allocated_at_the_peak() -> None:
     replay = replay_events(
         [(1, 4 * MIB), (2, 100), (3, 8 * MIB), (3, -1), (4, 512)], {1: "weights", 2: "input", 3: "activations"}
     )
@@ -75,9 +75,7 @@ def test_nothing_takes_nothing_and_a_death_without_a_birth_is_ignored() -> None:
 
 
 @given(st.lists(st.integers(1, 64 * MIB), max_size=40), st.randoms(use_true_random=False))
-def test_reserved_is_never_less_than_allocated_and_allocated_never_less_than_asked(
-    sizes: list[int], chance: random.Random
-) -> None:
+def test_reserved_covers_allocated_and_allocated_covers_requested(sizes: list[int], chance: random.Random) -> None:
     events: list[Event] = []
     alive: dict[int, int] = {}
     most = 0

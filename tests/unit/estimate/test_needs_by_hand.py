@@ -232,7 +232,7 @@ def test_units_a_gpu_lacks() -> None:
 
 
 @pytest.mark.parametrize(("precision", "told"), [("bf16", "warning.emulated-better"), ("fp8", "warning.stored-only")])
-def test_units_a_gpu_lacks_are_told_once(precision: str, told: str) -> None:
+def test_missing_units_of_a_gpu_are_reported_once(precision: str, told: str) -> None:
     answer = whichgpu.estimate("prefill", "llama-3.1-8b", gpu="t4", precision=precision, engine="vllm")
     warned = [one.id for one in answer.warnings]
     assert warned.count(told) == 1

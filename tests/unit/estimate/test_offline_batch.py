@@ -186,7 +186,7 @@ def test_each_engine_has_its_own_default() -> None:
 
 
 @pytest.mark.parametrize(("gpu", "batch"), [("l4", 4096), ("h100-sxm", 100_000)])
-def test_a_batch_whose_cache_does_not_fit_is_reduced_and_the_answer_says_so(gpu: str, batch: int) -> None:
+def test_batch_beyond_the_kv_cache_is_reduced_with_a_note(gpu: str, batch: int) -> None:
     answer = estimate("batch", "llama-3.1-8b", gpu=gpu, batch=batch, own=False)
     assert answer.kv_tokens is not None
     assert answer.request["batch"] == answer.kv_tokens.value // (2048 + 256)

@@ -159,7 +159,7 @@ def test_a_need_of_parts_that_err_apart() -> None:
     assert required_memory(estimate, work("train", engine="vllm")).value == 500
 
 
-def test_a_fit_tells_its_headroom_and_what_a_gpu_lacks() -> None:
+def test_fit_has_headroom_and_the_unsupported_dtype() -> None:
     result = fit(figure(GIB, GIB, GIB), work(), L4)
     assert result.headroom == result.usable - GIB
     assert unsupported_dtype(GPUS["t4"], work()) == "bf16"

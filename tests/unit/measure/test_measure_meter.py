@@ -122,12 +122,12 @@ def test_a_warning_comes_after_the_limit_and_again_after_each_further_one() -> N
     assert play(rule, *[(60, True)] * 30)[1] == ["idle"] * 3
 
 
-def test_work_starts_the_count_anew() -> None:
+def test_work_resets_the_idle_time() -> None:
     rule = IdleRule(limit=600)
     assert play(rule, (590, True), (2, False), (590, True))[1] == []
 
 
-def test_a_reading_that_failed_neither_counts_nor_starts_anew() -> None:
+def test_failed_reading_neither_counts_nor_resets() -> None:
     rule = IdleRule(limit=600)
     watch, events = play(rule, (500, True), (3600, None), (90, True))
     assert events == []
@@ -139,7 +139,7 @@ def test_without_a_command_nothing_is_ever_run() -> None:
     assert set(play(IdleRule(limit=1), *[(60, True)] * 100)[1]) == {"idle"}
 
 
-def test_without_a_limit_nothing_is_said() -> None:
+def test_without_a_limit_no_message() -> None:
     assert play(IdleRule(limit=None, command=True), *[(3600, True)] * 10)[1] == []
 
 
@@ -161,7 +161,7 @@ def test_work_stops_a_countdown() -> None:
     assert (watch.left, watch.idle) == (None, 9)
 
 
-def test_the_user_stops_a_countdown_and_the_idle_time_starts_anew() -> None:
+def test_user_cancels_a_countdown_and_idle_time_resets() -> None:
     rule = IdleRule(limit=10, countdown=60, command=True)
     watch, events = play(rule, (10, True), (30, True), (1, True, True), (9, True))
     assert events == ["idle", "countdown", "cancelled-user"]
@@ -169,7 +169,7 @@ def test_the_user_stops_a_countdown_and_the_idle_time_starts_anew() -> None:
     assert play(rule, (5, True, True), (5, True))[1] == ["idle", "countdown"]  # Enter before a countdown does nothing
 
 
-def test_a_countdown_stands_still_while_the_driver_is_silent() -> None:
+def test_countdown_pauses_while_the_driver_is_unresponsive() -> None:
     rule = IdleRule(limit=10, countdown=60, command=True)
     watch, events = play(rule, (10, True), (30, True), *[(3600.0, None)] * 5)
     assert watch.left == 30

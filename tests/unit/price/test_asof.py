@@ -105,7 +105,7 @@ def test_a_month_is_seen_from_its_first_to_its_last_day() -> None:
     assert (after.confidence, after.age_days) == ("carried", 1)
 
 
-def test_each_offer_stands_for_itself() -> None:
+def test_offers_are_independent() -> None:
     other = Observation(**{name: getattr(RUNS[0], name) for name in Observation.__struct_fields__} | {"region": "eu-west-1"})
     prices = list(prices_on_day([*RUNS, other], date(2018, 1, 1)))
     assert {one.observation.region for one in prices} == {"us-east-1", "eu-west-1"}
@@ -125,7 +125,7 @@ def histories(draw: st.DrawFn) -> list[Observation]:
 
 
 @given(histories(), days)
-def test_what_stands_was_seen_by_then_and_nothing_later_was(history: list[Observation], day: date) -> None:
+def test_current_price_is_the_last_one_observed_by_that_day(history: list[Observation], day: date) -> None:
     price = price_on_day(history, day)
     if price is None:
         assert all(date.fromisoformat(run.observed) > day for run in history)

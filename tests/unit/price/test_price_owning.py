@@ -66,7 +66,7 @@ def test_the_use_to_break_even_moves_with_each_input() -> None:
     assert moved["rent"] == pytest.approx((use * 3 / 2, use * 3 / 4))
 
 
-def test_what_nobody_says_of_a_machine() -> None:
+def test_default_ownership_costs() -> None:
     usual = OwnershipCosts(1000.0, 100.0, 0.0)
     assert (usual.power_price, usual.pue, usual.years, usual.residual, usual.use, usual.upkeep) == (
         0.1275,

@@ -52,7 +52,7 @@ def test_a_run_that_is_taken_faster_than_it_gets_on_never_ends_and_costs_a_finit
     assert nearly["hours"] == pytest.approx(11.5 / 0.002)
 
 
-def test_a_service_on_spot_spends_nine_tenths_of_its_hours_starting_at_most() -> None:
+def test_spot_service_startup_share_is_capped_at_nine_tenths() -> None:
     assert told(10.0, interruptible=False, spot=True, machines=100.0)["hours"] == pytest.approx(105.0)
 
 
@@ -62,7 +62,7 @@ def test_idle_hours_are_paid_for() -> None:
     assert idle["machine"] == pytest.approx(23.0)
 
 
-def test_what_is_billed_comes_in_steps_and_never_below_the_least() -> None:
+def test_billing_has_increments_and_a_minimum() -> None:
     assert told(10.0, granularity=3600.0)["billed"] == 12.0
     assert told(10.0, granularity=3600.0)["machine"] == 12.0
     assert told(0.0, granularity=60.0, minimum=7200.0)["billed"] == 2.0
@@ -79,7 +79,7 @@ def test_host_disk_and_egress_come_on_top() -> None:
     assert found["cost"] == pytest.approx(2190 + 365 + 2.5 + 1.8)
 
 
-def test_a_commitment_equals_so_many_hours_on_demand() -> None:
+def test_commitment_break_even_hours_on_demand() -> None:
     assert told(10.0, years=3.0, price=0.5, on_demand=2.0)["break_even"] == pytest.approx(3 * 8760 / 4)
     assert np.isnan(told(10.0)["break_even"])
 
@@ -98,7 +98,7 @@ NO_START = RunSettings(startup=0.0, checkpoint_takes=0.0)
         (2 * 8760.0 + 10.0, 2.0, 2 * 8760.0 + 20.0),
     ],
 )
-def test_what_is_beyond_whole_terms_is_paid_the_cheaper_way(hours: float, on_demand: float, due: float) -> None:
+def test_remainder_beyond_whole_terms_is_billed_at_the_cheaper_rate(hours: float, on_demand: float, due: float) -> None:
     found = told(hours, run_settings=NO_START, years=1.0, on_demand=on_demand, host=0.25)
     assert found["machine"] == pytest.approx(due)
     assert found["host"] == pytest.approx(0.25 * due)
@@ -141,6 +141,6 @@ def test_terms_bind_for_their_years() -> None:
     assert [committed_years(term) for term in ("on-demand", "spot", "reserved-1y", "committed-3y")] == [0.0, 0.0, 1.0, 3.0]
 
 
-def test_nobody_who_says_nothing_is_taken_to_run_otherwise() -> None:
+def test_default_run_settings() -> None:
     assert RunSettings() == RunSettings(startup=600.0, checkpoint_every=1800.0, checkpoint_takes=60.0, interruptions=0.1,
                               idle=0.0, disk_gb=0.0, egress_gb=0.0)  # fmt: skip

@@ -102,7 +102,7 @@ def test_a_recommendation_counts_denoising_steps() -> None:
     assert "note.denoiser-unet" in ids(answer.warnings)
 
 
-def test_fit_compare_and_models_say_it_too() -> None:
+def test_fit_compare_and_models_note_the_denoiser_too() -> None:
     assert "note.denoiser-unet" in ids(whichgpu.fit(UNET, gpu="L4").warnings)
     assert "note.denoiser-transformer" in ids(whichgpu.fit(TRANSFORMER, gpu="L4").warnings)
     compared = call("compare", "L4", "T4", "--task", "forward", "--model", UNET)

@@ -142,7 +142,7 @@ def test_mixture_layers_leave_out_the_dense_ones() -> None:
         assert mixture_layers(shape) == layers
 
 
-def test_the_parts_of_a_plain_decoder_add_up() -> None:
+def test_parameters_of_a_dense_decoder_add_up() -> None:
     counted = _count(LLAMA_8B)
     assert counted.embedding == counted.head == 128256 * 4096
     assert counted.norm == 65 * 4096

@@ -76,7 +76,7 @@ def test_an_unknown_field_suggests_the_nearest() -> None:
     assert "parallel" in words(refused(tp=2))
 
 
-def test_all_faults_are_told_at_once() -> None:
+def test_all_errors_are_reported_at_once() -> None:
     error = refused(batch=-1, precision="bf17", bach=3)
     told = words(error)
     assert error.kind == "bad-request"
@@ -84,7 +84,7 @@ def test_all_faults_are_told_at_once() -> None:
 
 
 @pytest.mark.parametrize("missing", ["task", "model"])
-def test_task_and_model_are_asked_for(missing: str) -> None:
+def test_task_and_model_are_required(missing: str) -> None:
     with pytest.raises(UsageError) as caught:
         from_object({name: value for name, value in BARE.items() if name != missing})
     assert caught.value.kind == "missing-field"
@@ -121,7 +121,7 @@ def test_what_people_write_is_understood(given: dict[str, Any], read: dict[str, 
     assert {name: getattr(workload, name) for name in read} == read
 
 
-def test_faults_of_flags_are_told_by_flag() -> None:
+def test_flag_errors_name_the_flag() -> None:
     with pytest.raises(UsageError) as caught:
         from_texts({"task": "serve", "model": "m", "micro_batch": "none"})
     assert "--micro-batch" in words(caught.value)
@@ -174,7 +174,7 @@ def test_defaults_are_what_people_expect(task: Any, shape: Shape, expected: dict
     assert {name: getattr(workload, name) for name in expected} == expected
 
 
-def test_what_was_given_is_kept_and_the_rest_is_marked() -> None:
+def test_user_fields_are_unchanged_and_defaults_marked() -> None:
     spelled = from_object({**BARE, "batch": 4, "precision": "fp16"})
     told = echo(fill_defaults(spelled.workload, LLAMA), spelled.user_fields)
     assert told["batch"] == 4

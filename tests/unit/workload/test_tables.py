@@ -267,7 +267,7 @@ def test_zero_is_counted_where_it_is_fullest_itself() -> None:
         ({"parallel": Parallel(tp=2)}, "warning.not-in-tables"),
     ],
 )
-def test_what_a_table_cannot_tell_is_said_and_widens_no_less(fields: dict[str, object], id: str) -> None:
+def test_extrapolation_beyond_a_table_is_warned_about_with_no_smaller_range(fields: dict[str, object], id: str) -> None:
     estimate = traced_memory(workload(**fields), TracedShape("resnet50", "resnet50", 224), None)  # type: ignore[arg-type]
     usual = traced_memory(workload(task=str(fields.get("task", "train"))), TracedShape("resnet50", "resnet50", 224), None)
     assert [message.id for message in estimate.warnings] == [id]

@@ -12,7 +12,7 @@ from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.time.accuracy_pairs import accuracy_pairs
 
 
-def test_every_pair_is_of_a_known_gpu_and_source_and_lies_in_its_own_range() -> None:
+def test_every_pair_has_a_known_gpu_and_source_and_is_within_its_range() -> None:
     catalog = Catalog()
     for pair in accuracy_pairs():
         assert pair.gpu in catalog.gpu_by_id
@@ -42,7 +42,7 @@ def test_the_worst_come_first_and_half_counts_as_far_as_double() -> None:
     assert ratios[0] == max(max(pair.predicted / pair.measured, pair.measured / pair.predicted) for pair in accuracy_pairs())
 
 
-def test_a_task_nobody_measured_is_refused_with_those_there_are() -> None:
+def test_unmeasured_task_is_refused_with_the_measured_ones() -> None:
     with pytest.raises(UnknownName) as refused:
         accuracy(task=("trane",))
     assert "train" in refused.value.choices

@@ -48,11 +48,11 @@ def test_a_machine_by_name_brings_its_own_threads(catalog: Catalog) -> None:
     ],
     ids=["text", "no training", "rows"],
 )
-def test_nothing_is_said_where_loading_does_not_bound(workload: Workload, catalog: Catalog) -> None:
+def test_no_advice_if_data_loading_is_no_bottleneck(workload: Workload, catalog: Catalog) -> None:
     assert about(catalog, workload) == Advice()
 
 
-def test_without_a_rate_nothing_is_said_of_loading(catalog: Catalog) -> None:
+def test_without_a_rate_no_advice_on_data_loading(catalog: Catalog) -> None:
     assert about(catalog, Workload("train", "resnet50"), None) == Advice()
 
 

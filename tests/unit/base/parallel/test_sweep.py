@@ -72,7 +72,7 @@ def test_processes_give_what_one_process_gives() -> None:
     assert run_sweep(drawn, CASES, seed=3) != run_sweep(drawn, CASES, seed=4)
 
 
-def test_a_seed_is_an_items_own_whatever_stands_beside_it() -> None:
+def test_seed_of_an_item_does_not_depend_on_other_items() -> None:
     whole = run_sweep(drawn, CASES)
     assert run_sweep(drawn, CASES[3:]) == whole[3:]
     assert run_sweep(drawn, CASES[::-1]) == whole[::-1]
@@ -109,7 +109,7 @@ def test_stopped_by_ctrl_c_it_keeps_what_is_finished(tmp_path: Path) -> None:
     assert [keep.read(keep.name(name, case, item_seed(0, case)))[0] for case in CASES] == [True, True, *[False] * 4]
 
 
-def test_an_items_error_is_told_as_it_is_and_loses_nothing(tmp_path: Path) -> None:
+def test_error_of_an_item_is_raised_unchanged_and_keeps_finished_results(tmp_path: Path) -> None:
     for jobs in (1, 2):
         with pytest.raises(ArithmeticError, match="no such thing"):
             run_sweep(failing, CASES, keep=keeping(tmp_path / str(jobs)), jobs=jobs)
@@ -119,12 +119,12 @@ def test_an_items_error_is_told_as_it_is_and_loses_nothing(tmp_path: Path) -> No
     assert CALLS == []
 
 
-def test_a_process_that_is_ended_from_outside_is_told_as_such(tmp_path: Path) -> None:
+def test_killed_worker_is_reported(tmp_path: Path) -> None:
     with pytest.raises(NoAnswer, match="was killed"):
         run_sweep(dying, CASES, keep=keeping(tmp_path), jobs=2)
 
 
-def test_a_damaged_file_is_set_aside_and_computed_anew(tmp_path: Path) -> None:
+def test_damaged_file_is_set_aside_and_recomputed(tmp_path: Path) -> None:
     whole = run_sweep(drawn, CASES, keep=keeping(tmp_path))
     files = sorted(tmp_path.rglob("*.json"))
     files[0].write_bytes(files[0].read_bytes()[:-4])
@@ -142,7 +142,7 @@ def test_a_result_that_would_come_back_as_another_is_refused(tmp_path: Path) -> 
         ResultCache(tmp_path, Told).write(content_hash(1), Told("a", float("nan")))
 
 
-def test_seconds_left_are_told_by_what_this_run_took() -> None:
+def test_remaining_seconds_follow_this_run_s_pace() -> None:
     times = iter(range(0, 100, 2))
     progress: list[Progress] = []
     run_sweep(drawn, CASES[:3], progress=progress.append, clock=lambda: float(next(times)))
@@ -161,7 +161,7 @@ def test_without_ray_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatc
         run_sweep(drawn, CASES, ray="local")
 
 
-def test_a_folder_that_cannot_be_written_is_an_error_not_silence(tmp_path: Path) -> None:
+def test_unwritable_folder_raises_an_error(tmp_path: Path) -> None:
     if os.geteuid() == 0:
         (tmp_path / "file").write_text("")
         folder = tmp_path / "file"

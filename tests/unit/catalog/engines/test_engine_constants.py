@@ -176,7 +176,7 @@ def test_tokens_of_one_step(engine: str, gpu: Gpu | None, task: Task, context: i
     assert chunk_tokens(memory(engine, year), gpu, task, context) == tokens
 
 
-def test_what_lies_outside_any_allocator() -> None:
+def test_memory_outside_the_allocator() -> None:
     assert context_bytes(H100) == (4 * 132 + 245) * MIB
     assert context_bytes(None) == (4 * 132 + 245) * MIB
     assert context_bytes(GPUS["t4"]) == (4 * 40 + 245) * MIB
@@ -238,7 +238,7 @@ def test_sglang_s_share_is_what_its_rule_leaves() -> None:
     assert static_share(memory("sglang"), sized(2), 1, 1) == 0.1
 
 
-def test_the_most_an_engine_lets_itself_need() -> None:
+def test_memory_budget_of_each_engine() -> None:
     vllm = budget_bytes(asked(engine="vllm", year=2025), H100)
     assert vllm == device_share_budget(memory("vllm", 2025), H100, 1, 0.9)
     assert budget_bytes(asked(engine="vllm"), sized(2)) == 2 * GIB  # never more than there is

@@ -57,7 +57,7 @@ def test_a_country_without_regions_is_not_taken_for_another_word(catalog: Catalo
         find_regions(catalog, "Malta")
 
 
-def test_offers_tell_which_countries_a_union_is(catalog: Catalog) -> None:
+def test_offers_list_the_countries_of_a_union(catalog: Catalog) -> None:
     answer = list_offers(OffersQuery(gpu="A100", region="EU,Korea"), catalog=catalog)
     assert answer.countries == {"EU": countries_named("EU")}
     by_code = list_offers(OffersQuery(gpu="A100", region=(*countries_named("DE"), "KR")), catalog=catalog)

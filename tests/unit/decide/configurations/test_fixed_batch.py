@@ -29,7 +29,7 @@ def sizes(workload: Workload, gpus: int, *given: str) -> list[float]:
     return [float(size) for size in fixed_batch._sizes(asked(workload, *given), workload, gpus)]
 
 
-def test_where_no_batch_is_asked_for_several_are_tried_and_training_takes_the_default() -> None:
+def test_without_a_batch_several_are_tried_and_training_takes_the_default() -> None:
     assert sizes(Workload("batch", "m"), 2) == SAMPLES.tolist()
     assert sizes(Workload("train", "m"), 2) == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0]  # the default, and its halvings
     assert sizes(Workload("train", "m", accumulation=2), 2, "accumulation") == [128.0]
@@ -51,11 +51,11 @@ def test_a_batch_is_shared_evenly_to_train_and_as_it_comes_to_run(task: str, bat
     assert sizes(Workload(task, "m", batch=batch), gpus, "batch") == tried  # type: ignore[arg-type]
 
 
-def test_samples_at_a_time_are_taken_as_they_are_said() -> None:
+def test_micro_batch_is_used_as_requested() -> None:
     assert sizes(Workload("train", "m", batch=64, micro_batch=8), 3, "batch", "micro_batch") == [8.0]
 
 
-def test_rounds_make_up_the_batch_asked_for() -> None:
+def test_accumulation_steps_add_up_to_the_requested_batch() -> None:
     tried = np.array([2.0, 4.0, 8.0])
     training = Workload("train", "m", batch=64, accumulation=3)
     assert fixed_batch._rounds(asked(training, "batch"), training, tried, 4).tolist() == [8.0, 4.0, 2.0]

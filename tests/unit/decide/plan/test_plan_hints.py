@@ -17,7 +17,7 @@ HINT = Hint(
 BARE = replace(HINT, max_num_batched_tokens=None, memory_share=None, dtype="int4")
 
 
-def test_vllm_and_sglang_are_told_the_same_in_their_own_words() -> None:
+def test_vllm_and_sglang_get_equivalent_flags() -> None:
     assert " ".join(HINT.command("vllm")) == (
         "vllm serve meta-llama/Llama-3.1-8B --tensor-parallel-size=2 --max-num-seqs=64 --max-model-len=4096 "
         "--max-num-batched-tokens=8192 --gpu-memory-utilization=0.90 --dtype=bfloat16"
@@ -54,7 +54,7 @@ def test_each_precision_has_its_flag(dtype: str, flag: str) -> None:
         ({"gpu": "h100-sxm", "provider": "x"}, {"accelerators": "H100:2", "ports": 8000}),
     ],
 )
-def test_skypilot_names_gpus_its_own_way_and_clouds_it_knows(changes: dict[str, Any], resources: dict[str, Any]) -> None:
+def test_skypilot_hint_uses_its_gpu_names_and_clouds(changes: dict[str, Any], resources: dict[str, Any]) -> None:
     service = replace(HINT, **changes).skypilot()
     assert service["resources"] == resources
     assert service["service"]["replica_policy"] == {"min_replicas": 3, "max_replicas": 3}

@@ -15,7 +15,7 @@ def check(met: float | None, holds: bool) -> Any:
     return SimpleNamespace(model="m", met=met, holds=holds)
 
 
-def test_what_holds_is_told_as_it_is() -> None:
+def test_sentence_of_a_plan_that_holds_is_unchanged() -> None:
     assert with_failure(SENTENCE, [check(0.99, True), check(None, True)]) is SENTENCE
 
 

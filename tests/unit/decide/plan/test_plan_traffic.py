@@ -96,7 +96,7 @@ def test_a_trace_of_few_requests_is_planned_for_its_mean_and_known_to_be_short()
     assert trace_traffic(paced(120), None).few is None
 
 
-def test_a_long_trace_tells_its_hours() -> None:
+def test_long_trace_gives_hourly_rates() -> None:
     times = np.concatenate([np.linspace(0, 3599, 360), np.linspace(3600, 7199, 3600), np.linspace(7200, 10799, 720)])
     trace = Trace("t", array("d", times), array("q", [100] * 4680), array("q", [50] * 4680))
     traffic = trace_traffic(trace, None)

@@ -47,7 +47,7 @@ def counts(assignment: Assignment | None) -> dict[tuple[str, str, str], int]:
     return {(one.replica.model, one.replica.gpu, one.replica.role): one.count for one in assignment.chosen}
 
 
-def test_halves_are_taken_where_they_bear_more() -> None:
+def test_disaggregated_if_its_capacity_is_higher() -> None:
     """Of three GPUs one reads 10 a second and two write 5 each; whole, three bear 3 each."""
     options = [copy("both", 3), copy("prefill", 10), copy("decode", 5)]
     assignment = best_assignment(options, [kind()], {"m": 1.0})
@@ -62,7 +62,7 @@ def test_equals_are_served_whole() -> None:
     assert counts(assignment) == {("m", NEW, "both"): 2}
 
 
-def test_halves_need_caches_of_one_precision() -> None:
+def test_disaggregation_needs_equal_kv_cache_precision() -> None:
     options = [copy("both", 1), copy("prefill", 10), copy("decode", 10, OLD, precision="fp16"), copy("both", 1, OLD)]
     assignment = best_assignment(options, [kind(count=1), kind(OLD, 1)], {"m": 1.0})
     assert counts(assignment) == {("m", NEW, "both"): 1, ("m", OLD, "both"): 1}
@@ -74,7 +74,7 @@ def test_nothing_is_used_for_nothing() -> None:
     assert counts(assignment) == {("m", NEW, "both"): 1}
 
 
-def test_models_share_a_cluster_so_that_the_worst_off_fares_best() -> None:
+def test_models_share_a_cluster_max_min_fairly() -> None:
     options = [copy("both", 6, model="a"), copy("both", 2, model="b")]
     assignment = best_assignment(options, [kind(count=4)], {"a": 6.0, "b": 2.0})
     assert counts(assignment) == {("a", NEW, "both"): 2, ("b", NEW, "both"): 2}
@@ -96,7 +96,7 @@ def test_the_cheapest_fleet_is_paid_by_the_machine_or_by_the_gpu() -> None:
     assert best_assignment(options, [kind(NEW, 1), kind(OLD, 2)], rates, cheapest=True) is None
 
 
-def test_a_budget_buys_the_most() -> None:
+def test_budget_buys_the_highest_capacity() -> None:
     prices = [kind(NEW, None, price=3.0), kind(OLD, None, price=1.0)]
     assignment = best_assignment([copy("both", 2.0, NEW), copy("both", 0.5, OLD)], prices, {"m": 1.0}, 7.0)
     assert assignment is not None
@@ -200,7 +200,7 @@ def test_bearing_more_with_more_copies_and_less_with_stricter_objectives() -> No
     assert max_rate(Fleet((ReplicaPool("a", server, 1),)), load, Objectives(1.0, 1e-5, 90), 2.0) == 0.0
 
 
-def test_a_trace_is_mixed_so_that_its_beginning_stands_for_it() -> None:
+def test_trace_is_shuffled_so_that_its_beginning_is_representative() -> None:
     trace = Trace("t")
     for place in range(1000):
         trace.times.append(float(place))

@@ -43,7 +43,7 @@ def test_nodes_are_bound_by_their_network() -> None:
     assert bus == pytest.approx(92e9, rel=0.05)
 
 
-def test_alone_nobody_talks() -> None:
+def test_single_rank_has_no_collectives() -> None:
     assert seconds("all_reduce", LARGE, "h100-sxm", Communicator(1, 1)) == 0
 
 

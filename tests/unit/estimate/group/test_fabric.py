@@ -84,7 +84,7 @@ def test_the_user_has_the_last_word() -> None:
     assert fabric.network_bandwidth < 25e9 / 8
 
 
-def test_links_nobody_has_become_pcie() -> None:
+def test_missing_links_fall_back_to_pcie() -> None:
     assert fabric_of(GPUS["t4"], interconnect="nvswitch").kind == "pcie"
 
 

@@ -142,5 +142,5 @@ def test_slow_links_are_spared_tensor_parallelism_in_training() -> None:
     assert best.parallel.tp == 1
 
 
-def test_nothing_is_said_where_nothing_fits() -> None:
+def test_no_layout_if_nothing_fits() -> None:
     assert layouts("train", "llama-3.1-405b", "rtx-4090", 8) == ()

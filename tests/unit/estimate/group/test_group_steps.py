@@ -81,7 +81,7 @@ def test_steps_grow_with_what_is_in_them(layout: dict[str, int]) -> None:
 
 
 @pytest.mark.parametrize("size", [400, 1024, 4096])
-def test_a_mixed_step_costs_less_than_its_halves_and_more_than_either(size: int) -> None:
+def test_mixed_step_costs_less_than_prefill_plus_decode_and_more_than_either(size: int) -> None:
     """Both with and without CUDA graphs, which vLLM replays for up to 512 tokens.
 
     A chunk of 512 tokens is replayed alone and launched by the host with decode tokens, which takes longer: on the H200, 600
@@ -99,7 +99,7 @@ def test_a_chunk_that_decode_tokens_take_out_of_cuda_graphs_costs_less_than_laun
     assert float(own.mixed(512, 0, 64, 1000)) < float(own.prefill(1, 513) + own.decode(64, 1000))
 
 
-def test_chunks_of_a_prompt_cost_at_least_the_whole() -> None:
+def test_chunks_of_a_prompt_cost_no_less_than_the_whole() -> None:
     own = steps("llama-3.1-8b")
     whole = float(own.prefill(1, 4096))
     chunks = float(own.prefill(1, 1024, [0, 1024, 2048, 3072]).sum())
@@ -134,7 +134,7 @@ def test_pipelines_wait_and_interleaving_waits_less() -> None:
     assert chunked.bubble[0, 0] == pytest.approx(plain.bubble[0, 0] / 2, rel=0.05)
 
 
-def test_gradients_go_beside_the_backward_pass() -> None:
+def test_gradient_all_reduce_overlaps_the_backward_pass() -> None:
     one = told("train", "resnet50", "a100-sxm-40gb", gpus=8, batch=1024)
     assert one.hidden[0, 0] > 0
     assert one.communication[0, 0] < 0.1 * one.wall[0, 0]

@@ -106,7 +106,9 @@ def test_experts_are_spread_over_copies_in_training_and_over_all_ranks_in_infere
         (Parallel(dp=2), "dp", 2, 4, 8, Communicator(2, 1)),
     ],
 )  # fmt: skip
-def test_who_stands_beside_whom(layout: Parallel, axis: Any, gpus: int, nodes: int, domain: int, expected: Communicator) -> None:
+def test_communicator_of_each_parallel_axis(
+    layout: Parallel, axis: Any, gpus: int, nodes: int, domain: int, expected: Communicator
+) -> None:
     assert communicator_of(layout, axis, gpus, nodes, domain) == expected
 
 
@@ -209,7 +211,7 @@ def test_weights_of_one_rank() -> None:
     assert whole / 2 < cut < 0.52 * whole
 
 
-def test_experts_of_one_rank_are_nobody_else_s() -> None:
+def test_experts_of_one_rank_are_on_no_other_rank() -> None:
     alone = [one for one in step_collectives(work(parallel=Parallel(dp=2, ep=2)), MIXED, 1.0) if one.axis == "dp"]
     whole, experts = gradient_bytes(work(parallel=Parallel(dp=2, ep=2)), MIXED)
     assert [one.size * one.count for one in alone] == [pytest.approx(whole - experts)]

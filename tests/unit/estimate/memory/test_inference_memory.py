@@ -199,7 +199,7 @@ def test_a_recommendation_model_is_mostly_tables() -> None:
     assert 0 < forward["activations"] < 64 * MIB
 
 
-def test_of_bare_weights_only_weights_are_counted_and_that_is_said() -> None:
+def test_weights_without_a_config_count_weights_only_with_a_warning() -> None:
     estimate = ask(WeightsOnly("model.safetensors", 10**9, 2 * 10**9), None, precision=None)
     assert parts(estimate)["weights"] == 2 * 10**9
     assert "kv_cache" not in parts(estimate)

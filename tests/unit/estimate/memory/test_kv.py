@@ -105,7 +105,7 @@ def test_stages_hold_their_layers_and_context_parallel_its_tokens() -> None:
     assert kv_bytes(shapes.LLAMA_3_70B, 4, 4096, parallel=Parallel(dp=8)) == whole
 
 
-def test_the_cache_is_as_wide_as_activations_unless_asked() -> None:
+def test_kv_cache_has_the_activation_dtype_by_default() -> None:
     defaults = [PRECISION_BY_NAME[name].kv_default for name in ("tf32", "amp-bf16", "fp8", "q4_k_m")]
     assert defaults == ["fp32", "bf16", "bf16", "f16"]
 

@@ -62,7 +62,7 @@ def test_attention_is_where_the_mlp_is_narrow() -> None:
     assert activation_peak_bytes(mla, step()) == 10 * (2 * 64 + 8 * (2 * 12 + 2 * 6) + 24 + 16) * 2
 
 
-def test_the_head_is_where_many_logits_are_asked_for() -> None:
+def test_activation_peak_is_the_output_head_with_many_logits() -> None:
     assert activation_peak_bytes(TINY, step(logits=10, logit_bytes=10)) == 10 * 64 * 2 + 10 * 1000 * 10
 
 
@@ -116,7 +116,7 @@ def sizes(estimate: MemoryEstimate) -> dict[str, float]:
 CACHE = 3 * 120 * 4 * 2 * 2 * 8 * 2  # sequences, tokens, layers, keys and values, heads, dimensions, bytes
 
 
-def test_plain_pytorch_by_hand() -> None:
+def test_eager_pytorch_by_hand() -> None:
     told = sizes(ask())
     assert told["kv_cache"] == CACHE
     assert told["temporary"] == CACHE // 8  # one layer's keys, made anew one token longer

@@ -47,7 +47,7 @@ def work(task: Task = "train", **fields: Any) -> Workload:
     return Workload(task, "resnet50", **(plain | fields))
 
 
-def test_rungs_are_powers_of_two_and_the_halves_between() -> None:
+def test_batch_steps_are_powers_of_two_and_midpoints() -> None:
     rungs = [1]
     while rungs[-1] < 100:
         rungs.append(_next_batch(rungs[-1]))
@@ -62,7 +62,7 @@ def test_between_rungs_memory_is_on_a_line() -> None:
     assert all(one <= other for one, other in pairwise(sizes))
 
 
-def test_what_lies_beside_the_trace() -> None:
+def test_memory_outside_the_trace() -> None:
     h100, a100 = GPUS["h100-sxm"], GPUS["a100-sxm-80gb"]
     trained = {gpu.id: traced_memory(work(), SHAPE, gpu).parts for gpu in (h100, a100)}
     assert trained["h100-sxm"]["context"].value == (4 * 132 + 248) * MIB

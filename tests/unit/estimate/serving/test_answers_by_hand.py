@@ -122,7 +122,7 @@ def test_keys_come_round_to_a_part_of_the_queries() -> None:
 LIKE = Figure(1.0, 0.8, 1.5, "s", "calibrated", ("a",))
 
 
-def test_a_figure_lies_between_fast_and_slow_steps() -> None:
+def test_figure_is_between_fast_and_slow_steps() -> None:
     figure = StepRange(LIKE).figure((5.0, 9.0, 3.0), "s")
     assert (figure.low, figure.value, figure.high, figure.sources) == (3.0, 5.0, 9.0, ("a", "serving-simulation"))
     assert StepRange(LIKE).factors == (0.8, 1.5)
@@ -151,7 +151,7 @@ def test_a_served_load_with_steps_of_ten_milliseconds() -> None:
     assert [one.id for one in answer.warnings] == ["serving.too-few"]  # 180 requests do not tell the 99th percentile
 
 
-def test_objectives_are_told_and_missed() -> None:
+def test_objectives_are_listed_and_missed() -> None:
     answer = serving_answer(SERVER, LOAD, Objectives(tpot_max=0.005), LIKE, drawn=False)
     assert answer.met == 0.0
     assert answer.goodput is not None

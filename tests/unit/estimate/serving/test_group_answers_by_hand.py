@@ -116,7 +116,7 @@ def test_how_far_more_gpus_help() -> None:
     assert scaling_of(work(gpus=2, parallel=Parallel(tp=2)), replace(SMALL, heads=15), DEVICES) is None  # no head can be cut
 
 
-def test_what_a_screen_lets_through_by_mistake_is_left_out() -> None:
+def test_layouts_wrongly_passed_by_the_screen_are_dropped() -> None:
     """A candidate that needs more than the GPU has comes first and is no answer; the next ones are."""
     huge, fits = LayoutCandidate(Parallel(), 256, 1, "none"), LayoutCandidate(Parallel(), 1, 256, "none")
     layouts = ScreenedLayouts(
@@ -142,7 +142,7 @@ LIKE = Figure(1.0, 0.8, 1.5, "s", "calibrated", ("a",))
 SERVER, LOAD = linear(fixed=0.01), Load(5.0, Lengths(10), Lengths(3), 60, burstiness=0.0)
 
 
-def test_progress_is_told_up_to_its_end() -> None:
+def test_progress_is_reported_up_to_its_end() -> None:
     heard: list[float] = []
     serving_answer(SERVER, LOAD, Objectives(), LIKE, drawn=False, progress=heard.append)
     assert heard == pytest.approx([1 / 6, 2 / 6, 3 / 6])
@@ -210,7 +210,7 @@ def test_what_a_reader_should_know_first() -> None:
     assert warned(saturated=True, refused=2, preempted=3, met=0.0) == ["saturated", "refused", "preempted", "missed"]
 
 
-def test_a_short_cache_throws_out_and_says_so() -> None:
+def test_small_kv_cache_preempts_and_reports_it() -> None:
     tight = linear(small(256), fixed=0.01)
     answer = serving_answer(tight, Load(40.0, Lengths(40), Lengths(60), 120, burstiness=0.0), Objectives(), LIKE, drawn=False)
     assert answer.preempted > 0

@@ -58,7 +58,7 @@ def test_a_prompt_is_one_step_and_its_answer_a_run_of_equal_ones() -> None:
 
 
 @pytest.mark.parametrize("reserve", [False, True])
-def test_runs_go_to_the_next_end_whoever_keeps_room_for_answers(reserve: bool) -> None:
+def test_decode_runs_advance_to_the_next_completion_with_or_without_reserved_output(reserve: bool) -> None:
     one, _ = decoding(reserve_answers=reserve, tokens=16 * 8)
     assert one.count == 9  # 110 tokens have room in eight blocks
     assert one.used == 7  # of 100 tokens, as of 110

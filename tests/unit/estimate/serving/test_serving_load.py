@@ -25,7 +25,7 @@ def times(load: Load) -> np.ndarray:
 
 
 @pytest.mark.parametrize("burstiness", [0.0, 0.25, 1.0, 4.0])
-def test_arrivals_have_the_rate_and_the_burstiness_asked_for(burstiness: float) -> None:
+def test_arrivals_have_the_requested_rate_and_burstiness(burstiness: float) -> None:
     gaps = np.diff(times(replace(FIXED, burstiness=burstiness)))
     assert gaps.mean() == pytest.approx(0.1, rel=0.05)
     assert gaps.var() / gaps.mean() ** 2 == pytest.approx(burstiness, rel=0.1, abs=1e-9)
@@ -84,7 +84,7 @@ def test_a_summary_counts_what_happened() -> None:
     assert [one.batch for one in summary.concurrency] == sorted(one.batch for one in summary.concurrency)
 
 
-def test_few_requests_do_not_tell_a_far_percentile() -> None:
+def test_few_requests_give_no_high_percentile() -> None:
     assert not enough_requests(500, 99)
     assert enough_requests(500, 90)
 
@@ -129,7 +129,7 @@ def test_the_curve_rises_and_objectives_hold_up_to_a_rate() -> None:
     assert throughput_curve(server, load, Objectives(tpot_max=1e-6)).allowed == pytest.approx(0, abs=0.1)
 
 
-def test_objectives_never_hold_beyond_what_can_be_borne() -> None:
+def test_objectives_never_hold_beyond_capacity() -> None:
     """A short drawn load above saturation has not queued up yet: it must not count as held."""
     server, _ = real("llama-3.1-8b", "rtx-5090", seq_in=1000, seq_out=300)
     curve = throughput_curve(server, Load(5.0, Lengths(1000), Lengths(300), 2000), Objectives(ttft_max=1.0, tpot_max=0.05))

@@ -230,7 +230,7 @@ def test_the_latency_outside_the_steps_delays_every_token_alike() -> None:
     assert np.allclose(with_latency.finished - without.finished, 0.003)
 
 
-def test_requests_go_to_who_has_the_least_to_do_of_equals_in_turn() -> None:
+def test_requests_go_to_the_least_loaded_replica_and_ties_in_turn() -> None:
     """Three copies of two lanes; a long request keeps one lane busy, the others take what comes."""
     tables = StepTables(STEPS, TableSizes(PLAIN.max_sequences, PLAIN.max_batched_tokens, 4096))
 

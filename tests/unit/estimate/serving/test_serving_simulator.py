@@ -43,7 +43,7 @@ def test_who_comes_during_a_step_starts_with_the_next() -> None:
     assert spans(outcome) == [(1, 10), (6, 8)]
 
 
-def test_tokens_of_others_go_on_beside_a_prompt_or_wait_for_it() -> None:
+def test_decode_continues_with_chunked_prefill_and_waits_without() -> None:
     load = requests((0, 100, 10), (4.5 * STEP, 1400, 2))
     assert spans(linear().run(load)) == [(1, 10), (8, 9)]
     apart = linear(replace(PLAIN, mixed_steps=False))
@@ -106,7 +106,7 @@ def test_beginnings_that_are_alike_are_read_once() -> None:
     assert linear(PLAIN).run(load, hash_tokens=256).cached == 0
 
 
-def test_clients_ask_anew_when_answered() -> None:
+def test_closed_loop_clients_send_again_after_a_reply() -> None:
     outcome = linear().run([(0.0, 10, 10, ()) for _ in range(6)], concurrency=2)
     assert np.diff(np.sort(outcome.arrived)).max() > 0
     running = [((outcome.arrived <= time) & (outcome.finished > time)).sum() for time in outcome.arrived]

@@ -45,7 +45,7 @@ def test_latencies_by_hand() -> None:
     assert summary.mean_batch == pytest.approx((1 * 6 + 2 * 2) / 8)
 
 
-def test_rates_are_of_all_the_time_where_most_of_it_comes_after_the_last_arrival() -> None:
+def test_rates_cover_the_whole_run_if_it_ends_long_after_the_last_arrival() -> None:
     summary = summarise(FOUR)  # 3 s of arrivals, 8 s in all
     assert summary.throughput == pytest.approx(14 / 8)
     assert summary.answered_rate == pytest.approx(4 / 8)

@@ -23,7 +23,7 @@ from whichgpu.estimate.serving.step_tables import StepTables, TableSizes
         ("gemma-2-9b", "l40s", {}),
     ],
 )
-def test_tables_say_what_the_step_model_says(model: str, gpu: str, fields: dict[str, Any]) -> None:
+def test_tables_equal_the_step_model(model: str, gpu: str, fields: dict[str, Any]) -> None:
     """Prompts and tokens exactly; both together within half a percent on average, within 6% everywhere."""
     workload, shape = asked(model, **fields)
     steps, stages = EngineSteps(workload, shape, CATALOG.gpu_by_id[gpu]), workload.parallel.pp

@@ -21,7 +21,7 @@ WIDE = small(1 << 20, max_sequences=128)
 DRAWN = Load(1.0, Lengths(100), Lengths(20), REQUESTS, seed=TYPICAL)
 
 
-def test_drawn_requests_come_at_the_rate_asked_for_over_all_of_them() -> None:
+def test_sampled_requests_have_the_requested_mean_rate() -> None:
     for seed in range(5):
         for rate in (0.3, 7.0):
             assert replace(DRAWN, seed=seed).at(rate).times()[-1] == pytest.approx(REQUESTS / rate)
@@ -100,7 +100,7 @@ def test_slower_steps_make_users_wait_as_long_as_a_simulation_of_them_says(
     assert abs(each / usual - 1.0) > abs(factor - 1.0)  # more at work slow each other, fewer do not
 
 
-def test_a_pace_that_cannot_bear_its_load_is_a_full_server_and_a_queue() -> None:
+def test_overloaded_server_is_full_with_a_queue() -> None:
     pace = ServiceTimes.of(slowed(), 200, 100)
     rate = 0.9 * pace.saturation
     first, each = scaled_waits(pace, rate, 95.0, (0.1, 0.02), 2.0, 400)

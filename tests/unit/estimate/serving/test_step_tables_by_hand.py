@@ -49,7 +49,7 @@ def test_a_token_of_each_sequence(tables: StepTables, batch: int, context: int) 
 
 
 @pytest.mark.parametrize("tokens", [1, 2, 7, 63, 64, 65, 128, 129, 300, 599, 600])
-def test_chunks_alone_beside_others_and_with_what_they_look_back_at(tables: StepTables, tokens: int) -> None:
+def test_chunks_alone_with_decode_and_with_their_past_context(tables: StepTables, tokens: int) -> None:
     assert tables.mixed(tokens, 0.0, 0, 0.0) == pytest.approx(exact(tokens, 0, 0, 0), rel=1e-9)
     for reach in (1.0, 32.0, 700.0, 3000.0, -tokens / 4):
         assert tables.mixed(tokens, reach, 0, 0.0) == pytest.approx(exact(tokens, reach, 0, 0), rel=1e-9)
@@ -99,7 +99,7 @@ def test_fewer_questions_about_full_tiles_give_the_same() -> None:
         assert even.mixed(tokens, 0.0, batch, 500.0) == pytest.approx(float(smooth.mixed(tokens, 0, batch, 500)), rel=1e-9)
 
 
-def test_places_that_are_asked_for() -> None:
+def test_grid_points_of_batches_and_tiles() -> None:
     assert batch_grid(1).tolist() == [1]
     assert batch_grid(16).tolist() == list(range(1, 17))
     assert batch_grid(17).tolist() == [*range(1, 17), 17]

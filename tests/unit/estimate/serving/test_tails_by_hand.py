@@ -27,7 +27,7 @@ def test_where_nothing_slows_a_step_every_token_takes_one() -> None:
             assert tpot_tail(pace, rate, percentile) == pytest.approx(0.02)
 
 
-def test_a_queue_never_rests_from_the_rate_its_slots_can_bear() -> None:
+def test_queue_never_empties_from_the_saturation_rate() -> None:
     """Eight slots, a second each: eight a second."""
     pace = paced([0.02] * 8, [0.0] * 8)
     assert tpot_tail(pace, 7.999, 95.0) < inf
@@ -52,7 +52,7 @@ def test_alone_a_request_takes_the_steps_of_one() -> None:
     assert tpot_tail(paced([0.01, 0.02, 0.03, 0.04], [0.0] * 4), 1e-9, 99.0) == pytest.approx(0.01)
 
 
-def test_nobody_is_slower_than_in_a_full_batch() -> None:
+def test_no_request_is_slower_than_in_a_full_batch() -> None:
     """Prompts that take no time: between the steps of one and of all."""
     pace = paced([0.01, 0.02, 0.03, 0.04], [0.0] * 4)
     tails = [tpot_tail(pace, rate, 95.0) for rate in np.linspace(0.05, 1.9, 30)]

@@ -99,7 +99,7 @@ def test_nothing_is_known_of_other_makers() -> None:
     assert load_calibration().tier("pytorch", H100) != "none"
 
 
-def test_numbers_of_a_width_that_nobody_measured_on_a_generation_are_told_by_others() -> None:
+def test_unmeasured_precision_on_a_generation_has_tier_other() -> None:
     fitted = load_calibration()
     t4, a10 = GPUS["t4"], GPUS["a10"]
     assert fitted.tier("vllm", t4, "decode", "fp16") == "generation"
@@ -110,7 +110,7 @@ def test_numbers_of_a_width_that_nobody_measured_on_a_generation_are_told_by_oth
     assert fitted.tier("pytorch", t4, "train", "fp32") == "gpu"
 
 
-def test_a_kind_of_step_that_nobody_measured_under_an_engine_is_told_by_others() -> None:
+def test_unmeasured_step_kind_of_an_engine_has_tier_other() -> None:
     fitted = load_calibration()
     a100 = GPUS["a100-sxm-80gb"]
     assert fitted.tier("tensorflow", a100, "train", "amp-fp16") == "gpu"
@@ -170,7 +170,7 @@ def test_a_host_feeds_it_or_does_not(vcpus: float, verdict: Any) -> None:
     assert loading_remark(1000.0, vcpus).id == f"remark.loading-{verdict}"
 
 
-def test_a_remark_tells_whole_threads() -> None:
+def test_loading_remark_has_whole_vcpus() -> None:
     message = loading_remark(1000.0)
     assert (message.id, message.values["vcpus"], message.values["low"], message.values["high"]) == (
         "remark.loading",

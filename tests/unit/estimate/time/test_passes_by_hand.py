@@ -90,7 +90,7 @@ def test_calls_of_engines_before_they_captured_graphs() -> None:
     assert worker_dispatch_seconds(asked(parallel=Parallel(dp=4))) == 0.0
 
 
-def test_who_waits_for_whom() -> None:
+def test_ranks_and_processes_that_wait_for_each_other() -> None:
     assert _waiting_ranks(asked("train", parallel=Parallel(dp=2))) == 2
     assert _waiting_ranks(asked("train", parallel=Parallel(dp=2, threads=True))) == 1
     assert _waiting_ranks(asked("serve", parallel=Parallel(dp=2))) == 1
@@ -245,7 +245,7 @@ def least(op: Op, **changed: Any) -> float:
     return float(floor_seconds(stack_operators(op.unit, [op]), toy(**changed)).item())
 
 
-def test_least_seconds_count_what_the_cache_cannot_hold() -> None:
+def test_minimum_seconds_count_bytes_beyond_the_l2_cache() -> None:
     """Of 10 MB read and 10 MB written a megabyte each may be in the L2, whose bytes count an eighth."""
     moved = elementwise(5e6, 2.0, 2.0, unit="fp16")
     assert least(moved) == pytest.approx((2e7 - 2e6 * 7 / 8) / 1e12)
@@ -263,7 +263,7 @@ def test_weights_and_kv_caches_are_read_from_memory() -> None:
     assert least(decode) == pytest.approx(6e5 / 1e12)
 
 
-def test_least_seconds_of_arithmetic_are_at_the_sustained_rate_or_in_a_burst_at_the_peak() -> None:
+def test_minimum_compute_seconds_use_sustained_or_burst_rate() -> None:
     product = gemm(1e4, 1e4, 1e4, "fp16", 2.0)
     assert least(product) == pytest.approx(2e12 / 1e13)
     assert least(product, sustained_peaks={"fp16": 0.8e13}) == pytest.approx(2e12 / 0.8e13)

@@ -80,7 +80,7 @@ def test_a_trace_is_replayed_by_label() -> None:
     assert replay.peak_reserved == 2 << 20
 
 
-def test_factories_are_found_beside_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_factories_are_found_in_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_own_models.py").write_text("def make():\n    return 7\n\nnumber = 3\n")
     monkeypatch.chdir(tmp_path)
     assert find_factory("my_own_models:make")() == 7

@@ -24,7 +24,7 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> None:
 # inputs and modules
 
 
-def test_inputs_are_made_when_they_are_asked_for() -> None:
+def test_inputs_are_created_on_demand() -> None:
     assert images(2, 32)().shape == (2, 3, 32, 32)
     assert set(tokens(2, 7)()) == {"input_ids"}
     labelled = tokens(2, 7, labels=True)()
@@ -32,7 +32,7 @@ def test_inputs_are_made_when_they_are_asked_for() -> None:
     assert (labelled["labels"].shape, labelled["labels"].dtype) == ((2, 7), INT64)
 
 
-def test_a_factory_brings_its_inputs_or_is_given_them() -> None:
+def test_factory_returns_its_inputs_or_gets_default_ones() -> None:
     module, own, tensor = Module(), Tensor(1), Tensor(2)
     assert build_module(TORCH, lambda: (module, own), None) == (module, own)
     assert build_module(TORCH, lambda: (module, own), lambda: tensor) == (module, tensor)
@@ -68,7 +68,7 @@ def test_a_module_is_moved_whole_and_what_was_shared_stays_shared() -> None:
     assert (example[0].device.type, example[1]) == ("cpu", 3)
 
 
-def test_a_module_is_called_as_its_inputs_are_given() -> None:
+def test_module_is_called_with_positional_or_keyword_inputs() -> None:
     def module(*args: Any, **named: Any) -> Any:
         return args, named
 

@@ -120,7 +120,7 @@ def test_steps_are_none_of_the_truth(catalog: Catalog) -> None:
     assert not {case.request["model"] for case in cases if isinstance(case.request["model"], str)} & known
 
 
-def test_gpus_without_bf16_are_asked_for_what_they_have(catalog: Catalog) -> None:
+def test_gpus_without_bf16_are_measured_in_supported_precisions(catalog: Catalog) -> None:
     precisions = {case.request["precision"] for case in step_cases(catalog.gpu_by_id["v100-sxm-16gb"])}
     assert not precisions & {"bf16", "amp-bf16", "tf32"}
 

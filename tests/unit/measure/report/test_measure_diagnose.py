@@ -97,7 +97,7 @@ def test_four_lanes_are_full_with_what_sixteen_would_not_notice() -> None:
     assert "pcie" not in ids(utilisation_percent=55, pcie_rx_bandwidth=5_500_000_000)
 
 
-def test_heat_comes_first_and_the_rest_is_still_said() -> None:
+def test_overheating_comes_first_and_other_findings_follow() -> None:
     assert ids(throttle=("hardware-slowdown", "hardware-thermal"), sm_clock_hz=600_000_000) == ["thermal", "compute"]
 
 
@@ -130,7 +130,7 @@ def test_a_wait_whose_cause_is_not_seen() -> None:
     assert [(verdict.id, verdict.sure) for verdict in bottlenecks] == [("waiting", False)]
 
 
-def test_a_load_that_is_not_told_is_not_guessed() -> None:
+def test_unreported_load_is_not_guessed() -> None:
     assert ids(utilisation_percent=None) == ["unknown"]
 
 

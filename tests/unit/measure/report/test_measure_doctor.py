@@ -104,7 +104,7 @@ def test_a_lost_gpu_is_one_problem_and_nothing_else_of_it() -> None:
     assert [(one.id, one.gpu) for one in result.findings if one.gpu == 1] == [("lost", 1)]
 
 
-def test_a_driver_that_vanishes_while_it_is_asked_leaves_the_rest_of_the_report() -> None:
+def test_driver_vanishing_during_a_query_leaves_the_rest_of_the_report() -> None:
     library = Recorded(H200)
     probe = probe_of(library=library)
     library.gone = Error(UNINITIALISED)
@@ -113,12 +113,12 @@ def test_a_driver_that_vanishes_while_it_is_asked_leaves_the_rest_of_the_report(
     assert report.host.cores == 16
 
 
-def test_nonsense_is_named_and_missing_fields_are_not() -> None:
+def test_implausible_values_are_listed_and_missing_fields_are_not() -> None:
     assert "odd" in found(report(NONSENSE))
     assert "odd" not in found(report(BARE))
 
 
-def test_memory_that_nobody_visible_holds() -> None:
+def test_memory_without_a_visible_process_is_reported() -> None:
     held = with_changes(H200, nvmlDeviceGetMemoryInfo={"total": 143771 << 20, "free": 20000 << 20})
     assert "memory-held" in found(report(held))
     own = with_changes(held, nvmlDeviceGetComputeRunningProcesses=[{"pid": 1}])
@@ -243,7 +243,7 @@ def test_links_between_gpus() -> None:
         ({}, "no-package", "no-gpu-no-package"),
     ],
 )
-def test_without_a_gpu_the_likeliest_reason_is_said(at: dict[str, Any], kind: str, id: str) -> None:
+def test_without_a_gpu_the_likeliest_reason_is_reported(at: dict[str, Any], kind: str, id: str) -> None:
     absences = (MissingVendor("nvidia", kind, msg(f"absent.{kind}", why="", name="")),)
     report = build_report(None, absences, host(**at), software(), Catalog())
     assert [one.id for one in report.findings] == [id]
@@ -260,7 +260,7 @@ def test_every_finding_has_a_sentence_and_advice() -> None:
             assert "{" not in english().render(message)
 
 
-def test_an_apple_or_amd_card_is_not_held_to_nvidias_rules() -> None:
+def test_nvidia_rules_are_not_applied_to_apple_and_amd_gpus() -> None:
     class One:
         def cards(self) -> tuple[Card, ...]:
             return (Card(0, "amd", "AMD Instinct MI300X", Sample(0, memory_bytes=192 * GIB), target="gfx942"),)

@@ -43,7 +43,7 @@ def test_llama_is_read_as_it_is() -> None:
         ("num_local_experts", 8),  # and no word on how many are used
     ],
 )
-def test_nonsense_is_refused_by_the_fields_name(key: str, value: object) -> None:
+def test_invalid_values_are_refused_with_the_field_name(key: str, value: object) -> None:
     with pytest.raises(UsageError) as caught:
         _read(**{key: value})
     named = {"num_local_experts": "num_experts_per_tok"}.get(key, key)
@@ -59,7 +59,7 @@ def test_a_field_of_a_nested_config_is_named_by_its_path() -> None:
     assert caught.value.message.values["field"] == "text_config.hidden_size"
 
 
-def test_two_halves_written_as_one_are_at_least_two() -> None:
+def test_fused_gate_up_size_is_halved_and_below_2_is_refused() -> None:
     assert _read(model_type="qwen", intermediate_size=22016).ffn == 11008
     with pytest.raises(UsageError, match="intermediate_size is 1, outside 2 to"):
         _read(model_type="qwen", intermediate_size=1)

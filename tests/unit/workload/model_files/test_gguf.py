@@ -56,7 +56,7 @@ def test_every_type_has_its_published_bits_a_weight() -> None:
         ({"general.architecture": "newcomer"}, "newcomer"),
     ],
 )
-def test_architectures_bear_config_jsons_names(tmp_path: Path, metadata: dict[str, Any], model_type: str) -> None:
+def test_architectures_have_config_json_names(tmp_path: Path, metadata: dict[str, Any], model_type: str) -> None:
     shape = _read(tmp_path, metadata)
     assert shape.model_type == model_type
     assert (shape.experts is not None) == ("expert_count" in metadata)
@@ -76,7 +76,7 @@ def test_deepseeks_latent_attention_in_both_forms(tmp_path: Path) -> None:
     assert (older.experts.shared_ffn, older.experts.dense_layers) == (64, 1)
 
 
-def test_numbers_given_layer_by_layer_count_by_the_largest(tmp_path: Path) -> None:
+def test_per_layer_values_count_by_the_largest(tmp_path: Path) -> None:
     shape = _read(tmp_path, {"attention.head_count_kv": [2, 4], "feed_forward_length": [512, 1024]})
     assert (shape.kv_heads, shape.ffn) == (4, 1024)
 

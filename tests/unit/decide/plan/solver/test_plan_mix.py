@@ -99,7 +99,7 @@ def test_owned_machines_are_used_first_and_no_more_than_there_are() -> None:
     assert solution.cost == pytest.approx(6.2)
 
 
-def test_a_quota_is_kept_and_too_small_a_one_has_no_plan() -> None:
+def test_quota_is_respected_and_too_small_a_quota_has_no_plan() -> None:
     problem = market(2, 1, rates=np.array([[2.0], [1.0]]), demand=np.array([[6.0]]))
     cheap = replace(
         problem,
@@ -114,7 +114,7 @@ def test_a_quota_is_kept_and_too_small_a_one_has_no_plan() -> None:
     assert solve(replace(cheap, quotas=(Quota("all", frozenset([0, 1]), 2.0),))) is None
 
 
-def test_commitments_bear_the_floor_and_hourly_machines_the_peak() -> None:
+def test_commitments_cover_the_base_load_and_on_demand_the_peak() -> None:
     options = (PriceOption("hourly", 2.0), PriceOption("year", 1.2, committed=True, term="reserved-1y"))
     problem = market(
         1,

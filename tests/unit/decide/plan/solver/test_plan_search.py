@@ -103,9 +103,7 @@ def gpu_pools(problem: Problem, solution: Solution) -> None:
 
 
 @pytest.mark.parametrize("whole", [0, 10**6], ids=["by-bucket", "whole-relaxation"])
-def test_in_parts_the_plan_stands_and_no_plan_is_cheaper_than_its_bound(
-    problem: Problem, whole: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_decomposed_plan_is_feasible_and_within_its_bound(problem: Problem, whole: int, monkeypatch: pytest.MonkeyPatch) -> None:
     best = optimum(problem)
     in_parts(monkeypatch, whole)
     told: list[float] = []
@@ -133,7 +131,7 @@ def test_where_the_first_columns_cannot_do_it_all_of_them_are_tried(monkeypatch:
 
 
 @pytest.mark.parametrize("whole", [0, 10**6])
-def test_what_nobody_can_serve_has_no_plan_in_parts_either(whole: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unservable_load_has_no_decomposed_plan_either(whole: int, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = market(6, 2, 9, rate=10.0)
     in_parts(monkeypatch, whole)
     pools = tuple(replace(pool, options=(replace(pool.options[0], limit=0.0),)) for pool in plain.pools)
@@ -183,7 +181,7 @@ def test_at_any_prices_the_bound_is_below_the_optimum_and_below_that_with_each_c
         ({"pools": tuple(Pool(f"p{j}", "g", 1, (PriceOption("w", 1.0, limit=3.0),)) for j in range(3))}, False),
     ],
 )
-def test_beginning_by_earnings_is_for_plain_problems(changes: dict[str, Any], fits: bool) -> None:
+def test_greedy_applies_to_simple_problems_only(changes: dict[str, Any], fits: bool) -> None:
     assert greedy_applies(market(3, 2, **changes)) is fits
     assert not greedy_applies(spotted())
 

@@ -98,7 +98,7 @@ def test_dropout_keeps_a_byte_an_element() -> None:
     assert saved_bytes(replace(PLAIN, gated=False, dropout=0.0)) == plain
 
 
-def test_scores_written_out_are_kept_in_fp32_and_as_they_are_used() -> None:
+def test_materialised_scores_are_saved_in_fp32_and_in_the_compute_dtype() -> None:
     pairs = 8 * CONTEXT
     for precision, cast in (("bf16", 2), ("fp32", 0)):
         eager, flash = saved_bytes(PLAIN, precision, "eager"), saved_bytes(PLAIN, precision)
@@ -117,7 +117,7 @@ def test_gpt_2_keeps_its_joined_projection() -> None:
     assert len(layer_block(gpt2, LayerRun(T, CONTEXT, "eager"), WIDTHS["fp32"]).weights) == 2 + 4 + 2
 
 
-def test_a_decoder_that_asks_an_encoder() -> None:
+def test_decoder_with_cross_attention() -> None:
     """Seven tokens of the encoder for ten of the decoder."""
     crossed = saved_bytes(PLAIN, cross_tokens=7, cross_sequence=7) * T
     encoded = 7 * (H + K + K)  # its output, once for both, and keys and values of it
@@ -228,7 +228,7 @@ def test_embeddings_keep_masks_and_what_is_normed() -> None:
         assert ledger.replay(pools=False).peak_allocated == held * 512 * H  # two and their sum
 
 
-def test_scratch_of_the_way_back() -> None:
+def test_backward_workspace() -> None:
     """Fused attention adds up the gradient of queries in fp32; autocast's weight gradients come in 16 bits first."""
     nodes = layer_block(TINY, LayerRun(T, CONTEXT, "flash"), WIDTHS["bf16"]).nodes
     assert sum(node.backward_temporary for node in nodes) == 4 * 64 * T

@@ -59,7 +59,7 @@ def test_a_linear_layer(precision: str, kept_bytes: int, gradient: int, temporar
     assert gradients(plain) == [3 * 32 * 48 * gradient]
 
 
-def test_an_adapter_beside_a_frozen_layer() -> None:
+def test_adapter_on_a_frozen_layer() -> None:
     write = writer(lora_rank=4)
     out = write.linear(given(write), 48, role="q")
     assert (out.count, out.width) == (T * 48, 2)

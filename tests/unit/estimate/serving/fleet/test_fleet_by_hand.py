@@ -46,7 +46,7 @@ def answered(fleet: Fleet, load: list[Arrival]) -> list[int]:
     return [one.answered for one in simulate_fleet(fleet, load).pools]
 
 
-def test_of_idle_copies_the_one_that_bears_most_is_asked() -> None:
+def test_idle_replica_with_the_highest_capacity_is_chosen() -> None:
     assert answered(Fleet((station("slow"), station("fast", weight=3.0))), apart(4)) == [0, 4]
     assert answered(Fleet((station("fast", weight=3.0), station("slow"))), apart(4)) == [4, 0]
 
@@ -58,14 +58,14 @@ def test_copies_alike_take_turns() -> None:
     assert simulate_fleet(Fleet((station("one"),)), requests(*((0.0, 50, 2),) * 3)).served.finished.max() > 2 * STEP
 
 
-def test_whole_and_in_halves_each_as_often_as_its_copies_bear() -> None:
+def test_aggregated_and_disaggregated_share_requests_by_capacity() -> None:
     """One copy that does both bears 1, two that read bear 3 each: of 14 requests 2 and 12."""
     fleet = Fleet((station("both"), station("read", "prefill", 2, weight=3.0), station("write", "decode")))
     assert answered(fleet, apart(14)) == [2, 12, 12]
     assert answered(Fleet((station("both", weight=6.0), *fleet.pools[1:])), apart(14)) == [7, 7, 7]
 
 
-def test_halves_alone_serve_what_is_too_long_for_the_others() -> None:
+def test_disaggregated_pools_serve_requests_too_long_for_the_others() -> None:
     fleet = Fleet((station("both", limits=small(64)), station("read", "prefill"), station("write", "decode")))
     assert answered(fleet, apart(5, 100, 20)) == [0, 5, 5]
     only = Fleet((station("both"), station("read", "prefill", limits=small(64)), station("write", "decode")))
@@ -98,7 +98,7 @@ def test_what_is_read_must_fit_where_it_is_written() -> None:
     assert answered(fleet("fp8"), apart(1, 40, 20)) == [1, 1, 0, 0]
 
 
-def test_shares_of_stations_that_cannot_take_a_request_go_to_whoever_bears_most() -> None:
+def test_shares_of_unfit_pools_go_to_the_highest_capacity() -> None:
     routing = FleetRouting("shares", (100,), (), ((1.0, 0.0, 0.0), (1.0, 0.0, 0.0)))
     fleet = Fleet((station("a", limits=small(64)), station("b"), station("c", weight=2.0)), routing)
     assert answered(fleet, [*apart(3), *requests((3.0, 200, 2), (4.0, 200, 2))]) == [3, 0, 2]
@@ -263,7 +263,7 @@ def test_ports_by_hand() -> None:
     assert wires.send(0, 2, 10, 1.5) == pytest.approx(2.0 + 1.0 + 0.5)  # the other end takes in the second until 2
 
 
-def test_machines_are_paid_for_while_they_are_held() -> None:
+def test_machines_are_billed_while_they_are_rented() -> None:
     machine = ReplicaMachine(0, range(1), spot=True, open=True, since=0.0)
     machine.start(1.0)  # held already
     machine.stop(3.0)

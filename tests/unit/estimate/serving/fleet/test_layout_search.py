@@ -50,7 +50,7 @@ def test_micro_batches_divide_a_copy_s_share() -> None:
     assert sizes(work(micro_batch=4), dp=2) == sizes(work(), dp=2)
 
 
-def test_checkpointing_is_as_asked_or_both() -> None:
+def test_checkpointing_is_as_requested_or_both() -> None:
     assert tuple(_checkpointings(work(), TINY)) == ("none", "full")
     assert tuple(_checkpointings(work(checkpointing="full"), TINY)) == ("full",)
     assert tuple(_checkpointings(work("serve"), TINY)) == ("none",)

@@ -82,7 +82,7 @@ def test_an_array_of_batches_gives_what_each_batch_gives() -> None:
                 assert (one.kind, one.unit, one.phase, one.role) == (many.kind, many.unit, many.phase, many.role)
 
 
-def test_layout_is_told_to_convolutions_and_changes_nothing_else() -> None:
+def test_memory_format_is_passed_to_convolutions_only() -> None:
     last, first = (lowered("resnet50", "train", memory_format=name) for name in ("channels_last", "contiguous"))
     assert {op.sizes["nhwc"] for op in last if op.kind == "conv"} == {1.0}
     assert {op.sizes["nhwc"] for op in first if op.kind == "conv"} == {0.0}

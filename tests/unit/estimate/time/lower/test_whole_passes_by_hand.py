@@ -120,7 +120,7 @@ def test_calls_cost_the_host_by_what_they_do() -> None:
     assert host_call_weight(call("add_", dtype="int64")) == 0.25
 
 
-def test_views_are_borne_by_the_calls_that_launch() -> None:
+def test_view_overhead_counts_with_the_launching_call() -> None:
     calls = [call("relu", count=2.0), call("view", count=20.0), call("_to_copy", count=5.0), call("mm", phase="backward")]
     shares = view_overhead(calls)
     assert shares == {"forward": pytest.approx((2 + 1 + 3) / (2 + 3)), "backward": 1.0}

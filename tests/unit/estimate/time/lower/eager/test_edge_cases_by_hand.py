@@ -136,7 +136,7 @@ def test_kernels_that_make_statistics_ready() -> None:
     assert [(op.unit, op.read, op.write, op.sizes["elements"]) for op in ready] == [("fp32", 64.0, 64.0, 16.0)] * 2
 
 
-def test_percentiles_that_few_requests_do_not_tell_are_named() -> None:
+def test_percentiles_with_too_few_requests_are_named() -> None:
     load = Load(10.0, Lengths(50), Lengths(3), 40, burstiness=0.0)  # of which 36 are counted
     like = Figure(1.0, 0.5, 2.0, "s", "modelled")
     (fleet,) = fleet_answer(Fleet((ReplicaPool("one", linear(), 1),)), load, Objectives(), like).warnings

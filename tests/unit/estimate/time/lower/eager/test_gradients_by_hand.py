@@ -96,7 +96,7 @@ def test_roles_that_curves_look_at() -> None:
     assert roles(turned) == ["strided", "strided", "concat", "strided", "strided"]
 
 
-def test_adapters_under_autocast_are_cast_both_ways() -> None:
+def test_adapters_under_autocast_are_cast_in_forward_and_backward() -> None:
     ops = written(lambda write: functional.linear(write, x(), 24.0, bias=True), "amp-bf16", lora_rank=4)
     made, low = ROWS * 24, (COLUMNS + 24) * 4
     base = COLUMNS * 24 + 24  # the frozen weight and bias, cast once; they have no gradient

@@ -128,7 +128,7 @@ def test_a_linear_layer_and_its_gradients() -> None:
     assert moved(frozen.ops, "backward") == (0, 0, 0)
 
 
-def test_adapters_run_beside_what_is_frozen() -> None:
+def test_adapters_run_in_addition_to_frozen_layers() -> None:
     write = writer(lora_rank=4)
     functional.linear(write, x(), 24.0, role="q")
     assert [(role, m, n, k) for role, m, n, k, _ in products(write.ops)] == [
@@ -337,6 +337,6 @@ def test_casts_of_autocast_widen_or_narrow() -> None:
     assert (narrowed.role, sides([narrowed])) == ("", (4 * PIXELS, 2 * PIXELS))
 
 
-def test_rows_added_at_given_places_are_sorted_first() -> None:
+def test_index_add_sorts_its_indices_first() -> None:
     (op,) = elementwise.index_put(call("index_put", (IMAGE, (4.0, 10.0))), LoweringOptions())
     assert (op.count, op.read, op.write) == (8.0, 80.0, 80.0)

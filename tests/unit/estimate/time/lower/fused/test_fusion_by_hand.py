@@ -85,7 +85,7 @@ def test_a_compiler_merges_elementwise_operators_that_no_norm_takes_in() -> None
     assert left("pytorch-compile", biased, wide, wide, RELU)[1:] == [("elementwise", "", 2 * (2 * N), 2 * N)]
 
 
-def test_a_fused_kernel_reads_at_most_one_tensor_more() -> None:
+def test_fused_kernel_reads_no_more_than_one_extra_tensor() -> None:
     sums = [ADD] * 3  # their further operands are one another's results
     assert left("pytorch-compile", NORM, *sums)[1] == ("elementwise", "", 2 * N + 2 * N, 2 * N)
 
@@ -127,7 +127,7 @@ def test_tensorrt_runs_a_resnet_s_first_stage_in_int8_as_one_kernel() -> None:
         assert left("tensorrt", *stage, **other)[0][2:] != left("tensorrt", *stage, **settings)[0][2:]
 
 
-def test_tensorrt_folds_norms_and_lets_activations_ride_on_products() -> None:
+def test_tensorrt_folds_norms_and_fuses_activations_into_gemms() -> None:
     found = left("tensorrt", CONV, NORM, RELU, ADD, training=False)
     plain = left("pytorch", CONV, training=False)
     assert found == [("conv", "forward", plain[0][2] + 2 * N, plain[0][3])]
@@ -217,7 +217,7 @@ def passed(**fields: Any) -> list[Op]:
     return eager_pass(Workload("forward", "tiny", **(plain | fields)), TINY, 3.0, 10.0)
 
 
-def test_attention_is_fused_unless_asked_otherwise() -> None:
+def test_attention_is_fused_by_default() -> None:
     assert sum(op.count for op in passed() if op.kind == "attention") == 4
     assert sum(op.count for op in passed(attention="sdpa") if op.kind == "attention") == 4
     assert not [op for op in passed(attention="eager") if op.kind == "attention"]
