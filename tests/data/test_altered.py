@@ -132,7 +132,7 @@ def test_every_data_file_is_read_through_the_check() -> None:
     assert not opened
 
 
-def test_in_a_checkout_a_change_is_named_and_nothing_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_a_checkout_a_changed_file_is_named_and_still_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("whichgpu.catalog.checks.run.altered_files", lambda: ("catalog/data/gpus.csv",))
     report = check_catalog(Catalog().folder, date.today())
     assert report.ok

@@ -92,7 +92,7 @@ def test_every_field_of_every_answer_has_words(code: str) -> None:
     assert [field.name for field in fields if not told.get(f"`{field.name}`")] == []
 
 
-def test_words_for_fields_that_are_gone_are_gone_too() -> None:
+def test_removed_fields_have_no_descriptions() -> None:
     told = {(field.record, field.name): field.meaning for one in records.all_records().values() for field in one.fields}
     used = {(record, name) for (record, name), words in told.items() if records.meanings().get((record, name)) == words}
     used |= {("", name) for (_, name), words in told.items() if records.meanings().get(("", name)) == words}
@@ -201,7 +201,7 @@ def test_every_endpoint_and_parameter_is_documented(code: str) -> None:
 
 
 @in_every_language
-def test_no_message_id_is_left_where_words_belong(code: str) -> None:
+def test_no_message_id_appears_in_texts(code: str) -> None:
     for path, content in made(code)[1].items():
         assert re.findall(r"\| (?:option|command|error|web)\.[a-z-]+ \|", content) == [], path
 

@@ -76,7 +76,7 @@ def test_aws_without_a_column_it_needs_is_refused(harness: SourceHarness, server
     assert kinds(outcome) == {"http-malformed"}
 
 
-def test_what_aws_had_stays_whatever_comes_for_its_file(harness: SourceHarness, server: Server) -> None:
+def test_aws_prices_remain_if_its_file_is_unusable(harness: SourceHarness, server: Server) -> None:
     serve_aws(server, answers.aws_line())
     harness.refresh("aws", regions=("us-east-1",), day=date(2026, 11, 1))
     before = harness.offers()

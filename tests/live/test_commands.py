@@ -58,7 +58,7 @@ def test_counts_of_an_import_add_up(lists: Path) -> None:
     assert "H100 (1)" in words
 
 
-def test_quarantined_rows_can_be_looked_at(lists: Path) -> None:
+def test_quarantined_rows_can_be_listed(lists: Path) -> None:
     path = lists / "odd.csv"
     path.write_text("provider,gpu,price\ncolo,L4,0.5\ncolo,L4,0\n")
     imported(path)
@@ -76,7 +76,7 @@ def test_day_of_a_price_list_is_in_its_name_or_a_flag(lists: Path) -> None:
     assert_refused(call("catalog", "import", str(lists), "--date", "2099-01-01"), 2)
 
 
-def test_what_is_imported_is_offered(filled: Path) -> None:
+def test_imported_prices_appear_in_offers(filled: Path) -> None:
     found = [row for row in call("offers", "--gpu", "H100 SXM", "--json").json()["offers"] if row["provider"] == "colo"]
     assert [(row["instance"], row["price"]["amount"], row["source"]) for row in found] == [("one", "1.9", "own")]
     before = (DAY - timedelta(days=5)).isoformat()
@@ -121,7 +121,7 @@ def test_imported_list_is_found_by_its_own_names(filled: Path) -> None:
     assert_refused(call("offers", "--instance", "none-such"), 2)
 
 
-def test_an_offer_the_store_saw_gone_is_not_carried_from_the_bundled_prices(lists: Path) -> None:
+def test_offer_withdrawn_in_the_store_is_not_taken_from_bundled_prices(lists: Path) -> None:
     argv = ["offers", "--instance", "p5.48xlarge", "--region", "us-east-1", "--term", "on-demand", "--provider", "aws", "--json"]
     assert len(call(*argv).json()["offers"]) == 1
     path, header = lists / "aws.csv", "provider,instance,region,gpu,gpus,price"
@@ -242,7 +242,7 @@ def test_watch_without_a_matching_offer_gives_a_hint(filled: Path) -> None:
     assert "whichgpu catalog refresh brings those of today" in reply.err
 
 
-def test_watch_leaves_out_what_is_old(lists: Path) -> None:
+def test_watch_ignores_stale_prices(lists: Path) -> None:
     path = lists / "old.csv"
     path.write_text("provider,gpu,price\ncolo,L4,0.2\n")
     imported(path, "--date", "2025-01-01")
@@ -278,7 +278,7 @@ def test_export_to_stdout_and_to_files(filled: Path, tmp_path: Path) -> None:
     assert_refused(call("catalog", "export", str(tmp_path / "out.doc")), 2)
 
 
-def test_an_import_of_nothing_leaves_no_store(tmp_path: Path) -> None:
+def test_empty_import_creates_no_store(tmp_path: Path) -> None:
     path = tmp_path / "not-a-list.csv"
     path.write_text("a,b\n1,2\n")
     assert call("catalog", "import", str(path)).code == 3

@@ -24,7 +24,7 @@ def refused(client: Client, url: str, **settings: object) -> str:
     return caught.value.kind
 
 
-def test_a_body_comes_whole_with_its_validators(server: Server, client: Client) -> None:
+def test_body_is_complete_with_its_validators(server: Server, client: Client) -> None:
     server.on("/a", Answer(body=b"hello", headers={"ETag": '"1"', "Last-Modified": "Sat, 22 Aug 2026 07:00:00 GMT"}))
     reply = client.get(server.url + "/a")
     assert reply.bytes() == b"hello"
@@ -116,7 +116,7 @@ def test_a_body_that_unpacks_beyond_the_limit_is_refused(server: Server, client:
     assert refused(client, server.url + "/a", max_bytes=1 << 20) == "http-too-large"
 
 
-def test_a_stated_size_beyond_the_limit_is_refused_before_it_comes(server: Server, client: Client) -> None:
+def test_content_length_beyond_the_limit_is_refused_before_download(server: Server, client: Client) -> None:
     server.on("/a", Answer(body=b"x" * 4096))
     assert refused(client, server.url + "/a", max_bytes=1024) == "http-too-large"
 

@@ -61,7 +61,7 @@ def test_json_has_a_lower_size_limit(tmp_path: Path, folder: Path, catalog: Cata
     assert import_prices(path, catalog, TODAY, folder=folder)[0][0].problems == ()
 
 
-def test_gpuhunts_own_csv_is_known_without_its_archive(tmp_path: Path, folder: Path, catalog: Catalog) -> None:
+def test_gpuhunt_csv_is_recognised_without_its_archive(tmp_path: Path, folder: Path, catalog: Catalog) -> None:
     path = tmp_path / "aws.csv"
     header = "instance_name,location,price,cpu,memory,gpu_vendor,gpu_count,gpu_name,gpu_memory,spot,disk_size"
     path.write_text(f"{header}\ng4dn.xlarge,us-east-1,0.526,4,16,nvidia,1,T4,16,False,\n")
@@ -110,7 +110,7 @@ def test_store_in_a_folder_that_is_a_file_counts_as_missing(tmp_path: Path) -> N
         assert connection is None
 
 
-def test_switching_the_log_waits_for_others_and_gives_up_on_faults(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_journal_mode_change_waits_for_locks_and_stops_on_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     class Busy:
         """A connection whose file others hold so many times."""
 
@@ -166,7 +166,7 @@ def test_a_count_of_gpus_that_is_none_is_refused(tmp_path: Path, catalog: Catalo
     assert error.value.kind == "bad-overlay"
 
 
-def test_a_discount_takes_from_what_is_paid_at_once_too_and_from_list_prices_only(tmp_path: Path, catalog: Catalog) -> None:
+def test_discount_applies_to_upfront_too_and_to_list_prices_only(tmp_path: Path, catalog: Catalog) -> None:
     path = tmp_path / "prices.toml"
     path.write_text("[discounts]\naws = '10%'\n")
     terms = read_overlay(path, catalog, TODAY)
@@ -191,7 +191,7 @@ def test_a_day_of_the_web_without_a_zone_is_of_greenwich() -> None:
     assert _date("soon") is _date("") is _date(None) is None
 
 
-def test_what_was_worked_out_is_forgotten_before_it_grows_without_end(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_size_is_bounded(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("whichgpu.catalog.live.resolve.MAX_CACHED", 2)
     resolver = Resolver(catalog)
 

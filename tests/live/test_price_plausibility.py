@@ -148,7 +148,7 @@ def test_a_jump_against_the_history_is_accepted_when_a_later_day_has_it_again_or
     assert importer.take(line, other, trusting=True).reasons == {}
 
 
-def test_a_jump_is_seen_across_currencies(importer: Importer) -> None:
+def test_price_jump_is_detected_across_currencies(importer: Importer) -> None:
     machine = "colo,own8,Seoul,H100 SXM,8,on-demand"
     assert importer.take(f"{machine},40,USD,hour", day=TODAY - timedelta(1)).reasons == {}
     assert importer.take(f"{machine},8000,KRW,hour").reasons == {"jump": 1}

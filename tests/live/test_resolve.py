@@ -97,7 +97,7 @@ def test_ambiguity_report_quotes_the_source(resolver: Resolver) -> None:
     assert resolver.resolve(row) == Rejection("unknown-gpu", "Q9000")
 
 
-def test_the_tables_point_at_what_there_is(catalog: Catalog) -> None:
+def test_tables_reference_existing_rows(catalog: Catalog) -> None:
     providers = {provider.id for provider in catalog.providers}
     for rule in source_tables.name_rules():
         assert rule.gpu == "=" or rule.gpu in catalog.gpu_by_id, rule

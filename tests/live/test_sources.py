@@ -111,7 +111,7 @@ def test_gpuhunt_with_a_broken_zip_is_refused(harness: SourceHarness, server: Se
 # Azure
 
 
-def test_azure_pages_terms_and_what_is_left_aside(harness: SourceHarness, server: Server) -> None:
+def test_azure_pages_terms_and_skipped_rows(harness: SourceHarness, server: Server) -> None:
     year = {"type": "Reservation", "reservationTerm": "1 Year", "retailPrice": 551880.0}
     serve_azure(
         server,
@@ -195,7 +195,7 @@ def test_azure_that_leads_in_circles_or_away_is_refused(harness: SourceHarness, 
         assert outcome.batches == ()
 
 
-def test_a_page_that_fails_leaves_what_was_there(harness: SourceHarness, server: Server) -> None:
+def test_failed_page_leaves_stored_prices_unchanged(harness: SourceHarness, server: Server) -> None:
     serve_azure(server, [answers.azure_item()], [answers.azure_item(armRegionName="westus")])
     harness.refresh("azure", day=date(2026, 11, 1))
     before = harness.offers()

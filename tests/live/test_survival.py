@@ -95,12 +95,12 @@ def check_together(flipping: str, folder: Path, writers: int, rounds: int) -> No
     assert told["final"][1] == OFFERS
 
 
-def test_several_at_once_and_their_readers_lose_nothing(flipping: str, folder: Path) -> None:
+def test_concurrent_writers_and_readers_lose_no_rows(flipping: str, folder: Path) -> None:
     check_together(flipping, folder, 4, 1)
 
 
 @pytest.mark.long
-def test_ten_at_once_and_their_readers_lose_nothing(flipping: str, folder: Path) -> None:
+def test_ten_concurrent_writers_and_readers_lose_no_rows(flipping: str, folder: Path) -> None:
     check_together(flipping, folder, 10, 2)
 
 
@@ -240,7 +240,7 @@ def test_an_older_schema_is_brought_forward_by_readers_and_writers(
     assert prices(folder) == {"0.6"}
 
 
-def test_a_migration_that_fails_changes_nothing(folder: Path, resolver: Resolver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_migration_changes_nothing(folder: Path, resolver: Resolver, monkeypatch: pytest.MonkeyPatch) -> None:
     take(folder, resolver, "0.5")
     monkeypatch.setattr(
         price_store, "MIGRATIONS", (*price_store_schema.MIGRATIONS, "CREATE TABLE extra(id INTEGER); CREATE TABLE batch(x)")

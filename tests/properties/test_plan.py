@@ -108,7 +108,7 @@ def test_a_program_of_columns_that_serve_only_some_buckets_has_no_solution(seed:
 
 @settings(max_examples=50, deadline=None)
 @given(SEEDS, st.floats(50.0, 99.0), st.integers(0, 2), st.floats(0.0, 1.0))
-def test_objectives_hold_only_where_the_percentile_of_all_requests_met_all_of_them(
+def test_objectives_hold_only_if_the_percentile_of_all_requests_met_all_of_them(
     seed: int, percentile: float, refused: int, beyond: float
 ) -> None:
     """Each objective may hold at the percentile by itself while fewer requests met both."""

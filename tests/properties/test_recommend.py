@@ -54,7 +54,7 @@ def test_tighter_deadline_is_never_cheaper(rank: Any, least: int, more: int) -> 
 
 
 @pytest.mark.parametrize("rank", ["cost", "time", "balanced"])
-def test_nothing_dominated_wins(rank: Any) -> None:
+def test_dominated_candidate_never_wins(rank: Any) -> None:
     answer = asked(rank=rank, limit=200)
     assert answer is not None
     best = answer.answer

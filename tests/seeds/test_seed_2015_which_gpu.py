@@ -175,7 +175,7 @@ def test_aws_for_those_with_almost_no_money(catalog: Catalog) -> None:
     assert {row.compute_capability for row in rented} == {"3.0"}
 
 
-def test_pascal_came_when_the_post_expected_it(catalog: Catalog, gpu: Callable[[str], Gpu]) -> None:
+def test_pascal_launched_when_the_post_expected_it(catalog: Catalog, gpu: Callable[[str], Gpu]) -> None:
     """Second or third quarter of 2016, much faster: the next Titan X has 1.66 times the fp32, within the post's year."""
     pascal = select_gpus(["pascal"], catalog=catalog).gpus
     first = min(first_day(row.launch_date) for row in pascal if row.segment == "consumer")

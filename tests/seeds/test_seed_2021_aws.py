@@ -242,7 +242,7 @@ def test_inf1_is_amazons_own_chip_for_inference(catalog: Catalog) -> None:
         ("inf1.xlarge", ["inf", "1", "xlarge"]),
     ],
 )
-def test_reading_names(name: str, parts: list[str], catalog: Catalog) -> None:
+def test_instance_names_are_parsed(name: str, parts: list[str], catalog: Catalog) -> None:
     """The post's four examples fall into series, generation, letters and size, and every part has a meaning."""
     answer = select_instances([name], catalog=catalog).name_parts
     assert [part.part for part in answer] == parts

@@ -152,13 +152,13 @@ def test_the_variable_names_a_catalog_and_the_flag_beats_it(
     assert call("gpus", "T4", "--catalog", str(folder)).code == 0
 
 
-def test_a_folder_of_ones_own_is_what_answers(folder: Path) -> None:
+def test_catalog_folder_of_the_user_is_used(folder: Path) -> None:
     put(folder, "tdp_watts", "701")
     assert call("gpus", "H100 SXM", "--catalog", str(folder), "--json").json()["gpus"][0]["tdp_watts"] == 701
     assert call("gpus", "H100 SXM", "--json").json()["gpus"][0]["tdp_watts"] == 700
 
 
-def test_a_changed_table_is_seen_by_the_next_call(folder: Path) -> None:
+def test_changed_table_is_used_by_the_next_call(folder: Path) -> None:
     argv = ["gpus", "H100 SXM", "--catalog", str(folder), "--json"]
     assert process(*argv).json()["gpus"][0]["tdp_watts"] == 700
     put(folder, "tdp_watts", "702")
@@ -215,7 +215,7 @@ def test_the_bundled_catalog_passes_its_check() -> None:
         ("rates", "no-such-rates"),
     ],
 )
-def test_check_finds_a_planted_fault_and_names_its_row(folder: Path, column: str, value: str) -> None:
+def test_check_finds_an_injected_error_and_names_its_row(folder: Path, column: str, value: str) -> None:
     before = {(found["key"], found["column"], found["check"]) for found in findings(folder)}
     put(folder, column, value)
     after = {(found["key"], found["column"], found["check"]) for found in findings(folder)}

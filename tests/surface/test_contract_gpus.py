@@ -67,7 +67,7 @@ def test_memory_bandwidth_is_in_bytes_per_second(gpus: list[dict[str, Any]]) -> 
     assert outside == {"jetson-orin-nano-4gb": 34.1 * GIGA}
 
 
-def test_peaks_are_flops_of_known_dtypes_and_absent_where_the_chip_lacks_them(gpus: list[dict[str, Any]]) -> None:
+def test_peaks_are_flops_of_known_dtypes_and_absent_if_unsupported(gpus: list[dict[str, Any]]) -> None:
     for row in gpus:
         assert set(row["peaks"]) <= DTYPES, row["id"]
         for dtype, peak in row["peaks"].items():
@@ -199,7 +199,7 @@ def test_power_compute_capability_and_link_of_well_known_cards(name: str, watts:
         ("MI300X", {"bf16", "fp8", "fp64"}, {"nvlink"}),
     ],
 )
-def test_supports_says_what_the_chip_does(name: str, has: set[str], lacks: set[str]) -> None:
+def test_supports_lists_features_of_the_chip(name: str, has: set[str], lacks: set[str]) -> None:
     supports = set(one(name)["supports"])
     assert has - supports == set()
     assert lacks & supports == set()
@@ -240,7 +240,7 @@ def test_every_spelling_of_the_contract_finds_its_gpu(spelling: str, identity: s
     assert ids(spelling) == [identity]
 
 
-def test_a_family_name_brings_all_its_variants_and_nothing_else() -> None:
+def test_family_name_selects_exactly_its_variants() -> None:
     assert set(ids("A100")) == {"a100-pcie-40gb", "a100-pcie-80gb", "a100-sxm-40gb", "a100-sxm-80gb"}
     assert set(ids("h100")) == {"h100-pcie", "h100-sxm", "h100-nvl"}
 
@@ -338,7 +338,7 @@ def test_sort_takes_a_peak() -> None:
 # Dates
 
 
-def test_as_of_leaves_out_what_was_not_yet_launched() -> None:
+def test_as_of_leaves_out_gpus_launched_later() -> None:
     found = rows("gpus", "--as-of", "2020-06-01")
     assert all(row["launch_date"] <= "2020-06-01" for row in found)
     names = {row["id"] for row in found}

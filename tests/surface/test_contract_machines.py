@@ -91,7 +91,7 @@ def test_whole_counts_are_written_without_a_decimal_point() -> None:
     assert (cells["gpus"], cells["vcpus"]) == ("8", "96")
 
 
-def test_an_instance_name_is_taken_apart_and_each_part_explained() -> None:
+def test_instance_name_is_parsed_and_each_part_explained() -> None:
     parts = call("instances", "p3dn.24xlarge", "--json").json()["name_parts"]
     assert [part["part"] for part in parts] == ["p", "3", "d", "n", "24xlarge"]
     explained = {part["part"]: part["meaning"] for part in parts}

@@ -96,7 +96,7 @@ def test_cheapest_gpu_hour_comes_first_unless_sorted_otherwise() -> None:
     assert regions == sorted(regions)
 
 
-def test_money_is_ordered_by_worth_not_by_number() -> None:
+def test_prices_sort_by_converted_value() -> None:
     """CNY 5.223 is cheaper than USD 0.9; EUR is dearer than its number."""
     found = rows("offers", "--gpu", "T4", "--provider", "aws", "--term", "on-demand", "--as-of", "2023-03-01", "--sort", "price")
     yuan = next(i for i, row in enumerate(found) if row["price"]["currency"] == "CNY")
@@ -152,7 +152,7 @@ def test_hours_run_make_a_sustained_discount() -> None:
     assert amounts(rows(*ask, "--hours", "100")) == [Decimal("0.35")]
 
 
-def test_an_older_day_shows_what_was_known_of_it_and_never_a_later_price() -> None:
+def test_older_day_never_shows_a_later_price() -> None:
     for day in ("2014-01-01", "2016-12-31", "2019-09-08", "2022-12-31", "2025-06-01"):
         found = rows("offers", "--provider", "aws", "--as-of", day)
         assert all(row["valid_from"] <= day and row["observed_at"] <= day for row in found)
@@ -175,7 +175,7 @@ def test_stale_prices_are_marked_on_stderr_and_in_the_table() -> None:
     assert "more than 30 days" not in fresh.err
 
 
-def test_only_what_was_recorded_by_then() -> None:
+def test_only_prices_recorded_by_that_day() -> None:
     assert_refused(call("offers", "--gpu", "T4", "--catalog-as-known", "2020-01-01"), 1)
     assert rows("offers", "--gpu", "T4", "--catalog-as-known", "2026-11-15", "--as-of", "2026-11-15")
 
@@ -213,7 +213,7 @@ def test_words_on_stderr_data_on_stdout() -> None:
     assert "Sources" not in reply.out
 
 
-def test_a_terminal_gets_a_table_with_nothing_cut() -> None:
+def test_terminal_table_is_not_truncated() -> None:
     reply = terminal(*SEOUL, env={"COLUMNS": "160"})
     assert reply.code == 0
     assert "4.234 USD" in reply.out
@@ -248,7 +248,7 @@ def test_wrong_words_are_exit_2_with_the_nearest(args: tuple[str, ...], kind: st
         assert choice in error["choices"]
 
 
-def test_a_question_without_an_answer_is_exit_1_and_says_what_each_condition_leaves() -> None:
+def test_no_matching_offer_exits_1_with_the_count_per_filter() -> None:
     reply = call("offers", "--gpu", "H100", "--provider", "ibm")
     assert_refused(reply, 1)
     assert "--provider" in reply.err
@@ -293,7 +293,7 @@ def test_a_limit_keeps_the_first_and_says_how_many_there_are() -> None:
     assert f"Showing the first 3 of {part['matching']}" in reply.err
 
 
-def test_a_terminal_gets_a_page_full_and_a_pipe_everything() -> None:
+def test_terminal_shows_one_page_and_a_pipe_all_rows() -> None:
     argv = ("offers", "--gpu", "T4", "--provider", "aws,azure")
     wide = {"COLUMNS": "250", "NO_COLOR": "1"}
     there = len(rows(*argv))
@@ -328,7 +328,7 @@ def first_line(*argv: str) -> str:
     return reply.err.splitlines()[0]
 
 
-def test_the_first_sentence_says_when_its_price_was_seen() -> None:
+def test_first_sentence_has_the_date_of_its_price() -> None:
     line = first_line("--gpu", "V100", "--provider", "aws", "--region", "Seoul", "--as-of", DAY, "--term", "on-demand")
     assert re.search(r"4\.234 USD \(.*; (last )?seen 20\d\d-\d\d(-\d\d)?", line), line
 

@@ -262,7 +262,7 @@ def test_the_text_says_when_prices_are_of_and_warns_of_old_ones(fleet: Path) -> 
     assert "runs once in the 8,760 hours" in reply.err
 
 
-def test_an_engine_is_planned_only_where_it_runs_and_earlier_releases_are_named() -> None:
+def test_engine_is_planned_only_on_supported_gpus_and_earlier_releases_are_named() -> None:
     argv = ["plan", "llama-3.1-8b", "--rate", "2/s", "--only-owned", "--no-curve", "--no-simulate", "--as-of", "2026-11-15"]
     document = call(*argv, "--owned", "8xV100-SXM-16GB,2xGTX-1080-Ti", "--engine", "vllm", "--json").json()
     assert any("V100 SXM 16GB in an earlier release only" in one for one in document["warnings"])

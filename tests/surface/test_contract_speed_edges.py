@@ -91,14 +91,14 @@ def test_bf16_on_a_v100_costs_and_fp16_does_not() -> None:
 
 
 @pytest.mark.parametrize("gpu", ["tpu-v4", "apple-m2", "gaudi-2", "trainium1", "inferentia2", "arc-a770-16gb"])
-def test_other_accelerators_get_a_wide_modelled_answer(gpu: str) -> None:
+def test_other_accelerators_are_modelled_with_a_wide_range(gpu: str) -> None:
     reply = told("decode", LLM, "--gpu", gpu, "--batch", "1", "--seq-in", "512")
     assert reply["time"]["basis"] == "modelled"
     own = of("decode")["time"]
     assert reply["time"]["high"] / reply["time"]["low"] > own["high"] / own["low"]
 
 
-def test_int8_bert_says_what_it_costs_in_accuracy() -> None:
+def test_int8_bert_has_its_accuracy_loss() -> None:
     reply = told(
         "forward", ENCODER, "--gpu", "T4", "--precision", "int8", "--engine", "tensorrt", "--batch", "8", "--seq-in", "384"
     )
@@ -106,7 +106,7 @@ def test_int8_bert_says_what_it_costs_in_accuracy() -> None:
     assert {"mlperf-inference-bert", "nvidia-gtc2019-s9659"} & set(reply["sources"])
 
 
-def test_training_on_images_says_what_the_host_must_feed() -> None:
+def test_image_training_has_the_required_loading_rate() -> None:
     reply = told("train", CNN, "--batch", "128", "--gpu", "V100 SXM 16GB", "--precision", "amp-fp16")
     assert any("vCPU" in warning for warning in reply["warnings"]), reply["warnings"]
     text = told("train", LLM, "--batch", "4", "--seq-in", "1024")

@@ -55,7 +55,7 @@ def jumping(monkeypatch: pytest.MonkeyPatch) -> Callable[..., JumpingClock]:
 # doctor
 
 
-def test_doctor_without_a_gpu_reports_what_there_is(seen: Machine) -> None:
+def test_doctor_without_a_gpu_reports_the_host(seen: Machine) -> None:
     seen()
     reply = call("doctor")
     assert reply.code == 0
@@ -74,7 +74,7 @@ def test_doctor_as_a_process_on_this_very_machine() -> None:
     assert {"whichgpu", "host", "software", "gpus", "absent", "findings"} <= set(document)
 
 
-def test_doctor_names_the_variant_and_what_it_supports(seen: Machine) -> None:
+def test_doctor_names_the_variant_and_its_features(seen: Machine) -> None:
     seen(H200)
     reply = call("doctor")
     assert reply.err == "1 x H200 SXM. 0 things to look at.\n"
@@ -125,7 +125,7 @@ def test_doctor_survives_any_answers(seen: Machine, recording: Recording, form: 
 
 
 @pytest.mark.parametrize("form", [[], ["--json"], ["--markdown"], ["--csv"]])
-def test_nothing_private_is_in_the_report(form: list[str], tmp_path: Path) -> None:
+def test_report_has_no_private_data(form: list[str], tmp_path: Path) -> None:
     secret = "GPU-5ecret-value"
     reply = run("H200,T4_HOT", "doctor", *form, CUDA_VISIBLE_DEVICES=secret, CUDA_HOME=str(tmp_path), USER="someuser9")
     assert reply.code == 0
@@ -140,7 +140,7 @@ def test_nothing_private_is_in_the_report(form: list[str], tmp_path: Path) -> No
     assert "CUDA_VISIBLE_DEVICES" in text
 
 
-def test_doctor_says_what_holds_a_running_job_back(seen: Machine) -> None:
+def test_doctor_names_the_bottleneck_of_a_running_job(seen: Machine) -> None:
     seen(T4_HOT)
     document = call("doctor", "--running", "--for", "1s", "--json").json()
     verdict = document["running"][0]
@@ -210,7 +210,7 @@ def test_watch_in_csv_has_base_units_and_money(seen: Machine, jumping: Callable[
     assert "1 h 00 min: 2.00 USD, of it 2.00 USD idle" in reply.err
 
 
-def test_watch_in_json_is_a_line_a_reading_and_a_summary(seen: Machine, jumping: Callable[..., JumpingClock]) -> None:
+def test_watch_in_json_has_one_line_per_reading_and_a_summary(seen: Machine, jumping: Callable[..., JumpingClock]) -> None:
     seen(H200)
     jumping()
     reply = call("watch", "--json", "--price", "3eur/h", "--every", "10min", "--for", "20min", "--idle", "15min")
@@ -328,7 +328,7 @@ def test_failed_command_is_reported(seen: Machine, jumping: Callable[..., Jumpin
     ],
     ids=" ".join,
 )
-def test_bad_settings_are_refused_before_anything_is_watched(seen: Machine, argv: list[str]) -> None:
+def test_invalid_settings_are_refused_before_watching(seen: Machine, argv: list[str]) -> None:
     seen(H200)
     assert_refused(call("watch", "--once", *argv), 2)
 

@@ -33,7 +33,7 @@ def test_one_gpu_has_no_group() -> None:
     assert "group" not in document("estimate", "serve", "llama-3.1-8b", "--gpu", "h100-sxm")
 
 
-def test_notes_name_the_layout_the_links_and_where_scaling_stops() -> None:
+def test_notes_name_the_layout_the_links_and_the_scaling_limit() -> None:
     done = call("estimate", "train", "resnet50", "--gpu", "4xt4", "--batch", "256", "--precision", "amp-fp16")
     assert done.code == 0
     assert "On 4xt4 (4 GPUs, layout dp=4) a training step takes" in done.err

@@ -35,7 +35,7 @@ def asked(tmp_path: Path, *lines: str | bytes | dict[str, Any]) -> tuple[int, li
     return reply.code, [json.loads(line) for line in reply.out.splitlines()]
 
 
-def test_replies_come_in_order_with_the_contracts_fields(tmp_path: Path) -> None:
+def test_replies_are_in_order_with_the_contract_s_fields(tmp_path: Path) -> None:
     code, replies = asked(tmp_path, GOOD, {**GOOD, "id": 7, "task": "train", "model": CONFIG, "gpu": None})
     assert code == 0
     assert [reply["id"] for reply in replies] == ["a", 7]
@@ -213,7 +213,7 @@ def test_lines_of_one_model_are_distributed_over_processes() -> None:
     assert sorted(line for part in parts for line in part) == lines_asked
 
 
-def test_where_no_process_can_be_started_one_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_worker_processes_the_work_is_serial(monkeypatch: pytest.MonkeyPatch) -> None:
     import multiprocessing
 
     class Without:

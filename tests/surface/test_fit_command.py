@@ -76,7 +76,7 @@ def test_a_family_means_all_its_variants_and_commas_part_names() -> None:
     assert {"H100 PCIe", "H100 SXM", "H100 NVL", "T4"} == {row["gpu_name"] for row in rows}
 
 
-def test_nothing_fits_is_exit_one_with_the_table_and_what_helps() -> None:
+def test_no_fit_exits_1_with_the_table_and_remedies() -> None:
     reply = call("fit", "llama-3.1-70b", "--gpu", "T4")
     assert reply.code == 1
     assert reply.err.startswith("error: ")
@@ -159,7 +159,7 @@ def test_estimate_requires_one_gpu() -> None:
         (("models", "nonesuch-model"), "models"),
     ],
 )
-def test_bad_input_is_refused_with_what_would_work(argv: tuple[str, ...], word: str) -> None:
+def test_invalid_input_is_refused_with_a_hint(argv: tuple[str, ...], word: str) -> None:
     reply = call(*argv)
     assert_refused(reply, 2)
     assert word in reply.err

@@ -153,7 +153,7 @@ def test_cells_with_words_in_them_keep_their_numbers_in_a_pipe() -> None:
     assert "token đầu ra/s (" in shown
 
 
-def test_what_is_to_be_pasted_is_never_rewritten() -> None:
+def test_commands_to_paste_are_not_translated() -> None:
     vietnamese = language("vi")
     assert vietnamese.render(msg("relax.deadline", value="1.5h")) == "--deadline 1.5h"
     command = "whichgpu recommend train resnet50 --deadline=1.5h --budget '2.5 usd'"
@@ -230,7 +230,7 @@ def test_the_chooser_leads_to_the_same_state_in_every_language(server: Server) -
         ("x" * 900, "en"),
     ],
 )
-def test_the_browser_chooses_where_the_address_does_not(server: Server, header: str, code: str) -> None:
+def test_browser_language_is_used_without_one_in_the_address(server: Server, header: str, code: str) -> None:
     reply = server.get("/gpus", accept_language=header)
     assert f'<html lang="{code}">' in reply.text
     assert "Accept-Language" in reply.headers["vary"]
@@ -267,6 +267,6 @@ def test_the_next_page_of_rows_keeps_the_language(server: Server) -> None:
     assert "lang=ko" in document["next"]
 
 
-def test_what_is_typed_into_a_form_comes_back_as_typed(server: Server) -> None:
+def test_form_input_is_shown_unchanged(server: Server) -> None:
     text = server.get("/gpus?lang=vi&min_memory=1.5 GB".replace(" ", "%20")).text
     assert 'value="1.5 GB"' in text

@@ -140,7 +140,7 @@ def test_groups_of_the_measured_gpu_use_it_too(seen: Machine) -> None:
     assert any(source.startswith("measured-h200-sxm-") for source in after["sources"])
 
 
-def test_no_keep_keeps_nothing(seen: Machine, tmp_path: Path) -> None:
+def test_no_keep_saves_no_record(seen: Machine, tmp_path: Path) -> None:
     seen()
     reply = call("measure", "--no-keep", "--json").json()
     assert reply["path"] is None
@@ -149,7 +149,7 @@ def test_no_keep_keeps_nothing(seen: Machine, tmp_path: Path) -> None:
     assert all("inside" in step for step in reply["record"]["steps"])
 
 
-def test_a_small_gpu_leaves_out_what_does_not_fit(seen: Machine) -> None:
+def test_small_gpu_skips_steps_that_do_not_fit(seen: Machine) -> None:
     seen(free=6 << 30)
     reply = call("measure", "--no-keep")
     assert reply.code == 0
@@ -181,7 +181,7 @@ def test_verify_says_inside_or_outside(seen: Machine, factor: float, word: str) 
         ("estimate finetune llama-3.1-8b --gpu h200-sxm --lora-rank 8", "adapters"),
     ],
 )
-def test_verify_refuses_what_cannot_be_run(seen: Machine, claim: str, words: str) -> None:
+def test_verify_refuses_unrunnable_workloads(seen: Machine, claim: str, words: str) -> None:
     seen()
     reply = call("measure", "--verify", claim)
     assert_refused(reply, 1)

@@ -109,7 +109,7 @@ def test_errors_are_shown_next_to_the_form() -> None:
     assert page("prices", "currency=XYZ").status == 400
 
 
-def test_an_error_leads_to_the_question_without_what_was_wrong_in_it() -> None:
+def test_error_links_to_the_question_without_the_invalid_part() -> None:
     html = page("fit", "model=llama-3.1-8&batch=4").body.decode()
     assert 'href="/fit?batch=4"' in html
     assert 'href="/fit?model=llama-3.1-8b&amp;batch=4"' in html
@@ -138,7 +138,7 @@ def test_slider_requests_the_chart_only() -> None:
     assert part["charts"]["memory"] == whole["charts"]["memory"]
 
 
-def test_one_file_needs_nothing_else() -> None:
+def test_saved_page_is_self_contained() -> None:
     html = page("fit").body.decode()
     alone = single_file(html, json.loads(page("fit", "", "part").body)["charts"])
     assert "<svg" in alone

@@ -59,7 +59,7 @@ def test_a_bucket_the_percentile_leaves_room_for_is_served_late_and_counted_as_m
 
 
 @pytest.mark.parametrize("objectives", [(), ("--ttft", "20s", "--percentile", "90")])
-def test_requests_longer_than_any_kv_cache_are_refused_whatever_the_percentile(objectives: tuple[str, ...]) -> None:
+def test_requests_longer_than_any_kv_cache_are_refused_at_any_percentile(objectives: tuple[str, ...]) -> None:
     sizes = ("--in-histogram", "200:99.5,125000:0.5", "--out", "100")
     refused = call(*LLAMA, "--rate", "1/s", *sizes, "--instance", "g6.xlarge", *objectives, "--json")
     document = refused.json()

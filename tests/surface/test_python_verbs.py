@@ -179,7 +179,7 @@ def test_a_chart_is_saved_as_its_ending_says(answers: dict[str, Any], tmp_path: 
     assert (tmp_path / "fit.svg").read_text().startswith("<svg")
 
 
-def test_what_has_no_chart_says_which_have(answers: dict[str, Any]) -> None:
+def test_answer_without_a_chart_lists_those_with_one(answers: dict[str, Any]) -> None:
     with pytest.raises(wg.NoAnswer, match="GpusAnswer"):
         answer_of("gpus", answers).chart()
 
@@ -233,7 +233,7 @@ def test_numbers_and_texts_with_units_mean_the_same() -> None:
         (PlanRequest, "time_limit", Decimal("1.50"), "1.5s"),
     ],
 )
-def test_a_value_and_its_text_read_alike(request_type: type, name: str, value: object, text: str) -> None:
+def test_value_and_its_text_are_equivalent(request_type: type, name: str, value: object, text: str) -> None:
     field = fields_of(request_type)[name]
     assert read_field(field, value) == read_field(field, text)
 
@@ -298,7 +298,7 @@ def test_unknown_language_is_refused_with_the_available_ones(lang: Any) -> None:
         assert (caught.value.kind, "ko" in caught.value.choices) == ("unknown-language", True)
 
 
-def test_a_refusal_names_what_would_work() -> None:
+def test_refusal_has_a_hint() -> None:
     with pytest.raises(wg.UnknownName) as caught:
         wg.gpus("H10 SXM")
     assert "H100 SXM" in caught.value.choices

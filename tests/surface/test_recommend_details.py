@@ -77,7 +77,7 @@ def test_requested_tensor_parallel_degree_is_used() -> None:
         (("serve", "resnet50", "--tp", "2"), "--tp", "--gpus"),
     ],
 )
-def test_what_has_no_meaning_for_the_task_is_refused(words: tuple[str, ...], said: str, hint: str) -> None:
+def test_inapplicable_fields_of_a_task_are_refused(words: tuple[str, ...], said: str, hint: str) -> None:
     reply = call("recommend", *words)
     assert_refused(reply, 2)
     assert said in reply.err.splitlines()[0]
@@ -115,7 +115,7 @@ def test_verify_names_a_step_that_measure_runs(task: str, model: str, step: str)
     assert call(*words).code == 0
 
 
-def test_verify_says_where_measure_cannot_run_it() -> None:
+def test_verify_notes_workloads_measure_cannot_run() -> None:
     answer = asked("recommend", "serve", "llama-3.1-70b", "--tp", "4", "--gpu", "A100 SXM 80GB", *DAY)
     assert "measure runs on one GPU only, not on 4" in answer["verify_note"]
 

@@ -47,7 +47,7 @@ H100 = ("--gpu", "H100 SXM")
         (("buy", "RTX 4090", "--use", "nan"), "bad-field", "above 0, up to 1"),
     ],
 )  # fmt: skip
-def test_refused_with_what_would_work(argv: tuple[str, ...], kind: str, named: str) -> None:
+def test_refused_with_a_hint(argv: tuple[str, ...], kind: str, named: str) -> None:
     reply = call(*argv, "--json")
     assert reply.code == 2, reply.err
     error = reply.json()["error"]
@@ -115,7 +115,7 @@ def test_history_ends_on_the_requested_day() -> None:
     assert "--as-of" in none.json()["error"]["hint"]
 
 
-def test_a_plot_is_written_where_a_link_points(tmp_path: Path) -> None:
+def test_plot_is_written_through_a_symlink(tmp_path: Path) -> None:
     pytest.importorskip("vl_convert")
     (tmp_path / "there").mkdir()
     link, real = tmp_path / "link.svg", tmp_path / "there" / "real.svg"

@@ -97,14 +97,14 @@ def test_unknown_parameters_and_duplicate_values_are_refused(server: Server) -> 
     assert [row["gpu_name"] for row in listed["gpus"]] == ["T4", "L4"]
 
 
-def test_switches_can_be_turned_on_and_off(server: Server) -> None:
+def test_boolean_parameters_can_be_true_or_false(server: Server) -> None:
     base = "/api/v1/estimate?task=train&model=resnet50&gpu=T4&batch=8"
     on, off = (server.get(f"{base}&optimizer_fused={word}").json()["request"]["optimizer_fused"] for word in ("true", "no"))
     assert (on, off) == (True, False)
     assert server.get(f"{base}&optimizer_fused=perhaps").error["kind"] == "bad-field"
 
 
-def test_words_that_look_like_flags_are_only_values(server: Server) -> None:
+def test_flag_like_values_are_values(server: Server) -> None:
     for query in ("name=--json", "name=--config%3D/etc/passwd", "name=--help", "sort=--csv", "name=--"):
         reply = server.get(f"/api/v1/gpus?{query}")
         assert reply.status == 400, query
@@ -180,7 +180,7 @@ def test_values_are_spelled_as_in_python(server: Server) -> None:
      "~/gpt2", "/gpt2", "gpt2/", "gpt2\\", "openai-community/gpt2"],
 )  # fmt: skip
 @pytest.mark.parametrize("path", ["fit", "estimate", "recommend", "compare"])
-def test_no_file_is_opened_no_code_run_and_nothing_fetched(server: Server, name: str, path: str) -> None:
+def test_requests_open_no_file_run_no_code_and_fetch_no_url(server: Server, name: str, path: str) -> None:
     more = (
         {"task": "decode" if path == "estimate" else "serve", "gpu": "T4"}
         if path != "compare"
@@ -278,7 +278,7 @@ def test_a_plan_takes_neither_files_nor_clusters(server: Server, field: str) -> 
     assert reply.error["kind"] == "unknown-field"
 
 
-def test_the_schema_says_what_a_body_may_hold(server: Server) -> None:
+def test_schema_describes_every_body_field(server: Server) -> None:
     paths = server.get("/api/v1/openapi.json").json()["paths"]
 
     def kinds(path: str, name: str) -> set[str]:

@@ -183,7 +183,7 @@ def test_a_question_that_eats_memory_is_stopped(small: Server) -> None:
     small.answers_others()
 
 
-def test_what_a_library_prints_does_not_disturb_the_answers(small: Server) -> None:
+def test_library_output_does_not_corrupt_replies(small: Server) -> None:
     assert small.get("/api/v1/gpus?name=noise").error["kind"] == "unknown-gpu"
     small.answers_others()
 

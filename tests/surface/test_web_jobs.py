@@ -106,7 +106,7 @@ def test_a_trace_is_sent_and_served(server: Server) -> None:
         {**SERVE, "requests": "file"}, {"command": "estimate", "requests": {}},
     ],
 )  # fmt: skip
-def test_what_is_no_job_is_refused_at_once(server: Server, job: Any) -> None:
+def test_invalid_job_is_refused_at_once(server: Server, job: Any) -> None:
     reply = server.post("/api/v1/jobs", job, x_whichgpu="1")
     assert reply.status in (400, 404), reply.text
     assert reply.error

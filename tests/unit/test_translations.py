@@ -101,7 +101,7 @@ def test_a_changed_sentence_makes_its_translation_stale() -> None:
 
 
 @pytest.mark.parametrize("text", ['say "yes"', "a\\nb", "one\ntwo\n", "\n", "tab\there", "  x ", "{a} 显卡"])
-def test_texts_come_back_from_a_file_as_they_were(text: str) -> None:
+def test_texts_survive_a_file_round_trip(text: str) -> None:
     assert PoCatalog(block("x", (text,), False))["x"] == (text,)
     assert PoCatalog(block("x", (text,), True))["x"] == (text,)
     assert quoted(text).startswith('"')
@@ -155,7 +155,7 @@ def test_apply_keeps_the_order_of_english_and_says_of_which_english_it_is(
     assert command.main(["check", "ko"]) == 0
 
 
-def test_prune_takes_out_what_english_has_no_more(folder: Path) -> None:
+def test_prune_removes_messages_missing_in_english(folder: Path) -> None:
     (folder / "ko.po").write_text(written("ko", {**entries(), "d": Entry(("x",), "00000000")}, ENGLISH))
     (folder / "1.po").write_text(block(FACT, ("사실",), False) + "\n" + block(MEANING, ("`--gpu`의 의미",), False))
     command.main(["apply", "ko", str(folder / "1.po")])

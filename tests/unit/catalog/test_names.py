@@ -111,7 +111,7 @@ def test_counts_before_and_after() -> None:
     assert split_count("x100") == (None, "x100")
 
 
-def test_nearest_prefers_what_begins_alike() -> None:
+def test_nearest_prefers_a_common_prefix() -> None:
     assert nearest("a100", ["A10", "A100 SXM 80GB", "H100"])[0] in ("A100 SXM 80GB", "A10")
     assert nearest("", ["A"]) == ()
 

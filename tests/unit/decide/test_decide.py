@@ -54,7 +54,7 @@ def test_higher_percentile_lowers_capacity() -> None:
     assert (strict < calm).all()
 
 
-def test_first_tokens_wait_longer_the_busier_a_copy() -> None:
+def test_ttft_grows_with_replica_utilisation() -> None:
     _, told = safe_rates(SERVICE, BATCHES, TOKENS, FIRST)
     assert (told >= FIRST).all()
     assert (np.diff(told) > 0).all()
@@ -91,7 +91,7 @@ def test_owning_pays_sooner_the_dearer_the_rent() -> None:
     assert replace(own, use=at).hour == pytest.approx(2.0)
 
 
-def test_frameworks_came_to_makers_in_turn(catalog: Catalog) -> None:
+def test_framework_support_by_vendor_and_year(catalog: Catalog) -> None:
     nvidia, amd = catalog.gpu_by_id["gtx-titan-x"], catalog.gpu_by_id["mi300x"]
     assert runs_frameworks(nvidia, date(2015, 11, 19))
     assert not runs_frameworks(amd, date(2020, 1, 1))
@@ -140,14 +140,14 @@ def test_every_deciding_default_is_in_the_assumptions(catalog: Catalog) -> None:
     assert not {"assumed.precision", "assumed.engine", "assumed.work", "assumed.gpus"} & {one.id for one in result.assumptions}
 
 
-def test_everything_looked_at_is_counted_once(catalog: Catalog) -> None:
+def test_every_candidate_is_counted_once(catalog: Catalog) -> None:
     """What filters and memory remove, and what is left, are all there is."""
     answer = recommend("serve", "llama-3.1-70b", Requirements(provider="aws"), DAY, catalog, own=False, rate=1.0)
     before = sum(answer.rejected.reasons.get(name, 0) for name in ("unknown-gpu", "slice", "framework", "provider", "gpus"))
     assert 0 < before < answer.considered
 
 
-def test_the_claim_of_an_answer_is_what_estimate_says(catalog: Catalog) -> None:
+def test_answer_equals_estimate(catalog: Catalog) -> None:
     asked: list[tuple[str, str, dict[str, Any]]] = [
         ("serve", "llama-3.1-8b", {"rate": 1.0}),
         ("train", "llama-3.1-8b", {}),
@@ -191,7 +191,7 @@ def test_a_service_of_a_year_is_bound_for_one_year() -> None:
     assert years_paid(6000.0, 1.0, 0.6, 1.0) == pytest.approx(8760.0)  # a commitment is paid whole
 
 
-def test_what_a_commitment_leaves_is_on_demand_where_that_is_cheaper() -> None:
+def test_remainder_of_a_commitment_is_on_demand_if_cheaper() -> None:
     assert years_paid(8760.0 + 730.0, 1.0, 0.6, 1.0) == pytest.approx(8760.0 + 730.0 / 0.6)
     assert years_paid(8760.0 + 8000.0, 1.0, 0.6, 1.0) == pytest.approx(2 * 8760.0)
     assert years_paid(8760.0 + 730.0, 1.0, 0.6, float("nan")) == pytest.approx(2 * 8760.0)

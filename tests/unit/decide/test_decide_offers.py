@@ -33,7 +33,7 @@ def asked(
     return recommend(task, model, Requirements(**constraints), day, CATALOG, own=False, **(fields or {}))
 
 
-def test_a_slice_has_its_share_of_everything() -> None:
+def test_gpu_slice_has_its_share_of_memory_bandwidth_and_peaks() -> None:
     whole = CATALOG.gpu_by_id["l4"]
     part = sliced(whole, 0.25)
     assert part.memory_bytes == whole.memory_bytes // 4
@@ -42,7 +42,7 @@ def test_a_slice_has_its_share_of_everything() -> None:
     assert sliced(whole, 1.0) is whole
 
 
-def test_a_fraction_of_a_gpu_serves_what_is_small() -> None:
+def test_fraction_of_a_gpu_serves_a_small_workload() -> None:
     answer = asked("serve", fields={"rate": 10.0}, provider="aws", term="on-demand")
     assert answer.answer.gpus == 0.125
     assert answer.answer.instance == "g6f.large"
@@ -86,7 +86,7 @@ def test_other_engines_are_listed_unless_one_is_requested() -> None:
     assert answer.engines == ()
 
 
-def test_spot_comes_with_what_to_fall_back_on() -> None:
+def test_spot_answer_has_an_on_demand_fallback() -> None:
     answer = asked(provider="aws,gcp", term="on-demand,spot")
     assert answer.answer.term == "spot"
     assert answer.fallback is not None

@@ -42,7 +42,9 @@ def served(rate: float = 2.0, tpot: float | None = 0.05, **constraints: Any) -> 
     st.floats(0.002, 0.2), st.floats(1.01, 3.0), st.floats(0.01, 3.0), st.sampled_from([None, 0.05, 0.2]),
     st.sampled_from([50.0, 95.0, 99.0]),
 )  # fmt: skip
-def test_hope_is_never_below_what_is_sure(step: float, growth: float, first: float, tpot: float | None, share: float) -> None:
+def test_rate_bound_is_never_below_the_safe_rate(
+    step: float, growth: float, first: float, tpot: float | None, share: float
+) -> None:
     work = Workload("serve", "m", rate=1.0, seq_in=500, seq_out=200, tpot_max=tpot, percentile=share)
     batches = np.array([1.0, 4.0, 16.0, 64.0])
     tokens = np.array([step * growth**power for power in range(4)])
@@ -67,7 +69,7 @@ def test_the_answer_was_simulated_and_keeps_its_objective() -> None:
     ("model", "rate", "lengths", "tpot"),
     [("llama-3.1-8b", 6.0, (1000, 300), 0.05), ("llama-3.1-70b", 6.0, (1000, 300), 0.03), ("qwen2.5-7b", 4.0, (100, 600), None)],
 )
-def test_the_answer_holds_when_many_more_requests_come(
+def test_answer_holds_in_a_longer_simulation(
     model: str, rate: float, lengths: tuple[int, int], tpot: float | None
 ) -> None:  # fmt: skip
     """Ten times the requests it was chosen by: enough of them keep the objective, and no queue grows without end."""

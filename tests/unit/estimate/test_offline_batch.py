@@ -146,12 +146,12 @@ def test_lines_of_requests_take_it_too() -> None:
     assert reply.answer.request["batch"] == whichgpu.estimate("batch", "llama-3.1-8b", gpu="L4").request["batch"]
 
 
-def test_where_nothing_fits_it_is_one_and_does_not_fit() -> None:
+def test_batch_is_1_and_does_not_fit_if_nothing_fits() -> None:
     answer = whichgpu.estimate("batch", "llama-3.1-70b", gpu="L4")
     assert (answer.request["batch"], answer.fits) == (1, "no")
 
 
-def test_memory_alone_is_of_one_sequence_where_no_gpu_is_named() -> None:
+def test_without_a_gpu_memory_is_of_one_sequence() -> None:
     answer = whichgpu.estimate("batch", "llama-3.1-8b")
     assert answer.request["batch"] == 1
     assert "note.batch-no-gpu" in [one.id for one in answer.warnings]

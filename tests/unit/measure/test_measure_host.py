@@ -156,7 +156,7 @@ def installed(versions: dict[str, str]) -> object:
     return version
 
 
-def test_frameworks_by_their_metadata_and_what_pytorch_was_built_for(tmp_path: Path) -> None:
+def test_frameworks_by_metadata_and_pytorch_build_architectures(tmp_path: Path) -> None:
     torch_file = tmp_path / "version.py"
     torch_file.write_text("__version__ = '2.11.0+cu130'\ncuda: Optional[str] = '13.0'\nhip: Optional[str] = None\n")
     found = {"torch": "2.11.0+cu130", "vllm": "0.20.1", "transformers": "broken\nversion of /home/me"}

@@ -79,7 +79,7 @@ def test_a_record_reads_back_as_it_was_written() -> None:
         lambda text: text.replace("0.05,", "NaN,"),
     ],
 )
-def test_what_is_no_record_is_refused(spoil: Any) -> None:
+def test_invalid_record_is_refused(spoil: Any) -> None:
     text = spoil(to_json(record(step(0.05))))
     with pytest.raises(UsageError) as refused:
         from_json(text.encode(), "theirs.json")
@@ -90,7 +90,7 @@ def told(record: Record, catalog: Catalog) -> set[str]:
     return {problem.id for problem in find_problems(record, catalog, TODAY)}
 
 
-def test_what_can_be_true_passes(catalog: Catalog) -> None:
+def test_plausible_measurements_pass(catalog: Catalog) -> None:
     assert told(record(step(0.05), micro=(gemm(),)), catalog) == set()
 
 
@@ -154,7 +154,7 @@ def test_no_step_of_an_own_record_blows_up_a_range(times: float, measured: Recor
         assert 0.5 < answer.time.value / shipped.value < 2
 
 
-def test_a_record_of_nothing_plausible_leaves_estimates_as_they_are(measured: Record, catalog: Catalog) -> None:
+def test_implausible_record_leaves_estimates_unchanged(measured: Record, catalog: Catalog) -> None:
     records.save_record(
         with_digest(replace(measured, steps=tuple(replace(one, seconds=one.seconds * 1000) for one in measured.steps)))
     )

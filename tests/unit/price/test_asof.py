@@ -65,13 +65,13 @@ def test_the_latest_sighting_not_after_the_day_decides(day: str, price: str, con
     )
 
 
-def test_nothing_before_the_first_and_nothing_after_the_end() -> None:
+def test_no_price_before_the_first_observation_or_after_the_end() -> None:
     assert price_on_day(RUNS, date(2017, 10, 24)) is None
     assert price_on_day(RUNS, date(2024, 7, 1)) is None  # not an older price either
     assert price_on_day([], date(2024, 7, 1)) is None
 
 
-def test_only_a_carried_price_goes_stale_and_only_after_thirty_days() -> None:
+def test_only_carried_forward_prices_become_stale_after_thirty_days() -> None:
     runs = [seen("1", "2020-01-01", "2020-12-31")]
     last = date(2020, 12, 31)
     for days, stale in ((0, False), (STALE_DAYS, False), (STALE_DAYS + 1, True)):
@@ -96,7 +96,7 @@ def test_a_fresher_source_wins_over_an_older_one_and_over_its_end() -> None:
     assert again.observation.source == "b"
 
 
-def test_a_month_is_seen_from_its_first_to_its_last_day() -> None:
+def test_monthly_observation_covers_its_first_to_last_day() -> None:
     price = price_on_day([seen("1", "2020-02")], date(2020, 2, 15))
     assert price is not None
     assert price.confidence == "bracketed"

@@ -106,7 +106,7 @@ def test_memory_is_that_of_one_gpu_or_of_the_slice() -> None:
     assert wished(offer(gpu="unheard-of"), min_memory=1) == {"min_memory": False}
 
 
-def test_what_is_near_enough_has_a_known_round_trip() -> None:
+def test_max_latency_filter_needs_a_known_round_trip() -> None:
     assert wished(offer(trip=far(0.1)), max_latency=0.1) == {"max_latency": True}
     assert wished(offer(trip=far(0.11)), max_latency=0.1) == {"max_latency": False}
     assert wished(offer(), max_latency=0.1) == {"max_latency": False}
@@ -136,7 +136,7 @@ def test_offers_sort_by_gpu_price_or_a_field_in_either_direction() -> None:
         ordered([], "beauty", GIVEN)
 
 
-def test_what_lacks_the_field_comes_last_and_of_equal_ones_the_nearer_first() -> None:
+def test_offers_without_the_sort_field_come_last_and_ties_by_distance() -> None:
     near, away, unknown = offer(region="z", trip=far(0.01)), offer(region="y", trip=far(0.2)), offer(region="x")
     assert [one.region for one in ordered([unknown, away, near], None, GIVEN)] == ["z", "y", "x"]
     assert [one.region for one in ordered([unknown, near, away], "round-trip", GIVEN)] == ["z", "y", "x"]
@@ -207,7 +207,7 @@ def test_a_rule_of_steps_gives_the_share_of_the_hours_to_a_millionth() -> None:
     assert sustained_share(steps, Decimal(9999)) == Decimal("0.75")
 
 
-def test_what_is_due_at_the_start_is_what_the_source_says_first() -> None:
+def test_upfront_payment_prefers_the_source_s_own_figure() -> None:
     run = replace(seen("2", "2019-01-01"), term="reserved-1y", payment="all-upfront")
     assert upfront(run) == 17520
     assert upfront(replace(run, upfront=Decimal(5))) == 5

@@ -33,7 +33,7 @@ def test_work_is_done_with_its_checkpoints_after_a_start() -> None:
     assert told(10.0, interruptible=False)["hours"] == pytest.approx(10.5)  # a service keeps none
 
 
-def test_every_spot_machine_may_be_taken_and_takes_the_others_with_it() -> None:
+def test_any_spot_interruption_stops_all_machines() -> None:
     two = told(10.0, spot=True, machines=2.0)  # 0.4 an hour, each loses half an interval and a start: an hour
     assert two["hours"] == pytest.approx(11.5 / 0.6)
     assert two["reruns"] == pytest.approx(0.4 * 11.5 / 0.6)
@@ -43,7 +43,7 @@ def test_every_spot_machine_may_be_taken_and_takes_the_others_with_it() -> None:
 
 
 @pytest.mark.parametrize("machines", [5.0, 6.0])  # 1 an hour and more, each loses an hour
-def test_a_run_that_is_taken_faster_than_it_gets_on_never_ends_and_costs_a_finite_fortune(machines: float) -> None:
+def test_run_interrupted_faster_than_it_progresses_has_infinite_time_and_finite_cost(machines: float) -> None:
     never = told(10.0, spot=True, machines=machines)
     assert never["hours"] == np.inf
     assert never["machine"] == pytest.approx(machines * UNFINISHED_HOURS)
@@ -69,7 +69,7 @@ def test_billing_has_increments_and_a_minimum() -> None:
     assert told(0.0, granularity=60.0, minimum=60.0)["billed"] == pytest.approx(0.5)
 
 
-def test_host_disk_and_egress_come_on_top() -> None:
+def test_host_disk_and_egress_are_added() -> None:
     run_settings = RunSettings(startup=0.0, checkpoint_takes=0.0, disk_gb=50.0, egress_gb=20.0)
     found = told(365.0, run_settings=run_settings, price=3.0, machines=2.0, host=0.5, disk=0.1, egress=0.09)
     assert found["machine"] == pytest.approx(3 * 2 * 365)
@@ -111,7 +111,7 @@ def test_the_start_of_a_service_is_part_of_its_year_and_that_of_a_run_is_not() -
 
 
 @pytest.mark.parametrize(("hours", "share"), [(1e-12, 1.0), (100.0, 1.0), (365.0, 0.9), (730.0, 0.7), (5000.0, 0.7)])
-def test_sustained_use_lowers_the_price_of_those_who_have_it(hours: float, share: float) -> None:
+def test_sustained_use_discount_applies_where_offered(hours: float, share: float) -> None:
     ladders = (QUARTERS, (1.0, 0.5))
     assert sustained(terms(steps=ladders, step_of=0), np.array([hours]))[0] == pytest.approx(share)
     assert sustained(terms(steps=ladders, step_of=-1), np.array([hours]))[0] == 1.0

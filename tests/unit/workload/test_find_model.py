@@ -155,7 +155,7 @@ def test_a_file_that_is_no_config_is_refused(tmp_path: Path, data: bytes) -> Non
     "name",
     ["", "  ", "x" * 5000, "a\0b", "/nowhere/config.json", "./nowhere", "~nobody/m", "y" * 300, "z" * 300 + ".gguf"],
 )
-def test_names_of_nothing_are_politely_refused(name: str) -> None:
+def test_unknown_names_are_refused_with_a_hint(name: str) -> None:
     with pytest.raises(UsageError) as caught:
         find_model(name, SHELF)
     assert caught.value.hint is not None

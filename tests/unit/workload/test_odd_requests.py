@@ -45,7 +45,7 @@ def test_images_too_small_for_a_network_are_refused(model: str, least: int) -> N
     assert seconds("forward", model, gpu="h100-sxm", image=least, batch=4) > 0
 
 
-def test_networks_of_images_do_not_come_as_files_of_llama_cpp() -> None:
+def test_image_networks_have_no_gguf_precisions() -> None:
     with pytest.raises(UsageError) as refused:
         whichgpu.estimate("forward", "resnet50", gpu="rtx-4080", precision="q4_k_m")
     assert refused.value.kind == "wrong-precision"
@@ -83,7 +83,7 @@ def test_measured_formats_of_the_same_width_do_not_count_for_one_another() -> No
     assert fitted.tier("vllm", GPUS["t4"], "decode", "fp8") == "other"  # measured in int8
 
 
-def test_a_servers_chip_on_a_card_for_desks_holds_what_is_stated() -> None:
+def test_clock_of_a_server_chip_on_a_workstation_card_is_the_stated_boost() -> None:
     (pascal, server) = (GPUS[name] for name in ("gtx-1080-ti", "quadro-gp100"))
     assert build_gpu_columns([pascal]).clock.item() > (pascal.boost_clock_hz or 0)
     assert build_gpu_columns([server]).clock.item() == server.boost_clock_hz

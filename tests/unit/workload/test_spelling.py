@@ -60,7 +60,7 @@ def test_every_field_has_a_kind_and_every_kind_a_field() -> None:
         ("model", 7), ("model", "{not json"), ("task", "dream"), ("method", "guess"), ("kv_precision", "tf32"), ("gpu", "a\nb"),
     ],
 )  # fmt: skip
-def test_a_bad_field_is_named_with_what_would_work(field: str, value: Any) -> None:
+def test_invalid_field_is_named_with_a_hint(field: str, value: Any) -> None:
     error = refused(**{field: value})
     assert error.kind == "bad-field"
     assert error.exit_code == 2
@@ -116,7 +116,7 @@ def test_null_id_and_an_echo_are_read_over() -> None:
         ({"model": '{"model_type": "llama"}'}, {"model": {"model_type": "llama"}}),
     ],
 )
-def test_what_people_write_is_understood(given: dict[str, Any], read: dict[str, Any]) -> None:
+def test_common_spellings_are_accepted(given: dict[str, Any], read: dict[str, Any]) -> None:
     workload = from_object({**BARE, **given}).workload
     assert {name: getattr(workload, name) for name in read} == read
 
@@ -169,7 +169,7 @@ def test_hostile_json_is_refused_in_words() -> None:
         ("forward", WeightsOnly("w", 10, 20), {"precision": "bf16", "engine": "pytorch"}),
     ],
 )  # fmt: skip
-def test_defaults_are_what_people_expect(task: Any, shape: Shape, expected: dict[str, Any]) -> None:
+def test_default_values_of_tasks(task: Any, shape: Shape, expected: dict[str, Any]) -> None:
     workload = fill_defaults(Workload(task, "m"), shape)
     assert {name: getattr(workload, name) for name in expected} == expected
 

@@ -104,7 +104,7 @@ def listening() -> Any:
 ITEMS = list(range(11))
 
 
-def test_a_cluster_gives_what_one_process_gives_in_the_items_order(ray: PlayedRay) -> None:
+def test_cluster_results_equal_serial_results_in_order(ray: PlayedRay) -> None:
     assert run_sweep(with_seed, ITEMS, ray="local", seed=5) == run_sweep(with_seed, ITEMS, seed=5)
 
 
@@ -203,7 +203,7 @@ def test_a_token_is_shown_to_this_machine_only(
 
 
 @pytest.mark.parametrize("address", ["", "host", "host:", ":6379", "host:port", "host:0", "host:65536", "ray://:1", "auto:"])
-def test_an_address_that_is_none_is_refused_before_anything_else(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_address_is_refused_first(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_cluster, "find_spec", lambda name: pytest.fail("asked for Ray"))
     with pytest.raises(UsageError, match="wants auto, local or an address") as error:
         check_ray(address)
@@ -235,7 +235,7 @@ def test_unreachable_cluster_error_has_the_reason(ray: PlayedRay, monkeypatch: p
     assert not str(error.value).endswith(": ")
 
 
-def test_an_address_of_this_machine_is_known_in_either_spelling(listening: str) -> None:
+def test_local_address_is_recognised_in_either_spelling(listening: str) -> None:
     assert ray_cluster.own_address(listening)
     assert ray_cluster.own_address(f"ray://{listening}")
     assert not ray_cluster.own_address("ray://192.0.2.255:10001")

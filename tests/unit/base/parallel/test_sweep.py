@@ -67,7 +67,7 @@ def keeping(folder: Path) -> ResultCache:
     return ResultCache(folder, Told)
 
 
-def test_processes_give_what_one_process_gives() -> None:
+def test_parallel_results_equal_serial_results() -> None:
     assert run_sweep(drawn, CASES, jobs=2, seed=3) == run_sweep(drawn, CASES, seed=3)
     assert run_sweep(drawn, CASES, seed=3) != run_sweep(drawn, CASES, seed=4)
 
@@ -79,7 +79,7 @@ def test_seed_of_an_item_does_not_depend_on_other_items() -> None:
     assert len({item_seed(0, case) for case in CASES}) == len(CASES)
 
 
-def test_what_is_finished_is_not_done_again(tmp_path: Path) -> None:
+def test_finished_items_are_not_repeated(tmp_path: Path) -> None:
     first = run_sweep(drawn, CASES[:4], keep=keeping(tmp_path))
     CALLS.clear()
     progress: list[Progress] = []
@@ -99,7 +99,7 @@ def test_another_seed_stamp_or_function_is_another_result(tmp_path: Path) -> Non
     assert len(CALLS) == 3
 
 
-def test_stopped_by_ctrl_c_it_keeps_what_is_finished(tmp_path: Path) -> None:
+def test_ctrl_c_keeps_finished_items(tmp_path: Path) -> None:
     with pytest.raises(SweepInterrupted) as caught:
         run_sweep(stopped, CASES, keep=keeping(tmp_path))
     assert sorted(caught.value.finished) == [0, 1]
@@ -137,7 +137,7 @@ def test_damaged_file_is_set_aside_and_recomputed(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob(".*"))
 
 
-def test_a_result_that_would_come_back_as_another_is_refused(tmp_path: Path) -> None:
+def test_result_changed_by_serialisation_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="come back"):
         ResultCache(tmp_path, Told).write(content_hash(1), Told("a", float("nan")))
 
@@ -183,7 +183,7 @@ if __name__ == "__main__":
 """
 
 
-def test_ctrl_c_while_processes_work_keeps_what_is_finished_and_goes_on_from_there(tmp_path: Path) -> None:
+def test_ctrl_c_during_parallel_work_keeps_finished_items_and_resumes(tmp_path: Path) -> None:
     script = tmp_path / "sweep.py"
     script.write_text(STOPPABLE.format(folder=str(tmp_path / "kept")))
     source = Path(sys.modules["whichgpu"].__file__ or "").parents[1]

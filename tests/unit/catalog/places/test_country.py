@@ -52,7 +52,7 @@ def test_every_country_of_the_regions_has_a_name(catalog: Catalog) -> None:
     assert len(countries_named("EU")) == 27
 
 
-def test_a_country_without_regions_is_not_taken_for_another_word(catalog: Catalog) -> None:
+def test_country_without_regions_is_not_matched_to_another_name(catalog: Catalog) -> None:
     with pytest.raises(UnknownName):
         find_regions(catalog, "Malta")
 

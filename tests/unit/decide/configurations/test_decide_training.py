@@ -99,7 +99,7 @@ def test_checkpointing_is_tried_on_and_off_unless_set() -> None:
     assert training._checkpointings(asked("checkpointing"), workload) == ("selective",)
 
 
-def test_what_nothing_holds_is_refused_by_memory_and_what_cannot_be_laid_out_by_that(llama: Transformer) -> None:
+def test_rejection_reason_is_memory_or_layout(llama: Transformer) -> None:
     room = np.array([10.0, 40.0])
     tried = [ScreenedStep(Parallel(), "none", 1.0, 1.0, 20.0, np.array([1.0, 1.0]))]
     workload = Workload("train", "m", seq_in=8, precision="bf16")

@@ -118,7 +118,7 @@ def test_unservable_bucket_is_refused_with_its_share_and_the_nearest_objective()
     assert (change.part, change.values) == ("goals", {"chat": {"tpot": pytest.approx(0.0602)}})
 
 
-def test_where_no_objective_is_enough_alone_all_are_loosened_by_what_the_nearest_replica_needs() -> None:
+def test_if_no_single_objective_suffices_all_are_relaxed_to_the_nearest_replica() -> None:
     refusal = unserved([late(5.0, 0.06), late(0.75, 0.08)])
     assert refusal.relaxations[0].values == {"chat": {"ttft": pytest.approx(0.75), "tpot": pytest.approx(0.08)}}
 

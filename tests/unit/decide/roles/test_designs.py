@@ -96,7 +96,7 @@ def test_with_a_budget_the_highest_capacity_comes_first_for_an_unlimited_rate(pl
     assert answer.sentence.id == "roles.design-budget"
 
 
-def test_what_simulation_says_corrects_what_the_program_thinks(play: Play) -> None:
+def test_simulated_capacity_replaces_that_of_the_linear_program(play: Play) -> None:
     """Copies bear but three quarters of what they were thought to: a third more of them are taken."""
     play(able(new_both=2.0), lambda _: 0.75)
     answer = designs(RENTED[:1], ONE)
@@ -134,7 +134,7 @@ def test_disaggregated_design_is_listed_if_cheaper(play: Play, decode: float, be
 
 
 @pytest.mark.parametrize(("halves", "best"), [(2 * MIN_GAIN * 1.01, True), (2 * MIN_GAIN * 0.99, False)])
-def test_of_near_equals_the_one_that_sends_nothing_about_is_named(play: Play, halves: float, best: bool) -> None:
+def test_among_near_equals_the_design_without_transfers_is_chosen(play: Play, halves: float, best: bool) -> None:
     """Six dollars buy two GPUs: whole they bear one each, in halves a little more than two together."""
     play(able(new_both=1.0, new_prefill=halves, new_decode=halves))
     answer = designs(RENTED[:1], ONE, budget=6.0)

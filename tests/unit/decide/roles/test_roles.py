@@ -68,7 +68,7 @@ def test_disaggregation_needs_equal_kv_cache_precision() -> None:
     assert counts(assignment) == {("m", NEW, "both"): 1, ("m", OLD, "both"): 1}
 
 
-def test_nothing_is_used_for_nothing() -> None:
+def test_prefill_worker_without_a_decode_worker_stays_idle() -> None:
     """A reader without a writer bears nothing, and stays idle."""
     assignment = best_assignment([copy("both", 4, degree=2), copy("prefill", 9)], [kind()], {"m": 1.0})
     assert counts(assignment) == {("m", NEW, "both"): 1}
@@ -104,7 +104,7 @@ def test_budget_buys_the_highest_capacity() -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_the_search_finds_what_trying_every_choice_finds(seed: int) -> None:
+def test_search_equals_exhaustive_search(seed: int) -> None:
     """Two kinds, three roles, one or two GPUs a copy: every combination of counts is tried."""
     chance = np.random.default_rng(seed)
     options = [
@@ -135,7 +135,7 @@ def test_gpus_left_over_have_a_reason_for_every_model() -> None:
     assert [reason(one) for one in idle.reasons] == ["a needs 2 x H100 SXM per replica, and 1 are left", "no model"]
 
 
-def test_a_model_goes_on_as_many_gpus_as_hold_it() -> None:
+def test_model_is_placed_on_the_gpus_it_needs() -> None:
     large, small = served("llama-3.1-70b", 1.0), served("llama-3.1-8b", 1.0)
     assert replica_sizes(small, kind(OLD, 8)) == [2, 4, 8]
     assert replica_sizes(small, kind(NEW, 2)) == [1, 2]
@@ -181,7 +181,7 @@ def test_a_small_cluster_gets_roles_and_reasons() -> None:
         (0.0, 0.4, "halves"),
     ],
 )
-def test_nothing_is_sent_about_without_need(whole: float, halves: float, best: str) -> None:
+def test_no_transfers_without_need(whole: float, halves: float, best: str) -> None:
     """Where copies bear the load half over again by themselves, or halves bear hardly more, every copy does all of its work."""
     nothing = Assignment((), 0.0, 0.0)
     assert (
@@ -192,7 +192,7 @@ def test_nothing_is_sent_about_without_need(whole: float, halves: float, best: s
     )
 
 
-def test_bearing_more_with_more_copies_and_less_with_stricter_objectives() -> None:
+def test_capacity_grows_with_replicas_and_shrinks_with_stricter_objectives() -> None:
     server, load = linear(fixed=2e-2, sequence=1e-2), Load(1.0, Lengths(100, 0.5), Lengths(50, 0.5), 500)
     most = [max_rate(Fleet((ReplicaPool("a", server, n),)), load, Objectives(1.0, 0.1, 90), 2.0) for n in (1, 2)]
     assert 1.5 * most[0] < most[1]

@@ -53,7 +53,7 @@ def test_sequence_parallel_sends_the_same_bytes_as_reduce_scatter_and_all_gather
 
 
 @pytest.mark.parametrize(("precision", "width"), [("fp32", 4), ("amp-bf16", 4), ("bf16", 2)])
-def test_copies_add_up_every_gradient_once(precision: str, width: int) -> None:
+def test_data_parallel_reduces_every_gradient_once(precision: str, width: int) -> None:
     collectives = said("train", "resnet50", gpus=8, batch=256, precision=precision)
     assert volume(collectives, "all_reduce") == pytest.approx(25.56e6 * width, rel=0.01)
     assert all(one.overlap == "backward" for one in collectives)
@@ -110,5 +110,5 @@ def test_threads_send_weights_out_and_take_gradients_back() -> None:
         (Parallel(tp=4, pp=4), "pp", Communicator(2, 2)),
     ],
 )
-def test_tensor_ranks_are_neighbours_and_stages_far_apart(layout: Parallel, axis: Any, communicator: Communicator) -> None:
+def test_tensor_ranks_are_adjacent_and_pipeline_stages_far_apart(layout: Parallel, axis: Any, communicator: Communicator) -> None:
     assert communicator_of(layout, axis, 16, 2) == communicator

@@ -72,7 +72,7 @@ FILES = [
 
 
 @pytest.mark.parametrize(("shape", "mix", "published"), FILES, ids=lambda value: getattr(value, "name", str(value)))
-def test_gguf_mixes_come_within_a_percent_of_published_files(shape: Transformer, mix: str, published: float) -> None:
+def test_gguf_mixes_are_within_a_percent_of_published_files(shape: Transformer, mix: str, published: float) -> None:
     assert weight_bytes(shape, mix) / GB == pytest.approx(published, rel=0.01)
 
 
@@ -204,6 +204,6 @@ def test_stages_hold_their_layers_and_one_end() -> None:
     assert tied == pytest.approx(2 * (8 * small.layer + small.embedding), rel=1e-4)
 
 
-def test_other_shapes_are_counted_alike_throughout() -> None:
+def test_weight_bytes_of_other_shapes() -> None:
     assert weight_bytes(Mlp("", (9000, 4000, 4000, 32)), "fp32") == 4 * 52_136_032
     assert weight_bytes(Mlp("", (256, 256)), "q8_0") == TYPES["q8_0"].size(256 * 257)

@@ -79,7 +79,7 @@ def ranges(**fields: Any) -> tuple[float, ...]:
     return tuple(end / figure.value for figure in (estimate.allocated, estimate.device) for end in (figure.low, figure.high))
 
 
-def test_ranges_are_wider_for_other_images_and_narrow_precisions() -> None:
+def test_ranges_are_wider_for_other_images_and_low_precisions() -> None:
     assert ranges() == pytest.approx((0.98, 1.03, 0.93, 1.06))
     assert ranges(image=320) == pytest.approx((0.88, 1.13, 0.83, 1.16))
     assert ranges(task="forward", precision="int8") == pytest.approx((0.73, 1.28, 0.68, 1.31))

@@ -44,7 +44,7 @@ def bound(**seconds: float) -> str:
     return _bound(grid, plain | seconds)
 
 
-def test_what_bounds_a_group() -> None:
+def test_bound_of_a_group() -> None:
     assert bound(flops=8.0, moved=4.0) == "compute"
     assert bound(flops=4.0, moved=8.0) == "bandwidth"
     assert bound(flops=8.0, moved=8.0) == "compute"
@@ -63,7 +63,7 @@ def said(workload: Workload, instance: Any = None, **facts: Any) -> list[str]:
     return [one.id for one in _remarks(workload, H100, fabric, instance, replace(FACTS, **facts))]
 
 
-def test_links_and_networks_are_named_where_they_are_assumed() -> None:
+def test_assumed_links_and_networks_are_named() -> None:
     machine = next(one for one in CATALOG.instances if one.gpu == "h100-sxm" and one.interconnect and one.network_gbps)
     assert said(work()) == ["group.links", "group.cost"]
     assert said(work(interconnect="pcie")) == ["group.cost"]
@@ -169,7 +169,7 @@ NOTHING = (0.0,)
         ([(1.0, 1.0, False), (2.0, 1.0, False)], 2.0, 2.0),
     ],
 )  # fmt: skip
-def test_the_largest_rate_that_was_seen_to_hold(points: Any, limit: float, allowed: float) -> None:
+def test_largest_simulated_rate_that_holds(points: Any, limit: float, allowed: float) -> None:
     """Objectives that no further simulation meets: nothing beyond what was drawn is allowed."""
     drawn = [RatePoint(rate, 1.0, NOTHING, NOTHING, NOTHING, 1.0, met, full) for rate, met, full in points]
     assert _bisected_rate(SERVER, LOAD, Objectives(ttft_max=1e-9), drawn, limit) == allowed
@@ -198,7 +198,7 @@ def warned(saturated: bool = False, percentile: float = 95.0, **changed: Any) ->
     return [one.id.removeprefix("serving.") for one in messages]
 
 
-def test_what_a_reader_should_know_first() -> None:
+def test_warnings_of_a_serving_summary() -> None:
     assert warned() == []
     assert warned(saturated=True) == ["saturated"]
     assert warned(requests=999) == ["too-few"]

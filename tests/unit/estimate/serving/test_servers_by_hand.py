@@ -33,7 +33,7 @@ def room(share: float | None = None, **fields: Any) -> tuple[int, dict[str, int]
     return cache_room(workload, shape, H100, MemorySettings(share)), others
 
 
-def test_vllm_fills_its_share_and_what_it_does_not_count() -> None:
+def test_vllm_fills_its_share_plus_uncounted_memory() -> None:
     left, others = room()
     beside = (4 * 132 + 150) * MIB  # the bare context, and what its allocator keeps unused
     assert left == int(WHOLE * 0.92 + beside) - sum(others.values())
@@ -154,7 +154,7 @@ def test_a_stage_begins_when_the_batch_before_it_has_left() -> None:
     assert float(alone.finished[0]) == pytest.approx(3 * STEP)
 
 
-def test_long_steps_are_cut_short_for_who_comes() -> None:
+def test_decode_runs_end_at_an_arrival() -> None:
     """Steps that grow by a tenth each: whoever comes is read after the step under way."""
     server = linear(fixed=STEP, context=STEP / 1000)
     lone = server.run(requests((0.0, 100, 40)))

@@ -94,7 +94,7 @@ def test_ranges_are_of_the_engine_or_the_kind_or_of_any() -> None:
     assert calibration.log_factor_range("none", "train") == (-0.7, 1.0)
 
 
-def test_nothing_is_known_of_other_makers() -> None:
+def test_other_vendors_are_unmeasured() -> None:
     assert load_calibration().tier("pytorch", replace(H100, vendor="somebody")) == "none"
     assert load_calibration().tier("pytorch", H100) != "none"
 
@@ -134,7 +134,7 @@ def test_cards_of_little_power_are_a_build_of_their_own() -> None:
     ]  # fmt: skip
 
 
-def test_generations_never_measured_are_taken_for_their_kin() -> None:
+def test_unmeasured_generations_use_the_nearest_one() -> None:
     def kin(gpu: str) -> tuple[str, str]:
         key = correction_key(GPUS[gpu], "vllm", 2026, "decode", "half")
         return key.architecture, key.generation
@@ -144,7 +144,7 @@ def test_generations_never_measured_are_taken_for_their_kin() -> None:
     assert kin("rtx-5090") == ("Ada", "Ada 8.9")
 
 
-def test_what_feeds_a_gpu_by_hand() -> None:
+def test_data_loading_rate_by_hand() -> None:
     """A thread of torchvision's: between 1058 / 12 and 1923 / 10 images a second, their geometric mean."""
     middle = (1058 / 12 * 192.3) ** 0.5
     found = loading(1000.0)

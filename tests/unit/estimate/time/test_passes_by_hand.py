@@ -59,7 +59,7 @@ def test_new_tokens_see_those_in_the_cache_too() -> None:
     assert _with_cached_context(other, np.array([8.0]), np.array([16.0])) is other
 
 
-def test_steps_of_one_copy_agree_with_one_another() -> None:
+def test_steps_of_one_replica_agree() -> None:
     steps = EngineSteps(asked(), TINY, H100)
     alone = float(steps.mixed(64.0, 0.0, 0.0, 1.0))
     assert alone == pytest.approx(float(steps.prefill(1.0, 64.0)), rel=0.02)
@@ -104,7 +104,7 @@ def test_ranks_and_processes_that_wait_for_each_other() -> None:
         assert _overlapped_rounds(asked("train", accumulation=3, parallel=Parallel(dp=2, zero=zero)), phase) == rounds
 
 
-def test_messages_are_added_by_what_may_hide_them() -> None:
+def test_collectives_are_added_by_their_overlap() -> None:
     fabric = fabric_of(H100)
     devices = Devices.of([H100], [fabric])
     workload = asked("train", gpus=8, engine="pytorch", parallel=Parallel(dp=8))
@@ -136,7 +136,7 @@ def call(name: str, inputs: Any, phase: Any = "forward", **more: Any) -> Call:
     return Call(name, phase, "bfloat16", 2.0, inputs, ((1.0,),), grown=(True,), **more)
 
 
-def test_traced_products() -> None:
+def test_traced_gemms() -> None:
     (op,) = traced.matmul(call("addmm", ((64.0,), (12.0, 128.0), (128.0, 64.0))), LoweringOptions())
     assert (op.flops, op.count, op.role, op.unit) == (2 * 12 * 128 * 64, 2.0, "forward", "bf16")
     (batched,) = traced.matmul(call("bmm", ((3.0, 12.0, 128.0), (3.0, 128.0, 64.0))), LoweringOptions())
@@ -170,7 +170,7 @@ def test_traced_attention() -> None:
     assert (crossed.read, crossed.write, crossed.flops) == (size + 4 * size, size, 2 * op.flops)
 
 
-def test_attention_seen_as_one_call() -> None:
+def test_fused_attention_is_one_call() -> None:
     query, weight, projection = (3.0, 10.0, 128.0), (384.0, 128.0), (128.0, 128.0)
     ops = traced.native_attention(
         call("native", (query, query, query, weight, (384.0,), projection)), LoweringOptions(training=False)
@@ -290,7 +290,7 @@ def test_a_range_never_falls_below_the_floor() -> None:
     assert (estimate.ttft, estimate.tpot) == (None, None)
 
 
-def test_what_was_saved_lives_until_its_last_use_backward() -> None:
+def test_saved_tensors_live_until_their_last_use_in_backward() -> None:
     """x is kept by two products; it goes with the first of them, which comes last."""
     tape = Tape()
     write = OperatorWriter(tape, 1, WIDTHS["fp32"])

@@ -109,7 +109,7 @@ def test_autocast_follows_the_lists_of_cuda() -> None:
     assert kinds["aten._softmax.default"] == "float32"
 
 
-def test_values_that_depend_on_data_are_a_number_and_the_run_goes_on() -> None:
+def test_data_dependent_values_get_a_placeholder_number() -> None:
     class Peeks(nn.Module):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
             super().__init__()

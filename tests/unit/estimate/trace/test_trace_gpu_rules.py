@@ -196,7 +196,7 @@ def test_rules_hold_while_a_trace_runs_and_no_longer() -> None:
     assert put[-1] == "gone"
 
 
-def test_dropout_takes_a_mask_only_where_it_drops_something() -> None:
+def test_dropout_saves_a_mask_only_with_a_positive_probability() -> None:
     dropout = framework._dropout(SimpleNamespace(native_dropout=lambda tensor, p, train: ("dropped", "mask")))
     assert dropout("whole", 0.1, True) == "dropped"
     assert dropout("whole", 0.1, False) == dropout("whole", 0.0, True) == "whole"
@@ -272,7 +272,7 @@ def test_rules_are_put_for_the_operators_this_torch_has_old_or_new() -> None:
     assert set(registered()) == set(registered(old=True)) == wanted
 
 
-def test_exact_operators_get_fp32_copies_of_what_is_of_low_precision() -> None:
+def test_fp32_operators_under_autocast_get_fp32_copies() -> None:
     _, args, named = registered()["exp"](Tensor(2, dtype=BF16), 3, other=Tensor(2, dtype=FP16), same=Tensor(2))
     assert (args[0].dtype, args[1]) == (FP32, 3)
     assert (named["other"].dtype, named["same"].made) == (FP32, "")
@@ -294,7 +294,7 @@ def test_softmax_upcasts_in_one_kernel_unless_a_dtype_is_requested() -> None:
     assert softmax(Tensor(2), 1)[0] == "softmax"
 
 
-def test_what_a_gpu_leaves_alone_is_left_alone_or_taken_apart() -> None:
+def test_operators_are_decomposed_or_left_as_on_a_gpu() -> None:
     rules = registered()
     assert rules["cross_entropy_loss"](1) == "cross_entropy_loss in parts"
     assert rules["max_pool3d"](1) == ("max_pool3d", (1,), {})

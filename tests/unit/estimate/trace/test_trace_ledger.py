@@ -16,7 +16,7 @@ IMAGE, WEIGHT, MADE = (2, 16, 8, 8), (32, 16, 3, 3), (2, 32, 4, 4)
 SIZE = 2 * 16 * 64 + 32 * 16 * 9 + 2 * 32 * 16
 
 
-def test_storages_come_and_go_with_what_they_are_for() -> None:
+def test_storages_are_recorded_with_lifetime_and_label() -> None:
     ledger = TraceLog()
     weights = ledger.birth(100, "empty", "weights")
     ledger.begin("forward", 1)

@@ -37,7 +37,7 @@ def spec(**present: bool) -> Any:
 # what is written down
 
 
-def test_what_outlives_the_forward_pass_was_an_activation_and_what_dies_in_it_was_not() -> None:
+def test_only_tensors_that_outlive_the_forward_pass_are_activations() -> None:
     ledger = TraceLog()
     ledger.begin("forward", 0)
     kept, gone = ledger.birth(100, "aten.mm.default"), ledger.birth(50, "aten.relu.default")
@@ -217,7 +217,7 @@ def test_without_torch_a_traced_name_is_refused_and_other_names_pass(monkeypatch
     assert needs.value.kind == "needs-torch"
 
 
-def test_with_torch_names_are_looked_for_in_the_libraries_that_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_torch_names_are_searched_in_installed_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_torchvision", lambda: SimpleNamespace(models=SimpleNamespace(list_models=lambda: ["resnet18"])))
     monkeypatch.setattr(module, "_timm", lambda: SimpleNamespace(list_models=lambda: ["vit_tiny"]))
     monkeypatch.setattr(module, "find_spec", spec(torch=True, torchvision=True))
@@ -313,7 +313,7 @@ def traced(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return asked
 
 
-def test_a_factorys_memory_is_its_traces_and_says_whose_batch_it_is(traced: dict[str, Any], catalog: Catalog) -> None:
+def test_factory_memory_is_that_of_its_trace_with_the_batch_s_origin(traced: dict[str, Any], catalog: Catalog) -> None:
     gpu = catalog.gpu_by_id["t4"]
     workload = Workload("train", "m", precision="bf16", optimizer="adamw", batch=4)
     estimate = module_memory(workload, TracedShape("mine:build", "python:mine:build", 0), gpu)

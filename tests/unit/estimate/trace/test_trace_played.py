@@ -55,7 +55,7 @@ def test_inputs_lose_their_bytes_and_take_the_runs_precision_and_layout() -> Non
     assert to_meta(TORCH, (picture,), None, False)[0].made == "meta"
 
 
-def test_a_module_is_moved_whole_and_what_was_shared_stays_shared() -> None:
+def test_moving_a_module_preserves_shared_tensors() -> None:
     tied = Parameter(Tensor(4, 4, device="meta"), requires_grad=False)
     module = Module((Module(parameters={"weight": tied}),), {"weight": tied, "bias": None}, {"mean": Tensor(4, device="meta")})
     example = move_to_cpu(TORCH, module, (Tensor(2, device="meta"), 3))
@@ -99,7 +99,7 @@ def trained(count: int) -> list[Any]:
     ("name", "fused", "states"),
     [("none", True, 0), ("sgd", True, 0), ("sgd-momentum", True, 2), ("adam", False, 4), ("adamw", True, 6)],
 )
-def test_states_are_made_once_for_what_has_a_gradient(name: str, fused: bool, states: int) -> None:
+def test_optimizer_states_are_created_once_for_parameters_with_gradients(name: str, fused: bool, states: int) -> None:
     optimizer = TracedOptimizer(TORCH, name, fused)
     parameters = trained(3)
     optimizer.step(parameters)

@@ -237,7 +237,7 @@ def test_probes_are_numbered_through_and_one_may_fail() -> None:
     together.close()
 
 
-def test_opening_collects_what_is_there_and_why_the_rest_is_not() -> None:
+def test_opening_drivers_collects_gpus_and_reasons_for_missing_ones() -> None:
     def broken() -> NvidiaProbe:
         raise OSError("odd driver")
 

@@ -50,7 +50,7 @@ def found(report: Report) -> dict[str, DoctorFinding]:
     return {one.id: one for one in report.findings}
 
 
-def test_a_sound_h200_gives_nothing_to_look_at() -> None:
+def test_healthy_h200_has_no_findings() -> None:
     result = report(H200)
     assert result.gpus[0].match.gpu == "h200-sxm"
     assert {"bf16", "fp8", "flash-attention"} <= set(result.gpus[0].match.supports)
@@ -81,7 +81,7 @@ def test_four_lanes_and_an_old_generation_under_load() -> None:
     assert found(report(RTX_3060_X4, at=host(virtual="vm")))["pcie-width"].level == "note"
 
 
-def test_a_link_that_rests_is_not_a_fault() -> None:
+def test_idle_link_speed_is_no_problem() -> None:
     resting = with_changes(H200, nvmlDeviceGetCurrPcieLinkGeneration=1)
     assert "pcie-speed" not in found(report(resting))
     assert "pcie-speed" in found(report(with_changes(resting, nvmlDeviceGetUtilizationRates={"gpu": 90, "memory": 1})))
@@ -97,7 +97,7 @@ def test_the_catalog_knows_lanes_the_driver_hides() -> None:
     assert set(found(report(narrow))) == {"pcie-width"}
 
 
-def test_a_lost_gpu_is_one_problem_and_nothing_else_of_it() -> None:
+def test_lost_gpu_is_exactly_one_problem() -> None:
     library = Recorded(H200)
     library.gpus.append(Error(LOST))
     result = report(library=library)
@@ -142,7 +142,7 @@ def test_a_forbidden_card() -> None:
     assert found(report(with_changes(H200, nvmlDeviceGetComputeMode=2)))["compute-prohibited"].level == "problem"
 
 
-def test_persistence_is_nothing_a_container_can_change() -> None:
+def test_persistence_mode_is_not_reported_in_a_container() -> None:
     off = with_changes(H200, nvmlDeviceGetPersistenceMode=0)
     assert set(found(report(off))) == {"persistence"}
     assert found(report(off, at=host(container="docker"))) == {}
@@ -161,7 +161,7 @@ def test_a_driver_too_old_for_the_card() -> None:
     assert "driver-old" not in found(report(library=Recorded(H200, system=with_cuda(12020)), runs=software({})))
 
 
-def test_a_card_whose_drivers_have_ended() -> None:
+def test_gpu_whose_driver_support_ended() -> None:
     assert found(report(V100, runs=software({})))["driver-last"].what.values["last"] == "580"
 
 
@@ -209,7 +209,7 @@ def test_a_variable_that_hides_gpus_is_named_without_its_value() -> None:
 # The machine
 
 
-def test_what_a_container_leaves_too_little_of() -> None:
+def test_container_limits_that_are_too_small() -> None:
     told = found(report(H200, at=host(cpu_limit=2.0, ram_limit_bytes=32 * GIB, shared_memory_bytes=64 << 20, container="docker")))
     assert {"few-cores", "little-ram", "little-shared"} <= set(told)
 

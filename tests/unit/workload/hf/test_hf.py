@@ -114,7 +114,7 @@ def test_heads_of_keys_and_values_under_every_spelling() -> None:
     assert _read(num_key_value_heads=None).kv_heads == 32
 
 
-def test_mixtures_under_every_spelling() -> None:
+def test_moe_fields_in_every_spelling() -> None:
     qwen = _read(model_type="qwen2_moe", num_experts=60, num_experts_per_tok=4, moe_intermediate_size=1408,
                  shared_expert_intermediate_size=5632, decoder_sparse_step=2)  # fmt: skip
     assert qwen.experts is not None

@@ -61,11 +61,11 @@ def test_dates_of_utc_are_seconds(zone: str) -> None:
         ["2026-01-01T00:00:00." + "0" * DATE_CHARACTERS],
     ],
 )
-def test_dates_that_need_a_closer_look_get_one(dates: list[str]) -> None:
+def test_irregular_dates_use_the_slow_parser(dates: list[str]) -> None:
     assert DATED([f"{date},1,2" for date in dates]) is None
 
 
-def test_json_lines_are_columns_too_with_the_blocks_prompts_are_known_by() -> None:
+def test_json_lines_are_columns_too_with_prefix_hash_blocks() -> None:
     read = json_batches("at", "in", "out", "hash")
     batch = read(['{"at": 1, "in": 100, "out": 7, "hash": [1, 2], "more": null}', '{"at": 2, "in": 200, "out": 8, "hash": []}'])
     assert batch is not None

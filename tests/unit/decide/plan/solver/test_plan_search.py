@@ -115,7 +115,7 @@ def test_decomposed_plan_is_feasible_and_within_its_bound(problem: Problem, whol
     assert told == sorted(told)
 
 
-def test_where_the_first_columns_cannot_do_it_all_of_them_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_columns_are_tried_if_the_first_are_infeasible(monkeypatch: pytest.MonkeyPatch) -> None:
     """No column chosen first may be had often enough; the others make up for it."""
     plain = market(6, 2, 9, rate=10.0)
     pools = tuple(replace(pool, options=(replace(pool.options[0], limit=2.0),)) for pool in plain.pools)
@@ -138,7 +138,7 @@ def test_unservable_load_has_no_decomposed_plan_either(whole: int, monkeypatch: 
     assert solve(replace(plain, pools=pools), 0.5) is None
 
 
-def test_levels_that_nothing_ties_together_are_solved_apart_and_one_without_a_plan_spoils_all() -> None:
+def test_independent_levels_are_solved_separately_and_all_must_be_feasible() -> None:
     plain = market(3, 2, 1, rate=6.0)
     both = replace(plain, demand=np.concatenate([plain.demand, plain.demand / 3]), hours=np.array([0.25, 0.75]))
     solution = solve(both, gap=0.0)
@@ -198,7 +198,7 @@ def test_a_plan_by_earnings_holds_and_one_of_many_machines_is_left_to_the_progra
             assert optimum(problem) * (1 - 1e-9) <= bill <= 1.3 * optimum(problem)
 
 
-def test_fewer_kinds_are_looked_for_where_there_are_two_and_something_may_be_paid_for_it() -> None:
+def test_fewer_gpu_kinds_are_searched_if_two_and_extra_cost_is_allowed() -> None:
     problem = market(3, 2, 1, rate=6.0)
     solution = solve(problem, gap=0.0)
     assert solution is not None

@@ -62,7 +62,7 @@ def test_a_tensor_used_twice_gets_its_two_gradients_added_in_a_new_one_while_the
     assert peak(ledger) == 3 * KIB
 
 
-def test_autocast_keeps_a_16_bit_copy_for_each_product_of_a_32_bit_input() -> None:
+def test_autocast_saves_a_16_bit_copy_for_each_gemm_of_a_32_bit_input() -> None:
     tape = Tape()
     write = OperatorWriter(tape, 8, WIDTHS["amp-bf16"])
     entry = tape.value(8 * 16, 4)

@@ -81,7 +81,7 @@ def test_transfers_at_once_share_the_port() -> None:
     assert wide.transfers.mean_wait < 1e-9
 
 
-def test_a_slow_receiver_is_what_many_wait_for() -> None:
+def test_many_transfers_wait_for_a_slow_receiver() -> None:
     fast, slow = replace(SLOW, out=4e9, into=4e9), replace(SLOW, out=1e9, into=1e9)
     server = linear(replace(PLAIN, max_batched_tokens=2048))
     fleet = Fleet((station("prefill", port=fast, server=server), station("decode", 2, port=slow, server=server)))
@@ -96,7 +96,7 @@ def test_an_answer_of_one_token_is_never_sent() -> None:
     assert spans(outcome) == [(1, 1), (2, 2)]
 
 
-def test_who_writes_has_to_have_room_before_anything_is_sent() -> None:
+def test_decode_worker_needs_kv_space_before_a_transfer() -> None:
     """A decoder with room for one: the second waits where it was read until the first is done."""
     fleet = Fleet((station("prefill", port=SLOW), station("decode", port=SLOW, server=linear(small(128)))))
     outcome = simulate_fleet(fleet, requests((0, 90, 11), (0, 90, 11)))
@@ -106,7 +106,7 @@ def test_who_writes_has_to_have_room_before_anything_is_sent() -> None:
     assert outcome.pools[1].peak_cache <= 1.0
 
 
-def test_a_full_reader_reads_no_more_until_what_it_read_is_sent() -> None:
+def test_full_prefill_worker_waits_until_its_kv_is_sent() -> None:
     fleet = Fleet((station("prefill", port=SLOW, server=linear(small(112))), station("decode", port=SLOW)))
     outcome = simulate_fleet(fleet, requests((0, 100, 2), (0, 100, 2), (0, 100, 2)))
     assert [first for first, _ in spans(outcome)] == [1, 3, 5]
@@ -126,7 +126,7 @@ def test_least_loaded_weighs_load_by_replica_capacity() -> None:
     assert [one.answered for one in outcome.pools] == [9, 3]
 
 
-def test_too_long_for_one_station_goes_to_another_and_for_all_is_refused() -> None:
+def test_request_too_long_for_one_pool_goes_to_another_and_for_all_is_refused() -> None:
     fleet = Fleet((station(name="small", server=linear(small(256)), copies=5), station(name="large", server=linear(small(1024)))))
     outcome = simulate_fleet(fleet, requests((0, 500, 10), (0, 100, 10), (0, 2000, 10)))
     assert outcome.served.refused == 1
@@ -154,7 +154,7 @@ def test_no_requests_give_an_empty_outcome() -> None:
     assert (outcome.answered, outcome.seconds, outcome.pools[0].utilisation) == (0, 0.0, 0.0)
 
 
-def test_figures_of_a_fleet_have_ranges_and_lost_requests_meet_nothing() -> None:
+def test_fleet_figures_have_ranges_and_lost_requests_miss_objectives() -> None:
     like = Figure(1.0, 0.8, 1.25, "s", "modelled")
     load = Load(150.0, Lengths(200, 0.8), Lengths(40, 0.6), 1500)
     answer = fleet_answer(spotty(2, 2, retries=0), load, Objectives(1.0, 0.01, 90, 2.0), like)

@@ -36,7 +36,7 @@ def sizes(workload: Workload, shape: Shape = TINY, **layout: Any) -> list[tuple[
     return [(int(size), int(times)) for size, times in zip(micro, rounds, strict=True)]
 
 
-def test_micro_batches_divide_a_copy_s_share() -> None:
+def test_micro_batches_divide_a_replica_s_share() -> None:
     """Powers of two that do, and the largest divisor of every octave."""
     assert sizes(work(), dp=2) == [(1, 12), (2, 6), (3, 4), (4, 3), (6, 2), (12, 1)]
     assert sizes(work(), dp=5) == []

@@ -49,13 +49,13 @@ def test_latents_in_pytorch() -> None:
     assert next(float(op.sizes["n"]) for op in direct.ops if op.kind == "gemm") == 96
 
 
-def test_softmax_of_a_very_wide_vocabulary_is_one_kernel() -> None:
+def test_softmax_of_a_very_large_vocabulary_is_one_kernel() -> None:
     for width, passes in ((16383.0, 2), (16384.0, 1), (128256.0, 1)):
         op = Op("softmax_backward", "fp32", 0.0, 1e9, 1e9, {"width": width})
         assert number(memory_curve.seconds(stack(op), toy(), NEUTRAL)) == pytest.approx(passes * 2e-3, rel=1e-3)
 
 
-def test_the_share_of_small_products_grows_to_that_of_large_ones() -> None:
+def test_bandwidth_share_of_small_batched_gemms_grows_to_that_of_large_ones() -> None:
     ops = [gemm(64.0, 64.0, 8.0, "fp16", 2.0, batch=1e5), gemm(160.0, 64.0, 8.0, "fp16", 2.0, batch=1e5)]
     quick = toy(sustained_rates={"fp16": 1e18}, sm_rates={"fp16": 1e17})
     found = product_curve.seconds(

@@ -92,7 +92,7 @@ def test_a_llama_layer_is_its_parts() -> None:
     assert laid() == bill(HALVES)
 
 
-def test_norms_of_what_each_half_gives() -> None:
+def test_sandwich_norms_of_attention_and_mlp_outputs() -> None:
     assert laid(replace(TINY, norms=4)) == bill([*HALVES, norm, norm])
 
 
@@ -132,7 +132,7 @@ def test_a_bias_of_positions_has_no_fused_kernel_but_crossing_has(family: str) -
     assert crossed[("forward", "softmax", "")][0] == 1
 
 
-def test_whisper_copies_head_by_head() -> None:
+def test_whisper_copies_per_head() -> None:
     told, plain = (laid(replace(TINY, model_type=name, rope=False)) for name in ("whisper", "llama"))
     copies = told[("forward", "copy", "strided")]
     assert copies[0] == 4  # queries, keys and values, and what comes out

@@ -43,11 +43,11 @@ def left(engine: str, *calls: Call, **settings: Any) -> list[tuple[str, str, flo
     return [(op.kind, op.role, float(op.read), float(op.write)) for op in ops]
 
 
-def test_pytorch_fuses_nothing() -> None:
+def test_eager_pytorch_fuses_nothing() -> None:
     assert [kind for kind, *_ in left("pytorch", CONV, NORM, RELU, ADD)] == ["conv", "batch_norm", "elementwise", "elementwise"]
 
 
-def test_a_compiler_puts_what_follows_into_the_norm() -> None:
+def test_compiler_fuses_following_elementwise_into_the_norm() -> None:
     """Sums over pixels, then the result with the ReLU and the residual inside: its second operand is read there."""
     found = left("pytorch-compile", CONV, NORM, RELU, ADD)
     assert found[0][0] == "conv"
@@ -153,7 +153,7 @@ def test_a_guest_shared_by_several_hosts() -> None:
     assert twice[0][2] == 4 * N + 2 * N
 
 
-def test_casts_make_what_they_join_narrow() -> None:
+def test_fused_casts_reduce_tensor_width() -> None:
     narrow, wide = call("_to_copy", IMAGE), call("_to_copy", IMAGE, dtype="float32")
     read, wrote = 4 * N, 2 * N
     assert left("pytorch-compile", NORM, amp=True)[1][2:] == (2 * N, 2 * N)
@@ -205,7 +205,7 @@ def test_an_encoder_sees_all_of_its_tokens() -> None:
 
 
 @pytest.mark.parametrize(("kept", "width"), [("bf16", 2.0), ("fp8", 1.0), ("q8_0", 34 / 32), ("q4_0", 18 / 32), ("fp32", 4.0)])
-def test_what_a_token_reads_of_its_cache(kept: str, width: float) -> None:
+def test_kv_cache_bytes_read_per_token(kept: str, width: float) -> None:
     workload = Workload("decode", "tiny", precision="bf16", engine="vllm", kv_precision=kept)
     ops = fused_pass(workload, TINY, 3.0, 1.0, 40.0)
     (read,) = {float(op.read) for op in ops if op.kind == "decode_attention"}
@@ -264,7 +264,7 @@ def test_rounds_add_their_gradients_and_zero_spreads_them() -> None:
         assert float(step.write * step.count) == pytest.approx(2 * parameters / share)
 
 
-def test_what_adapters_train() -> None:
+def test_parameters_trained_by_adapters() -> None:
     def of(**fields: Any) -> tuple[float, float]:
         return trained_parameters(Workload("finetune", "tiny", lora_rank=4, **fields), TINY)
 
