@@ -66,7 +66,7 @@ def test_the_keyboard_leads_past_the_bar_and_through_the_form(opened: Opener) ->
 
 
 @pytest.mark.parametrize("name", ["recommend", "gpus"])
-def test_focus_is_seen_wherever_it_goes(opened: Opener, name: str) -> None:
+def test_focused_element_has_a_visible_outline(opened: Opener, name: str) -> None:
     page = opened(f"/{name}" if name != "gpus" else "/gpus?name=H100")
     seen: list[Any] = []
     for _ in range(60):
@@ -121,7 +121,7 @@ def test_paper_has_the_answer_and_no_controls(opened: Opener) -> None:
     assert page.locator("[data-chart=front] svg").is_visible()
 
 
-def test_one_file_holds_the_page_and_asks_for_nothing(opened: Opener, home: str, tmp_path: Path) -> None:
+def test_saved_page_is_one_file_without_requests(opened: Opener, home: str, tmp_path: Path) -> None:
     page = opened("/fit?model=llama-3.1-8b&gpu=H100-SXM")
     reply = page.request.get(home + str(page.locator("a[download]").get_attribute("href")))
     assert reply.headers["content-disposition"].startswith("attachment")

@@ -74,7 +74,7 @@ def test_the_sums_are_those_of_the_files() -> None:
 
 
 @pytest.mark.parametrize("path", QUESTIONS, ids=lambda path: path.name)
-def test_a_flipped_byte_is_told_with_the_files_name(path: Path, installed: Path) -> None:
+def test_flipped_byte_error_names_the_file(path: Path, installed: Path) -> None:
     copy = installed / "whichgpu" / path.relative_to(bundled_data.PACKAGE)
     whole, random = copy.read_bytes(), Random(path.name)
     damaged = bytearray(whole)
@@ -89,7 +89,7 @@ def test_a_flipped_byte_is_told_with_the_files_name(path: Path, installed: Path)
     assert "Traceback" not in result.stderr
 
 
-def test_words_that_are_no_text_any_more_are_told(installed: Path) -> None:
+def test_message_file_with_invalid_utf8_is_reported(installed: Path) -> None:
     copy = installed / "whichgpu/base/locale/en.po"
     whole = copy.read_bytes()
     try:
@@ -132,7 +132,7 @@ def test_every_data_file_is_read_through_the_check() -> None:
     assert not opened
 
 
-def test_in_a_checkout_a_change_is_named_and_nothing_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_a_checkout_a_changed_file_is_named_and_still_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("whichgpu.catalog.checks.run.altered_files", lambda: ("catalog/data/gpus.csv",))
     report = check_catalog(Catalog().folder, date.today())
     assert report.ok
@@ -140,7 +140,7 @@ def test_in_a_checkout_a_change_is_named_and_nothing_refused(monkeypatch: pytest
     assert replace(report, altered=()).findings == ()
 
 
-def test_any_flipped_byte_of_the_cache_is_built_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_with_any_flipped_byte_is_rebuilt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     folder = copy_tables(tmp_path / "data")
     built = Catalog(folder).providers

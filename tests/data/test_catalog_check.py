@@ -45,7 +45,7 @@ def found(folder: Path) -> set[tuple[str, str, str]]:
     return {(finding.table, finding.key, finding.check) for finding in check_catalog(folder, TODAY).findings}
 
 
-def test_the_bundled_catalog_has_nothing_unexplained() -> None:
+def test_bundled_catalog_has_no_unexplained_findings() -> None:
     report = check_catalog(DATA_DIR, TODAY)
     assert [(finding.table, finding.key, finding.check, finding.column) for finding in report.findings] == []
     assert report.ok
@@ -173,7 +173,7 @@ PLANTED: list[tuple[str, str, Callable[[Rows], None], tuple[str, str, str]]] = [
 
 
 @pytest.mark.parametrize(("table", "change", "finding"), [case[1:] for case in PLANTED], ids=[case[0] for case in PLANTED])
-def test_a_planted_fault_is_found(copy: Path, table: str, change: Callable[[Rows], None], finding: tuple[str, str, str]) -> None:
+def test_injected_error_is_found(copy: Path, table: str, change: Callable[[Rows], None], finding: tuple[str, str, str]) -> None:
     edit(copy, table, change)
     assert finding in found(copy)
 

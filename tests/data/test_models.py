@@ -170,7 +170,7 @@ def test_traced_models_have_the_parameters_and_the_image_of_their_table(catalog:
     }
 
 
-def test_configs_come_back_from_the_cache_as_they_went_in(catalog: Catalog) -> None:
+def test_configs_survive_a_cache_round_trip(catalog: Catalog) -> None:
     models = Catalog(catalog.folder).models
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(models), type=tuple[Model, ...]) == models
     assert models == Catalog(catalog.folder).models
@@ -199,7 +199,7 @@ PLANTED: list[tuple[str, str, Callable[[Cells], object], str]] = [
 
 
 @pytest.mark.parametrize(("id", "change", "check"), [case[1:] for case in PLANTED], ids=[case[0] for case in PLANTED])
-def test_a_planted_fault_is_found(copy: Path, id: str, change: Callable[[Cells], object], check: str) -> None:
+def test_injected_error_is_found(copy: Path, id: str, change: Callable[[Cells], object], check: str) -> None:
     spoil(copy, id, change)
     findings = {(finding.table, finding.key, finding.check) for finding in check_catalog(copy, TODAY).findings}
     assert ("models", id, check) in findings

@@ -27,7 +27,7 @@ def copy(tmp_path: Path) -> Path:
     return copy_tables(tmp_path / "data", wanted)
 
 
-def test_the_copy_is_sound_until_it_is_spoilt(copy: Path) -> None:
+def test_unmodified_copy_has_no_findings(copy: Path) -> None:
     assert {finding.check for finding in check_catalog(copy, TODAY).findings} <= {"stale-explanation"}
 
 
@@ -87,7 +87,7 @@ PLANTED: list[tuple[str, Callable[[Rows], None], str]] = [
 
 
 @pytest.mark.parametrize(("spoil", "check"), [case[1:] for case in PLANTED], ids=[case[0] for case in PLANTED])
-def test_a_planted_fault_is_found(copy: Path, spoil: Callable[[Rows], None], check: str) -> None:
+def test_injected_error_is_found(copy: Path, spoil: Callable[[Rows], None], check: str) -> None:
     edit(copy, "prices", spoil)
     assert check in {finding.check for finding in check_catalog(copy, TODAY).findings}
 
@@ -101,6 +101,6 @@ def test_a_planted_fault_is_found(copy: Path, spoil: Callable[[Rows], None], che
         ("latencies", {"milliseconds": "0"}, "implausible"),
     ],
 )
-def test_a_planted_fault_in_the_rules_is_found(copy: Path, table: str, cells: dict[str, str], check: str) -> None:
+def test_error_injected_into_the_rules_is_found(copy: Path, table: str, cells: dict[str, str], check: str) -> None:
     edit(copy, table, lambda rows: rows[0].update(cells))
     assert check in {finding.check for finding in check_catalog(copy, TODAY).findings}

@@ -54,7 +54,7 @@ def priced(catalog: Catalog) -> dict[tuple[str, str], set[str]]:
 
 
 @pytest.mark.parametrize("provider", PLACES)
-def test_the_places_people_ask_for_first(priced: dict[tuple[str, str], set[str]], provider: str) -> None:
+def test_common_regions_have_prices(priced: dict[tuple[str, str], set[str]], provider: str) -> None:
     for region, least in PLACES[provider].items():
         kinds = sum(region in regions for (who, _), regions in priced.items() if who == provider)
         assert kinds >= least, (region, kinds)

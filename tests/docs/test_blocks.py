@@ -48,7 +48,7 @@ def test_blocks_are_of_languages_that_are_checked() -> None:
     assert {place(block): block.language for block in ALL if block.language not in LANGUAGES} == {}
 
 
-def test_blocks_that_are_not_run_say_why() -> None:
+def test_blocks_not_run_have_a_reason() -> None:
     unexplained = [place(block) for block in ALL if not block.is_run and len(block.remark) < len("not run: why it is so")]
     assert unexplained == []
 
@@ -98,7 +98,7 @@ def test_toml_and_json_parse() -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("page", SHOWN, ids=lambda page: str(page.relative_to(ROOT)))
-def test_outputs_shown_are_what_is_printed(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documented_outputs_equal_printed_ones(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(os.environ, "COLUMNS", WIDTH)
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.chdir(tmp_path)

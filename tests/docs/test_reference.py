@@ -64,7 +64,7 @@ def test_there_are_four_languages() -> None:
 
 
 @in_every_language
-def test_every_sentence_is_said_in_the_language(code: str) -> None:
+def test_every_sentence_is_translated(code: str) -> None:
     translator, written = made(code)
     assert tuple(written) == PAGES
     assert len(translator.used) > 1000
@@ -92,7 +92,7 @@ def test_every_field_of_every_answer_has_words(code: str) -> None:
     assert [field.name for field in fields if not told.get(f"`{field.name}`")] == []
 
 
-def test_words_for_fields_that_are_gone_are_gone_too() -> None:
+def test_removed_fields_have_no_descriptions() -> None:
     told = {(field.record, field.name): field.meaning for one in records.all_records().values() for field in one.fields}
     used = {(record, name) for (record, name), words in told.items() if records.meanings().get((record, name)) == words}
     used |= {("", name) for (_, name), words in told.items() if records.meanings().get(("", name)) == words}
@@ -108,7 +108,8 @@ def test_every_field_of_a_request_has_words(code: str) -> None:
 
 QUICK = [
     ("gpus", "T4"), ("instances", "p3dn.24xlarge"), ("cpus", "epyc"), ("regions", "Seoul"), ("models", "qwen2.5-7b"),
-    ("engines", "vllm"), ("compare", "T4", "L4"), ("offers", "--gpu", "H100", "--currency", "KRW", "--limit", "3"),
+    ("engines", "vllm"), ("evidence", "H100", "--limit", "3"),
+    ("compare", "T4", "L4"), ("offers", "--gpu", "H100", "--currency", "KRW", "--limit", "3"),
     ("fit", "llama-3.1-8b", "--gpu", "T4"),
     ("estimate", "train", "resnet50", "--gpu", "T4", "--batch", "8"), ("buy", "RTX 4090"), ("doctor",), ("catalog", "status"),
     ("catalog", "history", "--gpu", "T4"), ("report-error", "t4"), ("recommend", "train", "--buy", "--budget", "1000usd"),
@@ -192,7 +193,7 @@ def test_every_formula_has_symbols_a_source_and_code() -> None:
 
 
 @in_every_language
-def test_every_endpoint_and_parameter_is_told(code: str) -> None:
+def test_every_endpoint_and_parameter_is_documented(code: str) -> None:
     page = made(code)[1]["rest"]
     for endpoint in ENDPOINTS:
         assert f"/api/v1/{endpoint.path}`" in page
@@ -201,7 +202,7 @@ def test_every_endpoint_and_parameter_is_told(code: str) -> None:
 
 
 @in_every_language
-def test_no_message_id_is_left_where_words_belong(code: str) -> None:
+def test_no_message_id_appears_in_texts(code: str) -> None:
     for path, content in made(code)[1].items():
         assert re.findall(r"\| (?:option|command|error|web)\.[a-z-]+ \|", content) == [], path
 
@@ -214,7 +215,7 @@ def test_a_page_leads_to_the_same_page_in_other_languages(code: str) -> None:
         assert links == [f"{translator.up}{Translator(other).folder}/{name}.md" for other in languages() if other != code]
 
 
-def test_what_a_language_lacks_is_told_and_said_in_english() -> None:
+def test_missing_translations_are_listed_and_shown_in_english() -> None:
     translator = Translator("ko")
     assert translator.say("a sentence nobody translated: {n}", n=3) == "a sentence nobody translated: 3"
     assert translator.text("no.such-id") == "no.such-id"

@@ -26,13 +26,13 @@ def assert_nothing_broke(run: Run) -> None:
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_nothing_breaks_a_reader(name: str) -> None:
+def test_no_input_crashes_a_parser(name: str) -> None:
     assert_nothing_broke(run(TARGETS[name], SECONDS))
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", TARGETS)
-def test_nothing_breaks_a_reader_in_ten_minutes(name: str) -> None:
+def test_no_input_crashes_a_parser_in_ten_minutes(name: str) -> None:
     assert_nothing_broke(run(TARGETS[name], LONG / len(TARGETS), time.time_ns()))
 
 
@@ -89,7 +89,7 @@ def test_the_judge_sees(feed: object, seconds: float, told: str) -> None:
     assert told in finding.what
 
 
-def test_two_faults_behind_one_refusal_are_two() -> None:
+def test_two_bugs_behind_one_error_are_distinguished() -> None:
     def broken(data: bytes) -> Hashable:
         raise WhichGpuError("internal", msg("error.internal", what=data.decode()), msg("hint.internal"))
 

@@ -58,7 +58,7 @@ def test_aws_on_demand_and_reserved_by_payment(harness: SourceHarness, server: S
     assert outcome.batches[0].content == date(2026, 11, 13)
 
 
-def test_aws_is_asked_only_when_named(harness: SourceHarness) -> None:
+def test_aws_is_queried_only_when_named(harness: SourceHarness) -> None:
     assert "aws" not in {source.name for source in select_sources((), harness.keys)}
 
 
@@ -76,7 +76,7 @@ def test_aws_without_a_column_it_needs_is_refused(harness: SourceHarness, server
     assert kinds(outcome) == {"http-malformed"}
 
 
-def test_what_aws_had_stays_whatever_comes_for_its_file(harness: SourceHarness, server: Server) -> None:
+def test_aws_prices_remain_if_its_file_is_unusable(harness: SourceHarness, server: Server) -> None:
     serve_aws(server, answers.aws_line())
     harness.refresh("aws", regions=("us-east-1",), day=date(2026, 11, 1))
     before = harness.offers()
@@ -191,7 +191,7 @@ def test_vast_keeps_the_cheapest_of_a_kind_with_how_many(harness: SourceHarness,
     assert json.loads(server.asked[0].body)["verified"] == {"eq": True}
 
 
-def test_lambda_tells_capacity_and_promises_nothing(harness: SourceHarness, server: Server) -> None:
+def test_lambda_capacity_is_read_without_a_guarantee(harness: SourceHarness, server: Server) -> None:
     sold_out = answers.lambda_entry(
         name="gpu_1x_a10", gpu_description="A10 (24 GB PCIe)", price_cents_per_hour=75, specs={"gpus": 1}
     )

@@ -24,7 +24,7 @@ def refused(client: Client, url: str, **settings: object) -> str:
     return caught.value.kind
 
 
-def test_a_body_comes_whole_with_its_validators(server: Server, client: Client) -> None:
+def test_body_is_complete_with_its_validators(server: Server, client: Client) -> None:
     server.on("/a", Answer(body=b"hello", headers={"ETag": '"1"', "Last-Modified": "Sat, 22 Aug 2026 07:00:00 GMT"}))
     reply = client.get(server.url + "/a")
     assert reply.bytes() == b"hello"
@@ -33,7 +33,7 @@ def test_a_body_comes_whole_with_its_validators(server: Server, client: Client) 
     assert server.asked[0].headers["User-Agent"].startswith("whichgpu/")
 
 
-def test_what_is_known_is_asked_for_conditionally(server: Server, waits: list[float]) -> None:
+def test_cached_content_is_requested_conditionally(server: Server, waits: list[float]) -> None:
     server.on("/a", conditional(b"new"))
     url = server.url + "/a"
     client = Client(validators={url: Validators(url, '"v1"', "Sat, 22 Aug 2026 07:00:00 GMT")}, sleep=waits.append)
@@ -51,7 +51,7 @@ def test_a_passing_refusal_is_tried_again(server: Server, client: Client, waits:
     assert waits[0] < waits[1]
 
 
-def test_the_wait_a_server_asks_for_is_kept(server: Server, client: Client, waits: list[float]) -> None:
+def test_retry_after_of_a_server_is_respected(server: Server, client: Client, waits: list[float]) -> None:
     server.on("/a", busy_then(1, Answer(body=b"ok"), 429, after="17"))
     assert body(client, server.url + "/a") == b"ok"
     assert waits == [17.0]
@@ -78,7 +78,7 @@ def test_a_wait_of_an_hour_is_not_waited_for(server: Server, client: Client, wai
     assert waits == []
 
 
-def test_a_server_that_never_recovers_is_given_up(server: Server, client: Client, waits: list[float]) -> None:
+def test_retries_end_if_a_server_never_recovers(server: Server, client: Client, waits: list[float]) -> None:
     server.on("/a", Answer(503))
     assert refused(client, server.url + "/a") == "http-status"
     assert len(server.asked) == 4
@@ -92,7 +92,7 @@ def test_a_final_refusal_is_not_tried_again(server: Server, client: Client, stat
     assert len(server.asked) == 1
 
 
-def test_a_truncated_body_is_asked_for_again_and_never_handed_over(server: Server, client: Client) -> None:
+def test_truncated_body_is_retried_and_never_returned(server: Server, client: Client) -> None:
     server.on("/a", Answer(body=b"half", length=100))
     assert refused(client, server.url + "/a") == "http-unreachable"
     assert len(server.asked) == 4
@@ -116,7 +116,7 @@ def test_a_body_that_unpacks_beyond_the_limit_is_refused(server: Server, client:
     assert refused(client, server.url + "/a", max_bytes=1 << 20) == "http-too-large"
 
 
-def test_a_stated_size_beyond_the_limit_is_refused_before_it_comes(server: Server, client: Client) -> None:
+def test_content_length_beyond_the_limit_is_refused_before_download(server: Server, client: Client) -> None:
     server.on("/a", Answer(body=b"x" * 4096))
     assert refused(client, server.url + "/a", max_bytes=1024) == "http-too-large"
 
@@ -161,14 +161,14 @@ def test_a_post_is_sent_with_its_body_and_tried_again(server: Server, client: Cl
     assert [request.body for request in server.asked] == [b'{"q": 1}'] * 2
 
 
-def test_nobody_there_is_an_error_in_words(client: Client) -> None:
+def test_unreachable_server_is_a_readable_error(client: Client) -> None:
     with pytest.raises(DataError) as caught:
         client.get("http://127.0.0.1:1/x?key=secret")
     assert caught.value.kind == "http-unreachable"
     assert "secret" not in str(caught.value)
 
 
-def test_a_host_nobody_can_connect_to_is_not_tried_address_by_address(client: Client, waits: list[float]) -> None:
+def test_unreachable_host_is_tried_once_for_all_addresses(client: Client, waits: list[float]) -> None:
     for path in "abc":
         with pytest.raises(DataError) as caught:
             client.get(f"http://127.0.0.1:1/{path}")
@@ -184,7 +184,7 @@ def test_a_connection_that_takes_long_to_fail_is_not_tried_again(waits: list[flo
     assert (caught.value.kind, waits) == ("http-unreachable", [])
 
 
-def test_a_host_that_answers_busy_is_asked_again(server: Server, client: Client) -> None:
+def test_busy_host_is_retried(server: Server, client: Client) -> None:
     server.on("/x", Answer(500))
     for _ in range(2):
         with pytest.raises(DataError) as caught:
@@ -205,7 +205,7 @@ def test_a_proxy_of_the_environment_is_used(server: Server, client: Client, monk
     assert requests[0].headers["Host"] == "prices.example"
 
 
-def test_progress_is_told_in_bytes(server: Server, client: Client) -> None:
+def test_progress_is_reported_in_bytes(server: Server, client: Client) -> None:
     told: list[tuple[int, int | None]] = []
     client.progress = lambda done, total: told.append((done, total))
     server.on("/a", b"x" * 100_000)

@@ -87,17 +87,17 @@ def test_a_name_of_a_cloud_is_the_variant_it_rents(resolver: Resolver, told: tup
         (("new", "x", "L4", 1, 80), "memory"),
     ],
 )
-def test_what_cannot_be_told_is_reported(resolver: Resolver, told: tuple[str, ...], reason: str) -> None:
+def test_ambiguous_rows_are_reported(resolver: Resolver, told: tuple[str, ...], reason: str) -> None:
     provider, instance, name, count, *rest = told
     assert resolved(resolver, provider, instance, name, count, *rest) == reason  # type: ignore[arg-type]
 
 
-def test_the_doubt_names_what_the_source_said(resolver: Resolver) -> None:
+def test_ambiguity_report_quotes_the_source(resolver: Resolver) -> None:
     row = OfferRow("new", "big-box", "r", "Q9000", 1.0, None, "on-demand", Decimal(1))
     assert resolver.resolve(row) == Rejection("unknown-gpu", "Q9000")
 
 
-def test_the_tables_point_at_what_there_is(catalog: Catalog) -> None:
+def test_tables_reference_existing_rows(catalog: Catalog) -> None:
     providers = {provider.id for provider in catalog.providers}
     for rule in source_tables.name_rules():
         assert rule.gpu == "=" or rule.gpu in catalog.gpu_by_id, rule

@@ -46,7 +46,7 @@ def test_skypilot_gives_every_cloud_its_batch(harness: SourceHarness, server: Se
     assert demand.observed == "2026-11-10"  # the day the content changed, not the day of the look
 
 
-def test_skypilot_is_asked_conditionally_the_second_time(harness: SourceHarness, server: Server) -> None:
+def test_skypilot_is_requested_conditionally_the_second_time(harness: SourceHarness, server: Server) -> None:
     serve_skypilot(server, {})
     server.on("/skypilot/aws/vms.csv", conditional(answers.skypilot(answers.p5())))
     harness.refresh("skypilot", day=date(2026, 11, 14))
@@ -111,7 +111,7 @@ def test_gpuhunt_with_a_broken_zip_is_refused(harness: SourceHarness, server: Se
 # Azure
 
 
-def test_azure_pages_terms_and_what_is_left_aside(harness: SourceHarness, server: Server) -> None:
+def test_azure_pages_terms_and_skipped_rows(harness: SourceHarness, server: Server) -> None:
     year = {"type": "Reservation", "reservationTerm": "1 Year", "retailPrice": 551880.0}
     serve_azure(
         server,
@@ -138,7 +138,7 @@ def test_azure_pages_terms_and_what_is_left_aside(harness: SourceHarness, server
     assert outcome.batches[0].unknown_names == {"Standard_NX9_H900_v9": 1}
 
 
-def test_azure_in_another_currency_is_kept_in_it(harness: SourceHarness, server: Server) -> None:
+def test_azure_prices_stay_in_the_requested_currency(harness: SourceHarness, server: Server) -> None:
     serve_azure(server, [answers.azure_item(currencyCode="KRW", retailPrice=136_000.5)])
     harness.refresh("azure", currency="KRW")
     assert (only(harness).currency, only(harness).price) == ("KRW", Decimal("136000.5"))
@@ -195,7 +195,7 @@ def test_azure_that_leads_in_circles_or_away_is_refused(harness: SourceHarness, 
         assert outcome.batches == ()
 
 
-def test_a_page_that_fails_leaves_what_was_there(harness: SourceHarness, server: Server) -> None:
+def test_failed_page_leaves_stored_prices_unchanged(harness: SourceHarness, server: Server) -> None:
     serve_azure(server, [answers.azure_item()], [answers.azure_item(armRegionName="westus")])
     harness.refresh("azure", day=date(2026, 11, 1))
     before = harness.offers()
@@ -228,7 +228,7 @@ SLOW = ("skypilot", "endless")  # it has two dozen files, each of which is read 
         for name in source_names()
     ],
 )
-def test_nothing_is_believed_of_an_answer_that_is_none(harness: SourceHarness, server: Server, name: str, answer: Answer) -> None:
+def test_malformed_reply_gives_no_prices(harness: SourceHarness, server: Server, name: str, answer: Answer) -> None:
     server.otherwise = lambda _: answer
     (outcome,) = harness.refresh(name)
     assert outcome.problems
@@ -237,7 +237,7 @@ def test_nothing_is_believed_of_an_answer_that_is_none(harness: SourceHarness, s
         assert connection is None
 
 
-def test_sources_are_asked_together_and_each_stands_for_itself(harness: SourceHarness, server: Server) -> None:
+def test_sources_are_fetched_concurrently_and_fail_independently(harness: SourceHarness, server: Server) -> None:
     serve_azure(server, [answers.azure_item()])
     server.on("/runpod", Answer(500))
     server.on("/vast/bundles/", {"offers": [answers.vast_offer()]})
@@ -280,7 +280,7 @@ def test_a_plug_in_adds_a_cloud_and_is_checked_like_ours(harness: SourceHarness)
 
 
 @pytest.mark.usefixtures("plugin")
-def test_a_broken_plug_in_is_told_of_by_name_and_cannot_take_ours() -> None:
+def test_broken_plug_in_is_reported_by_name_and_cannot_replace_a_builtin_source() -> None:
     with pytest.raises(DataError) as caught:
         find_source("broken")
     assert caught.value.kind == "broken-plugin"

@@ -84,7 +84,7 @@ def test_requests_and_tokens_are_conserved(fleet: Fleet, requests: list[tuple[fl
     assert (again.served.finished == served.finished).all()
 
 
-def test_a_transfer_cut_for_ever_is_given_up() -> None:
+def test_transfer_interrupted_every_time_counts_as_lost() -> None:
     """The machine that writes is lost every 36 ms, a transfer takes 300: the request counts as lost."""
     slow = Port(out=1e6, into=1e6, latency=0.0, token_bytes=1e3)
     lives = Interruptions(rate=100_000.0, warm_up=0.0, outage=0.0, fallback=False, retries=3)

@@ -98,7 +98,7 @@ def test_a_group_is_never_faster_than_its_physics(case: tuple[str, str, dict[str
 
 @pytest.mark.parametrize("zero", [1, 2, 3])
 @pytest.mark.parametrize("model", ["llama-3.1-8b", "bert-large", "resnet50", "vit_l_16"])
-def test_adding_gpus_never_raises_memory_where_states_are_sharded(model: str, zero: int) -> None:
+def test_adding_gpus_never_raises_memory_with_sharded_states(model: str, zero: int) -> None:
     needs = []
     for gpus_ in (2, 4, 8, 16, 64):
         workload, shape = asked("train", model, gpus=gpus_, batch=2 * gpus_, parallel={"dp": gpus_, "zero": zero})

@@ -74,9 +74,7 @@ def test_the_bound_never_exceeds_the_optimum(seed: int, rate: float, headroom: f
 
 @settings(max_examples=40, deadline=None)
 @given(SEEDS, st.floats(0.1, 0.9), st.sampled_from([None, 3]))
-def test_an_accepted_plan_serves_the_whole_rate_and_a_bucket_nobody_serves_is_never_left_out(
-    seed: int, blank: float, slices: int | None
-) -> None:
+def test_accepted_plan_serves_the_whole_rate_of_every_bucket(seed: int, blank: float, slices: int | None) -> None:
     """Sizes and levels of no order, some of them without requests, some beyond some or all GPUs."""
     chance = np.random.default_rng(seed)
     offers, buckets, count = (int(chance.integers(1, most)) for most in (5, 6, 3))
@@ -110,7 +108,7 @@ def test_a_program_of_columns_that_serve_only_some_buckets_has_no_solution(seed:
 
 @settings(max_examples=50, deadline=None)
 @given(SEEDS, st.floats(50.0, 99.0), st.integers(0, 2), st.floats(0.0, 1.0))
-def test_objectives_hold_only_where_the_percentile_of_all_requests_met_all_of_them(
+def test_objectives_hold_only_if_the_percentile_of_all_requests_met_all_of_them(
     seed: int, percentile: float, refused: int, beyond: float
 ) -> None:
     """Each objective may hold at the percentile by itself while fewer requests met both."""

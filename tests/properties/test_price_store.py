@@ -45,7 +45,7 @@ def found(folder: Path, day: date | None, known: date | None = None) -> Look:
 
 @settings(max_examples=40)
 @given(looks)
-def test_every_look_and_every_day_can_be_had_again(seen: list[Look]) -> None:
+def test_every_snapshot_and_day_can_be_restored(seen: list[Look]) -> None:
     days = [FIRST + timedelta(days=7 * number) for number in range(len(seen))]
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
@@ -65,7 +65,7 @@ def test_every_look_and_every_day_can_be_had_again(seen: list[Look]) -> None:
 
 @settings(max_examples=25)
 @given(looks.filter(lambda seen: len(seen) >= 3), st.randoms(use_true_random=False))
-def test_the_order_in_which_looks_come_in_does_not_matter_on_their_days(seen: list[Look], chance: object) -> None:
+def test_insertion_order_of_snapshots_does_not_matter(seen: list[Look], chance: object) -> None:
     days = [FIRST + timedelta(days=7 * number) for number in range(len(seen))]
     order = list(zip(seen, days, strict=True))
     chance.shuffle(order)  # type: ignore[attr-defined]

@@ -54,7 +54,7 @@ def test_tighter_deadline_is_never_cheaper(rank: Any, least: int, more: int) -> 
 
 
 @pytest.mark.parametrize("rank", ["cost", "time", "balanced"])
-def test_nothing_dominated_wins(rank: Any) -> None:
+def test_dominated_candidate_never_wins(rank: Any) -> None:
     answer = asked(rank=rank, limit=200)
     assert answer is not None
     best = answer.answer
@@ -84,7 +84,7 @@ def test_more_offers_never_worsen_the_answer(providers: str) -> None:
 
 
 @pytest.mark.parametrize("day", [date(2019, 9, 8), date(2021, 5, 16), date(2024, 4, 8), DAY])
-def test_columns_say_what_objects_say(day: date) -> None:
+def test_columns_equal_objects(day: date) -> None:
     """The prices of a day by arrays are those `standing` tells of each offer."""
     table = price_table(CATALOG)
     rows = rows_on_day(table, day)

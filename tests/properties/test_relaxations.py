@@ -124,7 +124,7 @@ def test_the_highest_rate_of_one_recommendation() -> None:
 
 
 @pytest.mark.long
-def test_more_gpus_and_a_larger_budget_where_neither_is_enough() -> None:
+def test_both_gpus_and_budget_are_relaxed_if_neither_alone_suffices() -> None:
     one = Question("batch", "llama-3.1-70b", {}, {"buy": True, "budget": "2000usd", "gpus": (1.0, 1.0)})
     pairs = [message for message in one.ways_out().values() if message.id == "relax.both"]
     assert pairs
@@ -143,7 +143,7 @@ def test_more_gpus_and_a_larger_budget_where_neither_is_enough() -> None:
             one.ask(budget=changed["budget"])
 
 
-def test_an_engine_that_runs_on_no_card_within_the_budget_says_so() -> None:
+def test_engine_that_supports_no_gpu_within_the_budget_is_reported() -> None:
     one = Question("serve", "llama-3.1-8b", {"engine": "vllm"}, {"buy": True, "budget": "150usd"})
     ways = one.ways_out()
     assert one.ask(budget=str(ways["relax.budget"].values["value"])).answer

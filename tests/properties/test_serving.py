@@ -64,7 +64,7 @@ def test_requests_and_tokens_are_conserved(
 
 @settings(max_examples=40)
 @given(limits=LIMITS, requests=REQUESTS)
-def test_steps_taken_together_are_steps_taken_one_by_one(limits: dict[str, Any], requests: list[tuple[float, int, int]]) -> None:
+def test_batched_steps_equal_single_steps(limits: dict[str, Any], requests: list[tuple[float, int, int]]) -> None:
     """Somebody who comes at every moment and is never let in must not change anything for the others."""
     server = linear(replace(PLAIN, **limits), token=1e-6, sequence=1e-5, context=1e-9)
     load = [(time, prompt, output, ()) for time, prompt, output in sorted(requests)]

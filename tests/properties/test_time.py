@@ -244,7 +244,9 @@ def test_a_gpu_better_in_every_respect_is_never_slower(
 
 @few
 @given(st.sampled_from(list(VISION)), gpus, st.integers(1, 512), st.booleans(), factors, factors, factors)
-def test_nor_for_vision(name: str, card: str, batch: int, training: bool, bandwidth: float, rates: float, rest: float) -> None:
+def test_better_gpu_is_never_slower_for_vision(
+    name: str, card: str, batch: int, training: bool, bandwidth: float, rates: float, rest: float
+) -> None:
     gpu = BY_ID[card]
     shape, task = find_model(name, CATALOG), "train" if training else "forward"
     own = seconds(task, shape, gpu, batch=batch)  # type: ignore[arg-type]
@@ -298,7 +300,7 @@ UNPACKING = 1.5  # at most, where arithmetic bounds: 1.3 of it for widening, and
     st.sampled_from(["fp8", "int8", "nvfp4", "int4"]),
     st.sampled_from(SERVING),
 )
-def test_narrow_weights_never_slow_decoding_where_the_gpu_has_the_unit(
+def test_low_precision_weights_never_slow_decoding_with_hardware_support(
     shape: Transformer, card: str, batch: int, precision: str, engine: str
 ) -> None:
     """Casting activations costs a kernel for each product; beyond that, half the bytes are never more work."""
@@ -324,7 +326,7 @@ def test_narrow_weights_never_slow_decoding_where_the_gpu_has_the_unit(
 @example(shapes.LLAMA_3_8B, "v100-pcie-16gb", 6, "int8", "vllm")
 @example(shapes.LLAMA_3_8B, "h20-96gb", 16, "nvfp4", "sglang")
 @example(shapes.LLAMA_3_8B, "rtx-2060-super", 8, "fp8", "llama.cpp")
-def test_weights_only_stored_narrow_slow_decoding_by_unpacking_at_most(
+def test_weight_only_quantisation_slows_decoding_by_dequantisation_at_most(
     shape: Transformer, card: str, batch: int, precision: str, engine: str
 ) -> None:
     """Where the GPU lacks the unit, weights are widened in the product's kernel: what that costs shows at large batches only."""
@@ -354,7 +356,7 @@ def test_weights_only_stored_narrow_slow_decoding_by_unpacking_at_most(
         ("llama-2-7b", "jetson-agx-orin-64gb", 1, "int4", "vllm", 2.0),
     ],
 )
-def test_narrow_weights_speed_up_decoding_on_gpus_without_bf16_too(
+def test_low_precision_weights_speed_up_decoding_on_gpus_without_bf16_too(
     model: str, card: str, batch: int, precision: str, engine: str, gain: float
 ) -> None:
     """Engines compute in fp16 there, whatever holds the weights: nothing of the step is to fall back to fp32."""

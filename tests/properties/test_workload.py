@@ -88,7 +88,7 @@ def test_every_spelling_reads_back_as_the_same_workload(workload: Workload) -> N
 
 
 @given(workloads(), st.integers(1, 100), st.floats(0.1, 100.0))
-def test_a_rate_beside_a_batch_is_refused_in_every_spelling(workload: Workload, batch: int, rate: float) -> None:
+def test_rate_together_with_batch_is_refused_in_every_spelling(workload: Workload, batch: int, rate: float) -> None:
     both = replace(workload, task="serve", batch=batch, rate=rate)
     spelled: list[tuple[Callable[[Any], ParsedWorkload], Any]] = [
         (from_object, echo(both, FIELDS)), (read_flags, to_argv(both)),

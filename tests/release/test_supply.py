@@ -21,30 +21,30 @@ INSTALLED = {key(one.metadata["Name"]): one for one in metadata.distributions()}
 EVERYTHING = closure(*(extra for extra in stated() if extra))
 
 
-def test_every_package_asked_for_is_pinned() -> None:
+def test_every_required_package_is_pinned() -> None:
     asked = {key(requirement.name) for requirements in stated().values() for requirement in requirements}
     assert not asked - pins().keys()
 
 
-def test_every_pin_satisfies_what_is_asked_for() -> None:
+def test_every_pin_satisfies_its_requirement() -> None:
     known = pins()
     for requirements in stated().values():
         for requirement in requirements:
             assert requirement.specifier.contains(known[key(requirement.name)]), requirement
 
 
-def test_everything_that_comes_with_it_is_pinned_to_what_is_installed() -> None:
+def test_every_dependency_is_pinned_to_the_installed_version() -> None:
     ours = {name: one.version for name, one in EVERYTHING.items() if name not in TOOLS}
     assert len(ours) > 50
     assert ours == {name: pins().get(name) for name in ours}
 
 
-def test_nothing_here_has_a_licence_we_do_not_accept() -> None:
+def test_every_licence_is_accepted() -> None:
     found = {name: licence(one) for name, one in closure(*SHIPPED, "dev").items()}
     assert not {name: told for name, told in found.items() if not accepted(told)}
 
 
-def test_the_page_of_licences_lists_what_users_install() -> None:
+def test_licence_page_lists_every_installed_package() -> None:
     assert PAGE.read_text(encoding="utf-8") == page(), "run: PYTHONPATH=tools python -m supply.licences"
 
 

@@ -45,7 +45,7 @@ def test_every_data_file_is_in_the_wheel(tmp_path: Path) -> None:
 
 @needs_hatchling
 @pytest.mark.long
-def test_wheel_and_sdist_come_out_the_same_twice(tmp_path: Path) -> None:
+def test_wheel_and_sdist_builds_are_reproducible(tmp_path: Path) -> None:
     """From two copies of the tree, made at other times and under other names."""
     made: list[dict[str, str]] = []
     for name in ("one", "two"):

@@ -51,7 +51,7 @@ def test_cards_side_by_side(catalog: Catalog) -> None:
     assert [row.name for row in select_gpus(list(CARDS), catalog=catalog).gpus] == list(CARDS)
 
 
-def test_best_overall_has_most_memory_and_no_less_bandwidth(gpu: Callable[[str], Gpu]) -> None:
+def test_best_overall_has_largest_memory_and_no_less_bandwidth(gpu: Callable[[str], Gpu]) -> None:
     best = gpu("GTX Titan X")
     others = [gpu(name) for name in CARDS if name != "GTX Titan X"]
     assert all(best.memory_marketed_bytes > row.memory_marketed_bytes for row in others)
@@ -59,7 +59,7 @@ def test_best_overall_has_most_memory_and_no_less_bandwidth(gpu: Callable[[str],
     assert all(best.peaks["fp32"] > row.peaks["fp32"] for row in others)
 
 
-def test_titan_x_of_2015_is_told_from_that_of_2016(catalog: Catalog, gpu: Callable[[str], Gpu]) -> None:
+def test_titan_x_of_2015_differs_from_that_of_2016(catalog: Catalog, gpu: Callable[[str], Gpu]) -> None:
     """The bare name has meant two cards since; the post's is the only one sold at its date."""
     both = select_gpus(["Titan X"], catalog=catalog).gpus
     then = select_gpus(["Titan X"], GpuFilter(as_of=WRITTEN), catalog=catalog).gpus
@@ -175,7 +175,7 @@ def test_aws_for_those_with_almost_no_money(catalog: Catalog) -> None:
     assert {row.compute_capability for row in rented} == {"3.0"}
 
 
-def test_pascal_came_when_the_post_expected_it(catalog: Catalog, gpu: Callable[[str], Gpu]) -> None:
+def test_pascal_launched_when_the_post_expected_it(catalog: Catalog, gpu: Callable[[str], Gpu]) -> None:
     """Second or third quarter of 2016, much faster: the next Titan X has 1.66 times the fp32, within the post's year."""
     pascal = select_gpus(["pascal"], catalog=catalog).gpus
     first = min(first_day(row.launch_date) for row in pascal if row.segment == "consumer")

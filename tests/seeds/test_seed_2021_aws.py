@@ -142,7 +142,7 @@ def test_p4_was_one_machine(catalog: Catalog) -> None:
     assert "p4de.24xlarge" in {row.instance for row in now}
 
 
-def test_most_gpu_memory(catalog: Catalog) -> None:
+def test_largest_gpu_memory(catalog: Catalog) -> None:
     """p4d first and p3dn second, both per GPU and for the whole machine."""
     rows = all_families(catalog)
     per_gpu = sorted(rows, key=lambda row: -(row.gpu_memory_bytes or 0))
@@ -242,7 +242,7 @@ def test_inf1_is_amazons_own_chip_for_inference(catalog: Catalog) -> None:
         ("inf1.xlarge", ["inf", "1", "xlarge"]),
     ],
 )
-def test_reading_names(name: str, parts: list[str], catalog: Catalog) -> None:
+def test_instance_names_are_parsed(name: str, parts: list[str], catalog: Catalog) -> None:
     """The post's four examples fall into series, generation, letters and size, and every part has a meaning."""
     answer = select_instances([name], catalog=catalog).name_parts
     assert [part.part for part in answer] == parts

@@ -33,7 +33,7 @@ def test_dgx_a100(instance: Callable[[str], Instance], catalog: Catalog) -> None
     assert (card.link.kind, card.link.bandwidth) == ("nvlink", 600 * GB)
 
 
-def test_dgx_a100_by_its_plain_name(catalog: Catalog) -> None:
+def test_dgx_a100_by_its_short_name(catalog: Catalog) -> None:
     """The post writes plain DGX A100 and means 640 GB: the name must find both sizes, since it was sold with either."""
     instances = select_instances(["DGX A100"], catalog=catalog).instances
     assert {catalog.gpu_by_id[row.gpu].memory_label for row in instances} == {"40 GB", "80 GB"}
@@ -134,7 +134,7 @@ def middle(values: Iterable[int | None]) -> float:
         ("Ryzen", "amd", {"desktop", "workstation"}),
     ],
 )
-def test_names_tell_home_from_server(word: str, vendor: str, segments: set[str], catalog: Catalog) -> None:
+def test_names_distinguish_consumer_from_server_gpus(word: str, vendor: str, segments: set[str], catalog: Catalog) -> None:
     """Core and Ryzen for the home, Xeon and EPYC for servers; workstation parts (Threadripper, Xeon W) lie between."""
     rows = [cpu for cpu in catalog.cpus if word in cpu.name.split()]
     assert len(rows) >= 3
@@ -188,7 +188,7 @@ def test_server_processors_have_more_memory_channels_and_lanes(catalog: Catalog)
     assert middle(cpu.pcie_lanes for cpu in server) > 2 * middle(cpu.pcie_lanes for cpu in desktop)
 
 
-def test_at_most_64_cores_then(catalog: Catalog) -> None:
+def test_up_to_64_cores_in_2022(catalog: Catalog) -> None:
     """1 to 64 physical cores among x86 processors up to the post's date."""
     then = [
         cpu

@@ -35,7 +35,7 @@ def test_memory_size(name: str, memory_gb: int, gpu: Callable[[str], Gpu]) -> No
     assert 0.995 * memory_gb * GIB <= row.memory_bytes <= memory_gb * GIB
 
 
-def test_a100_comes_with_40_or_80_gb_only(catalog: Catalog) -> None:
+def test_a100_has_40_or_80_gb_only(catalog: Catalog) -> None:
     assert {row.memory_label for row in select_gpus(["A100"], catalog=catalog).gpus} == {"40 GB", "80 GB"}
 
 
@@ -105,13 +105,13 @@ def test_flash_attention_2_was_the_newest(gpu: Callable[[str], Gpu]) -> None:
     assert all("flash-attention-3" in gpu(name).supports for name in (H100, H200))
 
 
-def test_v100_says_what_it_lacks(gpu: Callable[[str], Gpu]) -> None:
+def test_missing_features_of_the_v100_are_listed(gpu: Callable[[str], Gpu]) -> None:
     words = " ".join(gpu(V100).quirks)
     assert "bf16" in words
     assert "FlashAttention 2" in words
 
 
-def test_bf16_rate_equals_fp16_where_there_is_one(gpu: Callable[[str], Gpu]) -> None:
+def test_bf16_rate_equals_fp16_if_supported(gpu: Callable[[str], Gpu]) -> None:
     assert "bf16" not in gpu(V100).peaks
     for name in COLUMNS[1:]:
         assert gpu(name).peaks["bf16"] == gpu(name).peaks["fp16"]

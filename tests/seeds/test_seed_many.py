@@ -62,7 +62,7 @@ def test_2015_a_cluster_is_bound_by_its_network() -> None:
     assert answer.bound == "interconnect"
 
 
-def test_2015_over_infiniband_copies_hardly_wait() -> None:
+def test_2015_data_parallel_over_infiniband_scales_well() -> None:
     """Two machines joined by InfiniBand do as well as one of four GPUs."""
     fields: dict[str, Any] = {"precision": "fp32", "year": 2016}
     together = efficiency("train", "vgg16", "gtx-titan-x", 4, 32, **fields)
@@ -84,7 +84,7 @@ def test_2021_pcie_scales_worse_than_nvlink(model: str) -> None:
 
 
 @pytest.mark.parametrize(("model", "fields"), [("bert-large", {"seq_in": 128}), ("vgg16", {})])
-def test_2021_the_instances_themselves_differ_so(model: str, fields: dict[str, Any]) -> None:
+def test_2021_communication_on_g4dn_takes_over_twice_that_on_p3(model: str, fields: dict[str, Any]) -> None:
     """g4dn.12xlarge and p3.8xlarge have four GPUs each: messages of the same step take over twice as long on the first.
 
     Their share of the step is about the same on both, since the T4's own work takes three times as long: it tells nothing.
@@ -120,7 +120,7 @@ def test_2024_a_whole_node_gets_six_tenths_of_its_gpus_done() -> None:
     assert next(point for point in a_whole_node()[0].points if point.gpus == 8).efficiency > 0.6
 
 
-def test_2024_that_goes_on_up_to_a_node_and_stops_there() -> None:
+def test_2024_scaling_holds_within_a_node_and_stops_there() -> None:
     """Within a node each doubling brings over 1.4 times; over a network between nodes it does not, and the answer says so."""
     scaling, said = a_whole_node()
     inside = [point for point in scaling.points if point.gpus <= 8]

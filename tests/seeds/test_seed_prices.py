@@ -173,7 +173,7 @@ def test_2022_an_a100_bought_or_rented(find: Find) -> None:
     assert 4000 < Decimal(15_000) / rented.price_per_gpu_hour.amount < 4380
 
 
-def test_2015_spot_prices_are_not_known_then(catalog: Catalog) -> None:
+def test_2015_has_no_spot_prices(catalog: Catalog) -> None:
     """ "AWS GPU spot instance" for who has almost no money: the history has on-demand and reserved prices of 2015, no spot."""
     offers = list_offers(OffersQuery(provider=("aws",)), date(2015, 11, 19), catalog).offers
     assert {offer.instance for offer in offers} == {"g2.2xlarge", "g2.8xlarge"}

@@ -78,7 +78,7 @@ class TestAws2021:
         assert aws(catalog, task="serve", rank="value", gpus=(1.0, 1.0)).answer.instance.startswith("g4dn")
         assert aws(catalog, task="serve", model="resnet50", rate=100.0).answer.instance.startswith("g4dn")
 
-    def test_most_memory_of_a_gpu(self, catalog: Catalog) -> None:
+    def test_largest_memory_of_a_gpu(self, catalog: Catalog) -> None:
         answer = aws(catalog, min_memory="33GiB")
         assert set(machines(answer)) == {"p4d.24xlarge"}
 
@@ -221,14 +221,14 @@ class TestServe2024:
         assert catalog.gpu_by_id[answer.gpu].family in ("A100", "H100", "H200")
         assert not asked(catalog, SERVE_DAY, task="serve", model="llama-2-70b", gpu="A100", rate=1.0).lacks
 
-    def test_what_a_v100_lacks(self, catalog: Catalog) -> None:
+    def test_missing_features_of_a_v100(self, catalog: Catalog) -> None:
         answer = asked(catalog, SERVE_DAY, task="serve", model="llama-2-7b", gpu="V100-SXM-16GB", rate=0.2)
         assert answer.answer.precision == "fp16"
         said = words(answer)
         for word in ("no bf16", "FlashAttention", "quantise"):
             assert word in said
 
-    def test_a_v100_never_passes_where_those_are_needed(self, catalog: Catalog) -> None:
+    def test_v100_is_rejected_if_those_features_are_required(self, catalog: Catalog) -> None:
         answer = asked(catalog, SERVE_DAY, task="serve", model="llama-2-7b", needs="bf16", rate=0.2, limit=40)
         assert not [one.gpu for one in answer.candidates if one.gpu.startswith("v100")]
 

@@ -58,7 +58,7 @@ def test_2019_the_gain_over_fp16_is_less_than_the_two_of_the_datasheet(gpu: Call
     assert 1 < eighth / half < 2
 
 
-def test_2019_the_accuracy_cost_stands_beside_the_speed(catalog: Catalog) -> None:
+def test_2019_accuracy_loss_is_shown_with_the_speed(catalog: Catalog) -> None:
     answer = asked("forward", "bert-large", "T4", precision="int8", engine="tensorrt", batch=8, seq_in=384)
     told = [english().render(warning) for warning in answer.warnings]
     about = [text for text in told if "SQuAD" in text]
@@ -70,7 +70,7 @@ def test_2019_the_accuracy_cost_stands_beside_the_speed(catalog: Catalog) -> Non
     assert "nvidia-gtc2019-s9659" in answer.sources
 
 
-def test_2019_fp32_says_nothing_of_accuracy() -> None:
+def test_2019_fp32_has_no_accuracy_note() -> None:
     answer = asked("forward", "bert-large", "T4", precision="fp32", batch=8, seq_in=384)
     assert not any("SQuAD" in english().render(warning) for warning in answer.warnings)
 
@@ -146,7 +146,7 @@ def test_2024_inference_time_falls_with_flash_attention_that_a_v100_lacks() -> N
 
 
 @pytest.mark.parametrize("model", ["resnet50", "bert-base"])
-def test_2021_training_goes_p3_g4_p2_g3(model: str) -> None:
+def test_2021_training_speed_order_is_p3_g4_p2_g3(model: str) -> None:
     """V100, T4, K80 (one die) and M60, each in the best precision it has; the post ranks G3 last, for its memory as for speed."""
     best = {"V100 SXM 16GB": "amp-fp16", "T4": "amp-fp16", "K80": "fp32", "M60": "fp32"}
     rates = [rate("train", model, gpu, precision=precision, batch=16) for gpu, precision in best.items()]

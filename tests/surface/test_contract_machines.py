@@ -91,7 +91,7 @@ def test_whole_counts_are_written_without_a_decimal_point() -> None:
     assert (cells["gpus"], cells["vcpus"]) == ("8", "96")
 
 
-def test_an_instance_name_is_taken_apart_and_each_part_explained() -> None:
+def test_instance_name_is_parsed_and_each_part_explained() -> None:
     parts = call("instances", "p3dn.24xlarge", "--json").json()["name_parts"]
     assert [part["part"] for part in parts] == ["p", "3", "d", "n", "24xlarge"]
     explained = {part["part"]: part["meaning"] for part in parts}
@@ -126,7 +126,7 @@ def test_min_ram_filters() -> None:
     assert min(row["ram_bytes"] for row in rows("instances", "--min-ram", "1000GiB")) >= 1000 * GIB
 
 
-def test_the_beginning_of_a_name_means_all_that_begin_so() -> None:
+def test_name_prefix_selects_all_names_that_start_with_it() -> None:
     assert names("p3") >= {"p3.2xlarge", "p3.8xlarge", "p3.16xlarge", "p3dn.24xlarge"}
 
 
@@ -148,7 +148,7 @@ def test_instances_as_of_are_those_listed_on_that_day() -> None:
     assert {"p5.48xlarge", "cg1.4xlarge"} & listed == set()
 
 
-def test_instances_sort_both_ways() -> None:
+def test_instances_sort_ascending_and_descending() -> None:
     up = [
         row["ram_bytes"] for row in rows("instances", "--provider", "aws", "--sort", "ram_bytes") if row["ram_bytes"] is not None
     ]
@@ -213,7 +213,7 @@ def test_a_city_brings_the_regions_there_of_all_providers() -> None:
     assert rows("regions", "seoul") == rows("regions", "Seoul")
 
 
-def test_a_region_lies_where_its_city_lies() -> None:
+def test_region_has_the_coordinates_of_its_city() -> None:
     row = next(row for row in rows("regions", "ap-northeast-2") if row["region"] == "ap-northeast-2")
     assert (row["city"], row["country"]) == ("Seoul", "KR")
     assert (row["latitude"], row["longitude"]) == (pytest.approx(37.57, abs=0.3), pytest.approx(126.98, abs=0.3))
@@ -243,13 +243,13 @@ def test_compare_puts_each_gpu_in_its_own_column() -> None:
     assert any(fact[1].startswith("3,350 ") or fact[1].startswith("3350 ") for fact in facts)
 
 
-def test_compare_gives_all_variants_of_a_family_in_the_order_asked() -> None:
+def test_compare_lists_all_variants_of_a_family_in_the_order_requested() -> None:
     header = call("compare", "T4", "H100").tsv()[0]
     assert header[1] == "T4"
     assert set(header[2:]) == {"H100 PCIe", "H100 SXM", "H100 NVL"}
 
 
-def test_compare_takes_instances_beside_gpus() -> None:
+def test_compare_accepts_instances_and_gpus_together() -> None:
     document = call("compare", "p4d.24xlarge", "T4", "--json").json()
     text = str(document)
     assert "a100-sxm-40gb" in text

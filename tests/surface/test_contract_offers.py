@@ -55,7 +55,7 @@ def test_the_seed_prices_by_day() -> None:
     assert found["on-demand"]["exchange_rate"] is None
 
 
-def test_a_family_means_all_its_variants_a_variant_itself_a_count_so_many() -> None:
+def test_family_means_all_variants_and_a_count_filters_gpus_per_instance() -> None:
     assert {row["gpu"] for row in rows("offers", "--gpu", "A100", "--provider", "azure")} == {
         "a100-pcie-80gb",
         "a100-sxm-40gb",
@@ -78,7 +78,7 @@ def test_filters_narrow() -> None:
     assert {row["instance"] for row in rows("offers", "--instance", "g4dn.xlarge,g5.xlarge")} == {"g4dn.xlarge", "g5.xlarge"}
 
 
-def test_every_term_has_offers_today_and_can_be_asked_for() -> None:
+def test_every_term_has_offers_today_and_can_be_selected() -> None:
     terms = {"on-demand", "spot", "reserved-1y", "reserved-3y", "committed-1y", "committed-3y", "sustained"}
     argv = ("offers", "--gpu", "T4,V100,K80,A100", "--provider", "aws,gcp,azure")
     assert {row["term"] for row in rows(*argv)} == terms
@@ -86,7 +86,7 @@ def test_every_term_has_offers_today_and_can_be_asked_for() -> None:
         assert {row["term"] for row in rows(*argv, "--term", term)} == {term}
 
 
-def test_the_cheapest_gpu_hour_comes_first_and_another_order_can_be_asked_for() -> None:
+def test_cheapest_gpu_hour_comes_first_unless_sorted_otherwise() -> None:
     ask = ("offers", "--gpu", "T4", "--provider", "aws", "--region", "US")
     found = amounts(rows(*ask), "price_per_gpu_hour")
     assert found == sorted(found)
@@ -96,7 +96,7 @@ def test_the_cheapest_gpu_hour_comes_first_and_another_order_can_be_asked_for() 
     assert regions == sorted(regions)
 
 
-def test_money_is_ordered_by_worth_not_by_number() -> None:
+def test_prices_sort_by_converted_value() -> None:
     """CNY 5.223 is cheaper than USD 0.9; EUR is dearer than its number."""
     found = rows("offers", "--gpu", "T4", "--provider", "aws", "--term", "on-demand", "--as-of", "2023-03-01", "--sort", "price")
     yuan = next(i for i, row in enumerate(found) if row["price"]["currency"] == "CNY")
@@ -133,7 +133,7 @@ def test_near_a_city() -> None:
     assert all(row["round_trip"]["value"] <= 0.05 for row in near)
 
 
-def test_grouped_by_what_is_asked_the_cheapest_of_each() -> None:
+def test_group_by_lists_the_cheapest_of_each_group() -> None:
     every = rows("offers", "--gpu", "H100 SXM", "--term", "on-demand")
     found = rows("offers", "--gpu", "H100 SXM", "--term", "on-demand", "--group-by", "provider")
     assert sorted(row["provider"] for row in found) == sorted({row["provider"] for row in every})
@@ -152,7 +152,7 @@ def test_hours_run_make_a_sustained_discount() -> None:
     assert amounts(rows(*ask, "--hours", "100")) == [Decimal("0.35")]
 
 
-def test_an_older_day_shows_what_was_known_of_it_and_never_a_later_price() -> None:
+def test_older_day_never_shows_a_later_price() -> None:
     for day in ("2014-01-01", "2016-12-31", "2019-09-08", "2022-12-31", "2025-06-01"):
         found = rows("offers", "--provider", "aws", "--as-of", day)
         assert all(row["valid_from"] <= day and row["observed_at"] <= day for row in found)
@@ -167,7 +167,7 @@ def test_a_machine_withdrawn_is_offered_no_longer() -> None:
     assert_refused(call("offers", "--instance", "p2.xlarge", "--as-of", "2025-12-01"), 1)
 
 
-def test_old_prices_say_so_on_stderr_and_in_the_table() -> None:
+def test_stale_prices_are_marked_on_stderr_and_in_the_table() -> None:
     reply = call("offers", "--gpu", "K80", "--provider", "gcp", "--as-of", "2018-06-01")
     assert "more than 30 days" in reply.err
     assert "not seen for" in reply.out
@@ -175,7 +175,7 @@ def test_old_prices_say_so_on_stderr_and_in_the_table() -> None:
     assert "more than 30 days" not in fresh.err
 
 
-def test_only_what_was_recorded_by_then() -> None:
+def test_only_prices_recorded_by_that_day() -> None:
     assert_refused(call("offers", "--gpu", "T4", "--catalog-as-known", "2020-01-01"), 1)
     assert rows("offers", "--gpu", "T4", "--catalog-as-known", "2026-11-15", "--as-of", "2026-11-15")
 
@@ -201,7 +201,7 @@ def test_every_row_of_a_table_carries_its_day_and_source() -> None:
     assert all(line[seen][:2] == "20" and line[source] for line in table[1:])
 
 
-def test_an_empty_name_is_no_wish_but_a_mistake() -> None:
+def test_empty_name_is_an_error() -> None:
     assert call("offers", "--gpu", "").code == 2
     assert call("offers", "--region", " , ").code == 2
 
@@ -213,7 +213,7 @@ def test_words_on_stderr_data_on_stdout() -> None:
     assert "Sources" not in reply.out
 
 
-def test_a_terminal_gets_a_table_with_nothing_cut() -> None:
+def test_terminal_table_is_not_truncated() -> None:
     reply = terminal(*SEOUL, env={"COLUMNS": "160"})
     assert reply.code == 0
     assert "4.234 USD" in reply.out
@@ -248,7 +248,7 @@ def test_wrong_words_are_exit_2_with_the_nearest(args: tuple[str, ...], kind: st
         assert choice in error["choices"]
 
 
-def test_a_question_without_an_answer_is_exit_1_and_says_what_each_condition_leaves() -> None:
+def test_no_matching_offer_exits_1_with_the_count_per_filter() -> None:
     reply = call("offers", "--gpu", "H100", "--provider", "ibm")
     assert_refused(reply, 1)
     assert "--provider" in reply.err
@@ -262,7 +262,7 @@ def test_help_names_every_option() -> None:
         assert f"--{name}" in text
 
 
-def test_ones_own_terms_are_shown_as_such(tmp_path: Path) -> None:
+def test_own_terms_are_marked_as_own(tmp_path: Path) -> None:
     own = tmp_path / "prices.toml"
     own.write_text(
         '[discounts]\naws = "10%"\n[[owned]]\nname = "lab"\ngpu = "T4"\ngpus = 4\ncost = "0.40 usd/h"\n', encoding="utf-8"
@@ -293,7 +293,7 @@ def test_a_limit_keeps_the_first_and_says_how_many_there_are() -> None:
     assert f"Showing the first 3 of {part['matching']}" in reply.err
 
 
-def test_a_terminal_gets_a_page_full_and_a_pipe_everything() -> None:
+def test_terminal_shows_one_page_and_a_pipe_all_rows() -> None:
     argv = ("offers", "--gpu", "T4", "--provider", "aws,azure")
     wide = {"COLUMNS": "250", "NO_COLOR": "1"}
     there = len(rows(*argv))
@@ -307,7 +307,7 @@ def test_a_limit_that_is_no_number_of_rows_is_refused(limit: str) -> None:
     assert_refused(call("offers", "--gpu", "T4", "--limit", limit), 2)
 
 
-def test_a_day_before_all_prices_is_told_as_such() -> None:
+def test_day_before_all_prices_is_reported() -> None:
     reply = call("offers", "--gpu", "H100", "--as-of", "2010-01-01")
     assert_refused(reply, 1)
     assert "no such price is known as of 2010-01-01" in reply.err
@@ -328,18 +328,18 @@ def first_line(*argv: str) -> str:
     return reply.err.splitlines()[0]
 
 
-def test_the_first_sentence_says_when_its_price_was_seen() -> None:
+def test_first_sentence_has_the_date_of_its_price() -> None:
     line = first_line("--gpu", "V100", "--provider", "aws", "--region", "Seoul", "--as-of", DAY, "--term", "on-demand")
     assert re.search(r"4\.234 USD \(.*; (last )?seen 20\d\d-\d\d(-\d\d)?", line), line
 
 
-def test_where_all_is_old_the_first_sentence_says_so() -> None:
+def test_first_sentence_says_that_all_prices_are_stale() -> None:
     line = first_line("--gpu", "H100", "--provider", "gcp", "--as-of", "2026-11-15")
     assert re.search(r"last seen 2026-\d\d-\d\d, \d+ days before", line), line
     assert "None was seen in the last 30 days." in line
 
 
-def test_near_goes_by_price_then_nearness_and_says_so() -> None:
+def test_near_sorts_by_price_then_distance_and_notes_it() -> None:
     argv = ("--gpu", "H100", "--near", "Seoul", "--provider", "aws,gcp", "--as-of", "2026-08-23")
     document = call("offers", *argv, "--json").json()
     each = [
@@ -364,7 +364,7 @@ def test_near_goes_by_price_then_nearness_and_says_so() -> None:
     ("more", "unused"),
     [((), ["KRW"]), (("--currency", "EUR"), ["KRW"]), (("--currency", "KRW"), []), (("--currency", "krw"), [])],
 )
-def test_a_rate_that_converts_nothing_is_told_of(more: tuple[str, ...], unused: list[str]) -> None:
+def test_exchange_rate_that_converts_nothing_is_reported(more: tuple[str, ...], unused: list[str]) -> None:
     argv = ("offers", "--gpu", "L4", "--exchange-rate", "KRW=1190", *more)
     assert call(*argv, "--json").json()["unused_rates"] == unused
     assert ("The exchange rate of KRW converted nothing" in call(*argv).err) is bool(unused)
@@ -382,7 +382,7 @@ def test_the_cheapest_is_named_in_any_order_and_with_its_age() -> None:
     assert float(reply["cheapest"]["price_per_gpu_hour"]["amount"]) <= float(reply["recent"]["price_per_gpu_hour"]["amount"])
 
 
-def test_another_word_for_offers_is_told_its_command() -> None:
+def test_synonym_of_offers_suggests_the_command() -> None:
     said = call("prices", "H100").err
     assert "whichgpu offers" in said
 

@@ -82,7 +82,7 @@ def test_defaults_are_marked(planned: dict[str, Any]) -> None:
     assert planned["request"]["model"][0]["name"] == "llama-3.1-8b"
 
 
-def test_reproduce_asks_the_same(planned: dict[str, Any]) -> None:
+def test_reproduce_repeats_the_question(planned: dict[str, Any]) -> None:
     words = planned["reproduce"].split()[1:]
     again = call(*words, "--json").json()
     assert again["cost_per_hour"] == planned["cost_per_hour"]
@@ -180,7 +180,7 @@ def test_one_model_served_twice_is_two_with_machines_of_their_own(tmp_path: Path
 
 
 @pytest.mark.long
-def test_a_sweep_tells_every_point_alike_on_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sweep_on_processes_equals_a_serial_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     argv = ["plan", "llama-3.1-8b", "--rate", "5/s", "--gpu", "L4,A10G,L40S", "--no-simulate", "--as-of", "2026-10-01", "--json"]
     told = []
     for more in ((), ("--jobs", "2")):
@@ -193,14 +193,14 @@ def test_a_sweep_tells_every_point_alike_on_processes(tmp_path: Path, monkeypatc
     assert costs == sorted(costs)
 
 
-def test_a_sweep_tells_the_bill_at_every_value() -> None:
+def test_sweep_lists_the_bill_at_every_value() -> None:
     argv = ["plan", "llama-3.1-8b", "--rate", "5/s", "--gpu", "L4,A10G", "--no-simulate", "--as-of", "2026-10-01", "--json"]
     told = call(*argv, "--sweep", "rate=2/s,20/s").json()["curve"]
     assert [(one["objective"], one["value"]) for one in told] == [("rate", 2.0), ("rate", 20.0)]
     assert float(told[0]["cost_per_hour"]["amount"]) < float(told[1]["cost_per_hour"]["amount"])
 
 
-def test_hours_commitments_and_what_is_kept_through_them() -> None:
+def test_hourly_plan_commits_the_base_load_and_has_gpus_per_level() -> None:
     """Over three years a commitment bears the floor of a daily curve; every hour has the GPUs of its level."""
     curve = ",".join(["2"] * 16 + ["10"] * 8)
     terms = "on-demand,reserved-1y,reserved-3y,committed-1y,committed-3y"
@@ -244,7 +244,7 @@ def _ages(told: dict[str, Any]) -> list[int]:
     return [(day - date.fromisoformat(row["price_observed_at"])).days for row in (*told["bill"], *told["jobs"])]
 
 
-def test_spot_prices_not_seen_for_a_year_count_only_where_asked_for(fleet: Path) -> None:
+def test_spot_prices_older_than_a_year_count_only_if_requested(fleet: Path) -> None:
     document = call("plan", str(fleet), "--no-curve", "--no-simulate", "--as-of", "2026-11-15", "--json").json()
     assert max(_ages(document)) <= 365
     assert any("not seen for a year" in one for one in document["assumptions"])
@@ -262,7 +262,7 @@ def test_the_text_says_when_prices_are_of_and_warns_of_old_ones(fleet: Path) -> 
     assert "runs once in the 8,760 hours" in reply.err
 
 
-def test_an_engine_is_planned_only_where_it_runs_and_earlier_releases_are_named() -> None:
+def test_engine_is_planned_only_on_supported_gpus_and_earlier_releases_are_named() -> None:
     argv = ["plan", "llama-3.1-8b", "--rate", "2/s", "--only-owned", "--no-curve", "--no-simulate", "--as-of", "2026-11-15"]
     document = call(*argv, "--owned", "8xV100-SXM-16GB,2xGTX-1080-Ti", "--engine", "vllm", "--json").json()
     assert any("V100 SXM 16GB in an earlier release only" in one for one in document["warnings"])
@@ -287,7 +287,7 @@ def test_ranges_are_shown_and_an_objective_within_one_is_named(planned: dict[str
     assert "with 15% headroom per replica (--headroom), no mix" in told
 
 
-def test_without_objectives_none_is_said_to_be_met() -> None:
+def test_without_objectives_none_is_reported_as_met() -> None:
     told = call("plan", "llama-3.1-8b", "--rate", "1/s", "--gpu", "L4,A10G", "--no-curve", "--as-of", "2026-11-15").err
     assert "no objective was given" in told
     assert "- met" not in told
@@ -312,7 +312,7 @@ FLAGS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("flag", FLAGS)
-def test_reproduce_asks_with_every_flag(flag: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reproduce_has_every_flag(flag: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[tuple[Any, ...]] = []
 
     def hear(*question: Any) -> None:

@@ -31,7 +31,7 @@ def form(reply: Reply) -> str:
     return {"{": "json", "|": "markdown"}.get(first[0], "csv" if first.count(",") > 5 else "tsv")
 
 
-def test_a_config_file_given_by_flag_sets_a_commands_default(tmp_path: Path) -> None:
+def test_config_file_from_a_flag_sets_a_command_s_default(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text('[gpus]\nvendor = "amd"\n')
     assert vendors("--config", str(path)) == {"amd"}

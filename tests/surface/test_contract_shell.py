@@ -171,7 +171,7 @@ def run_with(stderr: int | None, *argv: str) -> subprocess.CompletedProcess[str]
     return subprocess.run(command, stdout=subprocess.PIPE, stderr=stderr, text=True, check=False, timeout=60)
 
 
-def test_words_nobody_can_hear_do_not_cost_the_data_or_the_exit_code() -> None:
+def test_closed_stderr_loses_neither_data_nor_exit_code() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     try:
@@ -182,6 +182,6 @@ def test_words_nobody_can_hear_do_not_cost_the_data_or_the_exit_code() -> None:
         os.close(writer)
 
 
-def test_escape_codes_in_what_was_typed_are_not_sent_back_to_the_terminal() -> None:
+def test_escape_codes_in_input_are_not_echoed_to_the_terminal() -> None:
     for argv in (["--\x1b[2J"], ["gpus", "--catalog", "/n\x1b[2J"], ["gpus", "\x1b[2J"]):
         assert "\x1b" not in run_with(subprocess.STDOUT, *argv).stdout

@@ -61,7 +61,7 @@ def test_every_source_cited_is_one_the_catalog_knows(case: str) -> None:
 
 
 @every_case
-def test_the_unit_of_throughput_says_what_is_counted(case: str) -> None:
+def test_throughput_has_its_unit(case: str) -> None:
     assert of(case)["throughput"]["unit"] == CASES[case][1]
 
 
@@ -80,7 +80,7 @@ def test_throughput_is_work_over_time(case: str) -> None:
 
 
 @every_case
-def test_time_is_what_remains_of_device_and_host_side_by_side(case: str) -> None:
+def test_time_is_between_the_longer_of_device_and_host_and_their_sum(case: str) -> None:
     reply = of(case)
     time, device, host = (reply[name]["value"] for name in ("time", "time_device", "time_host"))
     assert device > 0
@@ -160,7 +160,7 @@ def test_lora_is_faster_than_training_all_of_a_large_model() -> None:
     assert 1.0 <= ratio <= 2.0
 
 
-def test_decoding_runs_at_the_context_given() -> None:
+def test_decode_time_is_at_the_requested_context() -> None:
     flags = ["decode", LLM, "--batch", "32"]
     short, long = (told(*flags, "--seq-in", length)["time"]["value"] for length in ("1024", "16384"))
     assert long > short
@@ -179,11 +179,11 @@ def test_prefill_is_of_the_whole_batch() -> None:
         (["forward", "mlp:64x64x10", "--batch", "1"], "overhead"),
     ],
 )
-def test_what_bounds_a_step(flags: list[str], bound: str) -> None:
+def test_bound_of_a_step(flags: list[str], bound: str) -> None:
     assert told(*flags)["bound"] == bound
 
 
-def test_the_year_of_the_software_is_taken_and_echoed() -> None:
+def test_software_year_is_used_and_echoed() -> None:
     flags = ["serve", "llama-3.1-8b", "--engine", "vllm", "--batch", "16"]
     early, late = (told(*flags, "--year", year) for year in ("2023", "2026"))
     assert (early["request"]["year"], late["request"]["year"]) == (2023, 2026)

@@ -13,7 +13,7 @@ from tests.surface.speed import CNN, ENCODER, LLM, asked, of, told
 from whichgpu.catalog.store import Catalog
 
 
-def test_what_does_not_fit_is_still_told_its_time() -> None:
+def test_time_is_estimated_even_if_memory_does_not_fit() -> None:
     reply = told("decode", "llama-3.1-70b", "--precision", "fp16", "--gpu", "T4", "--batch", "1", "--seq-in", "512")
     assert reply["ok"] is True
     assert reply["fits"] == "no"
@@ -91,14 +91,14 @@ def test_bf16_on_a_v100_costs_and_fp16_does_not() -> None:
 
 
 @pytest.mark.parametrize("gpu", ["tpu-v4", "apple-m2", "gaudi-2", "trainium1", "inferentia2", "arc-a770-16gb"])
-def test_other_accelerators_get_a_wide_modelled_answer(gpu: str) -> None:
+def test_other_accelerators_are_modelled_with_a_wide_range(gpu: str) -> None:
     reply = told("decode", LLM, "--gpu", gpu, "--batch", "1", "--seq-in", "512")
     assert reply["time"]["basis"] == "modelled"
     own = of("decode")["time"]
     assert reply["time"]["high"] / reply["time"]["low"] > own["high"] / own["low"]
 
 
-def test_int8_bert_says_what_it_costs_in_accuracy() -> None:
+def test_int8_bert_has_its_accuracy_loss() -> None:
     reply = told(
         "forward", ENCODER, "--gpu", "T4", "--precision", "int8", "--engine", "tensorrt", "--batch", "8", "--seq-in", "384"
     )
@@ -106,7 +106,7 @@ def test_int8_bert_says_what_it_costs_in_accuracy() -> None:
     assert {"mlperf-inference-bert", "nvidia-gtc2019-s9659"} & set(reply["sources"])
 
 
-def test_training_on_images_says_what_the_host_must_feed() -> None:
+def test_image_training_has_the_required_loading_rate() -> None:
     reply = told("train", CNN, "--batch", "128", "--gpu", "V100 SXM 16GB", "--precision", "amp-fp16")
     assert any("vCPU" in warning for warning in reply["warnings"]), reply["warnings"]
     text = told("train", LLM, "--batch", "4", "--seq-in", "1024")
@@ -114,7 +114,7 @@ def test_training_on_images_says_what_the_host_must_feed() -> None:
 
 
 @pytest.mark.parametrize("gpu", [gpu.id for gpu in Catalog().gpus if not gpu.peaks])
-def test_a_gpu_without_published_rates_is_modelled_or_told_why_not(gpu: str) -> None:
+def test_gpu_without_published_peaks_is_modelled_or_refused_with_a_reason(gpu: str) -> None:
     reply = told("decode", LLM, "--gpu", gpu, "--batch", "1", "--seq-in", "512")
     assert reply["fits"]
     if reply.get("time") is None:
@@ -171,7 +171,7 @@ def test_requests_that_cannot_be_are_refused(words: tuple[str, ...], kind: str) 
     assert json.loads(reply.out)["error"]["kind"] == kind
 
 
-def test_a_gpu_without_bf16_is_asked_in_what_people_run_on_it() -> None:
+def test_gpu_without_bf16_defaults_to_its_usual_precision() -> None:
     document = [
         json.loads(call("estimate", "train", "resnet50", "--gpu", name, "--json").out)["request"]
         for name in ("V100-SXM-16GB", "K80")
@@ -180,7 +180,7 @@ def test_a_gpu_without_bf16_is_asked_in_what_people_run_on_it() -> None:
     assert all("precision" in request["defaults"] for request in document)
 
 
-def test_what_does_not_fit_is_said_before_its_speed() -> None:
+def test_out_of_memory_is_reported_before_speed() -> None:
     whole = ("--batch", "8", "--micro-batch", "8")  # as stated: nothing is made to fit
     said = call("estimate", "finetune", "llama-3.1-8b", *whole, "--gpu", "A100 PCIe 80GB").err.splitlines()
     assert "it does not fit A100 PCIe 80GB" in said[0]

@@ -64,7 +64,7 @@ def test_csv_has_the_fields_by_their_names_in_base_units() -> None:
 
 
 @pytest.mark.parametrize("flag", ["", "--markdown"])
-def test_tables_tell_time_and_throughput_for_people(flag: str) -> None:
+def test_tables_show_time_and_throughput_with_units(flag: str) -> None:
     reply = _form(flag)
     text = reply.out.lower()
     assert "time" in text
@@ -89,7 +89,7 @@ def test_the_sentence_says_when_its_numbers_were_made() -> None:
     assert (of("decode")["calibrated"], of("decode")["checked"]) == (fitted, gpu.checked)
 
 
-def test_memory_over_several_gpus_is_said_to_be_of_each() -> None:
+def test_memory_over_several_gpus_is_labelled_per_gpu() -> None:
     reply = call("estimate", "train", "llama-3.1-8b", "--gpu", "H200 SXM", "--gpus", "4")
     assert "on each of 4 GPUs" in reply.err
     assert "on each" not in _form("").err

@@ -55,7 +55,7 @@ def jumping(monkeypatch: pytest.MonkeyPatch) -> Callable[..., JumpingClock]:
 # doctor
 
 
-def test_doctor_without_a_gpu_reports_what_there_is(seen: Machine) -> None:
+def test_doctor_without_a_gpu_reports_the_host(seen: Machine) -> None:
     seen()
     reply = call("doctor")
     assert reply.code == 0
@@ -74,7 +74,7 @@ def test_doctor_as_a_process_on_this_very_machine() -> None:
     assert {"whichgpu", "host", "software", "gpus", "absent", "findings"} <= set(document)
 
 
-def test_doctor_names_the_variant_and_what_it_supports(seen: Machine) -> None:
+def test_doctor_names_the_variant_and_its_features(seen: Machine) -> None:
     seen(H200)
     reply = call("doctor")
     assert reply.err == "1 x H200 SXM. 0 things to look at.\n"
@@ -108,7 +108,7 @@ def test_doctor_in_markdown_is_ready_to_paste(seen: Machine) -> None:
         assert {line.count(" | ") for line in table.splitlines() if "---" not in line} == {1}
 
 
-def test_what_several_gpus_share_is_said_once(seen: Machine) -> None:
+def test_facts_shared_by_several_gpus_are_listed_once(seen: Machine) -> None:
     seen(*(with_changes(H200, nvmlDeviceGetUUID=f"u{n}", nvmlDeviceGetEccMode=[0, 0]) for n in range(4)))
     rows = [row for row in call("doctor").tsv() if row[1] == "note" and "ECC" in row[2]]
     assert [row[0] for row in rows] == ["GPU 0–3"]
@@ -125,7 +125,7 @@ def test_doctor_survives_any_answers(seen: Machine, recording: Recording, form: 
 
 
 @pytest.mark.parametrize("form", [[], ["--json"], ["--markdown"], ["--csv"]])
-def test_nothing_private_is_in_the_report(form: list[str], tmp_path: Path) -> None:
+def test_report_has_no_private_data(form: list[str], tmp_path: Path) -> None:
     secret = "GPU-5ecret-value"
     reply = run("H200,T4_HOT", "doctor", *form, CUDA_VISIBLE_DEVICES=secret, CUDA_HOME=str(tmp_path), USER="someuser9")
     assert reply.code == 0
@@ -140,7 +140,7 @@ def test_nothing_private_is_in_the_report(form: list[str], tmp_path: Path) -> No
     assert "CUDA_VISIBLE_DEVICES" in text
 
 
-def test_doctor_says_what_holds_a_running_job_back(seen: Machine) -> None:
+def test_doctor_names_the_bottleneck_of_a_running_job(seen: Machine) -> None:
     seen(T4_HOT)
     document = call("doctor", "--running", "--for", "1s", "--json").json()
     verdict = document["running"][0]
@@ -171,7 +171,7 @@ def test_help_names_every_flag(command: str, flags: list[str]) -> None:
 # watch without a GPU
 
 
-def test_watch_without_a_gpu_says_so_in_one_line_and_exits_1() -> None:
+def test_watch_without_a_gpu_prints_one_line_and_exits_1() -> None:
     if Path("/dev/nvidiactl").exists():
         pytest.skip("this machine has a GPU")
     reply = process("watch")
@@ -210,7 +210,7 @@ def test_watch_in_csv_has_base_units_and_money(seen: Machine, jumping: Callable[
     assert "1 h 00 min: 2.00 USD, of it 2.00 USD idle" in reply.err
 
 
-def test_watch_in_json_is_a_line_a_reading_and_a_summary(seen: Machine, jumping: Callable[..., JumpingClock]) -> None:
+def test_watch_in_json_has_one_line_per_reading_and_a_summary(seen: Machine, jumping: Callable[..., JumpingClock]) -> None:
     seen(H200)
     jumping()
     reply = call("watch", "--json", "--price", "3eur/h", "--every", "10min", "--for", "20min", "--idle", "15min")
@@ -307,7 +307,7 @@ def test_enter_keeps_the_command_from_running(seen: Machine, jumping: Callable[.
     assert "Stopped: the command is not run" in reply.err
 
 
-def test_a_command_that_fails_is_told(seen: Machine, jumping: Callable[..., JumpingClock]) -> None:
+def test_failed_command_is_reported(seen: Machine, jumping: Callable[..., JumpingClock]) -> None:
     seen(H200)
     jumping()
     reply = call("watch", "--idle", "2s", "--countdown", "5s", "--then", "exit 7")
@@ -328,7 +328,7 @@ def test_a_command_that_fails_is_told(seen: Machine, jumping: Callable[..., Jump
     ],
     ids=" ".join,
 )
-def test_bad_settings_are_refused_before_anything_is_watched(seen: Machine, argv: list[str]) -> None:
+def test_invalid_settings_are_refused_before_watching(seen: Machine, argv: list[str]) -> None:
     seen(H200)
     assert_refused(call("watch", "--once", *argv), 2)
 

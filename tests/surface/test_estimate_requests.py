@@ -35,7 +35,7 @@ def asked(tmp_path: Path, *lines: str | bytes | dict[str, Any]) -> tuple[int, li
     return reply.code, [json.loads(line) for line in reply.out.splitlines()]
 
 
-def test_replies_come_in_order_with_the_contracts_fields(tmp_path: Path) -> None:
+def test_replies_are_in_order_with_the_contract_s_fields(tmp_path: Path) -> None:
     code, replies = asked(tmp_path, GOOD, {**GOOD, "id": 7, "task": "train", "model": CONFIG, "gpu": None})
     assert code == 0
     assert [reply["id"] for reply in replies] == ["a", 7]
@@ -127,7 +127,7 @@ def test_every_task_is_answered(tmp_path: Path, task: str) -> None:
         ("/dev/urandom", "MAX_INVALID_LINES", "none of the first 100 lines"),
     ],
 )
-def test_what_never_ends_is_given_up_with_a_reason(source: str, bound: str, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_input_is_refused_with_a_reason(source: str, bound: str, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A line without end, and lines without end of which none is a request."""
     monkeypatch.setattr(lines, bound, {"MAX_SKIPPED_BYTES": 4 * MAX_LINE_BYTES, "MAX_INVALID_LINES": 100}[bound])
     reply = call("estimate", "--requests", source)
@@ -203,7 +203,7 @@ def test_a_long_file_on_several_processes_is_answered_to_the_bit_as_on_one(
     assert len(given) == 1
 
 
-def test_one_models_lines_are_parted_where_one_process_would_have_most_of_them() -> None:
+def test_lines_of_one_model_are_distributed_over_processes() -> None:
     lines_asked = [(n, json.dumps({**GOOD, "id": n}).encode()) for n in range(1, 101)] + [
         (101, b"{bad"),
         (102, b'{"model":{"a":1}}'),
@@ -213,7 +213,7 @@ def test_one_models_lines_are_parted_where_one_process_would_have_most_of_them()
     assert sorted(line for part in parts for line in part) == lines_asked
 
 
-def test_where_no_process_can_be_started_one_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_worker_processes_the_work_is_serial(monkeypatch: pytest.MonkeyPatch) -> None:
     import multiprocessing
 
     class Without:

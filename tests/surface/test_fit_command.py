@@ -54,7 +54,7 @@ def test_parts_add_up() -> None:
     assert total == pytest.approx(found["memory_device"]["value"], abs=len(found["memory_parts"]))
 
 
-def test_without_a_gpu_all_are_asked_and_the_smallest_named() -> None:
+def test_without_a_gpu_all_are_listed_and_the_smallest_named() -> None:
     reply = call("fit", MODEL)
     assert reply.code == 0
     assert len(reply.tsv()) == len(select_gpus().gpus) + 1
@@ -76,7 +76,7 @@ def test_a_family_means_all_its_variants_and_commas_part_names() -> None:
     assert {"H100 PCIe", "H100 SXM", "H100 NVL", "T4"} == {row["gpu_name"] for row in rows}
 
 
-def test_nothing_fits_is_exit_one_with_the_table_and_what_helps() -> None:
+def test_no_fit_exits_1_with_the_table_and_remedies() -> None:
     reply = call("fit", "llama-3.1-70b", "--gpu", "T4")
     assert reply.code == 1
     assert reply.err.startswith("error: ")
@@ -112,7 +112,7 @@ def test_a_gtx_970_is_warned_about() -> None:
     assert "3.5 GiB" in reply.err
 
 
-def test_the_formula_of_2015_and_where_it_stands() -> None:
+def test_formula_of_2015_compared_with_the_estimate() -> None:
     argv = ("fit", "mlp:9000x4000x4000x32", "--task", "train", "--batch", "128", "--gpu", "T4", "--method", "blog-2015")
     found = document(*argv)
     assert found["memory"]["value"] / 2**30 == pytest.approx(0.607, abs=0.001)
@@ -132,7 +132,7 @@ def test_estimate_answers_one_device() -> None:
     assert document("estimate", "serve", "llama-3.1-70b", "--gpu", "T4")["fits"] == "no"
 
 
-def test_estimate_wants_one_gpu() -> None:
+def test_estimate_requires_one_gpu() -> None:
     error = assert_refused_json(call("estimate", "serve", MODEL, "--gpu", "H100", "--json"), 2)
     assert {"H100 SXM", "H100 PCIe"} <= set(error["choices"])
 
@@ -159,7 +159,7 @@ def test_estimate_wants_one_gpu() -> None:
         (("models", "nonesuch-model"), "models"),
     ],
 )
-def test_bad_input_is_refused_with_what_would_work(argv: tuple[str, ...], word: str) -> None:
+def test_invalid_input_is_refused_with_a_hint(argv: tuple[str, ...], word: str) -> None:
     reply = call(*argv)
     assert_refused(reply, 2)
     assert word in reply.err
@@ -172,7 +172,7 @@ def test_a_plot_without_the_extra_says_how_to_get_it(tmp_path: Path, monkeypatch
     assert "pip install" in error["hint"]
 
 
-def test_a_plot_is_written_beside_the_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plot_is_written_in_addition_to_the_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Converter:
         @staticmethod
         def vegalite_to_svg(spec: object) -> str:

@@ -77,7 +77,7 @@ def test_without_a_gpu_one_line_and_exit_1(argv: tuple[str, ...]) -> None:
     assert assert_refused_json(call(*argv, "--json"), 1)["kind"] == "no-gpu-here"
 
 
-def test_as_a_process_it_says_so_too() -> None:
+def test_measure_in_a_separate_process_exits_without_a_traceback() -> None:
     reply = process("measure", "--minutes", "0.1")
     assert reply.code in (0, 1)
     assert "Traceback" not in reply.err
@@ -98,7 +98,7 @@ def test_without_torch_one_line_and_exit_1(seen: Machine, monkeypatch: pytest.Mo
     assert reply.err == "error: measuring needs PyTorch, which is not installed here\n"
 
 
-def test_measure_shows_predicted_beside_measured_and_keeps_a_record(seen: Machine, tmp_path: Path) -> None:
+def test_measure_shows_predicted_and_measured_and_saves_a_record(seen: Machine, tmp_path: Path) -> None:
     seen()
     reply = call("measure", "--minutes", "3")
     assert reply.code == 0, reply.err
@@ -115,7 +115,7 @@ def test_measure_shows_predicted_beside_measured_and_keeps_a_record(seen: Machin
     assert {kind.partition("/")[0] for kind in document["fitted"]["kinds"]} == {"cuda-graphs", "pytorch", "pytorch-compile"}
 
 
-def test_estimates_then_use_it_unless_told_not_to(seen: Machine) -> None:
+def test_estimates_use_own_measurements_unless_disabled(seen: Machine) -> None:
     seen(factor=1.3)
     argv = ("estimate", "train", "resnet50", "--gpu", "h200-sxm", "--batch", "64", "--json")
     before = call(*argv).json()
@@ -140,7 +140,7 @@ def test_groups_of_the_measured_gpu_use_it_too(seen: Machine) -> None:
     assert any(source.startswith("measured-h200-sxm-") for source in after["sources"])
 
 
-def test_no_keep_keeps_nothing(seen: Machine, tmp_path: Path) -> None:
+def test_no_keep_saves_no_record(seen: Machine, tmp_path: Path) -> None:
     seen()
     reply = call("measure", "--no-keep", "--json").json()
     assert reply["path"] is None
@@ -149,7 +149,7 @@ def test_no_keep_keeps_nothing(seen: Machine, tmp_path: Path) -> None:
     assert all("inside" in step for step in reply["record"]["steps"])
 
 
-def test_a_small_gpu_leaves_out_what_does_not_fit(seen: Machine) -> None:
+def test_small_gpu_skips_steps_that_do_not_fit(seen: Machine) -> None:
     seen(free=6 << 30)
     reply = call("measure", "--no-keep")
     assert reply.code == 0
@@ -181,7 +181,7 @@ def test_verify_says_inside_or_outside(seen: Machine, factor: float, word: str) 
         ("estimate finetune llama-3.1-8b --gpu h200-sxm --lora-rank 8", "adapters"),
     ],
 )
-def test_verify_refuses_what_cannot_be_run(seen: Machine, claim: str, words: str) -> None:
+def test_verify_refuses_unrunnable_workloads(seen: Machine, claim: str, words: str) -> None:
     seen()
     reply = call("measure", "--verify", claim)
     assert_refused(reply, 1)
@@ -231,7 +231,7 @@ def test_one_thing_at_a_time_and_sensible_minutes(seen: Machine) -> None:
         assert_refused(call("measure", "--minutes", minutes), 2)
 
 
-def test_a_gpu_the_catalog_lacks_is_said(monkeypatch: pytest.MonkeyPatch, seen: Machine) -> None:
+def test_gpu_missing_from_the_catalog_is_reported(monkeypatch: pytest.MonkeyPatch, seen: Machine) -> None:
     seen(T4_HOT)
     monkeypatch.setattr(measure, "matched_gpu", lambda *_: None)
     assert call("measure").code == 1

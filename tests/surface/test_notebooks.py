@@ -35,7 +35,7 @@ def run(source: str, names: dict[str, Any]) -> tuple[Any, str]:
 
 
 @pytest.mark.parametrize("path", notebooks.notebooks(), ids=lambda path: path.stem)
-def test_every_cell_runs_and_shows_what_it_is_stored_to_show(path: Path) -> None:
+def test_every_cell_runs_with_its_stored_output(path: Path) -> None:
     """In this process, for speed; figures may differ by what was calibrated since, kinds of output may not."""
     names: dict[str, Any] = {}
     for cell in cells_of(path):

@@ -75,7 +75,7 @@ def head(home: dict[str, str]) -> Iterator[str]:
 
 @RAY
 @pytest.mark.long
-def test_one_sweep_gives_one_table_wherever_it_runs(home: dict[str, str], head: str) -> None:
+def test_sweep_gives_the_same_table_locally_and_on_a_cluster(home: dict[str, str], head: str) -> None:
     here = curve(home)
     assert [one["value"] for one in here] == [2.0, 5.0, 20.0]
     assert all(one["cost_per_hour"] for one in here)
@@ -85,7 +85,7 @@ def test_one_sweep_gives_one_table_wherever_it_runs(home: dict[str, str], head: 
 
 
 @RAY
-def test_an_address_where_nobody_listens_is_refused_at_once() -> None:
+def test_unreachable_cluster_address_is_refused_at_once() -> None:
     with socket.socket() as connection:
         connection.bind(("127.0.0.1", 0))  # taken, and nobody listens
         with pytest.raises(NoAnswer, match="no Ray cluster responds"):

@@ -69,7 +69,7 @@ def test_tables_show_an_index_a_column_and_sort_by_it() -> None:
     assert "memory_bytes" in header
 
 
-def test_one_gpu_is_meant_and_must_be_named() -> None:
+def test_reference_must_be_exactly_one_gpu() -> None:
     assert_refused(call("gpus", "T4", "--relative-to", "V100"), 2)
     assert "V100 SXM 16GB" in assert_refused_json(call("gpus", "--relative-to", "V100", "--json"), 2)["choices"]
     assert_refused(call("gpus", "T4", "--relative-to", "V100 SXM 16GB", "--sort", "relative.nonsense"), 2)
@@ -81,7 +81,7 @@ def test_each_gpu_runs_in_the_best_precision_it_has() -> None:
     assert {id: precision_for(gpus[id], training) for id in best} == best
 
 
-def test_compare_tells_speed_with_a_task_and_a_model() -> None:
+def test_compare_shows_speed_with_a_task_and_a_model() -> None:
     table = call("compare", *FOUR, *DECODE).tsv()
     rows = {row[0]: row[1:] for row in table}
     assert table[0][1:] == FOUR

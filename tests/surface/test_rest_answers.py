@@ -76,14 +76,14 @@ def test_errors_are_those_of_the_command_line(server: Server, path: str, words: 
     assert reply.json() == json.loads(typed)
 
 
-def test_what_does_not_fit_is_told_with_its_rows(server: Server) -> None:
+def test_no_fit_reply_includes_its_rows(server: Server) -> None:
     reply = server.get("/api/v1/fit?model=llama-3.1-405b&gpu=T4")
     assert reply.status == 422
     assert reply.json()["error"]["kind"] == "nothing-fits"
     assert reply.json()["gpus"][0]["fits"] == "no"
 
 
-def test_parameters_nobody_knows_and_values_given_twice_are_refused(server: Server) -> None:
+def test_unknown_parameters_and_duplicate_values_are_refused(server: Server) -> None:
     unknown = server.get("/api/v1/recommend?task=serve&modle=llama-3.1-8b")
     assert (unknown.status, unknown.error["kind"]) == (400, "unknown-field")
     assert "model" in unknown.error["choices"]
@@ -97,14 +97,14 @@ def test_parameters_nobody_knows_and_values_given_twice_are_refused(server: Serv
     assert [row["gpu_name"] for row in listed["gpus"]] == ["T4", "L4"]
 
 
-def test_switches_can_be_turned_on_and_off(server: Server) -> None:
+def test_boolean_parameters_can_be_true_or_false(server: Server) -> None:
     base = "/api/v1/estimate?task=train&model=resnet50&gpu=T4&batch=8"
     on, off = (server.get(f"{base}&optimizer_fused={word}").json()["request"]["optimizer_fused"] for word in ("true", "no"))
     assert (on, off) == (True, False)
     assert server.get(f"{base}&optimizer_fused=perhaps").error["kind"] == "bad-field"
 
 
-def test_words_that_look_like_flags_are_only_values(server: Server) -> None:
+def test_flag_like_values_are_values(server: Server) -> None:
     for query in ("name=--json", "name=--config%3D/etc/passwd", "name=--help", "sort=--csv", "name=--"):
         reply = server.get(f"/api/v1/gpus?{query}")
         assert reply.status == 400, query
@@ -152,7 +152,7 @@ def test_a_plan_may_be_of_configs(server: Server) -> None:
         ("fit", {"model": "llama-3.1-8b", "gpu": {"name": "L4"}}),
     ],
 )
-def test_a_list_where_one_value_is_meant_is_refused(server: Server, path: str, body: dict[str, Any]) -> None:
+def test_list_for_a_single_value_is_refused(server: Server, path: str, body: dict[str, Any]) -> None:
     reply = server.post(f"/api/v1/{path}", body)
     assert (reply.status, reply.error["kind"]) == (400, "bad-field"), reply.text
     assert set(reply.error) == {"kind", "message", "hint", "choices"}
@@ -180,7 +180,7 @@ def test_values_are_spelled_as_in_python(server: Server) -> None:
      "~/gpt2", "/gpt2", "gpt2/", "gpt2\\", "openai-community/gpt2"],
 )  # fmt: skip
 @pytest.mark.parametrize("path", ["fit", "estimate", "recommend", "compare"])
-def test_no_file_is_opened_no_code_run_and_nothing_fetched(server: Server, name: str, path: str) -> None:
+def test_requests_open_no_file_run_no_code_and_fetch_no_url(server: Server, name: str, path: str) -> None:
     more = (
         {"task": "decode" if path == "estimate" else "serve", "gpu": "T4"}
         if path != "compare"
@@ -233,7 +233,7 @@ def test_bodies_that_are_no_json_objects_are_refused(server: Server) -> None:
     assert server.get("/api/v1/fit", "POST", b"model=bert-large", content_type="application/x-www-form-urlencoded").status == 415
 
 
-def test_lists_of_nothing_and_of_nulls_are_told_apart_from_values(server: Server) -> None:
+def test_empty_lists_and_nulls_are_distinguished_from_values(server: Server) -> None:
     nothing = {"name": ["T4"], "supports": [], "sort": None}
     assert server.post("/api/v1/gpus", nothing).json() == server.get("/api/v1/gpus?name=T4").json()
     odds: list[dict[str, Any]] = [
@@ -278,7 +278,7 @@ def test_a_plan_takes_neither_files_nor_clusters(server: Server, field: str) -> 
     assert reply.error["kind"] == "unknown-field"
 
 
-def test_the_schema_says_what_a_body_may_hold(server: Server) -> None:
+def test_schema_describes_every_body_field(server: Server) -> None:
     paths = server.get("/api/v1/openapi.json").json()["paths"]
 
     def kinds(path: str, name: str) -> set[str]:

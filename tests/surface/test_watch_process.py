@@ -36,7 +36,7 @@ def test_ending_it_gives_a_summary(sent: signal.Signals) -> None:
     assert "Traceback" not in err
 
 
-def test_ending_it_in_a_countdown_runs_nothing(tmp_path: Path) -> None:
+def test_interrupt_during_a_countdown_runs_no_command(tmp_path: Path) -> None:
     path = tmp_path / "ran"
     with started("--every", "0.2s", "--idle", "1s", "--countdown", "60s", "--then", f"touch '{path}'", "--json") as child:
         assert child.stdout is not None
@@ -49,7 +49,7 @@ def test_ending_it_in_a_countdown_runs_nothing(tmp_path: Path) -> None:
     assert not path.exists()
 
 
-def test_a_reader_that_goes_away_ends_it_quietly() -> None:
+def test_closed_pipe_ends_watch_quietly() -> None:
     line = f"'{sys.executable}' -m tests.fake_gpus H200 watch --every 0.2s | head -2"
     done = subprocess.run(
         ["bash", "-c", line], capture_output=True, text=True, env=variables(), cwd=ROOT, timeout=60, check=False
@@ -117,7 +117,7 @@ def test_on_a_terminal_the_line_is_drawn_over() -> None:
 
 
 @pytest.mark.long
-def test_enter_is_heard_on_a_real_terminal(tmp_path: Path) -> None:
+def test_enter_key_is_read_on_a_real_terminal(tmp_path: Path) -> None:
     path = tmp_path / "ran"
     argv = ["--every", "0.2s", "--idle", "1s", "--countdown", "30s", "--then", f"touch '{path}'", "--for", "4s"]
     shown = on_terminal(*argv, typed=b"\n", until="the command runs in", names="H200")

@@ -183,7 +183,7 @@ def test_a_question_that_eats_memory_is_stopped(small: Server) -> None:
     small.answers_others()
 
 
-def test_what_a_library_prints_does_not_disturb_the_answers(small: Server) -> None:
+def test_library_output_does_not_corrupt_replies(small: Server) -> None:
     assert small.get("/api/v1/gpus?name=noise").error["kind"] == "unknown-gpu"
     small.answers_others()
 
@@ -202,7 +202,7 @@ def test_all_workers_busy_means_waiting_not_failing(small: Server) -> None:
 
 
 @pytest.mark.long
-def test_one_client_may_wait_for_so_much_and_no_more(small: Server) -> None:
+def test_waiting_requests_per_client_are_limited(small: Server) -> None:
     replies: list[int] = []
     threads = [
         threading.Thread(target=lambda n=n: replies.append(small.get(f"/api/v1/gpus?name=slow-{n}").status)) for n in range(12)
@@ -216,7 +216,7 @@ def test_one_client_may_wait_for_so_much_and_no_more(small: Server) -> None:
     small.answers_others()
 
 
-def test_questions_nobody_waits_for_any_more_leave_the_line(small: Server) -> None:
+def test_abandoned_requests_leave_the_queue(small: Server) -> None:
     for n in range(30):
         with small.connect() as bare:
             bare.sendall(f"GET /api/v1/gpus?name=slow--{n} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
@@ -241,7 +241,7 @@ def test_no_request_leaves_its_mark_in_memory(small: Server) -> None:
     assert resident() - before < 8 << 20  # the cache of this server is bounded at 1 MiB
 
 
-def test_garbage_instead_of_http_is_told_in_the_one_shape(small: Server) -> None:
+def test_invalid_http_gets_the_standard_error_document(small: Server) -> None:
     for garbage in (
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
         b"GET\r\n\r\n",

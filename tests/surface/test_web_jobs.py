@@ -106,7 +106,7 @@ def test_a_trace_is_sent_and_served(server: Server) -> None:
         {**SERVE, "requests": "file"}, {"command": "estimate", "requests": {}},
     ],
 )  # fmt: skip
-def test_what_is_no_job_is_refused_at_once(server: Server, job: Any) -> None:
+def test_invalid_job_is_refused_at_once(server: Server, job: Any) -> None:
     reply = server.post("/api/v1/jobs", job, x_whichgpu="1")
     assert reply.status in (400, 404), reply.text
     assert reply.error
@@ -119,7 +119,7 @@ def test_a_job_that_fails_says_why(server: Server) -> None:
     assert server.get("/api/v1/jobs/nothing").error["kind"] == "job"
 
 
-def test_one_client_has_so_many_jobs_and_no_more(small: Server) -> None:
+def test_jobs_per_client_are_limited(small: Server) -> None:
     jobs = [started(small, LONG) for _ in range(3)]
     many = small.post("/api/v1/jobs", LONG, x_whichgpu="1")
     assert (many.status, many.error["kind"]) == (429, "many-jobs")

@@ -46,7 +46,7 @@ DRAWN = pytest.mark.xfail(strict=True, reason="1.23 times since the last fit, on
 
 
 @pytest.mark.parametrize("traced", [True, pytest.param(False, marks=DRAWN)])
-def test_at_a_high_rate_reading_on_new_and_writing_on_old_bears_most_at_equal_cost(traced: bool) -> None:
+def test_at_a_high_rate_prefill_on_new_and_decode_on_old_gpus_has_the_highest_capacity_at_equal_cost(traced: bool) -> None:
     answer = found(traced, 60.0, BUDGET)
     best, alone = answer.best, [one for one in answer.designs if len(one.gpus) == 1]
     assert best.disaggregated

@@ -83,23 +83,23 @@ def loose_in_script(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("path", python_files(), ids=lambda path: str(path.relative_to(SOURCE)))
-def test_code_says_nothing_of_its_own(path: Path) -> None:
+def test_code_has_no_untranslatable_text(path: Path) -> None:
     if path.name == "__main__.py":  # said where the package that reads catalogs cannot be loaded
         return
     assert loose_in_code(path.read_text(encoding="utf-8")) == []
 
 
 @pytest.mark.parametrize("path", sorted((WEB / "templates").glob("*.html")), ids=lambda path: path.name)
-def test_templates_say_nothing_of_their_own(path: Path) -> None:
+def test_templates_have_no_untranslatable_text(path: Path) -> None:
     assert loose_in_template(path.read_text(encoding="utf-8")) == []
 
 
 @pytest.mark.parametrize("path", sorted((WEB / "static").glob("*.js")), ids=lambda path: path.name)
-def test_scripts_say_nothing_of_their_own(path: Path) -> None:
+def test_scripts_have_no_untranslatable_text(path: Path) -> None:
     assert loose_in_script(path.read_text(encoding="utf-8")) == []
 
 
-def test_what_is_looked_for_would_be_found() -> None:
+def test_check_detects_untranslatable_text() -> None:
     assert loose_in_code('option("--x", help="Some words here")') == ["Some words here"]
     assert loose_in_code('msg("error.x", why=f"no column {name}")') == ["no column "]
     assert loose_in_code('print("all is well")') == ["all is well"]

@@ -63,7 +63,7 @@ def test_every_sentence_is_reached_from_the_code() -> None:
     assert sorted(unused) == []
 
 
-def test_every_command_and_option_says_what_it_is_for() -> None:
+def test_every_command_and_option_has_help() -> None:
     assert sorted(id for id in ids_of_commands() if id not in english()) == []
 
 
@@ -129,20 +129,20 @@ def test_errors_read_as_english_for_python_users() -> None:
 
 
 @pytest.mark.parametrize("table", sorted(schema()))
-def test_every_column_says_what_it_means(table: str) -> None:
+def test_every_column_has_a_description(table: str) -> None:
     for field in schema()[table].values():
         assert field.meaning
         assert re.fullmatch(r"id|text|integers?|number|date|list|capability|choice:.+|refs?:[a-z_]+", field.type)
 
 
-def test_no_id_is_given_twice() -> None:
+def test_message_ids_are_unique() -> None:
     """The later sentence would silently take the place of the earlier one."""
     for file in LOCALE_DIR.glob("*.po"):
         ids = [line for line in file.read_text(encoding="utf-8").splitlines() if line.startswith("msgid ") and line != 'msgid ""']
         assert len(ids) == len(set(ids)), {one for one in ids if ids.count(one) > 1}
 
 
-def test_numbers_are_written_as_the_language_does_and_nothing_else_is() -> None:
+def test_only_numbers_are_localised() -> None:
     texts = {"a": ("{rate} of {name} at {version} ({size})",), "number.marks": (",.",), "unit.requests-rate": ("yêu cầu/s",)}
     other = Language("xx", texts, "0", english())
     said = other.text("a", rate="2.5", name="2.5", version="1.5 GB", size=format_memory(4718592))
@@ -152,7 +152,7 @@ def test_numbers_are_written_as_the_language_does_and_nothing_else_is() -> None:
     assert english().localize("1,234.5 requests/s") == "1,234.5 requests/s"
 
 
-def test_a_fact_is_told_in_the_language_that_has_it() -> None:
+def test_message_is_rendered_in_a_language_that_has_it() -> None:
     known = "It has no NVLink: several of them talk over PCIe."
     assert language("ko").fact(known) != known
     assert language("ko").fact("No table has this.") == "No table has this."
@@ -161,7 +161,7 @@ def test_a_fact_is_told_in_the_language_that_has_it() -> None:
 
 
 @pytest.mark.parametrize("plain", ["no-such", "", "xx", "C.UTF-8", "POSIX", "../en", "en/../ko"])
-def test_what_names_no_language_is_none(plain: str) -> None:
+def test_invalid_language_names_are_none(plain: str) -> None:
     assert code_of(plain) is None
 
 
@@ -183,13 +183,13 @@ def test_a_rate_of_one_is_one(id: str, values: dict[str, str], one: str, several
     assert english().text(id, rate=Numeral("0"), **values).startswith(several.split("1.5")[0] + "0 requests")
 
 
-def test_units_that_are_words_are_said_in_the_language_in_the_singular_too() -> None:
+def test_word_units_are_translated_also_in_the_singular() -> None:
     assert english().localize(with_unit(1.0, "requests/s")) == "1 request/s"
     assert language("vi").localize(with_unit(1.0, "requests/s")) == "1 yêu cầu/s"
     assert language("vi").localize(with_unit(1.5, "output tokens/s")) == "1,5 token đầu ra/s"
 
 
-def test_a_sentence_of_several_forms_has_what_chooses_among_them() -> None:
+def test_plural_message_has_its_count() -> None:
     texts = PoCatalog((LOCALE_DIR / "en.po").read_text(encoding="utf-8"))
     several = {id: forms[-1] for id, forms in texts.items() if len(forms) > 1}
     assert len(several) > 80

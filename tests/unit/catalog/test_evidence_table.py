@@ -52,7 +52,7 @@ def test_every_row_has_a_source_a_place_and_a_time() -> None:
     assert {source.licence for source in known.values()} >= {"own measurement", "none stated", "Apache-2.0"}
 
 
-def test_every_step_is_a_request_that_can_be_asked() -> None:
+def test_every_step_is_a_valid_request() -> None:
     single, several = steps(measurements()), steps(measurements(), several_gpus=True)
     for row in (*single[::9], *several[::9]):
         from_object(dict(row.request))

@@ -111,12 +111,12 @@ def test_counts_before_and_after() -> None:
     assert split_count("x100") == (None, "x100")
 
 
-def test_nearest_prefers_what_begins_alike() -> None:
+def test_nearest_prefers_a_common_prefix() -> None:
     assert nearest("a100", ["A10", "A100 SXM 80GB", "H100"])[0] in ("A100 SXM 80GB", "A10")
     assert nearest("", ["A"]) == ()
 
 
-def test_a_figure_lies_in_its_range() -> None:
+def test_figure_is_within_its_range() -> None:
     assert Figure.exact(3.0, "s").relative_range == (1, 1)
     with pytest.raises(ValueError, match="range"):
         Figure(5, 6, 7, "s", "modelled")

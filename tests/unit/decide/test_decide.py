@@ -35,7 +35,7 @@ BATCHES = np.array([1.0, 8.0, 64.0])
 TOKENS, FIRST = np.array([0.02, 0.025, 0.05]), np.array([0.1, 0.1, 0.1])
 
 
-def test_a_copy_bears_less_than_its_batch_would_at_full_load() -> None:
+def test_replica_capacity_is_below_its_full_batch_throughput() -> None:
     rate, _ = safe_rates(SERVICE, BATCHES, TOKENS, FIRST)
     full = BATCHES / (FIRST + 300 * TOKENS)
     assert (rate < full).all()
@@ -43,18 +43,18 @@ def test_a_copy_bears_less_than_its_batch_would_at_full_load() -> None:
 
 
 @pytest.mark.parametrize(("field", "tight", "loose"), [("tpot_max", 0.03, 0.06), ("ttft_max", 0.11, 5.0)])
-def test_looser_objectives_never_bear_less(field: str, tight: float, loose: float) -> None:
+def test_looser_objectives_never_lower_capacity(field: str, tight: float, loose: float) -> None:
     constraints: list[dict[str, Any]] = [{field: tight}, {field: loose}]
     one, two = (safe_rates(replace(SERVICE, **wish), BATCHES, TOKENS, FIRST)[0].max() for wish in constraints)
     assert one <= two
 
 
-def test_a_higher_percentile_bears_less() -> None:
+def test_higher_percentile_lowers_capacity() -> None:
     calm, strict = (safe_rates(replace(SERVICE, percentile=p), BATCHES, TOKENS, FIRST)[0][1:] for p in (50, 99))
     assert (strict < calm).all()
 
 
-def test_first_tokens_wait_longer_the_busier_a_copy() -> None:
+def test_ttft_grows_with_replica_utilisation() -> None:
     _, told = safe_rates(SERVICE, BATCHES, TOKENS, FIRST)
     assert (told >= FIRST).all()
     assert (np.diff(told) > 0).all()
@@ -76,7 +76,7 @@ def test_how_much_there_is_to_do(catalog: Catalog, request_: dict[str, Any], amo
     assert (work.amount, work.unit, work.assumed) == (amount, unit, False)
 
 
-def test_billing_that_nobody_knows_is_by_the_hour() -> None:
+def test_unknown_billing_is_by_the_hour() -> None:
     assert billing_on("nobody", DAY).granularity == 3600
 
 
@@ -91,7 +91,7 @@ def test_owning_pays_sooner_the_dearer_the_rent() -> None:
     assert replace(own, use=at).hour == pytest.approx(2.0)
 
 
-def test_frameworks_came_to_makers_in_turn(catalog: Catalog) -> None:
+def test_framework_support_by_vendor_and_year(catalog: Catalog) -> None:
     nvidia, amd = catalog.gpu_by_id["gtx-titan-x"], catalog.gpu_by_id["mi300x"]
     assert runs_frameworks(nvidia, date(2015, 11, 19))
     assert not runs_frameworks(amd, date(2020, 1, 1))
@@ -115,7 +115,7 @@ def test_because_names_bound_memory_and_price(catalog: Catalog) -> None:
     assert {"because.against-service"} <= {message.id for message in answer.answer.because}
 
 
-def test_every_default_that_decides_is_told(catalog: Catalog) -> None:
+def test_every_deciding_default_is_in_the_assumptions(catalog: Catalog) -> None:
     answer = recommend("train", "llama-3.1-8b", Requirements(), DAY, catalog, own=False)
     said = {message.id for message in answer.assumptions}
     assert {
@@ -140,14 +140,14 @@ def test_every_default_that_decides_is_told(catalog: Catalog) -> None:
     assert not {"assumed.precision", "assumed.engine", "assumed.work", "assumed.gpus"} & {one.id for one in result.assumptions}
 
 
-def test_everything_looked_at_is_counted_once(catalog: Catalog) -> None:
+def test_every_candidate_is_counted_once(catalog: Catalog) -> None:
     """What filters and memory remove, and what is left, are all there is."""
     answer = recommend("serve", "llama-3.1-70b", Requirements(provider="aws"), DAY, catalog, own=False, rate=1.0)
     before = sum(answer.rejected.reasons.get(name, 0) for name in ("unknown-gpu", "slice", "framework", "provider", "gpus"))
     assert 0 < before < answer.considered
 
 
-def test_the_claim_of_an_answer_is_what_estimate_says(catalog: Catalog) -> None:
+def test_answer_equals_estimate(catalog: Catalog) -> None:
     asked: list[tuple[str, str, dict[str, Any]]] = [
         ("serve", "llama-3.1-8b", {"rate": 1.0}),
         ("train", "llama-3.1-8b", {}),
@@ -191,7 +191,7 @@ def test_a_service_of_a_year_is_bound_for_one_year() -> None:
     assert years_paid(6000.0, 1.0, 0.6, 1.0) == pytest.approx(8760.0)  # a commitment is paid whole
 
 
-def test_what_a_commitment_leaves_is_on_demand_where_that_is_cheaper() -> None:
+def test_remainder_of_a_commitment_is_on_demand_if_cheaper() -> None:
     assert years_paid(8760.0 + 730.0, 1.0, 0.6, 1.0) == pytest.approx(8760.0 + 730.0 / 0.6)
     assert years_paid(8760.0 + 8000.0, 1.0, 0.6, 1.0) == pytest.approx(2 * 8760.0)
     assert years_paid(8760.0 + 730.0, 1.0, 0.6, float("nan")) == pytest.approx(2 * 8760.0)

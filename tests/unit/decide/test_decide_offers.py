@@ -33,7 +33,7 @@ def asked(
     return recommend(task, model, Requirements(**constraints), day, CATALOG, own=False, **(fields or {}))
 
 
-def test_a_slice_has_its_share_of_everything() -> None:
+def test_gpu_slice_has_its_share_of_memory_bandwidth_and_peaks() -> None:
     whole = CATALOG.gpu_by_id["l4"]
     part = sliced(whole, 0.25)
     assert part.memory_bytes == whole.memory_bytes // 4
@@ -42,7 +42,7 @@ def test_a_slice_has_its_share_of_everything() -> None:
     assert sliced(whole, 1.0) is whole
 
 
-def test_a_fraction_of_a_gpu_serves_what_is_small() -> None:
+def test_fraction_of_a_gpu_serves_a_small_workload() -> None:
     answer = asked("serve", fields={"rate": 10.0}, provider="aws", term="on-demand")
     assert answer.answer.gpus == 0.125
     assert answer.answer.instance == "g6f.large"
@@ -59,7 +59,7 @@ def test_slices_of_a_gpu_and_the_whole_have_batches_of_their_own_in_offline_infe
     assert batches[0.25] < batches[0.5] < batches[1.0]
 
 
-def test_old_spot_prices_count_only_where_spot_is_asked_for() -> None:
+def test_stale_spot_prices_count_only_if_spot_is_requested() -> None:
     plain = asked(day=AWS_DAY, provider="aws", limit=50)
     assert all(one.term != "spot" for one in plain.candidates)
     assert plain.rejected.reasons["old-price"] >= 3
@@ -77,7 +77,7 @@ def test_an_engine_that_cannot_run_there_is_left_out() -> None:
     assert "recommend.engine-earlier" in {one.id for one in old.warnings}
 
 
-def test_other_engines_are_told_unless_one_is_named() -> None:
+def test_other_engines_are_listed_unless_one_is_requested() -> None:
     plain = asked("serve", "llama-3.1-8b", gpu="H100 SXM", fields={"rate": 1.0})
     assert plain.engines
     assert {one.engine for one in plain.engines} <= {"sglang", "tensorrt-llm"}
@@ -86,7 +86,7 @@ def test_other_engines_are_told_unless_one_is_named() -> None:
     assert answer.engines == ()
 
 
-def test_spot_comes_with_what_to_fall_back_on() -> None:
+def test_spot_answer_has_an_on_demand_fallback() -> None:
     answer = asked(provider="aws,gcp", term="on-demand,spot")
     assert answer.answer.term == "spot"
     assert answer.fallback is not None
@@ -97,7 +97,7 @@ def test_spot_comes_with_what_to_fall_back_on() -> None:
     assert asked(provider="aws", term="on-demand").shares == ()
 
 
-def test_with_cuda_is_told_where_the_answer_has_none() -> None:
+def test_best_cuda_candidate_is_listed_if_the_answer_has_none() -> None:
     answer = asked(model="resnet50", buy=True, gpu="RX 7900 XTX,RTX 4060 Ti 16GB")
     told = {answer.answer.gpu} | ({answer.with_cuda.gpu} if answer.with_cuda else set())
     if "cuda" not in CATALOG.gpu_by_id[answer.answer.gpu].supports:
@@ -141,7 +141,7 @@ def test_one_relaxation_too_many_requests() -> None:
         {"budget": "5xyz"}, {"power_price": "abc"}, {"max_latency": "5ms"}, {"rank": "best"},
     ],
 )  # fmt: skip
-def test_what_cannot_be_meant_is_refused(constraints: Any) -> None:
+def test_contradictory_constraints_are_refused(constraints: Any) -> None:
     with pytest.raises(UsageError):
         asked(**constraints)
 
@@ -188,7 +188,7 @@ def run(fields: dict[str, Any], day: date = DAY) -> Any:
     return estimate_workload(request, lookup_cache(CATALOG, own=False, as_of=day)).run
 
 
-def test_an_estimate_tells_the_run_and_its_cost_on_a_day() -> None:
+def test_estimate_has_the_run_and_its_cost_on_a_day() -> None:
     assert run({}) is None
     one, two = run({"epochs": 1.0}), run({"epochs": 2.0, "samples": 1_281_167})
     assert two.time.value == pytest.approx(2 * one.time.value)
@@ -217,7 +217,7 @@ def test_a_service_without_a_model_does_not_rest_on_spot() -> None:
     assert asked_for.answer.term == "spot"
 
 
-def test_other_engines_are_told_for_the_same_layout_and_batch() -> None:
+def test_other_engines_are_listed_for_the_same_layout_and_batch() -> None:
     answer = asked("finetune", "llama-3.1-8b")
     best = answer.answer
     layout = {name: getattr(best.parallel, name) for name in ("dp", "tp", "pp", "zero", "sp")}
@@ -234,21 +234,21 @@ def test_other_engines_are_told_for_the_same_layout_and_batch() -> None:
         assert line.speed == pytest.approx(other.throughput.value / plain.throughput.value, rel=0.02)
 
 
-def test_whole_hours_are_said_and_billed_at_both_ends() -> None:
+def test_whole_hours_are_noted_and_billed_at_both_ends() -> None:
     best = asked(provider="cudo", term="on-demand", gpus=(1.0, 1.0), fields={"samples": 10_000, "epochs": 1}).answer
     assert "because.billed" in {one.id for one in best.because}
     assert best.run_time.high < 3600
     assert best.cost.low == best.cost.amount == best.cost.high == best.cost_per_hour.amount
 
 
-def test_a_host_that_cannot_feed_its_gpus_is_said_in_the_first_sentence() -> None:
+def test_first_sentence_names_a_host_too_slow_for_its_gpus() -> None:
     starving = asked(provider="runpod", gpu="RTX A5000", gpus=(1.0, 1.0))
     assert starving.sentence.id == "recommend.sentence-fed"
     fed = asked(model="bert-large", provider="runpod", gpu="RTX A5000", gpus=(1.0, 1.0))
     assert fed.sentence.id == "recommend.sentence-run"
 
 
-def test_prices_nobody_saw_for_long_do_not_win_unless_named() -> None:
+def test_stale_prices_do_not_win_unless_named() -> None:
     answer = asked(limit=50)
     rows = (*answer.candidates, answer.cheapest, answer.fastest)
     assert all(one.price_age_days <= 400 for one in rows)

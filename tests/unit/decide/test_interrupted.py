@@ -36,7 +36,7 @@ def fleet(copies: int) -> Fleet:
     return Fleet((ReplicaPool("a", linear(replace(PLAIN, max_sequences=4)), copies),))
 
 
-def test_what_is_held_on_average_is_what_is_held_in_a_long_run() -> None:
+def test_mean_machines_per_spot_replica_match_a_long_simulation() -> None:
     lives = Interruptions(rate=360.0, notice=0.5, warm_up=2.0, outage=5.0)
     own = replace(fleet_under("spot-with-fallback", fleet(4), lives), seed=1)
     outcome = simulate_fleet(own, Load(5.0, Lengths(5), Lengths(5), 20_000).arrivals())
@@ -52,7 +52,7 @@ def test_shares_of_time_stay_when_machines_live_faster() -> None:
     assert machines_per_spot_replica(faster(lives, 7.0)) == pytest.approx(machines_per_spot_replica(lives))
 
 
-def test_every_policy_is_told_with_its_bill_and_the_cheapest_that_holds_comes_first() -> None:
+def test_every_policy_has_its_bill_and_the_cheapest_that_holds_comes_first() -> None:
     answer = cost_of_policies(fleet(3), LOAD, GOALS, PRICES, OFTEN)
     by = {one.policy: one for one in answer.policies}
     assert set(by) == {"on-demand", "spot-with-fallback", "mixed", "spot"}
@@ -69,7 +69,7 @@ def test_every_policy_is_told_with_its_bill_and_the_cheapest_that_holds_comes_fi
     assert "Cheapest" in english().render(answer.sentence)
 
 
-def test_without_prices_or_spot_it_says_so() -> None:
+def test_missing_prices_or_spot_are_reported() -> None:
     with pytest.raises(UsageError, match="no price for a"):
         cost_of_policies(fleet(1), LOAD, GOALS, {})
     with pytest.raises(UsageError, match="unknown policy"):
@@ -79,7 +79,7 @@ def test_without_prices_or_spot_it_says_so() -> None:
     assert "not offered on spot" in english().render(answer.warnings[0])
 
 
-def test_a_fleet_too_small_under_any_policy_is_told_as_such() -> None:
+def test_fleet_too_small_under_any_policy_is_reported() -> None:
     answer = cost_of_policies(fleet(1), LOAD.at(4000.0), GOALS, PRICES, OFTEN, ["on-demand"])
     assert not answer.policies[0].kept
     assert answer.policies[0].more == 6

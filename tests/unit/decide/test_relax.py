@@ -68,21 +68,21 @@ def test_the_budget_that_suffices_is_that_of_the_cheapest_that_keeps_to_the_rest
 
 
 @pytest.mark.parametrize(("per", "unit"), [("hour", "/h"), ("month", "/month"), (None, "")])
-def test_a_budget_is_told_as_it_was_given(per: str | None, unit: str) -> None:
+def test_budget_relaxation_has_the_request_s_currency_and_period(per: str | None, unit: str) -> None:
     assert said(budget_change(12.0, constraints(budget_per=per, currency="EUR"))) == ("relax.budget", {"value": f"12eur{unit}"})
 
 
-def test_where_nothing_keeps_to_the_rest_moving_one_limit_helps_nobody() -> None:
+def test_no_relaxation_of_one_limit_if_others_fail_too() -> None:
     told = candidates({"budget": [True] * 3, "deadline": [True] * 3})
     assert smallest_change("budget", constraints(), None, ranked(told)) is None
 
 
 @pytest.mark.parametrize("name", ["commitment", "spot-service"])
-def test_what_is_kept_or_not_is_waived(name: str) -> None:
+def test_boolean_constraints_are_waived(name: str) -> None:
     assert said(smallest_change(name, constraints(), None, ranked(candidates({name: [True] * 3})))) == (f"relax.{name}", {})
 
 
-def test_too_many_copies_are_told_as_the_rate_that_needs_no_more() -> None:
+def test_replica_limit_is_relaxed_as_the_rate_it_sustains() -> None:
     told = candidates({"copies": [True] * 3}, copies=[200.0, 128.0, 500.0])
     assert said(smallest_change("copies", constraints(), 100.0, ranked(told))) == ("relax.copies", {"rate": "50/s"})
     assert MAX_REPLICAS == 64
@@ -94,7 +94,7 @@ def test_a_span_of_gpus_is_widened_to_the_nearest(asked: tuple[float, float], va
     assert said(smallest_change("gpus-in-all", constraints(gpus=asked), None, ranked(told))) == ("relax.gpus", {"value": value})
 
 
-def test_budget_and_deadline_are_moved_together_by_the_least_in_all() -> None:
+def test_budget_and_deadline_are_relaxed_together_by_the_smallest_total() -> None:
     """By ratios: the first is thrice the budget in time, the second 1.5 and 1.2 times, the third thrice the deadline."""
     told = candidates(
         {"budget": [True, True, False], "deadline": [False, True, True]}, spent=[30.0, 15.0, 9.0], hours=[1.0, 1.2, 3.0]
@@ -108,7 +108,7 @@ def test_budget_and_deadline_are_moved_together_by_the_least_in_all() -> None:
     assert groups_nearest(told, limits) == {7, 9}  # budget alone rests on the first, the deadline alone on the last
 
 
-def test_where_neither_alone_helps_both_lean_on_the_one_least_beyond() -> None:
+def test_if_neither_alone_helps_both_use_the_candidate_nearest_to_the_limits() -> None:
     told = candidates({"budget": [True] * 3, "deadline": [True] * 3}, spent=[30.0, 15.0, 20.0], hours=[9.0, 1.2, 3.0])
     limits = constraints(budget=usd("10"), deadline=3600.0)
     assert groups_nearest(told, limits) == {8}
@@ -118,7 +118,7 @@ def test_where_neither_alone_helps_both_lean_on_the_one_least_beyond() -> None:
     assert smallest_change_of_both(limits, ranked(lost)) is None
 
 
-def test_how_far_the_nearest_group_is_off_is_told_by_its_reason_alone() -> None:
+def test_distance_of_the_nearest_group_counts_its_own_reason_only() -> None:
     results: list[Any] = [
         Infeasibility("memory", 0.5),
         Infeasibility("memory", 0.2),

@@ -64,7 +64,7 @@ def test_a_layer_s_gradients_before_they_are_added() -> None:
     assert needs(lora_rank=4)._unadded_gradient_bytes(LINES, Parallel()) == 1
 
 
-def test_what_zero_has_whole_for_a_while() -> None:
+def test_zero_temporarily_gathered_bytes() -> None:
     """The larger of a layer and one end: of a table that is also the head all of it, else half."""
     assert [needs()._gathered_bytes(LINES, Parallel(dp=2, zero=zero)) for zero in range(4)] == [0, 0, 50, 2 * 50 + 10]
     tied = needs(replace(TINY, tied=True))
@@ -73,7 +73,7 @@ def test_what_zero_has_whole_for_a_while() -> None:
     assert needs()._gathered_bytes(deep, Parallel(dp=2, zero=2)) == 10
 
 
-def test_copies_of_autocast_that_checkpoints_hold() -> None:
+def test_autocast_copies_held_by_checkpoints() -> None:
     mixed = needs(precision="amp-bf16")
     assert mixed._autocast_bytes(LINES, Parallel(), "full") == 5.0  # half of a layer's fp32 weights
     assert mixed._autocast_bytes(LINES, Parallel(), "none") == 0.0
@@ -97,7 +97,7 @@ def kept(precision: str, checkpointing: str = "none", **layout: Any) -> float:
     return needs(precision=precision, seq_in=100)._saved_bytes(TINY, Parallel(**layout), checkpointing) / 100
 
 
-def test_what_a_layer_keeps_of_a_sequence_in_flight() -> None:
+def test_saved_bytes_of_a_layer_per_sequence_in_flight() -> None:
     """As counted for training steps: norms 1032 bytes a token, attention 352, the MLP 2048."""
     assert kept("bf16") == 1032 + 352 + 2048
     assert kept("bf16", "full") == kept("bf16", "selective") == 128
@@ -176,7 +176,7 @@ def test_the_largest_batch_is_the_last_that_fits(room: int) -> None:
     assert largest_fitting(asked(), NET, room, "batch", grown(10.0)) == max(0, (room - 100) // 10)
 
 
-def test_batches_are_counted_over_copies_and_rounds() -> None:
+def test_batches_count_replicas_and_accumulation_steps() -> None:
     assert largest_fitting(asked(parallel=Parallel(dp=3), batch=3), NET, 150, "batch", grown(10.0)) == 3 * 5
     assert largest_fitting(asked(accumulation=4, batch=4), NET, 150, "batch", grown(10.0)) == 4 * 5
     serving = Workload("forward", "net", batch=1, accumulation=4)
@@ -232,7 +232,7 @@ def test_units_a_gpu_lacks() -> None:
 
 
 @pytest.mark.parametrize(("precision", "told"), [("bf16", "warning.emulated-better"), ("fp8", "warning.stored-only")])
-def test_units_a_gpu_lacks_are_told_once(precision: str, told: str) -> None:
+def test_missing_units_of_a_gpu_are_reported_once(precision: str, told: str) -> None:
     answer = whichgpu.estimate("prefill", "llama-3.1-8b", gpu="t4", precision=precision, engine="vllm")
     warned = [one.id for one in answer.warnings]
     assert warned.count(told) == 1

@@ -126,11 +126,16 @@ def test_a_list_of_all_gpus_has_the_batch_of_each_alone() -> None:
 def test_the_need_in_the_headline_is_that_of_the_smallest_gpu_that_holds_it(
     task: str, fields: dict[str, Any], names: tuple[str, ...]
 ) -> None:
+    """`smallest` is the smallest GPU without a warning.
+
+    QLoRA also fits the Apple M3 Pro with 12 of its 18 GB usable, but without bf16 units: it comes after, with that warning.
+    """
     answer = whichgpu.fit("llama-3.1-8b", gpu=names, task=task, **fields)
     rows = [row for row in answer.gpus if row.fits == "fits"]
     entry = next(row for row in rows if row.gpu == ("l4" if names else answer.smallest))
     assert int(answer.needed.value) == entry.needed <= entry.usable
-    assert entry.usable <= 1.05 * min(row.usable for row in rows if not row.warnings)
+    smaller = {row.gpu: [warning.id for warning in row.warnings] for row in rows if 1.05 * row.usable < entry.usable}
+    assert smaller == ({"apple-m3-pro-18gb": ["warning.no-dtype"]} if task == "finetune" and not names else {})
     assert (answer.request["batch"], answer.request["checkpointing"]) == (entry.batch, entry.checkpointing or "none")
 
 
@@ -141,12 +146,12 @@ def test_lines_of_requests_take_it_too() -> None:
     assert reply.answer.request["batch"] == whichgpu.estimate("batch", "llama-3.1-8b", gpu="L4").request["batch"]
 
 
-def test_where_nothing_fits_it_is_one_and_does_not_fit() -> None:
+def test_batch_is_1_and_does_not_fit_if_nothing_fits() -> None:
     answer = whichgpu.estimate("batch", "llama-3.1-70b", gpu="L4")
     assert (answer.request["batch"], answer.fits) == (1, "no")
 
 
-def test_memory_alone_is_of_one_sequence_where_no_gpu_is_named() -> None:
+def test_without_a_gpu_memory_is_of_one_sequence() -> None:
     answer = whichgpu.estimate("batch", "llama-3.1-8b")
     assert answer.request["batch"] == 1
     assert "note.batch-no-gpu" in [one.id for one in answer.warnings]
@@ -181,7 +186,7 @@ def test_each_engine_has_its_own_default() -> None:
 
 
 @pytest.mark.parametrize(("gpu", "batch"), [("l4", 4096), ("h100-sxm", 100_000)])
-def test_a_batch_whose_cache_does_not_fit_is_reduced_and_the_answer_says_so(gpu: str, batch: int) -> None:
+def test_batch_beyond_the_kv_cache_is_reduced_with_a_note(gpu: str, batch: int) -> None:
     answer = estimate("batch", "llama-3.1-8b", gpu=gpu, batch=batch, own=False)
     assert answer.kv_tokens is not None
     assert answer.request["batch"] == answer.kv_tokens.value // (2048 + 256)

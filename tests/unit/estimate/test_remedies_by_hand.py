@@ -96,11 +96,11 @@ def test_a_context_is_cut_to_whole_pieces_and_not_too_short() -> None:
         (work("train", optimizer="sgd", kv_precision="bf16"), {"checkpointing", "more-gpus"}),
     ],
 )
-def test_only_what_applies_is_offered(workload: Workload, ids: set[str]) -> None:
+def test_only_applicable_remedies_are_offered(workload: Workload, ids: set[str]) -> None:
     assert set(offered(workload, 100)) - {"smaller-batch", "shorter-context"} == ids
 
 
-def test_what_each_remedy_changes() -> None:
+def test_fields_changed_by_each_remedy() -> None:
     tuned = offered(work("finetune", optimizer="adamw", precision="fp32"), 100)
     assert tuned["lora"].change == {"lora_rank": 16}
     assert tuned["qlora"].change == {"lora_rank": 16, "qlora": True}
@@ -124,7 +124,7 @@ def test_gpus_are_doubled_until_it_fits() -> None:
     assert "more-gpus" not in offered(work(), 100, Mlp("", (8, 4)))
 
 
-def test_what_was_saved_together() -> None:
+def test_remedies_with_bytes_saved_and_combined_fit() -> None:
     found = offered(work(batch=1, precision="fp32", seq_in=1000), 2500)
     assert found["half-precision"].fits == "no"
     assert found["quantise int4"].fits == "fits"
@@ -150,7 +150,7 @@ def test_a_verdict_at_its_edges() -> None:
     assert [verdict(need, size) for size in (8, 9, 10, 11, 12)] == ["no", "tight", "tight", "fits", "fits"]
 
 
-def test_a_need_of_parts_that_err_apart() -> None:
+def test_range_of_a_sum_with_independent_errors() -> None:
     parts = {"weights": figure(100, 97, 104), "context": figure(10, 6, 13)}
     estimate = MemoryEstimate(figure(0, 0, 0), figure(500, 500, 500), parts)
     result = required_memory(estimate, work(engine="vllm"))
@@ -159,7 +159,7 @@ def test_a_need_of_parts_that_err_apart() -> None:
     assert required_memory(estimate, work("train", engine="vllm")).value == 500
 
 
-def test_a_fit_tells_its_headroom_and_what_a_gpu_lacks() -> None:
+def test_fit_has_headroom_and_the_unsupported_dtype() -> None:
     result = fit(figure(GIB, GIB, GIB), work(), L4)
     assert result.headroom == result.usable - GIB
     assert unsupported_dtype(GPUS["t4"], work()) == "bf16"
@@ -169,7 +169,7 @@ def test_a_fit_tells_its_headroom_and_what_a_gpu_lacks() -> None:
     assert unsupported_dtype(L4, work(precision="fp8")) is None
 
 
-def test_alike_gpus_come_newest_first_and_smaller_ones_before() -> None:
+def test_equal_gpus_come_newest_first_after_smaller_ones() -> None:
     def sized(name: str, share: float, day: str) -> Any:
         return replace(L4, id=name, memory_bytes=int(100 * GIB * share), launch_date=day)
 

@@ -46,7 +46,7 @@ def test_bandwidth_is_in_gigabytes_not_gibibytes() -> None:
     assert found <= 1.6 * floor
 
 
-def test_grouped_queries_shrink_what_decoding_reads_of_the_cache() -> None:
+def test_grouped_query_attention_reduces_kv_cache_reads() -> None:
     """32 heads on 8 key-value heads: a quarter of the cache. Long contexts and large batches must show it."""
     fields: dict[str, Any] = {"precision": "bf16", "batch": 32, "seq_in": 8192}
     full, grouped = (seconds("decode", {**LLAMA, "num_key_value_heads": heads}, **fields) for heads in (32, 8))
@@ -66,7 +66,7 @@ def test_a_gated_mlp_has_three_matrices() -> None:
 
 
 @pytest.mark.parametrize("batch", [1, 2, 4, 16, 64])
-def test_a_mixture_reads_the_experts_its_batch_touches(batch: int) -> None:
+def test_moe_reads_the_distinct_experts_of_its_batch(batch: int) -> None:
     """2 of 8 experts for one token, 1-(1-2/8)^B of them for B: all but all at 16. Neither 2/8 always nor all always."""
     layer = 3 * 4096 * 14336
     attention = 2 * 4096 * 4096 + 2 * 4096 * 1024
@@ -78,7 +78,7 @@ def test_a_mixture_reads_the_experts_its_batch_touches(batch: int) -> None:
     assert found <= 2.2 * floor + 1.5e-3
 
 
-def test_a_mixture_grows_with_the_batch_where_a_dense_model_hardly_does() -> None:
+def test_moe_step_grows_with_the_batch_more_than_a_dense_one() -> None:
     def growth(model: dict[str, Any]) -> float:
         one, eight = (seconds("decode", model, precision="bf16", batch=batch, seq_in=128, engine="vllm") for batch in (1, 8))
         return eight / one

@@ -79,7 +79,7 @@ def test_a_record_reads_back_as_it_was_written() -> None:
         lambda text: text.replace("0.05,", "NaN,"),
     ],
 )
-def test_what_is_no_record_is_refused(spoil: Any) -> None:
+def test_invalid_record_is_refused(spoil: Any) -> None:
     text = spoil(to_json(record(step(0.05))))
     with pytest.raises(UsageError) as refused:
         from_json(text.encode(), "theirs.json")
@@ -90,7 +90,7 @@ def told(record: Record, catalog: Catalog) -> set[str]:
     return {problem.id for problem in find_problems(record, catalog, TODAY)}
 
 
-def test_what_can_be_true_passes(catalog: Catalog) -> None:
+def test_plausible_measurements_pass(catalog: Catalog) -> None:
     assert told(record(step(0.05), micro=(gemm(),)), catalog) == set()
 
 
@@ -121,7 +121,7 @@ def test_what_can_be_true_passes(catalog: Catalog) -> None:
         (record(*[step(0.05)] * 501), "record.too-many"),
     ],
 )
-def test_what_cannot_be_true_is_told(result: Record, problem: str, catalog: Catalog) -> None:
+def test_implausible_measurements_are_reported(result: Record, problem: str, catalog: Catalog) -> None:
     assert problem in told(result, catalog)
 
 
@@ -154,7 +154,7 @@ def test_no_step_of_an_own_record_blows_up_a_range(times: float, measured: Recor
         assert 0.5 < answer.time.value / shipped.value < 2
 
 
-def test_a_record_of_nothing_plausible_leaves_estimates_as_they_are(measured: Record, catalog: Catalog) -> None:
+def test_implausible_record_leaves_estimates_unchanged(measured: Record, catalog: Catalog) -> None:
     records.save_record(
         with_digest(replace(measured, steps=tuple(replace(one, seconds=one.seconds * 1000) for one in measured.steps)))
     )
@@ -164,14 +164,14 @@ def test_a_record_of_nothing_plausible_leaves_estimates_as_they_are(measured: Re
 
 
 @pytest.mark.parametrize("width", [40.0, float("inf"), float("nan"), -1.0])
-def test_a_range_that_was_kept_is_bounded_when_it_is_used(width: float) -> None:
+def test_stored_range_is_bounded_when_used(width: float) -> None:
     own = OwnCorrections(GPU, "x", "calibrated", ("pytorch/train",), {}, {"any": width})
     low, high = with_own_corrections(load_calibration(), {GPU: own}).log_factor_range("imported", "train", GPU, "pytorch")
     lowest, highest = load_calibration().log_factor_range("none", "train")
     assert lowest <= low < 0 < high <= highest
 
 
-def test_bandwidth_above_the_nominal_one_is_told(catalog: Catalog) -> None:
+def test_bandwidth_above_nominal_is_reported(catalog: Catalog) -> None:
     size = 4 << 30
     seconds = 2 * size / (catalog.gpu_by_id[GPU].memory_bandwidth * 1.01)
     copied = MicroResult("copy", "copy", "fp32", {"bytes": size}, seconds, seconds, seconds, 9, 2 * size / seconds, "B/s")
@@ -234,7 +234,7 @@ def test_kinds_of_steps_that_were_not_measured_keep_their_wider_range(measured: 
     assert after.time.high / after.time.low == pytest.approx(before.time.high / before.time.low, rel=1e-6)
 
 
-def test_a_stale_fit_is_made_anew(measured: Record, catalog: Catalog) -> None:
+def test_stale_fit_is_recomputed(measured: Record, catalog: Catalog) -> None:
     calibration = load_calibration()
     fit = records.fit_record(measured, catalog, calibration)
     stale = with_digest(replace(measured, fitted=replace(fit, against="another", multipliers={"all": {"gemm": 3.0}})))
@@ -298,14 +298,14 @@ def test_broken_files_in_the_folder_are_passed_over(measured: Record, catalog: C
     assert list(records.own_calibrations(catalog, load_calibration())) == [GPU]
 
 
-def test_a_record_that_cannot_be_kept_is_said_with_its_place(measured: Record, tmp_path: Path) -> None:
+def test_record_that_cannot_be_saved_is_reported_with_its_path(measured: Record, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError) as refused:
         records.save_record(measured, folder=tmp_path / "file" / "below")
     assert "below" in english().render(refused.value.message)
 
 
-def test_without_a_home_there_is_nowhere_to_keep_it(measured: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_home_folder_no_record_is_saved(measured: Record, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(records, "user_folder", lambda *_: None)
     with pytest.raises(DataError) as refused:
         records.save_record(measured)
@@ -313,7 +313,7 @@ def test_without_a_home_there_is_nowhere_to_keep_it(measured: Record, monkeypatc
     assert records.own_calibrations(Catalog(), load_calibration()) == {}
 
 
-def test_own_records_of_steps_nobody_knows_any_more_are_passed_over(catalog: Catalog) -> None:
+def test_own_records_of_removed_steps_are_ignored(catalog: Catalog) -> None:
     records.save_record(record(step(0.05, model="a-model-of-old")))
     assert records.own_calibrations(catalog, load_calibration()) == {}
 

@@ -83,7 +83,7 @@ def test_peaks_are_the_best_of_each_and_judged_at_95_percent(record: Record, tmp
     assert told[-2] == "1 of 3 are at 95% or more of what PyTorch reaches; the least is 85.7%."
 
 
-def test_steps_stand_beside_what_was_said_and_those_outside_are_marked(record: Record) -> None:
+def test_measured_steps_are_next_to_predictions_and_outliers_marked(record: Record) -> None:
     first = record.steps[0]
     assert first.predicted is not None
     strayed = replace(first, id="strayed", seconds=first.predicted.high * 2)

@@ -65,13 +65,13 @@ def test_the_latest_sighting_not_after_the_day_decides(day: str, price: str, con
     )
 
 
-def test_nothing_before_the_first_and_nothing_after_the_end() -> None:
+def test_no_price_before_the_first_observation_or_after_the_end() -> None:
     assert price_on_day(RUNS, date(2017, 10, 24)) is None
     assert price_on_day(RUNS, date(2024, 7, 1)) is None  # not an older price either
     assert price_on_day([], date(2024, 7, 1)) is None
 
 
-def test_only_a_carried_price_goes_stale_and_only_after_thirty_days() -> None:
+def test_only_carried_forward_prices_become_stale_after_thirty_days() -> None:
     runs = [seen("1", "2020-01-01", "2020-12-31")]
     last = date(2020, 12, 31)
     for days, stale in ((0, False), (STALE_DAYS, False), (STALE_DAYS + 1, True)):
@@ -96,7 +96,7 @@ def test_a_fresher_source_wins_over_an_older_one_and_over_its_end() -> None:
     assert again.observation.source == "b"
 
 
-def test_a_month_is_seen_from_its_first_to_its_last_day() -> None:
+def test_monthly_observation_covers_its_first_to_last_day() -> None:
     price = price_on_day([seen("1", "2020-02")], date(2020, 2, 15))
     assert price is not None
     assert price.confidence == "bracketed"
@@ -105,7 +105,7 @@ def test_a_month_is_seen_from_its_first_to_its_last_day() -> None:
     assert (after.confidence, after.age_days) == ("carried", 1)
 
 
-def test_each_offer_stands_for_itself() -> None:
+def test_offers_are_independent() -> None:
     other = Observation(**{name: getattr(RUNS[0], name) for name in Observation.__struct_fields__} | {"region": "eu-west-1"})
     prices = list(prices_on_day([*RUNS, other], date(2018, 1, 1)))
     assert {one.observation.region for one in prices} == {"us-east-1", "eu-west-1"}
@@ -125,7 +125,7 @@ def histories(draw: st.DrawFn) -> list[Observation]:
 
 
 @given(histories(), days)
-def test_what_stands_was_seen_by_then_and_nothing_later_was(history: list[Observation], day: date) -> None:
+def test_current_price_is_the_last_one_observed_by_that_day(history: list[Observation], day: date) -> None:
     price = price_on_day(history, day)
     if price is None:
         assert all(date.fromisoformat(run.observed) > day for run in history)

@@ -34,7 +34,7 @@ def offer(shown: str | None = None, hours: str = "100", trip: Figure | None = No
     return build_offer(stood(**changed), "V100", GIVEN, shown, Decimal(hours), trip)
 
 
-def test_an_offer_tells_the_machine_the_gpu_and_the_month() -> None:
+def test_offer_has_price_per_machine_gpu_hour_and_month() -> None:
     found = offer(gpus=4)
     assert found.price == Money(Decimal("8.00"), "USD")
     assert found.price_per_gpu_hour == Money(Decimal("2"), "USD")
@@ -57,7 +57,7 @@ def test_a_commitment_is_paid_all_month() -> None:
     assert offer(term="reserved-1y", payment="all-upfront", upfront=Decimal("12.3456")).upfront == Money(Decimal("12.346"), "USD")
 
 
-def test_money_is_shown_in_the_currency_asked_for_and_listed_in_its_own() -> None:
+def test_prices_are_in_the_requested_currency_with_the_listed_one() -> None:
     found = offer("KRW", term="reserved-1y", payment="all-upfront", discount=Decimal("0.2"))
     assert found.price == Money(Decimal(8000), "KRW")
     assert found.listed_price == Money(Decimal(10), "USD")
@@ -80,7 +80,7 @@ def wished(offer: Offer, **wishes: Any) -> dict[str, bool]:
     return {name: test(offer) for name, test in OfferFilter(**wishes).tests(Catalog().gpu_by_id).items()}
 
 
-def test_each_wish_is_asked_alone_and_only_where_it_was_made() -> None:
+def test_each_filter_applies_alone_and_only_if_set() -> None:
     one = offer()
     assert wished(one) == {}
     assert wished(one, gpu_ids=frozenset({"v100-sxm-16gb"}), providers=("aws",), terms=("spot",)) == {
@@ -93,7 +93,7 @@ def test_each_wish_is_asked_alone_and_only_where_it_was_made() -> None:
 
 
 @pytest.mark.parametrize(("gpus", "low", "high", "kept"), [(4, 4, 8, True), (8, 4, 8, True), (3, 4, 8, False), (9, 4, 8, False)])
-def test_a_number_of_gpus_lies_between_both_ends(gpus: int, low: float, high: float, kept: bool) -> None:
+def test_gpu_count_filter_includes_both_ends(gpus: int, low: float, high: float, kept: bool) -> None:
     assert wished(offer(gpus=gpus), gpus=(low, high)) == {"gpus": kept}
 
 
@@ -106,7 +106,7 @@ def test_memory_is_that_of_one_gpu_or_of_the_slice() -> None:
     assert wished(offer(gpu="unheard-of"), min_memory=1) == {"min_memory": False}
 
 
-def test_what_is_near_enough_has_a_known_round_trip() -> None:
+def test_max_latency_filter_needs_a_known_round_trip() -> None:
     assert wished(offer(trip=far(0.1)), max_latency=0.1) == {"max_latency": True}
     assert wished(offer(trip=far(0.11)), max_latency=0.1) == {"max_latency": False}
     assert wished(offer(), max_latency=0.1) == {"max_latency": False}
@@ -124,7 +124,7 @@ def test_the_cheapest_of_each_group_by_the_price_of_a_gpu_with_how_many_there_ar
     )  # of equal ones the first
 
 
-def test_offers_come_by_the_price_of_a_gpu_or_by_a_field_either_way() -> None:
+def test_offers_sort_by_gpu_price_or_a_field_in_either_direction() -> None:
     a, b = offer(instance="B", price=Decimal(9)), offer(instance="a", price=Decimal(16), gpus=2)
     c = offer(instance="c", price=Decimal(8500), currency="KRW")
     assert [one.instance for one in ordered([a, b, c], None, GIVEN)] == ["a", "c", "B"]
@@ -136,7 +136,7 @@ def test_offers_come_by_the_price_of_a_gpu_or_by_a_field_either_way() -> None:
         ordered([], "beauty", GIVEN)
 
 
-def test_what_lacks_the_field_comes_last_and_of_equal_ones_the_nearer_first() -> None:
+def test_offers_without_the_sort_field_come_last_and_ties_by_distance() -> None:
     near, away, unknown = offer(region="z", trip=far(0.01)), offer(region="y", trip=far(0.2)), offer(region="x")
     assert [one.region for one in ordered([unknown, away, near], None, GIVEN)] == ["z", "y", "x"]
     assert [one.region for one in ordered([unknown, near, away], "round-trip", GIVEN)] == ["z", "y", "x"]
@@ -207,7 +207,7 @@ def test_a_rule_of_steps_gives_the_share_of_the_hours_to_a_millionth() -> None:
     assert sustained_share(steps, Decimal(9999)) == Decimal("0.75")
 
 
-def test_what_is_due_at_the_start_is_what_the_source_says_first() -> None:
+def test_upfront_payment_prefers_the_source_s_own_figure() -> None:
     run = replace(seen("2", "2019-01-01"), term="reserved-1y", payment="all-upfront")
     assert upfront(run) == 17520
     assert upfront(replace(run, upfront=Decimal(5))) == 5

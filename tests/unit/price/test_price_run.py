@@ -33,7 +33,7 @@ def test_work_is_done_with_its_checkpoints_after_a_start() -> None:
     assert told(10.0, interruptible=False)["hours"] == pytest.approx(10.5)  # a service keeps none
 
 
-def test_every_spot_machine_may_be_taken_and_takes_the_others_with_it() -> None:
+def test_any_spot_interruption_stops_all_machines() -> None:
     two = told(10.0, spot=True, machines=2.0)  # 0.4 an hour, each loses half an interval and a start: an hour
     assert two["hours"] == pytest.approx(11.5 / 0.6)
     assert two["reruns"] == pytest.approx(0.4 * 11.5 / 0.6)
@@ -43,7 +43,7 @@ def test_every_spot_machine_may_be_taken_and_takes_the_others_with_it() -> None:
 
 
 @pytest.mark.parametrize("machines", [5.0, 6.0])  # 1 an hour and more, each loses an hour
-def test_a_run_that_is_taken_faster_than_it_gets_on_never_ends_and_costs_a_finite_fortune(machines: float) -> None:
+def test_run_interrupted_faster_than_it_progresses_has_infinite_time_and_finite_cost(machines: float) -> None:
     never = told(10.0, spot=True, machines=machines)
     assert never["hours"] == np.inf
     assert never["machine"] == pytest.approx(machines * UNFINISHED_HOURS)
@@ -52,7 +52,7 @@ def test_a_run_that_is_taken_faster_than_it_gets_on_never_ends_and_costs_a_finit
     assert nearly["hours"] == pytest.approx(11.5 / 0.002)
 
 
-def test_a_service_on_spot_spends_nine_tenths_of_its_hours_starting_at_most() -> None:
+def test_spot_service_startup_share_is_capped_at_nine_tenths() -> None:
     assert told(10.0, interruptible=False, spot=True, machines=100.0)["hours"] == pytest.approx(105.0)
 
 
@@ -62,14 +62,14 @@ def test_idle_hours_are_paid_for() -> None:
     assert idle["machine"] == pytest.approx(23.0)
 
 
-def test_what_is_billed_comes_in_steps_and_never_below_the_least() -> None:
+def test_billing_has_increments_and_a_minimum() -> None:
     assert told(10.0, granularity=3600.0)["billed"] == 12.0
     assert told(10.0, granularity=3600.0)["machine"] == 12.0
     assert told(0.0, granularity=60.0, minimum=7200.0)["billed"] == 2.0
     assert told(0.0, granularity=60.0, minimum=60.0)["billed"] == pytest.approx(0.5)
 
 
-def test_host_disk_and_egress_come_on_top() -> None:
+def test_host_disk_and_egress_are_added() -> None:
     run_settings = RunSettings(startup=0.0, checkpoint_takes=0.0, disk_gb=50.0, egress_gb=20.0)
     found = told(365.0, run_settings=run_settings, price=3.0, machines=2.0, host=0.5, disk=0.1, egress=0.09)
     assert found["machine"] == pytest.approx(3 * 2 * 365)
@@ -79,7 +79,7 @@ def test_host_disk_and_egress_come_on_top() -> None:
     assert found["cost"] == pytest.approx(2190 + 365 + 2.5 + 1.8)
 
 
-def test_a_commitment_equals_so_many_hours_on_demand() -> None:
+def test_commitment_break_even_hours_on_demand() -> None:
     assert told(10.0, years=3.0, price=0.5, on_demand=2.0)["break_even"] == pytest.approx(3 * 8760 / 4)
     assert np.isnan(told(10.0)["break_even"])
 
@@ -98,7 +98,7 @@ NO_START = RunSettings(startup=0.0, checkpoint_takes=0.0)
         (2 * 8760.0 + 10.0, 2.0, 2 * 8760.0 + 20.0),
     ],
 )
-def test_what_is_beyond_whole_terms_is_paid_the_cheaper_way(hours: float, on_demand: float, due: float) -> None:
+def test_remainder_beyond_whole_terms_is_billed_at_the_cheaper_rate(hours: float, on_demand: float, due: float) -> None:
     found = told(hours, run_settings=NO_START, years=1.0, on_demand=on_demand, host=0.25)
     assert found["machine"] == pytest.approx(due)
     assert found["host"] == pytest.approx(0.25 * due)
@@ -111,7 +111,7 @@ def test_the_start_of_a_service_is_part_of_its_year_and_that_of_a_run_is_not() -
 
 
 @pytest.mark.parametrize(("hours", "share"), [(1e-12, 1.0), (100.0, 1.0), (365.0, 0.9), (730.0, 0.7), (5000.0, 0.7)])
-def test_sustained_use_lowers_the_price_of_those_who_have_it(hours: float, share: float) -> None:
+def test_sustained_use_discount_applies_where_offered(hours: float, share: float) -> None:
     ladders = (QUARTERS, (1.0, 0.5))
     assert sustained(terms(steps=ladders, step_of=0), np.array([hours]))[0] == pytest.approx(share)
     assert sustained(terms(steps=ladders, step_of=-1), np.array([hours]))[0] == 1.0
@@ -141,6 +141,6 @@ def test_terms_bind_for_their_years() -> None:
     assert [committed_years(term) for term in ("on-demand", "spot", "reserved-1y", "committed-3y")] == [0.0, 0.0, 1.0, 3.0]
 
 
-def test_nobody_who_says_nothing_is_taken_to_run_otherwise() -> None:
+def test_default_run_settings() -> None:
     assert RunSettings() == RunSettings(startup=600.0, checkpoint_every=1800.0, checkpoint_takes=60.0, interruptions=0.1,
                               idle=0.0, disk_gb=0.0, egress_gb=0.0)  # fmt: skip

@@ -60,7 +60,7 @@ def test_every_field_has_a_kind_and_every_kind_a_field() -> None:
         ("model", 7), ("model", "{not json"), ("task", "dream"), ("method", "guess"), ("kv_precision", "tf32"), ("gpu", "a\nb"),
     ],
 )  # fmt: skip
-def test_a_bad_field_is_named_with_what_would_work(field: str, value: Any) -> None:
+def test_invalid_field_is_named_with_a_hint(field: str, value: Any) -> None:
     error = refused(**{field: value})
     assert error.kind == "bad-field"
     assert error.exit_code == 2
@@ -76,7 +76,7 @@ def test_an_unknown_field_suggests_the_nearest() -> None:
     assert "parallel" in words(refused(tp=2))
 
 
-def test_all_faults_are_told_at_once() -> None:
+def test_all_errors_are_reported_at_once() -> None:
     error = refused(batch=-1, precision="bf17", bach=3)
     told = words(error)
     assert error.kind == "bad-request"
@@ -84,7 +84,7 @@ def test_all_faults_are_told_at_once() -> None:
 
 
 @pytest.mark.parametrize("missing", ["task", "model"])
-def test_task_and_model_are_asked_for(missing: str) -> None:
+def test_task_and_model_are_required(missing: str) -> None:
     with pytest.raises(UsageError) as caught:
         from_object({name: value for name, value in BARE.items() if name != missing})
     assert caught.value.kind == "missing-field"
@@ -116,12 +116,12 @@ def test_null_id_and_an_echo_are_read_over() -> None:
         ({"model": '{"model_type": "llama"}'}, {"model": {"model_type": "llama"}}),
     ],
 )
-def test_what_people_write_is_understood(given: dict[str, Any], read: dict[str, Any]) -> None:
+def test_common_spellings_are_accepted(given: dict[str, Any], read: dict[str, Any]) -> None:
     workload = from_object({**BARE, **given}).workload
     assert {name: getattr(workload, name) for name in read} == read
 
 
-def test_faults_of_flags_are_told_by_flag() -> None:
+def test_flag_errors_name_the_flag() -> None:
     with pytest.raises(UsageError) as caught:
         from_texts({"task": "serve", "model": "m", "micro_batch": "none"})
     assert "--micro-batch" in words(caught.value)
@@ -169,12 +169,12 @@ def test_hostile_json_is_refused_in_words() -> None:
         ("forward", WeightsOnly("w", 10, 20), {"precision": "bf16", "engine": "pytorch"}),
     ],
 )  # fmt: skip
-def test_defaults_are_what_people_expect(task: Any, shape: Shape, expected: dict[str, Any]) -> None:
+def test_default_values_of_tasks(task: Any, shape: Shape, expected: dict[str, Any]) -> None:
     workload = fill_defaults(Workload(task, "m"), shape)
     assert {name: getattr(workload, name) for name in expected} == expected
 
 
-def test_what_was_given_is_kept_and_the_rest_is_marked() -> None:
+def test_user_fields_are_unchanged_and_defaults_marked() -> None:
     spelled = from_object({**BARE, "batch": 4, "precision": "fp16"})
     told = echo(fill_defaults(spelled.workload, LLAMA), spelled.user_fields)
     assert told["batch"] == 4

@@ -99,7 +99,7 @@ def test_file_is_compact() -> None:
     assert TABLES_FILE.stat().st_size < 3_000_000
 
 
-def test_blocks_come_back_as_they_were() -> None:
+def test_blocks_survive_a_round_trip() -> None:
     blocks = {"a@224": {"parameters": 3, "kinds": [["weights", 12, 0]], "passes": {}}, "a@32": {}, "b@64": {"parameters": 4}}
     content = encode_tables(blocks, "2026-11-15", {"torch": "2"})
     assert decode_blocks(content) == blocks
@@ -179,7 +179,7 @@ def test_attention_is_one_operator_with_its_shapes_forward_and_backward() -> Non
                 assert [[at(dim, 5) for dim in tensor] for tensor in inputs[:3]] == [[5, *shape]] * 3
 
 
-def test_the_nearest_traced_image_is_taken() -> None:
+def test_nearest_traced_image_is_used() -> None:
     assert load_table("efficientnet_b4").image == 380
     assert load_table("efficientnet_b4", 256).image == 224
     assert load_table("efficientnet_b4", 400).image == 380
@@ -251,7 +251,7 @@ def test_zero_takes_a_share_and_never_costs_more() -> None:
     assert sizes[0] < sizes[-1]
 
 
-def test_zero_is_counted_where_it_is_fullest_itself() -> None:
+def test_zero_is_counted_at_its_own_peak() -> None:
     """ViT-L in one picture: unsharded the end of backward is fullest, sharded the loss, with all activations there."""
     fields = {"batch": 8, "optimizer": "adamw", "model": "vit_l_16"}
     plain, sharded = (part("activations", parallel=Parallel(dp=8, zero=stage), **fields) for stage in (0, 2))
@@ -267,7 +267,7 @@ def test_zero_is_counted_where_it_is_fullest_itself() -> None:
         ({"parallel": Parallel(tp=2)}, "warning.not-in-tables"),
     ],
 )
-def test_what_a_table_cannot_tell_is_said_and_widens_no_less(fields: dict[str, object], id: str) -> None:
+def test_extrapolation_beyond_a_table_is_warned_about_with_no_smaller_range(fields: dict[str, object], id: str) -> None:
     estimate = traced_memory(workload(**fields), TracedShape("resnet50", "resnet50", 224), None)  # type: ignore[arg-type]
     usual = traced_memory(workload(task=str(fields.get("task", "train"))), TracedShape("resnet50", "resnet50", 224), None)
     assert [message.id for message in estimate.warnings] == [id]

@@ -48,7 +48,7 @@ def test_tasks_to_rent_gpus_for() -> None:
     assert set(RUN_TASKS) < set(TASKS)
 
 
-def test_what_shapes_answer() -> None:
+def test_tasks_supported_by_shapes() -> None:
     def answers(shape: Any) -> tuple[bool, ...]:
         return shape.is_language_model, shape.is_generative, shape.has_kv_cache, shape.reads_images
 

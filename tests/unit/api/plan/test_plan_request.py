@@ -150,7 +150,7 @@ def test_no_command_undoes_a_setting_of_the_plan_file(tmp_path: Path) -> None:
     assert command(jobs=()) is None
 
 
-def test_hints_say_count_degree_and_batch_to_each_tool() -> None:
+def test_hints_set_count_degree_and_batch_for_each_tool() -> None:
     hint = Hint("g", "org/model", 3, "a100-sxm-80gb", 2, 2, 64, 4096, 8192, "bf16", 0.9, "aws", "p4de", "us-east-1", True)
     assert "--tensor-parallel-size=2" in hint.command("vllm")
     assert "--max-num-seqs=64" in hint.command("vllm")

@@ -26,7 +26,7 @@ def told(advice: Advice) -> list[str]:
     return [english().render(message) for message in advice.warnings]
 
 
-def test_training_on_images_says_what_the_host_must_feed(catalog: Catalog) -> None:
+def test_image_training_has_the_required_loading_rate(catalog: Catalog) -> None:
     advice = about(catalog, Workload("train", "resnet50", gpu="h200-sxm"))
     assert len(told(advice)) == 1
     assert "about 9 vCPUs" in told(advice)[0]
@@ -48,15 +48,15 @@ def test_a_machine_by_name_brings_its_own_threads(catalog: Catalog) -> None:
     ],
     ids=["text", "no training", "rows"],
 )
-def test_nothing_is_said_where_loading_does_not_bound(workload: Workload, catalog: Catalog) -> None:
+def test_no_advice_if_data_loading_is_no_bottleneck(workload: Workload, catalog: Catalog) -> None:
     assert about(catalog, workload) == Advice()
 
 
-def test_without_a_rate_nothing_is_said_of_loading(catalog: Catalog) -> None:
+def test_without_a_rate_no_advice_on_data_loading(catalog: Catalog) -> None:
     assert about(catalog, Workload("train", "resnet50"), None) == Advice()
 
 
-def test_a_narrow_precision_says_what_it_costs(catalog: Catalog) -> None:
+def test_low_precision_has_its_accuracy_loss(catalog: Catalog) -> None:
     advice = about(catalog, Workload("forward", "bert-large", gpu="t4", precision="int8"))
     assert "6.43%" in told(advice)[0]
     assert "mlperf-inference-bert" in advice.sources

@@ -102,7 +102,7 @@ def test_the_largest_batch_is_counted_over_all_gpus_and_the_context_with_the_ans
     assert largest_fitting(train, LLAMA, 64 * GIB, "batch", simple) % 8 == 0
 
 
-def test_engines_that_fill_the_gpu_are_judged_by_what_they_need() -> None:
+def test_engines_that_preallocate_are_judged_by_their_need() -> None:
     workload = fill_defaults(Workload("serve", "m"), LLAMA)
     estimate = MemoryEstimate(figure(10, 9, 12), figure(73, 73, 73), {"weights": figure(8, 7, 10), "context": figure(2, 2, 2)})
     assert required_memory(estimate, workload) == figure(10, 9, 12)
@@ -147,7 +147,7 @@ def test_a_gpu_without_the_dtype_is_warned_about(catalog: Catalog) -> None:
         assert bool(result.warnings) is warned
 
 
-def test_remedies_come_in_order_of_pain_with_what_they_save(catalog: Catalog) -> None:
+def test_remedies_are_ordered_by_cost_with_bytes_saved(catalog: Catalog) -> None:
     workload = Workload("finetune", "m", batch=8, seq_in=2048, precision="fp32", optimizer="adamw", attention="sdpa")
     results = remedies(problem_of(workload, 24 * GIB), find_gpu(catalog, "RTX 4090"))
     assert [remedy.id for remedy in results] == [
@@ -180,7 +180,7 @@ def test_remedies_of_serving(catalog: Catalog) -> None:
     assert found["more-gpus"].change["parallel"]["tp"] in (2, 4)
 
 
-def test_only_what_applies_is_offered(catalog: Catalog) -> None:
+def test_only_applicable_remedies_are_offered(catalog: Catalog) -> None:
     lean = Workload("finetune", "m", batch=1, seq_in=256, precision="bf16", optimizer="adamw", checkpointing="full", qlora=True,
                     lora_rank=8)  # fmt: skip
     results = remedies(problem_of(lean, 1 * GIB), find_gpu(catalog, "T4"))
@@ -197,7 +197,7 @@ def test_the_formula_of_2015_gives_its_own_example() -> None:
     assert ids == ["warning.blog-2015", "warning.blog-2015-right", "warning.blog-2015-overhead"]
 
 
-def test_the_formula_says_where_it_is_wrong() -> None:
+def test_formula_of_2015_lists_its_limitations() -> None:
     workload = fill_defaults(Workload("serve", "m", method="blog-2015"), LLAMA)
     ids = {warning.id for warning in estimate_memory(workload, LLAMA).warnings}
     assert {"warning.blog-2015-training", "warning.blog-2015-precision", "warning.blog-2015-layers"} <= ids
@@ -240,7 +240,7 @@ def test_a_chart_of_every_gpu_shows_those_near_the_need(catalog: Catalog) -> Non
     assert len(spec["layer"][1]["data"]["values"]) == MAX_BARS
 
 
-def test_a_picture_needs_a_known_ending_and_the_extra(answer: FitAnswer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plot_needs_a_known_extension_and_the_extra(answer: FitAnswer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError) as caught:
         check_chart_file("parts.jpeg")
     assert caught.value.choices == (".svg", ".png", ".html")
@@ -280,7 +280,7 @@ def test_a_picture_is_written(
     assert caught.value.kind == "cannot-write-file"
 
 
-def test_the_smallest_gpu_comes_first_and_the_newest_of_those_alike(catalog: Catalog) -> None:
+def test_smallest_gpu_comes_first_and_newest_among_equals(catalog: Catalog) -> None:
     need, workload = figure(20 * GIB, 19 * GIB, 21 * GIB), Workload("train", "m", precision="fp32")
     able = gpus_that_fit(need, workload, catalog.gpus)
     assert len(able) > 20

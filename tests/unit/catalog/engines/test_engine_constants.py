@@ -91,7 +91,7 @@ def memory(engine: str, year: int | None = None) -> EngineMemory:
 
 
 @pytest.mark.parametrize(("engine", "name"), STATED)
-def test_the_records_hold_what_the_documents_state(engine: str, name: str) -> None:
+def test_records_equal_the_cited_documents(engine: str, name: str) -> None:
     lines = [line for line in engine_entries()[engine] if line.field == f"memory.{name}"]
     stated = STATED[engine, name]
     assert {int(line.since) for line in lines} == set(stated)
@@ -111,7 +111,7 @@ def test_every_number_of_a_record_s_memory_is_checked_here_or_a_rule() -> None:
     assert {pair for pair in held if pair[1] not in rules} == set(STATED)
 
 
-def test_what_drivers_and_libraries_take() -> None:
+def test_memory_of_drivers_and_libraries() -> None:
     assert (CONTEXT_PER_SM, LOADED_KERNELS, WORKSPACE_HOPPER) == (4 * MIB, 245 * MIB, 65 * MIB)  # 527 MiB of an H200's 132 SMs
     assert (WORKSPACE, COLLECTIVES) == (8.5 * MIB, 512 * MIB)
 
@@ -176,7 +176,7 @@ def test_tokens_of_one_step(engine: str, gpu: Gpu | None, task: Task, context: i
     assert chunk_tokens(memory(engine, year), gpu, task, context) == tokens
 
 
-def test_what_lies_outside_any_allocator() -> None:
+def test_memory_outside_the_allocator() -> None:
     assert context_bytes(H100) == (4 * 132 + 245) * MIB
     assert context_bytes(None) == (4 * 132 + 245) * MIB
     assert context_bytes(GPUS["t4"]) == (4 * 40 + 245) * MIB
@@ -213,7 +213,7 @@ def test_sglang_captures_more_on_larger_gpus(edge: int, below: int, above: int) 
     assert graph_bytes(memory("sglang"), replace(whole, memory_bytes=whole.memory_bytes - 1), 32, 1) == below * MIB
 
 
-def test_vllm_takes_its_share_and_what_it_does_not_count() -> None:
+def test_vllm_uses_its_share_plus_uncounted_memory() -> None:
     size, context = H100.memory_bytes, 4 * 132 * MIB
     assert device_share_budget(memory("vllm", 2025), H100, 1, 0.9) == int(size * 0.9 + context + 150 * MIB)
     assert device_share_budget(memory("vllm", 2025), H100, 2, 0.9) == device_share_budget(memory("vllm", 2025), H100, 1, 0.9)
@@ -228,7 +228,7 @@ def test_sglang_s_share_was_by_gpus(gpus: int, share: float) -> None:
     assert static_share(memory("sglang", 2024), H100, 1, gpus) == share
 
 
-def test_sglang_s_share_is_what_its_rule_leaves() -> None:
+def test_sglang_static_share_follows_its_rule() -> None:
     reserved = 512 + 1.5 * 8192 + 2 * 256 + 128
     assert static_share(memory("sglang"), H100, 1, 1) == pytest.approx(1 - reserved * MIB / H100.memory_bytes)
     more = 512 + 1.5 * 8192 + 2 * 512 + 128 * 8
@@ -238,7 +238,7 @@ def test_sglang_s_share_is_what_its_rule_leaves() -> None:
     assert static_share(memory("sglang"), sized(2), 1, 1) == 0.1
 
 
-def test_the_most_an_engine_lets_itself_need() -> None:
+def test_memory_budget_of_each_engine() -> None:
     vllm = budget_bytes(asked(engine="vllm", year=2025), H100)
     assert vllm == device_share_budget(memory("vllm", 2025), H100, 1, 0.9)
     assert budget_bytes(asked(engine="vllm"), sized(2)) == 2 * GIB  # never more than there is

@@ -52,12 +52,12 @@ def test_every_country_of_the_regions_has_a_name(catalog: Catalog) -> None:
     assert len(countries_named("EU")) == 27
 
 
-def test_a_country_without_regions_is_not_taken_for_another_word(catalog: Catalog) -> None:
+def test_country_without_regions_is_not_matched_to_another_name(catalog: Catalog) -> None:
     with pytest.raises(UnknownName):
         find_regions(catalog, "Malta")
 
 
-def test_offers_tell_which_countries_a_union_is(catalog: Catalog) -> None:
+def test_offers_list_the_countries_of_a_union(catalog: Catalog) -> None:
     answer = list_offers(OffersQuery(gpu="A100", region="EU,Korea"), catalog=catalog)
     assert answer.countries == {"EU": countries_named("EU")}
     by_code = list_offers(OffersQuery(gpu="A100", region=(*countries_named("DE"), "KR")), catalog=catalog)

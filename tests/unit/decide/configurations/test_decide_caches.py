@@ -11,7 +11,7 @@ from whichgpu.decide.configurations import simulate
 
 
 @pytest.mark.parametrize("most", [1, 3, 256])
-def test_answers_are_the_same_whatever_is_kept(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_do_not_depend_on_cache_contents(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     catalog = Catalog()
 
     def asked() -> object:

@@ -37,7 +37,7 @@ def told(problem: Problem) -> tuple[dict[str, Message], dict[str, Message]]:
     return {one.id: one for one in refused.reasons}, {one.id: one for one in (*changes, *refused.advice)}
 
 
-def test_a_budget_is_told_with_the_least_that_suffices() -> None:
+def test_budget_refusal_gives_the_smallest_sufficient_budget() -> None:
     reasons, ways_out = told(plain(budget=4.0))
     assert reasons["plan.no-budget"].values == {"budget": "4 USD/h", "least": "10 USD/h"}
     assert ways_out["plan.relax-budget"].values["value"] == "10usd/h"
@@ -45,7 +45,7 @@ def test_a_budget_is_told_with_the_least_that_suffices() -> None:
     assert ways_out["plan.relax-rate"].values["share"] == "40%"
 
 
-def test_a_quota_is_told_with_the_fewest_gpus_that_do() -> None:
+def test_quota_refusal_gives_the_fewest_sufficient_gpus() -> None:
     quotas = (Quota("cheap", frozenset([0]), 2.0), Quota("both", frozenset([0, 1]), 7.0))
     reasons, ways_out = told(plain(quotas=quotas))
     assert set(reasons) == {"plan.no-quota"}
@@ -55,7 +55,7 @@ def test_a_quota_is_told_with_the_fewest_gpus_that_do() -> None:
     assert solve(plain(quotas=(quotas[0], replace(quotas[1], limit=9.0)))) is None
 
 
-def test_quotas_that_stand_in_the_way_together_are_told_as_such() -> None:
+def test_quotas_that_conflict_together_are_reported_together() -> None:
     quotas = (Quota("cheap", frozenset([0]), 2.0), Quota("dear", frozenset([1]), 2.0), Quota("both", frozenset([0, 1]), 5.0))
     reasons, ways_out = told(plain(quotas=quotas))
     assert set(reasons) == {"plan.no-together"}
@@ -63,7 +63,7 @@ def test_quotas_that_stand_in_the_way_together_are_told_as_such() -> None:
     assert ways_out["plan.relax-rate"].values["share"] == "40%"
 
 
-def test_what_is_owned_is_told_with_how_many_more_would_do() -> None:
+def test_owned_gpus_refusal_gives_how_many_more_suffice() -> None:
     pools = (Pool("mine", "h100-sxm", 1, (PriceOption("mine", 0.1, limit=4.0, term="owned"),)),)
     alone = {"pools": pools, "columns": ("mine",), "rates": np.ones((1, 1)), "pool_of": np.zeros(1, dtype=np.int64)}
     problem = plain(**alone, uses=np.ones(1, dtype=np.int64))
@@ -79,7 +79,7 @@ def test_what_is_owned_is_told_with_how_many_more_would_do() -> None:
         (np.array([30.0, 8.123]), 5.0, "plan.no-deadline", "8.13h"),
     ],
 )
-def test_a_job_is_told_with_the_deadline_it_can_meet(wall: Any, window: float, reason: str, value: str | None) -> None:
+def test_job_refusal_gives_the_earliest_feasible_deadline(wall: Any, window: float, reason: str, value: str | None) -> None:
     reasons, ways_out = told(plain(jobs=(Job("tune", wall, wall, window),)))
     assert reasons[reason].values["name"] == "tune"
     if value:
@@ -108,7 +108,7 @@ def late(ttft: float, tpot: float, alone: tuple[float, float] = (np.inf, np.inf)
     return SimpleNamespace(shortfall=Shortfall(np.array([True, fits]), needs, both))
 
 
-def test_requests_nobody_answers_in_time_are_refused_with_bucket_share_and_the_objective_nearest_to_enough() -> None:
+def test_unservable_bucket_is_refused_with_its_share_and_the_nearest_objective() -> None:
     refusal = unserved([late(0.95, 0.04, alone=(0.95, np.inf)), late(0.4, 0.0602, alone=(np.inf, 0.0602)), WEIGHTS_TOO_LARGE])
     (reason,) = refusal.reasons
     assert reason.id == "plan.no-objective"
@@ -118,12 +118,12 @@ def test_requests_nobody_answers_in_time_are_refused_with_bucket_share_and_the_o
     assert (change.part, change.values) == ("goals", {"chat": {"tpot": pytest.approx(0.0602)}})
 
 
-def test_where_no_objective_is_enough_alone_all_are_loosened_by_what_the_nearest_replica_needs() -> None:
+def test_if_no_single_objective_suffices_all_are_relaxed_to_the_nearest_replica() -> None:
     refusal = unserved([late(5.0, 0.06), late(0.75, 0.08)])
     assert refusal.relaxations[0].values == {"chat": {"ttft": pytest.approx(0.75), "tpot": pytest.approx(0.08)}}
 
 
-def test_requests_no_memory_holds_and_engines_that_run_nowhere_are_refused_without_a_change_of_objectives() -> None:
+def test_out_of_memory_and_unsupported_engines_are_refused_without_a_relaxation() -> None:
     for copies in ([late(1.0, 1.0, fits=False)], [WEIGHTS_TOO_LARGE]):
         refusal = unserved(copies, SimpleNamespace(name="vLLM"))
         assert [one.id for one in (*refusal.reasons, *refusal.advice)] == ["plan.no-memory", "plan.relax-memory"]

@@ -73,7 +73,7 @@ def able(**capacities: float) -> list[RoleReplica]:
     return found
 
 
-def test_for_a_load_the_cheapest_comes_first_and_each_way_says_what_it_costs_and_bears(play: Play) -> None:
+def test_for_a_load_the_cheapest_design_comes_first_with_cost_and_capacity(play: Play) -> None:
     sized = play(able(new_both=2.0, old_both=1.0))
     answer = designs(RENTED, ONE)
     assert sized == [6.0]
@@ -87,7 +87,7 @@ def test_for_a_load_the_cheapest_comes_first_and_each_way_says_what_it_costs_and
     assert answer.sentence.id == "roles.design-rate"
 
 
-def test_with_a_budget_the_most_comes_first_and_copies_are_sized_for_more_than_it_buys(play: Play) -> None:
+def test_with_a_budget_the_highest_capacity_comes_first_for_an_unlimited_rate(play: Play) -> None:
     sized = play(able(new_both=4.0, old_both=1.0))
     answer = designs(RENTED, ONE, budget=6.0)
     assert sized == [UNLIMITED_RATE]
@@ -96,7 +96,7 @@ def test_with_a_budget_the_most_comes_first_and_copies_are_sized_for_more_than_i
     assert answer.sentence.id == "roles.design-budget"
 
 
-def test_what_simulation_says_corrects_what_the_program_thinks(play: Play) -> None:
+def test_simulated_capacity_replaces_that_of_the_linear_program(play: Play) -> None:
     """Copies bear but three quarters of what they were thought to: a third more of them are taken."""
     play(able(new_both=2.0), lambda _: 0.75)
     answer = designs(RENTED[:1], ONE)
@@ -104,7 +104,7 @@ def test_what_simulation_says_corrects_what_the_program_thinks(play: Play) -> No
     assert answer.best.capacity.value == pytest.approx(6.0)
 
 
-def test_what_bears_nothing_is_no_way_and_all_reasons_are_told(play: Play) -> None:
+def test_designs_without_capacity_are_dropped_with_all_reasons(play: Play) -> None:
     play(able(new_both=2.0), lambda _: 0.0, {("m", OLD): msg("roles.empty")})
     with pytest.raises(NoAnswer) as error:
         designs(RENTED, ONE)
@@ -118,7 +118,7 @@ def test_what_bears_nothing_is_no_way_and_all_reasons_are_told(play: Play) -> No
     }  # fmt: skip
 
 
-def test_a_way_whose_gpus_can_do_nothing_falls_out_and_the_others_stand(play: Play) -> None:
+def test_design_with_useless_gpus_is_dropped_and_others_remain(play: Play) -> None:
     play(able(new_both=2.0))
     answer = designs(RENTED, ONE)
     assert {one.name for one in answer.designs} == {NEW, f"{NEW}+{OLD}"}
@@ -126,7 +126,7 @@ def test_a_way_whose_gpus_can_do_nothing_falls_out_and_the_others_stand(play: Pl
 
 
 @pytest.mark.parametrize(("decode", "best"), [(6.0, f"{NEW} in halves"), (2.0, NEW)])
-def test_halves_are_a_way_of_their_own_where_they_are_cheaper(play: Play, decode: float, best: str) -> None:
+def test_disaggregated_design_is_listed_if_cheaper(play: Play, decode: float, best: str) -> None:
     play(able(new_both=2.0, new_prefill=6.0, new_decode=decode))
     answer = designs(RENTED[:1], ONE)
     assert answer.best.name == best
@@ -134,7 +134,7 @@ def test_halves_are_a_way_of_their_own_where_they_are_cheaper(play: Play, decode
 
 
 @pytest.mark.parametrize(("halves", "best"), [(2 * MIN_GAIN * 1.01, True), (2 * MIN_GAIN * 0.99, False)])
-def test_of_near_equals_the_one_that_sends_nothing_about_is_named(play: Play, halves: float, best: bool) -> None:
+def test_among_near_equals_the_design_without_transfers_is_chosen(play: Play, halves: float, best: bool) -> None:
     """Six dollars buy two GPUs: whole they bear one each, in halves a little more than two together."""
     play(able(new_both=1.0, new_prefill=halves, new_decode=halves))
     answer = designs(RENTED[:1], ONE, budget=6.0)

@@ -107,7 +107,7 @@ def test_an_unmeasured_engine_s_own_kernel_is_like_vllm_s() -> None:
     )
 
 
-def test_an_exchange_goes_near_and_far_at_once() -> None:
+def test_all_to_all_uses_intra_and_inter_node_links_at_once() -> None:
     start = P["p2p.simple.start"]
     near = start + 7 * P["p2p.peer"] + 1e9 * 7 / 8 / (1e11 * P["p2p.simple.share"])
     assert seconds("all_to_all", 1e9, Communicator(8, 8)) == pytest.approx(near)
@@ -124,7 +124,7 @@ def test_an_exchange_goes_near_and_far_at_once() -> None:
     assert lonely.volume[0, 0] == pytest.approx(1e9 / 2 / 1e10)
 
 
-def test_cards_reach_a_share_of_pcie_and_sockets_what_they_carry() -> None:
+def test_pcie_reaches_its_fitted_share_and_socket_links_their_bandwidth() -> None:
     board = replace(SWITCH, kind="pcie", link_latency_kind="pcie", pcie_bandwidth=4e10, socket_bandwidth=2.2e10)
     for ranks, bandwidth in ((4, 4e10 * P["pcie.share"]), (8, 2.2e10)):
         volume = told("broadcast", 1e10, Communicator(ranks, ranks), board).volume[0, 0]

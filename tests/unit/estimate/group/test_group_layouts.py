@@ -38,7 +38,7 @@ def devices(*names: str) -> Devices:
 
 @pytest.mark.parametrize("gpus", [1, 2, 6, 8, 16])
 @pytest.mark.parametrize("model", ["llama-3.1-8b", "mixtral-8x7b", "bert-large"])
-def test_every_layout_uses_every_gpu_and_divides_what_it_cuts(model: str, gpus: int) -> None:
+def test_every_layout_uses_every_gpu_and_divides_evenly(model: str, gpus: int) -> None:
     workload, shape = asked("train", model, batch=gpus)
     assert isinstance(shape, Transformer)
     parallels = list(legal_layouts(workload, shape, gpus, max(1, gpus // 8)))
@@ -78,7 +78,7 @@ def test_needs_on_lines_are_near_those_counted(layout: Parallel, micro: int, rou
 
 
 @pytest.mark.parametrize("micro", [1, 4, 64])
-def test_a_mixture_over_eight_ranks_is_lined_like_any_other(micro: int) -> None:
+def test_screened_memory_of_moe_over_eight_ranks_is_near_the_exact_one(micro: int) -> None:
     """Its gradients are so large that with few sequences the end of backward is the peak, with many the loss."""
     workload, shape = asked("train", "mixtral-8x7b", gpus=8, batch=64, seq_in=1024, precision="bf16")
     layout = Parallel(tp=8, sp=True)
@@ -90,7 +90,7 @@ def test_a_mixture_over_eight_ranks_is_lined_like_any_other(micro: int) -> None:
 @pytest.mark.parametrize("checkpointing", ["none", "full"])
 @pytest.mark.parametrize("zero", [2, 3])
 @pytest.mark.parametrize("precision", ["bf16", "amp-bf16"])
-def test_zero_of_a_large_model_is_counted_where_it_is_fullest_itself(checkpointing: str, zero: int, precision: str) -> None:
+def test_zero_of_a_large_model_is_counted_at_its_own_peak(checkpointing: str, zero: int, precision: str) -> None:
     """70B parameters over 64 GPUs: without ZeRO the fullest moment is the end of backward, with it one before that."""
     workload, shape = asked("train", "llama-3.1-70b", gpus=64, batch=128, seq_in=2048, precision=precision)
     layout = Parallel(dp=64, zero=zero)
@@ -108,7 +108,7 @@ def test_zero_of_a_large_model_is_counted_where_it_is_fullest_itself(checkpointi
         assert estimate.parts["activations"].value == pytest.approx(few + (more - few) / 2 * (shape.layers - 2), rel=0.02)
 
 
-def test_what_is_settled_fits_and_is_near_its_screen() -> None:
+def test_refined_layouts_fit_and_are_near_their_screening_estimate() -> None:
     workload, shape = asked("train", "llama-3.1-8b", gpus=8, batch=64, seq_in=2048)
     group = devices("h100-sxm", "l40s")
     layouts = screen_layouts(workload, shape, group, 8)
@@ -142,5 +142,5 @@ def test_slow_links_are_spared_tensor_parallelism_in_training() -> None:
     assert best.parallel.tp == 1
 
 
-def test_nothing_is_said_where_nothing_fits() -> None:
+def test_no_layout_if_nothing_fits() -> None:
     assert layouts("train", "llama-3.1-405b", "rtx-4090", 8) == ()

@@ -61,7 +61,7 @@ def test_a_group_of_one_is_one_gpu(engine: str) -> None:
     assert float(token + read) + latency == pytest.approx(float(alone.ttft[0, 0]), rel=1e-6)
 
 
-def test_arrays_give_what_numbers_give() -> None:
+def test_arrays_equal_scalars() -> None:
     own = steps("llama-3.1-70b", gpus=8)
     batch, context = np.array([1, 16, 128])[:, None], np.array([100, 4000])[None, :]
     table = own.decode(batch, context)
@@ -72,7 +72,7 @@ def test_arrays_give_what_numbers_give() -> None:
 
 
 @pytest.mark.parametrize("layout", [{"tp": 8}, {"tp": 4, "pp": 2}, {"pp": 8}])
-def test_steps_grow_with_what_is_in_them(layout: dict[str, int]) -> None:
+def test_step_time_grows_with_tokens(layout: dict[str, int]) -> None:
     own = steps("llama-3.1-70b", gpus=8, parallel=layout)
     assert (np.diff(own.decode([1, 8, 64, 256], 1000)) > 0).all()
     assert (np.diff(own.decode(32, [100, 1000, 10000])) > 0).all()
@@ -81,7 +81,7 @@ def test_steps_grow_with_what_is_in_them(layout: dict[str, int]) -> None:
 
 
 @pytest.mark.parametrize("size", [400, 1024, 4096])
-def test_a_mixed_step_costs_less_than_its_halves_and_more_than_either(size: int) -> None:
+def test_mixed_step_costs_less_than_prefill_plus_decode_and_more_than_either(size: int) -> None:
     """Both with and without CUDA graphs, which vLLM replays for up to 512 tokens.
 
     A chunk of 512 tokens is replayed alone and launched by the host with decode tokens, which takes longer: on the H200, 600
@@ -94,12 +94,12 @@ def test_a_mixed_step_costs_less_than_its_halves_and_more_than_either(size: int)
     assert np.isfinite(own.mixed(512, 0, 0, 1000))
 
 
-def test_a_chunk_that_decode_tokens_take_out_of_cuda_graphs_costs_less_than_launching_both_apart() -> None:
+def test_chunk_pushed_out_of_cuda_graphs_by_decode_costs_less_than_two_steps() -> None:
     own = steps("llama-3.1-8b")
     assert float(own.mixed(512, 0, 64, 1000)) < float(own.prefill(1, 513) + own.decode(64, 1000))
 
 
-def test_chunks_of_a_prompt_cost_at_least_the_whole() -> None:
+def test_chunks_of_a_prompt_cost_no_less_than_the_whole() -> None:
     own = steps("llama-3.1-8b")
     whole = float(own.prefill(1, 4096))
     chunks = float(own.prefill(1, 1024, [0, 1024, 2048, 3072]).sum())
@@ -116,7 +116,7 @@ def test_chunks_of_a_prompt_cost_at_least_the_whole() -> None:
         ("train", "resnet50", {"gpus": 4, "batch": 48, "parallel": {"dp": 4, "threads": True}}),
     ],
 )
-def test_what_the_time_is_spent_on_adds_up(task: str, model: str, fields: dict[str, Any]) -> None:
+def test_time_breakdown_adds_up(task: str, model: str, fields: dict[str, Any]) -> None:
     one = told(task, model, "a100-sxm-80gb", **fields)
     spent = one.work + one.communication + one.bubble + one.waiting
     assert spent[0, 0] == pytest.approx(one.wall[0, 0])
@@ -134,7 +134,7 @@ def test_pipelines_wait_and_interleaving_waits_less() -> None:
     assert chunked.bubble[0, 0] == pytest.approx(plain.bubble[0, 0] / 2, rel=0.05)
 
 
-def test_gradients_go_beside_the_backward_pass() -> None:
+def test_gradient_all_reduce_overlaps_the_backward_pass() -> None:
     one = told("train", "resnet50", "a100-sxm-40gb", gpus=8, batch=1024)
     assert one.hidden[0, 0] > 0
     assert one.communication[0, 0] < 0.1 * one.wall[0, 0]
@@ -147,7 +147,7 @@ def test_an_engine_without_graphs_waits_for_its_host() -> None:
     assert old.wall[0, 0] > 1.5 * new.wall[0, 0]
 
 
-def test_corrections_are_one_where_nothing_was_fitted() -> None:
+def test_corrections_are_one_without_a_fit() -> None:
     fabric = fabric_of(GPUS["t4"])
     from whichgpu.estimate.group.group_calibration import group_setting
 

@@ -56,7 +56,7 @@ def work(task: Task = "train", **fields: Any) -> Workload:
         (1, 1, 4, {"causal": False}, False),
     ],
 )
-def test_what_divides(tp: int, pp: int, cp: int, changed: dict[str, Any], legal: bool) -> None:
+def test_degrees_that_divide_a_model_evenly(tp: int, pp: int, cp: int, changed: dict[str, Any], legal: bool) -> None:
     assert divides_evenly(work(), replace(TINY, **changed), tp, pp, cp) is legal
     assert divides_evenly(work("serve"), replace(TINY, **changed), tp, pp, cp) is (legal and cp == 1)
 
@@ -85,7 +85,7 @@ def test_tensor_ranks_stay_in_a_node_and_stages_pay_for_little_zero() -> None:
     assert {layout.chunks for layout in legal_layouts(work(), replace(TINY, layers=8), 2) if layout.pp == 2} == {1, 2, 4}
 
 
-def test_experts_are_spread_over_copies_in_training_and_over_all_ranks_in_inference() -> None:
+def test_experts_are_sharded_over_data_parallel_in_training_and_all_ranks_in_inference() -> None:
     assert {layout.ep for layout in legal_layouts(work(), MIXED, 4) if layout.dp == 4} == {1, 2, 4}
     assert {layout.ep for layout in legal_layouts(work(), MIXED, 4) if layout.tp == 4} == {1}
     assert {layout.ep for layout in legal_layouts(work("serve"), MIXED, 4) if layout.tp == 4} == {1, 2, 4}
@@ -106,7 +106,9 @@ def test_experts_are_spread_over_copies_in_training_and_over_all_ranks_in_infere
         (Parallel(dp=2), "dp", 2, 4, 8, Communicator(2, 1)),
     ],
 )  # fmt: skip
-def test_who_stands_beside_whom(layout: Parallel, axis: Any, gpus: int, nodes: int, domain: int, expected: Communicator) -> None:
+def test_communicator_of_each_parallel_axis(
+    layout: Parallel, axis: Any, gpus: int, nodes: int, domain: int, expected: Communicator
+) -> None:
     assert communicator_of(layout, axis, gpus, nodes, domain) == expected
 
 
@@ -165,7 +167,7 @@ BIG = Mlp("mlp", (5000, 5000, 1000))
 PARAMETERS = 5000 * 5000 + 5000 + 5000 * 1000 + 1000
 
 
-def test_copies_add_up_gradients_in_buckets() -> None:
+def test_data_parallel_reduces_gradients_in_buckets() -> None:
     buckets = PARAMETERS * 4 / 25e6
     fp32 = work(precision="fp32", parallel=Parallel(dp=2), accumulation=3)
     (one,) = step_collectives(fp32, BIG, 1.0)  # once, however many micro-steps there are
@@ -209,7 +211,7 @@ def test_weights_of_one_rank() -> None:
     assert whole / 2 < cut < 0.52 * whole
 
 
-def test_experts_of_one_rank_are_nobody_else_s() -> None:
+def test_experts_of_one_rank_are_on_no_other_rank() -> None:
     alone = [one for one in step_collectives(work(parallel=Parallel(dp=2, ep=2)), MIXED, 1.0) if one.axis == "dp"]
     whole, experts = gradient_bytes(work(parallel=Parallel(dp=2, ep=2)), MIXED)
     assert [one.size * one.count for one in alone] == [pytest.approx(whole - experts)]
@@ -219,7 +221,7 @@ def test_experts_of_one_rank_are_nobody_else_s() -> None:
     assert gradient_bytes(work(parallel=Parallel(dp=2)), MIXED)[1] == 0.0
 
 
-def test_threads_copy_weights_out_and_gradients_back() -> None:
+def test_threaded_data_parallel_broadcasts_weights_and_gathers_gradients() -> None:
     threads = Parallel(dp=4, threads=True)
     collectives = step_collectives(work(precision="fp32", parallel=threads, accumulation=3), NET, 1.0)
     assert collectives == [Collective("broadcast", "dp", 36 * 4.0, 3.0)] * 2
@@ -313,7 +315,7 @@ def test_messages_are_waited_for_or_hidden_behind_work() -> None:
     assert number(scaled) == pytest.approx(1.5)
 
 
-def test_pipelines_stretch_everything_and_members_wait_for_the_slowest() -> None:
+def test_pipeline_bubble_scales_the_step_and_ranks_wait_for_the_slowest() -> None:
     assert number(step(device=2.0, pipeline=1.5)) == 3.0
     assert number(step(device=2.0, pipeline=1.5), "bubble") == 1.0
     eight = step(device=2.0, ranks=8.0, synchronised=8.0)
@@ -330,7 +332,7 @@ def test_threads_of_one_process_wait_for_the_interpreter() -> None:
     assert number(step(device=1.0, threads=2.0, synchronised=2.0)) == pytest.approx(1.0 + 1e-4)
 
 
-def test_what_a_step_is_spent_on_adds_up() -> None:
+def test_step_breakdown_adds_up() -> None:
     breakdown = step(
         device=2.0, ranks=4.0, pipeline=1.2, exposed_volume=0.3, backward=1.0, backward_volume=0.5, calls=0.2, once=0.1
     )

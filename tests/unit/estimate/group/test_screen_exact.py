@@ -37,7 +37,7 @@ def test_layouts_screened_are_layouts_evaluated(shape: Transformer, nodes: int, 
             assert told[0, 0] == pytest.approx(evaluate_group(whole, shape, DEVICES).breakdown.wall[0, 0], rel=near), parallel
 
 
-def test_a_gpu_in_several_fabrics_is_told_as_if_it_stood_alone() -> None:
+def test_gpu_in_several_fabrics_is_timed_as_in_each_alone() -> None:
     gpu = GPUS["h100-sxm"]
     fabrics = [fabric_of(gpu), fabric_of(gpu, interconnect="pcie"), fabric_of(gpu)]
     micro, rounds = np.array([1.0, 2.0]), np.array([4.0, 2.0])

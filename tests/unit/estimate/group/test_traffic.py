@@ -44,7 +44,7 @@ def test_training_adds_up_as_often_backward_and_again_when_recomputed() -> None:
     assert again == pytest.approx(1.5 * plain)
 
 
-def test_sequence_parallel_sends_the_same_bytes_in_two_halves() -> None:
+def test_sequence_parallel_sends_the_same_bytes_as_reduce_scatter_and_all_gather() -> None:
     fields: dict[str, Any] = {"gpus": 4, "batch": 4, "seq_in": 1024}
     plain = said("train", "llama-3.1-8b", **fields, parallel={"tp": 4})
     cut = said("train", "llama-3.1-8b", **fields, parallel={"tp": 4, "sp": True})
@@ -53,7 +53,7 @@ def test_sequence_parallel_sends_the_same_bytes_in_two_halves() -> None:
 
 
 @pytest.mark.parametrize(("precision", "width"), [("fp32", 4), ("amp-bf16", 4), ("bf16", 2)])
-def test_copies_add_up_every_gradient_once(precision: str, width: int) -> None:
+def test_data_parallel_reduces_every_gradient_once(precision: str, width: int) -> None:
     collectives = said("train", "resnet50", gpus=8, batch=256, precision=precision)
     assert volume(collectives, "all_reduce") == pytest.approx(25.56e6 * width, rel=0.01)
     assert all(one.overlap == "backward" for one in collectives)
@@ -69,7 +69,7 @@ def test_zero_3_sends_half_as_much_again_as_zero_1() -> None:
     assert volume(third, "reduce_scatter") + volume(third, "all_gather") == pytest.approx(3 * size)
 
 
-def test_zero_3_gathers_at_every_micro_step_and_plain_copies_speak_once() -> None:
+def test_zero_3_gathers_every_micro_step_and_data_parallel_reduces_once() -> None:
     fields: dict[str, Any] = {"gpus": 8, "batch": 32, "seq_in": 512, "accumulation": 4}
     once = said("train", "llama-3.1-8b", gpus=8, batch=8, seq_in=512, parallel={"dp": 8, "zero": 3})
     often = said("train", "llama-3.1-8b", **fields, parallel={"dp": 8, "zero": 3})
@@ -89,7 +89,7 @@ def test_experts_exchange_tokens_there_and_back() -> None:
     assert volume(collectives, "all_to_all") == pytest.approx(32 * 4 * 1024 * 2 * 4096 * 2.0)  # 32 layers, 2 experts a token
 
 
-def test_copies_that_serve_are_silent() -> None:
+def test_serving_replicas_do_not_communicate() -> None:
     assert said("batch", "llama-3.1-8b", gpus=4, parallel={"dp": 4}) == []
     assert said("forward", "resnet50", gpus=4) == []
 
@@ -110,5 +110,5 @@ def test_threads_send_weights_out_and_take_gradients_back() -> None:
         (Parallel(tp=4, pp=4), "pp", Communicator(2, 2)),
     ],
 )
-def test_tensor_ranks_are_neighbours_and_stages_far_apart(layout: Parallel, axis: Any, communicator: Communicator) -> None:
+def test_tensor_ranks_are_adjacent_and_pipeline_stages_far_apart(layout: Parallel, axis: Any, communicator: Communicator) -> None:
     assert communicator_of(layout, axis, 16, 2) == communicator

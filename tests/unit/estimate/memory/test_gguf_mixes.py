@@ -152,7 +152,7 @@ def test_rows_that_do_not_divide_into_blocks_fall_back_to_smaller_ones(mix: str,
     assert tensor_type(mix, "ffn_gate", 10, PLAIN, row) == expected
 
 
-def test_a_head_whose_rows_do_not_divide_takes_eight_bits() -> None:
+def test_head_with_indivisible_rows_uses_eight_bits() -> None:
     assert tensor_type("q4_k_m", "output", 0, PLAIN, 4096 + 32) == "q8_0"
 
 

@@ -94,7 +94,7 @@ def test_replicas_share_the_batch() -> None:
     ],
     ids=["llama-3.1-8b, 6144 tokens", "llama-3.1-8b, 1536 tokens", "qwen2.5-32b, 6144 tokens"],
 )
-def test_a_longer_prompt_adds_what_was_measured(
+def test_longer_prompt_adds_the_measured_bytes(
     shape: Transformer, short: tuple[int, int], long: tuple[int, int], grown_mib: float
 ) -> None:
     sizes = []
@@ -113,12 +113,12 @@ def test_a_longer_prompt_adds_what_was_measured(
     ],
     ids=["bert-large", "bert-base"],
 )
-def test_a_larger_batch_through_bert_adds_what_was_measured(shape: Transformer, grown_mib: float) -> None:
+def test_larger_bert_batch_adds_the_measured_bytes(shape: Transformer, grown_mib: float) -> None:
     small, large = (ask(shape, None, "forward", precision="fp16", batch=batch, seq_in=384).allocated.value for batch in (8, 32))
     assert (large - small) / MIB == pytest.approx(grown_mib, rel=0.01)
 
 
-def test_the_context_is_what_an_h200_shows(h200: Gpu) -> None:
+def test_cuda_context_equals_that_measured_on_an_h200(h200: Gpu) -> None:
     assert 751 <= context_bytes(h200) / MIB <= 799
 
 
@@ -130,7 +130,7 @@ def test_vllm_profiles_llama_3_8b_as_its_authors_saw(h100: Gpu) -> None:
         assert profiled.parts["weights"].value / GIB == pytest.approx(14.96 / layout.tp, abs=0.01)
 
 
-def test_engines_that_preallocate_show_their_share_and_need_what_they_need(h100: Gpu) -> None:
+def test_engines_that_preallocate_show_their_share_and_their_need(h100: Gpu) -> None:
     for engine, year, share in (("vllm", 2026, 0.92), ("vllm", 2024, 0.90), ("sglang", 2026, 0.84), ("tensorrt-llm", 2026, 0.92)):
         served = ask(shapes.LLAMA_3_8B, h100, engine=engine, year=year)
         assert served.device.value / h100.memory_bytes == pytest.approx(share, abs=0.03)
@@ -138,7 +138,7 @@ def test_engines_that_preallocate_show_their_share_and_need_what_they_need(h100:
         assert ask(shapes.LLAMA_3_8B, None, engine=engine, year=year).device.value < 21 * GIB  # no GPU named: what is needed
 
 
-def test_llama_cpp_takes_as_it_goes(h100: Gpu) -> None:
+def test_llama_cpp_allocates_on_demand(h100: Gpu) -> None:
     """Its own log of Llama-3-8B q4_k_m at 8192 tokens: model 4403.5 MiB, cache 1024 MiB, compute 258.5 MiB."""
     served = ask(shapes.LLAMA_3_8B, h100, precision="q4_k_m", seq_in=8192 - 256, seq_out=256)
     assert [round(parts(served)[name] / MIB, 1) for name in ("weights", "kv_cache", "activations")] == [4403.5, 1024.0, 258.5]
@@ -174,7 +174,7 @@ def test_logits_of_all_positions_are_made_by_a_forward_and_were_by_older_generat
     assert parts(newer)["activations"] < everything < parts(older)["activations"]
 
 
-def test_autocast_copies_fp32_weights_for_a_while() -> None:
+def test_autocast_holds_temporary_casts_of_fp32_weights() -> None:
     copied = parts(ask(shapes.BERT_LARGE, None, "forward", precision="amp-bf16", seq_in=384))
     assert copied["temporary"] == 2 * 24 * (4 * 1024**2 + 2 * 1024 * 4096)
     assert "temporary" not in parts(ask(shapes.BERT_LARGE, None, "forward", precision="fp32", seq_in=384))
@@ -199,7 +199,7 @@ def test_a_recommendation_model_is_mostly_tables() -> None:
     assert 0 < forward["activations"] < 64 * MIB
 
 
-def test_of_bare_weights_only_weights_are_counted_and_that_is_said() -> None:
+def test_weights_without_a_config_count_weights_only_with_a_warning() -> None:
     estimate = ask(WeightsOnly("model.safetensors", 10**9, 2 * 10**9), None, precision=None)
     assert parts(estimate)["weights"] == 2 * 10**9
     assert "kv_cache" not in parts(estimate)

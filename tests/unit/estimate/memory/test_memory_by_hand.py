@@ -50,7 +50,7 @@ def test_an_mlp_is_the_widest_moment_of_a_layer() -> None:
     assert activation_peak_bytes(TINY, step(persistent_bytes=7)) == 10 * (2 * 64 + 3 * 256) * 2 + 7
 
 
-def test_attention_is_where_the_mlp_is_narrow() -> None:
+def test_activation_peak_is_attention_with_a_small_mlp() -> None:
     thin = replace(TINY, ffn=8)
     assert activation_peak_bytes(thin, step()) == 10 * (2 * 64 + 2 * 64 + 2 * 16) * 2
     assert activation_peak_bytes(thin, step(written_out=True)) == 10 * (2 * 64 + 4 * 64 + 2 * 16) * 2
@@ -62,7 +62,7 @@ def test_attention_is_where_the_mlp_is_narrow() -> None:
     assert activation_peak_bytes(mla, step()) == 10 * (2 * 64 + 8 * (2 * 12 + 2 * 6) + 24 + 16) * 2
 
 
-def test_the_head_is_where_many_logits_are_asked_for() -> None:
+def test_activation_peak_is_the_output_head_with_many_logits() -> None:
     assert activation_peak_bytes(TINY, step(logits=10, logit_bytes=10)) == 10 * 64 * 2 + 10 * 1000 * 10
 
 
@@ -84,14 +84,14 @@ def work(task: Task = "train", **fields: Any) -> Workload:
     return Workload(task, "tiny", **fields)
 
 
-def test_what_optimizers_keep() -> None:
+def test_optimizer_state_bytes() -> None:
     for name, kept in (("adamw", 2000), ("adam", 2000), ("sgd-momentum", 1000), ("sgd", 0), ("adafactor", 10), (None, 2000)):
         assert optimizer_bytes(work(optimizer=name), 1000, 4) == kept
     assert state_sizes(work(optimizer="adamw-8bit"), 4096, 4) == [1040, 1040]  # a byte each, and a scale for every 256
     assert state_sizes(work(optimizer="adamw", include_optimizer_step=False), 1000, 4) == []
 
 
-def test_what_optimizers_hold_for_a_moment() -> None:
+def test_temporary_optimizer_bytes() -> None:
     for name, fused, held in (("adamw", True, 0), ("adamw", False, 1000), ("sgd", False, 0), ("adafactor", True, 1000)):
         assert step_temporary(work(optimizer=name, optimizer_fused=fused), 1000) == held
     assert step_temporary(work(optimizer="adamw", optimizer_fused=False, include_optimizer_step=False), 1000) == 0
@@ -116,7 +116,7 @@ def sizes(estimate: MemoryEstimate) -> dict[str, float]:
 CACHE = 3 * 120 * 4 * 2 * 2 * 8 * 2  # sequences, tokens, layers, keys and values, heads, dimensions, bytes
 
 
-def test_plain_pytorch_by_hand() -> None:
+def test_eager_pytorch_by_hand() -> None:
     told = sizes(ask())
     assert told["kv_cache"] == CACHE
     assert told["temporary"] == CACHE // 8  # one layer's keys, made anew one token longer
@@ -128,7 +128,7 @@ def test_plain_pytorch_by_hand() -> None:
     assert "cuda_graphs" not in told
 
 
-def test_tasks_differ_in_what_they_keep() -> None:
+def test_memory_parts_by_task() -> None:
     assert sizes(ask(task="prefill"))["kv_cache"] == CACHE * 100 // 120
     assert "temporary" not in sizes(ask(task="prefill"))
     decode = sizes(ask(task="decode", engine="cuda-graphs"))
@@ -160,7 +160,7 @@ def test_written_out_scores_by_engine() -> None:
     assert narrow == 512 * (128 + 160) * 4 + 512 * 4000 * 8 * 4
 
 
-def test_late_tokens_look_at_everything_before_them() -> None:
+def test_late_tokens_attend_to_the_whole_context() -> None:
     """Prompts of one token, answers of 200: the scores of the last token are what is widest."""
     told = sizes(ask(seq_in=1, seq_out=200, attention="eager", engine="pytorch"))["activations"]
     assert told == 3 * (2 * 64 + 4 * 64 + 32) * 2 + 3 * 201 * 8 * 8
@@ -175,7 +175,7 @@ def test_images_are_patches_and_an_encoder_has_its_own_length() -> None:
     assert kept["kv_cache"] == 3 * (20 + 50) * 4 * 2 * 2 * 8 * 2
 
 
-def test_autocast_copies_by_hand() -> None:
+def test_autocast_casts_by_hand() -> None:
     linear = 4 * (64 * 64 + 2 * 64 * 16 + 64 * 64 + 3 * 64 * 256)
     copied = sizes(ask(task="prefill", precision="amp-bf16"))["temporary"]
     assert copied == 2 * (linear + 64 * 1000)

@@ -47,7 +47,7 @@ def work(task: Task = "train", **fields: Any) -> Workload:
     return Workload(task, "resnet50", **(plain | fields))
 
 
-def test_rungs_are_powers_of_two_and_the_halves_between() -> None:
+def test_batch_steps_are_powers_of_two_and_midpoints() -> None:
     rungs = [1]
     while rungs[-1] < 100:
         rungs.append(_next_batch(rungs[-1]))
@@ -62,7 +62,7 @@ def test_between_rungs_memory_is_on_a_line() -> None:
     assert all(one <= other for one, other in pairwise(sizes))
 
 
-def test_what_lies_beside_the_trace() -> None:
+def test_memory_outside_the_trace() -> None:
     h100, a100 = GPUS["h100-sxm"], GPUS["a100-sxm-80gb"]
     trained = {gpu.id: traced_memory(work(), SHAPE, gpu).parts for gpu in (h100, a100)}
     assert trained["h100-sxm"]["context"].value == (4 * 132 + 248) * MIB
@@ -79,7 +79,7 @@ def ranges(**fields: Any) -> tuple[float, ...]:
     return tuple(end / figure.value for figure in (estimate.allocated, estimate.device) for end in (figure.low, figure.high))
 
 
-def test_ranges_are_wider_for_other_images_and_narrow_precisions() -> None:
+def test_ranges_are_wider_for_other_images_and_low_precisions() -> None:
     assert ranges() == pytest.approx((0.98, 1.03, 0.93, 1.06))
     assert ranges(image=320) == pytest.approx((0.88, 1.13, 0.83, 1.16))
     assert ranges(task="forward", precision="int8") == pytest.approx((0.73, 1.28, 0.68, 1.31))

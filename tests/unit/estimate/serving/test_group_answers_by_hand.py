@@ -44,7 +44,7 @@ def bound(**seconds: float) -> str:
     return _bound(grid, plain | seconds)
 
 
-def test_what_bounds_a_group() -> None:
+def test_bound_of_a_group() -> None:
     assert bound(flops=8.0, moved=4.0) == "compute"
     assert bound(flops=4.0, moved=8.0) == "bandwidth"
     assert bound(flops=8.0, moved=8.0) == "compute"
@@ -63,7 +63,7 @@ def said(workload: Workload, instance: Any = None, **facts: Any) -> list[str]:
     return [one.id for one in _remarks(workload, H100, fabric, instance, replace(FACTS, **facts))]
 
 
-def test_links_and_networks_are_named_where_they_are_assumed() -> None:
+def test_assumed_links_and_networks_are_named() -> None:
     machine = next(one for one in CATALOG.instances if one.gpu == "h100-sxm" and one.interconnect and one.network_gbps)
     assert said(work()) == ["group.links", "group.cost"]
     assert said(work(interconnect="pcie")) == ["group.cost"]
@@ -116,7 +116,7 @@ def test_how_far_more_gpus_help() -> None:
     assert scaling_of(work(gpus=2, parallel=Parallel(tp=2)), replace(SMALL, heads=15), DEVICES) is None  # no head can be cut
 
 
-def test_what_a_screen_lets_through_by_mistake_is_left_out() -> None:
+def test_layouts_wrongly_passed_by_the_screen_are_dropped() -> None:
     """A candidate that needs more than the GPU has comes first and is no answer; the next ones are."""
     huge, fits = LayoutCandidate(Parallel(), 256, 1, "none"), LayoutCandidate(Parallel(), 1, 256, "none")
     layouts = ScreenedLayouts(
@@ -142,7 +142,7 @@ LIKE = Figure(1.0, 0.8, 1.5, "s", "calibrated", ("a",))
 SERVER, LOAD = linear(fixed=0.01), Load(5.0, Lengths(10), Lengths(3), 60, burstiness=0.0)
 
 
-def test_progress_is_told_up_to_its_end() -> None:
+def test_progress_is_reported_up_to_its_end() -> None:
     heard: list[float] = []
     serving_answer(SERVER, LOAD, Objectives(), LIKE, drawn=False, progress=heard.append)
     assert heard == pytest.approx([1 / 6, 2 / 6, 3 / 6])
@@ -169,7 +169,7 @@ NOTHING = (0.0,)
         ([(1.0, 1.0, False), (2.0, 1.0, False)], 2.0, 2.0),
     ],
 )  # fmt: skip
-def test_the_largest_rate_that_was_seen_to_hold(points: Any, limit: float, allowed: float) -> None:
+def test_largest_simulated_rate_that_holds(points: Any, limit: float, allowed: float) -> None:
     """Objectives that no further simulation meets: nothing beyond what was drawn is allowed."""
     drawn = [RatePoint(rate, 1.0, NOTHING, NOTHING, NOTHING, 1.0, met, full) for rate, met, full in points]
     assert _bisected_rate(SERVER, LOAD, Objectives(ttft_max=1e-9), drawn, limit) == allowed
@@ -198,7 +198,7 @@ def warned(saturated: bool = False, percentile: float = 95.0, **changed: Any) ->
     return [one.id.removeprefix("serving.") for one in messages]
 
 
-def test_what_a_reader_should_know_first() -> None:
+def test_warnings_of_a_serving_summary() -> None:
     assert warned() == []
     assert warned(saturated=True) == ["saturated"]
     assert warned(requests=999) == ["too-few"]
@@ -210,7 +210,7 @@ def test_what_a_reader_should_know_first() -> None:
     assert warned(saturated=True, refused=2, preempted=3, met=0.0) == ["saturated", "refused", "preempted", "missed"]
 
 
-def test_a_short_cache_throws_out_and_says_so() -> None:
+def test_small_kv_cache_preempts_and_reports_it() -> None:
     tight = linear(small(256), fixed=0.01)
     answer = serving_answer(tight, Load(40.0, Lengths(40), Lengths(60), 120, burstiness=0.0), Objectives(), LIKE, drawn=False)
     assert answer.preempted > 0

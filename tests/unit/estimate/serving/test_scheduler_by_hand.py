@@ -33,7 +33,7 @@ def decoding(output: int = 10, prompt: int = 100, **changed: Any) -> tuple[Sched
     return one, log
 
 
-def test_a_new_lane_has_nothing_to_do() -> None:
+def test_new_scheduler_is_idle() -> None:
     one, _ = scheduler(16 * 40)
     assert (one.end, one.count, one.used, one.load, one.blocks) == (inf, 0, 0, 0, 40)
     one.plan(3.0)
@@ -58,7 +58,7 @@ def test_a_prompt_is_one_step_and_its_answer_a_run_of_equal_ones() -> None:
 
 
 @pytest.mark.parametrize("reserve", [False, True])
-def test_runs_go_to_the_next_end_whoever_keeps_room_for_answers(reserve: bool) -> None:
+def test_decode_runs_advance_to_the_next_completion_with_or_without_reserved_output(reserve: bool) -> None:
     one, _ = decoding(reserve_answers=reserve, tokens=16 * 8)
     assert one.count == 9  # 110 tokens have room in eight blocks
     assert one.used == 7  # of 100 tokens, as of 110
@@ -79,7 +79,7 @@ def test_whether_an_end_has_changed() -> None:
     assert (one.load, len(one.waiting)) == (4, 1)
 
 
-def test_who_comes_in_the_last_step_of_a_run_changes_nothing() -> None:
+def test_arrival_during_the_last_step_of_a_run_changes_nothing() -> None:
     one, log = decoding(5)
     log.add(0.0, 10, 10)
     end = one.end
@@ -87,7 +87,7 @@ def test_who_comes_in_the_last_step_of_a_run_changes_nothing() -> None:
     assert (one.end, one.count) == (end, 4)
 
 
-def test_who_has_no_room_shortens_nothing() -> None:
+def test_waiting_request_without_kv_space_does_not_shorten_a_run() -> None:
     one, log = decoding(10, tokens=16 * 8)
     log.add(0.0, 17, 3)
     log.add(0.0, 16, 3)
@@ -125,7 +125,7 @@ def test_a_run_is_no_longer_than_there_is_memory_for() -> None:
     assert one.count == 60
 
 
-def test_the_last_that_came_is_thrown_out_and_waits_first() -> None:
+def test_last_admitted_request_is_preempted_and_queued_first() -> None:
     """Four blocks: two prompts of 20 have two each; at 33 tokens the first needs a third."""
     one, log = scheduler(16 * 4)
     for _ in range(3):

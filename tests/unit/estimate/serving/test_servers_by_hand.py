@@ -33,7 +33,7 @@ def room(share: float | None = None, **fields: Any) -> tuple[int, dict[str, int]
     return cache_room(workload, shape, H100, MemorySettings(share)), others
 
 
-def test_vllm_fills_its_share_and_what_it_does_not_count() -> None:
+def test_vllm_fills_its_share_plus_uncounted_memory() -> None:
     left, others = room()
     beside = (4 * 132 + 150) * MIB  # the bare context, and what its allocator keeps unused
     assert left == int(WHOLE * 0.92 + beside) - sum(others.values())
@@ -78,14 +78,14 @@ def test_an_old_engine_reads_whole_prompts() -> None:
     assert limits(engine="pytorch").max_sequences == 64
 
 
-def test_what_somebody_sets_is_bounded() -> None:
+def test_user_settings_are_bounded() -> None:
     assert limits(overrides=LimitOverrides(max_sequences=10**6, max_batched_tokens=10**7)).max_sequences == 8192
     assert limits(overrides=LimitOverrides(max_sequences=10**6, max_batched_tokens=10**7)).max_batched_tokens == 1 << 18
     assert limits(overrides=LimitOverrides(mixed_steps=False)).mixed_steps is False
     assert limits().mixed_steps is True
 
 
-def test_shares_that_are_told() -> None:
+def test_memory_share_of_each_engine() -> None:
     assert limits().memory_share == 0.92
     assert limits(year=2024).memory_share == 0.90
     assert limits(engine="tensorrt-llm").memory_share == 0.90
@@ -128,7 +128,7 @@ def test_a_load_s_accounts_by_hand() -> None:
     assert outcome.read == 120
 
 
-def test_clients_ask_when_they_are_answered() -> None:
+def test_clients_send_the_next_request_after_the_reply() -> None:
     """Two clients, five requests of four tokens: whoever asks at the end of a step is read in the one after the next."""
     outcome = linear().run(requests(*((9.9, 10, 4),) * 5), concurrency=2)
     assert (outcome.arrived / STEP).round(6).tolist() == [0, 0, 4, 5, 9]
@@ -154,7 +154,7 @@ def test_a_stage_begins_when_the_batch_before_it_has_left() -> None:
     assert float(alone.finished[0]) == pytest.approx(3 * STEP)
 
 
-def test_long_steps_are_cut_short_for_who_comes() -> None:
+def test_decode_runs_end_at_an_arrival() -> None:
     """Steps that grow by a tenth each: whoever comes is read after the step under way."""
     server = linear(fixed=STEP, context=STEP / 1000)
     lone = server.run(requests((0.0, 100, 40)))

@@ -195,7 +195,7 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("seed", [1, 2])
-def test_runs_of_steps_taken_together_are_steps_taken_one_by_one(case: str, seed: int) -> None:
+def test_batched_decode_steps_equal_single_steps(case: str, seed: int) -> None:
     chance = np.random.default_rng(seed)
     limits = replace(PLAIN, **CASES[case])  # type: ignore[arg-type]
     times = np.cumsum(chance.exponential(0.02, 60)).tolist()
@@ -214,7 +214,7 @@ def test_runs_of_steps_taken_together_are_steps_taken_one_by_one(case: str, seed
     assert ("tight" not in case) or engine.preempted > 0  # else it tests less than it says
 
 
-def test_a_request_waits_for_the_step_scheduled_before_it_came_unless_the_engine_is_idle() -> None:
+def test_request_waits_for_the_step_already_scheduled_unless_idle() -> None:
     arrivals = [(0.0, 10, 50), (0.0055, 10, 5), (9.0, 10, 5)]
     told = {ahead: simulated(arrivals, replace(PLAIN, schedules_ahead=ahead)) for ahead in (False, True)}
     step = float(STEPS.decode(1, 12.0))
@@ -223,14 +223,14 @@ def test_a_request_waits_for_the_step_scheduled_before_it_came_unless_the_engine
     assert later[1] == pytest.approx(step, rel=0.01)
 
 
-def test_the_latency_outside_the_steps_delays_every_token_alike() -> None:
+def test_latency_outside_steps_delays_every_token_equally() -> None:
     arrivals = [(0.1 * number, 10, 50) for number in range(5)]
     without, with_latency = (simulated(arrivals, replace(PLAIN, request_latency=seconds)) for seconds in (0.0, 0.003))
     assert np.allclose(with_latency.first - without.first, 0.003)
     assert np.allclose(with_latency.finished - without.finished, 0.003)
 
 
-def test_requests_go_to_who_has_the_least_to_do_of_equals_in_turn() -> None:
+def test_requests_go_to_the_least_loaded_replica_and_ties_in_turn() -> None:
     """Three copies of two lanes; a long request keeps one lane busy, the others take what comes."""
     tables = StepTables(STEPS, TableSizes(PLAIN.max_sequences, PLAIN.max_batched_tokens, 4096))
 

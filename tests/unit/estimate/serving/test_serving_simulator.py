@@ -38,12 +38,12 @@ def test_a_long_prompt_is_read_in_chunks() -> None:
     assert outcome.read == 1100
 
 
-def test_who_comes_during_a_step_starts_with_the_next() -> None:
+def test_request_arriving_during_a_step_starts_with_the_next() -> None:
     outcome = linear().run(requests((0, 100, 10), (4.2 * STEP, 100, 3)))
     assert spans(outcome) == [(1, 10), (6, 8)]
 
 
-def test_tokens_of_others_go_on_beside_a_prompt_or_wait_for_it() -> None:
+def test_decode_continues_with_chunked_prefill_and_waits_without() -> None:
     load = requests((0, 100, 10), (4.5 * STEP, 1400, 2))
     assert spans(linear().run(load)) == [(1, 10), (8, 9)]
     apart = linear(replace(PLAIN, mixed_steps=False))
@@ -95,7 +95,7 @@ def test_blocks_round_up() -> None:
         assert starts == (2 if fits == 4 else 3)  # the first comes alone
 
 
-def test_beginnings_that_are_alike_are_read_once() -> None:
+def test_shared_prefixes_are_prefilled_once() -> None:
     limits = replace(PLAIN, prefix_caching=True)
     load: list[Arrival] = [(0.0, 512, 2, (1, 2)), (1.0, 600, 2, (1, 2, 3)), (2.0, 600, 2, (4, 2, 3))]
     outcome = linear(limits, token=1e-5).run(load, hash_tokens=256)
@@ -106,14 +106,14 @@ def test_beginnings_that_are_alike_are_read_once() -> None:
     assert linear(PLAIN).run(load, hash_tokens=256).cached == 0
 
 
-def test_clients_ask_anew_when_answered() -> None:
+def test_closed_loop_clients_send_again_after_a_reply() -> None:
     outcome = linear().run([(0.0, 10, 10, ()) for _ in range(6)], concurrency=2)
     assert np.diff(np.sort(outcome.arrived)).max() > 0
     running = [((outcome.arrived <= time) & (outcome.finished > time)).sum() for time in outcome.arrived]
     assert max(running) == 2
 
 
-def test_copies_share_the_load() -> None:
+def test_replicas_share_the_load() -> None:
     load = requests(*((0.0, 10, 100) for _ in range(8)))
     one, four = linear(replace(PLAIN, max_sequences=2)), linear(replace(PLAIN, max_sequences=2), replicas=4)
     assert four.run(load).finished.max() == pytest.approx(one.run(load).finished.max() / 4, rel=0.02)
@@ -202,7 +202,7 @@ def exact(servers: int, times: np.ndarray, outputs: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("servers", "busy"), [(1, 0.6), (4, 0.8), (16, 0.9)])
-def test_it_is_a_memoryless_queue_where_it_reduces_to_one(servers: int, busy: float) -> None:
+def test_simulator_matches_an_m_m_c_queue(servers: int, busy: float) -> None:
     """Stays and the share that waits as M/M/c within 3%; waits within 1% of the exact ones of those very arrivals.
 
     The mean wait is not held against the formula: over so many arrivals it spreads by 1 to 4% itself.

@@ -45,13 +45,13 @@ def test_latencies_by_hand() -> None:
     assert summary.mean_batch == pytest.approx((1 * 6 + 2 * 2) / 8)
 
 
-def test_rates_are_of_all_the_time_where_most_of_it_comes_after_the_last_arrival() -> None:
+def test_rates_cover_the_whole_run_if_it_ends_long_after_the_last_arrival() -> None:
     summary = summarise(FOUR)  # 3 s of arrivals, 8 s in all
     assert summary.throughput == pytest.approx(14 / 8)
     assert summary.answered_rate == pytest.approx(4 / 8)
 
 
-def test_rates_are_of_the_time_in_which_requests_came() -> None:
+def test_rates_are_over_the_arrival_period() -> None:
     summary = summarise(outcome([0.0, 1.0, 2.0, 4.0], [0.5, 1.5, 2.5, 4.5], [1.0, 2.0, 3.0, 5.0], [2, 4, 6, 8]))
     assert summary.answered_rate == pytest.approx(3 / 4)
     assert summary.throughput == pytest.approx(12 / 4)
@@ -110,7 +110,7 @@ def test_late_ones_wait_half_as_long_again_and_a_quarter_of_a_stay_more(late: fl
     assert summarise(outcome(times, first, [one + stay for one in first], [5] * 60)).growing is growing
 
 
-def test_tokens_come_slower_in_larger_batches() -> None:
+def test_tpot_grows_with_batch() -> None:
     one, two = batch_size_bands(FOUR)
     assert (one.batch, one.tpot, one.share) == (1, 2.0, 0.75)
     assert (two.batch, two.tpot, two.share) == (2, 0.5, 0.25)

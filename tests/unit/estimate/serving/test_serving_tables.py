@@ -23,7 +23,7 @@ from whichgpu.estimate.serving.step_tables import StepTables, TableSizes
         ("gemma-2-9b", "l40s", {}),
     ],
 )
-def test_tables_say_what_the_step_model_says(model: str, gpu: str, fields: dict[str, Any]) -> None:
+def test_tables_equal_the_step_model(model: str, gpu: str, fields: dict[str, Any]) -> None:
     """Prompts and tokens exactly; both together within half a percent on average, within 6% everywhere."""
     workload, shape = asked(model, **fields)
     steps, stages = EngineSteps(workload, shape, CATALOG.gpu_by_id[gpu]), workload.parallel.pp
@@ -76,7 +76,7 @@ def test_limits_follow_the_engine_its_year_and_the_gpu() -> None:
     assert found["small"].cache_tokens < found["now"].cache_tokens
 
 
-def test_cache_is_what_the_memory_estimate_leaves() -> None:
+def test_kv_cache_is_memory_left_by_the_estimate() -> None:
     """Llama-3.1-8B keeps 128 KiB a token."""
     workload, shape = asked("llama-3.1-8b")
     gpu = CATALOG.gpu_by_id["h100-sxm"]
@@ -97,7 +97,7 @@ def test_limits_can_be_set() -> None:
     assert limits.cache_tokens % 32 == 0
 
 
-def test_lanes_share_what_a_copy_has() -> None:
+def test_data_parallel_ranks_share_a_replica_s_resources() -> None:
     workload, shape = asked("llama-3.1-8b")
     whole = scheduler_limits(workload, shape, CATALOG.gpu_by_id["h100-sxm"])
     limits = batch_limits(whole, 4)

@@ -49,7 +49,7 @@ def test_a_token_of_each_sequence(tables: StepTables, batch: int, context: int) 
 
 
 @pytest.mark.parametrize("tokens", [1, 2, 7, 63, 64, 65, 128, 129, 300, 599, 600])
-def test_chunks_alone_beside_others_and_with_what_they_look_back_at(tables: StepTables, tokens: int) -> None:
+def test_chunks_alone_with_decode_and_with_their_past_context(tables: StepTables, tokens: int) -> None:
     assert tables.mixed(tokens, 0.0, 0, 0.0) == pytest.approx(exact(tokens, 0, 0, 0), rel=1e-9)
     for reach in (1.0, 32.0, 700.0, 3000.0, -tokens / 4):
         assert tables.mixed(tokens, reach, 0, 0.0) == pytest.approx(exact(tokens, reach, 0, 0), rel=1e-9)
@@ -99,7 +99,7 @@ def test_fewer_questions_about_full_tiles_give_the_same() -> None:
         assert even.mixed(tokens, 0.0, batch, 500.0) == pytest.approx(float(smooth.mixed(tokens, 0, batch, 500)), rel=1e-9)
 
 
-def test_places_that_are_asked_for() -> None:
+def test_grid_points_of_batches_and_tiles() -> None:
     assert batch_grid(1).tolist() == [1]
     assert batch_grid(16).tolist() == list(range(1, 17))
     assert batch_grid(17).tolist() == [*range(1, 17), 17]
@@ -134,14 +134,14 @@ def test_the_pace_of_a_server_by_hand() -> None:
     assert ServiceTimes.of(Server(server.steps, limits, limits, 1, 1), 100, 50).saturation == pytest.approx(16 / pace.stay(16))
 
 
-def test_a_long_prompt_looks_back_at_its_own_chunks() -> None:
+def test_long_prompt_attends_to_its_earlier_chunks() -> None:
     """1024 tokens in two chunks of 512: the second looks back at the first."""
     limits = small(1 << 20, mixed_steps=False)
     pace = ServiceTimes.of(Server(StepTables(STEPS, TableSizes(16, 512, 2000)), limits, limits, 1, 1), 1024, 50)
     assert pace.curve[1] == pytest.approx([2 * exact(512, 0, 0, 0) + 512 * 512 * BACK] * 16)
 
 
-def test_where_prompts_fill_every_step_no_more_are_at_work_than_they_let_in() -> None:
+def test_prefill_bound_server_has_concurrency_limited_by_admission() -> None:
     """A step takes 40 tokens; of 100 read and 100 written each, so 20 are at work."""
     limits = small(1 << 20, max_sequences=40, max_batched_tokens=40)
     pace = ServiceTimes.of(Server(StepTables(STEPS, TableSizes(40, 40, 2000)), limits, limits, 2, 3), 100, 100)

@@ -20,14 +20,14 @@ def paced(steps: list[float], reads: list[float], prompt: float = 100.0, output:
     return ServiceTimes(MeanLengths(prompt, output), limits, lanes, places, np.array(steps), np.array(reads))
 
 
-def test_where_nothing_slows_a_step_every_token_takes_one() -> None:
+def test_without_interference_every_token_takes_one_step() -> None:
     pace = paced([0.02] * 8, [0.0] * 8)
     for rate in (0.01, 1.0, 4.0, 7.9):
         for percentile in (50.0, 95.0, 99.9):
             assert tpot_tail(pace, rate, percentile) == pytest.approx(0.02)
 
 
-def test_a_queue_never_rests_from_the_rate_its_slots_can_bear() -> None:
+def test_queue_never_empties_from_the_saturation_rate() -> None:
     """Eight slots, a second each: eight a second."""
     pace = paced([0.02] * 8, [0.0] * 8)
     assert tpot_tail(pace, 7.999, 95.0) < inf
@@ -40,7 +40,7 @@ def test_a_queue_never_rests_from_the_rate_its_slots_can_bear() -> None:
     assert tpot_tail(slower, 8 / (1 + 8 * 0.05) * 1.001, 95.0) == inf
 
 
-def test_answers_of_a_token_have_nothing_between_them() -> None:
+def test_single_token_outputs_have_no_tpot() -> None:
     assert tpot_tail(paced([0.02] * 8, [0.0] * 8, output=1.0), 1.0, 95.0) == 0.0
     assert tpot_tail(paced([0.02] * 8, [0.0] * 8, output=0.5), 1.0, 95.0) == 0.0
 
@@ -52,7 +52,7 @@ def test_alone_a_request_takes_the_steps_of_one() -> None:
     assert tpot_tail(paced([0.01, 0.02, 0.03, 0.04], [0.0] * 4), 1e-9, 99.0) == pytest.approx(0.01)
 
 
-def test_nobody_is_slower_than_in_a_full_batch() -> None:
+def test_no_request_is_slower_than_in_a_full_batch() -> None:
     """Prompts that take no time: between the steps of one and of all."""
     pace = paced([0.01, 0.02, 0.03, 0.04], [0.0] * 4)
     tails = [tpot_tail(pace, rate, 95.0) for rate in np.linspace(0.05, 1.9, 30)]
@@ -72,7 +72,7 @@ def test_prompts_cost_more_the_longer_they_take() -> None:
 
 @pytest.mark.parametrize(("rate", "read"), [(10.0, 0.002), (20.0, 0.002), (20.0, 0.005), (40.0, 0.001)])
 @pytest.mark.parametrize("percentile", [80.0, 95.0, 99.0])
-def test_prompts_that_come_in_a_stay_are_a_poisson_number(rate: float, read: float, percentile: float) -> None:
+def test_arrivals_during_a_request_are_poisson(rate: float, read: float, percentile: float) -> None:
     """Steps of one length and room for all: a request waits for as many prompts as come while it writes its fifty tokens."""
     pace = paced([0.02] * 128, [read] * 128)
     stay = 50 * 0.02 / (1 - rate * read) + read + 0.02  # and while its own is read
@@ -82,7 +82,7 @@ def test_prompts_that_come_in_a_stay_are_a_poisson_number(rate: float, read: flo
 
 
 @pytest.mark.parametrize("rate", [4.0, 10.0])
-def test_how_many_are_at_work_is_a_poisson_number_where_there_is_room(rate: float) -> None:
+def test_concurrency_is_poisson_below_the_slot_limit(rate: float) -> None:
     """Steps that grow by a little for each: of a stay as long as the number takes to settle 86% of its swing is felt."""
     pace = paced([0.02 * (1 + 1e-5 * number) for number in range(1, 129)], [0.0] * 128)
     for percentile in (80.0, 95.0):

@@ -94,12 +94,12 @@ def test_ranges_are_of_the_engine_or_the_kind_or_of_any() -> None:
     assert calibration.log_factor_range("none", "train") == (-0.7, 1.0)
 
 
-def test_nothing_is_known_of_other_makers() -> None:
+def test_other_vendors_are_unmeasured() -> None:
     assert load_calibration().tier("pytorch", replace(H100, vendor="somebody")) == "none"
     assert load_calibration().tier("pytorch", H100) != "none"
 
 
-def test_numbers_of_a_width_that_nobody_measured_on_a_generation_are_told_by_others() -> None:
+def test_unmeasured_precision_on_a_generation_has_tier_other() -> None:
     fitted = load_calibration()
     t4, a10 = GPUS["t4"], GPUS["a10"]
     assert fitted.tier("vllm", t4, "decode", "fp16") == "generation"
@@ -110,7 +110,7 @@ def test_numbers_of_a_width_that_nobody_measured_on_a_generation_are_told_by_oth
     assert fitted.tier("pytorch", t4, "train", "fp32") == "gpu"
 
 
-def test_a_kind_of_step_that_nobody_measured_under_an_engine_is_told_by_others() -> None:
+def test_unmeasured_step_kind_of_an_engine_has_tier_other() -> None:
     fitted = load_calibration()
     a100 = GPUS["a100-sxm-80gb"]
     assert fitted.tier("tensorflow", a100, "train", "amp-fp16") == "gpu"
@@ -134,7 +134,7 @@ def test_cards_of_little_power_are_a_build_of_their_own() -> None:
     ]  # fmt: skip
 
 
-def test_generations_never_measured_are_taken_for_their_kin() -> None:
+def test_unmeasured_generations_use_the_nearest_one() -> None:
     def kin(gpu: str) -> tuple[str, str]:
         key = correction_key(GPUS[gpu], "vllm", 2026, "decode", "half")
         return key.architecture, key.generation
@@ -144,7 +144,7 @@ def test_generations_never_measured_are_taken_for_their_kin() -> None:
     assert kin("rtx-5090") == ("Ada", "Ada 8.9")
 
 
-def test_what_feeds_a_gpu_by_hand() -> None:
+def test_data_loading_rate_by_hand() -> None:
     """A thread of torchvision's: between 1058 / 12 and 1923 / 10 images a second, their geometric mean."""
     middle = (1058 / 12 * 192.3) ** 0.5
     found = loading(1000.0)
@@ -170,7 +170,7 @@ def test_a_host_feeds_it_or_does_not(vcpus: float, verdict: Any) -> None:
     assert loading_remark(1000.0, vcpus).id == f"remark.loading-{verdict}"
 
 
-def test_a_remark_tells_whole_threads() -> None:
+def test_loading_remark_has_whole_vcpus() -> None:
     message = loading_remark(1000.0)
     assert (message.id, message.values["vcpus"], message.values["low"], message.values["high"]) == (
         "remark.loading",

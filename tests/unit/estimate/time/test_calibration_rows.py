@@ -75,7 +75,7 @@ def reads(truth: Path) -> list[Read]:
     return read_all(truth)
 
 
-def test_a_row_is_read_as_it_stands(tmp_path: Path) -> None:
+def test_row_is_read_verbatim(tmp_path: Path) -> None:
     """Numbers are numbers where the column holds some, and the line is the file's."""
     file = tmp_path / "rows.csv"
     file.write_text(
@@ -212,7 +212,7 @@ def test_runs_printed_twice_are_used_once() -> None:
     assert used(results[1]).seconds == 0.002
 
 
-def test_equal_tables_are_told_apart_by_their_order() -> None:
+def test_equal_tables_are_distinguished_by_their_order() -> None:
     """BERT large comes before base in the README, under the same heading."""
     common = {
         "model": "TensorFlow2/LanguageModeling/BERT",
@@ -304,7 +304,7 @@ def test_every_row_is_accounted_for(reads: list[Read], truth: Path) -> None:
     assert {read.row.source for read in reads} == {*ADAPTERS, "nv-dle"}
 
 
-def test_every_request_can_be_asked(truth: Path, catalog: Catalog) -> None:
+def test_every_request_is_valid(truth: Path, catalog: Catalog) -> None:
     """Requests use the contract's fields and values; times are positive; no run is used twice."""
     rows = single_gpu_rows(truth)
     for row in rows:

@@ -59,7 +59,7 @@ def test_new_tokens_see_those_in_the_cache_too() -> None:
     assert _with_cached_context(other, np.array([8.0]), np.array([16.0])) is other
 
 
-def test_steps_of_one_copy_agree_with_one_another() -> None:
+def test_steps_of_one_replica_agree() -> None:
     steps = EngineSteps(asked(), TINY, H100)
     alone = float(steps.mixed(64.0, 0.0, 0.0, 1.0))
     assert alone == pytest.approx(float(steps.prefill(1.0, 64.0)), rel=0.02)
@@ -90,7 +90,7 @@ def test_calls_of_engines_before_they_captured_graphs() -> None:
     assert worker_dispatch_seconds(asked(parallel=Parallel(dp=4))) == 0.0
 
 
-def test_who_waits_for_whom() -> None:
+def test_ranks_and_processes_that_wait_for_each_other() -> None:
     assert _waiting_ranks(asked("train", parallel=Parallel(dp=2))) == 2
     assert _waiting_ranks(asked("train", parallel=Parallel(dp=2, threads=True))) == 1
     assert _waiting_ranks(asked("serve", parallel=Parallel(dp=2))) == 1
@@ -104,7 +104,7 @@ def test_who_waits_for_whom() -> None:
         assert _overlapped_rounds(asked("train", accumulation=3, parallel=Parallel(dp=2, zero=zero)), phase) == rounds
 
 
-def test_messages_are_added_by_what_may_hide_them() -> None:
+def test_collectives_are_added_by_their_overlap() -> None:
     fabric = fabric_of(H100)
     devices = Devices.of([H100], [fabric])
     workload = asked("train", gpus=8, engine="pytorch", parallel=Parallel(dp=8))
@@ -136,7 +136,7 @@ def call(name: str, inputs: Any, phase: Any = "forward", **more: Any) -> Call:
     return Call(name, phase, "bfloat16", 2.0, inputs, ((1.0,),), grown=(True,), **more)
 
 
-def test_traced_products() -> None:
+def test_traced_gemms() -> None:
     (op,) = traced.matmul(call("addmm", ((64.0,), (12.0, 128.0), (128.0, 64.0))), LoweringOptions())
     assert (op.flops, op.count, op.role, op.unit) == (2 * 12 * 128 * 64, 2.0, "forward", "bf16")
     (batched,) = traced.matmul(call("bmm", ((3.0, 12.0, 128.0), (3.0, 128.0, 64.0))), LoweringOptions())
@@ -170,7 +170,7 @@ def test_traced_attention() -> None:
     assert (crossed.read, crossed.write, crossed.flops) == (size + 4 * size, size, 2 * op.flops)
 
 
-def test_attention_seen_as_one_call() -> None:
+def test_fused_attention_is_one_call() -> None:
     query, weight, projection = (3.0, 10.0, 128.0), (384.0, 128.0), (128.0, 128.0)
     ops = traced.native_attention(
         call("native", (query, query, query, weight, (384.0,), projection)), LoweringOptions(training=False)
@@ -245,7 +245,7 @@ def least(op: Op, **changed: Any) -> float:
     return float(floor_seconds(stack_operators(op.unit, [op]), toy(**changed)).item())
 
 
-def test_least_seconds_count_what_the_cache_cannot_hold() -> None:
+def test_minimum_seconds_count_bytes_beyond_the_l2_cache() -> None:
     """Of 10 MB read and 10 MB written a megabyte each may be in the L2, whose bytes count an eighth."""
     moved = elementwise(5e6, 2.0, 2.0, unit="fp16")
     assert least(moved) == pytest.approx((2e7 - 2e6 * 7 / 8) / 1e12)
@@ -263,7 +263,7 @@ def test_weights_and_kv_caches_are_read_from_memory() -> None:
     assert least(decode) == pytest.approx(6e5 / 1e12)
 
 
-def test_least_seconds_of_arithmetic_are_at_the_sustained_rate_or_in_a_burst_at_the_peak() -> None:
+def test_minimum_compute_seconds_use_sustained_or_burst_rate() -> None:
     product = gemm(1e4, 1e4, 1e4, "fp16", 2.0)
     assert least(product) == pytest.approx(2e12 / 1e13)
     assert least(product, sustained_peaks={"fp16": 0.8e13}) == pytest.approx(2e12 / 0.8e13)
@@ -290,7 +290,7 @@ def test_a_range_never_falls_below_the_floor() -> None:
     assert (estimate.ttft, estimate.tpot) == (None, None)
 
 
-def test_what_was_saved_lives_until_its_last_use_backward() -> None:
+def test_saved_tensors_live_until_their_last_use_in_backward() -> None:
     """x is kept by two products; it goes with the first of them, which comes last."""
     tape = Tape()
     write = OperatorWriter(tape, 1, WIDTHS["fp32"])

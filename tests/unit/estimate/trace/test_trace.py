@@ -50,7 +50,7 @@ def test_a_foreach_step_needs_one_more_copy_and_a_fused_one_none() -> None:
     assert foreach.peak_allocated - fused.peak_allocated > 3.9 * MIB
 
 
-def test_low_precision_halves_everything() -> None:
+def test_bf16_trace_has_half_the_fp32_peak() -> None:
     full, half = (trace(linear, inputs(512, 1024), precision=precision).replay() for precision in ("fp32", "bf16"))
     assert half.peak_allocated == pytest.approx(full.peak_allocated / 2, rel=0.01)
 
@@ -109,7 +109,7 @@ def test_autocast_follows_the_lists_of_cuda() -> None:
     assert kinds["aten._softmax.default"] == "float32"
 
 
-def test_values_that_depend_on_data_are_a_number_and_the_run_goes_on() -> None:
+def test_data_dependent_values_get_a_placeholder_number() -> None:
     class Peeks(nn.Module):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
             super().__init__()
@@ -150,7 +150,7 @@ def test_storages_are_affine_in_the_batch_with_the_same_ids() -> None:
     assert all(a - 2 * b + c == 0 for (_, a), (_, b), (_, c) in zip(one.events, two.events, three.events, strict=True))
 
 
-def test_a_convolution_tells_its_stride_and_groups_and_gets_a_workspace_unless_it_is_depthwise() -> None:
+def test_convolution_records_stride_and_groups_and_has_a_workspace_unless_depthwise() -> None:
     def model() -> Any:
         return nn.Sequential(nn.Conv2d(3, 8, 3, stride=2), nn.Conv2d(8, 8, 3, groups=8))
 

@@ -18,7 +18,7 @@ from whichgpu.estimate.trace.trace_log import TraceLog
 # kernels
 
 
-def test_a_gradient_is_added_in_place_where_nobody_else_holds_it() -> None:
+def test_gradient_is_accumulated_in_place_if_unshared() -> None:
     owners, enabled = [2], [False]
     torch = SimpleNamespace(
         Tensor=Tensor, is_grad_enabled=lambda: enabled[0], _C=SimpleNamespace(_storage_Use_Count=lambda _: owners[0])
@@ -43,7 +43,7 @@ def operators() -> Any:
     return SimpleNamespace(**{name: SimpleNamespace(default=name) for name in names})
 
 
-def test_stand_ins_give_shapes_where_there_is_no_data() -> None:
+def test_replacement_kernels_return_shapes_without_data() -> None:
     known = replacement_kernels(SimpleNamespace(**vars(TORCH), ops=SimpleNamespace(aten=operators())))
     number = known["_local_scalar_dense"]
     assert (number(Tensor(1)), number(Tensor(1, dtype=BOOL)), number(Tensor(1, dtype=INT64))) == (1.0, True, 1)
@@ -63,7 +63,7 @@ def test_stand_ins_give_shapes_where_there_is_no_data() -> None:
     assert backward(gradient, input, weight, (16,), (False, False, False)) == (None, None, None)
 
 
-def test_a_storage_is_seen_once_and_dies_when_nobody_holds_it() -> None:
+def test_storage_counts_once_and_is_freed_with_its_last_reference() -> None:
     ledger = TraceLog()
     storages = StorageTracker(ledger)
     storage: Storage | None = Storage(64)
@@ -162,7 +162,7 @@ def test_odd_widths_are_padded_for_flash_attention_and_cut_again() -> None:
 
 
 @pytest.mark.parametrize(("width", "dtype"), [(64, BF16), (64, FP32), (512, BF16)])
-def test_scores_are_scaled_by_the_root_of_the_width_unless_told_otherwise(width: int, dtype: Dtype) -> None:
+def test_scores_are_scaled_by_the_root_of_the_width_by_default(width: int, dtype: Dtype) -> None:
     played = Attention()
     framework._attention(played.torch)(*qkv(width, dtype))
     framework._attention(played.torch)(*qkv(width, dtype), scale=0.5)
@@ -170,7 +170,7 @@ def test_scores_are_scaled_by_the_root_of_the_width_unless_told_otherwise(width:
 
 
 @pytest.mark.parametrize(("gradients", "wanted"), [(False, False), (True, True)])
-def test_sums_are_kept_for_the_backward_pass_where_there_will_be_one(
+def test_row_sums_are_saved_for_backward_only_when_training(
     monkeypatch: pytest.MonkeyPatch, gradients: bool, wanted: bool
 ) -> None:
     played = Attention(gradients)
@@ -196,7 +196,7 @@ def test_rules_hold_while_a_trace_runs_and_no_longer() -> None:
     assert put[-1] == "gone"
 
 
-def test_dropout_takes_a_mask_only_where_it_drops_something() -> None:
+def test_dropout_saves_a_mask_only_with_a_positive_probability() -> None:
     dropout = framework._dropout(SimpleNamespace(native_dropout=lambda tensor, p, train: ("dropped", "mask")))
     assert dropout("whole", 0.1, True) == "dropped"
     assert dropout("whole", 0.1, False) == dropout("whole", 0.0, True) == "whole"
@@ -272,13 +272,13 @@ def test_rules_are_put_for_the_operators_this_torch_has_old_or_new() -> None:
     assert set(registered()) == set(registered(old=True)) == wanted
 
 
-def test_exact_operators_get_fp32_copies_of_what_is_of_low_precision() -> None:
+def test_fp32_operators_under_autocast_get_fp32_copies() -> None:
     _, args, named = registered()["exp"](Tensor(2, dtype=BF16), 3, other=Tensor(2, dtype=FP16), same=Tensor(2))
     assert (args[0].dtype, args[1]) == (FP32, 3)
     assert (named["other"].dtype, named["same"].made) == (FP32, "")
 
 
-def test_sums_are_asked_for_in_fp32_where_nobody_says_otherwise() -> None:
+def test_row_sums_are_in_fp32_by_default() -> None:
     total = registered()["sum"]
     low = Tensor(2, dtype=BF16)
     assert total(low, 0)[2] == {"dtype": FP32}
@@ -286,7 +286,7 @@ def test_sums_are_asked_for_in_fp32_where_nobody_says_otherwise() -> None:
     assert total(Tensor(2), 0)[2] == {}
 
 
-def test_softmax_widens_in_one_kernel_unless_another_type_is_asked_for() -> None:
+def test_softmax_upcasts_in_one_kernel_unless_a_dtype_is_requested() -> None:
     softmax = registered()["softmax.int"]
     low = Tensor(2, dtype=BF16)
     assert softmax(low, 1) == softmax(low, 1, FP32) == ("inner", low, 1, True)
@@ -294,7 +294,7 @@ def test_softmax_widens_in_one_kernel_unless_another_type_is_asked_for() -> None
     assert softmax(Tensor(2), 1)[0] == "softmax"
 
 
-def test_what_a_gpu_leaves_alone_is_left_alone_or_taken_apart() -> None:
+def test_operators_are_decomposed_or_left_as_on_a_gpu() -> None:
     rules = registered()
     assert rules["cross_entropy_loss"](1) == "cross_entropy_loss in parts"
     assert rules["max_pool3d"](1) == ("max_pool3d", (1,), {})

@@ -16,7 +16,7 @@ IMAGE, WEIGHT, MADE = (2, 16, 8, 8), (32, 16, 3, 3), (2, 32, 4, 4)
 SIZE = 2 * 16 * 64 + 32 * 16 * 9 + 2 * 32 * 16
 
 
-def test_storages_come_and_go_with_what_they_are_for() -> None:
+def test_storages_are_recorded_with_lifetime_and_label() -> None:
     ledger = TraceLog()
     weights = ledger.birth(100, "empty", "weights")
     ledger.begin("forward", 1)
@@ -80,7 +80,7 @@ def test_a_trace_is_replayed_by_label() -> None:
     assert replay.peak_reserved == 2 << 20
 
 
-def test_factories_are_found_beside_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_factories_are_found_in_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_own_models.py").write_text("def make():\n    return 7\n\nnumber = 3\n")
     monkeypatch.chdir(tmp_path)
     assert find_factory("my_own_models:make")() == 7

@@ -37,7 +37,7 @@ def spec(**present: bool) -> Any:
 # what is written down
 
 
-def test_what_outlives_the_forward_pass_was_an_activation_and_what_dies_in_it_was_not() -> None:
+def test_only_tensors_that_outlive_the_forward_pass_are_activations() -> None:
     ledger = TraceLog()
     ledger.begin("forward", 0)
     kept, gone = ledger.birth(100, "aten.mm.default"), ledger.birth(50, "aten.relu.default")
@@ -64,7 +64,7 @@ def test_a_storage_dies_once() -> None:
     assert ledger.events == [(id, 100), (id, -100)]
 
 
-def test_a_trace_is_replayed_with_what_each_label_held() -> None:
+def test_trace_replay_has_bytes_per_label() -> None:
     replay = ModuleTrace(
         ((0, 4096), (1, 2048), (1, -2048), (2, 512)), {0: "weights", 1: "temporary", 2: "input"}, {}, (), 0, 0
     ).replay()
@@ -72,7 +72,7 @@ def test_a_trace_is_replayed_with_what_each_label_held() -> None:
     assert replay.breakdown == {"weights": 4096, "temporary": 2048}
 
 
-def test_tensors_are_found_wherever_they_are_put() -> None:
+def test_tensors_are_found_in_nested_containers() -> None:
     assert list(tensors_of([1, (2.5, {"a": 3, "b": [4]}), "5", None], int)) == [1, 3, 4]
 
 
@@ -129,7 +129,7 @@ def test_a_factory_is_a_module_and_a_name(name: str) -> None:
     assert error.value.message.id == "error.factory_spelling"
 
 
-def test_a_factory_is_found_beside_us_and_the_path_is_left_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_factory_import_restores_sys_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "traced_by_a_test.py").write_text("def build(): return 7\nsize = 3\n")
     monkeypatch.chdir(tmp_path)
     before = list(sys.path)
@@ -172,7 +172,7 @@ def test_a_module_that_needs_torchvisions_operators_is_imported_again_with_them(
         find_factory("mine:build")
 
 
-def test_what_fails_in_the_users_code_is_told_as_theirs_and_our_refusals_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_user_code_failures_are_attributed_and_our_errors_pass_through(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(factory, "load_torch", lambda: None)
     monkeypatch.setattr(factory, "find_factory", lambda name: name)
 
@@ -203,7 +203,7 @@ def test_an_optimizer_that_is_not_traced_is_refused_with_those_that_are() -> Non
 # where torch is, and where it is not
 
 
-def test_without_torch_a_name_that_needs_it_says_so_and_a_plain_one_is_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_torch_a_traced_name_is_refused_and_other_names_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "find_spec", spec())
     for name in ("python:mine:build", "torchvision:resnet18", "timm:vit_tiny"):
         with pytest.raises(UsageError, match=name) as error:
@@ -217,7 +217,7 @@ def test_without_torch_a_name_that_needs_it_says_so_and_a_plain_one_is_left_to_o
     assert needs.value.kind == "needs-torch"
 
 
-def test_with_torch_names_are_looked_for_in_the_libraries_that_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_torch_names_are_searched_in_installed_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_torchvision", lambda: SimpleNamespace(models=SimpleNamespace(list_models=lambda: ["resnet18"])))
     monkeypatch.setattr(module, "_timm", lambda: SimpleNamespace(list_models=lambda: ["vit_tiny"]))
     monkeypatch.setattr(module, "find_spec", spec(torch=True, torchvision=True))
@@ -255,7 +255,7 @@ def test_models_of_libraries_are_made_without_weights(monkeypatch: pytest.Monkey
     assert made == [("resnet18", None), ("vit_tiny", False)]
 
 
-def test_torchvision_beside_a_torch_without_its_operators_gets_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_torchvision_operators_are_registered_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     defined: list[str] = []
     library = SimpleNamespace(define=lambda schema: defined.append(schema.partition("(")[0]))
     played = ModuleType("torch")
@@ -313,7 +313,7 @@ def traced(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return asked
 
 
-def test_a_factorys_memory_is_its_traces_and_says_whose_batch_it_is(traced: dict[str, Any], catalog: Catalog) -> None:
+def test_factory_memory_is_that_of_its_trace_with_the_batch_s_origin(traced: dict[str, Any], catalog: Catalog) -> None:
     gpu = catalog.gpu_by_id["t4"]
     workload = Workload("train", "m", precision="bf16", optimizer="adamw", batch=4)
     estimate = module_memory(workload, TracedShape("mine:build", "python:mine:build", 0), gpu)
@@ -328,7 +328,7 @@ def test_a_factorys_memory_is_its_traces_and_says_whose_batch_it_is(traced: dict
 
 
 @pytest.mark.parametrize(("image", "memory_format", "size", "last"), [(None, None, 224, True), (96, "contiguous", 96, False)])
-def test_a_librarys_model_is_traced_at_the_batch_and_the_image_asked_for(
+def test_library_model_is_traced_at_the_requested_batch_and_image(
     traced: dict[str, Any], image: int | None, memory_format: str | None, size: int, last: bool
 ) -> None:
     workload = Workload("batch", "m", batch=4, image=image, memory_format=memory_format)

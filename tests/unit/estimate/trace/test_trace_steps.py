@@ -82,7 +82,7 @@ def test_an_operator_is_written_down_with_its_shapes_its_attributes_and_its_plac
     assert ledger.events == [(0, 16), (0, -16)]
 
 
-def test_what_makes_no_tensor_or_only_another_view_is_no_operator() -> None:
+def test_calls_without_a_new_tensor_are_no_operators() -> None:
     torch = played()
     ledger, call = recording(torch)
     assert call(torch.ops.aten.equal.default, Tensor(4), Tensor(4)) is True  # a stand-in, which makes none
@@ -93,7 +93,7 @@ def test_what_makes_no_tensor_or_only_another_view_is_no_operator() -> None:
 
 
 @pytest.mark.parametrize(("phase", "in_place"), [("backward", True), ("forward", False)])
-def test_gradients_are_added_in_place_where_autograd_would(phase: Any, in_place: bool) -> None:
+def test_gradients_are_accumulated_in_place_as_in_autograd(phase: Any, in_place: bool) -> None:
     torch = played(is_grad_enabled=lambda: False, _C=SimpleNamespace(_storage_Use_Count=lambda _: 2))
     ledger, call = recording(torch)
     ledger.begin(phase, 0)
@@ -173,7 +173,7 @@ def born(trace: ModuleTrace, label: str) -> list[int]:
     return [size for id, size in trace.events if size > 0 and trace.labels[id] == label]
 
 
-def test_training_goes_forward_backward_and_through_the_optimizer_step_by_step(net: Net) -> None:
+def test_training_step_has_forward_backward_and_optimizer(net: Net) -> None:
     trace = told(net, optimizer="adamw", steps=2)
     assert net.training is True
     assert list(trace.marks) == [f"{phase} {step}" for step in (0, 1) for phase in ("forward", "backward", "optimizer")]
@@ -211,7 +211,7 @@ def test_weights_are_cast_once_or_at_every_use(
     assert FP32 not in net.casts  # type: ignore[attr-defined]
 
 
-def test_a_loss_of_ones_own_is_taken(net: Net) -> None:
+def test_custom_loss_is_used(net: Net) -> None:
     seen: list[tuple[int, ...]] = []
 
     def own(output: Tensor) -> Value:

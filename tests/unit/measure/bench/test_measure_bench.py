@@ -59,7 +59,7 @@ def played(*first: float, then: float) -> Iterator[float]:
         yield then
 
 
-def test_warm_ups_are_not_counted_and_the_median_is_told() -> None:
+def test_warm_ups_are_excluded_and_the_median_reported() -> None:
     torch = PlayedTorch(played(9.0, 9.0, 9.0, then=0.25))
     looks: list[int] = []
     timing = GpuTimer(torch, lambda: looks.append(torch.launches)).step(torch.launch)

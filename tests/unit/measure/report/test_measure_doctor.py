@@ -50,7 +50,7 @@ def found(report: Report) -> dict[str, DoctorFinding]:
     return {one.id: one for one in report.findings}
 
 
-def test_a_sound_h200_gives_nothing_to_look_at() -> None:
+def test_healthy_h200_has_no_findings() -> None:
     result = report(H200)
     assert result.gpus[0].match.gpu == "h200-sxm"
     assert {"bf16", "fp8", "flash-attention"} <= set(result.gpus[0].match.supports)
@@ -81,7 +81,7 @@ def test_four_lanes_and_an_old_generation_under_load() -> None:
     assert found(report(RTX_3060_X4, at=host(virtual="vm")))["pcie-width"].level == "note"
 
 
-def test_a_link_that_rests_is_not_a_fault() -> None:
+def test_idle_link_speed_is_no_problem() -> None:
     resting = with_changes(H200, nvmlDeviceGetCurrPcieLinkGeneration=1)
     assert "pcie-speed" not in found(report(resting))
     assert "pcie-speed" in found(report(with_changes(resting, nvmlDeviceGetUtilizationRates={"gpu": 90, "memory": 1})))
@@ -97,14 +97,14 @@ def test_the_catalog_knows_lanes_the_driver_hides() -> None:
     assert set(found(report(narrow))) == {"pcie-width"}
 
 
-def test_a_lost_gpu_is_one_problem_and_nothing_else_of_it() -> None:
+def test_lost_gpu_is_exactly_one_problem() -> None:
     library = Recorded(H200)
     library.gpus.append(Error(LOST))
     result = report(library=library)
     assert [(one.id, one.gpu) for one in result.findings if one.gpu == 1] == [("lost", 1)]
 
 
-def test_a_driver_that_vanishes_while_it_is_asked_leaves_the_rest_of_the_report() -> None:
+def test_driver_vanishing_during_a_query_leaves_the_rest_of_the_report() -> None:
     library = Recorded(H200)
     probe = probe_of(library=library)
     library.gone = Error(UNINITIALISED)
@@ -113,12 +113,12 @@ def test_a_driver_that_vanishes_while_it_is_asked_leaves_the_rest_of_the_report(
     assert report.host.cores == 16
 
 
-def test_nonsense_is_named_and_missing_fields_are_not() -> None:
+def test_implausible_values_are_listed_and_missing_fields_are_not() -> None:
     assert "odd" in found(report(NONSENSE))
     assert "odd" not in found(report(BARE))
 
 
-def test_memory_that_nobody_visible_holds() -> None:
+def test_memory_without_a_visible_process_is_reported() -> None:
     held = with_changes(H200, nvmlDeviceGetMemoryInfo={"total": 143771 << 20, "free": 20000 << 20})
     assert "memory-held" in found(report(held))
     own = with_changes(held, nvmlDeviceGetComputeRunningProcesses=[{"pid": 1}])
@@ -142,7 +142,7 @@ def test_a_forbidden_card() -> None:
     assert found(report(with_changes(H200, nvmlDeviceGetComputeMode=2)))["compute-prohibited"].level == "problem"
 
 
-def test_persistence_is_nothing_a_container_can_change() -> None:
+def test_persistence_mode_is_not_reported_in_a_container() -> None:
     off = with_changes(H200, nvmlDeviceGetPersistenceMode=0)
     assert set(found(report(off))) == {"persistence"}
     assert found(report(off, at=host(container="docker"))) == {}
@@ -161,7 +161,7 @@ def test_a_driver_too_old_for_the_card() -> None:
     assert "driver-old" not in found(report(library=Recorded(H200, system=with_cuda(12020)), runs=software({})))
 
 
-def test_a_card_whose_drivers_have_ended() -> None:
+def test_gpu_whose_driver_support_ended() -> None:
     assert found(report(V100, runs=software({})))["driver-last"].what.values["last"] == "580"
 
 
@@ -209,7 +209,7 @@ def test_a_variable_that_hides_gpus_is_named_without_its_value() -> None:
 # The machine
 
 
-def test_what_a_container_leaves_too_little_of() -> None:
+def test_container_limits_that_are_too_small() -> None:
     told = found(report(H200, at=host(cpu_limit=2.0, ram_limit_bytes=32 * GIB, shared_memory_bytes=64 << 20, container="docker")))
     assert {"few-cores", "little-ram", "little-shared"} <= set(told)
 
@@ -243,7 +243,7 @@ def test_links_between_gpus() -> None:
         ({}, "no-package", "no-gpu-no-package"),
     ],
 )
-def test_without_a_gpu_the_likeliest_reason_is_said(at: dict[str, Any], kind: str, id: str) -> None:
+def test_without_a_gpu_the_likeliest_reason_is_reported(at: dict[str, Any], kind: str, id: str) -> None:
     absences = (MissingVendor("nvidia", kind, msg(f"absent.{kind}", why="", name="")),)
     report = build_report(None, absences, host(**at), software(), Catalog())
     assert [one.id for one in report.findings] == [id]
@@ -260,7 +260,7 @@ def test_every_finding_has_a_sentence_and_advice() -> None:
             assert "{" not in english().render(message)
 
 
-def test_an_apple_or_amd_card_is_not_held_to_nvidias_rules() -> None:
+def test_nvidia_rules_are_not_applied_to_apple_and_amd_gpus() -> None:
     class One:
         def cards(self) -> tuple[Card, ...]:
             return (Card(0, "amd", "AMD Instinct MI300X", Sample(0, memory_bytes=192 * GIB), target="gfx942"),)

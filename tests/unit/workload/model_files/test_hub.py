@@ -28,7 +28,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
         yield running
 
 
-def test_the_token_goes_to_the_hub_alone(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_token_is_sent_to_the_hub_only(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     server.on("/config.json", TINY)
     assert hub.fetch(f"{server.url}/config.json", "secret") == TINY
     assert "Authorization" not in server.asked[-1].headers
@@ -92,9 +92,7 @@ def test_an_answer_that_is_no_http_is_a_failed_fetch() -> None:
 
 
 @pytest.mark.parametrize("variable", ["HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"])
-def test_a_cache_elsewhere_is_looked_into_and_its_newest_config_is_taken(
-    variable: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_configured_cache_folder_gives_its_newest_config(variable: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("HF_HUB_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "ours"))
     monkeypatch.setenv(variable, str(tmp_path / "theirs"))
@@ -112,7 +110,7 @@ def test_a_cache_elsewhere_is_looked_into_and_its_newest_config_is_taken(
     assert hub.hub_config("org/a") == {"hidden_size": 64}
 
 
-def test_without_settings_the_caches_are_where_the_users_are(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_default_cache_folders_are_the_user_s(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("XDG_CACHE_HOME", "HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -151,7 +149,7 @@ def test_a_cache_that_cannot_be_written_costs_a_fetch_and_no_more(monkeypatch: p
         ('{"a":' + "[" * 200_000, "nested too deeply"),
     ],
 )
-def test_json_that_means_two_things_or_nothing_is_refused_in_words(text: str, why: str) -> None:
+def test_ambiguous_or_empty_json_is_refused_with_a_message(text: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         read_object(text)
 

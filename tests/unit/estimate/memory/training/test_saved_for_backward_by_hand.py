@@ -63,13 +63,13 @@ def test_norms_by_family() -> None:
     assert saved_bytes(replace(PLAIN, model_type="bert", gated=False)) == NORMED + LAYER + NORMED + FUSED + 2 * F + LAYER
 
 
-def test_autocast_keeps_a_narrow_copy_for_each_product() -> None:
+def test_autocast_saves_a_16_bit_copy_for_each_gemm() -> None:
     norm = 256 + 4 + 256  # all in fp32, the stream's width
     assert saved_bytes(TINY, "amp-bf16") == 2 * norm + 3 * H + FUSED + 2 * H + GATED
     assert saved_bytes(PLAIN, "amp-fp16") == 2 * (256 + 8) + 3 * H + FUSED + 2 * H + GATED
 
 
-def test_in_fp32_everything_is_twice_as_wide_but_what_was_fp32_before() -> None:
+def test_fp32_doubles_all_saved_tensors_except_fp32_ones() -> None:
     assert saved_bytes(PLAIN, "fp32") == 2 * (256 + 8 + 256) + 2 * (FUSED - SUMS) + SUMS + 2 * GATED
     assert saved_bytes(TINY, "fp32") == 2 * (256 + 4 + 256 + 256) + 2 * (FUSED - SUMS) + SUMS + 2 * GATED
 
@@ -79,7 +79,7 @@ def mlp(**changed: Any) -> float:
     return saved_bytes(replace(PLAIN, **changed)) - 2 * (LAYER + NORMED) - FUSED
 
 
-def test_activations_keep_what_goes_in_or_what_comes_out() -> None:
+def test_activation_functions_save_input_or_output() -> None:
     assert mlp(gated=False) == 2 * F
     assert mlp(gated=False, activation="relu") == F  # which the next product keeps as well
     assert mlp(activation="relu") == 3 * F
@@ -98,7 +98,7 @@ def test_dropout_keeps_a_byte_an_element() -> None:
     assert saved_bytes(replace(PLAIN, gated=False, dropout=0.0)) == plain
 
 
-def test_scores_written_out_are_kept_in_fp32_and_as_they_are_used() -> None:
+def test_materialised_scores_are_saved_in_fp32_and_in_the_compute_dtype() -> None:
     pairs = 8 * CONTEXT
     for precision, cast in (("bf16", 2), ("fp32", 0)):
         eager, flash = saved_bytes(PLAIN, precision, "eager"), saved_bytes(PLAIN, precision)
@@ -117,7 +117,7 @@ def test_gpt_2_keeps_its_joined_projection() -> None:
     assert len(layer_block(gpt2, LayerRun(T, CONTEXT, "eager"), WIDTHS["fp32"]).weights) == 2 + 4 + 2
 
 
-def test_a_decoder_that_asks_an_encoder() -> None:
+def test_decoder_with_cross_attention() -> None:
     """Seven tokens of the encoder for ten of the decoder."""
     crossed = saved_bytes(PLAIN, cross_tokens=7, cross_sequence=7) * T
     encoded = 7 * (H + K + K)  # its output, once for both, and keys and values of it
@@ -136,7 +136,7 @@ def test_latents() -> None:
     assert saved_bytes(direct) == saved_bytes(shape) - (4 * 24 + 4 + 4 * 24)
 
 
-def test_a_mixture_keeps_the_rows_that_were_routed() -> None:
+def test_moe_saves_routed_rows() -> None:
     shape = replace(PLAIN, experts=Experts(8, 2, 32))
     routed = 2 * H + 4 * 2 * (2 * 32) + 2 * H  # gathered, inside the experts, and before they are added up
     assert saved_bytes(shape, mixture=True) == 2 * (LAYER + NORMED) + FUSED + routed
@@ -213,7 +213,7 @@ def test_logits_are_there_while_the_loss_runs(name: str, precision: str, widths:
     assert ledger.replay(pools=False).peak_allocated == pytest.approx(T * 100_000 * widths, rel=0.005)  # and the input
 
 
-def test_embeddings_keep_masks_and_what_is_normed() -> None:
+def test_embeddings_save_masks_and_norm_inputs() -> None:
     def kept_of(**changed: Any) -> float:
         return embedding_block(replace(TINY, **changed), T, WIDTHS["bf16"]).saved_bytes / T
 
@@ -228,7 +228,7 @@ def test_embeddings_keep_masks_and_what_is_normed() -> None:
         assert ledger.replay(pools=False).peak_allocated == held * 512 * H  # two and their sum
 
 
-def test_scratch_of_the_way_back() -> None:
+def test_backward_workspace() -> None:
     """Fused attention adds up the gradient of queries in fp32; autocast's weight gradients come in 16 bits first."""
     nodes = layer_block(TINY, LayerRun(T, CONTEXT, "flash"), WIDTHS["bf16"]).nodes
     assert sum(node.backward_temporary for node in nodes) == 4 * 64 * T

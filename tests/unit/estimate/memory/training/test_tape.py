@@ -40,7 +40,7 @@ def test_a_linear_layer_keeps_its_input_and_leaves_its_gradient() -> None:
     assert len(gradients) == 1
 
 
-def test_what_nobody_saves_is_gone_after_its_last_use() -> None:
+def test_unsaved_tensors_are_freed_after_their_last_use() -> None:
     tape = Tape()
     write = OperatorWriter(tape, 1, WIDTHS["fp32"])
     entry = tape.value(256, 4)
@@ -62,7 +62,7 @@ def test_a_tensor_used_twice_gets_its_two_gradients_added_in_a_new_one_while_the
     assert peak(ledger) == 3 * KIB
 
 
-def test_autocast_keeps_a_16_bit_copy_for_each_product_of_a_32_bit_input() -> None:
+def test_autocast_saves_a_16_bit_copy_for_each_gemm_of_a_32_bit_input() -> None:
     tape = Tape()
     write = OperatorWriter(tape, 8, WIDTHS["amp-bf16"])
     entry = tape.value(8 * 16, 4)
@@ -92,7 +92,7 @@ def test_the_second_step_finds_the_optimizers_states() -> None:
     assert replay.breakdown["optimizer"] == 2 * sum(block.weights)
 
 
-def test_checkpointing_trades_what_is_kept_for_one_block_made_again() -> None:
+def test_checkpointing_trades_saved_activations_for_one_recomputed_block() -> None:
     tape = Tape()
     write = OperatorWriter(tape, 1000, WIDTHS["fp32"])
     entry = tape.value(1000 * 64, 4)

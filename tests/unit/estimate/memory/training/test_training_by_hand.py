@@ -63,7 +63,7 @@ def test_tables_have_their_gradients_last() -> None:
     assert held(TrainingRun(blocks, (), tables=[8 * MIB], scattered=4), "gradients") == 2 + 8 + 2
 
 
-def test_a_step_s_scratch_comes_when_all_gradients_are_there() -> None:
+def test_optimizer_scratch_is_counted_with_all_gradients() -> None:
     run = TrainingRun([BlockRun(linear())] * 2, [4 * MIB] * 2, states=[4 * MIB] * 4, step_temporary=10 * MIB)
     assert [held(run, name) for name in ("weights", "optimizer", "gradients", "temporary")] == [8, 16, 8, 10]
     assert [held(run, name, pools=True) for name in ("weights", "optimizer", "gradients", "temporary")] == [8, 16, 8, 10]
@@ -71,7 +71,7 @@ def test_a_step_s_scratch_comes_when_all_gradients_are_there() -> None:
     assert [held(fixed, name) for name in ("adapters", "activations", "workspace")] == [1, 3, 0]
 
 
-def test_copies_of_autocast_live_till_their_block_has_been_back() -> None:
+def test_autocast_copies_live_until_their_block_s_backward() -> None:
     """Four blocks of a MiB a copy: with many tokens the loss is the fullest moment, with few the end of the way back."""
     long, short = (BlockRun(linear(*sizes, "amp-bf16"), casts=(MIB,)) for sizes in ((64, 64, 8192), (1024, 1024, 1)))
     for one, copies in ((long, 4), (short, 1)):
@@ -81,7 +81,7 @@ def test_copies_of_autocast_live_till_their_block_has_been_back() -> None:
         assert held(TrainingRun([gathered] * 4, ()), "cast_weights") == 1
 
 
-def test_a_checkpointed_block_keeps_what_went_in() -> None:
+def test_checkpointed_block_saves_its_input() -> None:
     """4096 tokens of 64 numbers are a MiB; a block inside is sixteen times as wide."""
     tape = Tape()
     write = OperatorWriter(tape, 4096, WIDTHS["fp32"])
@@ -136,7 +136,7 @@ def test_families_that_were_measured_are_surer(family: str) -> None:
      {"checkpointing": "selective"}, {"lora_rank": 4, "qlora": True}, {"parallel": Parallel(dp=2), "batch": 4}],
     ids=str,
 )  # fmt: skip
-def test_what_was_never_measured_has_the_wide_range(fields: dict[str, Any]) -> None:
+def test_unmeasured_configurations_have_the_wide_range(fields: dict[str, Any]) -> None:
     assert ends(TINY, **fields) == UNSURE
 
 
@@ -154,7 +154,7 @@ def parts(shape: Transformer = TINY, **fields: Any) -> dict[str, int]:
     return transformer_parts(Workload("train", "tiny", **(plain | fields)), shape)[0]
 
 
-def test_sequence_parallelism_cuts_what_norms_keep() -> None:
+def test_sequence_parallelism_shards_saved_norm_inputs() -> None:
     """Beside attention and the MLP a layer keeps 1032 bytes a token (two norms with what went in and came out)."""
     deep = replace(TINY, layers=40)
     plain, cut = (parts(deep, parallel=Parallel(tp=2, sp=sp)) for sp in (False, True))

@@ -59,7 +59,7 @@ def test_a_linear_layer(precision: str, kept_bytes: int, gradient: int, temporar
     assert gradients(plain) == [3 * 32 * 48 * gradient]
 
 
-def test_an_adapter_beside_a_frozen_layer() -> None:
+def test_adapter_on_a_frozen_layer() -> None:
     write = writer(lora_rank=4)
     out = write.linear(given(write), 48, role="q")
     assert (out.count, out.width) == (T * 48, 2)
@@ -141,7 +141,7 @@ def test_gelu_written_out() -> None:
     assert saved_bytes(mixed) == 4 * narrow.count + 4 * narrow.count + 2 * narrow.count + 4 * narrow.count
 
 
-def test_rotation_keeps_nothing_and_has_the_stream_s_width() -> None:
+def test_rotary_saves_nothing_and_has_the_hidden_width() -> None:
     write = writer("amp-bf16")
     out = write.rotary(given(write, width=2))
     assert (out.count, out.width, saved_bytes(write)) == (T * 32, 4, 0)
@@ -185,7 +185,7 @@ def test_the_weights_of_a_layer_are_its_parameters() -> None:
     assert (H * 3 * Q + 3 * Q) * 2 not in block(joined, attention="eager").weights
 
 
-def test_what_a_layer_keeps() -> None:
+def test_tensors_saved_by_a_layer() -> None:
     norm = T * H * 4 + T * 4 + T * H * 2
     attention = (
         T * H * 2 + (T * Q + 2 * T * K) * 2 + T * Q * 2 + 4 * T * 8
@@ -198,7 +198,7 @@ def test_what_a_layer_keeps() -> None:
     assert relu.saved_bytes == block().saved_bytes - T * F * 2  # what came out is a factor already
 
 
-def test_a_mixture_keeps_the_rows_it_routes() -> None:
+def test_moe_saves_the_rows_it_routes() -> None:
     mixture = replace(TINY, experts=Experts(8, 2, 32, shared_ffn=24))
     weights = block(mixture, mixture=True).weights
     assert weights.count(8 * H * 32 * 2) == 3

@@ -81,7 +81,7 @@ def test_transfers_at_once_share_the_port() -> None:
     assert wide.transfers.mean_wait < 1e-9
 
 
-def test_a_slow_receiver_is_what_many_wait_for() -> None:
+def test_many_transfers_wait_for_a_slow_receiver() -> None:
     fast, slow = replace(SLOW, out=4e9, into=4e9), replace(SLOW, out=1e9, into=1e9)
     server = linear(replace(PLAIN, max_batched_tokens=2048))
     fleet = Fleet((station("prefill", port=fast, server=server), station("decode", 2, port=slow, server=server)))
@@ -96,7 +96,7 @@ def test_an_answer_of_one_token_is_never_sent() -> None:
     assert spans(outcome) == [(1, 1), (2, 2)]
 
 
-def test_who_writes_has_to_have_room_before_anything_is_sent() -> None:
+def test_decode_worker_needs_kv_space_before_a_transfer() -> None:
     """A decoder with room for one: the second waits where it was read until the first is done."""
     fleet = Fleet((station("prefill", port=SLOW), station("decode", port=SLOW, server=linear(small(128)))))
     outcome = simulate_fleet(fleet, requests((0, 90, 11), (0, 90, 11)))
@@ -106,13 +106,13 @@ def test_who_writes_has_to_have_room_before_anything_is_sent() -> None:
     assert outcome.pools[1].peak_cache <= 1.0
 
 
-def test_a_full_reader_reads_no_more_until_what_it_read_is_sent() -> None:
+def test_full_prefill_worker_waits_until_its_kv_is_sent() -> None:
     fleet = Fleet((station("prefill", port=SLOW, server=linear(small(112))), station("decode", port=SLOW)))
     outcome = simulate_fleet(fleet, requests((0, 100, 2), (0, 100, 2), (0, 100, 2)))
     assert [first for first, _ in spans(outcome)] == [1, 3, 5]
 
 
-def test_shares_are_kept_to_the_request() -> None:
+def test_shares_are_met_to_within_one_request() -> None:
     routing = FleetRouting("shares", (100,), (), ((0.75, 0.25), (0.0, 1.0)))
     fleet = Fleet((station(name="a"), station(name="b")), routing)
     short, long = ((place * STEP, 50, 2) for place in range(40)), ((1 + place * STEP, 100, 2) for place in range(10))
@@ -120,13 +120,13 @@ def test_shares_are_kept_to_the_request() -> None:
     assert [one.answered for one in outcome.pools] == [30, 20]
 
 
-def test_least_loaded_goes_by_what_a_copy_bears() -> None:
+def test_least_loaded_weighs_load_by_replica_capacity() -> None:
     fleet = Fleet((station(name="a", weight=3.0), station(name="b", weight=1.0)))
     outcome = simulate_fleet(fleet, requests(*((0.0, 50, 10),) * 12))
     assert [one.answered for one in outcome.pools] == [9, 3]
 
 
-def test_too_long_for_one_station_goes_to_another_and_for_all_is_refused() -> None:
+def test_request_too_long_for_one_pool_goes_to_another_and_for_all_is_refused() -> None:
     fleet = Fleet((station(name="small", server=linear(small(256)), copies=5), station(name="large", server=linear(small(1024)))))
     outcome = simulate_fleet(fleet, requests((0, 500, 10), (0, 100, 10), (0, 2000, 10)))
     assert outcome.served.refused == 1
@@ -149,12 +149,12 @@ def test_one_at_a_time_is_an_exact_queue(copies: int, rate: float) -> None:
         assert mean_wait(copies, rate, 1.0) < wait < mean_wait(1, rate / copies, 1.0)
 
 
-def test_nobody_asks_and_nothing_happens() -> None:
+def test_no_requests_give_an_empty_outcome() -> None:
     outcome = simulate_fleet(Fleet((station(copies=2, spot=1),), FleetRouting(), Interruptions(rate=1.0)), [])
     assert (outcome.answered, outcome.seconds, outcome.pools[0].utilisation) == (0, 0.0, 0.0)
 
 
-def test_figures_of_a_fleet_have_ranges_and_lost_requests_meet_nothing() -> None:
+def test_fleet_figures_have_ranges_and_lost_requests_miss_objectives() -> None:
     like = Figure(1.0, 0.8, 1.25, "s", "modelled")
     load = Load(150.0, Lengths(200, 0.8), Lengths(40, 0.6), 1500)
     answer = fleet_answer(spotty(2, 2, retries=0), load, Objectives(1.0, 0.01, 90, 2.0), like)
@@ -177,7 +177,7 @@ def test_figures_of_a_fleet_have_ranges_and_lost_requests_meet_nothing() -> None
         fleet_answer(Fleet((station(server=linear(small(32))),)), Load(1.0, Lengths(100), Lengths(9), 50), Objectives(), like)
 
 
-def test_on_demand_machines_are_held_all_the_time() -> None:
+def test_on_demand_machines_are_billed_all_the_time() -> None:
     outcome = simulate_fleet(Fleet((station(copies=3),)), drawn(100.0))
     assert outcome.pools[0].on_demand_seconds == pytest.approx(3 * outcome.seconds)
     assert outcome.pools[0].spot_seconds == 0
@@ -211,7 +211,7 @@ def test_interruptions_lose_no_request_and_no_token(role: Role, fallback: bool, 
     assert (again.served.finished == served.finished).all()
 
 
-def test_requests_are_given_up_after_so_many_tries() -> None:
+def test_requests_are_dropped_after_the_retry_limit() -> None:
     load = drawn(150.0, 1500)
     outcome = simulate_fleet(spotty(2, 2, retries=0), load)
     assert outcome.lost > 0
@@ -238,7 +238,7 @@ def test_the_life_of_a_machine_on_spot_by_hand() -> None:
     assert alone.spot_seconds == pytest.approx(use.spot_seconds)
 
 
-def test_nobody_there_makes_requests_wait_until_somebody_is() -> None:
+def test_requests_wait_while_no_replica_is_up() -> None:
     interruptions = Interruptions(rate=360.0, warm_up=2.0, outage=4.0, fallback=False)
     chance = np.random.default_rng([3, 7, 0])
     lost, out = chance.exponential(10.0), chance.exponential(4.0)

@@ -36,7 +36,7 @@ def sizes(workload: Workload, shape: Shape = TINY, **layout: Any) -> list[tuple[
     return [(int(size), int(times)) for size, times in zip(micro, rounds, strict=True)]
 
 
-def test_micro_batches_divide_a_copy_s_share() -> None:
+def test_micro_batches_divide_a_replica_s_share() -> None:
     """Powers of two that do, and the largest divisor of every octave."""
     assert sizes(work(), dp=2) == [(1, 12), (2, 6), (3, 4), (4, 3), (6, 2), (12, 1)]
     assert sizes(work(), dp=5) == []
@@ -50,7 +50,7 @@ def test_micro_batches_divide_a_copy_s_share() -> None:
     assert sizes(work(micro_batch=4), dp=2) == sizes(work(), dp=2)
 
 
-def test_checkpointing_is_as_asked_or_both() -> None:
+def test_checkpointing_is_as_requested_or_both() -> None:
     assert tuple(_checkpointings(work(), TINY)) == ("none", "full")
     assert tuple(_checkpointings(work(checkpointing="full"), TINY)) == ("full",)
     assert tuple(_checkpointings(work("serve"), TINY)) == ("none",)

@@ -216,7 +216,7 @@ def test_totals_are_sums_by_class() -> None:
         assert totals.floors[place] == pytest.approx((each.floors[:, chosen] * counted).sum(axis=1))
 
 
-def test_operators_alike_are_timed_once_and_counted_as_often() -> None:
+def test_identical_operators_are_timed_once_and_counted() -> None:
     batches = np.array([1.0, 32.0])
     ops = [*every_kind(batches), *(op.times(batches) for op in every_kind(batches)), *every_kind(1.0)]
     once = merge_equal(ops)
@@ -227,7 +227,7 @@ def test_operators_alike_are_timed_once_and_counted_as_often() -> None:
     assert operator_totals(ops, gpus).seconds == pytest.approx(sum(parts))
 
 
-def test_a_product_of_few_rows_reads_and_one_of_many_computes() -> None:
+def test_gemm_of_few_rows_is_memory_bound_and_of_many_compute_bound() -> None:
     ops = [gemm(rows, 4096.0, 4096.0, "fp16", 2.0) for rows in (1.0, 64.0, 8192.0)]
     token, some, prompt = operator_seconds(ops, build_gpu_columns([CATALOG.gpu_by_id["h100-sxm"]])).streamed[0, :, 0]
     assert token > 0.99
@@ -252,7 +252,7 @@ def test_units_a_chip_lacks() -> None:
 @pytest.mark.parametrize("gpu", ["t4", "rtx-2060-super", "v100-sxm-32gb", "a100-sxm-80gb", "h20-96gb"])
 @pytest.mark.parametrize("unit", ["fp8", "fp4"])
 @pytest.mark.parametrize("rows", [1.0, 8.0, 16.0, 32.0])
-def test_narrow_weights_a_chip_has_no_units_for_are_no_slower_than_wide_ones(gpu: str, unit: str, rows: float) -> None:
+def test_low_precision_weights_without_hardware_units_are_no_slower_than_16_bit(gpu: str, unit: str, rows: float) -> None:
     column = build_gpu_columns([CATALOG.gpu_by_id[gpu]])
     assert column.native[unit] == (unit == "fp8" and gpu == "h20-96gb")
     narrow, wide = (gemm(rows, 8192.0, 8192.0, one, WIDTHS[one]) for one in (unit, "fp16"))

@@ -33,7 +33,7 @@ def test_pytorch_leaves_images_as_they_are(asked: str) -> None:
     ("precision", "year", "expected"),
     [("amp-fp16", 2021, True), ("fp16", 2019, True), ("fp32", 2021, False), ("tf32", 2021, False), ("fp16", 2018, False)],
 )
-def test_tensorflow_turns_images_for_16_bits_whatever_it_is_given(precision: str, year: int, expected: bool, asked: str) -> None:
+def test_tensorflow_transposes_images_for_16_bit_precision(precision: str, year: int, expected: bool, asked: str) -> None:
     assert channels_last("resnet50", precision, asked, "tensorflow", year) is expected
 
 

@@ -64,7 +64,7 @@ def test_units_of_traced_networks() -> None:
     assert lowering_options(Workload("train", "resnet50")).training is True
 
 
-def test_which_layers_see_everything() -> None:
+def test_layers_with_full_attention() -> None:
     windowed = replace(TINY, window=128)
     assert [layer_kind(replace(windowed, global_every=every), 0) for every in (0, 1, 2)] == [
         LayerKind(128, False),

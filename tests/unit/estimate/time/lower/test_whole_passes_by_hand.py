@@ -83,7 +83,7 @@ ATTENDED = (
 )  # fmt: skip
 
 
-def test_attention_in_evaluation_turns_nothing_around() -> None:
+def test_attention_in_evaluation_has_no_transposes() -> None:
     operators = as_run_on_gpu(ATTENDED, training=False, amp=False)
     assert [(short_name(one), one.count) for one in operators] == [("view", 4), ("clone", 1)]
     assert len(as_run_on_gpu(ATTENDED, training=False, amp=True)) == 5  # autocast takes the long way
@@ -110,7 +110,7 @@ def call(name: str, outputs: Any = ((2.0,),), **more: Any) -> Call:
     return Call(name, outputs=outputs, **(plain | more))
 
 
-def test_calls_cost_the_host_by_what_they_do() -> None:
+def test_host_cost_depends_on_the_call() -> None:
     assert host_call_weight(call("relu")) == 1.0
     assert host_call_weight(call("view")) == host_call_weight(call("relu", ())) == 0.05
     assert host_call_weight(call("_to_copy")) == 0.6
@@ -120,7 +120,7 @@ def test_calls_cost_the_host_by_what_they_do() -> None:
     assert host_call_weight(call("add_", dtype="int64")) == 0.25
 
 
-def test_views_are_borne_by_the_calls_that_launch() -> None:
+def test_view_overhead_counts_with_the_launching_call() -> None:
     calls = [call("relu", count=2.0), call("view", count=20.0), call("_to_copy", count=5.0), call("mm", phase="backward")]
     shares = view_overhead(calls)
     assert shares == {"forward": pytest.approx((2 + 1 + 3) / (2 + 3)), "backward": 1.0}
@@ -151,7 +151,7 @@ def test_words_about_units_a_gpu_lacks() -> None:
     assert said("int8", fp32=10, int8=10) == []
 
 
-def test_what_people_run_in_place_of_a_default() -> None:
+def test_common_precision_instead_of_an_unsupported_default() -> None:
     def usual(precision: str, language: bool = False, **peaks: int) -> str:
         return usual_precision(precision, replace(H100, peaks=peaks), language)
 
@@ -164,7 +164,7 @@ def test_what_people_run_in_place_of_a_default() -> None:
     assert not has_fast_unit(replace(H100, peaks={"fp32": 10}), "fp16")
 
 
-def test_layers_alike_are_counted_by_kind() -> None:
+def test_identical_layers_are_counted_by_kind() -> None:
     assert layer_kinds(TINY, Parallel()) == ((LayerKind(0, False), 4),)
     assert layer_kinds(TINY, Parallel(pp=2)) == ((LayerKind(0, False), 2),)
     windowed = replace(TINY, layers=6, window=128)
@@ -234,7 +234,7 @@ def test_passes_of_tokens_are_the_steps_of_a_server(parallel: Parallel) -> None:
     ("gpu", "rounds", "micro"),
     [("h100-sxm", 1, 1), ("h100-sxm", 4, 1), ("h100-sxm", 2, 256), ("l40s", 1, 1), ("l40s", 4, 1)],
 )
-def test_copies_screened_are_copies_evaluated(gpu: str, zero: int, rounds: int, micro: int) -> None:
+def test_screened_replicas_equal_evaluated_replicas(gpu: str, zero: int, rounds: int, micro: int) -> None:
     """So little work that the messages show, on links so slow that they outlast it; and the most there is."""
     devices = Devices.of([GPUS[gpu]], [fabric_of(GPUS[gpu])])
     batch = 8 * rounds * micro
@@ -247,7 +247,7 @@ def test_copies_screened_are_copies_evaluated(gpu: str, zero: int, rounds: int, 
     assert found[0, 0] == pytest.approx(float(whole[0, 0]), rel=0.01)
 
 
-def test_copies_of_a_network_run_the_same_operators() -> None:
+def test_data_parallel_replicas_run_the_same_operators() -> None:
     shape = find_model("resnet18", CATALOG)
     assert isinstance(shape, TracedShape)
     workload = Workload("train", "resnet18", precision="fp32", batch=8, optimizer="sgd", parallel=Parallel(dp=2), gpus=2)

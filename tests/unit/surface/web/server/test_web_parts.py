@@ -45,7 +45,7 @@ def answer(size: int = 10, status: int = 200) -> dict[str, Any]:
     return {"status": status, "body": b"x" * size}
 
 
-def test_a_question_asked_by_many_at_once_is_computed_once() -> None:
+def test_concurrent_identical_requests_are_computed_once() -> None:
     async def run() -> tuple[int, int]:
         cache, computed = AnswerCache(1 << 20, 100), 0
 
@@ -62,7 +62,7 @@ def test_a_question_asked_by_many_at_once_is_computed_once() -> None:
     assert finished(run()) == (1, 1)
 
 
-def test_whoever_leaves_takes_nothing_from_the_others_and_the_last_ends_it() -> None:
+def test_disconnecting_client_does_not_cancel_for_others_and_the_last_one_does() -> None:
     async def run() -> list[str]:
         cache, seen = AnswerCache(1 << 20, 100), []
 
@@ -91,7 +91,7 @@ def test_whoever_leaves_takes_nothing_from_the_others_and_the_last_ends_it() -> 
     assert finished(run()) == ["computed", "given up", "computed"]
 
 
-def test_kept_answers_are_bounded_and_faults_are_not_kept() -> None:
+def test_answer_cache_is_bounded_and_stores_no_errors() -> None:
     async def run() -> None:
         cache = AnswerCache(100_000, 50)
 
@@ -118,7 +118,7 @@ def test_kept_answers_are_bounded_and_faults_are_not_kept() -> None:
 
 
 @pytest.mark.parametrize("accepts", ["gzip", "identity"])
-def test_a_large_answer_is_sent_in_pieces_so_that_a_slow_reader_holds_little(accepts: str) -> None:
+def test_large_answer_is_sent_in_chunks_with_bounded_buffering(accepts: str) -> None:
     plain = b"".join(str(n).encode() for n in range(300_000))
     kept = _encoded(HttpReply(200, "application/json", plain))
     scope = {

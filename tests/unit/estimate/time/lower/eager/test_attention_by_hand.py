@@ -64,7 +64,7 @@ def test_sdpa_without_a_fused_kernel_checks_its_rows() -> None:
     assert single[0] == 3 * 2 + 1 + 1 + 3 + 1
 
 
-def test_distances_are_looked_up_twice() -> None:
+def test_disentangled_attention_operators() -> None:
     ops = run(attention.disentangled_attention)
     products = [
         tuple(float(op.sizes[name]) for name in ("m", "n", "k")) for op in ops if op.kind == "gemm" and op.phase == "forward"
@@ -84,7 +84,7 @@ def test_gradients_of_attention_written_out() -> None:
     assert total(run(attention.disentangled_attention), "backward") == (13, 20 * SCORES + 8 * N, 14 * SCORES + 8 * N + zeros)
 
 
-def test_a_mixture_in_pytorch() -> None:
+def test_moe_in_pytorch() -> None:
     shape = replace(TINY, experts=Experts(8, 2, 32, shared_ffn=16))
     write = KernelWriter(numerics("bf16"))
     x = MatrixSizes(30.0, 64.0, 2.0)
@@ -113,7 +113,7 @@ def test_a_mixture_in_pytorch() -> None:
     assert small == {"forward": 25, "backward": 50}
 
 
-def test_only_what_is_turned_pays_for_turning() -> None:
+def test_layout_conversion_is_charged_to_transposed_convolutions_only() -> None:
     sizes = {
         "batch": 8.0,
         "height": 32.0,

@@ -45,7 +45,7 @@ NET = Mlp("net", (8, 4))
 TINY = Transformer("tiny", "llama", 64, 4, 8, 2, 8, 256, 1000, True, "rms", "silu", False, True, 0, 4096)
 
 
-def test_of_memories_alike_the_newest_comes_first_in_every_class() -> None:
+def test_newest_gpu_of_equal_memory_comes_first_in_every_class() -> None:
     def card(name: str, gib: float, year: int) -> Any:
         return replace(GPUS["l4"], id=name, memory_bytes=int(gib * 2**30), launch_date=f"{year}-01-01")
 
@@ -64,7 +64,7 @@ def test_corrections_of_groups_are_of_the_nearest_year(year: int, told: float) -
     assert calibration.log_multiplier(GroupSetting("vllm", year, "decode", "nvswitch", "nvswitch-4"), "latency") == told
 
 
-def test_the_death_of_what_is_dead_or_was_never_born_is_nothing() -> None:
+def test_unknown_or_repeated_frees_are_ignored() -> None:
     events = [(1, 4 * MIB), (9, -1), (1, -1), (1, -1), (2, 8 * MIB), (3, 6 * MIB)]
     replay = replay_events(events, {1: "a", 2: "b", 3: "c"})
     assert replay.peak_allocated == 14 * MIB
@@ -136,7 +136,7 @@ def test_kernels_that_make_statistics_ready() -> None:
     assert [(op.unit, op.read, op.write, op.sizes["elements"]) for op in ready] == [("fp32", 64.0, 64.0, 16.0)] * 2
 
 
-def test_percentiles_that_few_requests_do_not_tell_are_named() -> None:
+def test_percentiles_with_too_few_requests_are_named() -> None:
     load = Load(10.0, Lengths(50), Lengths(3), 40, burstiness=0.0)  # of which 36 are counted
     like = Figure(1.0, 0.5, 2.0, "s", "modelled")
     (fleet,) = fleet_answer(Fleet((ReplicaPool("one", linear(), 1),)), load, Objectives(), like).warnings
@@ -175,7 +175,7 @@ def test_calls_of_two_batches_are_lines_over_the_batch() -> None:
         ("forward", {"precision": "fp16"}, TINY, ["training", "precision", "layers"]),
     ],
 )
-def test_what_the_formula_of_2015_does_not_know(task: Any, fields: dict[str, Any], shape: Any, said: list[str]) -> None:
+def test_limitations_of_the_2015_formula(task: Any, fields: dict[str, Any], shape: Any, said: list[str]) -> None:
     plain: dict[str, Any] = {"precision": "fp32", "optimizer": "sgd-momentum", "batch": 4}
     workload = Workload(task, "net", **(plain | fields))
     ours = build_estimate({"weights": 3000, "activations": 1000}, (1.0, 1.0), (1.0, 1.0))

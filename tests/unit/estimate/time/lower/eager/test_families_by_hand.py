@@ -92,11 +92,11 @@ def test_a_llama_layer_is_its_parts() -> None:
     assert laid() == bill(HALVES)
 
 
-def test_norms_of_what_each_half_gives() -> None:
+def test_sandwich_norms_of_attention_and_mlp_outputs() -> None:
     assert laid(replace(TINY, norms=4)) == bill([*HALVES, norm, norm])
 
 
-def test_both_halves_at_once() -> None:
+def test_parallel_attention_and_mlp_block() -> None:
     once = [shared(2), norm, shared(2), *QKV, *turned(), attended, *product(H, H), *MLP, summed, summed]
     assert laid(replace(TINY, parallel_block=True, norms=1)) == bill(once)
     assert laid(replace(TINY, parallel_block=True, norms=2)) == bill([*once, norm])
@@ -132,7 +132,7 @@ def test_a_bias_of_positions_has_no_fused_kernel_but_crossing_has(family: str) -
     assert crossed[("forward", "softmax", "")][0] == 1
 
 
-def test_whisper_copies_head_by_head() -> None:
+def test_whisper_copies_per_head() -> None:
     told, plain = (laid(replace(TINY, model_type=name, rope=False)) for name in ("whisper", "llama"))
     copies = told[("forward", "copy", "strided")]
     assert copies[0] == 4  # queries, keys and values, and what comes out
@@ -154,7 +154,7 @@ def test_norms_of_heads() -> None:
         assert [a - b for a, b in zip(told[key], plain.get(key, [0.0] * 4), strict=True)] == pytest.approx(sums)
 
 
-def test_a_mixture_s_way_back() -> None:
+def test_moe_backward_pass() -> None:
     """Sorted, gathered, blanked, gated, weighted and summed, each with its gradient."""
     shape = replace(TINY, experts=Experts(8, 2, 32))
     write = KernelWriter(numerics("bf16"))
@@ -180,7 +180,7 @@ def kernels(engine: str, shape: Transformer = TINY, **more: Any) -> list[Op]:
     ("engine", "rotary", "sampling", "routing"),
     [("pytorch-compile", 3, 1, 18), ("vllm", 2, 3, 5), ("sglang", 2, 3, 5), ("tensorrt-llm", 1, 2, 5), ("llama.cpp", 4, 1, 8)],
 )
-def test_engines_run_so_many_kernels(engine: str, rotary: int, sampling: int, routing: int) -> None:
+def test_kernel_counts_of_engines(engine: str, rotary: int, sampling: int, routing: int) -> None:
     """For positions and the cache, on the logits, and to sort tokens to experts."""
     assert [op.count for op in kernels(engine) if op.role == "rotary"] == [rotary]
     workload = Workload("prefill", "tiny", precision="bf16", engine=engine)

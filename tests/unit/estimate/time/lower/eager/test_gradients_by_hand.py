@@ -82,7 +82,7 @@ def test_operands_of_other_widths_are_not_vectorised(other: float) -> None:
         assert [op.role for op in ops if op.phase == "backward" and op.kind == "elementwise"] == [role] * 2
 
 
-def test_roles_that_curves_look_at() -> None:
+def test_operator_roles_used_by_curves() -> None:
     gelu = written(lambda write: functional.elementwise(write, x(), "gelu"))
     assert (roles(gelu), roles(gelu, "backward")) == (["gelu"], ["gelu_backward"])
     plain = written(lambda write: functional.elementwise(write, x()))
@@ -96,7 +96,7 @@ def test_roles_that_curves_look_at() -> None:
     assert roles(turned) == ["strided", "strided", "concat", "strided", "strided"]
 
 
-def test_adapters_under_autocast_are_cast_both_ways() -> None:
+def test_adapters_under_autocast_are_cast_in_forward_and_backward() -> None:
     ops = written(lambda write: functional.linear(write, x(), 24.0, bias=True), "amp-bf16", lora_rank=4)
     made, low = ROWS * 24, (COLUMNS + 24) * 4
     base = COLUMNS * 24 + 24  # the frozen weight and bias, cast once; they have no gradient
@@ -164,7 +164,7 @@ def test_families_of_compiled_layers() -> None:
     assert mixed[1] == 2 * (4 + 2) * H * T + (H + K) * 2 * T + 2 * F * 2 * T + 4 * casts
 
 
-def test_a_compiled_layer_s_products_and_attention() -> None:
+def test_gemms_and_attention_of_a_compiled_layer() -> None:
     sizes = [(op.sizes["n"], op.sizes["k"]) for op in fused() if op.kind == "gemm" and op.phase == "forward"]
     assert sizes == [(H, H), (K, H), (K, H), (H, H), (F, H), (F, H), (H, F)]
     crossed = [op for op in fused(source=7.0) if op.kind == "gemm" and op.phase == "forward"]
@@ -287,7 +287,7 @@ def test_a_parameter_that_scales_a_residual_is_of_fp32_under_autocast() -> None:
     assert told("mul", (16.0, 1.0, 1.0), phase="backward") == ("strided", whole)
 
 
-def test_products_of_traced_networks() -> None:
+def test_gemms_of_traced_networks() -> None:
     def told(name: str, inputs: Any, phase: Any = "forward", growing: Any = ()) -> tuple[Any, ...]:
         (op,) = gemm.matmul(call(name, inputs, ((6.0, 24.0),), phase=phase, growing=growing), LoweringOptions())
         return op.role, *(float(op.sizes[one]) for one in ("batch", "m", "n", "k"))
@@ -326,7 +326,7 @@ def test_softmaxes_by_name(name: str, kind: str, reads: int, over: int) -> None:
     assert (op.kind, op.read, op.write, op.sizes["width"]) == (kind, reads * 2 * PIXELS, 2 * PIXELS, over)
 
 
-def test_views_run_nothing_and_what_is_unknown_is_elementwise() -> None:
+def test_views_launch_nothing_and_unknown_operators_are_elementwise() -> None:
     assert aten_kernels(call("view", (IMAGE,), (IMAGE,)), LoweringOptions()) == []
     assert aten_kernels(call("sin", (IMAGE,), ()), LoweringOptions()) == []
     (op,) = aten_kernels(call("sin", (IMAGE,), (IMAGE,)), LoweringOptions())

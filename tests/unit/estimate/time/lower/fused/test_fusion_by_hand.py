@@ -43,11 +43,11 @@ def left(engine: str, *calls: Call, **settings: Any) -> list[tuple[str, str, flo
     return [(op.kind, op.role, float(op.read), float(op.write)) for op in ops]
 
 
-def test_pytorch_fuses_nothing() -> None:
+def test_eager_pytorch_fuses_nothing() -> None:
     assert [kind for kind, *_ in left("pytorch", CONV, NORM, RELU, ADD)] == ["conv", "batch_norm", "elementwise", "elementwise"]
 
 
-def test_a_compiler_puts_what_follows_into_the_norm() -> None:
+def test_compiler_fuses_following_elementwise_into_the_norm() -> None:
     """Sums over pixels, then the result with the ReLU and the residual inside: its second operand is read there."""
     found = left("pytorch-compile", CONV, NORM, RELU, ADD)
     assert found[0][0] == "conv"
@@ -85,7 +85,7 @@ def test_a_compiler_merges_elementwise_operators_that_no_norm_takes_in() -> None
     assert left("pytorch-compile", biased, wide, wide, RELU)[1:] == [("elementwise", "", 2 * (2 * N), 2 * N)]
 
 
-def test_a_fused_kernel_reads_at_most_one_tensor_more() -> None:
+def test_fused_kernel_reads_no_more_than_one_extra_tensor() -> None:
     sums = [ADD] * 3  # their further operands are one another's results
     assert left("pytorch-compile", NORM, *sums)[1] == ("elementwise", "", 2 * N + 2 * N, 2 * N)
 
@@ -127,7 +127,7 @@ def test_tensorrt_runs_a_resnet_s_first_stage_in_int8_as_one_kernel() -> None:
         assert left("tensorrt", *stage, **other)[0][2:] != left("tensorrt", *stage, **settings)[0][2:]
 
 
-def test_tensorrt_folds_norms_and_lets_activations_ride_on_products() -> None:
+def test_tensorrt_folds_norms_and_fuses_activations_into_gemms() -> None:
     found = left("tensorrt", CONV, NORM, RELU, ADD, training=False)
     plain = left("pytorch", CONV, training=False)
     assert found == [("conv", "forward", plain[0][2] + 2 * N, plain[0][3])]
@@ -153,7 +153,7 @@ def test_a_guest_shared_by_several_hosts() -> None:
     assert twice[0][2] == 4 * N + 2 * N
 
 
-def test_casts_make_what_they_join_narrow() -> None:
+def test_fused_casts_reduce_tensor_width() -> None:
     narrow, wide = call("_to_copy", IMAGE), call("_to_copy", IMAGE, dtype="float32")
     read, wrote = 4 * N, 2 * N
     assert left("pytorch-compile", NORM, amp=True)[1][2:] == (2 * N, 2 * N)
@@ -205,7 +205,7 @@ def test_an_encoder_sees_all_of_its_tokens() -> None:
 
 
 @pytest.mark.parametrize(("kept", "width"), [("bf16", 2.0), ("fp8", 1.0), ("q8_0", 34 / 32), ("q4_0", 18 / 32), ("fp32", 4.0)])
-def test_what_a_token_reads_of_its_cache(kept: str, width: float) -> None:
+def test_kv_cache_bytes_read_per_token(kept: str, width: float) -> None:
     workload = Workload("decode", "tiny", precision="bf16", engine="vllm", kv_precision=kept)
     ops = fused_pass(workload, TINY, 3.0, 1.0, 40.0)
     (read,) = {float(op.read) for op in ops if op.kind == "decode_attention"}
@@ -217,7 +217,7 @@ def passed(**fields: Any) -> list[Op]:
     return eager_pass(Workload("forward", "tiny", **(plain | fields)), TINY, 3.0, 10.0)
 
 
-def test_attention_is_fused_unless_asked_otherwise() -> None:
+def test_attention_is_fused_by_default() -> None:
     assert sum(op.count for op in passed() if op.kind == "attention") == 4
     assert sum(op.count for op in passed(attention="sdpa") if op.kind == "attention") == 4
     assert not [op for op in passed(attention="eager") if op.kind == "attention"]
@@ -264,7 +264,7 @@ def test_rounds_add_their_gradients_and_zero_spreads_them() -> None:
         assert float(step.write * step.count) == pytest.approx(2 * parameters / share)
 
 
-def test_what_adapters_train() -> None:
+def test_parameters_trained_by_adapters() -> None:
     def of(**fields: Any) -> tuple[float, float]:
         return trained_parameters(Workload("finetune", "tiny", lora_rank=4, **fields), TINY)
 
