@@ -3,8 +3,8 @@
     PYTHONPATH=src:tools python -m calibration.fit_rooflines            # prints left-out errors and the fitted values
     PYTHONPATH=src:tools python -m calibration.fit_rooflines --write    # also writes them to the package
 
-The fit is a least-squares fit of log(measured / estimated), each model counting the same. TPUs are left out one version at a time,
-Inferentia2 one model at a time.
+The fit is a least-squares fit of log(measured / estimated), each model counting the same. TPUs are left out one version at a
+time, Inferentia2 one model at a time.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ FITTED = {
     "tpu": ("roofline.gemm_share.tpu",),
     "neuron": (
         "roofline.gemm_share.neuron",
-        "roofline.attention_share.neuron",
+        "roofline.score_bytes.neuron",
         "roofline.conv_share.neuron",
         "roofline.bandwidth_share.neuron",
         "roofline.attention_bandwidth_share.neuron",
@@ -159,7 +159,7 @@ def main(write: bool = False) -> None:
         table = {**parameters(), **collective_parameters()}
         start = {name: table[name] for name in names}
         if family == "neuron":
-            start[REQUEST_LATENCY] = 0.015
+            start[REQUEST_LATENCY] = 0.02
         best = fit(own, start)
         left_out: list[tuple[Row, float]] = []
         for group in dict.fromkeys(row.group for row in own):

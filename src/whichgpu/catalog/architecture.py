@@ -51,6 +51,11 @@ def architecture_of(gpu: Gpu) -> Architecture:
     return architecture_named(gpu.architecture, gpu.target or "")
 
 
+def has_rates(gpu: Gpu) -> bool:
+    """Whether a GPU's time can be estimated: its bandwidth and its peaks, or the rate of one of its cores, are known."""
+    return bool(gpu.memory_bandwidth) and bool(gpu.peaks or architecture_of(gpu).core_tflops)
+
+
 @cache
 def architecture_named(name: str, target: str = "") -> Architecture:
     """Return an architecture's constants: cells of the target's row first, then the architecture's, then the typical ones.

@@ -11,7 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from msgspec.structs import replace
 
@@ -25,8 +25,8 @@ CORES_PER_TPU = 2  # a slice's name (v5p-128) counts cores
 SEQUENCE = 2048  # max_target_length of MaxText's scripts for these models
 VOCABULARY = 32768
 # Sizes and settings in MaxText's scripts of these models (configs/v4, configs/v5p): hidden, heads, head size, MLP, layers; the
-# sequences per chip, the tensor-parallel degree, and whether everything is recomputed (remat_policy full). The MLP of the v4 scripts
-# has two matrices, written here as the three of a gated MLP with as many parameters.
+# sequences per chip, the tensor-parallel degree, and whether everything is recomputed (remat_policy full). The MLP of the v4
+# scripts has two matrices, written here as the three of a gated MLP with as many parameters.
 MAXTEXT: Mapping[tuple[str, str], tuple[int, int, int, int, int, int, int, bool]] = {
     ("tpu-v4", "22B model"): (6144, 24, 256, 16384, 48, 13, 1, True),
     ("tpu-v4", "52B model"): (12288, 32, 256, 32768, 32, 7, 1, True),
@@ -48,6 +48,8 @@ NEURON_MODELS = {
     "google/vit-base-patch16-224 224x224": "vit-base-patch16-224",
     **{f"{name} 224x224": name for name in ("resnet18", "resnet34", "resnet50", "resnet101", "resnet152", "vgg11", "vgg16")},
 }
+# Slower than the same model at twice the length, and 2.7 times as slow as Llama-3-8B, which has the same layers.
+CONTRADICTING = (("Mistral-7B-Instruct-v0.2", "prefill", 1, 4096),)
 CORES_PER_CHIP = 2  # NeuronCores; a run on one chip puts one batch on each
 
 
@@ -108,9 +110,11 @@ def neuron(row: Published) -> Measurement | Reason:
         return replace(measured, throughput_only=True)
     if "TPOT" not in row.metric and "TTFT" not in row.metric:
         return Reason.TWIN
-    task = "decode" if "TPOT" in row.metric else "prefill"
+    task: Literal["decode", "prefill"] = "decode" if "TPOT" in row.metric else "prefill"
+    if (row.model, task, row.batch, row.seq_in) in CONTRADICTING:
+        return Reason.SUSPICIOUS
     # Decode programs are compiled for caches of powers of two, and read all of the cache: the median token's program counts.
-    tokens = row.seq_in if task == "prefill" else _power_of_two(row.seq_in + row.seq_out // 2)
+    tokens = row.seq_in if task == "prefill" else _power_of_two((row.seq_in or 0) + (row.seq_out or 0) // 2)
     request |= {"task": task, "batch": row.batch, "seq_in": tokens, "precision": row.precision, "parallel": {"tp": row.gpus}}
     return Measurement(row.source, "inferentia2", request, row.value / 1e3, task, row.trust, row.model, row.line)
 

@@ -16,6 +16,7 @@ from whichgpu.api.workloads.remarks import counted, remarks
 from whichgpu.base.display import Displayable
 from whichgpu.base.figure import Basis, Figure
 from whichgpu.base.messages import Message, msg
+from whichgpu.catalog.architecture import has_rates
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate import fit as fitting
@@ -95,7 +96,7 @@ class ResolvedWorkload(msgspec.Struct, frozen=True):
             return ()
         if isinstance(self.shape, WeightsOnly):
             return (msg("warning.no-time-weights-only", name=self.shape.name),)
-        if not gpu.peaks or not gpu.memory_bandwidth:
+        if not has_rates(gpu):
             return (msg("warning.no-time-rates", gpu=gpu.name),)
         return ()
 

@@ -163,7 +163,7 @@ class EngineRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     own_all_reduce: bool = False  # has a custom all-reduce
     low_latency_exchange: bool = False  # dispatches tokens to experts with DeepEP or similar kernels
     overlaps_tensor_parallel: bool = False  # training under sequence parallelism sends activations in chunks beside GEMMs
-    # Attention heads are padded to a multiple of the tensor-parallel ranks, and a rank caches keys and values of each of its heads.
+    # Heads are padded to a multiple of the tensor-parallel ranks, and a rank caches keys and values of each of its heads.
     pads_heads: bool = False
     half_gradients: bool = False  # gradients are 16-bit in mixed precision
     fusion: Fusion = "none"  # what fuses the operators of models that are known by operator tables

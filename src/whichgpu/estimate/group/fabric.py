@@ -120,7 +120,7 @@ def fabric_of(gpu: Gpu, instance: Instance | None = None, interconnect: str | No
         board_gpus=int(instance.gpus) if instance and instance.gpus >= 2 else 8,
         domain_gpus=_domain_gpus(gpu, kind),
         name=f"{kind}-{generation}" if generation else kind,
-        link_generation=f"{row['kind']}-{generation}" if generation else row["kind"],
+        link_generation=f"{row['kind']}-{generation}" if row["generation"] else row["kind"],
         socket_bandwidth=SOCKET_BANDWIDTH_PCIE5 if gpu.pcie and gpu.pcie.generation >= 5 else SOCKET_BANDWIDTH,
     )
 

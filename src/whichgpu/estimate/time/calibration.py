@@ -30,7 +30,8 @@ DATA_FOLDER = Path(__file__).parent / "data"
 Tier = Literal["measured", "imported", "gpu", "generation", "other", "none"]  # `own_corrections` gives the first two
 TIER_BY_NEARNESS: Mapping[Nearness, Tier] = {"same": "gpu", "kin": "generation", "far": "other"}
 UNMEASURED_LOG_RANGE = (-0.7, 1.0)  # log factors assumed if no GPU of a vendor was measured: from half to nearly three times
-MEASURED_VENDORS = ("nvidia", "amd")
+# Vendors of GPUs on which steps were measured, and the kinds of step; empty: all kinds. Of Intel's, single kernels were.
+MEASURED_VENDORS: Mapping[str, tuple[str, ...]] = {"nvidia": (), "amd": (), "apple": ("decode",)}
 GENERATION_STEPS = ("prefill", "decode", "generate")
 MIN_GENERATIONS, MIN_GPUS = 3, 5  # generations and GPUs that an engine must be measured on to predict others
 # Year in which serving engines got kernels for AMD: skinny GEMMs, custom all-reduce (vllm issue 14755), AITER (ROCm/vllm 629).
@@ -124,7 +125,8 @@ class Calibration(CorrectionTables, frozen=True, eq=False):
         """
         if family := architecture_of(gpu).roofline:
             return roofline_tier(family, gpu.id, kind)
-        if gpu.vendor not in MEASURED_VENDORS:
+        measured = MEASURED_VENDORS.get(gpu.vendor)
+        if measured is None or (measured and kind not in measured):
             return "none"
         unmeasured_format = precision and not self._measured_format(gpu, precision)
         generations = self._generations(engine)

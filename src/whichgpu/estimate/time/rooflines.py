@@ -52,8 +52,8 @@ def roofline_factors(family: str) -> list[float]:
 def roofline_tier(family: str, gpu: str, step: str) -> RooflineTier:
     """Return how near measurements of an accelerator are: this chip, one with the same cores, another of its family, none.
 
-    >>> roofline_tier("tpu", "tpu-v5p", "train"), roofline_tier("tpu", "tpu-v6e", "train"), roofline_tier("tpu", "tpu-v5p", "decode")
-    ('gpu', 'other', 'none')
+    >>> [roofline_tier("tpu", *one) for one in (("tpu-v5p", "train"), ("tpu-v6e", "train"), ("tpu-v5p", "decode"))]
+    ['gpu', 'other', 'none']
     """
     if row := roofline_row(gpu, step):
         return "gpu" if row.rows else "generation"
