@@ -35,13 +35,13 @@ def chromium_browser() -> Iterator[Any]:
 def home(chromium_browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a server with no data of the user's own; it comes after the browser, which may be missing."""
     own: Path = tmp_path_factory.mktemp("own")
-    kept = {name: os.environ.get(name) for name in ("XDG_DATA_HOME", "XDG_CONFIG_HOME")}
-    os.environ.update({name: str(own) for name in kept})
+    environment = {name: os.environ.get(name) for name in ("XDG_DATA_HOME", "XDG_CONFIG_HOME")}
+    os.environ.update({name: str(own) for name in environment})
     try:
         with serving(2) as address:
             yield address
     finally:
-        for name, value in kept.items():
+        for name, value in environment.items():
             os.environ.pop(name, None)
             if value is not None:
                 os.environ[name] = value

@@ -21,10 +21,10 @@ def copy(tmp_path: Path) -> Path:
 
     families = ("p3.", "p4d.", "g4dn.", "g5.", "g7e.", "a2-highgpu", "Standard_ND96asr", "BM.GPU4", "gpu_1x_a100", "gpu_8x_a100")
 
-    def wanted(row: dict[str, str]) -> bool:
+    def is_copied(row: dict[str, str]) -> bool:
         return row["instance"].startswith(families) and (row["term"] == "on-demand" or row["instance"] == "g4dn.xlarge")
 
-    return copy_tables(tmp_path / "data", wanted)
+    return copy_tables(tmp_path / "data", is_copied)
 
 
 def test_unmodified_copy_has_no_findings(copy: Path) -> None:

@@ -101,7 +101,7 @@ def test_each_is_listed_with_a_reason_and_none_is_ours_to_correct(listed: list[R
 
 def test_enough_was_compared(compared: Compared) -> None:
     by_source = Counter(claim.source for claim, _ in compared)
-    least = {"vantage": 700, "karpenter": 150, "tsaol": 1500, "skypilot": 15000, "fullstack": 50}
-    assert {source: n for source, n in by_source.items() if n < least[source]} == {}
+    minimum = {"vantage": 700, "karpenter": 150, "tsaol": 1500, "skypilot": 15000, "fullstack": 50}
+    assert {source: n for source, n in by_source.items() if n < minimum[source]} == {}
     assert len({claim.provider for claim, _ in compared}) >= 20
     assert sum(agrees(claim, ours) for claim, ours in compared) / len(compared) > 0.95

@@ -60,7 +60,7 @@ def _limited(seconds: float) -> Iterator[None]:
     def stop(*_: object) -> None:
         raise TooLong
 
-    held = {kind: signal.signal(kind, stop) for kind in (signal.SIGPROF, signal.SIGALRM)}
+    handlers = {kind: signal.signal(kind, stop) for kind in (signal.SIGPROF, signal.SIGALRM)}
     signal.setitimer(signal.ITIMER_PROF, seconds)
     signal.setitimer(signal.ITIMER_REAL, seconds * WAITING)
     try:
@@ -68,7 +68,7 @@ def _limited(seconds: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
-        for kind, handler in held.items():
+        for kind, handler in handlers.items():
             signal.signal(kind, signal.SIG_DFL if handler is None else handler)
 
 

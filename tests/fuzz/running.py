@@ -64,7 +64,7 @@ def run(target: Target, seconds: float, number: int = 0) -> Run:
     random, rounds = Random(f"{target.name} {number}"), 0
     while time.monotonic() - start < seconds:
         rounds += 1
-        _drawn(run, number * 1_000_003 + rounds, start + seconds)
+        _run_until_over(run, number * 1_000_003 + rounds, start + seconds)
         for _ in range(4 * BATCH):
             if time.monotonic() - start >= seconds:
                 break
@@ -73,7 +73,7 @@ def run(target: Target, seconds: float, number: int = 0) -> Run:
     return run
 
 
-def _drawn(run: Run, number: int, until: float) -> None:
+def _run_until_over(run: Run, number: int, until: float) -> None:
     @seed(number)
     @_QUIET
     @given(run.target.draw)

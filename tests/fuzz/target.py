@@ -47,12 +47,12 @@ def each(readers: Iterable[Callable[[str], object]]) -> Feed:
 
     def feed(data: bytes) -> Hashable:
         text = data.decode("utf-8", "surrogateescape" if data[:1] == b"\xff" else "replace")
-        return tuple(_told(reader, text) for reader in every)
+        return tuple(_outcome(reader, text) for reader in every)
 
     return feed
 
 
-def _told(reader: Callable[[str], object], text: str) -> Hashable:
+def _outcome(reader: Callable[[str], object], text: str) -> Hashable:
     try:
         reader(text)
     except WhichGpuError as error:

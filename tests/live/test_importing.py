@@ -57,11 +57,11 @@ class TestTheCatalogOfSkyPilotAsItStands:
         self.folder, self.answer = skypilot_store
         self.offers = offers(self.folder)
 
-    def of(self, provider: str, **wanted: object) -> list[Observation]:
+    def of(self, provider: str, **fields: object) -> list[Observation]:
         return [
             offer
             for offer in self.offers
-            if offer.provider == provider and all(getattr(offer, name) == value for name, value in wanted.items())
+            if offer.provider == provider and all(getattr(offer, name) == value for name, value in fields.items())
         ]
 
     def price(self, provider: str, instance: str, region: str, term: str = "on-demand") -> Decimal:
@@ -174,8 +174,8 @@ def test_a_list_of_ones_own_with_discounts_and_periods(tmp_path: Path, folder: P
     )
     answer = catalog_import(path, catalog=catalog, today=TODAY, folder=folder)
     adds_up(answer)
-    found = {offer.region: (offer.gpu, offer.gpus, offer.price, offer.currency, offer.term) for offer in offers(folder)}
-    assert found == {
+    prices = {offer.region: (offer.gpu, offer.gpus, offer.price, offer.currency, offer.term) for offer in offers(folder)}
+    assert prices == {
         "us-east-1": ("h100-sxm", 8, Decimal(34), "USD", "reserved-1y"),
         "Seoul": ("rtx-4090", 2, Decimal("3.5"), "USD", "on-demand"),
         "Busan": ("l4", 1, Decimal(1000), "KRW", "on-demand"),

@@ -282,7 +282,7 @@ def test_a_mirror_is_an_address_of_the_web() -> None:
     usual = "https://usual.example/"
     assert source_url("aws", usual, {}) == "https://usual.example"
     assert source_url("aws", usual, {"WHICHGPU_URL_AWS": " http://mirror.example/aws// "}) == "http://mirror.example/aws"
-    for named in ("file:///etc/passwd", "mirror.example", "ftp://mirror.example"):
-        with pytest.raises(UsageError, match=named) as error:
-            source_url("aws", usual, {"WHICHGPU_URL_AWS": named})
+    for address in ("file:///etc/passwd", "mirror.example", "ftp://mirror.example"):
+        with pytest.raises(UsageError, match=address) as error:
+            source_url("aws", usual, {"WHICHGPU_URL_AWS": address})
         assert error.value.kind == "bad-address"

@@ -203,10 +203,10 @@ def test_slip_t100_is_the_t4(gpu: Callable[[str], Gpu], catalog: Catalog) -> Non
     """Slip: the post writes that a T100 trains far slower than V100 and A100. There is none; the T4 of G4dn is meant."""
     with pytest.raises(UnknownName):
         verbs.select_gpus(["T100"], catalog=catalog)
-    (meant,) = gpus_of(catalog, "g4dn")
-    assert meant.name == "T4"
-    assert 1.5 * meant.peaks["fp16"] < gpu("V100 SXM 16GB").peaks["fp16"] < gpu("A100 SXM 40GB").peaks["fp16"]
-    assert 2 * meant.memory_bandwidth < gpu("V100 SXM 16GB").memory_bandwidth < gpu("A100 SXM 40GB").memory_bandwidth
+    (t4,) = gpus_of(catalog, "g4dn")
+    assert t4.name == "T4"
+    assert 1.5 * t4.peaks["fp16"] < gpu("V100 SXM 16GB").peaks["fp16"] < gpu("A100 SXM 40GB").peaks["fp16"]
+    assert 2 * t4.memory_bandwidth < gpu("V100 SXM 16GB").memory_bandwidth < gpu("A100 SXM 40GB").memory_bandwidth
 
 
 def test_order_for_training(catalog: Catalog) -> None:

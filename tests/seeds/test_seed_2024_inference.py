@@ -64,9 +64,9 @@ def test_slip_h100_bandwidth_depends_on_the_form(gpu: Callable[[str], Gpu]) -> N
 
 
 @pytest.mark.parametrize(
-    ("name", "said", "links", "total"), [(V100, 25, 6, 300), (A100, 50, 12, 600), (H100, 100, 18, 900), (H200, None, 18, 900)]
+    ("name", "stated", "links", "total"), [(V100, 25, 6, 300), (A100, 50, 12, 600), (H100, 100, 18, 900), (H200, None, 18, 900)]
 )
-def test_slip_nvlink_row(name: str, said: int | None, links: int, total: int, gpu: Callable[[str], Gpu]) -> None:
+def test_slip_nvlink_row(name: str, stated: int | None, links: int, total: int, gpu: Callable[[str], Gpu]) -> None:
     """Slip: 25, 50, 100 GB/s and a question mark. In each a link does 50 GB/s both ways (25 one way); they differ in links."""
     link = gpu(name).link
     assert link is not None
@@ -74,7 +74,7 @@ def test_slip_nvlink_row(name: str, said: int | None, links: int, total: int, gp
     assert link.kind == "nvlink"
     assert link.bandwidth == total * GB
     assert link.bandwidth / links == 50 * GB
-    assert said is None or link.bandwidth > 8 * said * GB
+    assert stated is None or link.bandwidth > 8 * stated * GB
 
 
 def test_slip_nvlink_row_fits_no_reading(gpu: Callable[[str], Gpu]) -> None:
@@ -82,7 +82,7 @@ def test_slip_nvlink_row_fits_no_reading(gpu: Callable[[str], Gpu]) -> None:
     totals = [link.bandwidth for name in COLUMNS[:3] if (link := gpu(name).link) is not None and link.bandwidth is not None]
     growth = [total / totals[0] for total in totals]
     assert growth == [1, 2, 3]
-    assert growth != [said / 25 for said in (25, 50, 100)]
+    assert growth != [stated / 25 for stated in (25, 50, 100)]
 
 
 @pytest.mark.parametrize(

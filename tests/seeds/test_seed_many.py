@@ -122,8 +122,8 @@ def test_2024_a_whole_node_gets_six_tenths_of_its_gpus_done() -> None:
 
 def test_2024_scaling_holds_within_a_node_and_stops_there() -> None:
     """Within a node each doubling brings over 1.4 times; over a network between nodes it does not, and the answer says so."""
-    scaling, said = a_whole_node()
+    scaling, notes = a_whole_node()
     inside = [point for point in scaling.points if point.gpus <= 8]
     assert all(after.speed / before.speed > 1.4 for before, after in pairwise(inside))
     assert scaling.stops == 8
-    assert any("stops at 8 GPUs" in line for line in said)
+    assert any("stops at 8 GPUs" in line for line in notes)

@@ -24,8 +24,8 @@ Find = Callable[..., Offer]
 def find(catalog: Catalog) -> Find:
     """The one offer of a machine, region and term on a day."""
 
-    def offer(instance: str, region: str, term: str, day: date = DAY, payment: str | None = None, **wishes: object) -> Offer:
-        query = OffersQuery(instance=(instance,), region=(region,), term=(term,), **wishes)  # type: ignore[arg-type]
+    def offer(instance: str, region: str, term: str, day: date = DAY, payment: str | None = None, **filters: object) -> Offer:
+        query = OffersQuery(instance=(instance,), region=(region,), term=(term,), **filters)  # type: ignore[arg-type]
         offers = [one for one in list_offers(query, day, catalog).offers if payment is None or one.payment == payment]
         assert len(offers) == 1, [(one.instance, one.region, one.term, one.payment, one.price) for one in offers]
         return offers[0]
@@ -128,12 +128,12 @@ def test_in_won_at_that_days_rate(find: Find) -> None:
 
 def test_the_three_round_trips_from_seoul(catalog: Catalog) -> None:
     query = OffersQuery(gpu=("K80", "V100", "T4"), provider=("gcp",), near="Seoul", term=("on-demand", "committed-1y"))
-    found = {offer.region: offer.round_trip for offer in list_offers(query, DAY, catalog).offers}
+    trips = {offer.region: offer.round_trip for offer in list_offers(query, DAY, catalog).offers}
     for region, seconds in (("asia-northeast1", 0.085963782), ("asia-east1", 0.145619823), ("us-west1", 0.245904412)):
-        trip = found[region]
+        trip = trips[region]
         assert trip is not None
         assert (trip.value, trip.basis) == (seconds, "measured")
-    guessed = found["us-central1"]
+    guessed = trips["us-central1"]
     assert guessed is not None
     assert guessed.basis == "modelled"
 

@@ -92,8 +92,8 @@ def test_lines_of_a_file_may_request_several_gpus(tmp_path: Path) -> None:
     for request, reply in zip(requests, replies, strict=True):
         words = ("--gpu", str(request["gpu"]), "--gpus", str(request["gpus"]), "--batch", "256")
         alone = document("estimate", "train", "resnet50", *words)
-        told = "time throughput tier calibrated checked group warnings".split()
-        assert {name: reply.get(name) for name in told} == {name: alone.get(name) for name in told}
+        compared = "time throughput tier calibrated checked group warnings".split()
+        assert {name: reply.get(name) for name in compared} == {name: alone.get(name) for name in compared}
 
 
 @pytest.mark.parametrize("word", ["--interconnect", "--network"])

@@ -77,9 +77,9 @@ def _joined(outputs: list[dict[str, Any]] | None) -> Any:
     """Texts of several lines are stored as lists of them."""
     if outputs is None:
         return None
-    found = []
+    texts = []
     for output in outputs:
         data = {kind: "".join(text) if isinstance(text, list) else text for kind, text in output.get("data", {}).items()}
         text = {"text": "".join(output["text"])} if "text" in output else {}
-        found.append({**output, **({"data": data} if "data" in output else {}), **text})
-    return found
+        texts.append({**output, **({"data": data} if "data" in output else {}), **text})
+    return texts

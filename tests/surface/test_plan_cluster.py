@@ -32,8 +32,8 @@ def home(tmp_path: Path) -> dict[str, str]:
     (tmp_path / ".ray" / "auth_token").write_text("0" * 64)
     rows = "".join(f"{at},{100 + at % 7 * 90},{50 + at % 5 * 60}\n" for at in range(200))
     (tmp_path / "requests.csv").write_text("time,prompt,output\n" + rows)
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-    return {**kept, "HOME": str(tmp_path), "PYTHONPATH": SOURCE}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    return {**environment, "HOME": str(tmp_path), "PYTHONPATH": SOURCE}
 
 
 def curve(home: dict[str, str], *more: str) -> Any:

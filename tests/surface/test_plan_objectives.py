@@ -60,7 +60,7 @@ def test_the_relaxation_of_a_plan_that_misses_is_answered() -> None:
 
 def test_late_share_near_the_percentile_gives_a_ttft_relaxation() -> None:
     """4.9% are late on every GPU, and p95 leaves 0.1% of the requests to queueing."""
-    asked = (
+    argv = (
         *LLAMA,
         "--rate",
         "2/s",
@@ -73,7 +73,7 @@ def test_late_share_near_the_percentile_gives_a_ttft_relaxation() -> None:
         "--gpu",
         "L4,A10G",
     )
-    reply = call(*asked, "--json")
+    reply = call(*argv, "--json")
     assert assert_refused_json(reply, 1)["kind"] == "plan-misses"
     document = reply.json()
     assert set(document["rejected"]) == {"ttft"}
@@ -137,9 +137,9 @@ def test_percentile_with_too_few_requests_gives_a_warning() -> None:
 
 
 def test_missed_objective_is_described_as_exceeding_its_limit() -> None:
-    said = call(*overloaded()).err
-    assert " exceeds its limit by " in said
-    assert "% below its limit in the simulation" not in said
+    message = call(*overloaded()).err
+    assert " exceeds its limit by " in message
+    assert "% below its limit in the simulation" not in message
 
 
 def test_hours_without_requests_need_no_machines() -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from tests.surface.web import SMALL, Server, serving
 
-MANY = 2000
+REQUESTS = 2000
 MILLION = 1_000_000
 POST = b"POST /api/v1/fit HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
@@ -138,7 +138,7 @@ def _hold(server: Server, count: int) -> None:
 
 
 def test_thousands_of_open_connections(server: Server) -> None:
-    _hold(server, MANY)
+    _hold(server, REQUESTS)
     server.answers_others()
 
 

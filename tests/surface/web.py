@@ -118,14 +118,14 @@ def serving(folder: Path, *argv: str, script: Path | None = None, **variables: s
 def _port(process: subprocess.Popen[str]) -> int:
     """Read from the line that says where it is."""
     assert process.stderr is not None
-    end, said = time.monotonic() + READY_SECONDS, ""
+    end, output = time.monotonic() + READY_SECONDS, ""
     with selectors.DefaultSelector() as selector:
         selector.register(process.stderr, selectors.EVENT_READ)
         while time.monotonic() < end and process.poll() is None:
             if not selector.select(timeout=0.5):
                 continue
             line = process.stderr.readline()
-            said += line
+            output += line
             if "http://127.0.0.1:" in line:
                 return int(line.partition("http://127.0.0.1:")[2].partition("/")[0])
-    raise AssertionError(f"the server did not start: {said}")
+    raise AssertionError(f"the server did not start: {output}")

@@ -29,11 +29,11 @@ def public_names() -> Iterator[str]:
             yield f"class {name}({', '.join(base.__name__ for base in value.__bases__)}): {', '.join(_members(value))}"
         else:
             yield f"value {name}"
-    shown = (name for name in vars(Displayable) if not name.startswith("_"))
-    yield f"every answer: {', '.join(_told(name) for name in sorted(shown))}"
+    methods = (name for name in vars(Displayable) if not name.startswith("_"))
+    yield f"every answer: {', '.join(_signature(name) for name in sorted(methods))}"
 
 
-def _told(method: str) -> str:
+def _signature(method: str) -> str:
     words = [word for word in _parameters(getattr(Displayable, method)) if word != "self"]
     return f"{method}({', '.join(words)})"
 

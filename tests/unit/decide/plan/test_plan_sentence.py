@@ -20,6 +20,6 @@ def test_sentence_of_a_plan_that_holds_is_unchanged() -> None:
 
 
 def test_worst_failure_is_named() -> None:
-    told = english().render(with_failure(SENTENCE, [check(0.99, True), check(0.5, False), check(0.031, False)]))
-    assert told.startswith(english().render(SENTENCE))
-    assert "3.1%" in told
+    sentence = english().render(with_failure(SENTENCE, [check(0.99, True), check(0.5, False), check(0.031, False)]))
+    assert sentence.startswith(english().render(SENTENCE))
+    assert "3.1%" in sentence

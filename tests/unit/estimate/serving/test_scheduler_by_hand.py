@@ -163,12 +163,12 @@ def test_prompts_share_a_step_with_the_tokens_of_others_or_have_their_own(mixed:
     log.add(0.0, 40, 5)
     one.waiting.append(1)
     one.plan(one.start)
-    seen = []
+    steps = []
     for _ in range(3):
         ((_, size),) = one.chunks
-        seen.append(size)
+        steps.append(size)
         assert one.decoding is mixed
         on(one)
-    assert seen == sizes
+    assert steps == sizes
     assert log.generated[1] == 1
     assert one.turn == (3 if mixed else 0)

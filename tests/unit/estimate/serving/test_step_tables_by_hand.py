@@ -21,11 +21,11 @@ class Leaping:
         return self.mixed(0.0, 0.0, batch, context)
 
     def mixed(self, tokens: ArrayLike, context: ArrayLike, batch: ArrayLike, decode_context: ArrayLike) -> np.ndarray:
-        read, reach, many, seen = np.broadcast_arrays(
+        read, reach, many, contexts = np.broadcast_arrays(
             *(np.asarray(one, dtype=float) for one in (tokens, context, batch, decode_context))
         )
         rows = read + many
-        whole: np.ndarray = TILE * np.ceil(rows / 64) + ROW * rows + BACK * read * reach + many * (SEQUENCE + LOOK * seen)
+        whole: np.ndarray = TILE * np.ceil(rows / 64) + ROW * rows + BACK * read * reach + many * (SEQUENCE + LOOK * contexts)
         return whole
 
 

@@ -92,8 +92,8 @@ def gpu_pools(problem: Problem, solution: Solution) -> None:
     """Every bucket is served whole at every level, and no copy has more to do than it can."""
     loads = problem.loads()
     for level in range(problem.levels):
-        asked = problem.demand[level] > 0
-        assert solution.shares[level].sum(axis=0)[asked] == pytest.approx(np.ones(int(asked.sum())))
+        demanded = problem.demand[level] > 0
+        assert solution.shares[level].sum(axis=0)[demanded] == pytest.approx(np.ones(int(demanded.sum())))
         work = np.where(solution.shares[level] > 0, loads[level] * solution.shares[level], 0.0).sum(axis=1)
         assert (work <= problem.room * solution.counts[level] + 1e-6).all()
     for (_, p, w), count in solution.machines.items():
@@ -106,13 +106,13 @@ def gpu_pools(problem: Problem, solution: Solution) -> None:
 def test_decomposed_plan_is_feasible_and_within_its_bound(problem: Problem, whole: int, monkeypatch: pytest.MonkeyPatch) -> None:
     best = optimum(problem)
     in_parts(monkeypatch, whole)
-    told: list[float] = []
-    solution = solve(problem, 2.0, 0.0, told.append)
+    bounds: list[float] = []
+    solution = solve(problem, 2.0, 0.0, bounds.append)
     assert solution is not None
     gpu_pools(problem, solution)
     assert 0 < solution.bound <= best * (1 + 1e-6)
     assert best * (1 - 1e-6) <= solution.cost <= 1.35 * best
-    assert told == sorted(told)
+    assert bounds == sorted(bounds)
 
 
 def test_all_columns_are_tried_if_the_first_are_infeasible(monkeypatch: pytest.MonkeyPatch) -> None:

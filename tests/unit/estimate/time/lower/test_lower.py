@@ -203,8 +203,8 @@ def test_sliding_window_bounds_attended_tokens() -> None:
     shape = shape_of("mistral-7b")
     whole, windowed = (replace(shape, window=window, global_every=0) for window in (0, 1024))
     request = fill_defaults(Workload("prefill", "mistral-7b", batch=1, seq_in=8192, engine="vllm", precision="bf16"), shape)
-    seen = [total(lower(request, one).ops, "flops", "attention") for one in (whole, windowed)]
-    assert seen[1] / seen[0] == pytest.approx((8192 * 1024 - 1024**2 / 2) / (8192**2 / 2))
+    flops = [total(lower(request, one).ops, "flops", "attention") for one in (whole, windowed)]
+    assert flops[1] / flops[0] == pytest.approx((8192 * 1024 - 1024**2 / 2) / (8192**2 / 2))
 
 
 def test_a_batch_of_answers_is_prompts_and_tokens_at_the_mean_context() -> None:
