@@ -1,4 +1,4 @@
-"""Copies of the bundled tables, free to be spoilt."""
+"""Copies of the bundled tables that tests may modify."""
 
 from __future__ import annotations
 

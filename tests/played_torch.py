@@ -1,4 +1,4 @@
-"""As much of torch as tracing asks of it, played: tensors with shapes and histories, and nothing else."""
+"""A fake of the parts of torch that tracing uses: tensors with shapes and histories, and nothing else."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FP32, BF16, FP16, INT64, BOOL = Dtype("fp32"), Dtype("bf16"), Dtype("fp16"), Dty
 
 
 class Storage:
-    """Bytes somebody holds; dies when nobody does."""
+    """Bytes of a tensor; freed with the last reference."""
 
     def __init__(self, size: int) -> None:
         self._size = size

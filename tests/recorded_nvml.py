@@ -61,7 +61,7 @@ H200: Recording = {
     "nvmlDeviceGetNvLinkState": {(link,): 1 for link in range(18)},
 }
 
-# A passive card in a server without enough air, at work; its driver is older than the newer name of the clock reasons.
+# A passive GPU under load in a server with too little airflow; its driver is older than the newer name of the clock reasons.
 T4_HOT: Recording = {
     "nvmlDeviceGetName": "Tesla T4",
     "nvmlDeviceGetUUID": "GPU-t4",
@@ -87,7 +87,7 @@ T4_HOT: Recording = {
     "nvmlDeviceGetMaxPcieLinkWidth": 16,
 }
 
-# In MIG mode the GPU itself tells no load; its slices tell their names, memory and size.
+# In MIG mode the GPU itself reports no utilisation; its slices report names, memory and size.
 A100_MIG: Recording = {
     "nvmlDeviceGetName": "NVIDIA A100-SXM4-40GB",
     "nvmlDeviceGetUUID": "GPU-a100",

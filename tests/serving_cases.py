@@ -63,5 +63,5 @@ def real(model: str = "llama-3.1-8b", gpu: str = "h100-sxm", longest: int = 0, *
 
 
 def small(cache_tokens: int, **changes: Any) -> SchedulerLimits:
-    """Limits with a KV cache of so many tokens."""
+    """Limits with a KV cache of that many tokens."""
     return replace(DEFAULT_LIMITS, cache_tokens=cache_tokens, **changes)

@@ -1,4 +1,4 @@
-"""What several browser tests look for."""
+"""Checks shared by the browser tests."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import pytest
 
 Opener = Callable[..., Any]
 PAGES = ("recommend", "fit", "gpus", "prices", "plan", "accuracy", "sources")
-# The rest takes no other road than these and is looked at before a release.
+# Other pages share this code and are checked by hand before a release.
 FIRST = ("recommend", "fit", "gpus")
 SOME_LONG = [pytest.param(name, marks=() if name in FIRST else pytest.mark.long) for name in PAGES]
-# Pages with few rows: the same parts as with many, and far fewer for axe-core to look at one by one.
+# Pages with few rows: the same parts as with many, and far fewer elements for axe-core to check.
 BRIEF = {
     "gpus": "/gpus?name=A100",
     "prices": "/prices?limit=8",

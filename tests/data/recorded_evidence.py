@@ -1,7 +1,7 @@
 """Readers of the public spec tables in the evidence folder: every figure in them that belongs to a row of ours.
 
 Their quirks are undone here where they are a matter of notation (units, totals of a board with several dies, ranges,
-several variants in one cell). What is simply wrong in them is left as it stands and listed in `disagreements.csv`.
+several variants in one cell). Errors in them are left unchanged and listed in `disagreements.csv`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A byte of a bundled file that is not as released is told, with the file's name; in a checkout only `catalog check` tells."""
+"""A changed byte of a bundled file is an error that names the file; in a checkout only `catalog check` reports it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from whichgpu.estimate.time.calibration import DATA_FOLDER as STEPS
 from whichgpu.price.billing import FOLDER as BILLING
 from whichgpu.workload.tables import TABLES_FILE
 
-# What a command that reads the file asks.
+# Arguments of a command that reads the file.
 QUESTIONS: dict[Path, tuple[str, ...]] = {
     bundled_data.PACKAGE / "catalog/data/gpus.csv": ("gpus", "T4"),
     TABLES_FILE: ("fit", "resnet50", "--task", "train"),

@@ -1,4 +1,4 @@
-"""`catalog check` passes on the bundled tables and fails on every fault planted in a copy."""
+"""`catalog check` passes on the bundled tables and fails on every error injected into a copy."""
 
 from __future__ import annotations
 

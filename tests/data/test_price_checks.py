@@ -1,4 +1,4 @@
-"""Every fault a price list can have, planted in a copy of ours, is found."""
+"""Every error a price list can have is found after it is injected into a copy of ours."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TODAY = date.today()
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """Whole families: a total and a share are told apart by what the same GPU costs in other machines and places."""
+    """Whole families: totals and shares are distinguished by the same GPU's price in other instances and regions."""
 
     families = ("p3.", "p4d.", "g4dn.", "g5.", "g7e.", "a2-highgpu", "Standard_ND96asr", "BM.GPU4", "gpu_1x_a100", "gpu_8x_a100")
 

@@ -17,7 +17,7 @@ from whichgpu.catalog.store import Catalog
 from whichgpu.surface.web.rest.endpoints import ENDPOINTS
 from whichgpu.surface.web.rest.endpoints import fields as endpoint_fields
 
-# mappings whose keys are names of things: of data types, parts, models, GPUs …
+# Mappings keyed by names: data types, parts, models, GPUs …
 BY_NAME = {
     "peaks", "memory_parts", "cost_lines", "reasons", "relative", "rates", "gpus", "tasks", "why_not",
     "hour_lines", "sensitivity", "inputs", "rows", "packages", "countries", "without_rate", "ttft", "tpot", "latency",

@@ -1,4 +1,4 @@
-"""`python -m tests.fuzz [TARGET …] [--minutes N] [--seed N] [--atheris]`: exit 1 where something broke; what did is kept."""
+"""`python -m tests.fuzz [TARGET …] [--minutes N] [--seed N] [--atheris]`: exit 1 after a failure; failing inputs are saved."""
 
 from __future__ import annotations
 

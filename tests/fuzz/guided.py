@@ -14,7 +14,7 @@ from tests.fuzz.target import Target
 
 
 def guided(name: str, seconds: float) -> int:
-    """Feed a target; ends the process itself when the time is over. What breaks is kept, and the search goes on."""
+    """Feed a target; ends the process itself when the time is over. Failing inputs are saved, and the search continues."""
     try:
         import atheris  # type: ignore[import-not-found,import-untyped,unused-ignore]
     except ImportError:

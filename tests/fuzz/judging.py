@@ -1,4 +1,4 @@
-"""One input fed to a target: whether it was read or politely refused, in time, without much memory or arithmetic gone wrong."""
+"""One input fed to a target: parsed or refused with our error, in time, without excessive memory or numpy warnings."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class TooLong(BaseException):
 
 @dataclass(frozen=True)
 class Finding:
-    """What an input did that none should; `where` tells faults apart."""
+    """A failure caused by an input; `where` distinguishes bugs."""
 
     target: str
     data: bytes
@@ -73,7 +73,7 @@ def _limited(seconds: float) -> Iterator[None]:
 
 
 def _resident() -> int:
-    """KiB in use now, from which the peak is counted anew where the system can (Linux)."""
+    """KiB in use now, after which the peak is reset if the system can (Linux)."""
     with suppress(OSError), open("/proc/self/clear_refs", "w") as file:
         file.write("5")
     return _peak()

@@ -39,7 +39,7 @@ class Run:
     pool: list[bytes] = field(default_factory=list)
 
     def feed(self, data: bytes) -> None:
-        """Judge an input; one of a new outcome is kept to be mutated."""
+        """Judge an input; one with a new outcome is saved for mutation."""
         outcome, finding = judge(self.target, data)
         self.inputs += 1
         if finding is not None:
@@ -50,7 +50,7 @@ class Run:
 
 
 def corpus(name: str) -> list[bytes]:
-    """The inputs kept for a target, in the order of their names."""
+    """The saved inputs of a target, sorted by name."""
     return [path.read_bytes() for path in sorted((CORPUS / name).glob("*")) if path.is_file()]
 
 

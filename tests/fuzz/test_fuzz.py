@@ -1,4 +1,4 @@
-"""Nothing others write breaks a reader: no traceback, no hang, no heap of memory; and the judge of that sees each of them."""
+"""No untrusted input breaks a parser: no traceback, no hang, no excessive memory; and the judge detects each of these."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server on the loopback that answers as told: pages, errors, rate limits, broken, endless and slow bodies."""
+"""A server on the loopback with scripted replies: pages, errors, rate limits, broken, endless and slow bodies."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Route = Callable[[ReceivedRequest], Answer]
 
 
 class Server:
-    """Routes by path; what was asked is kept in order."""
+    """Routes by path; received requests are recorded in order."""
 
     def __init__(self) -> None:
         self.routes: dict[str, Route] = {}
@@ -127,7 +127,7 @@ def _always(answer: Answer) -> Route:
 
 
 def busy_then(times: int, answer: Answer, status: int = 429, after: str | None = "0") -> Route:
-    """So many refusals, then the answer."""
+    """A number of refusals, then the reply."""
     left = [times]
 
     def route(_: ReceivedRequest) -> Answer:

@@ -115,7 +115,9 @@ def test_imported_list_is_found_by_its_own_names(filled: Path) -> None:
 
     assert offered_instances("--provider", "Colo") == {("colo", "one")}
     assert offered_instances("--instance", "ONE") == {("colo", "one")}
-    assert ("colo", "one") in offered_instances("--region", "seoul") > {("colo", "one")}  # beside what the clouds have there
+    assert (
+        ("colo", "one") in offered_instances("--region", "seoul") > {("colo", "one")}
+    )  # in addition to the clouds' offers there
     assert call("catalog", "history", "--gpu", "H100 SXM", "--provider", "colo").code == 0
     assert_refused(call("offers", "--provider", "nobody"), 2)
     assert_refused(call("offers", "--instance", "none-such"), 2)
@@ -317,7 +319,7 @@ def test_a_list_with_a_bad_row_keeps_the_others_and_says_why(lists: Path) -> Non
 
 @pytest.fixture
 def unconvertible(lists: Path) -> Path:
-    """A store whose newest row is in a currency nobody quotes, as one that no check kept out."""
+    """A store whose newest row is in a currency without an exchange rate, as if no check had rejected it."""
     path = lists / "odd.csv"
     path.write_text("provider,gpu,price,currency\ncolo,L4,0.5,\ncolo,RTX 4090,9,EUR\n")
     imported(path)

@@ -1,4 +1,4 @@
-"""Files into the store: the public catalogs as they stand, and lists of one's own; and out of it again."""
+"""Importing files into the store (public catalogs unmodified, user lists) and exporting them again."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def skypilot_store(evidence: Path, catalog: Catalog, tmp_path_factory: pytest.Te
 
 
 class TestTheCatalogOfSkyPilotAsItStands:
-    """Every cloud of it, its known faults undone or kept out."""
+    """Every cloud of it, with known errors corrected or rejected."""
 
     @pytest.fixture(autouse=True)
     def stored(self, skypilot_store: tuple[Path, PriceImportAnswer]) -> None:
@@ -227,7 +227,7 @@ def test_gzip_subfolders_and_gpuhunt_zips_are_read(tmp_path: Path, folder: Path,
     assert {(row.source, row.scope) for row in answer.snapshots} == {("skypilot", "aws"), ("skypilot", "gcp"), ("gpuhunt", "aws")}
     assert answer.passed_over == ("images.csv",)
     assert {offer.observed for offer in offers(folder)} == {"2026-09-01"}
-    assert Counter(offer.includes for offer in offers(folder))["gpu"] == 2  # no N1 host is listed beside the T4
+    assert Counter(offer.includes for offer in offers(folder))["gpu"] == 2  # no N1 host is listed for the T4
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Lines of published price lists: which become offers, which are set aside, which are refused, and how halves are joined."""
+"""Lines of published price lists: offers, skipped and refused lines, and joining of GPU and host prices."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SKY = "InstanceType,vCPUs,MemoryGiB,AcceleratorName,AcceleratorCount,GpuInfo,Pri
 
 
 def lines(header: list[str], *rows: dict[str, object] | str) -> list[str]:
-    """A CSV file; a text stands for a line as it is."""
+    """A CSV file; a text is a line as it is."""
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(header)

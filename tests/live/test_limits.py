@@ -29,7 +29,7 @@ LIST = "provider,gpu,price,region\ncolo,L4,0.5,Seoul\ncolo,T4,0.3,Seoul\n"
 
 
 def problem(path: Path, catalog: Catalog, folder: Path) -> tuple[str, str]:
-    """Kind and words of the one problem an import met; nothing was kept."""
+    """Kind and message of the one problem of an import; nothing was stored."""
     outcomes, passed = import_prices(path, catalog, TODAY, folder=folder)
     (source_problem,) = [problem for outcome in outcomes for problem in outcome.problems]
     assert not any(outcome.batches for outcome in outcomes)
@@ -112,7 +112,7 @@ def test_store_in_a_folder_that_is_a_file_counts_as_missing(tmp_path: Path) -> N
 
 def test_journal_mode_change_waits_for_locks_and_stops_on_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     class Busy:
-        """A connection whose file others hold so many times."""
+        """A connection whose file is locked for the first few calls."""
 
         def __init__(self, times: int, name: str) -> None:
             self.times, self.name, self.calls = times, name, 0

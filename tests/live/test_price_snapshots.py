@@ -33,7 +33,7 @@ from whichgpu.price.asof import prices_on_day
 
 
 class Keeper:
-    """A store that takes looks."""
+    """A store that takes snapshots."""
 
     def __init__(self, folder: Path, resolver: Resolver) -> None:
         self.folder, self.resolver = folder, resolver
@@ -49,7 +49,7 @@ class Keeper:
             return save_batch(connection, batch, self.resolver, date.fromisoformat(recorded or day), "r", trusting)
 
     def on(self, day: str | None = None, as_known: str | None = None, **filters: object) -> dict[str, str]:
-        """Prices by instance, of the looks that count."""
+        """Prices by instance, of the snapshots that count."""
         price_history = self.offers(day, as_known, also_ended=True, **filters)
         stood = prices_on_day(price_history, date.fromisoformat(day) if day else TODAY)
         return {one.observation.instance: str(one.observation.price) for one in stood}

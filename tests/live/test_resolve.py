@@ -1,4 +1,4 @@
-"""Names of sources to variants: told apart where they can be, reported where not, never guessed."""
+"""Names of sources to variants: resolved if unambiguous, reported if not, never guessed."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def test_skypilot_gives_every_cloud_its_batch(harness: SourceHarness, server: Se
     demand, spot = only(harness, term="on-demand"), only(harness, term="spot")
     assert (demand.gpu, demand.gpus, demand.price, demand.source) == ("h100-sxm", 8, Decimal("55.04"), "skypilot")
     assert spot.price == Decimal("16.2")  # the lowest zone
-    assert demand.observed == "2026-11-10"  # the day the content changed, not the day of the look
+    assert demand.observed == "2026-11-10"  # the day the content changed, not the day of the snapshot
 
 
 def test_skypilot_is_requested_conditionally_the_second_time(harness: SourceHarness, server: Server) -> None:

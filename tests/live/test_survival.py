@@ -121,7 +121,7 @@ def prices(folder: Path) -> set[str]:
 
 @contextmanager
 def without_root() -> Iterator[None]:
-    """Root may write everywhere, so such a test becomes somebody else for a while."""
+    """Root may write everywhere, so the test temporarily switches to another user."""
     if os.geteuid() != 0:
         yield
         return
@@ -205,7 +205,7 @@ def test_locked_store_is_waited_for_and_then_reported(folder: Path, resolver: Re
     with pytest.raises(DataError) as caught:
         take(folder, resolver, "0.6")
     assert caught.value.kind == "store-locked"
-    assert prices(folder) == {"0.5"}  # readers are not held up
+    assert prices(folder) == {"0.5"}  # readers are not blocked
     other.execute("ROLLBACK")
     other.close()
 

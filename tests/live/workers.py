@@ -1,4 +1,4 @@
-"""Run as a process of its own: refreshes that are killed, and refreshes and readers that get in each other's way.
+"""Run as a process of its own: refreshes that are killed, and refreshes concurrent with readers.
 
 It forks from one warmed process without threads, so that a kill falls into the work and not into the start of Python.
 """
@@ -27,7 +27,7 @@ OFFERS = 1500
 
 
 class Flip:
-    """A source whose every offer costs what the server says, another price each time it is asked."""
+    """A source whose every offer costs what the server says, another price at each request."""
 
     key = None
     heavy = False
@@ -45,7 +45,7 @@ class Flip:
 
 
 def store_state(folder: Path) -> tuple[str, int, int]:
-    """The one price all offers have, how many there are, and how many looks there were; wrong where they differ."""
+    """The one price all offers have, how many there are, and how many snapshots there were; wrong if they differ."""
     with open_for_reading(folder) as connection:
         if connection is None:
             return "none", 0, 0
@@ -91,7 +91,7 @@ def killed(url: str, folder: Path, times: int, seed: int) -> None:
 
 
 def together(url: str, folder: Path, writers: int, rounds: int) -> None:
-    """Writers of one series and of their own, and readers that look on all the while."""
+    """Writers of one series and of their own, with concurrent readers."""
     catalog = _warmed()
     assert once(catalog, url, folder) == 0
     children = []

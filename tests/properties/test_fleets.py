@@ -1,4 +1,4 @@
-"""Whatever the fleet, the load and the lives of its machines: nothing is lost unless it is told, and time goes forward."""
+"""For any fleet, load and machine lifetimes: every lost request is reported, and time moves forward."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_requests_and_tokens_are_conserved(fleet: Fleet, requests: list[tuple[fl
         assert outcome.lost == outcome.retried == outcome.interruptions == 0
     assert (served.first[done] >= served.arrived[done]).all()
     assert (served.finished[done] >= served.first[done]).all()
-    # every prompt answered was read or found, once and as often again as it was thrown out
+    # every answered prompt was prefilled or cached once, and again after each preemption
     assert served.read + served.cached >= int(served.prompts[done].sum())
     if not served.preempted and not outcome.retried and not outcome.lost:
         assert served.read + served.cached == int(served.prompts[done].sum())

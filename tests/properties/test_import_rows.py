@@ -1,4 +1,4 @@
-"""Whatever stands in the cells of a price list: each row is kept or refused with its reason, and answers go on being given."""
+"""For any cells of a price list: each row is stored or rejected with its reason, and queries still work."""
 
 from __future__ import annotations
 

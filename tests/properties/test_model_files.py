@@ -1,4 +1,4 @@
-"""No file and no config, however damaged, makes the readers fail otherwise than politely, or take much memory."""
+"""No file or config, however damaged, makes the parsers fail other than with our errors, or take much memory."""
 
 from __future__ import annotations
 

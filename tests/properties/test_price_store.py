@@ -1,4 +1,4 @@
-"""Whatever the looks, in whatever order of days: the store gives each of them back, and every day as a plain list would."""
+"""For any snapshots in any order: the store returns each of them, and every day as a plain list would."""
 
 from __future__ import annotations
 

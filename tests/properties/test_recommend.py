@@ -1,4 +1,4 @@
-"""Changing one wish moves the answer the way it should; nothing dominated ever wins; a date reproduces."""
+"""Changing one constraint moves the answer in the expected direction; no dominated candidate wins; a date reproduces."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_more_offers_never_worsen_the_answer(providers: str) -> None:
 
 @pytest.mark.parametrize("day", [date(2019, 9, 8), date(2021, 5, 16), date(2024, 4, 8), DAY])
 def test_columns_equal_objects(day: date) -> None:
-    """The prices of a day by arrays are those `standing` tells of each offer."""
+    """Prices of a day by arrays equal those of each offer by itself."""
     table = price_table(CATALOG)
     rows = rows_on_day(table, day)
     names = ("provider", "instance", "region", "gpu", "term", "payment", "price", "source")

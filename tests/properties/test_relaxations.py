@@ -1,4 +1,4 @@
-"""Where there is no answer, each change that is told gives one, and a smaller change of that limit does not."""
+"""If there is no answer, each suggested relaxation gives one, and a smaller change of that limit does not."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from whichgpu.decide.answer.recommend_answer import RecommendAnswer
 from whichgpu.decide.requirements import Requirements
 
 DAY, CATALOG = date(2026, 10, 1), Catalog()
-LESS = 0.97  # of a limit that is told: rounded up to three digits, it is never so much too large
+LESS = 0.97  # of a suggested limit: rounded up to three digits, it is at most this much too large
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ def test_requests_and_tokens_are_conserved(
     assert (outcome.answered == fits).all()
     assert outcome.refused == (~fits).sum()
     done = outcome.answered
-    # every prompt token is computed or found, once, and again where it was thrown out
+    # every prompt token is computed or cached once, and again after a preemption
     prefilled = outcome.read + outcome.cached - outcome.recomputed
     expected = int(outcome.prompts[done].sum())
     assert prefilled >= expected
@@ -67,7 +67,7 @@ def test_requests_and_tokens_are_conserved(
 @settings(max_examples=40)
 @given(limits=LIMITS, requests=REQUESTS)
 def test_batched_steps_equal_single_steps(limits: dict[str, Any], requests: list[tuple[float, int, int]]) -> None:
-    """Somebody who comes at every moment and is never let in must not change anything for the others."""
+    """A request that arrives at any moment and is never admitted must not change anything for the others."""
     server = linear(replace(DEFAULT_LIMITS, **limits), token=1e-6, sequence=1e-5, context=1e-9)
     load = [(time, prompt, output, ()) for time, prompt, output in sorted(requests)]
     plain = server.run(load)

@@ -1,6 +1,6 @@
 """Properties of time: no estimate beats physics, more work never takes less, a better GPU is never slower.
 
-The floors here are counted anew, from sizes alone, so that a fault in the lowering cannot hide in them.
+The floors here are computed independently, from sizes alone, so that a fault in the lowering cannot hide in them.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def seconds(task: Task, shape: Shape, gpu: Gpu, **fields: Any) -> float:
 
 
 def layer_weights(shape: Transformer, touched: float) -> float:
-    """Weights of one layer's matrices; of a mixture as many experts as are touched."""
+    """Weights of one layer's matrices; of an MoE the distinct experts touched."""
     query, key_value = shape.heads * shape.head_dim, 2 * shape.kv_heads * shape.head_dim
     attention = shape.hidden * (2 * query + key_value)
     matrices = 3 if shape.gated else 2
@@ -91,7 +91,7 @@ def active_weights(shape: Transformer) -> float:
 
 
 def read_weights(shape: Transformer, tokens: float) -> float:
-    """Weights that so many tokens touch: 1-(1-k/E)^tokens of a mixture's experts."""
+    """Weights that a number of tokens touch: 1-(1-k/E)^tokens of an MoE's experts."""
     if shape.experts is None:
         return shape.layers * layer_weights(shape, 0)
     touched = shape.experts.count * (1 - (1 - shape.experts.active / shape.experts.count) ** tokens)
@@ -292,7 +292,7 @@ UNIT = {"fp8": "fp8", "int8": "int8", "nvfp4": "fp4"}
 UNPACKING = 1.5  # at most, where arithmetic bounds: 1.3 of it for widening, and rows of scales
 
 
-@settings(few, suppress_health_check=[HealthCheck.filter_too_much])  # few GPUs have the narrow units
+@settings(few, suppress_health_check=[HealthCheck.filter_too_much])  # few GPUs have low-precision units
 @given(
     transformers(mixtures=False),
     gpus,

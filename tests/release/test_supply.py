@@ -1,4 +1,4 @@
-"""What the project stands on is pinned, listed, and under licences it accepts."""
+"""Dependencies are pinned, listed, and under accepted licences."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def test_slip_3090_ti_fp32_is_at_base_clock(gpu: Callable[[str], Gpu]) -> None:
 
 
 def test_slip_3090_ti_fp16_is_with_fp16_accumulate(gpu: Callable[[str], Gpu]) -> None:
-    """Slip: 160 TFLOPS holds for sums kept in fp16; with fp32 sums, as training needs, a GeForce has half."""
+    """Slip: 160 TFLOPS is with fp16 accumulation; with fp32 accumulation, as training needs, a GeForce has half."""
     peaks = gpu("RTX 3090 Ti").peaks
     assert peaks["fp16_fp16acc"] == 160 * 10**12
     assert peaks["fp16"] == 80 * 10**12
@@ -118,7 +118,7 @@ def segment(catalog: Catalog, name: str) -> list[Cpu]:
 
 
 def middle(values: Iterable[int | None]) -> float:
-    """Median of what is known, which must be most."""
+    """Median of the known values, which must be the majority."""
     listed = list(values)
     present = [value for value in listed if value is not None]
     assert len(present) > 0.8 * len(listed)

@@ -89,7 +89,7 @@ def test_slip_nvlink_row_fits_no_reading(gpu: Callable[[str], Gpu]) -> None:
     ("feature", "having"), [("tensor-cores", COLUMNS), ("bf16", COLUMNS[1:]), ("flash-attention", COLUMNS[1:])]
 )
 def test_feature_rows(feature: str, having: tuple[str, ...], catalog: Catalog) -> None:
-    """Asked as the command line asks, `gpus --supports`; all variants of a column agree."""
+    """As the command line does, `gpus --supports`; all variants of a column agree."""
     gpus = select_gpus(list(COLUMNS), GpuFilter(supports=(feature,)), catalog=catalog).gpus
     assert tuple(row.name for row in gpus) == having
     families = ["V100", "A100", "H100", "H200"]
@@ -141,7 +141,7 @@ def test_servers_of_each_have_infiniband(name: str, instance: Callable[[str], In
 
 
 def test_each_generation_is_ahead_in_memory_and_bandwidth(gpu: Callable[[str], Gpu]) -> None:
-    """What the post's relative performance rests on for decoding; H200 differs from H100 in memory alone."""
+    """Basis of the post's relative performance for decoding; H200 differs from H100 in memory alone."""
     rows = [gpu(name) for name in COLUMNS]
     for older, newer in pairwise(rows):
         assert newer.memory_bytes > older.memory_bytes

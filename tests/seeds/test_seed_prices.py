@@ -1,4 +1,4 @@
-"""Prices in the five documents, 2015 to 2024, against the history; where a document slipped, both sides are said.
+"""Prices in the five documents, 2015 to 2024, against the history; where a document is wrong, both figures are asserted.
 
 2019-09-08: AWS in Seoul, Google Cloud in Tokyo, Taiwan and Oregon, sums in won. 2021: families by price. 2022-09-02: a T4 at
 AWS for half a dollar, an A100 for 15,000 dollars. The documents of 2015 and 2024 state no price; 2015 says "spot".
@@ -80,7 +80,7 @@ def test_the_google_table(find: Find, instance: str, region: str, prices: dict[s
         offer = find(f"gcp/{instance}", f"gcp/{region}", term)
         assert offer.price.amount == Decimal(price)
         assert (offer.confidence, offer.observed_at, offer.source) == ("observed", "2019-09-08", "likejazz-gpu-2019")
-        assert offer.includes == "gpu"  # the host is paid beside it
+        assert offer.includes == "gpu"  # the host is billed separately
 
 
 def test_a_k80_was_not_to_be_had_for_three_years(catalog: Catalog) -> None:

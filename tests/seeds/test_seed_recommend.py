@@ -1,7 +1,7 @@
 """The documents' advice as questions to `recommend`, as of their dates: the same answer, or the difference and why.
 
-Prices are those the catalog holds for the day (`prices.csv`, each with its source). Where a document is wrong, or prices it did
-not look at say otherwise, the test asserts both what we answer and what the document said.
+Prices are those the catalog holds for the day (`prices.csv`, each with its source). Where a document is wrong, or prices it
+did not consider differ, the test asserts both what we answer and what the document said.
 """
 
 from __future__ import annotations
@@ -103,8 +103,8 @@ class TestAws2021:
         assert families == {"p4", "p3", "g4"}
 
     def test_save_money_with_spot(self, catalog: Catalog) -> None:
-        """The last spot prices of P2 known by then are of 2017, so they count only where spot is asked for by name; then spot
-        is the answer on the same machine, its reruns in the cost."""
+        """The last spot prices of P2 known by then are of 2017, so they count only if spot is requested by name; then spot is
+        the answer on the same machine, with reruns in the cost."""
         constraints: dict[str, Any] = {"gpu": "K80", "gpus": (1.0, 1.0), "rank": "cost", "term": "on-demand,spot"}
         answer = recommended(catalog, AWS_DAY, provider="aws", **constraints).answer
         assert answer.term == "spot"

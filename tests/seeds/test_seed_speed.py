@@ -113,7 +113,7 @@ def test_2024_the_index_of_llm_inference_has_the_tables_order() -> None:
 
 @pytest.mark.parametrize(("name", "factor"), [("A100 SXM 40GB", 3), ("H100 SXM", 11), ("H200 SXM", 18)])
 def test_2024_the_tables_factors_lie_between_the_same_batch_and_the_largest_that_fits(name: str, factor: float) -> None:
-    """Slip: one number cannot tell it. At the same small batch the gain is less than the table's; with each GPU's largest batch,
+    """Slip: one number is not enough. At the same small batch the gain is less than the table's; with each GPU's largest batch,
     which 16 GB of V100 hardly have room for, and fp8 where there is some, it is more.
     """
     own = rate("decode", "llama-2-7b", COLUMNS[0], **LLM)

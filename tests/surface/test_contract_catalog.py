@@ -1,4 +1,4 @@
-"""`catalog status`, `catalog check`, `report-error`, and data folders that are missing, broken or somebody's own."""
+"""`catalog status`, `catalog check`, `report-error`, and data folders that are missing, broken or the user's own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.surface.cli import assert_refused, assert_refused_json, call, process
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A copy of the tables, free to be spoilt."""
+    """A copy of the tables that tests may modify."""
     return copy_tables(tmp_path / "tables")
 
 
@@ -297,5 +297,5 @@ def test_inapplicable_day_is_refused_with_a_hint(words: tuple[str, ...], instead
     error = assert_refused_json(call("catalog", *words, "--as-of", "2024-01-01", "--json"), 2)
     assert error["kind"] == "no-as-of"
     assert instead in error["hint"]
-    monkeypatch.setenv("WHICHGPU_AS_OF", "2024-01-01")  # set for all commands, it asks nothing of this one
+    monkeypatch.setenv("WHICHGPU_AS_OF", "2024-01-01")  # set for all commands, it does not apply to this one
     assert "--as-of" not in call("catalog", *words).err

@@ -147,7 +147,7 @@ def test_a_trace_a_chart_and_files_to_start_from(tmp_path: Path) -> None:
 
 
 def test_one_model_served_twice_is_two_with_machines_of_their_own(tmp_path: Path) -> None:
-    """Groups that stand on the same kind of machine have each its own, and their costs add up to the bill."""
+    """Groups on the same machine type each have their own machines, and their costs add up to the bill."""
     file = tmp_path / "twice.toml"
     one = '[[model]]\nname = "llama-3.1-8b"\nrate = "{rate}/s"\nin = {prompt}\nout = 100\n'
     config = '[[model]]\nname = "long prompts"\nmodel = "llama-3.1-8b"\nrate = "1/s"\nin = 6000\nout = 100\n'
@@ -201,7 +201,7 @@ def test_sweep_lists_the_bill_at_every_value() -> None:
 
 
 def test_hourly_plan_commits_the_base_load_and_has_gpus_per_level() -> None:
-    """Over three years a commitment bears the floor of a daily curve; every hour has the GPUs of its level."""
+    """Over three years a commitment covers the base load of a daily curve; every hour has the GPUs of its level."""
     curve = ",".join(["2"] * 16 + ["10"] * 8)
     terms = "on-demand,reserved-1y,reserved-3y,committed-1y,committed-3y"
     argv = f"plan llama-3.1-8b --hourly {curve} --in 1000 --out 300 --tpot 60ms --provider aws,gcp --term {terms}".split()

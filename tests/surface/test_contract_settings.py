@@ -1,4 +1,4 @@
-"""Defaults: flag before variable before config file before built in; bad settings are told, not swallowed."""
+"""Defaults: flag before variable before config file before built in; invalid settings are reported, not ignored."""
 
 from __future__ import annotations
 

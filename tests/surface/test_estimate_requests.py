@@ -128,7 +128,7 @@ def test_every_task_is_answered(tmp_path: Path, task: str) -> None:
     ],
 )
 def test_endless_input_is_refused_with_a_reason(source: str, bound: str, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A line without end, and lines without end of which none is a request."""
+    """An endless line, and endless lines that are no requests."""
     monkeypatch.setattr(lines, bound, {"MAX_SKIPPED_BYTES": 4 * MAX_LINE_BYTES, "MAX_INVALID_LINES": 100}[bound])
     reply = call("estimate", "--requests", source)
     assert reply.code == 2

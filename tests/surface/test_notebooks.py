@@ -66,7 +66,7 @@ def test_there_are_two() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("path", notebooks.notebooks(), ids=lambda path: path.stem)
 def test_stored_outputs_are_those_of_a_real_run(path: Path) -> None:
-    """If not: `.venv/bin/python tools/notebooks.py`, and a look at what changed."""
+    """If not: `.venv/bin/python tools/notebooks.py`, and review the changes."""
     pytest.importorskip("nbclient", reason="needs the development environment")
     ran = [cell.get("outputs") for cell in notebooks.executed(path).cells]
     stored = [cell.get("outputs") for cell in cells_of(path)]

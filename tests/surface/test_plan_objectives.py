@@ -1,4 +1,4 @@
-"""A plan that its own simulation does not bear out is no answer; objectives that ask nothing cost nothing."""
+"""A plan whose simulation misses the objectives is no answer; objectives without effect cost nothing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def overloaded() -> tuple[str, ...]:
 
 
 def test_plan_that_misses_its_objectives_exits_1_with_a_hint() -> None:
-    """Nothing fits (exit 1), the reasons said, and the nearest told all the same, as `fit` does."""
+    """Exit 1 with the reasons, and the nearest plan is printed all the same, as `fit` does."""
     reply = call(*overloaded(), "--json")
     document = reply.json()
     assert (reply.code, document["ok"], document["error"]["kind"]) == (1, False, "plan-misses")
@@ -115,7 +115,7 @@ SMALL = (*LLAMA, "--gpu", "L40S", "--rate", "0.5/s", "--in", "500", "--out", "20
 
 
 def test_headroom_is_raised_until_the_fleet_changes() -> None:
-    """A machine or two hardly at work stay the same for long while more is kept free."""
+    """One or two mostly idle machines do not change over a wide range of headroom."""
     document = call(*SMALL, "--percentile", "99", "--json").json()
     assert document["headroom"] > 0.45
     assert [row["holds"] for row in document["simulation"]] == [True]

@@ -109,7 +109,7 @@ CASES: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
 
 @pytest.fixture(scope="module")
 def answers() -> dict[str, Any]:
-    """Each asked once."""
+    """Each called once."""
     return {}
 
 

@@ -121,7 +121,7 @@ def test_verify_notes_workloads_measure_cannot_run() -> None:
 
 
 def test_short_prompts_are_read_together_and_take_no_gpu_each() -> None:
-    """A step has room for many of them: one GPU bears what eight would if each was read alone."""
+    """A step batches many of them: one GPU sustains the rate that would need eight if each were prefilled alone."""
     reply = call(
         "recommend", "serve", "llama-3.1-8b", "--rate", "300/s", "--in", "10", "--out", "2", "--gpu", "H100 SXM", "--json"
     )

@@ -70,7 +70,7 @@ def test_steps_with_a_data_set_size_give_the_cost_of_an_epoch() -> None:
 
 
 def test_an_echo_of_a_rate_can_be_sent_again() -> None:
-    """The reply shows the batch it took, which nobody gave."""
+    """The reply shows the batch it chose, which the request did not set."""
     request = {"task": "serve", "model": "llama-3.1-8b", "gpu": "H100 SXM", "rate": 1.0}
     echo = estimate(**request).request  # type: ignore[arg-type]
     assert echo["batch"] is not None

@@ -1,4 +1,4 @@
-"""REST says what the command line says: the same fields, the same errors, for every endpoint."""
+"""REST replies equal the command line's: the same fields, the same errors, for every endpoint."""
 
 from __future__ import annotations
 

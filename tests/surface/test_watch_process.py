@@ -1,4 +1,4 @@
-"""`watch` as a process and on a terminal: ended by signals, left by its reader, drawn over, typed at."""
+"""`watch` as a process and on a terminal: ended by signals, with a closed pipe, redrawn, with keyboard input."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ def test_files_are_bounded_in_size_and_number(small: Server) -> None:
     assert send(b"x" * (2 << 20)).error["kind"] == "too-large"
     assert send(b"PK\x03\x04", "application/zip").error["kind"] == "upload-type"
     assert send(b"x", content_encoding="gzip").error["kind"] == "encoding"
-    sent = [send(b"a,b\n") for _ in range(4)]  # one more than are kept: the oldest makes room
+    sent = [send(b"a,b\n") for _ in range(4)]  # one more than the limit: the oldest is dropped
     assert [one.status for one in sent] == [201] * 4
     job = {name: value for name, value in SERVE.items() if name != "rate"}
     first = small.post("/api/v1/jobs", {**job, "trace": sent[0].json()["id"]}, x_whichgpu="1")

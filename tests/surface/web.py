@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-READY_SECONDS = 180.0  # on a machine that is busy with other things
+READY_SECONDS = 180.0  # on a busy machine
 SMALL = Path(__file__).with_name("web_small.py")
 
 
@@ -82,7 +82,7 @@ class Server:
         return socket.create_connection(("127.0.0.1", self.port), timeout=30)
 
     def answers_others(self, within: float = 5.0) -> None:
-        """Somebody else is answered all the while."""
+        """Another client is answered meanwhile."""
         start = time.monotonic()
         assert self.get("/api/v1/gpus?name=T4", seconds=within).status == 200
         assert time.monotonic() - start < within

@@ -1,4 +1,4 @@
-"""A worker that hangs, dies, or eats memory when it is asked for a GPU of that name."""
+"""A worker that hangs, dies, or eats memory when it gets a GPU of that name."""
 
 from __future__ import annotations
 

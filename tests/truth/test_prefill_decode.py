@@ -1,7 +1,7 @@
-"""Prompts read on newer GPUs and answers written on older ones, as published (Splitwise, ISCA 2024, arXiv 2311.18677).
+"""Prefill on newer GPUs and decode on older ones, as published (Splitwise, ISCA 2024, arXiv 2311.18677).
 
 Llama-2-70B on machines of 8 H100 or 8 A100, rented at the paper's 38 and 17.6 dollars an hour, serving Azure's conversations with
-nine in ten first tokens within a second and at most 100 ms between tokens. Nothing about halves is written into the search.
+nine in ten first tokens within a second and at most 100 ms between tokens. The search has no rule about disaggregation.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def test_at_a_high_rate_prefill_on_new_and_decode_on_old_gpus_has_the_highest_ca
     assert writers.get(OLD, 0) > 2 * writers.get(NEW, 0)
     assert {one.name for one in alone} >= {NEW, OLD}
     assert all(float(one.cost.amount) <= BUDGET + 1e-6 for one in answer.designs)
-    # each kind alone, whole; and each kind alone, in halves, at what a unit of money bears
+    # each GPU type alone, aggregated and disaggregated, by capacity per dollar
     assert best.capacity.value > 1.3 * max(one.capacity.value for one in alone if not one.disaggregated)
     assert per_dollar(best) > max(map(per_dollar, alone))
 

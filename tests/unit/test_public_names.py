@@ -1,6 +1,6 @@
-"""What programs may rely on is written down in public_names.txt: a name, keyword or field that changes must be changed there.
+"""public_names.txt lists the public API: a changed name, keyword or field must be changed there.
 
-`python tests/unit/test_public_names.py` writes the list anew. What is taken away needs the deprecation rule of CONTRIBUTING.md.
+`python tests/unit/test_public_names.py` rewrites the list. Removals need the deprecation rule of CONTRIBUTING.md.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ LETTERS = re.compile(r"[A-Za-z]{2,}")
 HELP = ("help", "epilog", "short_help", "prompt")
 SAID = ("msg", "Refusal", "HttpRefusal", "text", "say", "print", "echo", "write")  # calls whose values people read
 NAMES = {"whichgpu", "GPU", "JSON", "CSV", "Markdown"}  # the same in every language
-TYPED = re.compile(r"whichgpu |line \d|pip ")  # what is typed as it stands
+TYPED = re.compile(r"whichgpu |line \d|pip ")  # input typed verbatim
 
 
 def python_files() -> list[Path]:

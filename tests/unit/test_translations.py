@@ -168,7 +168,7 @@ def test_a_sentence_no_book_has_any_more_does_not_get_among_the_messages(folder:
     (folder / "words").mkdir()
     (folder / "words" / "ko.po").write_text(block("what it meant", ("옛 의미",), False))
     (folder / "1.po").write_text(block(MEANING, ("`--gpu`의 의미",), False))
-    assert command.main(["apply", "ko", str(folder / "1.po")]) == 1  # it is told
+    assert command.main(["apply", "ko", str(folder / "1.po")]) == 1  # it is reported
     assert list(read_language("ko")) == [MEANING]
 
 

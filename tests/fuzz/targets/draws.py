@@ -1,4 +1,4 @@
-"""What several targets draw alike: JSON and TOML documents of the keys a reader knows, texts near those it takes."""
+"""Random inputs shared by targets: JSON and TOML documents with a parser's keys, texts near valid ones."""
 
 from __future__ import annotations
 

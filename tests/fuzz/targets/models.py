@@ -39,7 +39,7 @@ def _config(data: bytes) -> Hashable:
 
 
 def _index(data: bytes) -> Hashable:
-    """An index beside two files it may name."""
+    """An index next to two files it may name."""
     for name in ("a.safetensors", "b.safetensors"):
         path = room() / name
         if not path.exists():

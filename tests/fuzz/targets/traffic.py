@@ -1,4 +1,4 @@
-"""Requests: traces of them, lines of `estimate --requests`, profiles of what somebody measured."""
+"""Requests: traces of them, lines of `estimate --requests`, profiles of measured traffic."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def _plan_flags(text: str) -> None:
 
 
 def _refusable(read: Callable[[str], object]) -> Callable[[str], object]:
-    """Readers inside a plan refuse with a ValueError, which their caller turns into words."""
+    """Parsers inside a plan raise ValueError, which their caller turns into a message."""
 
     def tried(text: str) -> None:
         try:

@@ -39,7 +39,7 @@ def texts_with_ids() -> list[str]:
 
 
 def ids_in_code() -> set[str]:
-    """Ids as they stand in the code; an f-string's holes become `*`."""
+    """Ids as written in the code; an f-string's fields become `*`."""
     ids = {id for text in texts_with_ids() for id in USED.findall(text)}
     return {re.sub(r"\{[^}]*\}", "*", id) for id in ids}
 
@@ -194,7 +194,7 @@ def test_plural_message_has_its_count() -> None:
     several = {id: forms[-1] for id, forms in texts.items() if len(forms) > 1}
     assert len(several) > 80
     unseen = {"web.unknown-parameters"}  # counts names that it lists
-    unseen |= {id for id in several if id.startswith("rejected.") and id != "rejected.counted"}  # the number stands before them
+    unseen |= {id for id in several if id.startswith("rejected.") and id != "rejected.counted"}  # the number precedes them
     assert {id for id, text in several.items() if not any(f"{{{name}}}" in text for name in COUNTS)} == unseen
 
 

@@ -1,4 +1,4 @@
-"""The evidence table: read back as written, every row with a known source, every request one that can be asked."""
+"""The evidence table: read back as written, every row with a known source, every request valid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts of a decision: what a copy bears, what owning costs, what is said and that everything that may be said has words."""
+"""Parts of a decision: replica capacity, cost of owning, messages, and that every reason has a message."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_framework_support_by_vendor_and_year(catalog: Catalog) -> None:
 
 
 def test_every_reason_has_words() -> None:
-    """Reasons are strings in the code; each that is counted can be told."""
+    """Reasons are strings in the code; each of them has a message."""
     text = "\n".join(path.read_text(encoding="utf-8") for path in (SOURCE / "decide").glob("*.py"))
     reasons = set(re.findall(r'(?:Infeasibility\(|yield |missed\[|missed: dict\[str, Bools\] = \{)"([a-z-]+)"', text))
     assert len(reasons) > 15
@@ -175,7 +175,7 @@ def test_the_picture_holds_the_front_the_terms_and_the_curve(catalog: Catalog) -
 
 
 def years_paid(hours: float, committed: float, price: float, plain: float) -> float:
-    """What a service of so many hours costs on a committed offer, in hours at its price."""
+    """Cost of a service of a number of hours on a committed offer, in hours at its price."""
     one = np.ones(1)
     terms = OfferTerms(
         price=price * one, machines=one, spot=np.zeros(1, dtype=bool), years=committed * one, granularity=one, minimum=one,

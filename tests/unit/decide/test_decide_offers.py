@@ -1,4 +1,4 @@
-"""Which offers are looked at: slices, old prices, engines; mixes of terms; what the tables rest on; runs of an estimate."""
+"""Which offers are considered: slices, stale prices, engines; mixes of terms; sources of tables; runs of an estimate."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ def test_every_row_shown_was_simulated_and_keeps_its_objective() -> None:
 
 
 def test_row_does_not_depend_on_its_gpu_being_requested() -> None:
-    """Nor does any GPU asked for by itself cost less than the answer, as pairs of H100 with little cache once did."""
+    """No GPU requested by itself costs less than the answer, as pairs of H100 with a small KV cache once did."""
     answer = _llama70()
     for gpu in dict.fromkeys(one.gpu for one in answer.candidates[:4]):
         alone = _llama70(gpu=gpu).answer

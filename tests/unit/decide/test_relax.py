@@ -1,4 +1,4 @@
-"""How far a limit would have to be moved for something to pass: read off the candidate that is nearest and keeps to the rest."""
+"""Smallest change of a limit with which a candidate passes: that of the nearest candidate within the other limits."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_budget_and_deadline_are_relaxed_together_by_the_smallest_total() -> Non
     assert moved.id == "relax.both"
     assert id_and_values(moved.values["one"]) == ("relax.budget", {"value": "15usd"})  # type: ignore[arg-type]
     assert id_and_values(moved.values["other"]) == ("relax.deadline", {"value": "1.2h"})  # type: ignore[arg-type]
-    assert groups_nearest(evaluated, limits) == {7, 9}  # budget alone rests on the first, the deadline alone on the last
+    assert groups_nearest(evaluated, limits) == {7, 9}  # budget alone depends on the first, the deadline alone on the last
 
 
 def test_if_neither_alone_helps_both_use_the_candidate_nearest_to_the_limits() -> None:

@@ -156,7 +156,7 @@ def test_verdicts_at_their_ends() -> None:
 
 
 def grown(size: float, fixed: float = 100.0) -> Any:
-    """A need of so much and `size` for each sample of a GPU's share."""
+    """Memory of a fixed part and `size` for each sample of a GPU's share."""
 
     def estimate_memory_of(workload: Workload) -> MemoryEstimate:
         return build_estimate({"weights": int(fixed + size * workload.local_batch)}, (1.0, 1.0), (1.0, 1.0))

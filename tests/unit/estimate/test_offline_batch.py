@@ -29,7 +29,7 @@ def workload(**fields: Any) -> Workload:
 
 
 def linear(fixed: float, each: float) -> Any:
-    """Memory that grows by so many bytes with every sequence of one replica."""
+    """Memory of `fixed` bytes and `each` for every sequence of one replica."""
 
     def memory(one: Workload) -> MemoryEstimate:
         figure = Figure.exact(fixed + each * one.local_batch, "byte", "modelled")
@@ -172,7 +172,7 @@ def test_throughput_decides_and_memory_bounds_it() -> None:
 
     assert choose(linear(0, MIB / 1024), np.ones_like) == MAX_CONCURRENCY
     assert choose(small, np.ones_like) > 256  # vLLM's default on this GPU is no limit: the answer names the setting
-    assert choose(large, np.ones_like) not in CONCURRENCY  # the largest that fits is tried besides the grid
+    assert choose(large, np.ones_like) not in CONCURRENCY  # the largest that fits is tried in addition to the grid
     assert choose(large, None) == choose(large, np.ones_like)
     assert choose(small, lambda sizes: np.where(sizes > 48, 1000.0, 1.0)) == 48  # throughput falls beyond
     assert choose(linear(10**12, 1), np.ones_like) == 1

@@ -190,7 +190,7 @@ def test_curves_count_in_batches_of_all_gpus_and_in_blocks_of_tokens() -> None:
     assert served.at(10).seq_in == 10 * BLOCK - 40
     assert served.at(1).seq_in == 1
     assert served.to_user_units(served.largest(10**9)) == 4096  # the model's own limit
-    assert served.largest(4000 + 41) == 2  # the answer and one token of a prompt, which two blocks stand for
+    assert served.largest(4000 + 41) == 2  # the output and one prompt token, in two blocks
     assert served.largest(4000 + 40) == 0
     endless = MemoryCurve(work(batch=1), replace(TINY, max_context=0), "context", counted_memory)
     assert endless.to_user_units(endless.largest(10**12)) == 1 << 24

@@ -97,7 +97,7 @@ def test_only_active_experts_compute() -> None:
 
 
 def test_8b_in_fp16_is_not_for_a_16_gb_t4() -> None:
-    """16.06 GB of weights against 15 GiB that the driver shows: it does not fit, whatever a bare 16 >= 16 says. Time is told."""
+    """16.06 GB of weights against 15 GiB that the driver shows: it does not fit, although 16 >= 16. Time is still estimated."""
     answer = estimate("decode", "llama-3.1-8b", gpu="T4", precision="fp16", batch=1, seq_in=512, engine="pytorch")
     assert answer.fits == "no"
     assert answer.time is not None

@@ -242,7 +242,7 @@ def test_stale_fit_is_recomputed(measured: Record, catalog: Catalog) -> None:
     own = records.own_calibrations(catalog, calibration)[GPU]
     assert own.multipliers == fit.multipliers
     assert own.source == measured.source
-    assert records.read_record(path).fitted == fit  # and kept, so that it is made once
+    assert records.read_record(path).fitted == fit  # and cached, so that it is computed once
 
 
 def test_a_folder_that_cannot_be_written_only_costs_the_fit_again(

@@ -1,4 +1,4 @@
-"""Offers made of standing prices: money in other currencies, wishes, groups and orders."""
+"""Offers from current prices: other currencies, filters, groups and sorting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user calls a model leads to its shape, and what leads nowhere is told with what would work."""
+"""A model's name leads to its shape; unknown names are refused with suggestions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests that were once told wrongly: files' types by other names, tiny images, precisions that a GPU or an engine lacks."""
+"""Requests once estimated wrongly: files' types by other names, tiny images, precisions that a GPU or an engine lacks."""
 
 from __future__ import annotations
 

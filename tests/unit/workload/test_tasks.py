@@ -1,4 +1,4 @@
-"""Tasks and shapes by what is asked of them; `embed` as a forward pass without an output head."""
+"""Tasks and shapes; `embed` as a forward pass without an output head."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands beside the speed of a workload."""
+"""Advice that accompanies the speed of a workload."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked of a Ray cluster and told of its failures, against one that is played (the real one: test_plan_cluster)."""
+"""Calls to a Ray cluster and reports of its failures, against a fake one (the real one: test_plan_cluster)."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def ray(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> PlayedRay:
 
 @pytest.fixture
 def listening() -> Any:
-    """An address of this machine where somebody answers."""
+    """An address of this machine with a listening socket."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield f"127.0.0.1:{server.getsockname()[1]}"
 
@@ -230,7 +230,7 @@ def test_an_address_is_called_before_the_work_and_words_are_not(ray: PlayedRay, 
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "no..such"])
 def test_unreachable_cluster_error_has_the_reason(ray: PlayedRay, monkeypatch: pytest.MonkeyPatch, host: str) -> None:
     with socket.socket() as connection:
-        connection.bind(("127.0.0.1", 0))  # taken, and nobody listens
+        connection.bind(("127.0.0.1", 0))  # bound, but not listening
         with pytest.raises(NoAnswer, match="no Ray cluster responds") as error:
             check_ray(f"{host}:{connection.getsockname()[1]}")
     assert error.value.kind == "ray-unreachable"

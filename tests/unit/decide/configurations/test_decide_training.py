@@ -1,4 +1,4 @@
-"""Which layouts and micro-batches a training run is tried with, and what is said of a GPU that is not the answer."""
+"""Which layouts and micro-batches a training run is tried with, and the reasons against GPUs that are not the answer."""
 
 from __future__ import annotations
 

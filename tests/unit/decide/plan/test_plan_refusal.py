@@ -1,4 +1,4 @@
-"""Where there is no plan, each limit that stands alone in the way is named with the least change that gives one."""
+"""If there is no plan, each limit that alone prevents one is named with the smallest sufficient change."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_job_refusal_gives_the_earliest_feasible_deadline(wall: Any, window: flo
 
 
 def unserved(copies: list[Any], engine: Any = None) -> Refusal:
-    """The refusal of a model whose second bucket nobody serves."""
+    """The refusal of a model whose second bucket no GPU serves."""
     buckets: Any = (
         SimpleNamespace(share=0.75, prompt=100, output=10, name="short"),
         SimpleNamespace(share=0.25, prompt=9000, output=90, name="long"),

@@ -1,4 +1,4 @@
-"""A plan that its simulation does not bear out says so in its first sentence."""
+"""The first sentence of a plan says so if its simulation misses the objectives."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def counts(assignment: Assignment | None) -> dict[tuple[str, str, str], int]:
 
 
 def test_disaggregated_if_its_capacity_is_higher() -> None:
-    """Of three GPUs one reads 10 a second and two write 5 each; whole, three bear 3 each."""
+    """Of three GPUs one prefills 10 requests/s and two decode 5 each; aggregated, three sustain 3 each."""
     options = [copy("both", 3), copy("prefill", 10), copy("decode", 5)]
     assignment = best_assignment(options, [kind()], {"m": 1.0})
     assert counts(assignment) == {("m", NEW, "prefill"): 1, ("m", NEW, "decode"): 2}
@@ -69,7 +69,7 @@ def test_disaggregation_needs_equal_kv_cache_precision() -> None:
 
 
 def test_prefill_worker_without_a_decode_worker_stays_idle() -> None:
-    """A reader without a writer bears nothing, and stays idle."""
+    """A prefill worker without a decode worker has no capacity and stays idle."""
     assignment = best_assignment([copy("both", 4, degree=2), copy("prefill", 9)], [kind()], {"m": 1.0})
     assert counts(assignment) == {("m", NEW, "both"): 1}
 
@@ -105,7 +105,7 @@ def test_budget_buys_the_highest_capacity() -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_search_equals_exhaustive_search(seed: int) -> None:
-    """Two kinds, three roles, one or two GPUs a copy: every combination of counts is tried."""
+    """Two kinds, three roles, one or two GPUs per replica: every combination of counts is tried."""
     chance = np.random.default_rng(seed)
     options = [
         copy(role, float(chance.integers(1, 9)), gpu, int(chance.integers(1, 3)))
@@ -182,7 +182,7 @@ def test_a_small_cluster_gets_roles_and_reasons() -> None:
     ],
 )
 def test_no_transfers_without_need(whole: float, disaggregated: float, best: str) -> None:
-    """Where copies bear the load half over again by themselves, or halves bear hardly more, every copy does all of its work."""
+    """If aggregated replicas sustain 1.5 times the load, or disaggregation gains hardly anything, every replica is aggregated."""
     nothing = Assignment((), 0.0, 0.0)
     assert (
         better_serving(

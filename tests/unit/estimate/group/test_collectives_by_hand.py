@@ -1,4 +1,4 @@
-"""Collectives over links of round numbers, by hand; whose links a machine has."""
+"""Collectives over links of round numbers, by hand; the links of a machine."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def step_breakdown(task: str, model: str, gpu: str, **fields: Any) -> StepBreakd
 
 @pytest.mark.parametrize("engine", ["vllm", "tensorrt-llm", "cuda-graphs"])
 def test_a_group_of_one_is_one_gpu(engine: str) -> None:
-    """The step model at batch 1: what a server is told for one GPU is what the steps add up to."""
+    """The step model at batch 1: the figures for one GPU equal the sum of its steps."""
     workload, shape = workload_and_shape("serve", "llama-3.1-8b", engine=engine)
     alone = evaluate_grid(workload, shape, [GPUS["h100-sxm"]])
     own = steps("llama-3.1-8b", engine=engine)

@@ -326,7 +326,7 @@ def test_pipeline_bubble_scales_the_step_and_ranks_wait_for_the_slowest() -> Non
 
 
 def test_threads_of_one_process_wait_for_the_interpreter() -> None:
-    """Forward calls wait for all other copies, a fifth of the rest does."""
+    """Forward calls wait for all other replicas, a fifth of the rest does."""
     breakdown = step(calls=1.0, forward_calls=0.5, threads=4.0, device=1e-9)
     assert number(breakdown, "host") == pytest.approx(1.0 + (0.5 + 0.2 * 0.5) * 3)
     copied = step(device=1.0, copied_tensors=100.0)

@@ -1,4 +1,4 @@
-"""The screen tells layouts from a few evaluations what evaluating each of them whole would tell."""
+"""The screen's estimates of layouts, from a few evaluations, equal evaluating each of them."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def test_tokens_are_copied_for_each_expert_they_visit() -> None:
 
 
 def test_a_recommendation_model_by_hand() -> None:
-    """Three vectors of 8, their three products beside the bottom's 8, and twice the widest layer of 32."""
+    """Three vectors of 8, their three products in addition to the bottom's 8, and twice the widest layer of 32."""
     assert dlrm_peak_bytes(Dlrm("d", 8, (100, 100), (13, 32, 8), (16, 1)), 5, 4) == 5 * 4 * (24 + 11 + 64)
 
 
@@ -119,7 +119,7 @@ CACHE = 3 * 120 * 4 * 2 * 2 * 8 * 2  # sequences, tokens, layers, keys and value
 def test_eager_pytorch_by_hand() -> None:
     parts = sizes(memory_estimate())
     assert parts["kv_cache"] == CACHE
-    assert parts["temporary"] == CACHE // 8  # one layer's keys, made anew one token longer
+    assert parts["temporary"] == CACHE // 8  # one layer's keys, reallocated one token longer
     prompt = 300 * max(2 * 64 + 3 * 256, 2 * 64 + 4 * 64 + 32) * 2
     head = 300 * 64 * 2 + 3 * 1000 * (2 + 8)
     assert parts["activations"] == max(prompt, head)
@@ -171,7 +171,7 @@ def test_images_are_patches_and_an_encoder_has_its_own_length() -> None:
     image_parts = sizes(memory_estimate(transformer, "forward", batch=1))
     assert (
         image_parts["activations"] == (14 * 14 + 1) * (128 + 768) * 2
-    )  # 224 pixels a side in patches of 16, and a token beside them
+    )  # 224 pixels a side in patches of 16, and one class token
     both = replace(TINY, encoder_layers=4, encoder_context=50)
     encoder_parts = sizes(memory_estimate(both))
     assert encoder_parts["kv_cache"] == 3 * (20 + 50) * 4 * 2 * 2 * 8 * 2
@@ -214,7 +214,7 @@ def test_engines_take_their_share_at_start() -> None:
     total = H100.memory_bytes
     for engine, year, share in (("vllm", 2025, 0.90), ("vllm", 2026, 0.92)):
         estimate = memory_estimate(engine=engine, year=year, gpu=H100)
-        beside = (4 * 132 + 150) * MIB + (0 if year == 2026 else 4 * 8 * MIB)  # graphs beside the share until 2026
+        beside = (4 * 132 + 150) * MIB + (0 if year == 2026 else 4 * 8 * MIB)  # graphs outside the share until 2026
         assert estimate.device.value == int(total * share + (4 * 132 + 150) * MIB) + (beside - (4 * 132 + 150) * MIB)
     nvidia = memory_estimate(engine="tensorrt-llm", gpu=H100)
     used = sum(value for name, value in sizes(nvidia).items() if name != "kv_cache")
@@ -248,6 +248,6 @@ def test_a_perceptron_s_training_step_by_hand() -> None:
     mixed = mlp_sizes(precision="amp-bf16", batch=20000)  # so large a batch that the loss is the fullest moment
     assert mixed["cast_weights"] == 2 * weights
     assert mixed["weights"] == 4 * weights
-    assert mlp_sizes(accumulation=2)["gradients"] == 2 * 4 * weights  # beside those of earlier rounds
+    assert mlp_sizes(accumulation=2)["gradients"] == 2 * 4 * weights  # in addition to those of earlier accumulation steps
     assert mlp_sizes(optimizer="sgd")["optimizer"] == 0
     assert mlp_sizes(optimizer="sgd-momentum")["optimizer"] == 4 * weights

@@ -1,4 +1,4 @@
-"""Memory of traced networks: rungs of batches, what is added beside a trace, how wide the ranges are; the formula of 2015."""
+"""Memory of traced networks: steps of batch sizes, memory outside the trace, width of the ranges; the formula of 2015."""
 
 from __future__ import annotations
 

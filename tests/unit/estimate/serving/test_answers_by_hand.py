@@ -148,7 +148,7 @@ def test_a_served_load_with_steps_of_ten_milliseconds() -> None:
     )
     assert (answer.load.mean_prompt, answer.load.mean_output, answer.load.requests) == (100, 20, 200)
     assert answer.cached_share == 0.0
-    assert [one.id for one in answer.warnings] == ["serving.too-few"]  # 180 requests do not tell the 99th percentile
+    assert [one.id for one in answer.warnings] == ["serving.too-few"]  # 180 requests are too few for the 99th percentile
 
 
 def test_objectives_are_listed_and_missed() -> None:

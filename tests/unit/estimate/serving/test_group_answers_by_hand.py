@@ -1,4 +1,4 @@
-"""Answers of groups and of served loads: what bounds, what is said beside the figures, what a search leaves out."""
+"""Answers of groups and of served loads: their bounds, notes, and what a search omits."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ NOTHING = (0.0,)
     ("points", "limit", "allowed"),
     [
         ([(1.0, 0.96, False), (2.0, 0.95, False), (3.0, 0.949, False)], 9.0, 2.0),
-        ([(1.0, 0.96, False), (2.0, 0.99, True), (3.0, 0.949, False)], 9.0, 1.0),  # one that only looks as if it held
+        ([(1.0, 0.96, False), (2.0, 0.99, True), (3.0, 0.949, False)], 9.0, 1.0),  # one that only seems to hold
         ([(1.0, 0.5, False), (2.0, 0.99, False)], 9.0, 2.0),
         ([(1.0, 0.5, False), (2.0, None, False)], 9.0, 0.0),
         ([(1.0, 1.0, False), (2.0, 1.0, False)], 2.0, 2.0),
@@ -177,7 +177,7 @@ def test_largest_simulated_rate_that_holds(points: Any, limit: float, allowed: f
 
 
 def test_a_rate_between_those_drawn_is_narrowed() -> None:
-    """Every rate holds: six halvings towards what it can bear."""
+    """Every rate holds: six bisection steps towards the capacity."""
     drawn = [
         RatePoint(1.0, 1.0, NOTHING, NOTHING, NOTHING, 1.0, 1.0, False),
         RatePoint(9.0, 1.0, NOTHING, NOTHING, NOTHING, 1.0, 0.0, False),

@@ -1,4 +1,4 @@
-"""What a server has room for, worked out from its memory; clients, copies and accounts of a simulated load by hand."""
+"""KV capacity of a server from its memory; clients, replicas and totals of a simulated load by hand."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_vllm_fills_its_share_plus_uncounted_memory() -> None:
     beside = (4 * 132 + 150) * MIB  # the bare context, and what its allocator keeps unused
     assert left == int(H100_BYTES * 0.92 + beside) - sum(others.values())
     left, others = room(year=2025)
-    assert left == int(H100_BYTES * 0.90 + beside) - sum(others.values()) + others["cuda_graphs"]  # graphs lay beside its share
+    assert left == int(H100_BYTES * 0.90 + beside) - sum(others.values()) + others["cuda_graphs"]  # graphs were outside its share
     left, others = room(0.5)
     assert left == int(H100_BYTES * 0.5 + beside) - sum(others.values())
     left, others = room(1.0)
@@ -92,7 +92,7 @@ def test_memory_share_of_each_engine() -> None:
     assert limits(overrides=LimitOverrides(memory_share=0.7)).memory_share == 0.7
     assert limits(engine="llama.cpp").memory_share == 1.0
     static = static_share(engine_record("sglang").memory, H100, 1, 1)
-    assert limits(engine="sglang").memory_share > static  # with the graphs and context beside it
+    assert limits(engine="sglang").memory_share > static  # with the graphs and context in addition
 
 
 def test_weights_that_leave_no_room_are_refused() -> None:
@@ -117,7 +117,7 @@ def requests(*lengths: tuple[float, int, int]) -> list[Arrival]:
 
 
 def test_a_load_s_accounts_by_hand() -> None:
-    """A step for the prompt and nine with one at work; a pause; then two prompts of ten, a step apart, four tokens each."""
+    """A step for the prompt and nine with one sequence; a pause; then two prompts of ten, a step apart, four tokens each."""
     load = requests((0.0, 100, 10), (1.0, 10, 4), (1.0 + STEP / 2, 10, 4))
     outcome = linear(small(256)).run(load)
     assert (outcome.finished / STEP).round(6).tolist() == [10, 1004, 1005]
@@ -129,7 +129,7 @@ def test_a_load_s_accounts_by_hand() -> None:
 
 
 def test_clients_send_the_next_request_after_the_reply() -> None:
-    """Two clients, five requests of four tokens: whoever asks at the end of a step is read in the one after the next."""
+    """Two clients, five requests of four tokens: a request sent at the end of a step is prefilled in the one after the next."""
     outcome = linear().run(requests(*((9.9, 10, 4),) * 5), concurrency=2)
     assert (outcome.arrived / STEP).round(6).tolist() == [0, 0, 4, 5, 9]
     assert (outcome.finished / STEP).round(6).tolist() == [4, 5, 9, 10, 14]
@@ -155,13 +155,13 @@ def test_a_stage_begins_when_the_batch_before_it_has_left() -> None:
 
 
 def test_decode_runs_end_at_an_arrival() -> None:
-    """Steps that grow by a tenth each: whoever comes is read after the step under way."""
+    """Steps that grow by a tenth each: an arrival is prefilled after the current step."""
     server = linear(fixed=STEP, context=STEP / 1000)
     lone = server.run(requests((0.0, 100, 40)))
     for came in (5.0, 12.3, 30.1):
         outcome = server.run(requests((0.0, 100, 40), (came * STEP, 1, 1)))
         ends = [float(outcome.arrived[1]), float(outcome.first[1])]
-        # one whole step of its own, and no more than the rest of the step it found
+        # one whole step of its own, and no more than the rest of the current step
         longest = STEP * (1 + (100 + 40) / 1000) + 2 * STEP
         assert STEP < ends[1] - ends[0] < longest
         assert float(outcome.finished[0]) > float(lone.finished[0])

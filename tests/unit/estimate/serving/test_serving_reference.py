@@ -20,7 +20,7 @@ FIXED, TOKEN, SEQUENCE, CONTEXT = 1e-3, 2e-5, 1e-4, 3e-7
 
 
 class Bilinear:
-    """Steps that tables read off without error: so much for each token, sequence and token looked back at."""
+    """Steps that tables interpolate exactly: linear in tokens, sequences and attended tokens."""
 
     def decode(self, batch: ArrayLike, context: ArrayLike) -> np.ndarray:
         many, contexts = np.broadcast_arrays(np.asarray(batch, dtype=float), np.asarray(context, dtype=float))
@@ -44,14 +44,14 @@ class Sequence:
     prompt: int
     output: int
     written: int = 0
-    read: int = 0  # of prompt and what was written before it was thrown out
+    read: int = 0  # of the prompt and the output before the preemption
     context: int = 0
     target: int = 0
 
 
 @dataclass
 class Reference:
-    """First come, first served; one step at a time; blocks counted anew whenever they are asked for."""
+    """First come, first served; one step at a time; blocks recounted at every query."""
 
     limits: SchedulerLimits
     waiting: deque[Sequence] = field(default_factory=deque)
@@ -231,7 +231,7 @@ def test_latency_outside_steps_delays_every_token_equally() -> None:
 
 
 def test_requests_go_to_the_least_loaded_replica_and_ties_in_turn() -> None:
-    """Three copies of two lanes; a long request keeps one lane busy, the others take what comes."""
+    """Three replicas of two ranks; a long request keeps one rank busy, the others take new requests."""
     tables = StepTables(STEPS, TableSizes(DEFAULT_LIMITS.max_sequences, DEFAULT_LIMITS.max_batched_tokens, 4096))
 
     def routed_ranks(routing: Any, copies: int, stages: int, count: int) -> list[int]:
@@ -240,7 +240,7 @@ def test_requests_go_to_the_least_loaded_replica_and_ties_in_turn() -> None:
 
     assert routed_ranks("least", 3, 1, 4) == [1, 2, 0, 1]
     assert routed_ranks("round-robin", 3, 1, 4) == [1, 2, 0, 1]
-    assert routed_ranks("round-robin", 2, 2, 4) == [3, 0, 3, 0]  # the copy in turn, and of its lanes one in turn
+    assert routed_ranks("round-robin", 2, 2, 4) == [3, 0, 3, 0]  # round robin over replicas, and over the ranks of each
     busy = _ServerLoop(tables, DEFAULT_LIMITS, 3, 1, "least", 0)
     for place, load in enumerate((2, 0, 1)):
         busy.schedulers[place].load = load

@@ -71,7 +71,7 @@ def test_a_full_cache_throws_out_the_last_and_reads_it_again() -> None:
     assert (outcome.preempted, outcome.recomputed) == (1, 31)
     assert outcome.read == 20 + 20 + 32
     assert outcome.peak_cache == 1.0
-    assert spans(outcome) == [(1, 30), (2, 48)]  # the other 18 tokens after the first has gone
+    assert spans(outcome) == [(1, 30), (2, 48)]  # the other 18 tokens after the first has finished
 
 
 def test_an_engine_that_reserves_answers_makes_the_second_wait() -> None:
@@ -136,7 +136,7 @@ def test_a_long_batch_in_a_pipeline_holds_up_those_behind_it() -> None:
     alone = server.run(requests((0.0, 1, 100)))
     both = server.run(requests((0.0, 1, 100), (10 * STEP, 400, 2)))
     assert float(both.finished[0] - alone.finished[0]) == pytest.approx(401 * STEP, rel=0.02)
-    # with a pipeline each, nobody is held up
+    # with a pipeline each, no request is delayed
     apart = linear(limits, replicas=2, fixed=STEP, token=STEP).run(requests((0.0, 1, 100), (10 * STEP, 400, 2)))
     assert float(apart.finished[0]) == pytest.approx(float(alone.finished[0]))
 
@@ -203,9 +203,9 @@ def exact(servers: int, times: np.ndarray, outputs: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize(("servers", "busy"), [(1, 0.6), (4, 0.8), (16, 0.9)])
 def test_simulator_matches_an_m_m_c_queue(servers: int, busy: float) -> None:
-    """Stays and the share that waits as M/M/c within 3%; waits within 1% of the exact ones of those very arrivals.
+    """Sojourn times and the share that waits as M/M/c within 3%; waits within 1% of the exact ones of these arrivals.
 
-    The mean wait is not held against the formula: over so many arrivals it spreads by 1 to 4% itself.
+    The mean wait is not compared with the formula: over this many arrivals it varies by 1 to 4%.
     """
     waits, stays, expected = [], [], []
     for seed in range(4):

@@ -145,7 +145,7 @@ def test_slots_hold_half_an_answer_each_or_all_of_it() -> None:
 
 
 def test_formulas_by_hand_for_steps_of_one_length() -> None:
-    """Steps of 10 ms whatever is in them; 50 tokens an answer; prompts of 100 tokens take a step alone, none beside others."""
+    """Steps always take 10 ms; 50 output tokens; prompts of 100 tokens take a step of their own."""
     load = Load(2.0, Lengths(100), Lengths(50), 10)
     screen = screen_load(linear(fixed=0.01), load)
     assert screen.slots == 16

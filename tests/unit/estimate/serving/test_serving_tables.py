@@ -44,7 +44,7 @@ def test_tables_equal_the_step_model(model: str, gpu: str, fields: dict[str, Any
 
 
 def test_several_prompts_do_not_see_one_another() -> None:
-    """Two prompts of 100 look back half as far as one of 200."""
+    """Two prompts of 100 attend to half the context of one of 200."""
     tables = StepTables(Linear(0.0, context=1e-6), TableSizes(4, 512, 1024))
     one = tables.mixed(200, 0.0, 0, 0.0)
     reach = (2 * 100 * 100 / 200 - 200) / 2

@@ -38,7 +38,7 @@ def test_typical_draw_has_poisson_counts_in_every_window(window: int) -> None:
 
 
 def slowed(copies: int = 1) -> Server:
-    """A server whose steps take longer the more are at work, and for each token read."""
+    """A server whose steps grow with running sequences and prefilled tokens."""
     return linear(WIDE, copies, fixed=1e-2, token=2e-5, sequence=4e-4)
 
 
@@ -97,7 +97,7 @@ def test_slower_steps_make_users_wait_as_long_as_a_simulation_of_them_says(
     usual, other = (simulated_tpot(one, rate, prompt, output)[1] for one in (server, server.scaled(factor)))
     _, each = scaled_waits(pace, rate, 95.0, (1.0, usual), factor, REQUESTS)
     assert each == pytest.approx(other, rel=0.05)
-    assert abs(each / usual - 1.0) > abs(factor - 1.0)  # more at work slow each other, fewer do not
+    assert abs(each / usual - 1.0) > abs(factor - 1.0)  # more running sequences slow each other, fewer do not
 
 
 def test_overloaded_server_is_full_with_a_queue() -> None:

@@ -14,7 +14,7 @@ from whichgpu.estimate.serving.tpot_tail import tpot_tail
 
 
 def paced(steps: list[float], reads: list[float], prompt: float = 100.0, output: float = 51.0, ranks: int = 1) -> ServiceTimes:
-    """A lane with as many slots as there are steps: fifty tokens come after the first."""
+    """A rank with as many slots as there are step times: fifty tokens come after the first."""
     limits = small(1 << 20, max_sequences=len(steps))
     places = np.arange(1.0, len(steps) + 1)
     return ServiceTimes(MeanLengths(prompt, output), limits, ranks, places, np.array(steps), np.array(reads))
@@ -46,7 +46,7 @@ def test_single_token_outputs_have_no_tpot() -> None:
 
 
 def test_alone_a_request_takes_the_steps_of_one() -> None:
-    """So seldom that nobody meets another: half of them see neither a larger batch nor another's prompt."""
+    """So rare that requests hardly overlap: half of them see neither a larger batch nor another prompt."""
     pace = paced([0.01, 0.02, 0.03, 0.04], [0.5] * 4)
     assert tpot_tail(pace, 1e-9, 50.0) == pytest.approx(0.01)
     assert tpot_tail(paced([0.01, 0.02, 0.03, 0.04], [0.0] * 4), 1e-9, 99.0) == pytest.approx(0.01)

@@ -221,7 +221,7 @@ def test_many_gpus_in_parts_are_each_alone(monkeypatch: pytest.MonkeyPatch) -> N
         gemm(np.linspace(1.0, 100.0, many), 64.0, 64.0, "bf16", 2.0, batch=1.0),
         elementwise(np.full(many, 1e5), 2.0, 2.0).times(3.0),
     ]
-    gpus = [*gpus, gpus[0], gpus[1]]  # some stand in several machines
+    gpus = [*gpus, gpus[0], gpus[1]]  # some are in several machines
     whole = operator_totals(ops, build_gpu_columns(gpus))
     each = operator_seconds(ops, build_gpu_columns(gpus))
     for place, gpu in enumerate(gpus):
@@ -246,7 +246,7 @@ def test_floors_by_hand() -> None:
 
 
 def minimum_seconds(op: Op, **changed: Any) -> float:
-    """Least seconds of one operator on the GPU of round numbers, whose L2 holds a megabyte."""
+    """Minimum seconds of one operator on the toy GPU with 1 MB of L2."""
     return float(floor_seconds(stack_operators(op.unit, [op]), toy(**changed)).item())
 
 
@@ -296,7 +296,7 @@ def test_a_range_never_falls_below_the_floor() -> None:
 
 
 def test_saved_tensors_live_until_their_last_use_in_backward() -> None:
-    """x is kept by two products; it goes with the first of them, which comes last."""
+    """x is saved by two GEMMs; it is freed after the first of them, which is last in backward."""
     tape = Tape()
     write = OperatorWriter(tape, 1, WIDTHS["fp32"])
     entry = tape.value(1024, 4)

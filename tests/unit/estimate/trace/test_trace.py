@@ -159,7 +159,7 @@ def test_convolution_records_stride_and_groups_and_has_a_workspace_unless_depthw
     assert dense.attributes["stride"] == [2, 2]
     assert depthwise.attributes["groups"] == 8
     masks = [o.attributes["mask"] for o in traced.operators if o.name == "aten.convolution_backward.default"]
-    assert masks == [[True, True, True], [False, True, True]]  # nobody asks for the gradient of the pictures
+    assert masks == [[True, True, True], [False, True, True]]  # the images need no gradient
     # One forward, two backward (the first layer's input needs no gradient, so one of its own): dense only.
     added = (len(convolution_workspace(traced)) - len(traced.events)) // 2
     assert 2 <= added <= 3

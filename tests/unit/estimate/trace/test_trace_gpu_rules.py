@@ -1,4 +1,4 @@
-"""Torch told to behave as on a GPU: which kernels it takes, what stays in low precision. With a torch that is played."""
+"""Rules that make torch behave as on a GPU: kernel choice, and what stays in low precision; with a fake torch."""
 
 from __future__ import annotations
 

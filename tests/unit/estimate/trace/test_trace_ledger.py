@@ -22,7 +22,7 @@ def test_storages_are_recorded_with_lifetime_and_label() -> None:
     ledger.begin("forward", 1)
     saved, passing = ledger.birth(40, "mm"), ledger.birth(8, "relu")
     ledger.death(passing)
-    ledger.death(passing)  # nobody dies twice
+    ledger.death(passing)  # a second free is ignored
     ledger.begin("backward", 1)
     later = ledger.birth(40, "mm")
     assert ledger.events == [(0, 100), (1, 40), (2, 8), (2, -8), (3, 40)]
@@ -30,7 +30,7 @@ def test_storages_are_recorded_with_lifetime_and_label() -> None:
     assert ledger.makers == {0: "empty", 1: "mm", 2: "relu", 3: "mm"}
     assert ledger.marks == {"forward 1": 1, "backward 1": 4}
     ledger.begin("forward", 2)
-    assert ledger.labels[later] == "temporary"  # only what lives when backward begins was kept for it
+    assert ledger.labels[later] == "temporary"  # only what is alive when backward begins was saved for it
     ledger.relabel({later}, "gradients")
     assert ledger.labels[later] == "gradients"
 

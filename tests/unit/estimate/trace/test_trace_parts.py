@@ -1,4 +1,4 @@
-"""The parts of tracing that are no torch: what is written down, what is put back, what is asked for and refused."""
+"""The parts of tracing without torch: recording, restoring, requests and refusals."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_depthwise_convolutions_and_all_else_need_none(name: str) -> None:
     assert len(convolution_workspace(with_operators(convolution(name, groups=2, channels=4)))) > len(plain.events)
 
 
-# what is asked for
+# the requested sizes
 
 
 @pytest.mark.parametrize("name", ["nothing", ":build", "mine:", ""])
@@ -293,7 +293,7 @@ def test_missing_torchvision_operators_are_registered_by_name(monkeypatch: pytes
 
 @pytest.fixture
 def traced(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Traces that are played: 4 MiB of weights, an input of 1 MiB, 2 MiB of activations; what was asked for is kept."""
+    """Fake traces: 4 MiB of weights, an input of 1 MiB, 2 MiB of activations; the arguments are recorded."""
     calls: dict[str, Any] = {}
     events = ((0, 4 * MIB), (1, MIB), (2, 2 * MIB))
     trace = ModuleTrace(events, {0: "weights", 1: "input", 2: "activations"}, {}, (), 10, 10)

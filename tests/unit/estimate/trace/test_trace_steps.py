@@ -132,7 +132,7 @@ class Net(Module):
 
 
 class Value:
-    """A loss whose way back gives the weight its gradient."""
+    """A loss whose backward pass sets the weight's gradient."""
 
     def __init__(self, net: Net) -> None:
         self._net = net

@@ -1,4 +1,4 @@
-"""What runs on the GPU, as far as a processor can tell: how runs are timed, and that networks are those they are named after."""
+"""GPU benchmarks, as far as a CPU can check: timing of runs, and that networks match their names."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def request(**fields: Any) -> dict[str, Any]:
 
 
 class FakeBench:
-    """Takes a second a case by the clock it is given; runs out of memory or fails where told to."""
+    """Takes a second a case by the clock it is given; runs out of memory or fails on demand."""
 
     def __init__(
         self, free: int = 100 << 30, fails: Mapping[str, Exception] | None = None, slow: Mapping[str, float] | None = None

@@ -1,4 +1,4 @@
-"""What doctor points out on recorded machines, and what it never tells."""
+"""What doctor reports on recorded machines, and what it never reveals."""
 
 from __future__ import annotations
 

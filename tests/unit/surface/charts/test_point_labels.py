@@ -1,4 +1,4 @@
-"""Names beside the points of a chart never cover each other or another point."""
+"""Labels of chart points never overlap each other or another point."""
 
 from __future__ import annotations
 

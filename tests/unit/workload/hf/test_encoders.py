@@ -47,7 +47,7 @@ def test_the_first_deberta_projects_without_a_bias_of_keys() -> None:
     old = DEBERTA | {"model_type": "deberta"}
     both = total(old, relative_attention=True, pos_att_type=["c2p", "p2c"], max_relative_positions=32)
     one = total(old, relative_attention=True, pos_att_type=["c2p"], max_relative_positions=32)
-    assert both - one == LAYERS * (HIDDEN * HIDDEN + HIDDEN)  # what asks back has a bias
+    assert both - one == LAYERS * (HIDDEN * HIDDEN + HIDDEN)  # the inverse relative projection has a bias
     assert total(old) > total(old, position_biased_input=False)
 
 

@@ -1,4 +1,4 @@
-"""A config.json as it stands becomes a shape; nonsense is an error that names the field."""
+"""An unmodified config.json becomes a shape; invalid values are errors that name the field."""
 
 from __future__ import annotations
 

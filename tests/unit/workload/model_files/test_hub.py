@@ -1,4 +1,4 @@
-"""A config is fetched from where it lies: so much of it and no more, and a token goes to that host alone."""
+"""A config is fetched from its host, up to a size limit, and a token is sent to that host only."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_redirect_to_a_connection_others_can_read_is_not_followed(server: Serv
 
 
 def test_a_redirect_to_a_safe_one_is_followed(server: Server) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other:  # speaks no TLS, and is asked for it
+    with socket.create_server(("127.0.0.1", 0)) as other:  # speaks no TLS, but gets a TLS request
         server.on("/config.json", Answer(302, headers={"Location": f"https://127.0.0.1:{other.getsockname()[1]}/there"}))
         greeting: list[bytes] = []
 

@@ -1,4 +1,4 @@
-"""Many lines of a trace at once: read as the line-by-line reader would, or left to it; never guessed."""
+"""Bulk parsing of trace lines: the same as line by line, or left to that parser; never guessed."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def problem(request: pytest.FixtureRequest) -> Problem:
 
 
 def in_parts(monkeypatch: pytest.MonkeyPatch, whole: int) -> None:
-    """As if the market were large: no program of all columns, and relaxations of all up to so many shares."""
+    """As if the market were large: no program with all columns, and relaxations with a limited number of shares."""
     monkeypatch.setattr(search, "MAX_SMALL", 0)
     monkeypatch.setattr(search, "MAX_RELAXED", whole)
     monkeypatch.setattr(search, "FIRST_COLUMNS", 3)
@@ -175,7 +175,7 @@ def test_at_any_prices_the_bound_is_below_the_optimum_and_below_that_with_each_c
         ({"budget": 5.0}, False),
         ({"slices": 2}, False),
         ({"current": CurrentFleet({}, 1.0)}, False),
-        ({"spot_share": 0.5}, True),  # nobody offers spot
+        ({"spot_share": 0.5}, True),  # no spot offers
         ({"uses": np.array([1, 1, 2])}, False),
         ({"demand": np.ones((2, 2)), "hours": np.array([0.5, 0.5])}, False),
         ({"pools": tuple(Pool(f"p{j}", "g", 1, (PriceOption("w", 1.0, limit=3.0),)) for j in range(3))}, False),

@@ -59,7 +59,7 @@ def test_norms_by_family() -> None:
     assert saved_bytes(replace(TINY, parallel_block=True)) == RMS + NORMED + FUSED + GATED
     of_heads = (256 + 4 + H) + (64 + 4 + K)  # of queries and keys
     assert saved_bytes(replace(TINY, qk_norm=True)) == 2 * (RMS + NORMED) + of_heads + FUSED + GATED
-    # BERT norms sums; what comes in is kept by the first products
+    # BERT normalises sums; inputs are saved by the first GEMMs
     assert saved_bytes(replace(LAYER_NORM, model_type="bert", gated=False)) == NORMED + LAYER + NORMED + FUSED + 2 * F + LAYER
 
 
@@ -75,7 +75,7 @@ def test_fp32_doubles_all_saved_tensors_except_fp32_ones() -> None:
 
 
 def mlp(**changed: Any) -> float:
-    """What the MLP alone keeps, beside its input."""
+    """Tensors saved by the MLP alone, without its input."""
     return saved_bytes(replace(LAYER_NORM, **changed)) - 2 * (LAYER + NORMED) - FUSED
 
 
@@ -127,9 +127,9 @@ def test_decoder_with_cross_attention() -> None:
 
 
 def test_latents() -> None:
-    """Queries through a rank of 24, keys and values through one of 16 with 4 turned beside it, values of 6 a head."""
+    """Queries through a rank of 24, keys and values through one of 16 with 4 rotary dimensions, values of 6 per head."""
     shape = replace(LAYER_NORM, mla=LatentAttention(kv_rank=16, q_rank=24, nope_dim=8, rope_dim=4, value_dim=6))
-    ranks = sum(4 * rank + 4 + 2 * rank + 2 * rank for rank in (24, 16))  # normed, and kept by the product after
+    ranks = sum(4 * rank + 4 + 2 * rank + 2 * rank for rank in (24, 16))  # normalised, and saved by the following GEMM
     heads = 2 * 8 * (12 + 12 + 6 + 6) + SUMS
     assert saved_bytes(shape) == 2 * (LAYER + NORMED) + ranks + heads + GATED
     direct = replace(LAYER_NORM, mla=LatentAttention(16, 0, 8, 4, 6))

@@ -1,4 +1,4 @@
-"""Training steps of a few tensors played by hand: what ZeRO gathers, autocast copies and checkpoints hold; how sure it is."""
+"""Training steps of a few tensors by hand: bytes gathered by ZeRO, cast by autocast, held by checkpoints; and their ranges."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_gradients_are_spread_as_soon_as_a_block_has_them() -> None:
     spread = TrainingRun(blocks, (), scattered=4)
     assert peak_mib(spread, "gradients") == 3 + 4 + 1  # three shares, the last block's whole, and its share
     earlier = TrainingRun(blocks, (), accumulated=[4 * MIB] * 4)
-    assert peak_mib(earlier, "gradients") == 16 + 4  # one block's beside those of earlier rounds
+    assert peak_mib(earlier, "gradients") == 16 + 4  # one block's in addition to those of earlier accumulation steps
     assert peak_mib(replace(earlier, accumulated=[MIB] * 4, scattered=4), "gradients") == 4 + 4 + 1
 
 
@@ -72,12 +72,12 @@ def test_optimizer_scratch_is_counted_with_all_gradients() -> None:
 
 
 def test_autocast_copies_live_until_their_block_s_backward() -> None:
-    """Four blocks of a MiB a copy: with many tokens the loss is the fullest moment, with few the end of the way back."""
+    """Four blocks of a MiB a copy: with many tokens the peak is at the loss, with few at the end of the backward pass."""
     long, short = (BlockRun(linear(*sizes, "amp-bf16"), casts=(MIB,)) for sizes in ((64, 64, 8192), (1024, 1024, 1)))
     for one, copies in ((long, 4), (short, 1)):
         assert peak_mib(TrainingRun([one] * 4, ()), "cast_weights") == copies
         assert peak_mib(TrainingRun([replace(one, checkpointed=True)] * 4, ()), "cast_weights") == copies
-        gathered = replace(one, checkpointed=True, gathered=MIB)  # copies of weights that go are not kept
+        gathered = replace(one, checkpointed=True, gathered=MIB)  # casts of freed weights are not held
         assert peak_mib(TrainingRun([gathered] * 4, ()), "cast_weights") == 1
 
 
@@ -111,7 +111,7 @@ def test_a_perceptron_s_loss_by_hand() -> None:
 
 
 def test_relus_lie_between_layers_only() -> None:
-    """Backward of a wide middle: its output is kept once, its gradient and that before the ReLU are there with it."""
+    """Backward of a wide middle: its output is saved once, with its gradient and that before the ReLU."""
     parts = sized((64, 8192, 64), 1024)
     assert parts["activations"] + parts["temporary"] == pytest.approx(1024 * 4 * (64 + 3 * 8192), rel=0.01)
 
@@ -155,7 +155,7 @@ def parts(shape: Transformer = TINY, **fields: Any) -> dict[str, int]:
 
 
 def test_sequence_parallelism_shards_saved_norm_inputs() -> None:
-    """Beside attention and the MLP a layer keeps 1032 bytes a token (two norms with what went in and came out)."""
+    """Besides attention and the MLP a layer saves 1032 bytes per token (two norms with inputs and outputs)."""
     deep = replace(TINY, layers=40)
     plain, cut = (parts(deep, parallel=Parallel(tp=2, sp=sp)) for sp in (False, True))
     assert plain["activations"] - cut["activations"] == pytest.approx(1032 * 64 * 64 * 40 / 2, rel=0.03)
@@ -169,7 +169,7 @@ WIDE = replace(TINY, hidden=1024, heads=16, kv_heads=16, head_dim=64, ffn=4096, 
 
 
 def test_quantised_weights_by_hand() -> None:
-    """Matrices in 4 bits and their scales; table, head and norms in 16 bits; one matrix unpacked at a time."""
+    """Matrices in 4 bits and their scales; table, head and norms in 16 bits; one matrix dequantised at a time."""
     sizes_by_part = parts(WIDE, lora_rank=4, qlora=True, batch=1, seq_in=1)
     linear_ = 4 * (4 * 1024 * 1024 + 3 * 1024 * 4096)
     other = 2 * (2 * 1000 * 1024 + (2 * 4 + 1) * 1024)
@@ -202,7 +202,7 @@ def families() -> dict[str, Transformer]:
 
 
 def test_every_matrix_of_a_decoder_has_a_role() -> None:
-    """What precisions are told of a model's matrices adds up to its weights."""
+    """The matrices listed for quantisation add up to the model's weights."""
     for name, shape in families().items():
         weights = sum(one.weights for one in layer_matrices(shape) if one.role != "router")
         assert weights == count_parameters(shape).linear, name
@@ -210,7 +210,7 @@ def test_every_matrix_of_a_decoder_has_a_role() -> None:
 
 
 def test_matrices_of_latents() -> None:
-    """Rank 24 for queries, 16 for keys and values, with 4 turned beside; heads of 8 + 4, values of 6."""
+    """Rank 24 for queries, 16 for keys and values, with 4 rotary dimensions; heads of 8 + 4, values of 6."""
     shape = replace(TINY, layers=1, mla=LatentAttention(kv_rank=16, q_rank=24, nope_dim=8, rope_dim=4, value_dim=6))
     matrices = [(one.role, one.weights, one.row, one.count) for one in layer_matrices(shape)][:4]
     assert matrices == [

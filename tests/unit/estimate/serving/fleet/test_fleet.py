@@ -77,7 +77,7 @@ def test_transfers_at_once_share_the_port() -> None:
     assert [last for _, last in spans(outcome)] == [3, 4, 5, 6, 7]
     assert outcome.transfers.mean_wait == pytest.approx((0 + 0 + 1 + 2 + 3) / 5 * STEP)
     wide = simulate_fleet(disaggregated(replace(SLOW, out=1e30, into=1e30), server=server), load)
-    assert [last for _, last in spans(wide)][1:] == [3, 4, 4, 4]  # an idle engine begins with whoever comes first
+    assert [last for _, last in spans(wide)][1:] == [3, 4, 4, 4]  # an idle engine starts with the first arrival
     assert wide.transfers.mean_wait < 1e-9
 
 
@@ -135,7 +135,7 @@ def test_request_too_long_for_one_pool_goes_to_another_and_for_all_is_refused() 
 
 @pytest.mark.parametrize(("copies", "rate"), [(1, 0.6), (3, 2.4)])
 def test_one_at_a_time_is_an_exact_queue(copies: int, rate: float) -> None:
-    """Copies that take one request each, answers of exponential length: M/M/1, and between M/M/c and c queues apart."""
+    """Replicas of one slot with exponential output lengths: M/M/1, and between M/M/c and c separate queues."""
     limits = replace(DEFAULT_LIMITS, max_sequences=1, max_batched_tokens=8)
     chance = np.random.default_rng(5)
     times, lengths = np.cumsum(chance.exponential(1 / rate, 30_000)), chance.exponential(1000, 30_000).round().astype(int) + 1
@@ -221,7 +221,7 @@ def test_requests_are_dropped_after_the_retry_limit() -> None:
 
 
 def test_the_life_of_a_machine_on_spot_by_hand() -> None:
-    """Told at t, gone n later, to be had o after that: spot is held but for those o, the spare from t until spot is warm."""
+    """Notice at t, loss n later, back after o more: spot is billed except for o, the fallback from t until spot is warm."""
     interruptions = Interruptions(rate=360.0, notice=1.0, warm_up=2.0, outage=4.0)
     fleet = Fleet((station(spot=1),), FleetRouting(), interruptions, seed=3)
     chance = np.random.default_rng([3, 7, 0])

@@ -40,7 +40,7 @@ def requests(*lengths: tuple[float, int, int]) -> list[Arrival]:
 
 
 def apart(count: int, prompt: int = 50, output: int = 2) -> list[Arrival]:
-    """So far apart that nobody meets another."""
+    """So far apart that requests never overlap."""
     return requests(*((float(place), prompt, output) for place in range(count)))
 
 
@@ -61,7 +61,7 @@ def test_equal_replicas_take_turns() -> None:
 
 
 def test_aggregated_and_disaggregated_share_requests_by_capacity() -> None:
-    """One copy that does both bears 1, two that read bear 3 each: of 14 requests 2 and 12."""
+    """One aggregated replica has capacity 1, two prefill workers 3 each: of 14 requests 2 and 12."""
     fleet = Fleet((station("both"), station("read", "prefill", 2, weight=3.0), station("write", "decode")))
     assert answered_per_pool(fleet, apart(14)) == [2, 12, 12]
     assert answered_per_pool(Fleet((station("both", weight=6.0), *fleet.pools[1:])), apart(14)) == [7, 7, 7]
@@ -79,7 +79,7 @@ def is_refused(fleet: Fleet, prompt: int, output: int) -> bool:
 
 
 def test_a_request_may_fill_a_cache_to_its_last_block_and_no_further() -> None:
-    for other in ((), (station("large", limits=small(96)),)):  # alone, and beside a larger one
+    for other in ((), (station("large", limits=small(96)),)):  # alone, and with a larger one
         fleet = Fleet((station("one", limits=small(64)), *other))
         capacity = 96 if other else 64
         assert not is_refused(fleet, 40, capacity - 40)
@@ -156,7 +156,7 @@ def scheduler_and_log(kind: type[Scheduler] = Scheduler, **requested: int) -> tu
 
 
 def writing() -> tuple[Scheduler, RequestLog]:
-    """A lane that has read a prompt of 100 in the first step and has nine tokens to write, a step each."""
+    """A scheduler that prefilled 100 tokens in the first step and has nine tokens to decode, one per step."""
     scheduler, log = scheduler_and_log()
     assert scheduler.accept(0, 0.0)
     assert scheduler.end == pytest.approx(STEP)
@@ -178,7 +178,7 @@ def test_tokens_of_finished_steps_are_delivered_before_an_interruption(steps: fl
 
 
 def test_interrupted_requests_lose_their_kv_cache() -> None:
-    """The second joins when the first has written four tokens after its prompt; three steps later all is gone."""
+    """The second joins when the first has decoded four tokens; three steps later the machine is interrupted."""
     scheduler, log = writing()
     log.add(0.0, 50, 10)
     scheduler.accept(1, 3.5 * STEP)
@@ -224,7 +224,7 @@ def test_prefill_worker_holds_its_kv_until_sent() -> None:
     assert (scheduler.used, scheduler.in_transfer, scheduler.unsent) == (7, 1, {0: 7})  # 100 tokens in blocks of 16
     scheduler.plan(scheduler.end)
     assert scheduler.end == inf
-    assert scheduler.release(0, 1.0) is False  # nobody waits
+    assert scheduler.release(0, 1.0) is False  # no request waits
     assert (scheduler.used, scheduler.in_transfer) == (0, 0)
 
 
@@ -289,7 +289,7 @@ def use(outcome: FleetOutcome) -> tuple[float, float, float]:
 
 
 def test_pool_statistics_by_hand() -> None:
-    """A step to read, nine with one at work; then both are read and written together."""
+    """One prefill step, nine decode steps alone; then both are prefilled and decoded together."""
     outcome = simulate_fleet(Fleet((station("one", limits=small(256), gpus=4),)), requests((0.0, 100, 10), (1.0, 20, 3)))
     busy, batch, peak = use(outcome)
     assert busy == pytest.approx(13 * STEP)

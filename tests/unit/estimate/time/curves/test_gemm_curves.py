@@ -159,7 +159,7 @@ def test_misaligned_gemms_are_slower_with_tma() -> None:
     assert seconds(gemm_op(k=1031.0), lacking, **costs) == pytest.approx(FULL * grown[1], rel=1e-3)
     assert seconds(gemm_op(k=1031.0, unit="fp32", width=4.0), **costs) == pytest.approx(
         FULL * grown[1], rel=1e-3
-    )  # plain lanes load any
+    )  # CUDA cores load any
 
 
 def test_transposed_tf32_operands_are_slower_on_newer_gpus() -> None:

@@ -1,4 +1,4 @@
-"""How images lie in memory: as asked, as an engine decides, as a network turns them."""
+"""Memory format of images: as requested, as an engine decides, as a network transposes them."""
 
 from __future__ import annotations
 

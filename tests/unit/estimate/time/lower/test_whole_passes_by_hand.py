@@ -1,4 +1,4 @@
-"""What a whole pass tells of single calls; the host's calls; words about units a GPU lacks; two ways to one time."""
+"""Single calls of a whole pass; host calls; messages on units a GPU lacks; two computations of one time."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def test_how_matrices_lie_in_memory() -> None:
 
 
 def test_terms_of_a_step_by_hand() -> None:
-    """Two kernels of a second each on the toy GPU, with calls and gaps beside them; products slow down as they last."""
+    """Two kernels of a second each on the toy GPU, with calls and gaps in addition; GEMMs slow down as they last."""
     product = gemm(1e4, 1e4, 5e4, "fp16", 2.0)  # 10^13 FLOPs on 10^13 a second
     ops = (product.with_calls(3.0), replace(elementwise(1.0, 2.0, 2.0).times(4.0), phase="backward").with_calls(2.0))
     terms = uncorrected_terms(LoweredStep(ops), toy(), 7.0)

@@ -1,4 +1,4 @@
-"""Pieces of the server by themselves: kept answers, the line of those who wait, the state in an address."""
+"""Parts of the server: answer cache, request queue, the state in an address."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_disconnecting_client_does_not_cancel_for_others_and_the_last_one_does()
         alone = asyncio.ensure_future(cache.answer("b", compute))
         await asyncio.sleep(0.01)
         alone.cancel()
-        late = cache.answer("b", compute)  # asked while the other is being given up
+        late = cache.answer("b", compute)  # requested while the other is being cancelled
         with pytest.raises(asyncio.CancelledError):
             await alone
         assert (await late)["status"] == 200

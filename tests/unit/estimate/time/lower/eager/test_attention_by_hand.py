@@ -1,4 +1,4 @@
-"""Attention without a fused kernel, mixtures in PyTorch, and limits of servers: kernels, bytes and numbers by hand."""
+"""Attention without a fused kernel, MoE in PyTorch, and limits of servers: kernels, bytes and numbers by hand."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_disentangled_attention_operators() -> None:
 
 
 def test_gradients_of_attention_written_out() -> None:
-    """By operator on the way back: softmax, casts, scales, copies; distances are scattered into zeros of 512 a row."""
+    """By operator in the backward pass: softmax, casts, scales, copies; distances are scattered into zeros of 512 a row."""
     assert total(run(attention.eager_attention), "backward") == (5, 16 * SCORES + 2 * N, 12 * SCORES + 2 * N)
     assert total(run(attention.math_attention), "backward") == (10, 12 * SCORES + 28 * N, 4 * SCORES + 24 * N + 320)
     zeros = 2 * 80 * 512 * 2

@@ -87,7 +87,7 @@ def test_models_without_a_head_make_no_logits() -> None:
 
 
 def test_a_prompt_expands_its_latents() -> None:
-    """Heads of 8 and 4 turned, values of 6: all of them are made of a rank of 16 for every key."""
+    """Heads of 8 and 4 rotary dimensions, values of 6: all of them are made of a rank of 16 for every key."""
     shape = replace(TINY, mla=LatentAttention(kv_rank=16, q_rank=24, nope_dim=8, rope_dim=4, value_dim=6))
     kernels = FusedKernels(weight_storage(shape, "bf16", "bf16"), engine_record("vllm").kernels)
     fused_layer(kernels, shape, InferencePass(3.0, 10.0, 10.0, decoding=False))

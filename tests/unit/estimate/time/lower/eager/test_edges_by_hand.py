@@ -1,4 +1,4 @@
-"""Edges of the estimates that nothing else stands on: each a number or a kernel worked out by hand."""
+"""Edge cases of the estimates: each a number or a kernel computed by hand."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TINY = Transformer("tiny", "llama", 64, 4, 8, 2, 8, 256, 1000, True, "rms", "sil
 
 
 def test_latents_in_pytorch() -> None:
-    """Queries through a rank of 24, keys and values through one of 16 with 4 turned beside it."""
+    """Queries through a rank of 24, keys and values through one of 16 with 4 rotary dimensions."""
     shape = replace(TINY, mla=LatentAttention(kv_rank=16, q_rank=24, nope_dim=8, rope_dim=4, value_dim=6))
     write = KernelWriter(numerics("bf16"))
     eager_layer(write, shape, LayerPass(3.0, 10.0))

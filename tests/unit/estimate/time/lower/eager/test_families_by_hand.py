@@ -70,7 +70,7 @@ def summed(write: KernelWriter) -> None:
 
 
 def shared(uses: int, columns: float = H) -> Run:
-    """Gradients of something used so many times."""
+    """Accumulation of the gradients of a tensor used several times."""
     return lambda write: write.sum_gradients(rows(columns), uses)
 
 
@@ -162,7 +162,7 @@ def test_moe_backward_pass() -> None:
     back = [op for op in write.ops if op.phase == "backward" and not op.flops and (op.read, op.write) != (4096.0, 4096.0)]
     routed, inner, router, stream = 60 * 64, 60 * 32, 30 * 8, 30 * 64
     read = 4 * stream + (8 + 4) * router + 2 * routed  # used twice; softmax and cast; rows put back
-    read += 3 * 2 * routed + 3 * 4 * inner + 2 * routed  # blanked thrice in copies; the gate; its halves joined
+    read += 3 * 2 * routed + 3 * 4 * inner + 2 * routed  # masked three times in copies; the gate; its parts concatenated
     read += (4 + 4 + 6 + 4 + 4 + 4) * routed + 2 * stream
     wrote = 2 * stream + (4 + 2) * router + 2 * stream + 2 * routed
     wrote += 3 * 4 * routed + 3 * 2 * inner + 2 * routed
@@ -215,7 +215,7 @@ def test_tables_looked_up_and_their_dense_gradients() -> None:
 
 
 def test_patches_are_a_convolution() -> None:
-    """Two images of 32 pixels a side in patches of 8: sixteen each, and a token beside them."""
+    """Two images of 32 pixels a side in patches of 8: sixteen each, and one class token."""
     shape = replace(TINY, patches=Patches(32, 8))
     kernels = bill([lambda write: embedding(write, shape, 2.0 * 17)])
     output, pixels, weight = 2 * 16 * 64, 2 * 32 * 32 * 3, 3 * 64 * 64

@@ -1,4 +1,4 @@
-"""The way back: kernels of gradients and the bytes they move, and which kernels cannot be vectorised, counted by hand."""
+"""Backward pass: kernels of gradients and the bytes they move, and which kernels cannot be vectorised, counted by hand."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_an_rms_norm_s_gradient() -> None:
 
 
 def test_a_rotation_s_gradient() -> None:
-    """Two products, the negated half, two halves laid in zeros and added, both ways added, heads turned back."""
+    """Two products, the negated half, two halves written into zeros and added, both branches added, heads transposed back."""
     whole = written(lambda write: functional.rotary(write, x()))
     cut = 2 * 1 + 4, 2 * (2 + 1) + 2
     assert moved(whole) == (10, (4 + 1 + cut[0] + 4 + 2) * N, (4 + 1 + cut[1] + 2 + 2) * N)
@@ -109,8 +109,8 @@ SCORES = 2.0 * 4 * 10 * 10
 
 
 def test_attention_without_a_fused_kernel() -> None:
-    """Queries, keys and values of all heads cast, scaled and turned; scores in fp32 with a mask, a softmax, a look for rows
-    that see nothing; cast for the last product."""
+    """Queries, keys and values of all heads cast, scaled and transposed; scores in fp32 with a mask, a softmax, a check for
+    fully masked rows; cast for the last GEMM."""
     q = MatrixSizes(20.0, 32.0, 2.0)
     ops = written(lambda write: attention.math_attention(write, SEEN, q, q, q))
     part = 20.0 * 32
@@ -134,7 +134,7 @@ T, H, K, F = 30.0, 64, 16, 256
 
 
 def test_a_compiled_layer_reads_and_writes_each_run_once() -> None:
-    """Two norms with their sums, queries and keys turned, the gate; backward with the gradients of all who read a norm."""
+    """Two norms with their residual sums, rotary on queries and keys, the gate; backward with all consumers of a norm."""
     ops = fused()
     norm = 2 * H * 2 * T
     turned, gate = (H + K) * 2 * T, F * 2 * T
