@@ -50,6 +50,10 @@ CASES: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
     "regions": (lambda: wg.regions("Germany"), ("regions", "Germany")),
     "models": (lambda: wg.models("llama-3.1-8b"), ("models", "llama-3.1-8b")),
     "engines": (lambda: wg.engines(), ("engines",)),
+    "evidence": (
+        lambda: wg.evidence("H100", "llama", engine=["vllm"], limit=3),
+        ("evidence", "H100", "llama", "--engine", "vllm", "--limit", "3"),
+    ),
     "offers": (
         lambda: wg.offers(gpu=["L4", "T4"], near="Seoul", max_latency=0.1, as_of=date(2025, 6, 1), limit=5),
         ("offers", "--gpu", "L4,T4", "--near", "Seoul", "--max-latency", "100ms", "--as-of", DAY, "--limit", "5"),
