@@ -1,6 +1,6 @@
-"""What the seed tests share: ways to name exactly one thing in the catalog.
+"""Fixtures of the seed tests: lookups of exactly one catalog row by name.
 
-The tests in this folder hold the figures of five documents people wrote by hand, 2015 to 2024, against the catalog. Where a
+The tests in this folder compare the figures of five hand-written documents, 2015 to 2024, with the catalog. Where a
 document slipped, the test says so and asserts both sides: that the document's figure is not the catalog's, and what is right.
 """
 

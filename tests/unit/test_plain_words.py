@@ -1,7 +1,7 @@
 """Code is written in the field's words: banned identifiers, docstring openings, doubled class names, unexplained constants.
 
 `plain_words_left.txt` counts what remains, a line per rule and module; it may only shrink.
-`python tests/unit/test_plain_words.py` writes it anew after words were mended.
+`python tests/unit/test_plain_words.py` rewrites it after words were changed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parents[2] / "src" / "whichgpu"
 LEFT = Path(__file__).with_name("plain_words_left.txt")
-# Past participles and adjectives that say nothing of the thing they name, and words of the first draft.
+# Past participles and adjectives that do not name a thing, and words of the first draft.
 BANNED_NAMES = frozenset(
     "told asked found kept said held shown sought wanted given known taken made seen named meant borne bears stands hopes "
     "halves lane lanes desk wishes wish way ways most least plenty enough told_of in_hand".split()
