@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import log
+from typing import Any
 
 import pytest
 
@@ -18,8 +19,8 @@ CASES = [
 
 
 @pytest.mark.parametrize(("engine", "task", "more"), CASES)
-def test_the_warning_and_the_wider_range(engine: str, task: str, more: dict[str, object]) -> None:
-    fields = {"gpu": "B200", "engine": engine, "batch": 8, "seq_in": 128, "own": False, **more}
+def test_the_warning_and_the_wider_range(engine: str, task: str, more: dict[str, Any]) -> None:
+    fields: dict[str, Any] = {"gpu": "B200", "engine": engine, "batch": 8, "seq_in": 128, "own": False, **more}
     before, after = (estimate(task, "llama-3.2-1b", year=year, **fields) for year in (2023, 2025))
     assert [one.id == "warning.gpu-newer" for one in before.warnings].count(True) == 1
     assert not any(one.id == "warning.gpu-newer" for one in after.warnings)
