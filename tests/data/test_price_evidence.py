@@ -38,7 +38,7 @@ class Ours:
         """Our price of that offer on that day; None where we hold there was none."""
         return self._price(claim, claim.region)
 
-    def known(self, claim: Claim) -> bool:
+    def has_price(self, claim: Claim) -> bool:
         """Whether we have any price of that offer, at any time."""
         return (claim.provider, self._name(claim), claim.region, claim.term, claim.payment) in self._runs
 
@@ -55,7 +55,7 @@ class Ours:
 def compared(evidence: Path, catalog: Catalog) -> Compared:
     """Every claim about an offer that we have too, with our price on that day."""
     ours = Ours(catalog)
-    return [(claim, ours.price(claim)) for claim in all_claims(evidence / "prices") if ours.known(claim)]
+    return [(claim, ours.price(claim)) for claim in all_claims(evidence / "prices") if ours.has_price(claim)]
 
 
 @pytest.fixture(scope="module")

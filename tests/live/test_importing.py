@@ -151,7 +151,7 @@ class TestTheCatalogOfSkyPilotAsItStands:
             assert connection is not None
             before = offers_on(connection, None, TODAY, OfferQuery(provider="aws"))
         later = date(2026, 11, 16)
-        catalog_import(source, catalog=catalog, today=later, seen=later, folder=self.folder, trusting=True)
+        catalog_import(source, catalog=catalog, today=later, observed_on=later, folder=self.folder, trusting=True)
         with open_for_reading(self.folder) as connection:
             assert connection is not None
             assert offers_on(connection, None, TODAY, OfferQuery(provider="aws")) == before
@@ -274,7 +274,7 @@ def test_missing_or_endless_path_is_reported(tmp_path: Path, folder: Path, catal
 def filled(tmp_path: Path, folder: Path, catalog: Catalog) -> Path:
     for day, price in (("2026-01-01", "0.5"), ("2026-02-01", "0.6"), ("2026-03-01", "0.6")):
         path = write(tmp_path / "ours.csv", "provider,gpu,price,region", f"colo,L4,{price},Seoul", "colo,T4,0.3,Seoul")
-        catalog_import(path, catalog=catalog, today=TODAY, seen=date.fromisoformat(day), folder=folder)
+        catalog_import(path, catalog=catalog, today=TODAY, observed_on=date.fromisoformat(day), folder=folder)
     return folder
 
 

@@ -29,7 +29,7 @@ class Importer:
         """Import these lines and one offer at its known price."""
         self.path.write_text("\n".join([header, *lines, OTHER_OFFER]) + "\n", encoding="utf-8")
         return catalog_import(
-            self.path, catalog=self.catalog, today=day or TODAY, seen=day, folder=self.folder, trusting=trusting
+            self.path, catalog=self.catalog, today=day or TODAY, observed_on=day, folder=self.folder, trusting=trusting
         )
 
     def stored(self) -> dict[str, Decimal]:

@@ -44,7 +44,7 @@ class Keeper:
         trusting = bool(settings.pop("trusting", False))
         listed = list(rows)
         usual = {"source": "test", "scope": "all", "read": ReadCounts(len(listed))}
-        batch = PriceBatch(rows=iter(listed), seen=date.fromisoformat(day), **{**usual, **settings})  # type: ignore[arg-type]
+        batch = PriceBatch(rows=iter(listed), observed_on=date.fromisoformat(day), **{**usual, **settings})  # type: ignore[arg-type]
         with open_for_writing(self.folder) as connection:
             return save_batch(connection, batch, self.resolver, date.fromisoformat(recorded or day), "r", trusting)
 
@@ -176,7 +176,7 @@ def test_availability_is_stored_as_stated(keeper: Keeper) -> None:
 
 def test_rows_with_days_of_their_own_are_history(keeper: Keeper) -> None:
     days = [("2026-01-01", "0.5"), ("2026-01-08", "0.5"), ("2026-01-15", "0.6"), ("2026-01-22", "0.5")]
-    rows = [row(price=price, seen=date.fromisoformat(day)) for day, price in days]
+    rows = [row(price=price, observed_on=date.fromisoformat(day)) for day, price in days]
     keeper.take(rows, "2026-06-01", complete=False)
     with open_for_reading(keeper.folder) as connection:
         assert connection is not None
@@ -258,7 +258,7 @@ def test_an_error_in_the_middle_leaves_the_store_as_it_was(keeper: Keeper) -> No
         ("words", [row(includes="everything")]),
         ("words", [row("a\x1b[31m")]),
         ("words", [row("a" * 300)]),
-        ("future", [row(seen=date(2027, 1, 1))]),
+        ("future", [row(observed_on=date(2027, 1, 1))]),
         ("below-power", [row(price="0.001")]),
         ("too-dear", [row(price="101")]),
         ("spot-above-on-demand", [row(price="0.5"), row(price="0.6", term="spot")]),
@@ -310,7 +310,7 @@ def test_spot_prices_may_jump_more(keeper: Keeper) -> None:
 def test_dated_content_is_stored_under_its_own_day(keeper: Keeper) -> None:
     read = ReadCounts(1, digest="abc")
     summary = keeper.take([row()], "2026-08-22", read=read, seen_of_digest={"abc": date(2024, 8, 19)}, recorded="2026-11-15")
-    assert (summary.seen, summary.content) == (date(2024, 8, 19), date(2024, 8, 19))
+    assert (summary.observed_on, summary.content) == (date(2024, 8, 19), date(2024, 8, 19))
     with open_for_reading(keeper.folder) as connection:
         assert connection is not None
         (status,) = series_status(connection, TODAY)

@@ -20,21 +20,21 @@ from whichgpu.catalog.store import Catalog
 def gpu(catalog: Catalog) -> Callable[[str], Gpu]:
     """The one GPU of a name; a name that fits several fails the test."""
 
-    def named(name: str) -> Gpu:
+    def find_gpu(name: str) -> Gpu:
         gpus = select_gpus([name], catalog=catalog).gpus
         assert len(gpus) == 1, f"{name} is {[row.id for row in gpus]}"
         return gpus[0]
 
-    return named
+    return find_gpu
 
 
 @pytest.fixture(scope="session")
 def instance(catalog: Catalog) -> Callable[[str], Instance]:
     """The one machine of a name; a name that fits several fails the test."""
 
-    def named(name: str) -> Instance:
+    def find_instance(name: str) -> Instance:
         instances = select_instances([name], catalog=catalog).instances
         assert len(instances) == 1, f"{name} is {[row.instance for row in instances]}"
         return instances[0]
 
-    return named
+    return find_instance
