@@ -1,4 +1,4 @@
-"""`catalog refresh` and its sources on the command line: what failed is named, the rest kept, bars only on a terminal."""
+"""`catalog refresh` and its sources on the command line: failures are named, the rest stored, bars on terminals only."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def served(server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
     return server
 
 
-def test_refresh_names_what_failed_and_keeps_the_rest(served: Server) -> None:
+def test_refresh_names_failed_sources_and_stores_the_others(served: Server) -> None:
     served.on("/vast/bundles/", Answer(403))
     reply = call("catalog", "refresh", "azure", "vast")
     assert reply.code == 0
@@ -31,7 +31,7 @@ def test_refresh_names_what_failed_and_keeps_the_rest(served: Server) -> None:
     assert any(row["problem"] for row in document["snapshots"])
 
 
-def test_refresh_where_nothing_answers_is_a_data_problem(served: Server) -> None:
+def test_refresh_without_any_reachable_source_is_a_data_error(served: Server) -> None:
     served.on("/vast/bundles/", Answer(403))
     reply = call("catalog", "refresh", "vast")
     assert reply.code == 3

@@ -112,8 +112,8 @@ def test_all_columns_are_to_be_had_in_a_pipe() -> None:
 
 def test_a_published_size_is_not_rounded_away_in_a_pipe() -> None:
     reply = call("instances", "p5.48xlarge", "p4d.24xlarge", "--columns", "instance,ram_bytes")
-    shown = {row[0]: row[1].replace(",", "") for row in reply.tsv()[1:]}
-    assert shown == {"p5.48xlarge": "2048 GiB", "p4d.24xlarge": "1152 GiB"}
+    sizes = {row[0]: row[1].replace(",", "") for row in reply.tsv()[1:]}
+    assert sizes == {"p5.48xlarge": "2048 GiB", "p4d.24xlarge": "1152 GiB"}
 
 
 def test_two_forms_at_once_are_refused() -> None:
@@ -127,7 +127,7 @@ def test_messages_go_to_stderr_and_stdout_is_data() -> None:
     assert reply.err != ""
 
 
-def test_json_comes_out_the_same_through_a_real_process_from_any_folder(tmp_path: Path) -> None:
+def test_json_is_the_same_from_a_real_process_in_any_folder(tmp_path: Path) -> None:
     assert process("gpus", "A100", "--json", cwd=tmp_path).out == call("gpus", "A100", "--json").out
 
 
@@ -187,7 +187,7 @@ def test_a_dumb_terminal_gets_no_escape_codes() -> None:
 
 
 @pytest.mark.parametrize("command", [["gpus"], ["gpus", "--json"], ["gpus", "--csv"], ["--help"]], ids=" ".join)
-def test_a_reader_that_went_away_is_no_error(command: list[str]) -> None:
+def test_closed_pipe_is_no_error(command: list[str]) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "wb") as pipe:

@@ -33,15 +33,15 @@ class Whole(HTMLParser):
         self.inputs: list[dict[str, str | None]] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        told = dict(attrs)
-        assert "style" not in told, f"<{tag} style>: the policy forbids it"
-        assert not any(name.startswith("on") for name in told), f"<{tag} {told}>"
-        if told.get("id"):
-            self.ids.append(str(told["id"]))
-        if tag == "label" and told.get("for"):
-            self.labelled.add(str(told["for"]))
-        if tag in ("input", "select") and told.get("type") not in ("hidden", "radio", "checkbox"):
-            self.inputs.append(told)
+        attributes = dict(attrs)
+        assert "style" not in attributes, f"<{tag} style>: the policy forbids it"
+        assert not any(name.startswith("on") for name in attributes), f"<{tag} {attributes}>"
+        if attributes.get("id"):
+            self.ids.append(str(attributes["id"]))
+        if tag == "label" and attributes.get("for"):
+            self.labelled.add(str(attributes["for"]))
+        if tag in ("input", "select") and attributes.get("type") not in ("hidden", "radio", "checkbox"):
+            self.inputs.append(attributes)
         if tag not in VOID:
             self.open.append(tag)
 
@@ -55,20 +55,20 @@ def page(name: str, query: str = "", ending: str = "html") -> HttpReply:
 
 
 def read(reply: HttpReply) -> Whole:
-    found = Whole()
-    found.feed(reply.body.decode())
-    return found
+    parser = Whole()
+    parser.feed(reply.body.decode())
+    return parser
 
 
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_is_whole(name: str) -> None:
     reply = page(name, BRIEF.get(name, ""))
     assert reply.status == 200
-    found = read(reply)
-    assert found.open == []
-    assert len(found.ids) == len(set(found.ids))
-    for one in found.inputs:
-        assert one.get("aria-label") or one.get("id") in found.labelled, one
+    parsed = read(reply)
+    assert parsed.open == []
+    assert len(parsed.ids) == len(set(parsed.ids))
+    for one in parsed.inputs:
+        assert one.get("aria-label") or one.get("id") in parsed.labelled, one
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -109,7 +109,7 @@ def test_errors_are_shown_next_to_the_form() -> None:
     assert page("prices", "currency=XYZ").status == 400
 
 
-def test_an_error_leads_to_the_question_without_what_was_wrong_in_it() -> None:
+def test_error_links_to_the_question_without_the_invalid_part() -> None:
     html = page("fit", "model=llama-3.1-8&batch=4").body.decode()
     assert 'href="/fit?batch=4"' in html
     assert 'href="/fit?model=llama-3.1-8b&amp;batch=4"' in html
@@ -138,7 +138,7 @@ def test_slider_requests_the_chart_only() -> None:
     assert part["charts"]["memory"] == whole["charts"]["memory"]
 
 
-def test_one_file_needs_nothing_else() -> None:
+def test_saved_page_is_self_contained() -> None:
     html = page("fit").body.decode()
     alone = single_file(html, json.loads(page("fit", "", "part").body)["charts"])
     assert "<svg" in alone

@@ -157,7 +157,7 @@ def test_links_and_paths_out_of_an_archive_are_refused(name: str, mode: int, tmp
     assert sorted(path.name for path in tmp_path.iterdir() if path.suffix) == ["catalog.zip"]
 
 
-def test_an_honest_archive_is_taken(tmp_path: Path) -> None:
+def test_valid_archive_is_accepted(tmp_path: Path) -> None:
     (tmp_path / "catalog.zip").write_bytes(archive("v2/aws.csv"))
     assert call("catalog", "import", str(tmp_path / "catalog.zip")).code == 0
 

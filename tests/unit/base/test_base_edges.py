@@ -21,7 +21,7 @@ from whichgpu.base.po import PoCatalog
 from whichgpu.base.text_width import cell_width, truncate, wrap
 
 
-def test_a_regular_file_is_read_up_to_its_limit_and_nothing_else_is_waited_for(tmp_path: Path) -> None:
+def test_only_regular_files_are_read_and_up_to_a_limit(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"12345")
     assert read_regular_file(tmp_path / "file", 5) == b"12345"
     with pytest.raises(OSError, match="larger than") as large:
@@ -57,7 +57,7 @@ class Slotted:
         self.first, self.second = first, second
 
 
-def test_results_are_named_by_content_whatever_holds_it() -> None:
+def test_result_keys_depend_on_content_only() -> None:
     long = array("d", range(10_000))
     assert content_hash(long) == content_hash(array("d", range(10_000)))
     assert content_hash(long) != content_hash(array("q", range(10_000)))
@@ -81,11 +81,11 @@ def test_cells_are_numbers_or_exact_texts_by_type() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"), [("1,234", True), ("12.5 GiB", True), ("CUDA 12.4", False), ("8.0", False), ("", False)]
+    ("text", "valid"), [("1,234", True), ("12.5 GiB", True), ("CUDA 12.4", False), ("8.0", False), ("", False)]
 )
-def test_a_quantity_is_nothing_but_numbers_and_units(text: str, told: bool) -> None:
-    assert is_quantity(text) is told
-    assert (localize_numbers(text, ",.") != text) is told
+def test_quantity_has_only_numbers_and_units(text: str, valid: bool) -> None:
+    assert is_quantity(text) is valid
+    assert (localize_numbers(text, ",.") != text) is valid
 
 
 def test_a_catalog_of_texts_counts_its_entries_and_reads_them_whole() -> None:
@@ -96,7 +96,7 @@ def test_a_catalog_of_texts_counts_its_entries_and_reads_them_whole() -> None:
     assert len(english().ids()) > 1000
 
 
-def test_without_its_list_of_sums_nothing_counts_as_released(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_checksums_no_file_counts_as_released(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(bundled_data, "SUMS", tmp_path / "none")
     bundled_data.released_digests.cache_clear()
     try:

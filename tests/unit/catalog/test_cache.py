@@ -20,7 +20,7 @@ def files(tmp_path: Path) -> list[Path]:
     return sorted((tmp_path / "cache" / "whichgpu").glob("*"))
 
 
-def test_the_second_reading_gives_the_same_records(folder: Path, tmp_path: Path) -> None:
+def test_second_read_gives_the_same_records(folder: Path, tmp_path: Path) -> None:
     first = Catalog(folder)
     built = (first.gpus, first.instances, first.cpus, first.regions, first.providers, first.sources)
     assert len(files(tmp_path)) == 6
@@ -43,6 +43,6 @@ def test_damaged_cache_is_rebuilt(folder: Path, tmp_path: Path) -> None:
         assert Catalog(folder).gpus == built
 
 
-def test_a_cache_that_cannot_be_written_costs_nothing_but_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unwritable_cache_changes_no_result(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null/nowhere")
     assert Catalog(folder).gpus

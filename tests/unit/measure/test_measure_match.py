@@ -59,7 +59,7 @@ def test_every_alias_leads_home(catalog: Catalog, id: str) -> None:
         assert matched(catalog, alias, gpu.memory_bytes >> 20, gpu.target).gpu == id
 
 
-def test_a_laptops_card_is_not_taken_for_a_desktops(catalog: Catalog) -> None:
+def test_laptop_gpu_is_not_matched_to_the_desktop_one(catalog: Catalog) -> None:
     match = matched(catalog, "NVIDIA GeForce RTX 4090 Laptop GPU", 16376, "sm_89")
     assert match.gpu != "rtx-4090"
 

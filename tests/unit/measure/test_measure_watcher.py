@@ -37,7 +37,7 @@ def kinds(readings: list[WatchReading]) -> list[str]:
     return [event.kind for reading in readings for event in reading.events]
 
 
-def test_one_reading_and_no_more() -> None:
+def test_single_reading() -> None:
     samples = readings(lambda _: [sample(50)], WatchSettings(once=True))
     assert len(samples) == 1
     assert samples[0].gpus[0].utilisation_percent == 50
@@ -109,7 +109,7 @@ def test_unresponsive_driver_never_triggers_the_command() -> None:
     assert kinds(samples) == ["driver-gone"]
 
 
-def test_a_lost_gpu_is_noted_once_with_what_was_last_known() -> None:
+def test_lost_gpu_is_noted_once_with_its_last_reading() -> None:
     def of(tick: int) -> list[Sample]:
         return [sample(80, 0), Sample(1, lost=True) if 2 <= tick < 6 else sample(40, 1)]
 

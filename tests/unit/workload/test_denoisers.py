@@ -43,7 +43,7 @@ def test_every_diffusion_model_of_the_catalog_is_marked_and_no_other_is(catalog:
     ],
 )
 @pytest.mark.parametrize("model", [UNET, TRANSFORMER])
-def test_requests_a_second_are_refused_with_what_would_work(ask: Callable[[str], object], model: str) -> None:
+def test_requests_per_second_are_refused_with_a_hint(ask: Callable[[str], object], model: str) -> None:
     with pytest.raises(UsageError) as refused:
         ask(model)
     assert refused.value.kind == "not-a-pipeline"

@@ -1,4 +1,4 @@
-"""What a user calls a model leads to its shape, and what leads nowhere is told with what would work."""
+"""A model's name leads to its shape; unknown names are refused with suggestions."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_a_file_that_is_no_config_is_refused(tmp_path: Path, data: bytes) -> Non
     "name",
     ["", "  ", "x" * 5000, "a\0b", "/nowhere/config.json", "./nowhere", "~nobody/m", "y" * 300, "z" * 300 + ".gguf"],
 )
-def test_names_of_nothing_are_politely_refused(name: str) -> None:
+def test_unknown_names_are_refused_with_a_hint(name: str) -> None:
     with pytest.raises(UsageError) as caught:
         find_model(name, SHELF)
     assert caught.value.hint is not None
@@ -188,17 +188,17 @@ def test_a_repository_in_our_cache_or_theirs_needs_no_network(tmp_path: Path) ->
 
 
 def test_a_repository_is_fetched_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[str, str | None]] = []
+    requests: list[tuple[str, str | None]] = []
 
     def answer(url: str, token: str | None) -> bytes:
-        asked.append((url, token))
+        requests.append((url, token))
         return json.dumps(TINY).encode()
 
     monkeypatch.setattr(hub, "fetch", answer)
     monkeypatch.setenv("HF_TOKEN", "secret")
     first, second = find_model("hf:org/name-1.5", SHELF), find_model("hf:org/name-1.5", SHELF)
     assert first == second
-    assert asked == [("https://huggingface.co/org/name-1.5/resolve/main/config.json", "secret")]
+    assert requests == [("https://huggingface.co/org/name-1.5/resolve/main/config.json", "secret")]
 
 
 def test_reply_that_is_no_config_is_not_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,7 +52,7 @@ def test_every_country_of_the_regions_has_a_name(catalog: Catalog) -> None:
     assert len(countries_named("EU")) == 27
 
 
-def test_a_country_without_regions_is_not_taken_for_another_word(catalog: Catalog) -> None:
+def test_country_without_regions_is_not_matched_to_another_name(catalog: Catalog) -> None:
     with pytest.raises(UnknownName):
         find_regions(catalog, "Malta")
 
@@ -84,9 +84,9 @@ def test_countries_have_names_in_every_language_composed_or_not(code: str, names
 def test_every_country_is_called_something_else_in_every_other_script() -> None:
     for one in countries():
         for other in ("ko", "zh"):
-            said = language(other).fact(one.name)
-            assert said != one.name
-            assert countries_named(said) == (one.code,)
+            name = language(other).fact(one.name)
+            assert name != one.name
+            assert countries_named(name) == (one.code,)
 
 
 def test_continents_are_groups_in_every_language() -> None:

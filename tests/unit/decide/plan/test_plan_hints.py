@@ -28,7 +28,7 @@ def test_vllm_and_sglang_get_equivalent_flags() -> None:
     )
 
 
-def test_what_is_not_known_is_left_to_the_engine() -> None:
+def test_unknown_settings_are_left_to_the_engine() -> None:
     for words in (BARE.command("vllm"), BARE.command("sglang")):
         assert not [word for word in words if "batched" in word or "chunked" in word or "mem" in word or "dtype" in word]
 
@@ -62,7 +62,7 @@ def test_skypilot_hint_uses_its_gpu_names_and_clouds(changes: dict[str, Any], re
     assert service["run"].endswith("--port=8000")
 
 
-def test_where_only_an_earlier_release_runs_it_must_be_named() -> None:
+def test_required_earlier_release_is_named() -> None:
     old = replace(HINT, gpu="v100-sxm-16gb", earlier={"vllm": "0.6 was the last."})
     service = old.skypilot()
     assert service["envs"] == {"VLLM_VERSION": ""}
@@ -72,7 +72,7 @@ def test_where_only_an_earlier_release_runs_it_must_be_named() -> None:
     assert files["chat-l4.yaml"].startswith("# vLLM: 0.6 was the last. Start it with --env VLLM_VERSION=")
 
 
-def test_a_script_says_how_often_and_where_each_command_is_started() -> None:
+def test_script_has_count_and_machine_of_each_command() -> None:
     old = replace(HINT, gpu="t4", earlier={"vllm": "0.6 was the last."})
     (script,) = launch_files("vllm", [HINT, old]).values()
     lines = script.splitlines()

@@ -87,7 +87,7 @@ def test_an_encoder_decoder_keeps_the_encoder_s_keys_too() -> None:
     assert kv_bytes(t5, 1, 64, block=1, source=512) == token * (64 + 512)
 
 
-def test_models_that_write_nothing_have_no_cache() -> None:
+def test_models_without_decoding_have_no_kv_cache() -> None:
     assert not shapes.BERT_LARGE.has_kv_cache
     assert kv_bytes(shapes.BERT_LARGE, 8, 512) == 0
     assert kv_bytes(Mlp("", (8, 8)), 8, 512) == 0

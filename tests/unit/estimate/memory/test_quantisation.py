@@ -31,7 +31,7 @@ def test_a_seven_billion_model_at_8_16_and_32_bits_is_7_14_and_28_gb() -> None:
     """Llama-2-7B has 6.74 billion: 7.01 GB with its embedding and head in 16 bit, 13.48 GB, 26.95 GB."""
     sizes = [round(weight_bytes(shapes.LLAMA_2_7B, name) / GB, 2) for name in ("int8", "fp16", "fp32")]
     assert sizes == [7.01, 13.48, 26.95]
-    assert all(abs(size - told) / told < 0.04 for size, told in zip(sizes, (7, 14, 28), strict=True))
+    assert all(abs(size - stated) / stated < 0.04 for size, stated in zip(sizes, (7, 14, 28), strict=True))
 
 
 def test_mixtral_counts_all_its_experts_in_memory() -> None:
@@ -72,7 +72,7 @@ FILES = [
 
 
 @pytest.mark.parametrize(("shape", "mix", "published"), FILES, ids=lambda value: getattr(value, "name", str(value)))
-def test_gguf_mixes_come_within_a_percent_of_published_files(shape: Transformer, mix: str, published: float) -> None:
+def test_gguf_mixes_are_within_a_percent_of_published_files(shape: Transformer, mix: str, published: float) -> None:
     assert weight_bytes(shape, mix) / GB == pytest.approx(published, rel=0.01)
 
 
@@ -204,6 +204,6 @@ def test_stages_hold_their_layers_and_one_end() -> None:
     assert tied == pytest.approx(2 * (8 * small.layer + small.embedding), rel=1e-4)
 
 
-def test_other_shapes_are_counted_alike_throughout() -> None:
+def test_weight_bytes_of_other_shapes() -> None:
     assert weight_bytes(Mlp("", (9000, 4000, 4000, 32)), "fp32") == 4 * 52_136_032
     assert weight_bytes(Mlp("", (256, 256)), "q8_0") == TYPES["q8_0"].size(256 * 257)
