@@ -67,7 +67,8 @@ def training_parts(workload: Workload, shape: Transformer, batch: Number) -> Tra
     """Return a training step's operators by section (embedding, each kind of layer, head), accumulation and optimizer."""
     own = tensor_share(shape, workload.parallel)
     fusing = not engine_record(workload.engine).eager
-    run = _ModelPass(workload, own, training_numerics(workload.precision or "bf16", workload.year), training=True, fusing=fusing)
+    formats = training_numerics(workload.precision or "bf16", workload.year, workload.engine)
+    run = _ModelPass(workload, own, formats, training=True, fusing=fusing)
     sections = run.sections(batch, float(workload.seq_in or shape.max_context) / workload.parallel.cp)
     parameters, tensors = trained_parameters(workload, own)
     width = run.numerics.widths.parameter
@@ -84,7 +85,7 @@ def training_parts(workload: Workload, shape: Transformer, batch: Number) -> Tra
 def eager_pass(workload: Workload, shape: Transformer, batch: Number, length: Number, context: Number | None = None) -> list[Op]:
     """Return the operators of a pass without gradients: over whole sequences, or one token per sequence at a `context`."""
     own = tensor_share(shape, workload.parallel)
-    run = _ModelPass(workload, own, numerics(workload.precision or "bf16", workload.year), training=False)
+    run = _ModelPass(workload, own, numerics(workload.precision or "bf16", workload.year, workload.engine), training=False)
     sections = run.sections(batch, length) if context is None else run.decode_sections(batch, context)
     return [op for section in sections for op in section]
 
