@@ -171,6 +171,11 @@ class EngineRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     overlaps_tensor_parallel: bool = False  # training under sequence parallelism sends activations in chunks beside GEMMs
     # Heads are padded to a multiple of the tensor-parallel ranks, and a rank caches keys and values of each of its heads.
     pads_heads: bool = False
+    # Trains transformers as Megatron Core does: fused projections, gradients added up inside GEMMs, weights gathered in large
+    # buckets beside the forward pass under ZeRO 1 and 2, quantised operands gathered under tensor parallelism.
+    megatron: bool = False
+    exchange_once_per_node: bool = False  # training sends a token once to each node and GPU that has some of its experts
+    overlaps_expert_exchange: bool = False  # training exchanges tokens of one micro-batch while another one computes
     half_gradients: bool = False  # gradients are 16-bit in mixed precision
     fusion: Fusion = "none"  # what fuses the operators of models that are known by operator tables
     image_layout: ImageLayout = "as-given"
