@@ -87,7 +87,7 @@ def scheduler_limits(
         )
     return SchedulerLimits(
         tokens, sequences, block, cache_tokens // block * block, memory_share=share,
-        schedules_ahead=engine.host.overlaps_device and workload.parallel.pp == 1,  # Stages of a pipeline run other batches.
+        schedules_ahead=engine.host.schedules_ahead and workload.parallel.pp == 1,  # Stages of a pipeline run other batches.
         request_latency=engine.host.request_latency / workload.host_speed, **flags,
     )  # fmt: skip
 
