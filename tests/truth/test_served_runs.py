@@ -40,7 +40,7 @@ def test_a_server_at_a_rate(model: str, gpus: int, fields: dict[str, Any], ttft:
     assert not result.saturated
 
 
-def test_what_a_server_can_bear() -> None:
+def test_capacity_of_measured_servers() -> None:
     """The same at an unbounded rate: 37 requests/s of 467 tokens in and 256 out."""
     fields: dict[str, Any] = {
         "engine": "tensorrt-llm",
