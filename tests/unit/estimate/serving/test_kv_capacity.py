@@ -50,7 +50,7 @@ def test_layers_are_grouped_with_padding() -> None:
 @pytest.mark.parametrize("model", ["gpt-oss-20b", "llama-3.1-8b"])
 def test_the_simulated_cache_holds_the_tokens_that_the_engine_states(model: str) -> None:
     """TensorRT-LLM caches the whole context in windowed layers as well."""
-    workload, shape = asked(model, engine="tensorrt-llm", year=2026, seq_in=1024, seq_out=8192)
+    workload, shape = workload_and_shape(model, engine="tensorrt-llm", year=2026, seq_in=1024, seq_out=8192)
     stated = kv_tokens(workload, shape, H200)
     assert stated is not None
     assert scheduler_limits(workload, shape, H200).cache_tokens == pytest.approx(stated.value, rel=0.01)
