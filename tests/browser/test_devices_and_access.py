@@ -68,15 +68,15 @@ def test_the_keyboard_leads_past_the_bar_and_through_the_form(opened: Opener) ->
 @pytest.mark.parametrize("name", ["recommend", "gpus"])
 def test_focused_element_has_a_visible_outline(opened: Opener, name: str) -> None:
     page = opened(f"/{name}" if name != "gpus" else "/gpus?name=H100")
-    seen: list[Any] = []
+    focused: list[Any] = []
     for _ in range(60):
         page.keyboard.press("Tab")
         at = page.evaluate(OUTLINED)
         if at["tag"] == "BODY":
             break
-        seen.append(at)
-    assert len(seen) > 20
-    assert [at["name"] for at in seen if not at["seen"]] == []
+        focused.append(at)
+    assert len(focused) > 20
+    assert [at["name"] for at in focused if not at["seen"]] == []
 
 
 @pytest.mark.parametrize("name", SOME_LONG)
@@ -128,11 +128,11 @@ def test_saved_page_is_one_file_without_requests(opened: Opener, home: str, tmp_
     sentence = page.locator("#best").inner_text()
     path = tmp_path / "answer.html"
     path.write_text(reply.text(), encoding="utf-8")
-    asked: list[str] = []
+    requests: list[str] = []
     alone = page.context.new_page()
-    alone.on("request", lambda request: asked.append(request.url))
+    alone.on("request", lambda request: requests.append(request.url))
     alone.goto(path.as_uri())
-    assert asked == [path.as_uri()]
+    assert requests == [path.as_uri()]
     assert alone.locator("#best").inner_text() == sentence
     assert alone.locator("[data-chart=memory] svg").is_visible()
     assert alone.locator("button, form, script").count() == 0

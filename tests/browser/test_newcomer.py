@@ -65,11 +65,11 @@ def test_the_front_shows_the_candidates_of_the_json(opened: Opener, home: str) -
     page = opened("/recommend?task=train&model=resnet50&epochs=90&samples=1281167")
     answer = page.request.get(page.url.replace("/recommend?", "/recommend.json?")).json()
     every = {(one["gpu"], one["gpus"], one["instance"]): one for one in (*answer["candidates"], *answer["pareto"])}
-    shown = marks(page, "front", "mark-symbol.role-mark")
-    assert len(shown) == len(every)
-    costs = sorted(number_in(label, "USD") for label in shown)
+    labels = marks(page, "front", "mark-symbol.role-mark")
+    assert len(labels) == len(every)
+    costs = sorted(number_in(label, "USD") for label in labels)
     assert costs == pytest.approx(sorted(float(one["cost"]["amount"]) for one in every.values()), rel=0.01)
-    chosen = [label for label in shown if "the answer" in label]
+    chosen = [label for label in labels if "the answer" in label]
     assert len(chosen) == 1
     assert f"{answer['answer']['gpus']}× {answer['answer']['gpu_name']}" in chosen[0]
 
@@ -78,8 +78,8 @@ def test_the_bars_show_the_memory_of_the_json(opened: Opener) -> None:
     page = opened("/fit?model=llama-3.1-8b&gpu=H100-SXM&batch=4")
     answer = page.request.get(page.url.replace("/fit?", "/fit.json?")).json()
     sizes = sorted(round(figure["value"] / 2**30, 3) for figure in answer["memory_parts"].values())
-    shown = sorted(number_in(label, "GiB") for label in marks(page, "memory", "mark-rect.role-mark") if "part: " in label)
-    assert shown == pytest.approx(sizes, abs=0.002)
+    values = sorted(number_in(label, "GiB") for label in marks(page, "memory", "mark-rect.role-mark") if "part: " in label)
+    assert values == pytest.approx(sizes, abs=0.002)
 
 
 def test_a_slider_redraws_the_bars(opened: Opener) -> None:
@@ -95,8 +95,8 @@ def test_a_slider_redraws_the_bars(opened: Opener) -> None:
     answer: Any = page.request.get(page.url.replace("/fit?", "/fit.json?")).json()
     drawn(page)
     sizes = sorted(round(figure["value"] / 2**30, 3) for figure in answer["memory_parts"].values())
-    shown = sorted(number_in(label, "GiB") for label in marks(page, "memory", "mark-rect.role-mark") if "part: " in label)
-    assert shown == pytest.approx(sizes, abs=0.002)
+    values = sorted(number_in(label, "GiB") for label in marks(page, "memory", "mark-rect.role-mark") if "part: " in label)
+    assert values == pytest.approx(sizes, abs=0.002)
 
 
 def test_gpus_are_put_in_order_and_compared(opened: Opener) -> None:

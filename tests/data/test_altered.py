@@ -1,4 +1,4 @@
-"""A byte of a bundled file that is not as released is told, with the file's name; in a checkout only `catalog check` tells."""
+"""A changed byte of a bundled file is an error that names the file; in a checkout only `catalog check` reports it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from whichgpu.estimate.time.calibration import DATA_FOLDER as STEPS
 from whichgpu.price.billing import FOLDER as BILLING
 from whichgpu.workload.tables import TABLES_FILE
 
-# What a command that reads the file asks.
+# Arguments of a command that reads the file.
 QUESTIONS: dict[Path, tuple[str, ...]] = {
     bundled_data.PACKAGE / "catalog/data/gpus.csv": ("gpus", "T4"),
     TABLES_FILE: ("fit", "resnet50", "--task", "train"),
@@ -62,7 +62,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def asked(installed: Path, *argv: str) -> subprocess.CompletedProcess[str]:
+def run_command(installed: Path, *argv: str) -> subprocess.CompletedProcess[str]:
     settings = os.environ | {"PYTHONPATH": str(installed), "XDG_CACHE_HOME": str(installed / "cache")}
     return subprocess.run(
         [sys.executable, "-P", "-m", "whichgpu", *argv], env=settings, capture_output=True, text=True, timeout=120, check=False
@@ -81,7 +81,7 @@ def test_flipped_byte_error_names_the_file(path: Path, installed: Path) -> None:
     damaged[random.randrange(len(whole))] ^= 1 << random.randrange(8)
     try:
         copy.write_bytes(damaged)
-        result = asked(installed, *QUESTIONS[path])
+        result = run_command(installed, *QUESTIONS[path])
     finally:
         copy.write_bytes(whole)
     assert result.returncode == 3, (result.stdout, result.stderr)
@@ -94,7 +94,7 @@ def test_message_file_with_invalid_utf8_is_reported(installed: Path) -> None:
     whole = copy.read_bytes()
     try:
         copy.write_bytes(whole[:5000] + b"\xff" + whole[5001:])
-        result = asked(installed, "gpus", "T4")
+        result = run_command(installed, "gpus", "T4")
     finally:
         copy.write_bytes(whole)
     assert result.returncode == 3
@@ -103,8 +103,8 @@ def test_message_file_with_invalid_utf8_is_reported(installed: Path) -> None:
 
 
 def test_a_whole_installation_answers_and_checks(installed: Path) -> None:
-    assert asked(installed, "gpus", "T4").returncode == 0
-    assert asked(installed, "catalog", "check").returncode == 0
+    assert run_command(installed, "gpus", "T4").returncode == 0
+    assert run_command(installed, "catalog", "check").returncode == 0
 
 
 @pytest.mark.parametrize("path", READ, ids=lambda path: path.name)

@@ -75,8 +75,8 @@ def test_peak_without_its_unit_or_off_its_core_count_is_a_finding() -> None:
 
 def test_an_engine_runs_surely_once_ran_or_never_did() -> None:
     engine: Any = SimpleNamespace(min_capability="7.5", min_capability_ever="7.0", max_capability="9.0")
-    told = {capability: _cuda_support(engine, capability) for capability in ("6.1", "7.0", "7.5", "9.0", "10.0", None)}
-    assert told == {"6.1": "no", "7.0": "earlier", "7.5": "yes", "9.0": "yes", "10.0": "unsure", None: "unsure"}
+    support = {capability: _cuda_support(engine, capability) for capability in ("6.1", "7.0", "7.5", "9.0", "10.0", None)}
+    assert support == {"6.1": "no", "7.0": "earlier", "7.5": "yes", "9.0": "yes", "10.0": "unsure", None: "unsure"}
     assert _cuda_support(SimpleNamespace(min_capability=None, min_capability_ever=None, max_capability=None), "3.7") == "yes"  # type: ignore[arg-type]
     assert engine_support(engine, SimpleNamespace(software=None)) == "unsure"  # type: ignore[arg-type]
 

@@ -49,7 +49,7 @@ def test_every_row_is_complete(engines: dict[str, Engine], catalog: Catalog) -> 
         assert all(id in catalog.sources for id in engine.sources)
 
 
-# yes: documented of the present release; earlier: of an older one; unsure: nobody says; no: cannot
+# yes: documented of the present release; earlier: of an older one; unsure: undocumented; no: impossible
 RUNS = {
     ("vllm", "h200-sxm"): "yes",
     ("vllm", "t4"): "yes",
@@ -164,7 +164,7 @@ def test_the_cost_of_int8_bert_is_known_with_its_source(catalog: Catalog) -> Non
     assert "6.43%" in text
     assert "0.67%" in text
     assert "90.874 to 90.067" in text
-    assert 90.067 >= 0.99 * 90.874  # what MLPerf asks for
+    assert 90.067 >= 0.99 * 90.874  # MLPerf's requirement
 
 
 def test_accuracy_by_any_model_alias_and_none_if_unpublished(catalog: Catalog) -> None:

@@ -105,7 +105,7 @@ traced dlrm""".split()
 
 
 @pytest.fixture(scope="module")
-def known() -> dict[str, Model]:
+def models_by_name() -> dict[str, Model]:
     """Models by every name they answer to."""
     return {model_key(name): model for model in Catalog().models for name in model.names}
 
@@ -138,14 +138,14 @@ def test_there_are_enough_models_of_every_family_and_kind(catalog: Catalog) -> N
 
 
 @pytest.mark.parametrize(("name", "parameters"), [*COUNTED.items(), *PUBLISHED.items()])
-def test_parameters_are_those_of_the_real_model(known: dict[str, Model], name: str, parameters: int) -> None:
-    model = known[model_key(name)]
+def test_parameters_are_those_of_the_real_model(models_by_name: dict[str, Model], name: str, parameters: int) -> None:
+    model = models_by_name[model_key(name)]
     assert (model.id, model.parameters) == (name, parameters)
 
 
 @pytest.mark.parametrize(("typed", "id"), TYPED.items())
-def test_spellings_people_use_find_the_model(known: dict[str, Model], typed: str, id: str) -> None:
-    assert known[model_key(typed)].id == id
+def test_spellings_people_use_find_the_model(models_by_name: dict[str, Model], typed: str, id: str) -> None:
+    assert models_by_name[model_key(typed)].id == id
 
 
 def test_our_own_count_of_every_config_is_the_stated_one(catalog: Catalog) -> None:

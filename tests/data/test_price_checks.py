@@ -1,4 +1,4 @@
-"""Every fault a price list can have, planted in a copy of ours, is found."""
+"""Every error a price list can have is found after it is injected into a copy of ours."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ TODAY = date.today()
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """Whole families: a total and a share are told apart by what the same GPU costs in other machines and places."""
+    """Whole families: totals and shares are distinguished by the same GPU's price in other instances and regions."""
 
     families = ("p3.", "p4d.", "g4dn.", "g5.", "g7e.", "a2-highgpu", "Standard_ND96asr", "BM.GPU4", "gpu_1x_a100", "gpu_8x_a100")
 
-    def wanted(row: dict[str, str]) -> bool:
+    def is_copied(row: dict[str, str]) -> bool:
         return row["instance"].startswith(families) and (row["term"] == "on-demand" or row["instance"] == "g4dn.xlarge")
 
-    return copy_tables(tmp_path / "data", wanted)
+    return copy_tables(tmp_path / "data", is_copied)
 
 
 def test_unmodified_copy_has_no_findings(copy: Path) -> None:

@@ -45,8 +45,8 @@ def test_aws_on_demand_and_reserved_by_payment(harness: SourceHarness, server: S
     )
     (outcome,) = harness.refresh("aws", regions=("us-east-1",))
     assert good(outcome)
-    found = {(offer.instance, offer.term, offer.payment): (offer.price, offer.upfront) for offer in harness.offers()}
-    assert found == {
+    prices = {(offer.instance, offer.term, offer.payment): (offer.price, offer.upfront) for offer in harness.offers()}
+    assert prices == {
         ("p5.48xlarge", "on-demand", None): (Decimal("55.04"), None),
         ("p5.48xlarge", "reserved-1y", "no-upfront"): (Decimal("32.5"), None),
         ("p5.48xlarge", "reserved-1y", "partial-upfront"): (Decimal(30), Decimal(131400)),
@@ -124,8 +124,8 @@ def test_gcp_sums_parts_and_keeps_attached_gpus_by_themselves(harness: SourceHar
     assert (alone.includes, alone.price) == ("gpu", Decimal("0.35"))
     assert only(harness, instance="n1+4xt4", term="committed-1y").price == Decimal("0.88")
     assert harness.refused() == {"malformed": 1, "unknown-gpu": 1}
-    assert {received.headers["X-Goog-Api-Key"] for received in server.asked} == {"google-key"}
-    assert not any("google-key" in received.query for received in server.asked)
+    assert {received.headers["X-Goog-Api-Key"] for received in server.received} == {"google-key"}
+    assert not any("google-key" in received.query for received in server.received)
 
 
 def test_gcp_without_a_key_says_which_variable(harness: SourceHarness) -> None:
@@ -188,7 +188,7 @@ def test_vast_keeps_the_cheapest_of_a_kind_with_how_many(harness: SourceHarness,
     assert {offer.gpu for offer in harness.offers()} == {"rtx-4090", "a100-sxm-80gb", "a100-sxm-40gb"}
     assert only(harness, region="unknown", term="spot").price == Decimal("0.4")
     assert harness.refused() == {"memory": 2, "malformed": 1}
-    assert json.loads(server.asked[0].body)["verified"] == {"eq": True}
+    assert json.loads(server.received[0].body)["verified"] == {"eq": True}
 
 
 def test_lambda_capacity_is_read_without_a_guarantee(harness: SourceHarness, server: Server) -> None:
@@ -209,7 +209,7 @@ def test_lambda_capacity_is_read_without_a_guarantee(harness: SourceHarness, ser
     assert only(harness, instance="gpu_8x_h100_sxm5").note == "capacity now: us-west-3"
     assert only(harness, instance="gpu_1x_a10").note == "no capacity now"
     assert only(harness, instance="gpu_8x_new").gpu == "h100-sxm"
-    assert server.asked[0].headers["Authorization"] == "Bearer lambda-key"
+    assert server.received[0].headers["Authorization"] == "Bearer lambda-key"
     assert harness.refused() == {"malformed": 1}
 
 

@@ -77,8 +77,8 @@ def test_day_of_a_price_list_is_in_its_name_or_a_flag(lists: Path) -> None:
 
 
 def test_imported_prices_appear_in_offers(filled: Path) -> None:
-    found = [row for row in call("offers", "--gpu", "H100 SXM", "--json").json()["offers"] if row["provider"] == "colo"]
-    assert [(row["instance"], row["price"]["amount"], row["source"]) for row in found] == [("one", "1.9", "own")]
+    offers = [row for row in call("offers", "--gpu", "H100 SXM", "--json").json()["offers"] if row["provider"] == "colo"]
+    assert [(row["instance"], row["price"]["amount"], row["source"]) for row in offers] == [("one", "1.9", "own")]
     before = (DAY - timedelta(days=5)).isoformat()
     then = [
         row
@@ -89,33 +89,35 @@ def test_imported_prices_appear_in_offers(filled: Path) -> None:
 
 
 def test_an_answer_can_be_had_again_after_a_refresh_of_the_same_day(lists: Path) -> None:
-    path, asked = lists / "colo.csv", ("offers", "--gpu", "H100 SXM", "--region", "Seoul", "--json")
-    bundled = call(*asked).json()
+    path, argv = lists / "colo.csv", ("offers", "--gpu", "H100 SXM", "--region", "Seoul", "--json")
+    bundled = call(*argv).json()
     assert bundled["snapshot"] is None
     for price, number in (("2.5", 1), ("1.9", 2)):
         path.write_text(f"provider,instance,region,gpu,gpus,term,price\ncolo,one,Seoul,H100 SXM,1,on-demand,{price}\n")
         imported(path)
-        now = call(*asked).json()
+        now = call(*argv).json()
         assert now["snapshot"] == number
         assert price in {row["price"]["amount"] for row in now["offers"]}
         if number == 1:
             first = now
-    assert call(*asked, "--catalog-as-known", "@1").json() == first
-    assert call(*asked, "--catalog-as-known", "@0").json() == bundled
-    assert call(*asked, "--catalog-as-known", "@2").json() == now
-    assert call(*asked, "--catalog-as-known", DAY.isoformat()).json() == now
+    assert call(*argv, "--catalog-as-known", "@1").json() == first
+    assert call(*argv, "--catalog-as-known", "@0").json() == bundled
+    assert call(*argv, "--catalog-as-known", "@2").json() == now
+    assert call(*argv, "--catalog-as-known", DAY.isoformat()).json() == now
     for wrong in ("@", "@-1", "@x", "@1.5"):
-        assert_refused_json(call(*asked, "--catalog-as-known", wrong), 2)
+        assert_refused_json(call(*argv, "--catalog-as-known", wrong), 2)
 
 
 def test_imported_list_is_found_by_its_own_names(filled: Path) -> None:
-    def found(*argv: str) -> set[tuple[str, str]]:
+    def offered_instances(*argv: str) -> set[tuple[str, str]]:
         reply = call("offers", "--gpu", "H100 SXM", *argv, "--json").json()
         return {(row["provider"], row["instance"]) for row in reply["offers"]}
 
-    assert found("--provider", "Colo") == {("colo", "one")}
-    assert found("--instance", "ONE") == {("colo", "one")}
-    assert ("colo", "one") in found("--region", "seoul") > {("colo", "one")}  # beside what the clouds have there
+    assert offered_instances("--provider", "Colo") == {("colo", "one")}
+    assert offered_instances("--instance", "ONE") == {("colo", "one")}
+    assert (
+        ("colo", "one") in offered_instances("--region", "seoul") > {("colo", "one")}
+    )  # in addition to the clouds' offers there
     assert call("catalog", "history", "--gpu", "H100 SXM", "--provider", "colo").code == 0
     assert_refused(call("offers", "--provider", "nobody"), 2)
     assert_refused(call("offers", "--instance", "none-such"), 2)
@@ -317,7 +319,7 @@ def test_a_list_with_a_bad_row_keeps_the_others_and_says_why(lists: Path) -> Non
 
 @pytest.fixture
 def unconvertible(lists: Path) -> Path:
-    """A store whose newest row is in a currency nobody quotes, as one that no check kept out."""
+    """A store whose newest row is in a currency without an exchange rate, as if no check had rejected it."""
     path = lists / "odd.csv"
     path.write_text("provider,gpu,price,currency\ncolo,L4,0.5,\ncolo,RTX 4090,9,EUR\n")
     imported(path)

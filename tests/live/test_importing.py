@@ -1,4 +1,4 @@
-"""Files into the store: the public catalogs as they stand, and lists of one's own; and out of it again."""
+"""Importing files into the store (public catalogs unmodified, user lists) and exporting them again."""
 
 from __future__ import annotations
 
@@ -50,18 +50,18 @@ def skypilot_store(evidence: Path, catalog: Catalog, tmp_path_factory: pytest.Te
 
 
 class TestTheCatalogOfSkyPilotAsItStands:
-    """Every cloud of it, its known faults undone or kept out."""
+    """Every cloud of it, with known errors corrected or rejected."""
 
     @pytest.fixture(autouse=True)
     def stored(self, skypilot_store: tuple[Path, PriceImportAnswer]) -> None:
         self.folder, self.answer = skypilot_store
         self.offers = offers(self.folder)
 
-    def of(self, provider: str, **wanted: object) -> list[Observation]:
+    def of(self, provider: str, **fields: object) -> list[Observation]:
         return [
             offer
             for offer in self.offers
-            if offer.provider == provider and all(getattr(offer, name) == value for name, value in wanted.items())
+            if offer.provider == provider and all(getattr(offer, name) == value for name, value in fields.items())
         ]
 
     def price(self, provider: str, instance: str, region: str, term: str = "on-demand") -> Decimal:
@@ -151,7 +151,7 @@ class TestTheCatalogOfSkyPilotAsItStands:
             assert connection is not None
             before = offers_on(connection, None, TODAY, OfferQuery(provider="aws"))
         later = date(2026, 11, 16)
-        catalog_import(source, catalog=catalog, today=later, seen=later, folder=self.folder, trusting=True)
+        catalog_import(source, catalog=catalog, today=later, observed_on=later, folder=self.folder, trusting=True)
         with open_for_reading(self.folder) as connection:
             assert connection is not None
             assert offers_on(connection, None, TODAY, OfferQuery(provider="aws")) == before
@@ -174,8 +174,8 @@ def test_a_list_of_ones_own_with_discounts_and_periods(tmp_path: Path, folder: P
     )
     answer = catalog_import(path, catalog=catalog, today=TODAY, folder=folder)
     adds_up(answer)
-    found = {offer.region: (offer.gpu, offer.gpus, offer.price, offer.currency, offer.term) for offer in offers(folder)}
-    assert found == {
+    prices = {offer.region: (offer.gpu, offer.gpus, offer.price, offer.currency, offer.term) for offer in offers(folder)}
+    assert prices == {
         "us-east-1": ("h100-sxm", 8, Decimal(34), "USD", "reserved-1y"),
         "Seoul": ("rtx-4090", 2, Decimal("3.5"), "USD", "on-demand"),
         "Busan": ("l4", 1, Decimal(1000), "KRW", "on-demand"),
@@ -227,7 +227,7 @@ def test_gzip_subfolders_and_gpuhunt_zips_are_read(tmp_path: Path, folder: Path,
     assert {(row.source, row.scope) for row in answer.snapshots} == {("skypilot", "aws"), ("skypilot", "gcp"), ("gpuhunt", "aws")}
     assert answer.passed_over == ("images.csv",)
     assert {offer.observed for offer in offers(folder)} == {"2026-09-01"}
-    assert Counter(offer.includes for offer in offers(folder))["gpu"] == 2  # no N1 host is listed beside the T4
+    assert Counter(offer.includes for offer in offers(folder))["gpu"] == 2  # no N1 host is listed for the T4
 
 
 @pytest.mark.parametrize(
@@ -274,7 +274,7 @@ def test_missing_or_endless_path_is_reported(tmp_path: Path, folder: Path, catal
 def filled(tmp_path: Path, folder: Path, catalog: Catalog) -> Path:
     for day, price in (("2026-01-01", "0.5"), ("2026-02-01", "0.6"), ("2026-03-01", "0.6")):
         path = write(tmp_path / "ours.csv", "provider,gpu,price,region", f"colo,L4,{price},Seoul", "colo,T4,0.3,Seoul")
-        catalog_import(path, catalog=catalog, today=TODAY, seen=date.fromisoformat(day), folder=folder)
+        catalog_import(path, catalog=catalog, today=TODAY, observed_on=date.fromisoformat(day), folder=folder)
     return folder
 
 

@@ -1,4 +1,4 @@
-"""Lines of published price lists: which become offers, which are set aside, which are refused, and how halves are joined."""
+"""Lines of published price lists: offers, skipped and refused lines, and joining of GPU and host prices."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SKY = "InstanceType,vCPUs,MemoryGiB,AcceleratorName,AcceleratorCount,GpuInfo,Pri
 
 
 def lines(header: list[str], *rows: dict[str, object] | str) -> list[str]:
-    """A CSV file; a text stands for a line as it is."""
+    """A CSV file; a text is a line as it is."""
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(header)
@@ -282,7 +282,7 @@ def test_a_mirror_is_an_address_of_the_web() -> None:
     usual = "https://usual.example/"
     assert source_url("aws", usual, {}) == "https://usual.example"
     assert source_url("aws", usual, {"WHICHGPU_URL_AWS": " http://mirror.example/aws// "}) == "http://mirror.example/aws"
-    for named in ("file:///etc/passwd", "mirror.example", "ftp://mirror.example"):
-        with pytest.raises(UsageError, match=named) as error:
-            source_url("aws", usual, {"WHICHGPU_URL_AWS": named})
+    for address in ("file:///etc/passwd", "mirror.example", "ftp://mirror.example"):
+        with pytest.raises(UsageError, match=address) as error:
+            source_url("aws", usual, {"WHICHGPU_URL_AWS": address})
         assert error.value.kind == "bad-address"

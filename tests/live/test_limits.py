@@ -29,26 +29,26 @@ LIST = "provider,gpu,price,region\ncolo,L4,0.5,Seoul\ncolo,T4,0.3,Seoul\n"
 
 
 def problem(path: Path, catalog: Catalog, folder: Path) -> tuple[str, str]:
-    """Kind and words of the one problem an import met; nothing was kept."""
+    """Kind and message of the one problem of an import; nothing was stored."""
     outcomes, passed = import_prices(path, catalog, TODAY, folder=folder)
-    (found,) = [problem for outcome in outcomes for problem in outcome.problems]
+    (source_problem,) = [problem for outcome in outcomes for problem in outcome.problems]
     assert not any(outcome.batches for outcome in outcomes)
     assert not passed
     assert live_offers(folder=folder) == ()
-    return found.kind, str(found.message)
+    return source_problem.kind, str(source_problem.message)
 
 
-@pytest.mark.parametrize(("limit", "most"), [("MAX_LINE_BYTES", 40), ("MAX_FILE_BYTES", 60)])
+@pytest.mark.parametrize(("limit", "maximum"), [("MAX_LINE_BYTES", 40), ("MAX_FILE_BYTES", 60)])
 def test_unpacking_stops_at_the_size_limit(
-    tmp_path: Path, folder: Path, catalog: Catalog, monkeypatch: pytest.MonkeyPatch, limit: str, most: int
+    tmp_path: Path, folder: Path, catalog: Catalog, monkeypatch: pytest.MonkeyPatch, limit: str, maximum: int
 ) -> None:
     path = tmp_path / "ours.csv.gz"
     path.write_bytes(gzip.compress((LIST + "colo,A10G,0.7," + "x" * 30 + "\n").encode()))
     assert import_prices(path, catalog, TODAY, folder=folder)[0][0].problems == ()
-    monkeypatch.setattr(import_files, limit, most)
-    kind, said = problem(path, catalog, tmp_path / "another")
+    monkeypatch.setattr(import_files, limit, maximum)
+    kind, message = problem(path, catalog, tmp_path / "another")
     assert kind == "not-a-catalog"
-    assert "MiB" in said
+    assert "MiB" in message
 
 
 def test_json_has_a_lower_size_limit(tmp_path: Path, folder: Path, catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,14 +112,14 @@ def test_store_in_a_folder_that_is_a_file_counts_as_missing(tmp_path: Path) -> N
 
 def test_journal_mode_change_waits_for_locks_and_stops_on_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     class Busy:
-        """A connection whose file others hold so many times."""
+        """A connection whose file is locked for the first few calls."""
 
         def __init__(self, times: int, name: str) -> None:
-            self.times, self.name, self.asked = times, name, 0
+            self.times, self.name, self.calls = times, name, 0
 
         def execute(self, _: str) -> Busy:
-            self.asked += 1
-            if self.asked <= self.times:
+            self.calls += 1
+            if self.calls <= self.times:
                 problem = sqlite3.OperationalError("locked")
                 problem.sqlite_errorname = self.name
                 raise problem
@@ -132,13 +132,13 @@ def test_journal_mode_change_waits_for_locks_and_stops_on_errors(monkeypatch: py
     monkeypatch.setattr("time.sleep", slept.append)
     patient = Busy(3, "SQLITE_BUSY_RECOVERY")
     price_store._log_ahead(patient)  # type: ignore[arg-type]
-    assert (patient.asked, len(slept)) == (4, 3)
+    assert (patient.calls, len(slept)) == (4, 3)
     with pytest.raises(sqlite3.OperationalError):
         price_store._log_ahead(Busy(1, "SQLITE_IOERR"))  # type: ignore[arg-type]
     endless = Busy(1000, "SQLITE_BUSY")
     with pytest.raises(sqlite3.OperationalError):
         price_store._log_ahead(endless)  # type: ignore[arg-type]
-    assert endless.asked == 100
+    assert endless.calls == 100
 
 
 def test_terms_of_ones_own_without_a_home_or_that_cannot_be_read(
@@ -195,12 +195,12 @@ def test_cache_size_is_bounded(catalog: Catalog, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("whichgpu.catalog.live.resolve.MAX_CACHED", 2)
     resolver = Resolver(catalog)
 
-    def told(accelerator: str, count: float | None = 1.0) -> ResolvedGpu | Rejection:
+    def resolve(accelerator: str, count: float | None = 1.0) -> ResolvedGpu | Rejection:
         return resolver.resolve(OfferRow("colo", "", "r", accelerator, count, None, "on-demand", Decimal(1)))
 
-    first = told("L4")
+    first = resolve("L4")
     assert isinstance(first, ResolvedGpu)
-    assert [len(resolver._known) for name in ("T4", "A10G", "L4") if told(name)] == [2, 1, 2]
-    assert told("L4") == first
-    assert told("L4", 200_000.0) == Rejection("gpus", "200000")
-    assert told("   ") == Rejection("unknown-gpu", "   ")
+    assert [len(resolver._known) for name in ("T4", "A10G", "L4") if resolve(name)] == [2, 1, 2]
+    assert resolve("L4") == first
+    assert resolve("L4", 200_000.0) == Rejection("gpus", "200000")
+    assert resolve("   ") == Rejection("unknown-gpu", "   ")

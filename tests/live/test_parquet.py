@@ -1,4 +1,4 @@
-"""What is handed to pyarrow, which is an extra: each column's type, days as days, and so many rows at a time."""
+"""What is passed to pyarrow, an optional dependency: each column's type, days as dates, rows in batches."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class Importer:
         """Import these lines and one offer at its known price."""
         self.path.write_text("\n".join([header, *lines, OTHER_OFFER]) + "\n", encoding="utf-8")
         return catalog_import(
-            self.path, catalog=self.catalog, today=day or TODAY, seen=day, folder=self.folder, trusting=trusting
+            self.path, catalog=self.catalog, today=day or TODAY, observed_on=day, folder=self.folder, trusting=trusting
         )
 
     def stored(self) -> dict[str, Decimal]:
@@ -59,7 +59,7 @@ def importer(tmp_path: Path, folder: Path, catalog: Catalog) -> Importer:
         ("aws,p5.48xlarge,us-east-1,H100 SXM,8,on-demand,1,KRW,gpu-hour", "below-power"),
         ("aws,p5.48xlarge,us-east-1,H100 SXM,8,spot,10,KRW,hour", "below-power"),
         ("colo,own8,Seoul,H100 SXM,8,on-demand,100,KRW,hour", "below-power"),
-        ("colo,trn,Seoul,Trainium2,4,on-demand,1,VND,hour", "below-power"),  # whose power nobody states
+        ("colo,trn,Seoul,Trainium2,4,on-demand,1,VND,hour", "below-power"),  # without a published power limit
         ("aws,p5.48xlarge,us-east-1,H100 SXM,8,on-demand,900000,EUR,hour", "too-dear"),
         ("aws,p5.48xlarge,us-east-1,H100 SXM,8,on-demand,1000000000000,VND,hour", "too-dear"),
         ("aws,p5.48xlarge,us-east-1,H100 SXM,8,on-demand,0.0000001,EUR,hour", "price-zero"),

@@ -1,4 +1,4 @@
-"""`catalog refresh` and its sources on the command line: what failed is named, the rest kept, bars only on a terminal."""
+"""`catalog refresh` and its sources on the command line: failures are named, the rest stored, bars on terminals only."""
 
 from __future__ import annotations
 

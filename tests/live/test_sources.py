@@ -43,7 +43,7 @@ def test_skypilot_gives_every_cloud_its_batch(harness: SourceHarness, server: Se
     demand, spot = only(harness, term="on-demand"), only(harness, term="spot")
     assert (demand.gpu, demand.gpus, demand.price, demand.source) == ("h100-sxm", 8, Decimal("55.04"), "skypilot")
     assert spot.price == Decimal("16.2")  # the lowest zone
-    assert demand.observed == "2026-11-10"  # the day the content changed, not the day of the look
+    assert demand.observed == "2026-11-10"  # the day the content changed, not the day of the snapshot
 
 
 def test_skypilot_is_requested_conditionally_the_second_time(harness: SourceHarness, server: Server) -> None:
@@ -142,7 +142,7 @@ def test_azure_prices_stay_in_the_requested_currency(harness: SourceHarness, ser
     serve_azure(server, [answers.azure_item(currencyCode="KRW", retailPrice=136_000.5)])
     harness.refresh("azure", currency="KRW")
     assert (only(harness).currency, only(harness).price) == ("KRW", Decimal("136000.5"))
-    assert "currencyCode='KRW'" in server.asked[0].query
+    assert "currencyCode='KRW'" in server.received[0].query
 
 
 def test_azure_by_region_leaves_the_others_alone(harness: SourceHarness, server: Server) -> None:
@@ -211,7 +211,7 @@ def test_a_rate_limit_is_waited_out(harness: SourceHarness, server: Server) -> N
     server.on("/azure", busy_then(2, Answer(body=answers.dumped(answers.azure_page(answers.azure_item())))))
     (outcome,) = harness.refresh("azure")
     assert good(outcome)
-    assert len(server.asked) == 3
+    assert len(server.received) == 3
 
 
 # all of them
@@ -255,9 +255,9 @@ class Cloudy:
     key = None
     heavy = False
 
-    def batches(self, ask: SourceRequest) -> Iterator[PriceBatch]:
+    def batches(self, source_request: SourceRequest) -> Iterator[PriceBatch]:
         row = OfferRow("cloudy", "c1.gpu", "north", "L4", 1.0, 24576, "on-demand", Decimal("0.5"))
-        yield PriceBatch(self.name, "all", iter([row, replace(row, price=Decimal(0))]), ask.today, read=ReadCounts(2))
+        yield PriceBatch(self.name, "all", iter([row, replace(row, price=Decimal(0))]), source_request.today, read=ReadCounts(2))
 
 
 @pytest.fixture
@@ -316,10 +316,10 @@ def test_a_refresh_that_is_interrupted_stops_waiting(
 
     class Pool(module.ThreadPoolExecutor):  # type: ignore[misc,name-defined]
         def map(self, function: Any, *things: Any, **settings: Any) -> Any:
-            found = super().map(function, *things, **settings)
+            results = super().map(function, *things, **settings)
             waiting.wait(10)
             raise Interrupted
-            yield from found
+            yield from results
 
     monkeypatch.setattr(module, "Client", impatient)
     monkeypatch.setattr(module, "ThreadPoolExecutor", Pool)

@@ -86,13 +86,13 @@ def test_fifty_kills_at_random_moments(flipping: str, folder: Path) -> None:
 
 
 def check_together(flipping: str, folder: Path, writers: int, rounds: int) -> None:
-    (told,) = work("together", flipping, folder, writers, rounds)
-    assert told["codes"] == [0] * writers
-    assert told["wrong"] == []
-    assert told["looked"] > 3
-    assert told["own"] == [writers, writers * OFFERS]
-    assert told["looks"] == 1 + writers * rounds * 2
-    assert told["final"][1] == OFFERS
+    (state,) = work("together", flipping, folder, writers, rounds)
+    assert state["codes"] == [0] * writers
+    assert state["wrong"] == []
+    assert state["looked"] > 3
+    assert state["own"] == [writers, writers * OFFERS]
+    assert state["looks"] == 1 + writers * rounds * 2
+    assert state["final"][1] == OFFERS
 
 
 def test_concurrent_writers_and_readers_lose_no_rows(flipping: str, folder: Path) -> None:
@@ -120,8 +120,8 @@ def prices(folder: Path) -> set[str]:
 
 
 @contextmanager
-def nobody() -> Iterator[None]:
-    """Root may write everywhere, so such a test becomes somebody else for a while."""
+def without_root() -> Iterator[None]:
+    """Root may write everywhere, so the test temporarily switches to another user."""
     if os.geteuid() != 0:
         yield
         return
@@ -146,7 +146,7 @@ def locked_folder(folder: Path, resolver: Resolver) -> Iterator[Path]:
 
 
 def test_read_only_folder_is_read_and_reported(locked_folder: Path, resolver: Resolver) -> None:
-    with nobody():
+    with without_root():
         assert prices(locked_folder) == {"0.5"}
         with pytest.raises(DataError) as caught:
             take(locked_folder, resolver, "0.6")
@@ -165,9 +165,9 @@ def test_folder_that_cannot_be_created_is_reported(tmp_path: Path, resolver: Res
 def test_refresh_that_cannot_be_stored_requests_nothing(
     locked_folder: Path, catalog: Catalog, flipping: str, server: Server
 ) -> None:
-    with nobody(), pytest.raises(DataError):
+    with without_root(), pytest.raises(DataError):
         refresh([Flip(flipping)], catalog, TODAY, folder=locked_folder, keys={})
-    assert server.asked == []
+    assert server.received == []
 
 
 def test_full_disk_is_reported_and_leaves_the_store_unchanged(folder: Path, resolver: Resolver) -> None:
@@ -205,7 +205,7 @@ def test_locked_store_is_waited_for_and_then_reported(folder: Path, resolver: Re
     with pytest.raises(DataError) as caught:
         take(folder, resolver, "0.6")
     assert caught.value.kind == "store-locked"
-    assert prices(folder) == {"0.5"}  # readers are not held up
+    assert prices(folder) == {"0.5"}  # readers are not blocked
     other.execute("ROLLBACK")
     other.close()
 

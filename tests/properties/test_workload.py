@@ -1,4 +1,4 @@
-"""Properties of workloads: every spelling reads back as the same value, and nothing sent makes a reader fail impolitely."""
+"""Properties of workloads: every spelling reads back as the same value, and no input crashes a parser."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def workloads() -> st.SearchStrategy[Workload]:
 
 
 def consistent(workload: Workload) -> Workload:
-    """Without what says two things at once: several lengths of a run, a rate beside a batch."""
+    """Without contradictory fields: several run lengths, a rate together with a batch."""
     lengths = [name for name in ("epochs", "steps", "tokens") if getattr(workload, name) is not None]
     left: dict[str, Any] = dict.fromkeys(lengths[1:])
     if workload.task == "serve" and workload.rate is not None:

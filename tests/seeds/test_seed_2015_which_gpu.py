@@ -46,7 +46,7 @@ def test_card_was_sold_then_with_its_memory_and_bandwidth(name: str, gpu: Callab
 
 
 def test_cards_side_by_side(catalog: Catalog) -> None:
-    """All of the post's cards asked for in one question, each by its full name, give a column each, in that order."""
+    """All of the post's cards in one query, each by its full name, give a column each, in that order."""
     assert [column.name for column in compare_hardware(list(CARDS), catalog=catalog).compared] == list(CARDS)
     assert [row.name for row in select_gpus(list(CARDS), catalog=catalog).gpus] == list(CARDS)
 
@@ -68,7 +68,7 @@ def test_titan_x_of_2015_differs_from_that_of_2016(catalog: Catalog, gpu: Callab
 
 
 def test_gtx_970_has_its_memory_trouble_as_a_quirk(gpu: Callable[[str], Gpu]) -> None:
-    """4 GB as the driver sees it, of which 3.5 GB are fast: only the quirk can tell."""
+    """4 GB as the driver sees it, of which 3.5 GB are fast: only the quirk says so."""
     row = gpu("GTX 970")
     assert row.memory_bytes > 3.5 * GIB
     assert any("3.5 GB" in quirk and "0.5 GB" in quirk for quirk in row.quirks)
@@ -161,7 +161,7 @@ def test_tensorflow_needs_compute_capability_3_5(gpu: Callable[[str], Gpu]) -> N
 
 
 def test_slip_the_cheap_advice_fails_the_posts_own_rule(gpu: Callable[[str], Gpu]) -> None:
-    """Slip: GTX 680 is advised as free of trouble, yet has compute capability 3.0 where the post asks for 3.5."""
+    """Slip: GTX 680 is advised as free of trouble, yet has compute capability 3.0 where the post requires 3.5."""
     assert gpu("GTX 680 4GB").compute_capability == "3.0"
     assert gpu("GTX 960 4GB").compute_capability == "5.2"
 

@@ -66,7 +66,7 @@ def test_slip_3090_ti_fp32_is_at_base_clock(gpu: Callable[[str], Gpu]) -> None:
 
 
 def test_slip_3090_ti_fp16_is_with_fp16_accumulate(gpu: Callable[[str], Gpu]) -> None:
-    """Slip: 160 TFLOPS holds for sums kept in fp16; with fp32 sums, as training needs, a GeForce has half."""
+    """Slip: 160 TFLOPS is with fp16 accumulation; with fp32 accumulation, as training needs, a GeForce has half."""
     peaks = gpu("RTX 3090 Ti").peaks
     assert peaks["fp16_fp16acc"] == 160 * 10**12
     assert peaks["fp16"] == 80 * 10**12
@@ -118,11 +118,11 @@ def segment(catalog: Catalog, name: str) -> list[Cpu]:
 
 
 def middle(values: Iterable[int | None]) -> float:
-    """Median of what is known, which must be most."""
+    """Median of the known values, which must be the majority."""
     listed = list(values)
-    known = [value for value in listed if value is not None]
-    assert len(known) > 0.8 * len(listed)
-    return median(known)
+    present = [value for value in listed if value is not None]
+    assert len(present) > 0.8 * len(listed)
+    return median(present)
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_up_to_64_cores_in_2022(catalog: Catalog) -> None:
 
 def test_threads_are_no_fewer_than_cores(catalog: Catalog) -> None:
     """The post's hyper-threading: as many threads as cores or, mostly, twice as many."""
-    known = [(cpu.cores, cpu.threads) for cpu in catalog.cpus if cpu.cores is not None and cpu.threads is not None]
-    assert len(known) > 40
-    assert all(cores <= threads <= 2 * cores for cores, threads in known)
-    assert sum(threads == 2 * cores for cores, threads in known) > 0.5 * len(known)
+    counts = [(cpu.cores, cpu.threads) for cpu in catalog.cpus if cpu.cores is not None and cpu.threads is not None]
+    assert len(counts) > 40
+    assert all(cores <= threads <= 2 * cores for cores, threads in counts)
+    assert sum(threads == 2 * cores for cores, threads in counts) > 0.5 * len(counts)

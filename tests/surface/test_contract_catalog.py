@@ -1,4 +1,4 @@
-"""`catalog status`, `catalog check`, `report-error`, and data folders that are missing, broken or somebody's own."""
+"""`catalog status`, `catalog check`, `report-error`, and data folders that are missing, broken or the user's own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.surface.cli import assert_refused, assert_refused_json, call, process
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A copy of the tables, free to be spoilt."""
+    """A copy of the tables that tests may modify."""
     return copy_tables(tmp_path / "tables")
 
 
@@ -216,18 +216,18 @@ def test_the_bundled_catalog_passes_its_check() -> None:
     ],
 )
 def test_check_finds_an_injected_error_and_names_its_row(folder: Path, column: str, value: str) -> None:
-    before = {(found["key"], found["column"], found["check"]) for found in findings(folder)}
+    before = {(finding["key"], finding["column"], finding["check"]) for finding in findings(folder)}
     put(folder, column, value)
-    after = {(found["key"], found["column"], found["check"]) for found in findings(folder)}
+    after = {(finding["key"], finding["column"], finding["check"]) for finding in findings(folder)}
     assert any(key == "h100-sxm" for key, _, _ in after - before)
     assert call("catalog", "check", "--catalog", str(folder)).code == 3
 
 
 def findings(folder: Path) -> list[dict[str, str]]:
     reply = call("catalog", "check", "--catalog", str(folder), "--json")
-    found = reply.json()["findings"]
-    assert isinstance(found, list)
-    return found
+    entries = reply.json()["findings"]
+    assert isinstance(entries, list)
+    return entries
 
 
 def test_check_finds_a_duplicate_key_and_an_unknown_gpu_in_an_instance(folder: Path) -> None:
@@ -257,8 +257,8 @@ def test_report_error_prefills_row_sources_and_version() -> None:
     reply = call("report-error", "a100-sxm-80gb")
     version = call("--version").out.split()[-1]
     assert reply.code == 0
-    for wanted in ("a100-sxm-80gb", "2039000000000", "nvidia-a100-datasheet", version):
-        assert wanted in reply.out
+    for expected in ("a100-sxm-80gb", "2039000000000", "nvidia-a100-datasheet", version):
+        assert expected in reply.out
 
 
 def test_report_error_json_holds_the_row_as_gpus_shows_it() -> None:
@@ -297,5 +297,5 @@ def test_inapplicable_day_is_refused_with_a_hint(words: tuple[str, ...], instead
     error = assert_refused_json(call("catalog", *words, "--as-of", "2024-01-01", "--json"), 2)
     assert error["kind"] == "no-as-of"
     assert instead in error["hint"]
-    monkeypatch.setenv("WHICHGPU_AS_OF", "2024-01-01")  # set for all commands, it asks nothing of this one
+    monkeypatch.setenv("WHICHGPU_AS_OF", "2024-01-01")  # set for all commands, it does not apply to this one
     assert "--as-of" not in call("catalog", *words).err

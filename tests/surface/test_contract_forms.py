@@ -112,8 +112,8 @@ def test_all_columns_are_to_be_had_in_a_pipe() -> None:
 
 def test_a_published_size_is_not_rounded_away_in_a_pipe() -> None:
     reply = call("instances", "p5.48xlarge", "p4d.24xlarge", "--columns", "instance,ram_bytes")
-    shown = {row[0]: row[1].replace(",", "") for row in reply.tsv()[1:]}
-    assert shown == {"p5.48xlarge": "2048 GiB", "p4d.24xlarge": "1152 GiB"}
+    sizes = {row[0]: row[1].replace(",", "") for row in reply.tsv()[1:]}
+    assert sizes == {"p5.48xlarge": "2048 GiB", "p4d.24xlarge": "1152 GiB"}
 
 
 def test_two_forms_at_once_are_refused() -> None:

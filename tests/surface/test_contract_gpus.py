@@ -27,9 +27,9 @@ def gpus() -> list[dict[str, Any]]:
 
 
 def one(name: str) -> dict[str, Any]:
-    found = rows("gpus", name)
-    assert len(found) == 1
-    return found[0]
+    matches = rows("gpus", name)
+    assert len(matches) == 1
+    return matches[0]
 
 
 def ids(*argv: str) -> list[str]:
@@ -42,9 +42,9 @@ def test_every_row_has_every_field_of_the_contract(gpus: list[dict[str, Any]]) -
 
 
 def test_ids_are_unique_lower_case_slugs(gpus: list[dict[str, Any]]) -> None:
-    found = [row["id"] for row in gpus]
-    assert len(set(found)) == len(found)
-    assert [name for name in found if not re.fullmatch(r"[a-z0-9]+([-.][a-z0-9]+)*", name)] == []
+    identifiers = [row["id"] for row in gpus]
+    assert len(set(identifiers)) == len(identifiers)
+    assert [name for name in identifiers if not re.fullmatch(r"[a-z0-9]+([-.][a-z0-9]+)*", name)] == []
 
 
 @pytest.mark.parametrize("field", ["memory_bytes", "l2_bytes", "sms", "boost_clock_hz", "dies"])
@@ -95,9 +95,9 @@ def test_lists_are_lists_of_words_and_every_row_has_a_source(gpus: list[dict[str
 def test_every_source_of_a_row_is_explained_in_the_same_document() -> None:
     document = call("gpus", "A100", "MI300X", "--json").json()
     cited = {source for row in document["gpus"] for source in row["sources"]}
-    told = {source["id"]: source for source in document["sources"]}
-    assert cited <= set(told)
-    assert all(told[source]["title"] and told[source]["url"] for source in cited)
+    sources = {source["id"]: source for source in document["sources"]}
+    assert cited <= set(sources)
+    assert all(sources[source]["title"] and sources[source]["url"] for source in cited)
 
 
 def test_dates_are_days_months_or_years_and_checked_is_a_day(gpus: list[dict[str, Any]]) -> None:
@@ -246,8 +246,8 @@ def test_family_name_selects_exactly_its_variants() -> None:
 
 
 def test_several_names_give_each_gpu_once() -> None:
-    found = ids("T4", "H100 SXM", "t4")
-    assert sorted(found) == ["h100-sxm", "t4"]
+    matches = ids("T4", "H100 SXM", "t4")
+    assert sorted(matches) == ["h100-sxm", "t4"]
 
 
 def test_one_wrong_name_among_good_ones_is_refused() -> None:
@@ -269,33 +269,33 @@ def test_vendor_and_architecture_filter_in_any_case() -> None:
 
 
 def test_min_memory_compares_the_marketed_size_80gb_finds_80gb_gpus() -> None:
-    found = set(ids("--min-memory", "80GB"))
-    assert {"h100-sxm", "a100-sxm-80gb", "mi300x"} <= found
-    assert {"a100-sxm-40gb", "rtx-4090", "t4"} & found == set()
+    matches = set(ids("--min-memory", "80GB"))
+    assert {"h100-sxm", "a100-sxm-80gb", "mi300x"} <= matches
+    assert {"a100-sxm-40gb", "rtx-4090", "t4"} & matches == set()
     assert {"h100-sxm", "a100-sxm-80gb"} <= set(ids("--min-memory", "80GiB"))
 
 
 def test_min_bandwidth_keeps_only_faster_memory() -> None:
-    found = rows("gpus", "--min-bandwidth", "2TB/s")
-    assert min(row["memory_bandwidth"] for row in found) >= 2 * TERA
-    assert {"h100-sxm", "a100-sxm-80gb"} <= {row["id"] for row in found}
-    assert ids("--min-bandwidth", "2000GB/s") == [row["id"] for row in found]
+    matches = rows("gpus", "--min-bandwidth", "2TB/s")
+    assert min(row["memory_bandwidth"] for row in matches) >= 2 * TERA
+    assert {"h100-sxm", "a100-sxm-80gb"} <= {row["id"] for row in matches}
+    assert ids("--min-bandwidth", "2000GB/s") == [row["id"] for row in matches]
 
 
 @pytest.mark.parametrize("features", ["bf16", "fp8", "int8", "tensor-cores", "nvlink", "fp64", "flash-attention"])
 def test_supports_filters_by_each_feature_the_contract_names(features: str) -> None:
-    found = rows("gpus", "--supports", features)
-    assert found
-    assert all(features in row["supports"] for row in found)
-    assert "h100-sxm" in {row["id"] for row in found}
-    assert len(found) < len(rows("gpus"))
+    matches = rows("gpus", "--supports", features)
+    assert matches
+    assert all(features in row["supports"] for row in matches)
+    assert "h100-sxm" in {row["id"] for row in matches}
+    assert len(matches) < len(rows("gpus"))
 
 
 def test_supports_takes_several_features_and_all_must_hold() -> None:
-    found = set(ids("--supports", "bf16,nvlink"))
-    assert found == set(ids("--supports", "bf16")) & set(ids("--supports", "nvlink"))
-    assert "a100-sxm-80gb" in found
-    assert "rtx-4090" not in found
+    matches = set(ids("--supports", "bf16,nvlink"))
+    assert matches == set(ids("--supports", "bf16")) & set(ids("--supports", "nvlink"))
+    assert "a100-sxm-80gb" in matches
+    assert "rtx-4090" not in matches
 
 
 def test_compute_capability_exact_and_open_ended() -> None:
@@ -322,11 +322,11 @@ def test_filters_narrow_a_family() -> None:
 def test_sort_ascending_and_descending_with_unknowns_last(field: str) -> None:
     up = [row[field] for row in rows("gpus", "--sort", field)]
     down = [row[field] for row in rows("gpus", "--sort", f"-{field}")]
-    known = [value for value in up if value is not None]
-    assert known == sorted(known)
-    assert len(set(known)) > 10
-    assert down[: len(known)] == sorted(known, reverse=True)
-    assert all(value is None for value in up[len(known) :] + down[len(known) :])
+    present = [value for value in up if value is not None]
+    assert present == sorted(present)
+    assert len(set(present)) > 10
+    assert down[: len(present)] == sorted(present, reverse=True)
+    assert all(value is None for value in up[len(present) :] + down[len(present) :])
 
 
 def test_sort_takes_a_peak() -> None:
@@ -339,9 +339,9 @@ def test_sort_takes_a_peak() -> None:
 
 
 def test_as_of_leaves_out_gpus_launched_later() -> None:
-    found = rows("gpus", "--as-of", "2020-06-01")
-    assert all(row["launch_date"] <= "2020-06-01" for row in found)
-    names = {row["id"] for row in found}
+    matches = rows("gpus", "--as-of", "2020-06-01")
+    assert all(row["launch_date"] <= "2020-06-01" for row in matches)
+    names = {row["id"] for row in matches}
     assert {"v100-sxm-16gb", "a100-sxm-40gb"} <= names
     assert {"h100-sxm", "a100-sxm-80gb"} & names == set()
 

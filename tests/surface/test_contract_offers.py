@@ -19,8 +19,8 @@ DAY = "2019-09-08"
 SEOUL = ("offers", "--gpu", "V100", "--provider", "aws", "--region", "Seoul", "--as-of", DAY)
 
 
-def amounts(found: list[dict[str, Any]], field: str = "price") -> list[Decimal]:
-    return [Decimal(row[field]["amount"]) for row in found]
+def amounts(offers: list[dict[str, Any]], field: str = "price") -> list[Decimal]:
+    return [Decimal(row[field]["amount"]) for row in offers]
 
 
 def test_the_document_and_its_fields() -> None:
@@ -47,12 +47,12 @@ def test_the_document_and_its_fields() -> None:
 
 
 def test_the_seed_prices_by_day() -> None:
-    found = {row["term"]: row for row in rows(*SEOUL)}
-    assert found["on-demand"]["price"] == {"amount": "4.234", "currency": "USD"}
-    assert found["reserved-3y"]["price"]["amount"] == "1.676"
-    assert found["reserved-3y"]["payment"] == "all-upfront"
-    assert found["reserved-3y"]["upfront"]["currency"] == "USD"
-    assert found["on-demand"]["exchange_rate"] is None
+    by_term = {row["term"]: row for row in rows(*SEOUL)}
+    assert by_term["on-demand"]["price"] == {"amount": "4.234", "currency": "USD"}
+    assert by_term["reserved-3y"]["price"]["amount"] == "1.676"
+    assert by_term["reserved-3y"]["payment"] == "all-upfront"
+    assert by_term["reserved-3y"]["upfront"]["currency"] == "USD"
+    assert by_term["on-demand"]["exchange_rate"] is None
 
 
 def test_family_means_all_variants_and_a_count_filters_gpus_per_instance() -> None:
@@ -68,11 +68,11 @@ def test_family_means_all_variants_and_a_count_filters_gpus_per_instance() -> No
 
 
 def test_filters_narrow() -> None:
-    found = rows("offers", "--min-memory", "80GiB", "--provider", "aws,gcp", "--term", "on-demand")
-    assert {row["provider"] for row in found} == {"aws", "gcp"}
-    assert {row["term"] for row in found} == {"on-demand"}
-    assert "h100-sxm" in {row["gpu"] for row in found}
-    assert "a100-sxm-40gb" not in {row["gpu"] for row in found}
+    offers = rows("offers", "--min-memory", "80GiB", "--provider", "aws,gcp", "--term", "on-demand")
+    assert {row["provider"] for row in offers} == {"aws", "gcp"}
+    assert {row["term"] for row in offers} == {"on-demand"}
+    assert "h100-sxm" in {row["gpu"] for row in offers}
+    assert "a100-sxm-40gb" not in {row["gpu"] for row in offers}
     assert {row["region"] for row in rows("offers", "--gpu", "T4", "--region", "us-east-1", "--provider", "aws")} == {"us-east-1"}
     assert {row["gpus"] for row in rows("offers", "--gpu", "T4", "--gpus", "4..8", "--provider", "aws")} <= {4, 8}
     assert {row["instance"] for row in rows("offers", "--instance", "g4dn.xlarge,g5.xlarge")} == {"g4dn.xlarge", "g5.xlarge"}
@@ -88,42 +88,42 @@ def test_every_term_has_offers_today_and_can_be_selected() -> None:
 
 def test_cheapest_gpu_hour_comes_first_unless_sorted_otherwise() -> None:
     ask = ("offers", "--gpu", "T4", "--provider", "aws", "--region", "US")
-    found = amounts(rows(*ask), "price_per_gpu_hour")
-    assert found == sorted(found)
-    found = amounts(rows(*ask, "--sort", "-price"))
-    assert found == sorted(found, reverse=True)
+    prices = amounts(rows(*ask), "price_per_gpu_hour")
+    assert prices == sorted(prices)
+    prices = amounts(rows(*ask, "--sort", "-price"))
+    assert prices == sorted(prices, reverse=True)
     regions = [row["region"] for row in rows("offers", "--gpu", "T4", "--provider", "aws", "--sort", "region")]
     assert regions == sorted(regions)
 
 
 def test_prices_sort_by_converted_value() -> None:
     """CNY 5.223 is cheaper than USD 0.9; EUR is dearer than its number."""
-    found = rows("offers", "--gpu", "T4", "--provider", "aws", "--term", "on-demand", "--as-of", "2023-03-01", "--sort", "price")
-    yuan = next(i for i, row in enumerate(found) if row["price"]["currency"] == "CNY")
-    dollars = next(i for i, row in enumerate(found) if Decimal(row["price"]["amount"]) > 4 and row["price"]["currency"] == "USD")
+    offers = rows("offers", "--gpu", "T4", "--provider", "aws", "--term", "on-demand", "--as-of", "2023-03-01", "--sort", "price")
+    yuan = next(i for i, row in enumerate(offers) if row["price"]["currency"] == "CNY")
+    dollars = next(i for i, row in enumerate(offers) if Decimal(row["price"]["amount"]) > 4 and row["price"]["currency"] == "USD")
     assert yuan < dollars
 
 
 def test_another_currency_at_the_last_business_days_rate() -> None:
-    found = rows(*SEOUL, "--currency", "KRW", "--term", "on-demand")
-    assert found[0]["price"]["currency"] == "KRW"
-    assert found[0]["exchange_rate"]["date"] == "2019-09-06"
-    assert found[0]["exchange_rate"]["value"] == pytest.approx(1192.27, abs=0.01)
-    assert Decimal(found[0]["price"]["amount"]) == pytest.approx(Decimal("4.234") * Decimal("1192.2735"), rel=Decimal("0.00001"))
-    assert found[0]["listed_price"] == {"amount": "4.234", "currency": "USD"}
+    offers = rows(*SEOUL, "--currency", "KRW", "--term", "on-demand")
+    assert offers[0]["price"]["currency"] == "KRW"
+    assert offers[0]["exchange_rate"]["date"] == "2019-09-06"
+    assert offers[0]["exchange_rate"]["value"] == pytest.approx(1192.27, abs=0.01)
+    assert Decimal(offers[0]["price"]["amount"]) == pytest.approx(Decimal("4.234") * Decimal("1192.2735"), rel=Decimal("0.00001"))
+    assert offers[0]["listed_price"] == {"amount": "4.234", "currency": "USD"}
 
 
 def test_a_rate_of_ones_own() -> None:
-    found = rows(*SEOUL, "--currency", "krw", "--exchange-rate", "KRW=1190", "--term", "on-demand")
-    assert found[0]["price"] == {"amount": "5038.46", "currency": "KRW"}
-    assert found[0]["exchange_rate"]["value"] == 1190
+    offers = rows(*SEOUL, "--currency", "krw", "--exchange-rate", "KRW=1190", "--term", "on-demand")
+    assert offers[0]["price"] == {"amount": "5038.46", "currency": "KRW"}
+    assert offers[0]["exchange_rate"]["value"] == 1190
     assert rows(*SEOUL, "--currency", "TWD")[0]["exchange_rate"]["date"] == "2019"
     assert rows(*SEOUL, "--currency", "VND")[0]["price"]["currency"] == "VND"
 
 
 def test_near_a_city() -> None:
-    found = rows("offers", "--gpu", "K80", "--provider", "gcp", "--as-of", DAY, "--near", "Seoul")
-    trips = {row["region"]: row["round_trip"] for row in found}
+    offers = rows("offers", "--gpu", "K80", "--provider", "gcp", "--as-of", DAY, "--near", "Seoul")
+    trips = {row["region"]: row["round_trip"] for row in offers}
     assert trips["us-west1"]["basis"] == "measured"
     assert trips["us-west1"]["value"] == pytest.approx(0.245904412)
     assert trips["us-central1"]["basis"] == "modelled"
@@ -135,9 +135,9 @@ def test_near_a_city() -> None:
 
 def test_group_by_lists_the_cheapest_of_each_group() -> None:
     every = rows("offers", "--gpu", "H100 SXM", "--term", "on-demand")
-    found = rows("offers", "--gpu", "H100 SXM", "--term", "on-demand", "--group-by", "provider")
-    assert sorted(row["provider"] for row in found) == sorted({row["provider"] for row in every})
-    for row in found:
+    offers = rows("offers", "--gpu", "H100 SXM", "--term", "on-demand", "--group-by", "provider")
+    assert sorted(row["provider"] for row in offers) == sorted({row["provider"] for row in every})
+    for row in offers:
         group = [other for other in every if other["provider"] == row["provider"]]
         assert row["cheapest_of"] == len(group)
         assert Decimal(row["price_per_gpu_hour"]["amount"]) == min(amounts(group, "price_per_gpu_hour"))
@@ -154,9 +154,9 @@ def test_hours_run_make_a_sustained_discount() -> None:
 
 def test_older_day_never_shows_a_later_price() -> None:
     for day in ("2014-01-01", "2016-12-31", "2019-09-08", "2022-12-31", "2025-06-01"):
-        found = rows("offers", "--provider", "aws", "--as-of", day)
-        assert all(row["valid_from"] <= day and row["observed_at"] <= day for row in found)
-        assert all(row["age_days"] >= 0 for row in found)
+        offers = rows("offers", "--provider", "aws", "--as-of", day)
+        assert all(row["valid_from"] <= day and row["observed_at"] <= day for row in offers)
+        assert all(row["age_days"] >= 0 for row in offers)
     ask = ("offers", "--instance", "p5.48xlarge", "--region", "us-east-1", "--term", "on-demand", "--as-of")
     assert amounts(rows(*ask, "2025-06-01")) == [Decimal("98.32")]
     assert amounts(rows(*ask, "2025-06-05")) == [Decimal("55.04")]
@@ -197,8 +197,8 @@ def test_forms() -> None:
 
 def test_every_row_of_a_table_carries_its_day_and_source() -> None:
     table = call("offers", "--gpu", "T4", "--provider", "aws,gcp").tsv()
-    seen, source = table[0].index("price seen"), table[0].index("source")
-    assert all(line[seen][:2] == "20" and line[source] for line in table[1:])
+    date_column, source = table[0].index("price seen"), table[0].index("source")
+    assert all(line[date_column][:2] == "20" and line[source] for line in table[1:])
 
 
 def test_empty_name_is_an_error() -> None:
@@ -267,10 +267,10 @@ def test_own_terms_are_marked_as_own(tmp_path: Path) -> None:
     own.write_text(
         '[discounts]\naws = "10%"\n[[owned]]\nname = "lab"\ngpu = "T4"\ngpus = 4\ncost = "0.40 usd/h"\n', encoding="utf-8"
     )
-    found = rows("offers", "--gpu", "T4", "--overlay", str(own), "--as-of", "2026-11-15", "--term", "on-demand,owned")
-    mine = next(row for row in found if row["standing"] == "owned")
+    offers = rows("offers", "--gpu", "T4", "--overlay", str(own), "--as-of", "2026-11-15", "--term", "on-demand,owned")
+    mine = next(row for row in offers if row["standing"] == "owned")
     assert (mine["price"]["amount"], mine["gpus"]) == ("0.4", 4)
-    cheap = next(row for row in found if row["instance"] == "g4dn.xlarge" and row["region"] == "us-east-1")
+    cheap = next(row for row in offers if row["instance"] == "g4dn.xlarge" and row["region"] == "us-east-1")
     assert cheap["standing"] == "discounted"
     assert Decimal(cheap["price"]["amount"]) == Decimal("0.4734")
     assert cheap["listed_price"]["amount"] == "0.526"
@@ -315,11 +315,11 @@ def test_day_before_all_prices_is_reported() -> None:
 
 def test_many_sources_are_cut_short_in_words_and_whole_in_json() -> None:
     reply = call("offers", "--gpu", "H100", "--near", "Seoul")
-    named = reply.err.partition("Sources:")[2].splitlines()
+    lines = reply.err.partition("Sources:")[2].splitlines()
     sources = call("offers", "--gpu", "H100", "--near", "Seoul", "--json").json()["sources"]
     assert len(sources) > 8
-    assert sum("http" in line for line in named) == 8
-    assert f"and {len(sources) - 8} more" in named[-1]
+    assert sum("http" in line for line in lines) == 8
+    assert f"and {len(sources) - 8} more" in lines[-1]
 
 
 def first_line(*argv: str) -> str:
@@ -373,8 +373,8 @@ def test_exchange_rate_that_converts_nothing_is_reported(more: tuple[str, ...], 
 def test_the_cheapest_is_named_in_any_order_and_with_its_age() -> None:
     plain = call("offers", "--gpu", "A100", "--limit", "1", "--as-of", "2026-11-15").err.splitlines()[0]
     for sort in ("price", "-price", "region"):
-        said = call("offers", "--gpu", "A100", "--limit", "1", "--as-of", "2026-11-15", "--sort", sort).err.splitlines()[0]
-        assert said == plain
+        message = call("offers", "--gpu", "A100", "--limit", "1", "--as-of", "2026-11-15", "--sort", sort).err.splitlines()[0]
+        assert message == plain
     assert "the cheapest per GPU hour is" in plain
     assert "days before" in plain
     assert re.search(r"None was seen in the last 30 days; of those seen in the last \d+ days the cheapest is", plain)
@@ -383,15 +383,15 @@ def test_the_cheapest_is_named_in_any_order_and_with_its_age() -> None:
 
 
 def test_synonym_of_offers_suggests_the_command() -> None:
-    said = call("prices", "H100").err
-    assert "whichgpu offers" in said
+    message = call("prices", "H100").err
+    assert "whichgpu offers" in message
 
 
 def test_excluded_providers_are_left_out_of_offers_and_recommendations() -> None:
     providers = {row["provider"] for row in rows("offers", "--gpu", "H100", "--limit", "all")}
-    kept = {row["provider"] for row in rows("offers", "--gpu", "H100", "--limit", "all", "--exclude-provider", "aws,runpod")}
+    remaining = {row["provider"] for row in rows("offers", "--gpu", "H100", "--limit", "all", "--exclude-provider", "aws,runpod")}
     assert {"aws", "runpod"} <= providers
-    assert kept == providers - {"aws", "runpod"}
+    assert remaining == providers - {"aws", "runpod"}
     answer = call("recommend", "train", "resnet50", "--exclude-provider", "aws", "--json").json()
     assert answer["answer"]["provider"] != "aws"
     assert answer["rejected"]["reasons"]["exclude-provider"] > 0

@@ -223,7 +223,7 @@ def test_idle_is_a_share_of_the_time(share: str) -> None:
 
 
 def test_speed_of_a_service_is_that_of_its_load(served: dict[str, Any]) -> None:
-    """As `estimate` tells it: tokens a second of all answers."""
+    """As in `estimate`: tokens per second over all answers."""
     for row in served["candidates"]:
         assert row["throughput"]["value"] == pytest.approx(5 * 300)
         assert row["throughput"]["low"] <= row["throughput"]["value"] == row["throughput"]["high"]
@@ -238,7 +238,7 @@ def test_a_micro_batch_of_any_size_is_answered_with_it(size: int) -> None:
 
 
 def test_ranges_of_waits_under_a_load_are_wider_than_those_of_a_step(served: dict[str, Any]) -> None:
-    """At the slow end more are at work at once, and slow each other."""
+    """At the slow end more sequences run concurrently and slow each other down."""
     for row in served["candidates"]:
         step = row["time"]["high"] / row["time"]["value"]
         for name in ("ttft", "tpot"):

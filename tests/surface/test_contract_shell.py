@@ -93,7 +93,7 @@ def test_gpu_names_complete_in_every_shell(shell: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "place", "wanted"),
+    ("line", "place", "expected"),
     [
         ("whichgpu gpus H100-S", 2, {"h100-sxm"}),
         ("whichgpu compare t4 a100-sxm", 3, {"a100-sxm-40gb", "a100-sxm-80gb"}),
@@ -109,11 +109,11 @@ def test_gpu_names_complete_in_every_shell(shell: str) -> None:
         ("whichgpu report-error mi300", 2, {"mi300x", "mi300a"}),
     ],
 )
-def test_names_and_flags_complete(line: str, place: int, wanted: set[str]) -> None:
-    found = complete(line, place)
-    assert wanted <= set(found)
+def test_names_and_flags_complete(line: str, place: int, expected: set[str]) -> None:
+    completions = complete(line, place)
+    assert expected <= set(completions)
     prefix = line.split(" ")[place].lower()
-    assert [word for word in found if not word.lower().startswith(prefix)] == []
+    assert [word for word in completions if not word.lower().startswith(prefix)] == []
 
 
 def test_completed_gpu_names_have_no_spaces_and_are_understood() -> None:

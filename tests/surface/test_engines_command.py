@@ -15,9 +15,9 @@ FIELDS = {"id", "name", "maker", "what", "tasks", "precisions", "first_release",
 
 
 def test_all_engines_are_listed_with_their_facts() -> None:
-    found = rows("engines")
-    assert [row["id"] for row in found] == list(engine_ids())
-    for row in found:
+    engines = rows("engines")
+    assert [row["id"] for row in engines] == list(engine_ids())
+    for row in engines:
         assert set(row) >= FIELDS
         assert set(row["evidence"]) == {"rows", "gpus", "tasks", "years", "sources"}
         assert row["sources"]
@@ -58,8 +58,8 @@ def test_unknown_names_get_the_nearest() -> None:
 def test_one_engine_is_described_in_full_with_its_sources() -> None:
     reply = call("engines", "tensorrt-llm")
     assert reply.code == 0
-    told = dict(line for line in reply.tsv() if len(line) == 2)
-    assert told["lowest compute capability"] == "8.0"
+    facts = dict(line for line in reply.tsv() if len(line) == 2)
+    assert facts["lowest compute capability"] == "8.0"
     assert "https://" in reply.err
 
 
@@ -79,7 +79,7 @@ def test_the_same_in_python() -> None:
 
 
 def test_evidence_of_an_engine_comes_from_the_calibration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    told = {
+    evidence = {
         "vllm": {
             "rows": 12,
             "gpus": ["h100-sxm"],
@@ -88,9 +88,9 @@ def test_evidence_of_an_engine_comes_from_the_calibration(monkeypatch: pytest.Mo
             "sources": ["truth-h200"],
         }
     }
-    monkeypatch.setattr(engines, "_evidence", lambda: told)
+    monkeypatch.setattr(engines, "_evidence", lambda: evidence)
     row = rows("engines", "vllm")[0]
-    assert row["evidence"] == told["vllm"]
+    assert row["evidence"] == evidence["vllm"]
     assert "12 measurements on 1 GPU models" in call("engines", "vllm").err
     assert rows("engines", "mxnet")[0]["evidence"] == {"rows": 0, "gpus": [], "tasks": {}, "years": [], "sources": []}
 

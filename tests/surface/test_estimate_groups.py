@@ -73,7 +73,7 @@ def test_no_layout_is_an_answer_too() -> None:
 
 
 def test_the_best_layout_is_of_the_precision_the_gpu_runs() -> None:
-    """A T4 has no bf16 units: the layout is searched, and told, in the fp16 people use there."""
+    """A T4 has no bf16 units: the layout is searched and shown in fp16, the usual precision there."""
     best = document("estimate", "batch", "llama-2-7b", "--gpu", "t4", "--gpus", "4", "--batch", "4", "--best-layout")
     assert best["request"]["precision"] == "fp16"
     assert "precision" in best["request"]["defaults"]
@@ -92,8 +92,8 @@ def test_lines_of_a_file_may_request_several_gpus(tmp_path: Path) -> None:
     for request, reply in zip(requests, replies, strict=True):
         words = ("--gpu", str(request["gpu"]), "--gpus", str(request["gpus"]), "--batch", "256")
         alone = document("estimate", "train", "resnet50", *words)
-        told = "time throughput tier calibrated checked group warnings".split()
-        assert {name: reply.get(name) for name in told} == {name: alone.get(name) for name in told}
+        compared = "time throughput tier calibrated checked group warnings".split()
+        assert {name: reply.get(name) for name in compared} == {name: alone.get(name) for name in compared}
 
 
 @pytest.mark.parametrize("word", ["--interconnect", "--network"])

@@ -30,7 +30,7 @@ FIELDS = {
 MAX_SECONDS = 0.05  # a search of all rows
 
 
-def test_rows_say_what_was_run_how_long_it_took_and_whose_figure_it_is() -> None:
+def test_rows_have_the_request_the_time_and_the_source() -> None:
     document = call("evidence", "H100", "llama", "--json").json()
     assert document["matching"] > len(document["evidence"]) == 20
     assert document["rows"] >= document["matching"]
@@ -106,7 +106,7 @@ def test_nothing_found_is_exit_1_with_the_count_of_each_filter() -> None:
         (("--sort", "bach"), "unknown-field", "batch"),
     ],
 )
-def test_a_filter_nobody_knows_is_exit_2_with_the_nearest(flags: tuple[str, ...], kind: str, choice: str) -> None:
+def test_unknown_filter_value_exits_2_with_the_nearest_names(flags: tuple[str, ...], kind: str, choice: str) -> None:
     error = assert_refused_json(call("evidence", *flags, "--json"), 2)
     assert error["kind"] == kind
     assert choice in error["choices"]

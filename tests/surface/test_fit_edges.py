@@ -54,8 +54,8 @@ def test_integers_beyond_float_precision_have_a_range() -> None:
 def test_a_gpu_needs_the_same_by_name_and_among_all() -> None:
     words = ("fit", "resnet50", "--task", "train", "--batch", "256", "--json")
     among = next(row for row in call(*words).json()["gpus"] if row["gpu_name"] == "T4")
-    named = call(*words, "--gpu", "T4").json()["gpus"][0]
-    assert (among["needed"], among["largest_batch"]) == (named["needed"], named["largest_batch"])
+    by_name = call(*words, "--gpu", "T4").json()["gpus"][0]
+    assert (among["needed"], among["largest_batch"]) == (by_name["needed"], by_name["largest_batch"])
 
 
 def test_gpus_that_fit_come_first() -> None:
@@ -67,8 +67,8 @@ def test_gpus_that_fit_come_first() -> None:
 
 
 def test_remedies_name_their_columns() -> None:
-    said = call("fit", "llama-3.1-70b", "--gpu", "RTX 4090").err
-    assert "fits with this change alone" in said
+    message = call("fit", "llama-3.1-70b", "--gpu", "RTX 4090").err
+    assert "fits with this change alone" in message
     assert "CUDA context" not in call("fit", "llama-3.1-8b", "--gpu", "MI300X").err
 
 

@@ -113,15 +113,15 @@ POINT = re.compile(r"(?<![\w.-])\d+\.\d+(?![\w.-])")  # no version, name or file
 
 
 def test_plans_offers_and_reasons_have_vietnamese_numbers_throughout() -> None:
-    asked = (
+    argvs = (
         ("plan", "llama-3.1-8b", "--rate", "5/s", "--tpot", "50ms", "--no-simulate", "--provider", "runpod,vast"),
         ("offers", "--gpu", "H100", "--currency", "KRW", "--limit", "3"),
         ("recommend", "train", "--provider", "aws"),
     )
-    for words in asked:
-        told = call(*words, "--as-of", "2026-08-22", "--lang", "vi").err
-        lines = [line for line in told.splitlines() if "http" not in line and "whichgpu" not in line]
-        assert any(re.search(r"\d,\d", line) for line in lines), told
+    for words in argvs:
+        text = call(*words, "--as-of", "2026-08-22", "--lang", "vi").err
+        lines = [line for line in text.splitlines() if "http" not in line and "whichgpu" not in line]
+        assert any(re.search(r"\d,\d", line) for line in lines), text
         pointed = [line for line in lines for number in POINT.findall(line) if not re.fullmatch(r"\d{1,3}\.\d{3}", number)]
         assert pointed == []
 
@@ -145,12 +145,12 @@ def test_city_names_are_translated_for_people_and_not_in_json() -> None:
 
 
 def test_cells_with_words_in_them_keep_their_numbers_in_a_pipe() -> None:
-    asked = ("compare", "T4", "A100-SXM-80GB", "--task", "decode", "--model", "llama-3.1-8b", "--lang", "vi")
-    piped, shown = call(*asked).out, call(*asked, "--markdown").out
+    argv = ("compare", "T4", "A100-SXM-80GB", "--task", "decode", "--model", "llama-3.1-8b", "--lang", "vi")
+    piped, table = call(*argv).out, call(*argv, "--markdown").out
     assert re.search(r"\d\.\d+ ms \(\d+\.\d+ ms đến", piped)
-    assert re.search(r"\d,\d+ ms \(\d+,\d+ ms đến", shown)
+    assert re.search(r"\d,\d+ ms \(\d+,\d+ ms đến", table)
     assert "output tokens/s (" in piped
-    assert "token đầu ra/s (" in shown
+    assert "token đầu ra/s (" in table
 
 
 def test_commands_to_paste_are_not_translated() -> None:
@@ -162,13 +162,13 @@ def test_commands_to_paste_are_not_translated() -> None:
 
 
 def test_columns_of_wide_characters_are_aligned() -> None:
-    code, shown = "zh", ("--columns", "name,memory_bytes,architecture")
-    told = re.sub("\033\\[[0-9;]*m", "", terminal("gpus", "A100", *shown, env={"LANGUAGE": code, "COLUMNS": "100"}).out)
-    lines = [line for line in told.splitlines() if "Ampere" in line]
+    code, columns = "zh", ("--columns", "name,memory_bytes,architecture")
+    text = re.sub("\033\\[[0-9;]*m", "", terminal("gpus", "A100", *columns, env={"LANGUAGE": code, "COLUMNS": "100"}).out)
+    lines = [line for line in text.splitlines() if "Ampere" in line]
     assert len(lines) >= 2
     assert len({cell_width(line[: line.index("Ampere")]) for line in lines}) == 1
     head = next(
-        line for line in told.splitlines() if SCRIPT[code].search(line) and language(code).text("field.architecture") in line
+        line for line in text.splitlines() if SCRIPT[code].search(line) and language(code).text("field.architecture") in line
     )
     place = cell_width(head[: head.index(language(code).text("field.architecture"))])
     assert place == cell_width(lines[0][: lines[0].index("Ampere")])
@@ -238,13 +238,13 @@ def test_browser_language_is_used_without_one_in_the_address(server: Server, hea
 
 
 def test_errors_of_the_api_are_in_the_readers_language_and_their_kinds_are_not(server: Server) -> None:
-    told = {}
+    messages = {}
     for code in FOUR:
         reply = server.get("/api/v1/gpus?name=H101x", accept_language=code)
         assert reply.headers["content-language"] == code
-        told[code] = reply.error
-    assert len({error["message"] for error in told.values()}) == 4
-    assert len({(error["kind"], tuple(error["choices"])) for error in told.values()}) == 1
+        messages[code] = reply.error
+    assert len({error["message"] for error in messages.values()}) == 4
+    assert len({(error["kind"], tuple(error["choices"])) for error in messages.values()}) == 1
     lost = server.get("/api/v1/no-such", accept_language="ko")
     assert HANGUL.search(lost.error["message"])
     assert lost.headers["content-language"] == "ko"

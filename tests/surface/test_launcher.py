@@ -96,7 +96,7 @@ def test_a_file_is_left_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "hint"),
+    ("stderr", "hint"),
     [
         ("ERROR: No matching distribution found for numpy==2.9", "constraints.txt pins"),
         ("Failed to establish a new connection\nERROR: No matching distribution found for numpy==2.9", "needs a package index"),
@@ -104,17 +104,17 @@ def test_a_file_is_left_alone(tmp_path: Path) -> None:
         ("ERROR: something else", "pip says above"),
     ],
 )
-def test_hint_quotes_the_pip_error(tmp_path: Path, said: str, hint: str) -> None:
+def test_hint_quotes_the_pip_error(tmp_path: Path, stderr: str, hint: str) -> None:
     venv = tmp_path / "venv"
     (venv / "bin").mkdir(parents=True)
     (venv / ".whichgpu").touch()
-    (tmp_path / "said").write_text(said)
+    (tmp_path / "said").write_text(stderr)
     pip = venv / "bin" / "python"
     pip.write_text(f'#!/bin/sh\ncase "$*" in *--version*) exit 0 ;; esac\ncat {tmp_path}/said >&2\nexit 1\n')
     pip.chmod(0o755)
     result = environment(venv)
     assert result.returncode == 3
-    assert said in result.stderr
+    assert stderr in result.stderr
     assert hint in result.stderr.splitlines()[-1]
 
 

@@ -19,7 +19,7 @@ def test_single_expensive_latest_offer_is_not_the_reference_price(tmp_path: Path
 
 
 def test_without_recent_prices_the_latest_is_named(tmp_path: Path) -> None:
-    """A price of years ago beside one of some months ago: the newer sighting is named too."""
+    """A price of years ago and one of some months ago: the newer observation is named too."""
     for name, day, price in (("old", "2024-01-01", "0.2"), ("newer", "2026-01-01", "0.3")):
         path = tmp_path / f"{name}.csv"
         path.write_text(f"provider,gpu,price\n{name},L4,{price}\n", encoding="utf-8")

@@ -33,15 +33,15 @@ class Whole(HTMLParser):
         self.inputs: list[dict[str, str | None]] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        told = dict(attrs)
-        assert "style" not in told, f"<{tag} style>: the policy forbids it"
-        assert not any(name.startswith("on") for name in told), f"<{tag} {told}>"
-        if told.get("id"):
-            self.ids.append(str(told["id"]))
-        if tag == "label" and told.get("for"):
-            self.labelled.add(str(told["for"]))
-        if tag in ("input", "select") and told.get("type") not in ("hidden", "radio", "checkbox"):
-            self.inputs.append(told)
+        attributes = dict(attrs)
+        assert "style" not in attributes, f"<{tag} style>: the policy forbids it"
+        assert not any(name.startswith("on") for name in attributes), f"<{tag} {attributes}>"
+        if attributes.get("id"):
+            self.ids.append(str(attributes["id"]))
+        if tag == "label" and attributes.get("for"):
+            self.labelled.add(str(attributes["for"]))
+        if tag in ("input", "select") and attributes.get("type") not in ("hidden", "radio", "checkbox"):
+            self.inputs.append(attributes)
         if tag not in VOID:
             self.open.append(tag)
 
@@ -55,20 +55,20 @@ def page(name: str, query: str = "", ending: str = "html") -> HttpReply:
 
 
 def read(reply: HttpReply) -> Whole:
-    found = Whole()
-    found.feed(reply.body.decode())
-    return found
+    parser = Whole()
+    parser.feed(reply.body.decode())
+    return parser
 
 
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_is_whole(name: str) -> None:
     reply = page(name, BRIEF.get(name, ""))
     assert reply.status == 200
-    found = read(reply)
-    assert found.open == []
-    assert len(found.ids) == len(set(found.ids))
-    for one in found.inputs:
-        assert one.get("aria-label") or one.get("id") in found.labelled, one
+    parsed = read(reply)
+    assert parsed.open == []
+    assert len(parsed.ids) == len(set(parsed.ids))
+    for one in parsed.inputs:
+        assert one.get("aria-label") or one.get("id") in parsed.labelled, one
 
 
 @pytest.mark.parametrize("name", PAGES)

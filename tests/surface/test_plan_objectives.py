@@ -1,4 +1,4 @@
-"""A plan that its own simulation does not bear out is no answer; objectives that ask nothing cost nothing."""
+"""A plan whose simulation misses the objectives is no answer; objectives without effect cost nothing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def overloaded() -> tuple[str, ...]:
 
 
 def test_plan_that_misses_its_objectives_exits_1_with_a_hint() -> None:
-    """Nothing fits (exit 1), the reasons said, and the nearest told all the same, as `fit` does."""
+    """Exit 1 with the reasons, and the nearest plan is printed all the same, as `fit` does."""
     reply = call(*overloaded(), "--json")
     document = reply.json()
     assert (reply.code, document["ok"], document["error"]["kind"]) == (1, False, "plan-misses")
@@ -60,7 +60,7 @@ def test_the_relaxation_of_a_plan_that_misses_is_answered() -> None:
 
 def test_late_share_near_the_percentile_gives_a_ttft_relaxation() -> None:
     """4.9% are late on every GPU, and p95 leaves 0.1% of the requests to queueing."""
-    asked = (
+    argv = (
         *LLAMA,
         "--rate",
         "2/s",
@@ -73,7 +73,7 @@ def test_late_share_near_the_percentile_gives_a_ttft_relaxation() -> None:
         "--gpu",
         "L4,A10G",
     )
-    reply = call(*asked, "--json")
+    reply = call(*argv, "--json")
     assert assert_refused_json(reply, 1)["kind"] == "plan-misses"
     document = reply.json()
     assert set(document["rejected"]) == {"ttft"}
@@ -115,7 +115,7 @@ SMALL = (*LLAMA, "--gpu", "L40S", "--rate", "0.5/s", "--in", "500", "--out", "20
 
 
 def test_headroom_is_raised_until_the_fleet_changes() -> None:
-    """A machine or two hardly at work stay the same for long while more is kept free."""
+    """One or two mostly idle machines do not change over a wide range of headroom."""
     document = call(*SMALL, "--percentile", "99", "--json").json()
     assert document["headroom"] > 0.45
     assert [row["holds"] for row in document["simulation"]] == [True]
@@ -137,9 +137,9 @@ def test_percentile_with_too_few_requests_gives_a_warning() -> None:
 
 
 def test_missed_objective_is_described_as_exceeding_its_limit() -> None:
-    said = call(*overloaded()).err
-    assert " exceeds its limit by " in said
-    assert "% below its limit in the simulation" not in said
+    message = call(*overloaded()).err
+    assert " exceeds its limit by " in message
+    assert "% below its limit in the simulation" not in message
 
 
 def test_hours_without_requests_need_no_machines() -> None:

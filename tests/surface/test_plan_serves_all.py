@@ -1,4 +1,4 @@
-"""Requests that no GPU can serve are refused or served late, never dropped; `holds` is said only where enough requests met it."""
+"""Requests that no GPU can serve are refused or served late, never dropped; `holds` needs enough requests that met it."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_rare_long_request_does_not_keep_the_common_ones_from_a_gpu() -> None:
 
 
 def test_trace_with_requests_no_gpu_serves_in_time_is_refused(tmp_path: Path) -> None:
-    """Two GPU types in the plan, and buckets left to none of them: the router had no share to go by."""
+    """Two GPU types in the plan, and buckets left to none of them: the router had no shares for them."""
     chance = np.random.default_rng(0)
     prompts = chance.choice([300, 1200, 9000], 600, p=[0.6, 0.3, 0.1])
     lines = [f"{at * 0.1:.1f},{prompt},{chance.integers(20, 400)}" for at, prompt in enumerate(prompts.tolist())]

@@ -113,7 +113,7 @@ CASES: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
 
 @pytest.fixture(scope="module")
 def answers() -> dict[str, Any]:
-    """Each asked once."""
+    """Each called once."""
     return {}
 
 
@@ -137,9 +137,9 @@ def test_an_answer_is_the_document_the_command_prints(name: str, answers: dict[s
 @pytest.mark.parametrize("name", CASES)
 def test_an_answer_shows_its_sentence_and_its_table(name: str, answers: dict[str, Any]) -> None:
     answer = answer_of(name, answers)
-    said = answer.headline()
-    assert said
-    assert repr(answer).startswith(said)
+    headline = answer.headline()
+    assert headline
+    assert repr(answer).startswith(headline)
     page = answer._repr_html_()
     assert page.count("<table>") >= 1
     assert page.index("<strong>") < page.index("<table>")
@@ -201,10 +201,10 @@ def test_flags_are_the_fields_of_the_request(name: str) -> None:
 
 def test_every_field_with_a_unit_takes_a_bare_number() -> None:
     """A bare number is in the base unit wherever the command wants a duration, a size or a rate."""
-    wanted = {"TIME", "DURATION", "SIZE", "RATE", "N/s"}
+    units = {"TIME", "DURATION", "SIZE", "RATE", "N/s"}
     for name in DECLARED:
         for field in command_named(name).fields.values():
-            if field.metavar in wanted:
+            if field.metavar in units:
                 assert getattr(field.kind, "unit", ""), (name, field.name)
 
 

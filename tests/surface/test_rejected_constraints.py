@@ -17,7 +17,7 @@ H100 = ("--gpu", "H100 SXM")
 
 
 @pytest.mark.parametrize(
-    ("argv", "kind", "named"),
+    ("argv", "kind", "words"),
     [
         (("estimate", "serve", "llama-3.1-8b", *H100, "--batch", "4", "--rate", "2/s"), "contradiction", "--rate alone"),
         (("recommend", "serve", "llama-3.1-8b", "--batch", "4", "--rate", "2/s"), "contradiction", "--batch alone"),
@@ -47,12 +47,12 @@ H100 = ("--gpu", "H100 SXM")
         (("buy", "RTX 4090", "--use", "nan"), "bad-field", "above 0, up to 1"),
     ],
 )  # fmt: skip
-def test_refused_with_a_hint(argv: tuple[str, ...], kind: str, named: str) -> None:
+def test_refused_with_a_hint(argv: tuple[str, ...], kind: str, words: str) -> None:
     reply = call(*argv, "--json")
     assert reply.code == 2, reply.err
     error = reply.json()["error"]
     assert error["kind"] == kind
-    assert named in error["hint"] + str(error["choices"])
+    assert words in error["hint"] + str(error["choices"])
 
 
 def test_existing_file_is_not_reported_missing() -> None:
@@ -70,13 +70,13 @@ def test_steps_with_a_data_set_size_give_the_cost_of_an_epoch() -> None:
 
 
 def test_an_echo_of_a_rate_can_be_sent_again() -> None:
-    """The reply shows the batch it took, which nobody gave."""
+    """The reply shows the batch it chose, which the request did not set."""
     request = {"task": "serve", "model": "llama-3.1-8b", "gpu": "H100 SXM", "rate": 1.0}
-    told = estimate(**request).request  # type: ignore[arg-type]
-    assert told["batch"] is not None
-    assert next(iter(estimate_requests([json.dumps(told).encode()]))).error is None
-    named = json.dumps(request | {"batch": 4}).encode()
-    error = next(iter(estimate_requests([named]))).error
+    echo = estimate(**request).request  # type: ignore[arg-type]
+    assert echo["batch"] is not None
+    assert next(iter(estimate_requests([json.dumps(echo).encode()]))).error is None
+    line = json.dumps(request | {"batch": 4}).encode()
+    error = next(iter(estimate_requests([line]))).error
     assert error is not None
     assert error.kind == "contradiction"
 
@@ -103,14 +103,14 @@ def test_percentile_with_few_requests_beyond_it_gives_a_warning() -> None:
 
 
 def test_history_ends_on_the_requested_day() -> None:
-    asked = ("catalog", "history", "--gpu", "H100 SXM", "--as-of")
-    rows = call(*asked, "2024-01-05", "--json").json()["history"]
+    argv = ("catalog", "history", "--gpu", "H100 SXM", "--as-of")
+    rows = call(*argv, "2024-01-05", "--json").json()["history"]
     assert rows
     assert all(row["observed"] <= row["last_observed"] <= "2024-01-05" for row in rows)
-    later = call(*asked, "2025-01-05", "--json").json()["history"]
+    later = call(*argv, "2025-01-05", "--json").json()["history"]
     assert len(later) > len(rows)
     assert any(row["last_observed"] > "2024-01-05" for row in later)
-    none = call(*asked, "2020-01-01", "--json")
+    none = call(*argv, "2020-01-01", "--json")
     assert (none.code, none.json()["error"]["kind"]) == (1, "no-history")
     assert "--as-of" in none.json()["error"]["hint"]
 
@@ -135,8 +135,8 @@ def test_owning_is_compared_with_a_recent_rent() -> None:
     """Prices of marketplaces older than a year say nothing, unless there are no others."""
     row = call("buy", "RTX 4090", "--as-of", "2026-11-15", "--json").json()["rows"][0]
     assert row["rent"]["age_days"] <= 365
-    named = call("buy", "RTX 4090", "--provider", "vast", "--as-of", "2026-11-15", "--json").json()["rows"][0]
-    assert named["rent"]["provider"] == "vast"
+    bought = call("buy", "RTX 4090", "--provider", "vast", "--as-of", "2026-11-15", "--json").json()["rows"][0]
+    assert bought["rent"]["provider"] == "vast"
 
 
 def test_a_number_of_gpus_that_no_machine_has_is_answered_with_the_nearest() -> None:
@@ -152,7 +152,7 @@ def test_assumptions_about_billing_and_checkpoints_are_listed() -> None:
     unread, read = call(*argv, "cudo").err, call(*argv, "lambda").err
     assert "no billing rules of cudo could be read" in unread
     assert "billing rules" not in read
-    assert all("a checkpoint every 1,800 s, which takes 60 s" in said for said in (unread, read))
+    assert all("a checkpoint every 1,800 s, which takes 60 s" in answer for answer in (unread, read))
 
 
 def test_the_same_card_costs_the_same_in_any_currency() -> None:

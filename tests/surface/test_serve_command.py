@@ -171,11 +171,11 @@ def test_best_layout_under_a_load_sustains_it() -> None:
     between tokens up to 20 requests/s, and sustain 42 at most.
     """
     words = ("estimate", "serve", "llama-3.1-8b", "--gpu", "l40s", "--gpus", "4", "--in", "500", "--out", "100", "--best-layout")
-    alone, loaded, most = (
+    alone, loaded, saturated = (
         document(*words, *more)["request"]["parallel"] for more in ((), ("--rate", "40/s"), ("--rate", "999/s"))
     )
     assert (alone["tp"], alone["dp"]) == (4, 1)
-    assert (loaded["dp"], most["dp"]) == (4, 4)
+    assert (loaded["dp"], saturated["dp"]) == (4, 4)
     answer = document(*words, "--rate", "40/s")
     assert answer["serving"]["copies"] == 4
     assert answer["serving"]["saturated"] is False

@@ -16,7 +16,7 @@ import pytest
 
 from tests.surface.web import SMALL, Server, serving
 
-MANY = 2000
+REQUESTS = 2000
 MILLION = 1_000_000
 POST = b"POST /api/v1/fit HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
@@ -119,7 +119,7 @@ def test_a_slow_reader_is_hung_up_on(small: Server) -> None:
                     got += len(part)
             except OSError:
                 pass
-            assert got < 3_000_000  # 20 answers of 800 kB were asked for
+            assert got < 3_000_000  # 20 answers of 800 kB were requested
 
 
 def _hold(server: Server, count: int) -> None:
@@ -138,7 +138,7 @@ def _hold(server: Server, count: int) -> None:
 
 
 def test_thousands_of_open_connections(server: Server) -> None:
-    _hold(server, MANY)
+    _hold(server, REQUESTS)
     server.answers_others()
 
 
@@ -222,7 +222,7 @@ def test_abandoned_requests_leave_the_queue(small: Server) -> None:
             bare.sendall(f"GET /api/v1/gpus?name=slow--{n} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
             time.sleep(0.01)
     start = time.monotonic()
-    small.answers_others(within=4)  # two may have been begun, the rest are gone
+    small.answers_others(within=4)  # two may have started, the rest were cancelled
     assert time.monotonic() - start < 4
 
 

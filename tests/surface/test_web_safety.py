@@ -144,16 +144,16 @@ def test_config_and_environment_do_not_change_an_address_s_answer(tmp_path: Path
 
 
 def test_new_prices_in_the_user_s_store_are_used(small: Server, tmp_path: Path) -> None:
-    def offered() -> list[str]:
+    def offer_providers() -> list[str]:
         return [offer["provider"] for offer in small.get("/api/v1/offers?gpu=H100+SXM").json()["offers"]]
 
     prices = tmp_path / "2026-11-14.csv"
     prices.write_text("provider,instance,region,gpu,gpus,term,price\ncolo,one,Seoul,H100 SXM,1,on-demand,2.5\n")
-    assert "colo" not in offered()
+    assert "colo" not in offer_providers()
     done = process("catalog", "import", str(prices), XDG_DATA_HOME=str(small.folder / "data"))
     assert done.code == 0, done.err
     for _ in range(30):
-        if "colo" in offered():
+        if "colo" in offer_providers():
             return
         time.sleep(0.1)
     raise AssertionError("the answer of before was kept")

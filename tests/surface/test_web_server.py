@@ -51,8 +51,8 @@ def test_first_answer_takes_less_than_a_second(server: Server) -> None:
 
 
 def test_unknown_pages_are_404_as_a_page_or_in_the_one_shape(server: Server) -> None:
-    seen = server.get("/nowhere", accept="text/html")
-    assert (seen.status, seen.headers["content-type"]) == (404, "text/html; charset=utf-8")
+    response = server.get("/nowhere", accept="text/html")
+    assert (response.status, response.headers["content-type"]) == (404, "text/html; charset=utf-8")
     assert server.get("/nowhere.json").error["kind"] == "unknown-page"
     for path in ("/a/b/c", "/gpus.exe", "/api/v2/gpus", "/api/v1/", "/api/v1/nothing", "/gpus/", "//gpus"):
         reply = server.get(path)
@@ -78,9 +78,9 @@ def test_static_files_are_only_our_own(server: Server, path: str) -> None:
 def test_unchanged_content_gets_304(server: Server) -> None:
     first = server.get("/api/v1/gpus?name=T4", accept_encoding="gzip")
     tag = first.headers["etag"]
-    for known in (tag, f"W/{tag}", f'"other", {tag}', "*"):
-        again = server.get("/api/v1/gpus?name=T4", accept_encoding="gzip", if_none_match=known)
-        assert (again.status, again.body) == (304, b""), known
+    for header in (tag, f"W/{tag}", f'"other", {tag}', "*"):
+        again = server.get("/api/v1/gpus?name=T4", accept_encoding="gzip", if_none_match=header)
+        assert (again.status, again.body) == (304, b""), header
         assert again.headers["etag"] == tag
     assert server.get("/api/v1/gpus?name=T4", if_none_match='"other"').status == 200
     plain = server.get("/api/v1/gpus?name=T4")

@@ -1,4 +1,4 @@
-"""Families beside those the estimates were built on: training steps measured on an H200 (PyTorch 2.11, 2026).
+"""Families other than those the estimates were built on: training steps measured on an H200 (PyTorch 2.11, 2026).
 
 They showed where a layer was written out wrongly (eager attention, Gemma's norm and soft cap), and that was corrected; so these
 rows guard, they do not prove.

@@ -1,4 +1,4 @@
-"""Measured steps as facts: the estimate must stay near them and its ranges must hold, where the measurements are not at hand.
+"""Measured steps as facts: the estimate must stay near them and its ranges must hold, also without the full measurements.
 
 Each line of measured_steps.jsonl: whose measurement (the sources `speed-h200` and `results-…` of the catalog), seconds, request.
 """

@@ -30,9 +30,9 @@ OTHERS = [code for code in languages() if code != SOURCE_LANGUAGE]
 
 @pytest.mark.parametrize("code", OTHERS)
 def test_a_language_says_all_that_english_says_now(code: str) -> None:
-    found = problems(read_language(code), {**english(), **called_by_english()})
-    told = "\n".join(f"{one.kind}: {one.id} {one.detail}" for one in found[:20])
-    assert not found, f"{len(found)} in {code} (tools/translations missing {code}):\n{told}"
+    mistakes = problems(read_language(code), {**english(), **called_by_english()})
+    summary = "\n".join(f"{one.kind}: {one.id} {one.detail}" for one in mistakes[:20])
+    assert not mistakes, f"{len(mistakes)} in {code} (tools/translations missing {code}):\n{summary}"
 
 
 @pytest.mark.parametrize("code", OTHERS)
@@ -85,12 +85,12 @@ def test_mechanical_translation_mistakes_are_reported(id: str, text: str, kind: 
 
 
 def test_missing_superfluous_stale_and_plural_forms_are_reported() -> None:
-    found = entries()
-    del found["c"]
-    found["d"] = Entry(("x",), "00000000")
-    found["b"] = Entry(found["b"].forms, "00000000")
-    found["a"] = Entry(("{n} {where}", "{n} {where}"), digest(ENGLISH["a"]))
-    kinds = {(one.kind, one.id) for one in problems(found, ENGLISH)}
+    translated = entries()
+    del translated["c"]
+    translated["d"] = Entry(("x",), "00000000")
+    translated["b"] = Entry(translated["b"].forms, "00000000")
+    translated["a"] = Entry(("{n} {where}", "{n} {where}"), digest(ENGLISH["a"]))
+    kinds = {(one.kind, one.id) for one in problems(translated, ENGLISH)}
     assert kinds == {("missing", "c"), ("superfluous", "d"), ("stale", "b"), ("forms", "a")}
 
 
@@ -168,7 +168,7 @@ def test_a_sentence_no_book_has_any_more_does_not_get_among_the_messages(folder:
     (folder / "words").mkdir()
     (folder / "words" / "ko.po").write_text(block("what it meant", ("옛 의미",), False))
     (folder / "1.po").write_text(block(MEANING, ("`--gpu`의 의미",), False))
-    assert command.main(["apply", "ko", str(folder / "1.po")]) == 1  # it is told
+    assert command.main(["apply", "ko", str(folder / "1.po")]) == 1  # it is reported
     assert list(read_language("ko")) == [MEANING]
 
 

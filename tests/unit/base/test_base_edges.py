@@ -81,11 +81,11 @@ def test_cells_are_numbers_or_exact_texts_by_type() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"), [("1,234", True), ("12.5 GiB", True), ("CUDA 12.4", False), ("8.0", False), ("", False)]
+    ("text", "valid"), [("1,234", True), ("12.5 GiB", True), ("CUDA 12.4", False), ("8.0", False), ("", False)]
 )
-def test_quantity_has_only_numbers_and_units(text: str, told: bool) -> None:
-    assert is_quantity(text) is told
-    assert (localize_numbers(text, ",.") != text) is told
+def test_quantity_has_only_numbers_and_units(text: str, valid: bool) -> None:
+    assert is_quantity(text) is valid
+    assert (localize_numbers(text, ",.") != text) is valid
 
 
 def test_a_catalog_of_texts_counts_its_entries_and_reads_them_whole() -> None:

@@ -39,9 +39,9 @@ def texts_with_ids() -> list[str]:
 
 
 def ids_in_code() -> set[str]:
-    """Ids as they stand in the code; an f-string's holes become `*`."""
-    found = {id for text in texts_with_ids() for id in USED.findall(text)}
-    return {re.sub(r"\{[^}]*\}", "*", id) for id in found}
+    """Ids as written in the code; an f-string's fields become `*`."""
+    ids = {id for text in texts_with_ids() for id in USED.findall(text)}
+    return {re.sub(r"\{[^}]*\}", "*", id) for id in ids}
 
 
 def test_every_id_in_the_code_has_a_sentence() -> None:
@@ -69,18 +69,18 @@ def test_every_command_and_option_has_help() -> None:
 
 def ids_of_commands() -> set[str]:
     """Ids of help texts, which are built from the names of commands and options."""
-    found = {param.help for param in root.params if isinstance(param, click.Option) and param.help}
+    ids = {param.help for param in root.params if isinstance(param, click.Option) and param.help}
     waiting: list[tuple[click.Group, str]] = [(root, name) for name in root.list_commands(CONTEXT)]
     while waiting:
         group, name = waiting.pop()
         command = group.get_command(CONTEXT, name)
         assert command is not None
         assert isinstance(group, HelpGroup)
-        found |= {group.short(name), *filter(None, (command.help, command.epilog))}
-        found |= {param.help for param in command.params if isinstance(param, click.Option) and param.help}
+        ids |= {group.short(name), *filter(None, (command.help, command.epilog))}
+        ids |= {param.help for param in command.params if isinstance(param, click.Option) and param.help}
         if isinstance(command, click.Group):
             waiting += [(command, under) for under in command.list_commands(CONTEXT)]
-    return found | {"option.help"}
+    return ids | {"option.help"}
 
 
 def fields_shown() -> set[str]:
@@ -145,19 +145,19 @@ def test_message_ids_are_unique() -> None:
 def test_only_numbers_are_localised() -> None:
     texts = {"a": ("{rate} of {name} at {version} ({size})",), "number.marks": (",.",), "unit.requests-rate": ("yêu cầu/s",)}
     other = Language("xx", texts, "0", english())
-    said = other.text("a", rate="2.5", name="2.5", version="1.5 GB", size=format_memory(4718592))
-    assert said == "2,5 of 2.5 at 1.5 GB (4,5 MiB)"
+    text = other.text("a", rate="2.5", name="2.5", version="1.5 GB", size=format_memory(4718592))
+    assert text == "2,5 of 2.5 at 1.5 GB (4,5 MiB)"
     assert other.localize("1,234.5 requests/s") == "1.234,5 yêu cầu/s"
     assert other.localize("llama-3.1-8b") == "llama-3.1-8b"
     assert english().localize("1,234.5 requests/s") == "1,234.5 requests/s"
 
 
 def test_message_is_rendered_in_a_language_that_has_it() -> None:
-    known = "It has no NVLink: several of them talk over PCIe."
-    assert language("ko").fact(known) != known
+    fact = "It has no NVLink: several of them talk over PCIe."
+    assert language("ko").fact(fact) != fact
     assert language("ko").fact("No table has this.") == "No table has this."
-    assert language("ko").render(msg("recommend.quirk", gpu="T4", text=Fact(known))).endswith(language("ko").fact(known))
-    assert english().fact(known) == known
+    assert language("ko").render(msg("recommend.quirk", gpu="T4", text=Fact(fact))).endswith(language("ko").fact(fact))
+    assert english().fact(fact) == fact
 
 
 @pytest.mark.parametrize("plain", ["no-such", "", "xx", "C.UTF-8", "POSIX", "../en", "en/../ko"])
@@ -194,7 +194,7 @@ def test_plural_message_has_its_count() -> None:
     several = {id: forms[-1] for id, forms in texts.items() if len(forms) > 1}
     assert len(several) > 80
     unseen = {"web.unknown-parameters"}  # counts names that it lists
-    unseen |= {id for id in several if id.startswith("rejected.") and id != "rejected.counted"}  # the number stands before them
+    unseen |= {id for id in several if id.startswith("rejected.") and id != "rejected.counted"}  # the number precedes them
     assert {id for id, text in several.items() if not any(f"{{{name}}}" in text for name in COUNTS)} == unseen
 
 

@@ -1,4 +1,4 @@
-"""Quantities with units: what is read, what is refused, what is shown."""
+"""Quantities with units: parsing, refusals, formatting."""
 
 from __future__ import annotations
 

@@ -121,9 +121,9 @@ def test_conversion_round_trip_preserves_stored_digits(amount: Decimal, currency
 @given(st.decimals("0.000001", "1000000000", places=6, allow_nan=False).filter(bool))
 def test_rounding_keeps_six_digits_and_never_an_exponent(amount: Decimal) -> None:
     for one in (amount, amount * 10**30):  # more digits than decimals are usually computed with
-        kept = round_significant(one)
-        assert abs(kept - one) <= one * Decimal("0.00001")
-        assert "E" not in str(kept)
+        rounded = round_significant(one)
+        assert abs(rounded - one) <= one * Decimal("0.00001")
+        assert "E" not in str(rounded)
 
 
 def test_prices_are_checked_at_the_last_rate_known_by_their_day(table: tuple[DollarExchangeRate, ...]) -> None:

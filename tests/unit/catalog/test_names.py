@@ -51,8 +51,8 @@ def test_one_variant_by_many_spellings(catalog: Catalog, typed: str, id: str) ->
     ],
 )
 def test_a_family_is_all_its_variants_and_no_other_product(catalog: Catalog, typed: str, ids: set[str]) -> None:
-    found = {gpu.id for gpu in find_gpus(catalog, typed)}
-    assert ids <= found
+    matches = {gpu.id for gpu in find_gpus(catalog, typed)}
+    assert ids <= matches
     assert {gpu.family for gpu in find_gpus(catalog, typed)} == {find_gpus(catalog, typed)[0].family}
 
 
@@ -80,8 +80,8 @@ def test_a_near_miss_is_suggested(catalog: Catalog) -> None:
 
 
 def test_words_without_quotes_join_to_the_longest_name(catalog: Catalog) -> None:
-    known = {"titan x", "t4"}
-    assert join_names(["titan", "x", "t4", "nope"], known.__contains__) == ("titan x", "t4", "nope")
+    names = {"titan x", "t4"}
+    assert join_names(["titan", "x", "t4", "nope"], names.__contains__) == ("titan x", "t4", "nope")
 
 
 def test_instances_by_name_by_beginning_and_by_provider(catalog: Catalog) -> None:

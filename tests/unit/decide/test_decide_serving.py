@@ -25,13 +25,13 @@ from whichgpu.workload.workload import Parallel, Workload
 
 DAY = date(2026, 10, 1)
 CATALOG = Catalog()
-FEW = "aws,lambda"
+PROVIDERS = "aws,lambda"
 
 
 @cache
 def served(rate: float = 2.0, tpot: float | None = 0.05, **constraints: Any) -> RecommendAnswer | None:
     fields: dict[str, Any] = {"rate": rate, "seq_in": 500, "seq_out": 200} | ({"tpot_max": tpot} if tpot else {})
-    constraints = {"provider": FEW, "term": "on-demand", "gpus": (1.0, 4.0)} | constraints
+    constraints = {"provider": PROVIDERS, "term": "on-demand", "gpus": (1.0, 4.0)} | constraints
     try:
         return recommend("serve", "llama-3.1-8b", Requirements(**constraints), DAY, CATALOG, own=False, **fields)
     except NoAnswer:
@@ -136,9 +136,9 @@ def test_without_objectives_a_default_tpot_limit_applies() -> None:
 
 
 @given(st.integers(1, 20), st.integers(0, 60), st.integers(1, 90))
-def test_smallest_number_of_replicas_is_found(fewest: int, more: int, enough: int) -> None:
-    found = _fewest(fewest, fewest + more, lambda count: count >= enough)
-    assert found == (None if enough > fewest + more else max(fewest, enough))
+def test_smallest_number_of_replicas_is_found(fewest: int, more: int, needed: int) -> None:
+    total = _fewest(fewest, fewest + more, lambda count: count >= needed)
+    assert total == (None if needed > fewest + more else max(fewest, needed))
 
 
 def _llama70(**constraints: Any) -> RecommendAnswer:
@@ -155,7 +155,7 @@ def test_every_row_shown_was_simulated_and_keeps_its_objective() -> None:
 
 
 def test_row_does_not_depend_on_its_gpu_being_requested() -> None:
-    """Nor does any GPU asked for by itself cost less than the answer, as pairs of H100 with little cache once did."""
+    """No GPU requested by itself costs less than the answer, as pairs of H100 with a small KV cache once did."""
     answer = _llama70()
     for gpu in dict.fromkeys(one.gpu for one in answer.candidates[:4]):
         alone = _llama70(gpu=gpu).answer

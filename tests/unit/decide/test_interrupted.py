@@ -8,7 +8,7 @@ from importlib.util import find_spec
 import pytest
 from msgspec.structs import replace
 
-from tests.serving_cases import PLAIN, linear
+from tests.serving_cases import DEFAULT_LIMITS, linear
 from whichgpu.base.errors import UsageError
 from whichgpu.base.messages import english
 from whichgpu.base.parallel.sweep import run_sweep
@@ -33,7 +33,7 @@ PRICES = {"a": Rates(Decimal("4"), Decimal("1"))}
 
 
 def fleet(copies: int) -> Fleet:
-    return Fleet((ReplicaPool("a", linear(replace(PLAIN, max_sequences=4)), copies),))
+    return Fleet((ReplicaPool("a", linear(replace(DEFAULT_LIMITS, max_sequences=4)), copies),))
 
 
 def test_mean_machines_per_spot_replica_match_a_long_simulation() -> None:
@@ -64,8 +64,8 @@ def test_every_policy_has_its_bill_and_the_cheapest_that_holds_comes_first() -> 
     assert by["spot"].cost.amount < by["spot"].copies["a"] * 1
     assert by["spot"].met < by["on-demand"].met or by["spot"].more
     assert all(one.met >= 0.9 for one in answer.policies if one.kept)
-    kept = [one.cost.amount for one in answer.policies if one.kept]
-    assert kept == sorted(kept)
+    amounts = [one.cost.amount for one in answer.policies if one.kept]
+    assert amounts == sorted(amounts)
     assert "Cheapest" in english().render(answer.sentence)
 
 

@@ -78,16 +78,16 @@ def test_zero_bytes_take_no_memory_and_unknown_frees_are_ignored() -> None:
 def test_reserved_covers_allocated_and_allocated_covers_requested(sizes: list[int], chance: random.Random) -> None:
     events: list[Event] = []
     alive: dict[int, int] = {}
-    most = 0
+    peak = 0
     for id, size in enumerate(sizes):
         events.append((id, size))
         alive[id] = size
-        most = max(most, sum(alive.values()))
+        peak = max(peak, sum(alive.values()))
         if chance.random() < 0.5:
             gone = chance.choice(sorted(alive))
             events.append((gone, -alive.pop(gone)))
     replay = replay_events(events)
-    assert most <= replay.peak_allocated <= replay.peak_reserved <= sum(segment_size(round_size(size)) for size in sizes)
+    assert peak <= replay.peak_allocated <= replay.peak_reserved <= sum(segment_size(round_size(size)) for size in sizes)
 
 
 def test_20_000_events_take_a_fraction_of_a_second() -> None:

@@ -77,10 +77,10 @@ def test_more_threads_never_feed_less_and_more_samples_never_need_fewer(rate: fl
 
 
 def test_remark_has_required_and_available_vcpus() -> None:
-    def told(vcpus: float | None) -> str:
+    def remark(vcpus: float | None) -> str:
         return english().render(loading_remark(1154, vcpus))
 
-    assert "about 9 vCPUs" in told(None)
-    assert "are too few to feed" in told(2)
-    assert "may be too few to feed" in told(8)
-    assert "are enough to feed" in told(96)
+    assert "about 9 vCPUs" in remark(None)
+    assert "are too few to feed" in remark(2)
+    assert "may be too few to feed" in remark(8)
+    assert "are enough to feed" in remark(96)

@@ -29,7 +29,7 @@ def workload(**fields: Any) -> Workload:
 
 
 def linear(fixed: float, each: float) -> Any:
-    """Memory that grows by so many bytes with every sequence of one replica."""
+    """Memory of `fixed` bytes and `each` for every sequence of one replica."""
 
     def memory(one: Workload) -> MemoryEstimate:
         figure = Figure.exact(fixed + each * one.local_batch, "byte", "modelled")
@@ -64,18 +64,18 @@ def test_estimate_fit_and_recommend_take_the_same_batch(model: str, gpu: str, fi
 
 
 @pytest.mark.parametrize(
-    ("model", "fields", "least"),
+    ("model", "fields", "minimum"),
     [
         ("llama-3.1-8b", {}, 100),
         ("gpt2", {"engine": "pytorch", "seq_in": 512, "seq_out": 128}, 1000),
         ("llama-3.1-8b", {"engine": "llama.cpp"}, 32),
     ],
 )
-def test_no_other_batch_that_fits_is_faster(model: str, fields: dict[str, Any], least: int) -> None:
+def test_no_other_batch_that_fits_is_faster(model: str, fields: dict[str, Any], minimum: int) -> None:
     answer = whichgpu.estimate("batch", model, gpu="H100 SXM", **fields)
     assert answer.throughput is not None
     batch = answer.request["batch"]
-    assert batch >= least
+    assert batch >= minimum
     for other in (1, 32, batch // 2, batch - 8, batch + 16, 2 * batch):
         one = whichgpu.estimate("batch", model, gpu="H100 SXM", batch=other, **fields)
         assert one.throughput is not None
@@ -172,7 +172,7 @@ def test_throughput_decides_and_memory_bounds_it() -> None:
 
     assert choose(linear(0, MIB / 1024), np.ones_like) == MAX_CONCURRENCY
     assert choose(small, np.ones_like) > 256  # vLLM's default on this GPU is no limit: the answer names the setting
-    assert choose(large, np.ones_like) not in CONCURRENCY  # the largest that fits is tried besides the grid
+    assert choose(large, np.ones_like) not in CONCURRENCY  # the largest that fits is tried in addition to the grid
     assert choose(large, None) == choose(large, np.ones_like)
     assert choose(small, lambda sizes: np.where(sizes > 48, 1000.0, 1.0)) == 48  # throughput falls beyond
     assert choose(linear(10**12, 1), np.ones_like) == 1
@@ -207,6 +207,6 @@ def test_the_cache_of_a_checkpoint_is_stored_as_it_ships() -> None:
         for engine in ("vllm", "tensorrt-llm")
         for precision in ("bf16", "fp8", "nvfp4")
     }
-    found = {key: answer.request["kv_precision"] for key, answer in stored.items()}
-    assert found["tensorrt-llm", "fp8"] == found["tensorrt-llm", "nvfp4"] == "fp8"
-    assert {found["vllm", name] for name in ("bf16", "fp8", "nvfp4")} == {found["tensorrt-llm", "bf16"]} == {"bf16"}
+    precisions = {key: answer.request["kv_precision"] for key, answer in stored.items()}
+    assert precisions["tensorrt-llm", "fp8"] == precisions["tensorrt-llm", "nvfp4"] == "fp8"
+    assert {precisions["vllm", name] for name in ("bf16", "fp8", "nvfp4")} == {precisions["tensorrt-llm", "bf16"]} == {"bf16"}

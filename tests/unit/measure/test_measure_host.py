@@ -159,8 +159,8 @@ def installed(versions: dict[str, str]) -> object:
 def test_frameworks_by_metadata_and_pytorch_build_architectures(tmp_path: Path) -> None:
     torch_file = tmp_path / "version.py"
     torch_file.write_text("__version__ = '2.11.0+cu130'\ncuda: Optional[str] = '13.0'\nhip: Optional[str] = None\n")
-    found = {"torch": "2.11.0+cu130", "vllm": "0.20.1", "transformers": "broken\nversion of /home/me"}
-    software = read_software(tmp_path, {}, installed(found), torch_file)  # type: ignore[arg-type]
+    versions = {"torch": "2.11.0+cu130", "vllm": "0.20.1", "transformers": "broken\nversion of /home/me"}
+    software = read_software(tmp_path, {}, installed(versions), torch_file)  # type: ignore[arg-type]
     assert dict(software.packages) == {"torch": "2.11.0+cu130", "vllm": "0.20.1"}
     assert (software.torch_cuda, software.torch_rocm) == ("13.0", None)
     torch_file.write_text("cuda = None\nhip: Optional[str] = '6.4.43482-0f2d60242'\n")

@@ -110,8 +110,8 @@ def play(
     events: list[IdleEvent] = []
     for tick in ticks:
         seconds, idle, cancelled = (*tick, False)[:3]
-        watch, told = advance_idle_rule(watch, rule, seconds, idle, cancelled)
-        events += told
+        watch, event = advance_idle_rule(watch, rule, seconds, idle, cancelled)
+        events += event
     return watch, events
 
 

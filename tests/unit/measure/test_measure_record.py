@@ -45,21 +45,21 @@ def gemm(tflops: float = 700.0, **changes: Any) -> MicroResult:
     return replace(result, **changes)
 
 
-def record(*timed: StepResult, micro: tuple[MicroResult, ...] = (), made: str = "2026-11-19T10:11:12Z", gpu: str = GPU) -> Record:
+def record(*timed: StepResult, micro: tuple[MicroResult, ...] = (), day: str = "2026-11-19T10:11:12Z", gpu: str = GPU) -> Record:
     where = MeasuredMachine(gpu, 1, "580.1", "Intel(R) Xeon(R)", {"torch": "2.11.0", "cuda": "13.0"})
-    return with_digest(Record(made, where, micro, timed))
+    return with_digest(Record(day, where, micro, timed))
 
 
 @pytest.fixture(scope="module")
 def measured(catalog: Catalog) -> Record:
     """A machine on which each engine is off by its own factor from what is shipped."""
-    found = []
+    steps = []
     for case in step_cases(catalog.gpu_by_id[GPU]):
         figure = estimate(catalog=catalog, own=False, **case.request).time
         assert figure is not None
         seconds = figure.value * SLOWER[case.request["engine"]]
-        found.append(StepResult(case.id, case.request, seconds, seconds * 0.99, seconds * 1.01, 8))
-    return record(*found)
+        steps.append(StepResult(case.id, case.request, seconds, seconds * 0.99, seconds * 1.01, 8))
+    return record(*steps)
 
 
 def test_a_record_reads_back_as_it_was_written() -> None:
@@ -86,12 +86,12 @@ def test_invalid_record_is_refused(spoil: Any) -> None:
     assert refused.value.kind == "bad-record"
 
 
-def told(record: Record, catalog: Catalog) -> set[str]:
+def problem_ids(record: Record, catalog: Catalog) -> set[str]:
     return {problem.id for problem in find_problems(record, catalog, TODAY)}
 
 
 def test_plausible_measurements_pass(catalog: Catalog) -> None:
-    assert told(record(step(0.05), micro=(gemm(),)), catalog) == set()
+    assert problem_ids(record(step(0.05), micro=(gemm(),)), catalog) == set()
 
 
 @pytest.mark.parametrize(
@@ -99,10 +99,10 @@ def test_plausible_measurements_pass(catalog: Catalog) -> None:
     [
         (record(step(0.05), gpu="h900-sxm"), "record.unknown-gpu"),
         (record(), "record.empty"),
-        (record(step(0.05), made="2031-01-01"), "record.date"),
-        (record(step(0.05), made="1999-01-01"), "record.date"),
-        (record(step(0.05), made="soon"), "record.date"),
-        (record(step(0.05), made="2016-01-01"), "record.before-launch"),
+        (record(step(0.05), day="2031-01-01"), "record.date"),
+        (record(step(0.05), day="1999-01-01"), "record.date"),
+        (record(step(0.05), day="soon"), "record.date"),
+        (record(step(0.05), day="2016-01-01"), "record.before-launch"),
         (record(step(-0.05)), "record.time"),
         (record(replace(step(0.05), high=float("inf"))), "record.time"),
         (record(replace(step(0.05), low=0.06)), "record.time"),
@@ -122,7 +122,7 @@ def test_plausible_measurements_pass(catalog: Catalog) -> None:
     ],
 )
 def test_implausible_measurements_are_reported(result: Record, problem: str, catalog: Catalog) -> None:
-    assert problem in told(result, catalog)
+    assert problem in problem_ids(result, catalog)
 
 
 def test_a_forged_slow_step_is_refused_with_its_place_and_ratio(measured: Record, catalog: Catalog, tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_bandwidth_above_nominal_is_reported(catalog: Catalog) -> None:
     size = 4 << 30
     seconds = 2 * size / (catalog.gpu_by_id[GPU].memory_bandwidth * 1.01)
     copied = MicroResult("copy", "copy", "fp32", {"bytes": size}, seconds, seconds, seconds, 9, 2 * size / seconds, "B/s")
-    assert told(record(micro=(copied,)), catalog) == {"record.above"}
+    assert problem_ids(record(micro=(copied,)), catalog) == {"record.above"}
 
 
 def test_shares_of_peak(catalog: Catalog) -> None:
@@ -194,9 +194,9 @@ def test_own_measurements_correct_estimates_and_narrow_their_range(measured: Rec
         ("decode", "llama-3.1-8b", "cuda-graphs", {"batch": 8, "seq_in": 2048}),
         ("prefill", "llama-3.1-8b", "pytorch-compile", {"batch": 1, "seq_in": 2048}),
     ):
-        asked: dict[str, Any] = {"engine": engine, "gpu": GPU, **fields}
-        before = estimate(task, model, catalog, own=False, **asked)
-        after = estimate(task, model, catalog, **asked)
+        request: dict[str, Any] = {"engine": engine, "gpu": GPU, **fields}
+        before = estimate(task, model, catalog, own=False, **request)
+        after = estimate(task, model, catalog, **request)
         assert before.time is not None
         assert after.time is not None
         truth = log(SLOWER[engine])
@@ -212,10 +212,10 @@ def test_own_measurements_correct_estimates_and_narrow_their_range(measured: Rec
 def test_other_gpus_and_other_engines_stay_as_they_were(measured: Record, catalog: Catalog) -> None:
     records.save_record(measured)
     for gpu, engine in (("h100-sxm-80gb", "pytorch"), (GPU, "vllm")):
-        asked: dict[str, Any] = {"gpu": gpu, "engine": engine, "batch": 8, "seq_in": 512}
+        request: dict[str, Any] = {"gpu": gpu, "engine": engine, "batch": 8, "seq_in": 512}
         task = "train" if engine == "pytorch" else "decode"
-        before = estimate(task, "llama-3.2-1b", catalog, own=False, **asked)
-        after = estimate(task, "llama-3.2-1b", catalog, **asked)
+        before = estimate(task, "llama-3.2-1b", catalog, own=False, **request)
+        after = estimate(task, "llama-3.2-1b", catalog, **request)
         assert after.tier == before.tier != "measured"
         assert after.time is not None
         assert before.time is not None
@@ -224,9 +224,9 @@ def test_other_gpus_and_other_engines_stay_as_they_were(measured: Record, catalo
 
 def test_kinds_of_steps_that_were_not_measured_keep_their_wider_range(measured: Record, catalog: Catalog) -> None:
     records.save_record(measured)
-    asked: dict[str, Any] = {"gpu": GPU, "engine": "pytorch-compile", "batch": 8, "precision": "amp-bf16"}
-    before = estimate("train", "resnet50", catalog, own=False, **asked)
-    after = estimate("train", "resnet50", catalog, **asked)
+    request: dict[str, Any] = {"gpu": GPU, "engine": "pytorch-compile", "batch": 8, "precision": "amp-bf16"}
+    before = estimate("train", "resnet50", catalog, own=False, **request)
+    after = estimate("train", "resnet50", catalog, **request)
     assert before.time is not None
     assert after.time is not None
     assert after.time.value != before.time.value  # what the engine's other steps say of it still counts
@@ -242,7 +242,7 @@ def test_stale_fit_is_recomputed(measured: Record, catalog: Catalog) -> None:
     own = records.own_calibrations(catalog, calibration)[GPU]
     assert own.multipliers == fit.multipliers
     assert own.source == measured.source
-    assert records.read_record(path).fitted == fit  # and kept, so that it is made once
+    assert records.read_record(path).fitted == fit  # and cached, so that it is computed once
 
 
 def test_a_folder_that_cannot_be_written_only_costs_the_fit_again(

@@ -8,7 +8,7 @@ from decimal import Decimal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.price.test_asof import seen
+from tests.unit.price.test_asof import observation
 from whichgpu.catalog.pricing import Discount
 from whichgpu.catalog.store import Catalog
 from whichgpu.price.asof import price_on_day
@@ -29,7 +29,7 @@ def test_longer_runs_cost_more_in_total_and_less_per_hour(a: Decimal, b: Decimal
 def test_rules_apply_to_their_machines_and_period_unless_a_price_is_stated() -> None:
     rule = Discount("r", "aws", "committed-1y", ("p3.",), Decimal("0.63"), (), "2019-01-01", "2020-12-31", ("s",), "2026-11-15")
     day = date(2019, 9, 8)
-    base = price_on_day([seen("1.00", "2018-01-01", "2021-01-01")], day)
+    base = price_on_day([observation("1.00", "2018-01-01", "2021-01-01")], day)
     assert base is not None
     prices = list(prices_from_rules([base], [rule], day, Decimal(MONTH_HOURS)))
     assert [(one.observation.term, one.observation.price, one.observation.source) for one in prices] == [
@@ -50,7 +50,7 @@ def test_google_rules_give_the_prices_google_printed(catalog: Catalog) -> None:
 
 
 def test_only_all_upfront_terms_are_due_at_the_start() -> None:
-    run = seen("1.676", "2019-09-08")
+    run = observation("1.676", "2019-09-08")
     fields = {name: getattr(run, name) for name in type(run).__struct_fields__}
     all_upfront = type(run)(**fields | {"term": "reserved-3y", "payment": "all-upfront"})
     assert upfront(all_upfront) == Decimal("1.676") * 8760 * 3

@@ -1,4 +1,4 @@
-"""What a user calls a model leads to its shape, and what leads nowhere is told with what would work."""
+"""A model's name leads to its shape; unknown names are refused with suggestions."""
 
 from __future__ import annotations
 
@@ -188,17 +188,17 @@ def test_a_repository_in_our_cache_or_theirs_needs_no_network(tmp_path: Path) ->
 
 
 def test_a_repository_is_fetched_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[str, str | None]] = []
+    requests: list[tuple[str, str | None]] = []
 
     def answer(url: str, token: str | None) -> bytes:
-        asked.append((url, token))
+        requests.append((url, token))
         return json.dumps(TINY).encode()
 
     monkeypatch.setattr(hub, "fetch", answer)
     monkeypatch.setenv("HF_TOKEN", "secret")
     first, second = find_model("hf:org/name-1.5", SHELF), find_model("hf:org/name-1.5", SHELF)
     assert first == second
-    assert asked == [("https://huggingface.co/org/name-1.5/resolve/main/config.json", "secret")]
+    assert requests == [("https://huggingface.co/org/name-1.5/resolve/main/config.json", "secret")]
 
 
 def test_reply_that_is_no_config_is_not_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

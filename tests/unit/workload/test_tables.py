@@ -126,13 +126,13 @@ def test_every_table_has_every_pass_and_its_gradients_are_its_parameters() -> No
             left = [table.kinds[kind] for kind in alive.values() if table.kinds[kind].label == "gradients"]
             width = 2 if key.endswith("bf16") else 4
             expected = width * table.parameters if key.startswith("train") else 0
-            held = sum(kind.size[0] for kind in left)
+            size = sum(kind.size[0] for kind in left)
             # BEiT and Swin v2 join biases to a longer one, and their gradients stay slices of its gradient.
             sliced = 2e-4 if table.name.startswith(("beit", "swin_v2", "swinv2")) else 0
-            assert expected <= held <= expected * (1 + sliced), (table.name, key)
+            assert expected <= size <= expected * (1 + sliced), (table.name, key)
             standing = run.moves[: run.before]
-            kept = 14 if table.name == "levit_256" and key.startswith("infer") else 0  # biases that LeViT gathers once
-            assert len(alive) == len(standing) + len(left) + kept, (table.name, key)
+            cached = 14 if table.name == "levit_256" and key.startswith("infer") else 0  # biases that LeViT gathers once
+            assert len(alive) == len(standing) + len(left) + cached, (table.name, key)
 
 
 def multiply_adds(operator: TableOperator, batch: int = 1) -> int:
@@ -169,13 +169,13 @@ def test_a_backward_pass_is_two_forward_passes_less_the_gradient_of_the_picture(
 def test_attention_is_one_operator_with_its_shapes_forward_and_backward() -> None:
     for name, layers, shape in (("vit_b_16", 12, (12, 197, 64)), ("vit_base_patch16_224", 12, (12, 197, 64))):
         for precision, kernel in (("fp32", "efficient"), ("bf16", "flash")):
-            found = {
+            result = {
                 (one.phase, one.count, one.name.endswith("backward.default")): one.inputs
                 for one in load_table(name).run(training=True, precision=precision).operators
                 if one.name.startswith(f"aten._scaled_dot_product_{kernel}_attention")
             }
-            assert set(found) == {("forward", layers, False), ("backward", layers, True)}
-            for inputs in found.values():
+            assert set(result) == {("forward", layers, False), ("backward", layers, True)}
+            for inputs in result.values():
                 assert [[at(dim, 5) for dim in tensor] for tensor in inputs[:3]] == [[5, *shape]] * 3
 
 

@@ -111,14 +111,14 @@ def test_requested_fine_tuning_batch_is_accumulated_if_it_does_not_fit(
     assert fitted.gpus[0].fits == estimated.fits == best.fits == "fits"
     assert fitted.needed.value == estimated.memory_device.value == pytest.approx(best.memory.value, rel=1e-3)
     request = estimated.request
-    found = (request["micro_batch"] or request["batch"], request["accumulation"], request["checkpointing"])
+    steps = (request["micro_batch"] or request["batch"], request["accumulation"], request["checkpointing"])
     assert request["batch"] == best.batch == fitted.request["batch"] == fields["batch"]
-    assert (best.micro_batch, best.accumulation, best.checkpointing) == found
-    assert passes in (None, found)
+    assert (best.micro_batch, best.accumulation, best.checkpointing) == steps
+    assert passes in (None, steps)
     noted = {one.id for one in estimated.warnings} & {"note.accumulated-default", "note.checkpointing-default"}
     assert noted == {
-        *(["note.accumulated-default"] if found[1] > 1 else []),
-        *(["note.checkpointing-default"] if found[2] == "full" else []),
+        *(["note.accumulated-default"] if steps[1] > 1 else []),
+        *(["note.checkpointing-default"] if steps[2] == "full" else []),
     }
 
 
@@ -157,8 +157,8 @@ def test_large_images_use_smaller_micro_batches_if_they_do_not_fit() -> None:
 
 def test_recommendation_lists_its_assumptions() -> None:
     answer = whichgpu.recommend("finetune", "llama-3.1-8b", qlora=True, gpu="L4", gpus=1, as_of="2026-11-15")
-    said = {one.id: one.values for one in answer.assumptions}
-    assert said["assumed.batch-accumulated"] == {"batch": 8, "micro": 1, "n": 8}
-    assert "note.checkpointing-default" in said
+    assumptions = {one.id: one.values for one in answer.assumptions}
+    assert assumptions["assumed.batch-accumulated"] == {"batch": 8, "micro": 1, "n": 8}
+    assert "note.checkpointing-default" in assumptions
     result = whichgpu.recommend("finetune", "llama-3.1-8b", qlora=True, gpu="L4", gpus=1, batch=4, as_of="2026-11-15")
     assert not {"assumed.batch-accumulated", "assumed.batch-train"} & {one.id for one in result.assumptions}

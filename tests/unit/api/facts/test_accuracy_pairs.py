@@ -1,4 +1,4 @@
-"""Predicted beside measured: the table is whole, groups add up, filters filter, and the worst are the worst."""
+"""Predicted and measured: the table is complete, groups add up, filters filter, and the worst are the worst."""
 
 from __future__ import annotations
 

@@ -49,9 +49,9 @@ def simple(workload: Workload) -> MemoryEstimate:
     weights = int(4 * GIB * (0.5 if workload.qlora else width)) // shards
     tokens = workload.local_batch * (workload.seq_in or 1)
     states = {"adamw": 2, "adamw-8bit": 1}.get(workload.optimizer or "", 0) * weights * (0 if workload.lora_rank else 1)
-    kept = tokens * MIB // (8 if workload.checkpointing == "full" else 1) if workload.training else 0
+    saved = tokens * MIB // (8 if workload.checkpointing == "full" else 1) if workload.training else 0
     cache = 0 if workload.training else tokens * MIB // (2 if workload.kv_precision == "fp8" else 1) // shards
-    parts = {"weights": weights, "optimizer": states, "activations": kept, "kv_cache": cache, "context": 512 * MIB}
+    parts = {"weights": weights, "optimizer": states, "activations": saved, "kv_cache": cache, "context": 512 * MIB}
     return build_estimate(parts, (0.95, 1.05), (0.95, 1.05))
 
 
@@ -174,10 +174,10 @@ def test_remedies_of_serving(catalog: Catalog) -> None:
     workload = Workload("serve", "m", batch=8, seq_in=2048, seq_out=256, precision="bf16", kv_precision="bf16", engine="pytorch")
     gpu = find_gpu(catalog, "L4")
     able = gpus_that_fit(simple(workload).device, workload, catalog.gpus)
-    found = {remedy.id: remedy for remedy in remedies(problem_of(workload, 12 * GIB), gpu, able)}
-    assert list(found) == ["smaller-batch", "kv-cache", "quantise", "more-gpus", "next-gpu"]
-    assert found["smaller-batch"].change == {"batch": 1}
-    assert found["more-gpus"].change["parallel"]["tp"] in (2, 4)
+    by_id = {remedy.id: remedy for remedy in remedies(problem_of(workload, 12 * GIB), gpu, able)}
+    assert list(by_id) == ["smaller-batch", "kv-cache", "quantise", "more-gpus", "next-gpu"]
+    assert by_id["smaller-batch"].change == {"batch": 1}
+    assert by_id["more-gpus"].change["parallel"]["tp"] in (2, 4)
 
 
 def test_only_applicable_remedies_are_offered(catalog: Catalog) -> None:

@@ -1,4 +1,4 @@
-"""What is asked of a Ray cluster and told of its failures, against one that is played (the real one: test_plan_cluster)."""
+"""Calls to a Ray cluster and reports of its failures, against a fake one (the real one: test_plan_cluster)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class PlayedRay(ModuleType):
         self.__spec__ = ModuleSpec("ray", None)
         self.exceptions = SimpleNamespace(RayError=RayError, RayTaskError=RayTaskError, RuntimeEnvSetupError=RuntimeEnvSetupError)
         self.processors, self.running = processors, False
-        self.asked: dict[str, Any] = {}
+        self.init_settings: dict[str, Any] = {}
         self.refused: Exception | None = None
         self.failure: tuple[int, Exception] | None = None
         self.out, self.most_out, self.stopped = 0, 0, 0
@@ -48,7 +48,7 @@ class PlayedRay(ModuleType):
         return self.running
 
     def init(self, **settings: Any) -> None:
-        self.asked = settings
+        self.init_settings = settings
         if self.refused:
             raise self.refused
         self.running = True
@@ -96,7 +96,7 @@ def ray(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> PlayedRay:
 
 @pytest.fixture
 def listening() -> Any:
-    """An address of this machine where somebody answers."""
+    """An address of this machine with a listening socket."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield f"127.0.0.1:{server.getsockname()[1]}"
 
@@ -117,25 +117,25 @@ def test_tasks_in_flight_are_limited_by_processors(ray: PlayedRay, processors: f
 
 def test_a_cluster_of_this_run_alone_is_stopped_and_has_no_page(ray: PlayedRay) -> None:
     run_sweep(with_seed, ITEMS, ray="local")
-    assert ray.asked["address"] == "local"
-    assert ray.asked["include_dashboard"] is False
+    assert ray.init_settings["address"] == "local"
+    assert ray.init_settings["include_dashboard"] is False
     assert ray.stopped == 1
 
 
 def test_a_cluster_that_is_there_is_sent_this_code(ray: PlayedRay) -> None:
     run_sweep(with_seed, ITEMS, ray="auto")
-    assert ray.asked["runtime_env"] == {"py_modules": [str(ray_cluster.PACKAGE)]}
+    assert ray.init_settings["runtime_env"] == {"py_modules": [str(ray_cluster.PACKAGE)]}
     assert (ray_cluster.PACKAGE / "base" / "parallel" / "ray_cluster.py").is_file()
 
 
 def test_existing_ray_connection_is_reused(ray: PlayedRay) -> None:
     ray.running = True
     run_sweep(with_seed, ITEMS, ray="auto")
-    assert (ray.asked, ray.stopped, ray.running) == ({}, 0, True)
+    assert (ray.init_settings, ray.stopped, ray.running) == ({}, 0, True)
 
 
 @pytest.mark.parametrize(
-    ("failure", "kind", "said"),
+    ("failure", "kind", "message"),
     [
         (RayTaskError("wrapped", ImportError("no", name="highspy")), "ray-lacks", "at local has no highspy"),
         (RayTaskError("wrapped", ImportError("cannot load libsomething")), "ray-lacks", "has no cannot load libsomething"),
@@ -143,12 +143,14 @@ def test_existing_ray_connection_is_reused(ray: PlayedRay) -> None:
         (RayError("the node is gone"), "worker-died", "was killed"),
     ],
 )
-def test_cluster_failure_raises_our_error_and_stops_the_cluster(ray: PlayedRay, failure: Exception, kind: str, said: str) -> None:
+def test_cluster_failure_raises_our_error_and_stops_the_cluster(
+    ray: PlayedRay, failure: Exception, kind: str, message: str
+) -> None:
     ray.failure = (7, failure)
     with pytest.raises(NoAnswer) as error:
         run_sweep(with_seed, ITEMS, ray="local")
     assert error.value.kind == kind
-    assert said in str(error.value)
+    assert message in str(error.value)
     assert "at length" not in str(error.value)
     assert ray.stopped == 1
 
@@ -222,13 +224,13 @@ def test_without_ray_no_cluster_is_contacted(address: str, monkeypatch: pytest.M
 def test_an_address_is_called_before_the_work_and_words_are_not(ray: PlayedRay, listening: str) -> None:
     for address in (listening, f"ray://{listening}", "local", "auto"):
         check_ray(address)
-    assert ray.asked == {}
+    assert ray.init_settings == {}
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "no..such"])
 def test_unreachable_cluster_error_has_the_reason(ray: PlayedRay, monkeypatch: pytest.MonkeyPatch, host: str) -> None:
     with socket.socket() as connection:
-        connection.bind(("127.0.0.1", 0))  # taken, and nobody listens
+        connection.bind(("127.0.0.1", 0))  # bound, but not listening
         with pytest.raises(NoAnswer, match="no Ray cluster responds") as error:
             check_ray(f"{host}:{connection.getsockname()[1]}")
     assert error.value.kind == "ray-unreachable"

@@ -27,74 +27,74 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Told:
+class Draw:
     name: str
     mean: float
 
 
-def drawn(case: Case, seed: int) -> Told:
+def draw_mean(case: Case, seed: int) -> Draw:
     CALLS.append(case)
-    return Told(case.name, float(np.random.default_rng(seed).normal(size=case.size).mean()))
+    return Draw(case.name, float(np.random.default_rng(seed).normal(size=case.size).mean()))
 
 
-def stopped(case: Case, seed: int) -> Told:
+def stopped(case: Case, seed: int) -> Draw:
     if case.name == "2":
         raise KeyboardInterrupt
-    return drawn(case, seed)
+    return draw_mean(case, seed)
 
 
-def failing(case: Case, seed: int) -> Told:
+def failing(case: Case, seed: int) -> Draw:
     if case.name == "2":
         raise ArithmeticError("no such thing")
-    return drawn(case, seed)
+    return draw_mean(case, seed)
 
 
-def dying(case: Case, seed: int) -> Told:
+def dying(case: Case, seed: int) -> Draw:
     if case.name == "2":
         os._exit(9)
-    return drawn(case, seed)
+    return draw_mean(case, seed)
 
 
-def unhurried(case: Case, seed: int) -> Told:
+def unhurried(case: Case, seed: int) -> Draw:
     time.sleep(float(os.environ.get("UNHURRIED", "0")))
-    return drawn(case, seed)
+    return draw_mean(case, seed)
 
 
 CASES = [Case(str(number), 10 + number) for number in range(6)]
 
 
 def keeping(folder: Path) -> ResultCache:
-    return ResultCache(folder, Told)
+    return ResultCache(folder, Draw)
 
 
 def test_parallel_results_equal_serial_results() -> None:
-    assert run_sweep(drawn, CASES, jobs=2, seed=3) == run_sweep(drawn, CASES, seed=3)
-    assert run_sweep(drawn, CASES, seed=3) != run_sweep(drawn, CASES, seed=4)
+    assert run_sweep(draw_mean, CASES, jobs=2, seed=3) == run_sweep(draw_mean, CASES, seed=3)
+    assert run_sweep(draw_mean, CASES, seed=3) != run_sweep(draw_mean, CASES, seed=4)
 
 
 def test_seed_of_an_item_does_not_depend_on_other_items() -> None:
-    whole = run_sweep(drawn, CASES)
-    assert run_sweep(drawn, CASES[3:]) == whole[3:]
-    assert run_sweep(drawn, CASES[::-1]) == whole[::-1]
+    whole = run_sweep(draw_mean, CASES)
+    assert run_sweep(draw_mean, CASES[3:]) == whole[3:]
+    assert run_sweep(draw_mean, CASES[::-1]) == whole[::-1]
     assert len({item_seed(0, case) for case in CASES}) == len(CASES)
 
 
 def test_finished_items_are_not_repeated(tmp_path: Path) -> None:
-    first = run_sweep(drawn, CASES[:4], keep=keeping(tmp_path))
+    first = run_sweep(draw_mean, CASES[:4], keep=keeping(tmp_path))
     CALLS.clear()
     progress: list[Progress] = []
-    whole = run_sweep(drawn, CASES, keep=keeping(tmp_path), progress=progress.append)
+    whole = run_sweep(draw_mean, CASES, keep=keeping(tmp_path), progress=progress.append)
     assert CASES[4:] == CALLS
     assert whole[:4] == first
-    assert whole == run_sweep(drawn, CASES)
+    assert whole == run_sweep(draw_mean, CASES)
     assert [(one.done, one.total, one.cached) for one in progress] == [(4, 6, 4), (5, 6, 4), (6, 6, 4)]
 
 
 def test_another_seed_stamp_or_function_is_another_result(tmp_path: Path) -> None:
-    run_sweep(drawn, CASES, keep=keeping(tmp_path))
+    run_sweep(draw_mean, CASES, keep=keeping(tmp_path))
     CALLS.clear()
-    run_sweep(drawn, CASES[:1], keep=keeping(tmp_path), seed=1)
-    run_sweep(drawn, CASES[:1], keep=ResultCache(tmp_path, Told, "other data"))
+    run_sweep(draw_mean, CASES[:1], keep=keeping(tmp_path), seed=1)
+    run_sweep(draw_mean, CASES[:1], keep=ResultCache(tmp_path, Draw, "other data"))
     run_sweep(failing, CASES[:1], keep=keeping(tmp_path))
     assert len(CALLS) == 3
 
@@ -125,13 +125,13 @@ def test_killed_worker_is_reported(tmp_path: Path) -> None:
 
 
 def test_damaged_file_is_set_aside_and_recomputed(tmp_path: Path) -> None:
-    whole = run_sweep(drawn, CASES, keep=keeping(tmp_path))
+    whole = run_sweep(draw_mean, CASES, keep=keeping(tmp_path))
     files = sorted(tmp_path.rglob("*.json"))
     files[0].write_bytes(files[0].read_bytes()[:-4])
     files[1].write_bytes(b"\xff\x00")
     files[2].write_text(files[3].read_text())  # a sound file under another's name
     CALLS.clear()
-    assert run_sweep(drawn, CASES, keep=keeping(tmp_path)) == whole
+    assert run_sweep(draw_mean, CASES, keep=keeping(tmp_path)) == whole
     assert len(CALLS) == 3
     assert len(list(tmp_path.rglob("*.damaged"))) == 3
     assert not list(tmp_path.rglob(".*"))
@@ -139,26 +139,26 @@ def test_damaged_file_is_set_aside_and_recomputed(tmp_path: Path) -> None:
 
 def test_result_changed_by_serialisation_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="come back"):
-        ResultCache(tmp_path, Told).write(content_hash(1), Told("a", float("nan")))
+        ResultCache(tmp_path, Draw).write(content_hash(1), Draw("a", float("nan")))
 
 
 def test_remaining_seconds_follow_this_run_s_pace() -> None:
     times = iter(range(0, 100, 2))
     progress: list[Progress] = []
-    run_sweep(drawn, CASES[:3], progress=progress.append, clock=lambda: float(next(times)))
+    run_sweep(draw_mean, CASES[:3], progress=progress.append, clock=lambda: float(next(times)))
     assert [one.seconds_left for one in progress] == [None, 4.0, 2.0, 0.0]
 
 
 def test_no_items_and_no_processes() -> None:
-    assert run_sweep(drawn, []) == []
+    assert run_sweep(draw_mean, []) == []
     with pytest.raises(UsageError, match="at least one"):
-        run_sweep(drawn, CASES, jobs=0)
+        run_sweep(draw_mean, CASES, jobs=0)
 
 
 def test_without_ray_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UsageError, match="not installed"):
-        run_sweep(drawn, CASES, ray="local")
+        run_sweep(draw_mean, CASES, ray="local")
 
 
 def test_unwritable_folder_raises_an_error(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_unwritable_folder_raises_an_error(tmp_path: Path) -> None:
         folder = tmp_path / "shut"
         folder.mkdir(mode=0o500)
     with pytest.raises(DataError, match="cannot be stored"):
-        run_sweep(drawn, CASES, keep=keeping(folder))
+        run_sweep(draw_mean, CASES, keep=keeping(folder))
 
 
 STOPPABLE = """
@@ -203,4 +203,4 @@ def test_ctrl_c_during_parallel_work_keeps_finished_items_and_resumes(tmp_path: 
     progress: list[Progress] = []
     whole = run_sweep(unhurried, CASES, keep=keeping(tmp_path / "kept"), progress=progress.append)
     assert progress[0].done == finished
-    assert whole == run_sweep(drawn, CASES)
+    assert whole == run_sweep(draw_mean, CASES)

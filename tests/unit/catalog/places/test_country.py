@@ -84,9 +84,9 @@ def test_countries_have_names_in_every_language_composed_or_not(code: str, names
 def test_every_country_is_called_something_else_in_every_other_script() -> None:
     for one in countries():
         for other in ("ko", "zh"):
-            said = language(other).fact(one.name)
-            assert said != one.name
-            assert countries_named(said) == (one.code,)
+            name = language(other).fact(one.name)
+            assert name != one.name
+            assert countries_named(name) == (one.code,)
 
 
 def test_continents_are_groups_in_every_language() -> None:

@@ -1,4 +1,4 @@
-"""Which layouts and micro-batches a training run is tried with, and what is said of a GPU that is not the answer."""
+"""Which layouts and micro-batches a training run is tried with, and the reasons against GPUs that are not the answer."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from whichgpu.workload.training_defaults import STAGE_PASSES
 from whichgpu.workload.workload import Parallel, Workload
 
 
-def asked(*given: str) -> Any:
-    return SimpleNamespace(stated=frozenset(given), shape=shapes.LLAMA_3_8B)
+def question(*stated: str) -> Any:
+    return SimpleNamespace(stated=frozenset(stated), shape=shapes.LLAMA_3_8B)
 
 
-def micro(workload: Workload, *given: str, **parallel: int) -> tuple[list[float], list[float]]:
-    sizes, rounds = training._micro(asked(*given), workload, Parallel(**parallel))  # type: ignore[arg-type]
+def micro(workload: Workload, *stated: str, **parallel: int) -> tuple[list[float], list[float]]:
+    sizes, rounds = training._micro(question(*stated), workload, Parallel(**parallel))  # type: ignore[arg-type]
     return sizes.tolist(), rounds.tolist()
 
 
@@ -69,8 +69,8 @@ def llama(catalog: Catalog) -> Transformer:
     return shape
 
 
-def families(shape: Transformer, group: int, machines: int, *given: str, **fields: Any) -> list[list[Parallel]]:
-    return list(training._families(asked(*given), Workload("train", "m", **fields), shape, group, machines))
+def families(shape: Transformer, group: int, machines: int, *stated: str, **fields: Any) -> list[list[Parallel]]:
+    return list(training._families(question(*stated), Workload("train", "m", **fields), shape, group, machines))
 
 
 def test_requested_layout_is_the_only_one_and_fixes_the_gpu_count(llama: Transformer) -> None:
@@ -95,8 +95,8 @@ def test_every_layout_tried_uses_all_gpus_and_tensor_ranks_stay_within_a_machine
 
 def test_checkpointing_is_tried_on_and_off_unless_set() -> None:
     workload = Workload("train", "m", checkpointing="selective")
-    assert training._checkpointings(asked(), workload) == ("none", "full")
-    assert training._checkpointings(asked("checkpointing"), workload) == ("selective",)
+    assert training._checkpointings(question(), workload) == ("none", "full")
+    assert training._checkpointings(question("checkpointing"), workload) == ("selective",)
 
 
 def test_rejection_reason_is_memory_or_layout(llama: Transformer) -> None:
@@ -119,7 +119,7 @@ def candidate(gpu: str, gpus: int, cost: str, hours: float) -> Any:
     )  # fmt: skip
 
 
-def told(gpu: str, outcomes: list[Any], missed: dict[str, list[bool]], one: Any = None, serving: bool = False) -> Message:
+def reason_for(gpu: str, outcomes: list[Any], missed: dict[str, list[bool]], one: Any = None, serving: bool = False) -> Message:
     """Of groups l4, l4, t4 and their candidates, one each."""
     groups = SimpleNamespace(groups=[SimpleNamespace(gpu=SimpleNamespace(id=name)) for name in ("l4", "l4", "t4")])
     candidates = SimpleNamespace(group=np.array([0, 1, 2]), missed={name: np.array(lost) for name, lost in missed.items()})
@@ -128,24 +128,24 @@ def told(gpu: str, outcomes: list[Any], missed: dict[str, list[bool]], one: Any 
 
 
 def test_gpus_without_offers_or_beyond_limits_list_reasons_commonest_first() -> None:
-    ways: list[Any] = ["way", "way", "way"]
-    assert told("a100", ways, {}).id == "why-not.no-offer"
-    removed = told(
+    configurations: list[Any] = ["way", "way", "way"]
+    assert reason_for("a100", configurations, {}).id == "why-not.no-offer"
+    removed = reason_for(
         "l4", [Infeasibility("memory", 1.0), "way", "way"], {"budget": [False, True, True], "deadline": [False, False, True]}
     )
     assert removed.id == "why-not.removed"
     why = removed.values["why"]
     assert isinstance(why, tuple)
     assert Counter(one.id for one in why) == {"rejected.memory": 1, "rejected.budget": 1}
-    both = told("l4", [Infeasibility("memory", 1.0)] * 2 + ["way"], {"budget": [True, True, True]})
+    both = reason_for("l4", [Infeasibility("memory", 1.0)] * 2 + ["way"], {"budget": [True, True, True]})
     assert [one.id for one in both.values["why"]] == ["rejected.memory"]  # type: ignore[attr-defined]
 
 
 def test_suitable_gpu_is_compared_with_the_answer() -> None:
-    worse = told("l4", [], {}, candidate("l4", 2, "25", 4.0))
+    worse = reason_for("l4", [], {}, candidate("l4", 2, "25", 4.0))
     assert (worse.id, worse.values["cost"], worse.values["time"]) == ("why-not.worse", "2.5", "4")
-    service = told("l4", [], {}, candidate("l4", 2, "25", 4.0), serving=True)
+    service = reason_for("l4", [], {}, candidate("l4", 2, "25", 4.0), serving=True)
     assert (service.id, service.values["cost"]) == ("why-not.worse-service", "2.5")
     assert "time" not in service.values
-    assert told("h100", [], {}, candidate("h100", 1, "10", 1.0)).id == "why-not.is-answer"
-    assert told("h100", [], {}, candidate("h100", 2, "20", 1.0)).id == "why-not.worse"
+    assert reason_for("h100", [], {}, candidate("h100", 1, "10", 1.0)).id == "why-not.is-answer"
+    assert reason_for("h100", [], {}, candidate("h100", 2, "20", 1.0)).id == "why-not.worse"

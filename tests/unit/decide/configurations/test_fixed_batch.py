@@ -21,12 +21,12 @@ from whichgpu.workload.shapes import Mlp
 from whichgpu.workload.workload import Workload
 
 
-def asked(workload: Workload, *given: str) -> Any:
-    return SimpleNamespace(workload=workload, stated=frozenset(given), shape=Mlp("mlp:8x8", (8, 8)))
+def question(workload: Workload, *stated: str) -> Any:
+    return SimpleNamespace(workload=workload, stated=frozenset(stated), shape=Mlp("mlp:8x8", (8, 8)))
 
 
-def sizes(workload: Workload, gpus: int, *given: str) -> list[float]:
-    return [float(size) for size in fixed_batch._sizes(asked(workload, *given), workload, gpus)]
+def sizes(workload: Workload, gpus: int, *stated: str) -> list[float]:
+    return [float(size) for size in fixed_batch._sizes(question(workload, *stated), workload, gpus)]
 
 
 def test_without_a_batch_several_are_tried_and_training_takes_the_default() -> None:
@@ -58,11 +58,15 @@ def test_micro_batch_is_used_as_requested() -> None:
 def test_accumulation_steps_add_up_to_the_requested_batch() -> None:
     tried = np.array([2.0, 4.0, 8.0])
     training = Workload("train", "m", batch=64, accumulation=3)
-    assert fixed_batch._rounds(asked(training, "batch"), training, tried, 4).tolist() == [8.0, 4.0, 2.0]
-    assert fixed_batch._rounds(asked(training, "accumulation"), training, tried, 4).tolist() == [3.0] * 3
-    assert fixed_batch._rounds(asked(training), training, tried, 4).tolist() == [64.0, 32.0, 16.0]  # of the default share of 128
+    assert fixed_batch._rounds(question(training, "batch"), training, tried, 4).tolist() == [8.0, 4.0, 2.0]
+    assert fixed_batch._rounds(question(training, "accumulation"), training, tried, 4).tolist() == [3.0] * 3
+    assert fixed_batch._rounds(question(training), training, tried, 4).tolist() == [
+        64.0,
+        32.0,
+        16.0,
+    ]  # of the default share of 128
     run = Workload("batch", "m", batch=64, accumulation=3)
-    assert fixed_batch._rounds(asked(run, "batch"), run, tried, 4).tolist() == [1.0] * 3
+    assert fixed_batch._rounds(question(run, "batch"), run, tried, 4).tolist() == [1.0] * 3
 
 
 def test_only_the_largest_batches_per_memory_size_are_tried() -> None:
@@ -77,11 +81,11 @@ def needs(*gib: float, spread: float = 0.1) -> list[Figure]:
 
 
 def best(
-    workload: Workload, room_gib: float, seconds: list[float], held: list[Figure], *given: str
+    workload: Workload, room_gib: float, seconds: list[float], memory: list[Figure], *stated: str
 ) -> Configuration | Infeasibility:
     tried, times = np.array([1.0, 8.0, 32.0])[: len(seconds)], np.array(seconds)
     return fixed_batch._best(
-        asked(workload, *given), workload, room_gib * GIB, tried, held, times, np.zeros(len(times)), 0.5 * times, 2
+        question(workload, *stated), workload, room_gib * GIB, tried, memory, times, np.zeros(len(times)), 0.5 * times, 2
     )
 
 

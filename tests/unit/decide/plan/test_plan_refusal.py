@@ -1,4 +1,4 @@
-"""Where there is no plan, each limit that stands alone in the way is named with the least change that gives one."""
+"""If there is no plan, each limit that alone prevents one is named with the smallest sufficient change."""
 
 from __future__ import annotations
 
@@ -21,14 +21,19 @@ from whichgpu.estimate.serving.curve import Objectives
 WEIGHTS_TOO_LARGE = SimpleNamespace(shortfall=None)
 
 
-def plain(**changes: Any) -> Problem:
+def simple_problem(**changes: Any) -> Problem:
     """Ten requests a second; one a machine does, at 1 USD an hour, or at 3."""
     pools = tuple(Pool(name, name, 1, (PriceOption(name, price),)) for name, price in (("cheap", 1.0), ("dear", 3.0)))
-    given: dict[str, Any] = {"pools": pools, "columns": ("cheap", "dear"), "rates": np.ones((2, 1)), "demand": np.array([[10.0]])}
-    return market(2, 1, **(given | changes))
+    fields: dict[str, Any] = {
+        "pools": pools,
+        "columns": ("cheap", "dear"),
+        "rates": np.ones((2, 1)),
+        "demand": np.array([[10.0]]),
+    }
+    return market(2, 1, **(fields | changes))
 
 
-def told(problem: Problem) -> tuple[dict[str, Message], dict[str, Message]]:
+def refusal_messages(problem: Problem) -> tuple[dict[str, Message], dict[str, Message]]:
     """Reasons, and changes and advice, by their ids; there is no plan, indeed."""
     assert solve(problem) is None
     refused = refusal(SimpleNamespace(problem=problem), "USD")  # type: ignore[arg-type]
@@ -38,26 +43,26 @@ def told(problem: Problem) -> tuple[dict[str, Message], dict[str, Message]]:
 
 
 def test_budget_refusal_gives_the_smallest_sufficient_budget() -> None:
-    reasons, ways_out = told(plain(budget=4.0))
+    reasons, ways_out = refusal_messages(simple_problem(budget=4.0))
     assert reasons["plan.no-budget"].values == {"budget": "4 USD/h", "least": "10 USD/h"}
     assert ways_out["plan.relax-budget"].values["value"] == "10usd/h"
-    assert solve(plain(budget=10.0)) is not None
+    assert solve(simple_problem(budget=10.0)) is not None
     assert ways_out["plan.relax-rate"].values["share"] == "40%"
 
 
 def test_quota_refusal_gives_the_fewest_sufficient_gpus() -> None:
     quotas = (Quota("cheap", frozenset([0]), 2.0), Quota("both", frozenset([0, 1]), 7.0))
-    reasons, ways_out = told(plain(quotas=quotas))
+    reasons, ways_out = refusal_messages(simple_problem(quotas=quotas))
     assert set(reasons) == {"plan.no-quota"}
     assert reasons["plan.no-quota"].values == {"name": "both", "most": "7"}
     assert ways_out["plan.relax-quota"].values == {"name": "both", "most": 10}
-    assert solve(plain(quotas=(quotas[0], replace(quotas[1], limit=10.0)))) is not None
-    assert solve(plain(quotas=(quotas[0], replace(quotas[1], limit=9.0)))) is None
+    assert solve(simple_problem(quotas=(quotas[0], replace(quotas[1], limit=10.0)))) is not None
+    assert solve(simple_problem(quotas=(quotas[0], replace(quotas[1], limit=9.0)))) is None
 
 
 def test_quotas_that_conflict_together_are_reported_together() -> None:
     quotas = (Quota("cheap", frozenset([0]), 2.0), Quota("dear", frozenset([1]), 2.0), Quota("both", frozenset([0, 1]), 5.0))
-    reasons, ways_out = told(plain(quotas=quotas))
+    reasons, ways_out = refusal_messages(simple_problem(quotas=quotas))
     assert set(reasons) == {"plan.no-together"}
     assert set(ways_out) == {"plan.relax-rate"}
     assert ways_out["plan.relax-rate"].values["share"] == "40%"
@@ -66,8 +71,8 @@ def test_quotas_that_conflict_together_are_reported_together() -> None:
 def test_owned_gpus_refusal_gives_how_many_more_suffice() -> None:
     pools = (Pool("mine", "h100-sxm", 1, (PriceOption("mine", 0.1, limit=4.0, term="owned"),)),)
     alone = {"pools": pools, "columns": ("mine",), "rates": np.ones((1, 1)), "pool_of": np.zeros(1, dtype=np.int64)}
-    problem = plain(**alone, uses=np.ones(1, dtype=np.int64))
-    reasons, ways_out = told(problem)
+    problem = simple_problem(**alone, uses=np.ones(1, dtype=np.int64))
+    reasons, ways_out = refusal_messages(problem)
     assert reasons["plan.no-owned"].values == {"gpu": "h100-sxm", "most": "4"}
     assert ways_out["plan.relax-owned"].values == {"gpu": "h100-sxm", "most": 10}
 
@@ -80,7 +85,7 @@ def test_owned_gpus_refusal_gives_how_many_more_suffice() -> None:
     ],
 )
 def test_job_refusal_gives_the_earliest_feasible_deadline(wall: Any, window: float, reason: str, value: str | None) -> None:
-    reasons, ways_out = told(plain(jobs=(Job("tune", wall, wall, window),)))
+    reasons, ways_out = refusal_messages(simple_problem(jobs=(Job("tune", wall, wall, window),)))
     assert reasons[reason].values["name"] == "tune"
     if value:
         assert ways_out["plan.relax-deadline"].values == {"name": "tune", "value": value}
@@ -89,7 +94,7 @@ def test_job_refusal_gives_the_earliest_feasible_deadline(wall: Any, window: flo
 
 
 def unserved(copies: list[Any], engine: Any = None) -> Refusal:
-    """The refusal of a model whose second bucket nobody serves."""
+    """The refusal of a model whose second bucket no GPU serves."""
     buckets: Any = (
         SimpleNamespace(share=0.75, prompt=100, output=10, name="short"),
         SimpleNamespace(share=0.25, prompt=9000, output=90, name="long"),
@@ -151,6 +156,6 @@ def test_a_fleet_that_misses_in_the_simulation_needs_the_seconds_it_keeps_or_a_h
 
 
 def test_many_buckets_are_named_by_the_largest() -> None:
-    named = named_buckets([(f"b{n}", n / 100) for n in range(1, 6)])
-    assert named["share"] == "15.0%"
-    assert [one if isinstance(one, str) else one.values["bucket"] for one in named["buckets"]] == ["b5", "b4", "b3", "…"]
+    names = named_buckets([(f"b{n}", n / 100) for n in range(1, 6)])
+    assert names["share"] == "15.0%"
+    assert [one if isinstance(one, str) else one.values["bucket"] for one in names["buckets"]] == ["b5", "b4", "b3", "…"]

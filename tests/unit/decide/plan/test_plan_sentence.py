@@ -1,4 +1,4 @@
-"""A plan that its simulation does not bear out says so in its first sentence."""
+"""The first sentence of a plan says so if its simulation misses the objectives."""
 
 from __future__ import annotations
 
@@ -20,6 +20,6 @@ def test_sentence_of_a_plan_that_holds_is_unchanged() -> None:
 
 
 def test_worst_failure_is_named() -> None:
-    told = english().render(with_failure(SENTENCE, [check(0.99, True), check(0.5, False), check(0.031, False)]))
-    assert told.startswith(english().render(SENTENCE))
-    assert "3.1%" in told
+    sentence = english().render(with_failure(SENTENCE, [check(0.99, True), check(0.5, False), check(0.031, False)]))
+    assert sentence.startswith(english().render(SENTENCE))
+    assert "3.1%" in sentence

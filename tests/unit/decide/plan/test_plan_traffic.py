@@ -1,4 +1,4 @@
-"""Traffic: buckets keep every request and its work, levels plan for their busiest hour, traces tell their hours."""
+"""Traffic: buckets preserve every request and its work, levels plan for their busiest hour, traces give hourly rates."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_rate_is_not_drawn_from_a_handful_of_requests() -> None:
     with pytest.raises(UsageError) as caught:
         trace_traffic(paced(9), None)
     assert (caught.value.kind, "9 requests" in str(caught.value)) == ("trace-too-few", True)
-    assert list(trace_traffic(paced(9), 3.0).hourly) == pytest.approx([3.0])  # whoever says the rate needs none of the trace's
+    assert list(trace_traffic(paced(9), 3.0).hourly) == pytest.approx([3.0])  # a given rate replaces the trace's
 
 
 def test_short_trace_is_planned_for_its_mean_and_marked_short() -> None:

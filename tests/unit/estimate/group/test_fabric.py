@@ -97,11 +97,11 @@ def test_every_gpu_of_the_catalog_has_links(gpu: Gpu) -> None:
 
 @pytest.mark.parametrize("table", ["links", "networks", "default_networks"])
 def test_every_row_cites_a_source_of_the_catalog(table: str) -> None:
-    known = set(CATALOG.sources)
+    source_ids = set(CATALOG.sources)
     with (DATA_DIR / f"{table}.csv").open(newline="") as stream:
         for row in csv.DictReader(stream):
             assert row["sources"], row
-            assert set(row["sources"].split(";")) <= known, row
+            assert set(row["sources"].split(";")) <= source_ids, row
 
 
 def test_every_collective_parameter_has_a_description() -> None:

@@ -115,7 +115,7 @@ def test_communicator_of_each_parallel_axis(
 STREAM = 3 * 128 * 64 * 2.0  # three sequences of 128 tokens, 64 numbers of two bytes
 
 
-def said(workload: Workload, shape: Any = TINY, batch: float = 3.0) -> set[tuple[Any, ...]]:
+def collective_set(workload: Workload, shape: Any = TINY, batch: float = 3.0) -> set[tuple[Any, ...]]:
     return {
         (one.kind, one.axis, float(one.size), float(one.count), one.overlap) for one in step_collectives(workload, shape, batch)
     }
@@ -123,37 +123,39 @@ def said(workload: Workload, shape: Any = TINY, batch: float = 3.0) -> set[tuple
 
 def test_tensor_ranks_of_a_forward_pass() -> None:
     """Two sums a layer and one of the embedding; the logits of each sequence's last token."""
-    assert said(work("prefill", parallel=Parallel(tp=2))) == {
+    assert collective_set(work("prefill", parallel=Parallel(tp=2))) == {
         ("all_reduce", "tp", STREAM, 8.0, ""), ("all_reduce", "tp", STREAM, 1.0, ""), ("all_gather", "tp", 6000.0, 1.0, ""),
     }  # fmt: skip
     token = STREAM / 128
-    assert said(work("decode", parallel=Parallel(tp=2))) == {
+    assert collective_set(work("decode", parallel=Parallel(tp=2))) == {
         ("all_reduce", "tp", token, 8.0, ""), ("all_reduce", "tp", token, 1.0, ""), ("all_gather", "tp", 6000.0, 1.0, ""),
     }  # fmt: skip
-    wide = said(work("prefill", parallel=Parallel(tp=2), precision="fp32"), replace(TINY, head=False, parallel_block=True))
+    wide = collective_set(
+        work("prefill", parallel=Parallel(tp=2), precision="fp32"), replace(TINY, head=False, parallel_block=True)
+    )
     assert wide == {("all_reduce", "tp", 2 * STREAM, 4.0, ""), ("all_reduce", "tp", 2 * STREAM, 1.0, "")}
-    both = said(work("prefill", parallel=Parallel(tp=2)), replace(TINY, head=False, encoder_layers=4))
+    both = collective_set(work("prefill", parallel=Parallel(tp=2)), replace(TINY, head=False, encoder_layers=4))
     assert both == {("all_reduce", "tp", STREAM, 4 * 3 + 8.0, ""), ("all_reduce", "tp", STREAM, 1.0, "")}
-    encoder = said(work("serve", parallel=Parallel(tp=2)), replace(TINY, head=False, causal=False))
+    encoder = collective_set(work("serve", parallel=Parallel(tp=2)), replace(TINY, head=False, causal=False))
     assert ("all_reduce", "tp", STREAM, 8.0, "") in encoder
 
 
 def test_tensor_ranks_in_training() -> None:
-    plain = said(work(parallel=Parallel(tp=2), accumulation=5))
+    plain = collective_set(work(parallel=Parallel(tp=2), accumulation=5))
     assert plain == {("all_reduce", "tp", STREAM, 8 * 2 * 5.0, ""), ("all_reduce", "tp", STREAM, 10.0, "")}
-    again = said(work(parallel=Parallel(tp=2, sp=True), checkpointing="full"))
+    again = collective_set(work(parallel=Parallel(tp=2, sp=True), checkpointing="full"))
     assert again == {
         ("all_gather", "tp", STREAM, 24.0, ""), ("reduce_scatter", "tp", STREAM, 24.0, ""), ("all_reduce", "tp", STREAM, 3.0, ""),
     }  # fmt: skip
 
 
 def test_stages_context_and_experts() -> None:
-    assert said(work(parallel=Parallel(pp=2), accumulation=5)) == {("send", "pp", STREAM, 10.0, "")}
-    assert said(work("prefill", parallel=Parallel(pp=2))) == {("send", "pp", STREAM, 1.0, "")}
+    assert collective_set(work(parallel=Parallel(pp=2), accumulation=5)) == {("send", "pp", STREAM, 10.0, "")}
+    assert collective_set(work("prefill", parallel=Parallel(pp=2))) == {("send", "pp", STREAM, 1.0, "")}
     cut = [one for one in step_collectives(work(parallel=Parallel(tp=2, pp=2, sp=True)), TINY, 3.0) if one.axis == "pp"]
     assert [(one.size, one.count) for one in cut] == [(STREAM / 2, 2.0)]
     keys = 2 * 3 * 32 * 2 * 8 * 2.0
-    assert said(work(parallel=Parallel(cp=4))) == {("send", "cp", keys, 4 * 3 * 3.0, "attention")}
+    assert collective_set(work(parallel=Parallel(cp=4))) == {("send", "cp", keys, 4 * 3 * 3.0, "attention")}
     exchanged = [one for one in step_collectives(work(parallel=Parallel(dp=2, ep=2)), MIXED, 3.0) if one.axis == "ep"]
     assert [(one.kind, one.size, one.count) for one in exchanged] == [("all_to_all", 2 * STREAM, 4 * 2.0)] * 2
     half = replace(MIXED, experts=Experts(8, 2, 128, every=2))
@@ -249,8 +251,8 @@ def test_pipelines_wait_for_their_first_and_last_stage() -> None:
         ("prefill", 2.0, 1.0, 5.0),
         ("prefill", 0.5, 0.5, 4.0),
     ):
-        told = pipeline_schedule(work(task, parallel=Parallel(pp=4)), batch)  # type: ignore[arg-type]
-        assert (float(told[0]), float(told[1])) == (part, turns)
+        schedule = pipeline_schedule(work(task, parallel=Parallel(pp=4)), batch)  # type: ignore[arg-type]
+        assert (float(schedule[0]), float(schedule[1])) == (part, turns)
 
 
 def test_inference_spreads_whole_experts_over_ranks() -> None:
@@ -324,7 +326,7 @@ def test_pipeline_bubble_scales_the_step_and_ranks_wait_for_the_slowest() -> Non
 
 
 def test_threads_of_one_process_wait_for_the_interpreter() -> None:
-    """Forward calls wait for all other copies, a fifth of the rest does."""
+    """Forward calls wait for all other replicas, a fifth of the rest does."""
     breakdown = step(calls=1.0, forward_calls=0.5, threads=4.0, device=1e-9)
     assert number(breakdown, "host") == pytest.approx(1.0 + (0.5 + 0.2 * 0.5) * 3)
     copied = step(device=1.0, copied_tensors=100.0)

@@ -40,8 +40,8 @@ def test_blocks_of_32_weights_take_17_bytes() -> None:
 
 
 def test_a_config_that_says_mxfp4_is_read_as_mxfp4() -> None:
-    told = next(model for model in CATALOG.models if model.id == "llama-3.1-8b").config
-    shape = shape_from_config({**told, "quantization_config": {"quant_method": "mxfp4"}}, "own")
+    config = next(model for model in CATALOG.models if model.id == "llama-3.1-8b").config
+    shape = shape_from_config({**config, "quantization_config": {"quant_method": "mxfp4"}}, "own")
     assert isinstance(shape, Transformer)
     assert shape.native == "mxfp4"
 

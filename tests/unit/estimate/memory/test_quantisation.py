@@ -31,7 +31,7 @@ def test_a_seven_billion_model_at_8_16_and_32_bits_is_7_14_and_28_gb() -> None:
     """Llama-2-7B has 6.74 billion: 7.01 GB with its embedding and head in 16 bit, 13.48 GB, 26.95 GB."""
     sizes = [round(weight_bytes(shapes.LLAMA_2_7B, name) / GB, 2) for name in ("int8", "fp16", "fp32")]
     assert sizes == [7.01, 13.48, 26.95]
-    assert all(abs(size - told) / told < 0.04 for size, told in zip(sizes, (7, 14, 28), strict=True))
+    assert all(abs(size - stated) / stated < 0.04 for size, stated in zip(sizes, (7, 14, 28), strict=True))
 
 
 def test_mixtral_counts_all_its_experts_in_memory() -> None:

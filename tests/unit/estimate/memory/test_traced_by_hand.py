@@ -1,4 +1,4 @@
-"""Memory of traced networks: rungs of batches, what is added beside a trace, how wide the ranges are; the formula of 2015."""
+"""Memory of traced networks: steps of batch sizes, memory outside the trace, width of the ranges; the formula of 2015."""
 
 from __future__ import annotations
 
@@ -115,8 +115,8 @@ def test_zero_spreads_states_then_gradients_then_weights() -> None:
     peak = MemoryPeak({"weights": 1e9, "gradients": 1e9, "temporary": 5.0}, 3e9)
     sizes = sorted(kind.size[0] for kind in TABLE.kinds if kind.label == "weights")
     for zero, more in ((1, 0), (2, sizes[-1]), (3, 2 * sizes[-1] + sizes[-2])):
-        found = _with_gathered_shards(peak, _recipe(work(parallel=Parallel(dp=4, zero=zero)), SHAPE, TABLE), TABLE)
-        assert (found.parts["temporary"], found.reserved) == (5.0 + more, 3e9 + more)
+        gathered = _with_gathered_shards(peak, _recipe(work(parallel=Parallel(dp=4, zero=zero)), SHAPE, TABLE), TABLE)
+        assert (gathered.parts["temporary"], gathered.reserved) == (5.0 + more, 3e9 + more)
     tiny = MemoryPeak({"weights": 1.0, "gradients": 2.0}, 3.0)
     small = _with_gathered_shards(tiny, _recipe(work(parallel=Parallel(dp=4, zero=3)), SHAPE, TABLE), TABLE)
     assert small.parts["temporary"] == 3 * (1.0 + 2.0)  # never more than was spread

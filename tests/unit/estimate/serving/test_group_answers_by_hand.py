@@ -1,4 +1,4 @@
-"""Answers of groups and of served loads: what bounds, what is said beside the figures, what a search leaves out."""
+"""Answers of groups and of served loads: their bounds, notes, and what a search omits."""
 
 from __future__ import annotations
 
@@ -58,22 +58,22 @@ def test_bound_of_a_group() -> None:
 FACTS = GroupTime("dp=2", "nvswitch", None, Figure(1.0, 0.5, 2.0, "s", "modelled"), 0.25, 0.0, 0.0, 0.0, None)
 
 
-def said(workload: Workload, instance: Any = None, **facts: Any) -> list[str]:
+def remark_ids(workload: Workload, instance: Any = None, **facts: Any) -> list[str]:
     fabric: Fabric = fabric_of(H100, instance)
     return [one.id for one in _remarks(workload, H100, fabric, instance, replace(FACTS, **facts))]
 
 
 def test_assumed_links_and_networks_are_named() -> None:
     machine = next(one for one in CATALOG.instances if one.gpu == "h100-sxm" and one.interconnect and one.network_gbps)
-    assert said(work()) == ["group.links", "group.cost"]
-    assert said(work(interconnect="pcie")) == ["group.cost"]
-    assert said(work(), machine) == ["group.cost"]
-    assert said(work(), replace(machine, interconnect=None)) == ["group.links", "group.cost"]
-    assert said(work(nodes=2)) == ["group.links", "group.network", "group.cost"]
-    assert said(work(nodes=2, network_gbps=100.0)) == ["group.links", "group.cost"]
-    assert said(work(nodes=2), machine) == ["group.cost"]
-    assert said(work(nodes=2), replace(machine, network_gbps=None)) == ["group.network", "group.cost"]
-    assert said(work(), hidden=0.5) == ["group.links", "group.cost-beside"]
+    assert remark_ids(work()) == ["group.links", "group.cost"]
+    assert remark_ids(work(interconnect="pcie")) == ["group.cost"]
+    assert remark_ids(work(), machine) == ["group.cost"]
+    assert remark_ids(work(), replace(machine, interconnect=None)) == ["group.links", "group.cost"]
+    assert remark_ids(work(nodes=2)) == ["group.links", "group.network", "group.cost"]
+    assert remark_ids(work(nodes=2, network_gbps=100.0)) == ["group.links", "group.cost"]
+    assert remark_ids(work(nodes=2), machine) == ["group.cost"]
+    assert remark_ids(work(nodes=2), replace(machine, network_gbps=None)) == ["group.network", "group.cost"]
+    assert remark_ids(work(), hidden=0.5) == ["group.links", "group.cost-beside"]
 
 
 def test_a_group_s_figures_are_those_of_its_step() -> None:
@@ -163,7 +163,7 @@ NOTHING = (0.0,)
     ("points", "limit", "allowed"),
     [
         ([(1.0, 0.96, False), (2.0, 0.95, False), (3.0, 0.949, False)], 9.0, 2.0),
-        ([(1.0, 0.96, False), (2.0, 0.99, True), (3.0, 0.949, False)], 9.0, 1.0),  # one that only looks as if it held
+        ([(1.0, 0.96, False), (2.0, 0.99, True), (3.0, 0.949, False)], 9.0, 1.0),  # one that only seems to hold
         ([(1.0, 0.5, False), (2.0, 0.99, False)], 9.0, 2.0),
         ([(1.0, 0.5, False), (2.0, None, False)], 9.0, 0.0),
         ([(1.0, 1.0, False), (2.0, 1.0, False)], 2.0, 2.0),
@@ -177,20 +177,20 @@ def test_largest_simulated_rate_that_holds(points: Any, limit: float, allowed: f
 
 
 def test_a_rate_between_those_drawn_is_narrowed() -> None:
-    """Every rate holds: six halvings towards what it can bear."""
+    """Every rate holds: six bisection steps towards the capacity."""
     drawn = [
         RatePoint(1.0, 1.0, NOTHING, NOTHING, NOTHING, 1.0, 1.0, False),
         RatePoint(9.0, 1.0, NOTHING, NOTHING, NOTHING, 1.0, 0.0, False),
     ]
-    found = _capacity(SERVER, LOAD, Objectives(ttft_max=10.0), drawn, 5.0)
-    assert found == pytest.approx(5.0 - 4.0 / 2**6)
+    capacity = _capacity(SERVER, LOAD, Objectives(ttft_max=10.0), drawn, 5.0)
+    assert capacity == pytest.approx(5.0 - 4.0 / 2**6)
 
 
 NONE = LatencyPercentiles((1.0,), 1.0)
 TOLD = Summary(1000, (50.0, 99.0), NONE, NONE, NONE, 1.0, 1.0, None, None, 1.0, (), growing=False)
 
 
-def warned(saturated: bool = False, percentile: float = 95.0, **changed: Any) -> list[str]:
+def warning_ids(saturated: bool = False, percentile: float = 95.0, **changed: Any) -> list[str]:
     outcome = replace(
         SERVER.run(LOAD.arrivals()), **{name: changed.pop(name) for name in ("refused", "preempted") if name in changed}
     )
@@ -199,15 +199,15 @@ def warned(saturated: bool = False, percentile: float = 95.0, **changed: Any) ->
 
 
 def test_warnings_of_a_serving_summary() -> None:
-    assert warned() == []
-    assert warned(saturated=True) == ["saturated"]
-    assert warned(requests=999) == ["too-few"]
-    assert warned(refused=1) == ["refused"]
-    assert warned(preempted=1) == ["preempted"]
-    assert warned(met=0.94) == ["missed"]
-    assert warned(met=0.95) == []
-    assert warned(met=0.95, percentile=99.0) == ["missed"]
-    assert warned(saturated=True, refused=2, preempted=3, met=0.0) == ["saturated", "refused", "preempted", "missed"]
+    assert warning_ids() == []
+    assert warning_ids(saturated=True) == ["saturated"]
+    assert warning_ids(requests=999) == ["too-few"]
+    assert warning_ids(refused=1) == ["refused"]
+    assert warning_ids(preempted=1) == ["preempted"]
+    assert warning_ids(met=0.94) == ["missed"]
+    assert warning_ids(met=0.95) == []
+    assert warning_ids(met=0.95, percentile=99.0) == ["missed"]
+    assert warning_ids(saturated=True, refused=2, preempted=3, met=0.0) == ["saturated", "refused", "preempted", "missed"]
 
 
 def test_small_kv_cache_preempts_and_reports_it() -> None:

@@ -72,7 +72,7 @@ def test_whether_an_end_has_changed() -> None:
     assert one.accept(1, one.start + 3.5 * STEP) is True  # the run ends with the step under way
     assert one.end == pytest.approx(one.start + 4 * STEP) != before
     assert one.count == 4
-    assert one.accept(2, one.start + 3.6 * STEP) is False  # somebody waits already
+    assert one.accept(2, one.start + 3.6 * STEP) is False  # a request is already waiting
     on(one)
     assert one.count == 1  # a step with both prompts in it
     assert one.accept(3, one.start + STEP / 2) is False  # it ends as it would
@@ -109,7 +109,7 @@ def test_blocks_grow_when_a_last_block_is_full() -> None:
     on(one)
     assert (one.running, one.used) == (2, 2 + 1)
     assert [one._growth(turns) for turns in (0, 1, 2, 3, 16, 17, 18, 19, 32)] == [0, 1, 1, 2, 2, 3, 3, 4, 4]
-    one.count = 3  # as if somebody had come
+    one.count = 3  # as if a request had arrived
     one.end = one.start + 3 * STEP
     on(one)
     assert (one.used, one.context_total, one.turn) == (3 + 2, 46 + 2 * 3, 3)
@@ -152,7 +152,7 @@ def test_a_prompt_half_read_is_thrown_out_before_any_answer() -> None:
     assert [(prefill.number, size) for prefill, size in one.chunks] == [(0, 16), (1, 1)]
     assert one.used == 1 + 3
     on(one)
-    assert [(prefill.number, size) for prefill, size in one.chunks] == [(1, 16)]  # beside the token of the first
+    assert [(prefill.number, size) for prefill, size in one.chunks] == [(1, 16)]  # together with the token of the first
     on(one)
     assert (one.used, one.preempted) == (5, 0)
 
@@ -163,12 +163,12 @@ def test_prompts_share_a_step_with_the_tokens_of_others_or_have_their_own(mixed:
     log.add(0.0, 40, 5)
     one.waiting.append(1)
     one.plan(one.start)
-    seen = []
+    steps = []
     for _ in range(3):
         ((_, size),) = one.chunks
-        seen.append(size)
+        steps.append(size)
         assert one.decoding is mixed
         on(one)
-    assert seen == sizes
+    assert steps == sizes
     assert log.generated[1] == 1
     assert one.turn == (3 if mixed else 0)

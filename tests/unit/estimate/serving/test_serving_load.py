@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from tests.serving_cases import PLAIN, linear, real
+from tests.serving_cases import DEFAULT_LIMITS, linear, real
 from whichgpu.estimate.serving.curve import Objectives, saturation_rate, throughput_curve
 from whichgpu.estimate.serving.load import Lengths, Load
 from whichgpu.estimate.serving.load_screen import screen_load
@@ -69,7 +69,7 @@ def test_trace_without_times_is_replayed_at_the_rate() -> None:
 
 
 def test_summary_counts_requests_and_tokens() -> None:
-    server = linear(replace(PLAIN, max_sequences=4), fixed=1e-2)
+    server = linear(replace(DEFAULT_LIMITS, max_sequences=4), fixed=1e-2)
     load = Load(5.0, Lengths(10), Lengths(10), 2000)
     summary = summarise(server.run(load.arrivals()), load, ttft_max=0.02, tpot_max=0.02)
     assert summary.requests == 1800  # the first tenth meets an empty server
@@ -91,7 +91,7 @@ def test_few_requests_give_no_high_percentile() -> None:
 
 def test_saturation_rate_keeps_all_slots_busy() -> None:
     """Ten steps of 10 ms an answer, four at once: forty a second."""
-    server = linear(replace(PLAIN, max_sequences=4), fixed=1e-2)
+    server = linear(replace(DEFAULT_LIMITS, max_sequences=4), fixed=1e-2)
     load = Load(5.0, Lengths(10), Lengths(10), 2000)
     assert saturation_rate(server, load) == pytest.approx(40, rel=0.03)
     assert screen_load(server, load).saturation == pytest.approx(40, rel=0.1)
@@ -122,8 +122,8 @@ def test_the_curve_rises_and_objectives_hold_up_to_a_rate() -> None:
     assert not curve.points[0].saturated
     assert curve.allowed is not None
     assert 0 < curve.allowed < curve.saturation
-    kept = load.at(0.95 * curve.allowed)
-    summary = summarise(server.run(kept.arrivals()), kept, tpot_max=0.02)
+    sustainable = load.at(0.95 * curve.allowed)
+    summary = summarise(server.run(sustainable.arrivals()), sustainable, tpot_max=0.02)
     assert summary.met is not None
     assert summary.met >= 0.94
     assert throughput_curve(server, load, Objectives(tpot_max=1e-6)).allowed == pytest.approx(0, abs=0.1)

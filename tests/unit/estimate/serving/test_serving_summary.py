@@ -70,12 +70,12 @@ def test_refused_requests_are_no_part_of_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("most", "share"),
+    ("limits", "share"),
     [({"ttft_max": 2.0}, 0.75), ({"ttft_max": 1.99}, 0.5), ({"tpot_max": 0.25}, 0.5), ({"latency_max": 3.0}, 0.75),
      ({"ttft_max": 1.0, "tpot_max": 0.5}, 0.25), ({"latency_max": 0.1}, 0.0)],
 )  # fmt: skip
-def test_objectives_are_met_together_or_not(most: dict[str, float], share: float) -> None:
-    summary = summarise(FOUR, **most)  # type: ignore[arg-type]
+def test_objectives_are_met_together_or_not(limits: dict[str, float], share: float) -> None:
+    summary = summarise(FOUR, **limits)  # type: ignore[arg-type]
     assert summary.met == share
     assert summary.goodput == pytest.approx(share * summary.answered_rate)
 
@@ -145,7 +145,7 @@ def test_slots_hold_half_an_answer_each_or_all_of_it() -> None:
 
 
 def test_formulas_by_hand_for_steps_of_one_length() -> None:
-    """Steps of 10 ms whatever is in them; 50 tokens an answer; prompts of 100 tokens take a step alone, none beside others."""
+    """Steps always take 10 ms; 50 output tokens; prompts of 100 tokens take a step of their own."""
     load = Load(2.0, Lengths(100), Lengths(50), 10)
     screen = screen_load(linear(fixed=0.01), load)
     assert screen.slots == 16

@@ -38,11 +38,11 @@ def test_typical_draw_has_poisson_counts_in_every_window(window: int) -> None:
 
 
 def slowed(copies: int = 1) -> Server:
-    """A server whose steps take longer the more are at work, and for each token read."""
+    """A server whose steps grow with running sequences and prefilled tokens."""
     return linear(WIDE, copies, fixed=1e-2, token=2e-5, sequence=4e-4)
 
 
-def told(server: Server, rate: float, prompt: int, output: int, requests: int = 6000) -> tuple[float, float]:
+def simulated_tpot(server: Server, rate: float, prompt: int, output: int, requests: int = 6000) -> tuple[float, float]:
     """The mean and the 95th percentile of the time between tokens, simulated at length."""
     load = Load(rate, Lengths(prompt), Lengths(output), requests, seed=3)
     summary = summarise(server.run(load.arrivals()), load, percentiles=(95.0,))
@@ -54,7 +54,7 @@ def test_a_tail_by_formula_is_that_of_a_long_simulation(prompt: int, output: int
     server = slowed()
     pace = ServiceTimes.of(server, prompt, output)
     rate = share * pace.saturation
-    _, tail = told(server, rate, prompt, output)
+    _, tail = simulated_tpot(server, rate, prompt, output)
     assert tpot_tail(pace, rate, 95.0) == pytest.approx(tail, rel=0.04)
 
 
@@ -94,10 +94,10 @@ def test_slower_steps_make_users_wait_as_long_as_a_simulation_of_them_says(
     server = slowed()
     pace = ServiceTimes.of(server, prompt, output)
     rate = share * pace.saturation
-    usual, other = (told(one, rate, prompt, output)[1] for one in (server, server.scaled(factor)))
+    usual, other = (simulated_tpot(one, rate, prompt, output)[1] for one in (server, server.scaled(factor)))
     _, each = scaled_waits(pace, rate, 95.0, (1.0, usual), factor, REQUESTS)
     assert each == pytest.approx(other, rel=0.05)
-    assert abs(each / usual - 1.0) > abs(factor - 1.0)  # more at work slow each other, fewer do not
+    assert abs(each / usual - 1.0) > abs(factor - 1.0)  # more running sequences slow each other, fewer do not
 
 
 def test_overloaded_server_is_full_with_a_queue() -> None:

@@ -13,11 +13,11 @@ from whichgpu.estimate.serving.service_times import MeanLengths, ServiceTimes, m
 from whichgpu.estimate.serving.tpot_tail import tpot_tail
 
 
-def paced(steps: list[float], reads: list[float], prompt: float = 100.0, output: float = 51.0, lanes: int = 1) -> ServiceTimes:
-    """A lane with as many slots as there are steps: fifty tokens come after the first."""
+def paced(steps: list[float], reads: list[float], prompt: float = 100.0, output: float = 51.0, ranks: int = 1) -> ServiceTimes:
+    """A rank with as many slots as there are step times: fifty tokens come after the first."""
     limits = small(1 << 20, max_sequences=len(steps))
     places = np.arange(1.0, len(steps) + 1)
-    return ServiceTimes(MeanLengths(prompt, output), limits, lanes, places, np.array(steps), np.array(reads))
+    return ServiceTimes(MeanLengths(prompt, output), limits, ranks, places, np.array(steps), np.array(reads))
 
 
 def test_without_interference_every_token_takes_one_step() -> None:
@@ -33,8 +33,8 @@ def test_queue_never_empties_from_the_saturation_rate() -> None:
     assert tpot_tail(pace, 7.999, 95.0) < inf
     assert tpot_tail(pace, 8.0, 95.0) == inf
     assert tpot_tail(pace, 9.0, 95.0) == inf
-    assert tpot_tail(paced([0.02] * 8, [0.0] * 8, lanes=3), 23.9, 95.0) < inf
-    assert tpot_tail(paced([0.02] * 8, [0.0] * 8, lanes=3), 24.0, 95.0) == inf
+    assert tpot_tail(paced([0.02] * 8, [0.0] * 8, ranks=3), 23.9, 95.0) < inf
+    assert tpot_tail(paced([0.02] * 8, [0.0] * 8, ranks=3), 24.0, 95.0) == inf
     slower = paced([0.02] * 8, [0.05] * 8)  # prompts take a twentieth of a second each: at five a second a quarter of the time
     assert tpot_tail(slower, 8 / (1 + 8 * 0.05) * 0.999, 95.0) < inf
     assert tpot_tail(slower, 8 / (1 + 8 * 0.05) * 1.001, 95.0) == inf
@@ -46,7 +46,7 @@ def test_single_token_outputs_have_no_tpot() -> None:
 
 
 def test_alone_a_request_takes_the_steps_of_one() -> None:
-    """So seldom that nobody meets another: half of them see neither a larger batch nor another's prompt."""
+    """So rare that requests hardly overlap: half of them see neither a larger batch nor another prompt."""
     pace = paced([0.01, 0.02, 0.03, 0.04], [0.5] * 4)
     assert tpot_tail(pace, 1e-9, 50.0) == pytest.approx(0.01)
     assert tpot_tail(paced([0.01, 0.02, 0.03, 0.04], [0.0] * 4), 1e-9, 99.0) == pytest.approx(0.01)
@@ -77,8 +77,8 @@ def test_arrivals_during_a_request_are_poisson(rate: float, read: float, percent
     pace = paced([0.02] * 128, [read] * 128)
     stay = 50 * 0.02 / (1 - rate * read) + read + 0.02  # and while its own is read
     expected = poisson.ppf(percentile / 100, rate * stay)
-    told = (tpot_tail(pace, rate, percentile) - 0.02) * 50 / read
-    assert told == pytest.approx(expected, abs=0.02 * expected + 1.0 + rate * (read + 0.02))
+    quantile = (tpot_tail(pace, rate, percentile) - 0.02) * 50 / read
+    assert quantile == pytest.approx(expected, abs=0.02 * expected + 1.0 + rate * (read + 0.02))
 
 
 @pytest.mark.parametrize("rate", [4.0, 10.0])
@@ -87,8 +87,8 @@ def test_concurrency_is_poisson_below_the_slot_limit(rate: float) -> None:
     pace = paced([0.02 * (1 + 1e-5 * number) for number in range(1, 129)], [0.0] * 128)
     for percentile in (80.0, 95.0):
         swing = poisson.ppf(percentile / 100, rate) - rate
-        told = (tpot_tail(pace, rate, percentile) / 0.02 - 1) / 1e-5
-        assert told == pytest.approx(rate + 1 + (2 / e) ** 0.5 * swing, rel=0.02)
+        quantile = (tpot_tail(pace, rate, percentile) / 0.02 - 1) / 1e-5
+        assert quantile == pytest.approx(rate + 1 + (2 / e) ** 0.5 * swing, rel=0.02)
 
 
 def test_slots_at_their_ends() -> None:

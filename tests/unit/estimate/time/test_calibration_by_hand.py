@@ -77,8 +77,8 @@ YEARS = {"vllm/2022": {"gemm": 1.0}, "vllm/2026": {"gemm": 3.0, "gap": 4.0}, "ot
     [(2020, 1.0, 0.0), (2022, 1.0, 0.0), (2023, 1.5, 1.0), (2025, 2.5, 3.0), (2026, 3.0, 4.0), (2030, 3.0, 4.0)],
 )
 def test_years_between_those_measured_are_on_a_line(year: int, gemm: float, gap: float) -> None:
-    found = _interpolate_year(YEARS, "vllm", year)
-    assert (found.get("gemm", 0.0), found.get("gap", 0.0)) == (gemm, gap)
+    correction = _interpolate_year(YEARS, "vllm", year)
+    assert (correction.get("gemm", 0.0), correction.get("gap", 0.0)) == (gemm, gap)
     assert _interpolate_year(YEARS, "nobody", year) == {}
     whole = calibrated(year=YEARS, era={"serving/2024": {"gemm": 10.0}})
     assert whole.log_multiplier(replace(SETTING, year=year), "gemm") == 10.0 + gemm
@@ -147,17 +147,17 @@ def test_unmeasured_generations_use_the_nearest_one() -> None:
 def test_data_loading_rate_by_hand() -> None:
     """A thread of torchvision's: between 1058 / 12 and 1923 / 10 images a second, their geometric mean."""
     middle = (1058 / 12 * 192.3) ** 0.5
-    found = loading(1000.0)
-    assert found.vcpus.value == pytest.approx(1000 / middle)
-    assert found.vcpus.low == pytest.approx(1000 / 250)
-    assert found.vcpus.high == pytest.approx(1000 / (1058 / 12 * 1923 / 2500))
-    assert found.cores.value == pytest.approx(found.vcpus.value / 2)
-    assert (found.feeds, found.fed) == (None, None)
+    rates = loading(1000.0)
+    assert rates.vcpus.value == pytest.approx(1000 / middle)
+    assert rates.vcpus.low == pytest.approx(1000 / 250)
+    assert rates.vcpus.high == pytest.approx(1000 / (1058 / 12 * 1923 / 2500))
+    assert rates.cores.value == pytest.approx(rates.vcpus.value / 2)
+    assert (rates.feeds, rates.fed) == (None, None)
     gains = {"dali-cpu": 1816 / 1058, "dali-gpu": 3910 / 1058, "ffcv": 31278 / 96 / (1058 / 12)}
     for loader, gain in gains.items():
         other = loading(1000.0, loader=loader).vcpus
         assert (other.value, other.low, other.high) == pytest.approx(
-            [end / gain for end in (1000 / middle, found.vcpus.low, found.vcpus.high)]
+            [end / gain for end in (1000 / middle, rates.vcpus.low, rates.vcpus.high)]
         )
     host = loading(1000.0, 16.0).fed
     assert host is not None

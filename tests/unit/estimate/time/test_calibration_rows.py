@@ -111,7 +111,7 @@ def test_years_of_one_script_are_those_in_which_it_ran() -> None:
 
 
 def test_a_run_that_calls_itself_unoptimised_is_left_out() -> None:
-    """The same chip, script and networks were measured with the usual build beside it."""
+    """The same chip, script and networks were also measured with the usual build."""
     row = published("lamikr", gpu="RX 7700S 8GB", framework="PyTorch ROCm", model="vgg16", precision="fp16", batch=12)
     assert doubt(row) is None
     assert doubt(replace(row, path="results/AMD/AMD_Radeon_RX_7700S_NO_OPT/half.csv")) is Reason.OTHER_ENGINE
@@ -268,7 +268,7 @@ def test_operators_have_sizes() -> None:
 
 
 def test_doubtful_rows_are_named() -> None:
-    """A model asked for more tokens than its context stopped at once: no measurement."""
+    """A model that got more tokens than its context stopped at once: no measurement."""
     row = published("argonne", gpu="GH200 96GB", framework="vLLM", model="EleutherAI/gpt-j-6b", batch=1, seq_in=2048)
     assert doubt(row) is Reason.SUSPICIOUS
     assert (

@@ -18,8 +18,8 @@ SETTING = CorrectionKey("pytorch", 2024, "train", "single", "t4", "Turing", "Tur
 GROUPS = {"source": "somebody", "gpu": "t4", "kind": "train"}
 
 
-def terms(**known: float) -> np.ndarray:
-    return np.array([known.get(name, 0.0) for name in TERMS])
+def terms(**fixed: float) -> np.ndarray:
+    return np.array([fixed.get(name, 0.0) for name in TERMS])
 
 
 NONE = terms()
@@ -41,10 +41,10 @@ def test_sequential_passes_each_take_the_longer_of_host_and_device() -> None:
 
 @pytest.mark.parametrize("soft", [None, 8.0])
 def test_analytic_gradient_of_the_cost_equals_the_numerical_one(soft: float | None) -> None:
-    held = Example(9.0, FORWARD, 0.9 * FORWARD, SETTING, HostMode(True), GROUPS)
+    left_out = Example(9.0, FORWARD, 0.9 * FORWARD, SETTING, HostMode(True), GROUPS)
     both = Example(9.0, terms(gemm=3.0, stream=5.0, memory=1.0), terms(gemm=6.0, stream=1.0), SETTING, HostMode(True), GROUPS)
     overlapped = Example(9.0, terms(gemm=3.0, step=2.5, sequences=1.0), NONE, SETTING, HostMode(True, overlaps=True), GROUPS)
-    design = Design([example(apart=True), example(apart=False), held, both, overlapped])
+    design = Design([example(apart=True), example(apart=False), left_out, both, overlapped])
     rows, weights = np.arange(5), np.ones(5)
     point = np.linspace(-0.5, 0.5, len(design.parameters))
     _, slope = design._cost(point, rows, weights, 0.2, soft)

@@ -34,8 +34,8 @@ def test_fitted_parameters_have_bounds_an_error_and_rows() -> None:
 
 
 def test_exceptions_are_the_problems_of_the_table_and_only_shrink() -> None:
-    found = problems(read_table())
-    assert set(found) == exceptions()
+    violations = problems(read_table())
+    assert set(violations) == exceptions()
     with EXCEPTIONS_FILE.open(newline="", encoding="utf-8") as text:
         assert len(list(csv.DictReader(text))) <= MAX_EXCEPTIONS
 

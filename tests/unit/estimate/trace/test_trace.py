@@ -39,10 +39,10 @@ def linear() -> Any:
 )
 def test_states_of_each_optimizer_are_copies_of_the_weights(optimizer: str, fused: bool, copies: int) -> None:
     traced = trace(linear, inputs(8, 1024), optimizer=optimizer, fused=fused)
-    held = traced.replay().breakdown
-    assert held["weights"] == 4 * MIB
-    assert held["gradients"] == 4 * MIB
-    assert held.get("optimizer", 0) == copies * 4 * MIB + (512 if optimizer == "adamw" else 0)
+    breakdown = traced.replay().breakdown
+    assert breakdown["weights"] == 4 * MIB
+    assert breakdown["gradients"] == 4 * MIB
+    assert breakdown.get("optimizer", 0) == copies * 4 * MIB + (512 if optimizer == "adamw" else 0)
 
 
 def test_a_foreach_step_needs_one_more_copy_and_a_fused_one_none() -> None:
@@ -64,10 +64,10 @@ def test_forward_alone_keeps_no_activations() -> None:
 
 def test_dropout_keeps_a_mask_of_a_byte_an_element() -> None:
     traced = trace(lambda: nn.Sequential(nn.Linear(1024, 1024), nn.Dropout(0.1)), inputs(1024, 1024), optimizer="sgd")
-    made = {
+    sizes = {
         traced.makers[id]: size for id, size in traced.events if size > 0 and traced.makers[id].startswith("aten.native_dropout")
     }
-    assert "aten.native_dropout.default" in made
+    assert "aten.native_dropout.default" in sizes
     assert (1024 * 1024) in [size for id, size in traced.events if traced.makers[id] == "aten.native_dropout.default"]
 
 
@@ -159,7 +159,7 @@ def test_convolution_records_stride_and_groups_and_has_a_workspace_unless_depthw
     assert dense.attributes["stride"] == [2, 2]
     assert depthwise.attributes["groups"] == 8
     masks = [o.attributes["mask"] for o in traced.operators if o.name == "aten.convolution_backward.default"]
-    assert masks == [[True, True, True], [False, True, True]]  # nobody asks for the gradient of the pictures
+    assert masks == [[True, True, True], [False, True, True]]  # the images need no gradient
     # One forward, two backward (the first layer's input needs no gradient, so one of its own): dense only.
     added = (len(convolution_workspace(traced)) - len(traced.events)) // 2
     assert 2 <= added <= 3

@@ -37,22 +37,22 @@ def test_factory_returns_its_inputs_or_gets_default_ones() -> None:
     assert build_module(TORCH, lambda: (module, own), None) == (module, own)
     assert build_module(TORCH, lambda: (module, own), lambda: tensor) == (module, tensor)
     assert build_module(TORCH, lambda: module, lambda: tensor) == (module, tensor)
-    for made, inputs in ((module, None), ("no module", lambda: tensor), ((own, own), None)):
+    for result, inputs in ((module, None), ("no module", lambda: tensor), ((own, own), None)):
         with pytest.raises(UsageError) as error:
-            build_module(TORCH, lambda made=made: made, inputs)  # type: ignore[misc]
+            build_module(TORCH, lambda result=result: result, inputs)  # type: ignore[misc]
         assert error.value.message.id == "error.factory_result"
 
 
 def test_inputs_lose_their_bytes_and_take_the_runs_precision_and_layout() -> None:
     picture, ids, there = Tensor(2, 3, 8, 8), Tensor(2, 7, dtype=INT64), Tensor(2, 7, device="meta")
-    found = to_meta(TORCH, {"pixels": picture, "ids": [ids, "word"], "again": picture, "there": there}, BF16, True)
-    assert found["pixels"].made == "meta bf16 channels last"
-    assert found["again"] is found["pixels"]  # one tensor under two names stays one
-    assert found["ids"][0].made == "meta"  # whole numbers stay so
-    assert found["ids"][1] == "word"
-    assert found["there"].made == "bf16"
+    inputs = to_meta(TORCH, {"pixels": picture, "ids": [ids, "word"], "again": picture, "there": there}, BF16, True)
+    assert inputs["pixels"].label == "meta bf16 channels last"
+    assert inputs["again"] is inputs["pixels"]  # one tensor under two names stays one
+    assert inputs["ids"][0].label == "meta"  # whole numbers stay so
+    assert inputs["ids"][1] == "word"
+    assert inputs["there"].label == "bf16"
     assert to_meta(TORCH, there, None, True) is there
-    assert to_meta(TORCH, (picture,), None, False)[0].made == "meta"
+    assert to_meta(TORCH, (picture,), None, False)[0].label == "meta"
 
 
 def test_moving_a_module_preserves_shared_tensors() -> None:
@@ -69,8 +69,8 @@ def test_moving_a_module_preserves_shared_tensors() -> None:
 
 
 def test_module_is_called_with_positional_or_keyword_inputs() -> None:
-    def module(*args: Any, **named: Any) -> Any:
-        return args, named
+    def module(*args: Any, **keywords: Any) -> Any:
+        return args, keywords
 
     assert _call(module, {"x": 1}) == ((), {"x": 1})
     assert _call(module, (1, 2)) == ((1, 2), {})
@@ -91,7 +91,7 @@ def trained(count: int) -> list[Any]:
     """Parameters, the last without a gradient."""
     tensors = [Tensor(8) for _ in range(count)]
     for one in tensors[:-1]:
-        one.grad = Tensor(8, made="gradient")
+        one.grad = Tensor(8, label="gradient")
     return tensors
 
 

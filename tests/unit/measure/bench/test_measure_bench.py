@@ -1,4 +1,4 @@
-"""What runs on the GPU, as far as a processor can tell: how runs are timed, and that networks are those they are named after."""
+"""GPU benchmarks, as far as a CPU can check: timing of runs, and that networks match their names."""
 
 from __future__ import annotations
 
@@ -116,8 +116,8 @@ def test_networks_have_the_parameters_of_those_they_are_named_after(torch: Any, 
     assert len(models) >= 12
     for name, shape in models.items():
         with torch.device("meta"):
-            found = sum(one.numel() for one in transformer(torch, shape).parameters())
-        assert found == count_parameters(shape).total, name
+            count = sum(one.numel() for one in transformer(torch, shape).parameters())
+        assert count == count_parameters(shape).total, name
 
 
 @pytest.mark.parametrize(("name", "count"), [("resnet18", 11_689_512), ("resnet50", 25_557_032), ("resnet152", 60_192_808)])

@@ -27,7 +27,7 @@ def request(**fields: Any) -> dict[str, Any]:
 
 
 class FakeBench:
-    """Takes a second a case by the clock it is given; runs out of memory or fails where told to."""
+    """Takes a second a case by the clock it is given; runs out of memory or fails on demand."""
 
     def __init__(
         self, free: int = 100 << 30, fails: Mapping[str, Exception] | None = None, slow: Mapping[str, float] | None = None
@@ -114,10 +114,10 @@ def test_steps_are_none_of_the_truth(catalog: Catalog) -> None:
         pytest.skip(f"no measurements in {folder}")
     files = ("train.jsonl", "infer.jsonl", "quant_moe.jsonl")
     rows = [json.loads(line) for name in files for line in (folder / name).read_text().splitlines()]
-    known = {row["model"].replace("mlp-", "mlp:") for row in rows}
-    assert len(known) > 20
+    models = {row["model"].replace("mlp-", "mlp:") for row in rows}
+    assert len(models) > 20
     cases = list(step_cases(catalog.gpu_by_id[GPU]))
-    assert not {case.request["model"] for case in cases if isinstance(case.request["model"], str)} & known
+    assert not {case.request["model"] for case in cases if isinstance(case.request["model"], str)} & models
 
 
 def test_gpus_without_bf16_are_measured_in_supported_precisions(catalog: Catalog) -> None:

@@ -90,8 +90,8 @@ def test_answers_that_cannot_be_true_are_dropped_and_named() -> None:
     assert "\x00" not in card.name
     assert len(card.name) <= 96
     document = json.loads(to_json(card.now))
-    kept = {name for name, value in document.items() if value not in (None, [])}
-    assert kept == {"index", "throttle", "lost", "odd"}
+    present = {name for name, value in document.items() if value not in (None, [])}
+    assert present == {"index", "throttle", "lost", "odd"}
     assert {"memory_bytes", "utilisation_percent", "power_watts", "temperature_celsius", "sm_clock_hz", "name"} <= set(card.odd)
     assert (card.ecc, card.mig, card.persistence, card.compute_mode, card.compute_capability) == (None,) * 5
 
@@ -111,9 +111,9 @@ def test_any_one_question_may_fail(function: str, code: int) -> None:
 
 
 def test_report_has_no_serial_number_or_uuid() -> None:
-    told = to_json(card_of(H200))
-    assert "1111" not in told
-    assert "1654321000111" not in told
+    text = to_json(card_of(H200))
+    assert "1111" not in text
+    assert "1654321000111" not in text
 
 
 def test_watching_creates_no_context_and_allocates_no_memory() -> None:

@@ -121,7 +121,7 @@ def test_a_program_that_gives_no_work() -> None:
 
 
 def test_slow_data_loaders_leave_the_gpu_all_but_idle() -> None:
-    slow = load(busiest_thread=0.04, worker_cores=4.0)  # as read on an H200 beside four loaders of 20 ms a sample
+    slow = load(busiest_thread=0.04, worker_cores=4.0)  # as read on an H200 fed by four loaders of 20 ms per sample
     assert ids(utilisation_percent=1, host=slow) == ["input-workers"]
 
 

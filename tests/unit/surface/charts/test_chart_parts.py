@@ -1,4 +1,4 @@
-"""Charts of pages speak the language of the page: marks are called by titles, and nothing is told in English alone."""
+"""Charts are in the page's language: marks have titles, and no text is in English only."""
 
 from __future__ import annotations
 

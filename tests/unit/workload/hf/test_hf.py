@@ -1,4 +1,4 @@
-"""A config.json as it stands becomes a shape; nonsense is an error that names the field."""
+"""An unmodified config.json becomes a shape; invalid values are errors that name the field."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def test_llama_is_read_as_it_is() -> None:
 def test_invalid_values_are_refused_with_the_field_name(key: str, value: object) -> None:
     with pytest.raises(UsageError) as caught:
         _read(**{key: value})
-    named = {"num_local_experts": "num_experts_per_tok"}.get(key, key)
+    field = {"num_local_experts": "num_experts_per_tok"}.get(key, key)
     assert caught.value.kind == "bad-config"
-    assert caught.value.message.values["field"] == named
+    assert caught.value.message.values["field"] == field
     assert caught.value.hint is not None
 
 

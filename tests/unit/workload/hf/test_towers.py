@@ -93,7 +93,7 @@ SMALL: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(
-    ("told", "native"),
+    ("dtype", "native"),
     [
         (None, ""),
         ("int4", ""),
@@ -107,8 +107,8 @@ SMALL: dict[str, Any] = {
         ({"quant_method": "quip", "bits": 4}, ""),
     ],
 )
-def test_published_weights_have_the_config_s_dtype_if_known(told: Any, native: str) -> None:
-    shape = shape_from_config(SMALL | {"quantization_config": told}, "m")
+def test_published_weights_have_the_config_s_dtype_if_known(dtype: Any, native: str) -> None:
+    shape = shape_from_config(SMALL | {"quantization_config": dtype}, "m")
     assert isinstance(shape, Transformer)
     assert shape.native == native
 

@@ -175,8 +175,8 @@ def _read(folder: Path, changes: dict[str, Any]) -> Transformer:
     """A llama's metadata with changes; keys without an architecture get the new one's."""
     name = changes.get("general.architecture", "llama")
     merged = {key.removeprefix("llama."): value for key, value in LLAMA.items()} | changes
-    kept = ("general.", "tokenizer.")
-    metadata = {key if key.startswith(kept) else f"{name}.{key}": value for key, value in merged.items()}
+    prefixes = ("general.", "tokenizer.")
+    metadata = {key if key.startswith(prefixes) else f"{name}.{key}": value for key, value in merged.items()}
     return read_gguf(write(folder / "m.gguf", gguf_bytes(metadata)))[0]
 
 

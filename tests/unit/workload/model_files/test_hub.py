@@ -1,4 +1,4 @@
-"""A config is fetched from where it lies: so much of it and no more, and a token goes to that host alone."""
+"""A config is fetched from its host, up to a size limit, and a token is sent to that host only."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 def test_token_is_sent_to_the_hub_only(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     server.on("/config.json", TINY)
     assert hub.fetch(f"{server.url}/config.json", "secret") == TINY
-    assert "Authorization" not in server.asked[-1].headers
+    assert "Authorization" not in server.received[-1].headers
     monkeypatch.setattr(hub, "HOST", "127.0.0.1")
     hub.fetch(f"{server.url}/config.json", "secret")
-    assert server.asked[-1].headers["Authorization"] == "Bearer secret"
+    assert server.received[-1].headers["Authorization"] == "Bearer secret"
     hub.fetch(f"{server.url}/config.json", None)
-    assert "Authorization" not in server.asked[-1].headers
+    assert "Authorization" not in server.received[-1].headers
 
 
 def test_a_redirect_to_a_connection_others_can_read_is_not_followed(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,7 +49,7 @@ def test_a_redirect_to_a_connection_others_can_read_is_not_followed(server: Serv
 
 
 def test_a_redirect_to_a_safe_one_is_followed(server: Server) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other:  # speaks no TLS, and is asked for it
+    with socket.create_server(("127.0.0.1", 0)) as other:  # speaks no TLS, but gets a TLS request
         server.on("/config.json", Answer(302, headers={"Location": f"https://127.0.0.1:{other.getsockname()[1]}/there"}))
         greeting: list[bytes] = []
 
@@ -68,10 +68,10 @@ def test_a_redirect_to_a_safe_one_is_followed(server: Server) -> None:
 
 def test_no_more_is_read_than_shows_that_it_is_too_much(server: Server) -> None:
     server.on("/config.json", Answer(endless=True))
-    found = hub.fetch(f"{server.url}/config.json", None)
-    assert len(found) == MAX_CONFIG_BYTES + 1
+    content = hub.fetch(f"{server.url}/config.json", None)
+    assert len(content) == MAX_CONFIG_BYTES + 1
     with pytest.raises(UsageError) as refused:
-        parse_config(found, "there")
+        parse_config(content, "there")
     assert refused.value.message.id == "error.config-too-long"
 
 
@@ -127,15 +127,15 @@ def test_a_cache_that_cannot_be_written_costs_a_fetch_and_no_more(monkeypatch: p
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     monkeypatch.setenv("HF_HOME", str(tmp_path))
-    asked: list[str] = []
+    requests: list[str] = []
 
     def fetched(url: str, token: str | None) -> bytes:
-        asked.append(url)
+        requests.append(url)
         return TINY
 
     monkeypatch.setattr(hub, "fetch", fetched)
     assert hub.hub_config("org/a") == hub.hub_config("org/a")
-    assert len(asked) == 2
+    assert len(requests) == 2
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Many lines of a trace at once: read as the line-by-line reader would, or left to it; never guessed."""
+"""Bulk parsing of trace lines: the same as line by line, or left to that parser; never guessed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from whichgpu.base.errors import UsageError
 from whichgpu.workload.traces.batches import DATE_CHARACTERS, csv_batches, json_batches
 from whichgpu.workload.traces.lines import hashes_of
 
-PLAIN = csv_batches(["time", "prompt", "output"], "time", "prompt", "output", dated=False)
+BATCHES = csv_batches(["time", "prompt", "output"], "time", "prompt", "output", dated=False)
 DATED = csv_batches(["time", "prompt", "output"], "time", "prompt", "output", dated=True)
 
 
@@ -39,7 +39,7 @@ def test_simple_lines_are_columns_in_the_header_s_order() -> None:
     ],
 )
 def test_irregular_lines_use_the_slow_parser(lines: list[str]) -> None:
-    assert PLAIN(lines) is None
+    assert BATCHES(lines) is None
 
 
 @pytest.mark.parametrize("zone", ["", "Z", "+00:00"])

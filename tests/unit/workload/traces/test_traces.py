@@ -178,11 +178,11 @@ def test_lines_parsed_in_bulk_equal_lines_parsed_singly(
 
 
 def test_bytes_read_are_reported(tmp_path: Path) -> None:
-    told: list[float] = []
-    read_trace(written(tmp_path, "time,prompt,output\n" + "1,5,5\n" * 1_000_000), told.append)
-    assert told == sorted(told)
-    assert len(told) > 2
-    assert told[-1] == 1.0
+    progress: list[float] = []
+    read_trace(written(tmp_path, "time,prompt,output\n" + "1,5,5\n" * 1_000_000), progress.append)
+    assert progress == sorted(progress)
+    assert len(progress) > 2
+    assert progress[-1] == 1.0
 
 
 def test_bytes_that_are_no_text_are_an_error(tmp_path: Path) -> None:

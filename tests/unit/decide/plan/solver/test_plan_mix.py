@@ -153,7 +153,7 @@ def test_no_more_spot_than_its_share() -> None:
 
 
 def test_several_models_share_a_machine() -> None:
-    """Two copies of half a machine each stand on one."""
+    """Two replicas of half a machine each share one."""
     pools = (Pool("p", "g", 2, (PriceOption("p", 4.0),)),)
     rates = np.array([[1.0, 0.0], [0.0, 1.0]])
     problem = market(

@@ -71,7 +71,7 @@ def problem(request: pytest.FixtureRequest) -> Problem:
 
 
 def in_parts(monkeypatch: pytest.MonkeyPatch, whole: int) -> None:
-    """As if the market were large: no program of all columns, and relaxations of all up to so many shares."""
+    """As if the market were large: no program with all columns, and relaxations with a limited number of shares."""
     monkeypatch.setattr(search, "MAX_SMALL", 0)
     monkeypatch.setattr(search, "MAX_RELAXED", whole)
     monkeypatch.setattr(search, "FIRST_COLUMNS", 3)
@@ -92,8 +92,8 @@ def gpu_pools(problem: Problem, solution: Solution) -> None:
     """Every bucket is served whole at every level, and no copy has more to do than it can."""
     loads = problem.loads()
     for level in range(problem.levels):
-        asked = problem.demand[level] > 0
-        assert solution.shares[level].sum(axis=0)[asked] == pytest.approx(np.ones(int(asked.sum())))
+        demanded = problem.demand[level] > 0
+        assert solution.shares[level].sum(axis=0)[demanded] == pytest.approx(np.ones(int(demanded.sum())))
         work = np.where(solution.shares[level] > 0, loads[level] * solution.shares[level], 0.0).sum(axis=1)
         assert (work <= problem.room * solution.counts[level] + 1e-6).all()
     for (_, p, w), count in solution.machines.items():
@@ -106,13 +106,13 @@ def gpu_pools(problem: Problem, solution: Solution) -> None:
 def test_decomposed_plan_is_feasible_and_within_its_bound(problem: Problem, whole: int, monkeypatch: pytest.MonkeyPatch) -> None:
     best = optimum(problem)
     in_parts(monkeypatch, whole)
-    told: list[float] = []
-    solution = solve(problem, 2.0, 0.0, told.append)
+    bounds: list[float] = []
+    solution = solve(problem, 2.0, 0.0, bounds.append)
     assert solution is not None
     gpu_pools(problem, solution)
     assert 0 < solution.bound <= best * (1 + 1e-6)
     assert best * (1 - 1e-6) <= solution.cost <= 1.35 * best
-    assert told == sorted(told)
+    assert bounds == sorted(bounds)
 
 
 def test_all_columns_are_tried_if_the_first_are_infeasible(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,7 +175,7 @@ def test_at_any_prices_the_bound_is_below_the_optimum_and_below_that_with_each_c
         ({"budget": 5.0}, False),
         ({"slices": 2}, False),
         ({"current": CurrentFleet({}, 1.0)}, False),
-        ({"spot_share": 0.5}, True),  # nobody offers spot
+        ({"spot_share": 0.5}, True),  # no spot offers
         ({"uses": np.array([1, 1, 2])}, False),
         ({"demand": np.ones((2, 2)), "hours": np.array([0.5, 0.5])}, False),
         ({"pools": tuple(Pool(f"p{j}", "g", 1, (PriceOption("w", 1.0, limit=3.0),)) for j in range(3))}, False),

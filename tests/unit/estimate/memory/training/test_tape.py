@@ -47,7 +47,7 @@ def test_unsaved_tensors_are_freed_after_their_last_use() -> None:
     exit = write.scale(write.scale(write.scale(entry)))
     ledger = AllocationLog()
     TapeBlock(tuple(tape.nodes), entry, exit).forward(ledger, ledger.new(entry.size, "input"))
-    assert peak(ledger) == 3 * KIB  # the input in hand, one going in, one coming out
+    assert peak(ledger) == 3 * KIB  # the current input, one being prefetched, one being freed
 
 
 def test_a_tensor_used_twice_gets_its_two_gradients_added_in_a_new_one_while_the_first_is_shared() -> None:
@@ -107,7 +107,7 @@ def test_checkpointing_trades_saved_activations_for_one_recomputed_block() -> No
 @pytest.mark.parametrize("checkpointed", [False, True])
 @pytest.mark.parametrize("precision", ["bf16", "amp-bf16"])
 def test_blocks_written_again_are_as_if_played_again(checkpointed: bool, precision: str) -> None:
-    """A layer is recorded once and copied for the others; one made anew for every layer can be copied by none."""
+    """A layer is recorded once and copied for the others; one created for every layer cannot be copied."""
     layers = [layer_block(LLAMA, LayerRun(512, 512, "flash"), WIDTHS[precision]) for _ in range(6)]
     casts = tuple(size // 2 for size in layers[0].weights) if precision.startswith("amp") else ()
     copied, played = (

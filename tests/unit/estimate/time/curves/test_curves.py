@@ -141,8 +141,8 @@ def test_a_gpu_without_rates_has_no_time_rather_than_an_endless_one() -> None:
 
 def test_time_does_not_fall_as_the_batch_grows() -> None:
     ops = every_kind(BATCHES)
-    told = operator_seconds(ops, build_gpu_columns(GPUS[::7])).seconds
-    fallen = told[..., 1:] < told[..., :-1] * (1 - SLACK)
+    seconds = operator_seconds(ops, build_gpu_columns(GPUS[::7])).seconds
+    fallen = seconds[..., 1:] < seconds[..., :-1] * (1 - SLACK)
     assert not fallen.any(), {ops[place].kind for place in np.unique(np.nonzero(fallen)[1])}
 
 
@@ -172,9 +172,9 @@ def changed(gpu: Gpu, peaks: float = 1.0, bandwidth: float = 1.0, sms: float = 1
 )
 def test_a_gpu_better_in_every_respect_is_never_slower(better: dict[str, float]) -> None:
     ops = every_kind(BATCHES[::9])
-    told = operator_seconds(ops, build_gpu_columns(GPUS)).seconds
+    seconds = operator_seconds(ops, build_gpu_columns(GPUS)).seconds
     faster = operator_seconds(ops, build_gpu_columns([changed(gpu, **better) for gpu in GPUS])).seconds
-    slower = faster > told * (1 + 1e-6)
+    slower = faster > seconds * (1 + 1e-6)
     assert not slower.any(), {(GPUS[gpu].id, ops[op].kind) for gpu, op, _ in np.argwhere(slower)}
 
 
@@ -194,10 +194,10 @@ def dominates(one: Gpu, other: Gpu) -> bool:
 
 def test_catalog_gpus_keep_their_order() -> None:
     ops = every_kind(np.array([1.0, 8.0, 64.0]))
-    told = operator_seconds(ops, build_gpu_columns(GPUS)).seconds
+    seconds = operator_seconds(ops, build_gpu_columns(GPUS)).seconds
     pairs = [(i, j) for i, one in enumerate(GPUS) for j, other in enumerate(GPUS) if dominates(one, other)]
     assert len(pairs) > 50
-    wrong = {(GPUS[i].id, GPUS[j].id) for i, j in pairs if (told[i] > told[j] * 1.005).any()}
+    wrong = {(GPUS[i].id, GPUS[j].id) for i, j in pairs if (seconds[i] > seconds[j] * 1.005).any()}
     assert not wrong
 
 
@@ -347,18 +347,18 @@ MEASURED = [
 ]
 
 
-@pytest.mark.parametrize(("gpu", "op", "microseconds", "most"), MEASURED)
-def test_measured_operators(gpu: str, op: Op, microseconds: float, most: float) -> None:
-    told = float(operator_seconds([op], build_gpu_columns([CATALOG.gpu_by_id[gpu]])).seconds[0, 0, 0])
-    assert told * 1e6 == pytest.approx(microseconds, rel=most)
+@pytest.mark.parametrize(("gpu", "op", "microseconds", "tolerance"), MEASURED)
+def test_measured_operators(gpu: str, op: Op, microseconds: float, tolerance: float) -> None:
+    predicted = float(operator_seconds([op], build_gpu_columns([CATALOG.gpu_by_id[gpu]])).seconds[0, 0, 0])
+    assert predicted * 1e6 == pytest.approx(microseconds, rel=tolerance)
 
 
 def test_parameters_are_numbers_by_name() -> None:
-    known = parameters()
-    assert all(np.isfinite(value) and value >= 0 for value in known.values())
+    values = parameters()
+    assert all(np.isfinite(value) and value >= 0 for value in values.values())
     assert all(
         value <= 1.0
-        for name, value in known.items()
+        for name, value in values.items()
         if name.startswith(("memory.bandwidth_share", "gemm.bandwidth_share", "conv.bandwidth_share"))
     )
 

@@ -65,7 +65,7 @@ def test_checkpointing_runs_the_layers_forward_again() -> None:
     )
     shape = shape_of("llama-3.2-1b")
     more = total(again, "flops", "gemm") - total(plain, "flops", "gemm")
-    last = shape.layers * shape.ffn * shape.hidden  # what comes after the last tensor kept for backward is not run again
+    last = shape.layers * shape.ffn * shape.hidden  # operators after the last tensor saved for backward are not recomputed
     assert more == pytest.approx(2 * 1024 * (count_parameters(shape).linear - last), rel=0.01)
     assert total(again, "flops", "attention") == pytest.approx(2 * total(plain, "flops", "attention"))
 
@@ -105,7 +105,7 @@ MEASURED = {
 
 @pytest.mark.parametrize(("name", "precision"), MEASURED)
 def test_a_layer_moves_the_bytes_that_were_measured(name: str, precision: str) -> None:
-    shape, rows = shape_of(name), 1 << 20  # so many that weights do not count
+    shape, rows = shape_of(name), 1 << 20  # enough that weights are negligible
     write = KernelWriter(numerics(precision))
     eager_layer(write, shape, LayerPass(rows / 1024, 1024.0, causal=shape.causal))
     measured = MEASURED[name, precision]
@@ -203,8 +203,8 @@ def test_sliding_window_bounds_attended_tokens() -> None:
     shape = shape_of("mistral-7b")
     whole, windowed = (replace(shape, window=window, global_every=0) for window in (0, 1024))
     request = fill_defaults(Workload("prefill", "mistral-7b", batch=1, seq_in=8192, engine="vllm", precision="bf16"), shape)
-    seen = [total(lower(request, one).ops, "flops", "attention") for one in (whole, windowed)]
-    assert seen[1] / seen[0] == pytest.approx((8192 * 1024 - 1024**2 / 2) / (8192**2 / 2))
+    flops = [total(lower(request, one).ops, "flops", "attention") for one in (whole, windowed)]
+    assert flops[1] / flops[0] == pytest.approx((8192 * 1024 - 1024**2 / 2) / (8192**2 / 2))
 
 
 def test_a_batch_of_answers_is_prompts_and_tokens_at_the_mean_context() -> None:

@@ -1,4 +1,4 @@
-"""Attention without a fused kernel, mixtures in PyTorch, and limits of servers: kernels, bytes and numbers by hand."""
+"""Attention without a fused kernel, MoE in PyTorch, and limits of servers: kernels, bytes and numbers by hand."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from tests.serving_cases import asked
+from tests.serving_cases import workload_and_shape
 from tests.toy_gpu import NEUTRAL, stack, toy
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.memory.quantisation import _fullest, split_weights
@@ -39,8 +39,8 @@ def total(ops: list[Op], phase: str = "forward") -> tuple[int, float, float]:
 def run(kind: Any, precision: str = "bf16", share: float = 0.0) -> list[Op]:
     write = KernelWriter(numerics(precision))
     part = MatrixSizes(20.0, 32.0, write.compute)
-    made = kind(write, OVER, part, part, part, share)
-    assert (made.rows, made.columns, made.width) == (20.0, 32.0, write.compute)
+    output = kind(write, OVER, part, part, part, share)
+    assert (output.rows, output.columns, output.width) == (20.0, 32.0, write.compute)
     return write.ops
 
 
@@ -77,7 +77,7 @@ def test_disentangled_attention_operators() -> None:
 
 
 def test_gradients_of_attention_written_out() -> None:
-    """By operator on the way back: softmax, casts, scales, copies; distances are scattered into zeros of 512 a row."""
+    """By operator in the backward pass: softmax, casts, scales, copies; distances are scattered into zeros of 512 a row."""
     assert total(run(attention.eager_attention), "backward") == (5, 16 * SCORES + 2 * N, 12 * SCORES + 2 * N)
     assert total(run(attention.math_attention), "backward") == (10, 12 * SCORES + 28 * N, 4 * SCORES + 24 * N + 320)
     zeros = 2 * 80 * 512 * 2
@@ -135,7 +135,7 @@ def test_layout_conversion_is_charged_to_transposed_convolutions_only() -> None:
     ("engine", "block"), [("vllm", 16), ("sglang", 1), ("tensorrt-llm", 32), ("llama.cpp", 256), ("pytorch", 1)]
 )
 def test_servers_hand_out_their_cache_in_the_engine_s_blocks(engine: str, block: int) -> None:
-    workload, shape = asked("llama-3.1-8b", engine=engine, seq_in=1000, seq_out=200)
+    workload, shape = workload_and_shape("llama-3.1-8b", engine=engine, seq_in=1000, seq_out=200)
     limits = scheduler_limits(workload, shape, GPUS["h100-sxm"])
     assert limits.block_tokens == block
     assert limits.cache_tokens % block == 0

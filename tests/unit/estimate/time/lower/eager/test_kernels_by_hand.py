@@ -136,9 +136,9 @@ def test_adapters_run_in_addition_to_frozen_layers() -> None:
         ("forward", ROWS, 4, COLUMNS), ("dgrad", ROWS, COLUMNS, 4), ("wgrad", 4, COLUMNS, ROWS),
         ("forward", ROWS, 24, 4), ("dgrad", ROWS, 4, 24), ("wgrad", 24, 4, ROWS),
     ]  # fmt: skip
-    made = ROWS * 24
-    assert moved(write.ops, "forward") == (2, (2 + 4) * made, 4 * made)
-    assert moved(write.ops, "backward") == (2, 2 * made + 4 * N, 2 * made + 2 * N)
+    output = ROWS * 24
+    assert moved(write.ops, "forward") == (2, (2 + 4) * output, 4 * output)
+    assert moved(write.ops, "backward") == (2, 2 * output + 4 * N, 2 * output + 2 * N)
     elsewhere = writer(lora_rank=4, targets=frozenset({"v"}))
     functional.linear(elsewhere, x(), 24.0, role="q")
     assert len(products(elsewhere.ops)) == 2

@@ -30,7 +30,7 @@ def kernels(task: Task, precision: str, year: int | None, tokens: int = 1, **mor
     return lower(fill_defaults(Workload(task, "", **fields), SHAPE), SHAPE).ops  # type: ignore[arg-type]
 
 
-def counted(ops: tuple[Op, ...]) -> Counter[str]:
+def kind_counts(ops: tuple[Op, ...]) -> Counter[str]:
     counts: Counter[str] = Counter()
     for op in ops:
         counts[op.kind] += float(np.max(op.count))  # type: ignore[assignment]
@@ -42,7 +42,7 @@ def products(ops: tuple[Op, ...]) -> list[Op]:
 
 
 def test_a_token_is_a_kernel_for_every_operator_before_2025() -> None:
-    counts = counted(kernels("decode", "f16", 2024, 256))
+    counts = kind_counts(kernels("decode", "f16", 2024, 256))
     # q, k, v, out, gate, up, down, and the head
     assert counts["gemm"] == 8
     # two norms and the last one
@@ -50,7 +50,7 @@ def test_a_token_is_a_kernel_for_every_operator_before_2025() -> None:
     # three residual sums, three multiplications by norms' weights; four for positions and cache; the activation and the gate;
     # the sampler
     assert counts["elementwise"] == 3 + 3 + 4 + 2 + 1
-    fused = counted(kernels("decode", "f16", None, 256))
+    fused = kind_counts(kernels("decode", "f16", None, 256))
     assert fused["elementwise"] == 4 + 1 + 1
     assert (fused["gemm"], fused["norm"]) == (8, 3)
 
