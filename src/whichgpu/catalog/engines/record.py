@@ -27,7 +27,8 @@ class RecordSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class KernelTraits(RecordSection, frozen=True):
     """Which kernels an engine launches for one layer of a language model in inference."""
 
-    decode_attention: Literal["split", "whole", "gguf"] = "whole"  # split: many thread blocks per sequence
+    # split: many thread blocks per sequence; per-head: as split, but each query head of a group reads the keys itself
+    decode_attention: Literal["split", "per-head", "whole", "gguf"] = "whole"
     rotary_kernels: int = 3  # kernels that apply rotary embeddings and write the KV cache
     # Inputs of low-precision GEMMs are quantised by the kernel that computes them, except by attention.
     quantises_in_producer: bool = True
@@ -115,7 +116,8 @@ class EngineLimits(RecordSection, frozen=True):
 class HostCosts(RecordSection, frozen=True):
     """CPU work of a serving engine per step; from `residual_adds` on, of an engine without CUDA graphs."""
 
-    overlaps_device: bool = False  # the host schedules the next step while the device runs this one
+    overlaps_device: bool = False  # the host's work for each sequence is done while the device runs another step
+    schedules_ahead: bool = False  # a step is scheduled while the device runs the one before it
     request_latency: float = 0.0  # seconds from a request's arrival to its first step and from the first token to the client
     launches_each_kernel: bool = False
     residual_adds: float = 0.0  # calls per layer for residual adds that newer releases fuse into norms
