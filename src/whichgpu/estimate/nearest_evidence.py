@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from math import log
 
@@ -37,6 +37,7 @@ TASKS = {
     "batch": "generate", "serve": "generate",
 }  # fmt: skip
 GENERATION = ("prefill", "decode", "generate")
+WORDS = ("source", "date", "model", "task", "precision", "layout", "kind")  # Columns that a listed measurement has.
 
 
 class NearMeasurement(msgspec.Struct, frozen=True):
@@ -150,7 +151,7 @@ def axis_distances(runs: Runs, workload: Workload, shape: Shape, gpu: Gpu, catal
     context = (workload.seq_in or 0) + ((workload.seq_out or 0) if task == "generate" else 0) or workload.image or 1
     gpus = {one.id: one for one in catalog.gpus}
     return {
-        "task": _by_word(words["task"], lambda word: _task_distance(task, TASKS.get(word, word))),
+        "task": _by_word(words["task"], lambda word: _task_distance(task, TASKS.get(word, ""))),
         "engine": _by_word(words["engine"], lambda word: _engine_distance(engine, word)),
         "year": np.minimum(np.abs(runs.years - (workload.year or runs.years.max())), MAX_YEARS) * YEAR,
         "gpu": _by_word(words["gpu"], lambda word: _gpu_distance(gpu, gpus.get(word))),
@@ -178,8 +179,7 @@ def structure_of(shape: Shape) -> str:
     return {Mlp: "MLP", Dlrm: "recommender"}.get(type(shape), "")
 
 
-def _by_word(column: WordColumn, distance: object) -> np.ndarray:
-    assert callable(distance)
+def _by_word(column: WordColumn, distance: Callable[[str], float]) -> np.ndarray:
     return np.asarray(np.array([distance(word) for word in column.words], dtype=float)[column.codes])
 
 
@@ -226,7 +226,7 @@ def _measurement(runs: Runs, place: int, log_error: float, axes: Sequence[str], 
     is_estimated = bool(np.isfinite(log_error))
     gpu = index.words("gpu").of(row)
     return NearMeasurement(
-        **{name: index.words(name).of(row) for name in ("source", "date", "model", "task", "precision", "layout", "kind")},
+        **{name: index.words(name).of(row) for name in WORDS},  # type: ignore[arg-type]
         **{name: index.number(name, row) for name in ("batch", "seq_in", "seq_out")},  # type: ignore[arg-type]
         gpu=names.get(gpu, gpu),
         gpus=index.number("gpus", row) or 1,

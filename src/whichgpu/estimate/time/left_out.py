@@ -56,7 +56,7 @@ class LeftOutTable:
 
     def log_errors(self, rows: np.ndarray) -> np.ndarray:
         """Return the log errors of the shipped fit on rows of the evidence table."""
-        return self.column("fit")[rows]
+        return np.asarray(self.column("fit")[rows])
 
     @property
     def _place_of_row(self) -> np.ndarray:
