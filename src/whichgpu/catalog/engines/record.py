@@ -161,9 +161,9 @@ class EngineRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     captures_graphs: bool = False  # uses CUDA graphs: the host launches a step at once, not every kernel
     own_all_reduce: bool = False  # has a custom all-reduce
     low_latency_exchange: bool = False  # dispatches tokens to experts with DeepEP or similar kernels
-    overlaps_tensor_parallel: bool = False  # training under sequence parallelism sends activations in chunks beside GEMMs
+    overlaps_tensor_parallel: bool = False  # training under sequence parallelism sends activations in chunks while GEMMs run
     half_gradients: bool = False  # gradients are 16-bit in mixed precision
-    fusion: Fusion = "none"  # what fuses the operators of models that are known by operator tables
+    fusion: Fusion = "none"  # fusion rules applied to models given as operator tables
     image_layout: ImageLayout = "as-given"
     kv_precisions: dict[str, str] = {}  # KV cache precision that checkpoints for the engine state, by weight precision
     half_dtype: str = ""  # 16-bit dtype of models given by operator tables, whatever the request states; empty: the request's

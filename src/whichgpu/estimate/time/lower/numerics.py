@@ -12,7 +12,7 @@ TF32_MATMUL_YEARS = range(2020, 2022)
 
 
 class Numerics(msgspec.Struct, frozen=True):
-    """Number formats of a pass: `unit` of its GEMMs, `widths` of its tensors, `half` the 16-bit type beside fp32."""
+    """Number formats of a pass: `unit` of its GEMMs, `widths` of its tensors, `half` the 16-bit type used with fp32."""
 
     unit: str
     widths: ElementWidths
