@@ -46,9 +46,10 @@ def is_large_gpu(memory: EngineMemory, gpu: Gpu | None) -> bool:
     return gpu is None or (gpu.memory_bytes >= memory.large_gpu and gpu.family not in memory.large_gpu_except)
 
 
-def context_bytes(gpu: Gpu | None, gpus: int = 1) -> int:
+def context_bytes(gpu: Gpu | None, gpus: int = 1, memory: EngineMemory | None = None) -> int:
     """Return the bytes of the CUDA context and loaded kernels, plus communication buffers if there are several GPUs."""
-    return overhead.context_bytes(gpu, LOADED_KERNELS) + (COLLECTIVES if gpus > 1 else 0)
+    kernels = overhead.kernel_bytes(memory, gpu, LOADED_KERNELS) if memory else LOADED_KERNELS
+    return overhead.context_bytes(gpu, kernels) + (COLLECTIVES if gpus > 1 else 0)
 
 
 def workspace_bytes(memory: EngineMemory, gpu: Gpu | None) -> int:

@@ -17,17 +17,11 @@ ACTIVATION_BYTES = 2.0  # bytes per element between the kernels, which are 16-bi
 
 def seconds(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> Array:
     """Return the seconds of one MoE layer's routed experts, [gpus, operators, batches]."""
-    return seconds_and_read_share(stack, gpus, p)[0]
-
-
-def seconds_and_read_share(stack: OperatorStack, gpus: GpuColumns, p: Parameters) -> tuple[Array, Array]:
-    """Return the seconds of each MoE layer and the share of them spent reading weights and moving activations."""
     native = gpus.native.get(stack.unit, np.ones(1)) > 0
     dequantised = weight_only(stack) | (UNITS[stack.unit].below_16_bits & ~native)
     memory = weight_seconds(stack, dequantised, gpus, p) + activation_bytes(stack) * p["moe.activation_passes"] / gpus.bandwidth
     compute = padded_flops(stack, gpus, p) / flop_rate(stack, dequantised, gpus, p)
-    total = memory + compute + latency(stack, dequantised, gpus, p) + quantisation(stack, dequantised, gpus, p)
-    return total, memory / total
+    return memory + compute + latency(stack, dequantised, gpus, p) + quantisation(stack, dequantised, gpus, p)
 
 
 def formats(stack: OperatorStack) -> list[tuple[str, str]]:
