@@ -7,6 +7,7 @@ import pytest
 from tests.serving_cases import CATALOG, workload_and_shape
 from whichgpu.estimate.memory.kv import admission_bytes, kv_bytes_per_token
 from whichgpu.estimate.serving.kv_capacity import MemorySettings, cache_room, kv_tokens
+from whichgpu.estimate.serving.scheduler_limits import scheduler_limits
 
 H200, L4 = CATALOG.gpu_by_id["h200-sxm"], CATALOG.gpu_by_id["l4"]
 SETTINGS = MemorySettings(share=0.9, step_tokens=8192, sequences=256)
@@ -44,6 +45,15 @@ def test_layers_are_grouped_with_padding() -> None:
     _, shape = workload_and_shape("gemma-3-27b")
     page = 16 * kv_bytes_per_token(shape) // shape.layers
     assert admission_bytes(shape, 1600, "bf16", 16, 8192) == (100 + 6 * 101) * 10 * page
+
+
+@pytest.mark.parametrize("model", ["gpt-oss-20b", "llama-3.1-8b"])
+def test_the_simulated_cache_holds_the_tokens_that_the_engine_states(model: str) -> None:
+    """TensorRT-LLM caches the whole context in windowed layers as well."""
+    workload, shape = workload_and_shape(model, engine="tensorrt-llm", year=2026, seq_in=1024, seq_out=8192)
+    stated = kv_tokens(workload, shape, H200)
+    assert stated is not None
+    assert scheduler_limits(workload, shape, H200).cache_tokens == pytest.approx(stated.value, rel=0.01)
 
 
 def test_a_smaller_step_leaves_more_room() -> None:
