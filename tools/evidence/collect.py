@@ -1,4 +1,4 @@
-"""Write the evidence table anew from a folder of measured results; rows of sources that are not in it stay as they are.
+"""Rewrite the evidence table from a folder of measured results; rows of sources missing from the folder are unchanged.
 
 PYTHONPATH=src:tools python -m evidence.collect ../shared/truth
 """

@@ -79,7 +79,7 @@ def evidence(request: EvidenceRequest, context: Context) -> EvidenceAnswer:
 
 
 def _filter(values: dict[str, tuple[str, ...]], catalog: Catalog) -> EvidenceFilter:
-    """Return the constraints of a request; a GPU, engine or model that nobody knows raises with the nearest names."""
+    """Return the constraints of a request; an unknown GPU, engine or model raises with the nearest names."""
     return EvidenceFilter(
         words=tuple(word for text in values.get("words", ()) for word in text.split()),
         gpu=frozenset(gpu.id for name in values.get("gpu", ()) for gpu in find_gpus(catalog, name)),
@@ -116,7 +116,7 @@ def evidence_row(index: EvidenceIndex, row: int, gpu_names: dict[str, str]) -> E
         **words,  # type: ignore[arg-type]
         **numbers,  # type: ignore[arg-type]
         gpu=gpu_names.get(gpu, gpu),
-        software=software(index, row),
+        software=index.software(row),
         measured=float(f"{index.numbers('seconds')[row]:.6g}"),
         unit="s",
         source=source.id,
@@ -124,10 +124,3 @@ def evidence_row(index: EvidenceIndex, row: int, gpu_names: dict[str, str]) -> E
         licence=source.licence,
         url=source.url,
     )
-
-
-def software(index: EvidenceIndex, row: int) -> str:
-    """Return the engine of a row with its version, or else its year."""
-    engine, year = index.words("engine").of(row), index.number("year", row)
-    has_version = " " in engine
-    return engine if has_version or not year else f"{engine} {year}".strip()
