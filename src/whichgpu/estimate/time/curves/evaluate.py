@@ -136,7 +136,7 @@ def _curve(group: OperatorStack, gpus: GpuColumns, p: Parameters) -> tuple[Array
         return _kernel_curve(group, gpus, p)
     seconds = roofline.seconds(group, gpus, p)
     if all(gpus.rooflines):
-        return seconds, np.ones_like(seconds) if CURVE_BY_KIND[group.ops[0].kind] in CURVES_WITH_READ_SHARE else None
+        return seconds, np.ones_like(seconds) if CLASS_BY_KIND[group.ops[0].kind] == "gemm" else None
     on_gpus, read_share = _kernel_curve(group, gpus, p)
     accelerators = np.array([bool(family) for family in gpus.rooflines])[:, None, None]
     return np.where(accelerators, seconds, on_gpus), None if read_share is None else np.where(accelerators, 1.0, read_share)
