@@ -11,12 +11,13 @@ from msgspec.structs import replace
 
 from calibration.fit_steps import Example
 from whichgpu.base.errors import WhichGpuError
+from whichgpu.catalog.architecture import architecture_of
 from whichgpu.catalog.evidence import Measurement, StochasticDepth
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate.confidence.setting import generation, setting_of
 from whichgpu.estimate.lookup_cache import LookupCache
-from whichgpu.estimate.time.combine import HostMode, host_mode
+from whichgpu.estimate.time.combine import host_mode
 from whichgpu.estimate.time.curves.gpus import build_gpu_columns
 from whichgpu.estimate.time.grid import (
     OVERHEAD_SHARE,
@@ -48,8 +49,8 @@ def examples(rows: Sequence[Measurement], catalog: Catalog) -> list[Example]:
     gpus = {gpu.id: gpu for gpu in catalog.gpus}
     results, failed = [], dict[str, int]()
     for row in rows:
-        if row.request.get("gpus", 1) != 1:
-            continue
+        if row.request.get("gpus", 1) != 1 or architecture_of(gpus[row.gpu]).roofline:
+            continue  # Accelerators that are no GPUs have a fit of their own (fit_rooflines).
         try:
             results.append(example(row, lookups, gpus[row.gpu]))
         except WhichGpuError as error:
@@ -84,14 +85,14 @@ def example(row: Measurement, lookups: LookupCache, gpu: Gpu) -> Example:
             if row.synchronises_after_forward
             else (uncorrected_terms(lowered, build_gpu_columns([gpu])), None)
         )
-    setting = correction_keys(workload, kind, unit, [gpu])[0]
+    setting, host = correction_keys(workload, kind, unit, [gpu])[0], host_mode(workload.engine, workload.year)
     added = row.pageable_copy_bytes / PAGEABLE_COPY + (request_latency(workload) if kind == "prefill" else 0.0)
     return Example(
         seconds=max(row.seconds - added, row.seconds * 0.2),
         terms=terms.seconds[:, 0, 0],
         floors=terms.floors[:, 0, 0],
         setting=setting,
-        host=HostMode(False) if row.throughput_only else host_mode(workload.engine, workload.year),
+        host=host._replace(launches=host.launches and not row.throughput_only),
         groups=groups(row, gpu, shape, kind),
         axes=setting_of(workload, shape, gpu, kind, regime(terms)),
         row=row,

@@ -13,11 +13,10 @@ from whichgpu.catalog.find import find_gpu, find_gpus
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.reference_mix import MixItem
 from whichgpu.catalog.store import Catalog
-from whichgpu.estimate.confidence.setting import setting_of
-from whichgpu.estimate.confidence.spread import confidence_of
 from whichgpu.estimate.time.calibration import load_calibration
 from whichgpu.estimate.time.fallbacks import computes_fast
 from whichgpu.estimate.time.grid import evaluate_grid
+from whichgpu.estimate.time.step_confidence import step_confidence
 from whichgpu.estimate.time.time_estimate import CALIBRATION_SOURCE
 from whichgpu.workload.models import find_model
 from whichgpu.workload.spelling import fill_defaults, from_object
@@ -86,7 +85,7 @@ def times(item: MixItem, gpus: Sequence[Gpu], catalog: Catalog) -> dict[str, Tim
         for place, gpu in enumerate(group):
             seconds = float(grid.seconds.wall[place, 0])
             if isfinite(seconds) and seconds > 0:
-                confidence = confidence_of(setting_of(workload, shape, gpu, grid.kind, grid.bound(place, 0)))
+                confidence = step_confidence(workload, shape, gpu, grid.kind, grid.bound(place, 0))
                 width = (confidence.high - confidence.low) / 2
                 time_by_gpu[gpu.id] = Timed(log(seconds), width, confidence.basis == "calibrated")
     return time_by_gpu

@@ -11,9 +11,8 @@ from whichgpu.base.figure import Basis, Figure
 from whichgpu.catalog.engines.registry import default_engine
 from whichgpu.decide.configurations.configuration import Configuration, WorkloadRequest
 from whichgpu.decide.configurations.groups import Group
-from whichgpu.estimate.confidence.setting import setting_of
-from whichgpu.estimate.confidence.spread import confidence_of
 from whichgpu.estimate.group.group_answer import GROUP_SOURCE
+from whichgpu.estimate.time.step_confidence import step_confidence
 from whichgpu.estimate.time.time_estimate import CALIBRATION_SOURCE
 
 
@@ -44,9 +43,7 @@ def time_range(request: WorkloadRequest, group: Group, one: Configuration) -> Ti
     workload = replace(request.workload, precision=one.precision, parallel=one.parallel, batch=one.batch, nodes=nodes)
     engine = workload.engine or default_engine()
     several = one.parallel.tp * one.parallel.pp > 1 or (group.gpus > 1 and workload.training)
-    setting = setting_of(workload, request.shape, gpu, one.kind, one.bound)
-    own = None if several else calibration.own_confidence(engine, gpu.id, one.kind)
-    confidence = own or confidence_of(setting)
+    confidence = step_confidence(workload, request.shape, gpu, one.kind, one.bound, None if several else calibration)
     sources = (CALIBRATION_SOURCE, *calibration.sources_of(engine, gpu.id), *((GROUP_SOURCE,) if several else ()))
     floor = one.floor / one.seconds if one.seconds else 0.0  # The low end is never below the roofline time.
     low, high = min(1.0, max(exp(confidence.low), floor)), max(1.0, exp(confidence.high))

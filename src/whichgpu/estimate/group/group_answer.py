@@ -13,14 +13,14 @@ from whichgpu.base.messages import Message, msg
 from whichgpu.base.units import format_seconds
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.host import Instance
-from whichgpu.estimate.confidence.setting import setting_of
-from whichgpu.estimate.confidence.spread import confidence_of
 from whichgpu.estimate.group.fabric import Fabric, fabric_of
 from whichgpu.estimate.group.scaling import Scaling, scaling_of
 from whichgpu.estimate.group.step import Devices, GroupGrid, evaluate_group
 from whichgpu.estimate.time.calibration import Calibration
 from whichgpu.estimate.time.fallbacks import precision_warnings
 from whichgpu.estimate.time.grid import OVERHEAD_SHARE
+from whichgpu.estimate.time.software_age import age_warnings
+from whichgpu.estimate.time.step_confidence import step_confidence
 from whichgpu.estimate.time.time_estimate import CALIBRATION_SOURCE, TimeEstimate, work_per_step
 from whichgpu.workload.shapes import Shape
 from whichgpu.workload.workload import Parallel, Workload
@@ -52,7 +52,7 @@ def group_time_of(
     grid = evaluate_group(workload, shape, devices)
     seconds = {name: float(values[0, 0]) for name, values in asdict(grid.breakdown).items()}
     bound = _bound(grid, seconds)
-    confidence = confidence_of(setting_of(workload, shape, gpu, grid.kind, bound))
+    confidence = step_confidence(workload, shape, gpu, grid.kind, bound)
     low, high, basis = confidence.low, confidence.high, confidence.basis
     own_sources = devices.calibration.sources_of(grid.engine, gpu.id), devices.groups.sources_of(grid.engine)
     sources = tuple(dict.fromkeys((CALIBRATION_SOURCE, GROUP_SOURCE, *own_sources[0], *own_sources[1])))
@@ -85,7 +85,12 @@ def group_time_of(
         tier=confidence.tier,
         new_on=confidence.new_on,
         calibrated=str(devices.groups.provenance.get("date", "")),
-        warnings=(*precision_warnings(workload, gpu), *grid.notes, *_remarks(workload, gpu, fabric, instance, facts)),
+        warnings=(
+            *precision_warnings(workload, gpu),
+            *age_warnings(workload, gpu),
+            *grid.notes,
+            *_remarks(workload, gpu, fabric, instance, facts),
+        ),
     )
     return estimate, facts
 

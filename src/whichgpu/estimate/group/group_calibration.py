@@ -25,6 +25,9 @@ THREADS_SUFFIX = "-threads"
 # Suffix of engines whose workers run step after step without a host call for each. Multipliers of links and waiting that were
 # fitted to engines with such calls (vLLM of 2023 and 2024) do not apply to them.
 OVERLAPPED_SUFFIX = "-overlapped"
+# Multipliers on TPUs, Trainium and Inferentia, which have collectives of their own, so that those fitted on GPUs do not apply:
+# chips at a fixed clock run one compiled program in lockstep, so no rank is slower than others.
+TORUS_MULTIPLIERS = {"straggle": 0.0}
 # Fields of `GroupSetting` that select the multipliers at each level, most general level first; those of all levels apply.
 LEVELS: Mapping[str, tuple[str, ...]] = {
     "all": (),
@@ -43,7 +46,7 @@ class GroupSetting(msgspec.Struct, frozen=True):
     engine: str
     year: int
     task: str
-    link: str  # nvswitch, cube-mesh, mesh, pairs, pcie, pcie-host
+    link: str  # nvswitch, cube-mesh, mesh, torus, pairs, pcie, pcie-host
     fabric: str  # link kind with its generation
 
     @property
@@ -94,7 +97,9 @@ class GroupCalibration(CorrectionTables, frozen=True, eq=False):
     def factors(self, settings: Sequence[GroupSetting]) -> dict[str, Array]:
         """Return the fitted multipliers by name in TERMS (such as "latency"), each of shape [settings, 1]."""
         for setting in settings:
-            if setting not in self.cache:
+            if setting not in self.cache and setting.link == "torus":
+                self.cache[setting] = [TORUS_MULTIPLIERS.get(term, 1.0) for term in TERMS]
+            elif setting not in self.cache:
                 self.cache[setting] = [exp(self.log_multiplier(setting, term)) for term in TERMS]
         multipliers = np.array([self.cache[setting] for setting in settings], dtype=np.float64)
         return {term: multipliers[:, index : index + 1] for index, term in enumerate(TERMS)}

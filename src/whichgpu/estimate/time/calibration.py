@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from whichgpu.catalog.architecture import architecture_of
+from whichgpu.catalog.architecture import architecture_named, architecture_of
 from whichgpu.catalog.engines.registry import engine_record
 from whichgpu.estimate.confidence.setting import generation
 from whichgpu.estimate.confidence.spread import Confidence
 from whichgpu.estimate.time.fitted_corrections import CorrectionTables, read_corrections
+from whichgpu.estimate.time.rooflines import roofline_factors, roofline_sources
 from whichgpu.estimate.time.terms import TERMS
 
 if TYPE_CHECKING:
@@ -78,6 +79,11 @@ class CorrectionKey(msgspec.Struct, frozen=True):
         untuned = self.vendor == "amd" and self.year < ROCM_TUNED_YEAR and self.style == "serving"
         return f"rocm-before-{ROCM_TUNED_YEAR}" if untuned else ""
 
+    @property
+    def roofline(self) -> str:
+        """Family of an accelerator (tpu, neuron, gaudi) to which no multiplier fitted on GPUs applies; empty for GPUs."""
+        return architecture_named(self.architecture).roofline
+
     def applies(self, level: str) -> bool:
         """Whether corrections at a level (a key of LEVELS, such as `engine`) apply to this step; all but `platform` always do."""
         return level != "platform" or bool(self.platform)
@@ -110,12 +116,18 @@ class Calibration(CorrectionTables, frozen=True, eq=False):
         """Return the confidence that the user's own measurements give to a kind of step on a GPU; None if there are none."""
         return None
 
+    def sources_of(self, engine: str, gpu: str = "") -> tuple[str, ...]:
+        """Return the names of the sources whose measurements a time on a GPU comes from, under this engine."""
+        return (*roofline_sources(gpu), *CorrectionTables.sources_of(self, engine))
+
     def factors(self, keys: Sequence[CorrectionKey]) -> np.ndarray:
         """Return the multiplier of each time term (seconds of a class of operator or of host work), [terms, keys]."""
         import numpy as np
 
         for key in keys:
-            if key not in self.multiplier_cache:
+            if key not in self.multiplier_cache and key.roofline:
+                self.multiplier_cache[key] = roofline_factors(key.roofline)
+            elif key not in self.multiplier_cache:
                 levels = self._levels(key)
                 self.multiplier_cache[key] = [exp(sum(values.get(term, 0.0) for values in levels)) for term in TERMS]
         return np.array([self.multiplier_cache[key] for key in keys]).T

@@ -9,13 +9,12 @@ import msgspec
 
 from whichgpu.base.figure import Figure
 from whichgpu.base.messages import Message
-from whichgpu.catalog.engines.registry import default_engine
 from whichgpu.catalog.gpu import Gpu
-from whichgpu.estimate.confidence.setting import setting_of
-from whichgpu.estimate.confidence.spread import Confidence, confidence_of
 from whichgpu.estimate.time.calibration import Calibration, load_calibration
 from whichgpu.estimate.time.fallbacks import precision_warnings
 from whichgpu.estimate.time.grid import TimeGrid, evaluate_grid
+from whichgpu.estimate.time.software_age import age_warnings
+from whichgpu.estimate.time.step_confidence import step_confidence
 from whichgpu.workload.denoisers import counts_steps
 from whichgpu.workload.shapes import Shape
 from whichgpu.workload.workload import Workload
@@ -59,7 +58,7 @@ def estimate_times(
 def _estimate(workload: Workload, shape: Shape, gpu: Gpu, grid: TimeGrid, place: int, calibration: Calibration) -> TimeEstimate:
     """Return the figures of the GPU at index `place` of a grid of times."""
     bound = grid.bound(place, 0)
-    confidence = confidence_in(workload, shape, gpu, grid.kind, bound, calibration)
+    confidence = step_confidence(workload, shape, gpu, grid.kind, bound, calibration)
     low, high, basis = confidence.low, confidence.high, confidence.basis
     sources = (CALIBRATION_SOURCE, *calibration.sources_of(grid.engine, gpu.id))
 
@@ -80,14 +79,8 @@ def _estimate(workload: Workload, shape: Shape, gpu: Gpu, grid: TimeGrid, place:
         tier=confidence.tier,
         new_on=confidence.new_on,
         calibrated=str(calibration.provenance["date"]),
-        warnings=(*precision_warnings(workload, gpu), *grid.notes),
+        warnings=(*precision_warnings(workload, gpu), *age_warnings(workload, gpu), *grid.notes),
     )
-
-
-def confidence_in(workload: Workload, shape: Shape, gpu: Gpu, kind: str, bound: str, calibration: Calibration) -> Confidence:
-    """Return the confidence in a step's time: from the user's own measurements of such steps, else from the shipped ones."""
-    own = calibration.own_confidence(workload.engine or default_engine(), gpu.id, kind)
-    return own or confidence_of(setting_of(workload, shape, gpu, kind, bound))
 
 
 def work_per_step(workload: Workload, shape: Shape) -> tuple[float, str]:
