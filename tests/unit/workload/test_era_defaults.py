@@ -46,9 +46,9 @@ def test_language_models(engine: str, year: int | None, precision: str, attentio
 
 
 def test_what_the_user_says_is_kept(catalog: Catalog) -> None:
-    stated = {"precision": "amp-fp16", "memory_format": "channels_last", "optimizer_fused": True}
-    one = filled("resnet50", catalog, tuple(stated), year=2017, **stated)
-    assert {name: getattr(one, name) for name in stated} == stated
+    fields = {"precision": "amp-fp16", "memory_format": "channels_last", "optimizer_fused": True}
+    one = filled("resnet50", catalog, tuple(fields), year=2017, **fields)
+    assert {name: getattr(one, name) for name in fields} == fields
 
 
 def test_tf32_gemms_by_engine_and_year() -> None:

@@ -16,6 +16,7 @@ from whichgpu.api.workloads.remarks import counted, remarks
 from whichgpu.base.display import Displayable
 from whichgpu.base.figure import Basis, Figure
 from whichgpu.base.messages import Message, msg
+from whichgpu.catalog.architecture import has_rates
 from whichgpu.catalog.gpu import Gpu
 from whichgpu.catalog.store import Catalog
 from whichgpu.estimate import fit as fitting
@@ -25,6 +26,7 @@ from whichgpu.estimate.memory.dispatch import estimate_memory
 from whichgpu.estimate.offline_note import concurrency_note
 from whichgpu.estimate.time.fallbacks import usual_precision
 from whichgpu.workload.defaults import validate_workload
+from whichgpu.workload.engine_support import with_engine_of_gpus
 from whichgpu.workload.shapes import Shape, Transformer, WeightsOnly
 from whichgpu.workload.spelling import ParsedWorkload, echo, fill_defaults, from_object
 from whichgpu.workload.workload import Workload
@@ -98,7 +100,7 @@ class ResolvedWorkload(msgspec.Struct, frozen=True):
             return ()
         if isinstance(self.shape, WeightsOnly):
             return (msg("warning.no-time-weights-only", name=self.shape.name),)
-        if not gpu.peaks or not gpu.memory_bandwidth:
+        if not has_rates(gpu):
             return (msg("warning.no-time-rates", gpu=gpu.name),)
         return ()
 
@@ -137,6 +139,9 @@ def resolve_workload(spelled: ParsedWorkload, lookups: LookupCache) -> ResolvedW
     shape = lookups.shape_for(spelled.workload)
     gpu = device.gpu if device else None
     validate_workload(spelled.workload, shape)
+    if gpu:
+        own = with_engine_of_gpus(spelled.workload, shape, [gpu], lookups.catalog.engines)
+        spelled = replace(spelled, workload=own)
     filled = fill_defaults(spelled.workload, shape, spelled.user_fields)
     if gpu and "precision" not in spelled.user_fields and filled.precision:
         usual = usual_precision(filled.precision, gpu, language=shape.is_language_model)
