@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from whichgpu.estimate.time.curves import attention, conv, gemm, memory, moe
+from whichgpu.estimate.time.curves import attention, conv, gemm, memory, mmq, moe
 from whichgpu.estimate.time.curves.floors import floor_seconds
 from whichgpu.estimate.time.curves.gpus import GpuColumns
 from whichgpu.estimate.time.curves.parameters import parameters as fitted_parameters
@@ -21,6 +21,7 @@ CACHED_NUMBERS = 1 << 17  # largest array that stays in a CPU core's cache; more
 CURVES: dict[str, Callable[[OperatorStack, GpuColumns, Parameters], Array]] = {
     "gemm": gemm.seconds,
     "moe": moe.seconds,
+    "mmq": mmq.seconds,
     "attention": attention.seconds,
     "conv": conv.seconds,
     "memory": memory.seconds,
@@ -28,6 +29,7 @@ CURVES: dict[str, Callable[[OperatorStack, GpuColumns, Parameters], Array]] = {
 CURVES_WITH_READ_SHARE: dict[str, Callable[[OperatorStack, GpuColumns, Parameters], tuple[Array, Array]]] = {
     "gemm": gemm.seconds_and_read_share,
     "moe": moe.seconds_and_read_share,
+    "mmq": mmq.seconds_and_read_share,
 }
 
 
@@ -165,8 +167,8 @@ def roofline_seconds(group: OperatorStack, gpus: GpuColumns, p: Parameters) -> t
         np.subtract(1.0, missed, out=missed)
         byte_seconds = byte_seconds * memory.min_byte_share(group) * missed
     flops = conv.min_flops(group, gpus) if kind == "conv" else group.flops
-    if (own := group.has_role(gemm.MMQ)).any():
-        flops = np.where(own, flops * gemm.mmq_slowdown(gpus, p), flops)
+    if group.ops[0].kind == "mmq_gemm":
+        flops = flops * mmq.slowdown(gpus, p)
     return flops / gpus.peaks[unit], byte_seconds
 
 
